@@ -1,0 +1,60 @@
+"""The one tree of errors. `code` is for programs, `message` for people, `param` names the request field.
+
+    EngineError
+    ├── RequestError        the request is at fault: the web answers 4xx
+    ├── EngineUnavailable   the engine cannot take or finish the request now: 503
+    ├── EngineFailure       our fault: 500
+    └── ModelLoadError      a model file cannot be served; raised at start only
+
+`chat` maps codes to HTTP statuses, once.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ErrorCode(StrEnum):
+    """Stable words; they reach clients as `error.code`."""
+
+    INVALID_VALUE = "invalid_value"
+    INVALID_TYPE = "invalid_type"
+    UNSUPPORTED_PARAMETER = "unsupported_parameter"
+    CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
+    INFERENCE_TIMEOUT = "inference_timeout"
+    OVERLOADED = "overloaded"
+    MODEL_LOADING = "model_loading"
+    WORKER_LOST = "worker_lost"
+    LOG_LOST = "log_lost"
+    ENGINE_ERROR = "engine_error"
+    INTERNAL_ERROR = "internal_error"
+    MODEL_LOAD_FAILED = "model_load_failed"
+
+
+class EngineError(Exception):
+    """Any failure the engine reports. `message` says what was wrong, the limit and the remedy."""
+
+    def __init__(self, code: ErrorCode, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.param = param
+
+
+class RequestError(EngineError):
+    """The request cannot be served as it is."""
+
+
+class EngineUnavailable(EngineError):
+    """The engine is full, loading, draining or lost; the same request may succeed later."""
+
+
+class EngineFailure(EngineError):
+    """A defect or a device failure; the message is fixed text without details."""
+
+
+class ModelLoadError(EngineError):
+    """A model file or folder is unreadable, truncated, hostile or of an unknown architecture."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.MODEL_LOAD_FAILED, message)

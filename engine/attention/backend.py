@@ -1,0 +1,55 @@
+"""What a model's attention layers ask for: write new keys and values into the paged cache, attend over it.
+
+Shapes: T tokens in the step, S sequences, H heads, K kv heads, D head size, B blocks, P tokens per block.
+Implemented by torch_cpu.py and xformers_paged.py; used by execution/runner.py, which builds one `StepAttention` per step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """Constant over a model's life. `scale` multiplies q·k."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepLayout:
+    """Where the tokens of one step stand. Tokens of one sequence are adjacent; sequences keep the plan's order.
+
+    query_lens: new tokens per sequence (S,)    context_lens: tokens in cache after the step, new ones included (S,)
+    slots: (T,) int64, flat cache slot (block * P + offset) of each new token
+    block_ids: per sequence, the ids of the blocks that hold its context
+    Sequences with one new token come first: decodes are `[:num_decodes]`.
+    """
+
+    query_lens: list[int]
+    context_lens: list[int]
+    slots: torch.Tensor
+    block_ids: list[list[int]]
+    num_decodes: int
+
+
+class StepAttention(Protocol):
+    """Attention bound to one step: the layout and the cache are inside."""
+
+    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """Store k, v and attend causally. q: (T, H, D)  k, v: (T, K, D)  ->  (T, H, D), dtype of q. q and k are already rotated."""
+        ...
+
+
+class AttentionBackend(Protocol):
+    """Owns the cache tensors of all layers."""
+
+    def begin_step(self, layout: StepLayout) -> StepAttention:
+        """Prepare index tensors once for all layers of a step."""
+        ...

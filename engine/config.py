@@ -1,0 +1,30 @@
+"""Everything that shapes an engine, fixed before it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Settings of one engine. `None` and 0 mean: measure or read from the model at load.
+
+    `weights`: "auto" (int4 from 4-bit files and bf16 by row count on CPU), "bf16" or "float32" (the reference).
+    `step_tokens`: tokens computed per step (speed of the machine at load when 0). `kv_cache_bytes` 0: a share of memory.
+    """
+
+    model_path: Path
+    model_name: str
+    device: str = "cpu"
+    weights: str = "auto"
+    max_model_len: int = 0
+    max_sequences: int = 64
+    step_tokens: int = 0
+    block_size: int = 16
+    kv_cache_bytes: int = 0
+    prefix_caching: bool = True
+    batch_invariant: bool = False
+    num_threads: int = 0
+    max_waiting: int = 4096
+    core_in_process: bool = False
