@@ -1,0 +1,1 @@
+"""The Django application: dialects, services, relay, admin and playground."""

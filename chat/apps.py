@@ -1,0 +1,10 @@
+"""Registration of the application with Django."""
+
+from django.apps import AppConfig
+
+
+class ChatConfig(AppConfig):
+    name = "chat"
+    label = "chat"
+    verbose_name = "Lightcone"
+    default_auto_field = "django.db.models.BigAutoField"

@@ -1,0 +1,44 @@
+"""Typed reading of environment variables that fails loudly: a value that cannot be used stops the start with its name and the remedy."""
+
+from __future__ import annotations
+
+import os
+
+from django.core.exceptions import ImproperlyConfigured
+
+PREFIX = "LIGHTCONE_"
+
+
+def text(name: str, default: str = "") -> str:
+    """The value of LIGHTCONE_<name>, stripped; the default when unset or empty."""
+    return os.environ.get(PREFIX + name, "").strip() or default
+
+
+def integer(name: str, default: int, *, minimum: int = 0, maximum: int = 2**62) -> int:
+    raw = text(name)
+    if not raw:
+        return default
+    try:
+        value = int(raw)
+    except ValueError:
+        raise ImproperlyConfigured(f"{PREFIX}{name} must be a whole number, got {raw!r}") from None
+    if not minimum <= value <= maximum:
+        raise ImproperlyConfigured(f"{PREFIX}{name} must be between {minimum} and {maximum}, got {value}")
+    return value
+
+
+def boolean(name: str, default: bool = False) -> bool:
+    raw = text(name).lower()
+    if not raw:
+        return default
+    if raw in {"1", "true", "yes", "on"}:
+        return True
+    if raw in {"0", "false", "no", "off"}:
+        return False
+    raise ImproperlyConfigured(f"{PREFIX}{name} must be 1 or 0, got {raw!r}")
+
+
+def words(name: str, default: tuple[str, ...] = ()) -> list[str]:
+    """A comma-separated list."""
+    raw = text(name)
+    return [word.strip() for word in raw.split(",") if word.strip()] if raw else list(default)
