@@ -1,0 +1,123 @@
+"""Requests and events as plain JSON-ready values, and back. Standard library only.
+
+Used wherever the contract leaves a process: the stored request, the run's log, the layer message. It does not choose an
+encoding (JSON, msgpack): it yields dicts, lists, strings, numbers, booleans and None; bytes become lists of integers.
+
+    request   {field: value}, fields at their default left out
+    event     [start, count, kind, {field: value}]
+
+Tolerance between versions: unknown keys are ignored, missing ones take their default; a missing field without a default, an
+unknown kind or enum word raises `ValueError`.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from typing import TypeVar, cast
+
+from engine.api.events import Admitted, ChoiceFinished, Completed, Delta, Event, Failed, Payload, Rejected
+from engine.api.request import GenerationRequest, Json
+
+T = TypeVar("T")
+Convert = Callable[[typing.Any], typing.Any]
+
+KINDS: dict[str, type[Payload]] = {
+    "admitted": Admitted,
+    "rejected": Rejected,
+    "delta": Delta,
+    "choice_finished": ChoiceFinished,
+    "completed": Completed,
+    "failed": Failed,
+}
+_KIND_OF = {payload_type: kind for kind, payload_type in KINDS.items()}
+
+
+def request_to_plain(request: GenerationRequest) -> dict[str, Json]:
+    """The request as a JSON-ready dict."""
+    return _to_plain(request)
+
+
+def request_from_plain(plain: dict[str, Json]) -> GenerationRequest:
+    """Inverse of `request_to_plain`; raises ValueError."""
+    return _from_plain(GenerationRequest, plain)
+
+
+def event_to_plain(event: Event) -> list[Json]:
+    """The event as a JSON-ready list."""
+    return [event.start, event.count, _KIND_OF[type(event.payload)], _to_plain(event.payload)]
+
+
+def event_from_plain(plain: list[Json]) -> Event:
+    """Inverse of `event_to_plain`; raises ValueError."""
+    start, count, kind, payload = plain[:4]
+    if kind not in KINDS:
+        raise ValueError(f"unknown kind of event: {kind!r}")
+    return Event(cast(int, start), cast(int, count), _from_plain(KINDS[cast(str, kind)], cast(dict[str, Json], payload)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """One field of a dataclass: `encode` and `decode` are None where the value passes as it is; `default` is MISSING if required."""
+
+    name: str
+    default: object
+    encode: Convert | None
+    decode: Convert | None
+
+
+def _to_plain(value: object) -> dict[str, Json]:
+    plain: dict[str, Json] = {}
+    for field in _plan(type(value)):  # type: ignore[arg-type]  # mypy takes a class for unhashable
+        item = getattr(value, field.name)
+        if field.default is MISSING or item != field.default:
+            plain[field.name] = field.encode(item) if field.encode and item is not None else item
+    return plain
+
+
+def _from_plain(cls: type[T], plain: dict[str, Json]) -> T:
+    if not isinstance(plain, dict):
+        raise ValueError(f"{cls.__name__} must be an object")
+    values = {}
+    for field in _plan(cls):  # type: ignore[arg-type]  # mypy takes a class for unhashable
+        if field.name in plain:
+            item = plain[field.name]
+            values[field.name] = field.decode(item) if field.decode and item is not None else item
+        elif field.default is MISSING:
+            raise ValueError(f"{cls.__name__}.{field.name} is missing")
+    return cls(**values)
+
+
+@cache
+def _plan(cls: type) -> tuple[_Field, ...]:
+    hints = typing.get_type_hints(cls)
+    plan = []
+    for field in fields(cls):
+        default = field.default_factory() if field.default_factory is not MISSING else field.default
+        plan.append(_Field(field.name, default, *_conversion(hints[field.name])))
+    return tuple(plan)
+
+
+def _conversion(hint: object) -> tuple[Convert | None, Convert | None]:
+    """How values of an annotated type are written and read: dataclasses, enums, bytes and tuples of them; the rest passes."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        chosen = [argument for argument in arguments if argument is not types.NoneType]
+        return _conversion(chosen[0]) if len(chosen) == 1 else (None, None)
+    if origin is tuple:
+        encode, decode = _conversion(arguments[0])
+        return (
+            (lambda items: [encode(item) for item in items]) if encode else list,
+            (lambda items: tuple([decode(item) for item in items])) if decode else tuple,
+        )
+    if hint is bytes:
+        return list, bytes
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return (lambda item: item.value), hint
+    if isinstance(hint, type) and is_dataclass(hint):
+        return _to_plain, lambda plain: _from_plain(hint, plain)
+    return None, None
