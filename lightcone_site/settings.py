@@ -2,23 +2,116 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from lightcone_site import env
+from lightcone_site.databases import broker_url, database_settings, embedded_valkey_socket
+from lightcone_site.logs import logging_settings
 from lightcone_site.secrets import installation_secret
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = Path(env.text("DATA_DIR", str(BASE_DIR / "data"))).expanduser().resolve()
 DATA_DIR.mkdir(parents=True, exist_ok=True)
 
+# The installation.
 DEBUG = False
 SECRET_KEY = env.text("SECRET_KEY") or installation_secret(DATA_DIR, "secret_key")
 LIGHTCONE_KEY_PEPPER = env.text("KEY_PEPPER") or installation_secret(DATA_DIR, "key_pepper")
 LIGHTCONE_DEPLOYMENT = env.text("DEPLOYMENT") or installation_secret(DATA_DIR, "deployment", num_bytes=6)
 LIGHTCONE_HOST = env.text("HOST", "127.0.0.1")
 LIGHTCONE_PORT = env.integer("PORT", 8000, minimum=1, maximum=65535)
-ALLOWED_HOSTS = env.words("ALLOWED_HOSTS", ("localhost", "127.0.0.1", "[::1]", LIGHTCONE_HOST))
-LIGHTCONE_REDIS_URL = env.text("REDIS_URL") or f"unix://{DATA_DIR}/run/valkey.sock"
+ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", LIGHTCONE_HOST, *env.words("ALLOWED_HOSTS")]
+CSRF_TRUSTED_ORIGINS = env.words("TRUSTED_ORIGINS")
+
+# The model of a one-machine installation (`manage.py serve`); empty means the packaged default.
+LIGHTCONE_MODEL = env.text("MODEL")
+LIGHTCONE_MODEL_NAME = env.text("MODEL_NAME")
+LIGHTCONE_DRAIN_S = env.integer("DRAIN", 30, minimum=1, maximum=3600)
+
+# Limits (defaults: docs/operations.md). Every one is checked before any work is done for a request.
+LIGHTCONE_MAX_BODY_BYTES = env.integer("MAX_BODY_BYTES", 32 * 2**20, minimum=1024)
+LIGHTCONE_MAX_JSON_DEPTH = env.integer("MAX_JSON_DEPTH", 256, minimum=8, maximum=900)
+LIGHTCONE_MAX_JSON_DIGITS = env.integer("MAX_JSON_DIGITS", 64, minimum=20, maximum=4000)
+LIGHTCONE_MAX_MESSAGES = env.integer("MAX_MESSAGES", 10_000, minimum=1)
+LIGHTCONE_MAX_N = env.integer("MAX_N", 128, minimum=1)
+LIGHTCONE_MAX_CHOICE_TOKENS = env.integer("MAX_CHOICE_TOKENS", 262_144, minimum=1)
+LIGHTCONE_MAX_OUTPUT_TOKENS = env.integer("MAX_OUTPUT_TOKENS", 0)
+LIGHTCONE_MAX_LOGPROBS = env.integer("MAX_LOGPROBS", 20)
+LIGHTCONE_MAX_STOP_STRINGS = env.integer("MAX_STOP_STRINGS", 32)
+LIGHTCONE_MAX_STOP_TOKEN_IDS = env.integer("MAX_STOP_TOKEN_IDS", 1024)
+LIGHTCONE_MAX_ID_CHARS = env.integer("MAX_ID_CHARS", 128, minimum=16)
+LIGHTCONE_MAX_LABEL_CHARS = env.integer("MAX_LABEL_CHARS", 256, minimum=16)
+LIGHTCONE_MAX_HEADER_BYTES = env.integer("MAX_HEADER_BYTES", 64 * 1024, minimum=1024)
+LIGHTCONE_MAX_HEADERS = env.integer("MAX_HEADERS", 128, minimum=16)
+LIGHTCONE_MAX_TARGET_BYTES = env.integer("MAX_TARGET_BYTES", 8 * 1024, minimum=256)
+LIGHTCONE_HEADER_TIMEOUT_S = env.integer("HEADER_TIMEOUT", 10, minimum=1)
+LIGHTCONE_BODY_TIMEOUT_S = env.integer("BODY_TIMEOUT", 60, minimum=1)
+LIGHTCONE_IDLE_TIMEOUT_S = env.integer("IDLE_TIMEOUT", 60, minimum=1)
+LIGHTCONE_WRITE_TIMEOUT_S = env.integer("WRITE_TIMEOUT", 60, minimum=1)
+LIGHTCONE_MAX_CONNECTIONS = env.integer("MAX_CONNECTIONS", 4096, minimum=1)
+LIGHTCONE_STREAM_BUFFER_BYTES = env.integer("STREAM_BUFFER_BYTES", 8 * 2**20, minimum=64 * 1024)
+LIGHTCONE_MAX_WAITING = env.integer("MAX_WAITING", 4096, minimum=1)
+LIGHTCONE_MAX_LIVE_PER_KEY = env.integer("MAX_LIVE_PER_KEY", 64, minimum=1)
+LIGHTCONE_QUEUE_TIMEOUT_S = env.integer("QUEUE_TIMEOUT", 120, minimum=1)
+LIGHTCONE_REQUEST_TIMEOUT_S = env.integer("REQUEST_TIMEOUT", 600, minimum=1)
+LIGHTCONE_MAX_AUTH_FAILURES = env.integer("MAX_AUTH_FAILURES", 20, minimum=1)
+LIGHTCONE_MAX_LOGIN_FAILURES = env.integer("MAX_LOGIN_FAILURES", 5, minimum=1)
+LIGHTCONE_MAX_WS_MESSAGE_BYTES = env.integer("MAX_WS_MESSAGE_BYTES", 2**20, minimum=1024)
+LIGHTCONE_LOG_FIELD_CHARS = env.integer("LOG_FIELD_CHARS", 256, minimum=16)
+LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK = env.boolean("ALLOW_ANONYMOUS_LOOPBACK")
+LIGHTCONE_CORS_ALLOWED_ORIGINS = env.words("CORS_ALLOWED_ORIGINS", ("*",))
+LIGHTCONE_TRUSTED_PROXIES = env.words("TRUSTED_PROXIES")
+LIGHTCONE_SSE_KEEP_ALIVE_S = env.integer("SSE_KEEP_ALIVE", 15, minimum=1)
+DATA_UPLOAD_MAX_MEMORY_SIZE = LIGHTCONE_MAX_BODY_BYTES
+
+# The engine (engine/config.py says what each means). 0 and "auto": measure or read from the model.
+LIGHTCONE_DEVICE = env.text("DEVICE", "cpu")
+LIGHTCONE_WEIGHTS = env.text("WEIGHTS", "auto")
+LIGHTCONE_MAX_MODEL_LEN = env.integer("MAX_MODEL_LEN", 0)
+LIGHTCONE_MAX_SEQUENCES = env.integer("MAX_SEQUENCES", 64, minimum=1)
+LIGHTCONE_STEP_TOKENS = env.integer("STEP_TOKENS", 0)
+LIGHTCONE_KV_CACHE_BYTES = env.integer("KV_CACHE_BYTES", 0)
+LIGHTCONE_PREFIX_CACHING = env.boolean("PREFIX_CACHING", True)
+LIGHTCONE_BATCH_INVARIANT = env.boolean("BATCH_INVARIANT")
+LIGHTCONE_NUM_THREADS = env.integer("NUM_THREADS", 0)
+
+# Stores: SQLite and an embedded Valkey in the data directory, unless the two URLs name others.
+DATABASES = {"default": database_settings(os.environ.get("DATABASE_URL", "").strip(), DATA_DIR)}
+LIGHTCONE_EMBEDDED_VALKEY = not env.text("REDIS_URL")
+LIGHTCONE_REDIS_URL = env.text("REDIS_URL") or f"unix://{embedded_valkey_socket(DATA_DIR)}"
+CHANNEL_LAYERS = {
+    alias: {
+        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "CONFIG": {"hosts": [LIGHTCONE_REDIS_URL], "prefix": f"{LIGHTCONE_DEPLOYMENT}:{alias}"},
+    }
+    for alias in ("default", "tokens")
+}
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+
+# Celery carries requests and control, never tokens and never results.
+CELERY_BROKER_URL = broker_url(LIGHTCONE_REDIS_URL)
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "global_keyprefix": f"{LIGHTCONE_DEPLOYMENT}:celery:",
+    "socket_connect_timeout": 3,
+    "socket_timeout": 10,
+    "health_check_interval": 15,
+    "max_retries": 1,
+}
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = False
+CELERY_TASK_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TASK_CREATE_MISSING_QUEUES = True
+CELERY_TASK_DEFAULT_QUEUE = "maintenance"
+CELERY_WORKER_DISABLE_PREFETCH = True
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_SEND_TASK_EVENTS = False
+CELERY_WORKER_ENABLE_REMOTE_CONTROL = True
+CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "run" / "beat-schedule")
+CELERY_TIMEZONE = "UTC"
 
 INSTALLED_APPS = [
     "daphne",
@@ -38,6 +131,17 @@ INSTALLED_APPS = [
     "chat",
 ]
 
+# For pages: console, playground, documentation. API routes take their own all-async path (asgi.py, chat/middleware.py).
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "servestatic.middleware.ServeStaticMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
 ROOT_URLCONF = "lightcone_site.urls"
 ASGI_APPLICATION = "lightcone_site.asgi.application"
 APPEND_SLASH = False
@@ -57,9 +161,55 @@ TEMPLATES = [
     }
 ]
 
-DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+# Sign-in and cookies. Secure cookies are for installations behind TLS, where LIGHTCONE_TLS=1 says so.
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator", "NumericPasswordValidator")
+]
+LOGIN_URL = "/admin/login/"
+LOGIN_REDIRECT_URL = "/"
+LIGHTCONE_TLS = env.boolean("TLS")
+SESSION_COOKIE_NAME = "lightcone_session"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = LIGHTCONE_TLS
+CSRF_COOKIE_NAME = "lightcone_csrf"
+CSRF_COOKIE_SAMESITE = "Lax"
+CSRF_COOKIE_SECURE = LIGHTCONE_TLS
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if LIGHTCONE_TLS else None
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [],
+    "DEFAULT_PERMISSION_CLASSES": [],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "UNAUTHENTICATED_USER": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Lightcone",
+    "DESCRIPTION": "Self-hosted chat completions.",
+    "VERSION": "0.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+}
+UNFOLD = {"SITE_TITLE": "Lightcone", "SITE_HEADER": "Lightcone", "SITE_URL": "/", "SHOW_VIEW_ON_SITE": False}
+
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 STATIC_URL = "/static/"
 STATIC_ROOT = DATA_DIR / "static"
+SERVESTATIC_USE_STATIC_ROOT = True
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"location": DATA_DIR / "files"}},
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+}
+
+LOGGING = logging_settings(env.text("LOG_LEVEL", "INFO").upper())

@@ -1,0 +1,69 @@
+"""Logging of every process: one record is one line, control characters escaped, anything key-shaped masked.
+
+Applied by Django through LOGGING; Celery is told to leave the root logger alone (celery.py).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import structlog
+
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+API_KEY = re.compile(r"\blc_([A-Za-z0-9]{1,64})_[A-Za-z0-9]{8,}")
+BEARER = re.compile(r"(?i)\bbearer\s+[^\s'\",]{8,}")
+
+
+def escape_controls(text: str) -> str:
+    r"""Write line breaks, escape codes and the like as \n, \x1b, \u2028."""
+    return CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
+
+
+def mask_secrets(text: str) -> str:
+    """Hide the secret part of API keys and of bearer tokens; the public id of a key stays."""
+    return BEARER.sub("Bearer ***", API_KEY.sub(r"lc_\1_***", text))
+
+
+def record_line(_logger: Any, _method: str, event: dict[str, Any]) -> str:
+    """Render one record: time, level, logger, message, bound fields, traceback (escaped as well)."""
+    head = f"{event.pop('timestamp', '')} {event.pop('level', 'info').upper():<7} {event.pop('logger', '-')}: {event.pop('event', '')}"
+    traceback = event.pop("exception", None)
+    fields = "".join(f" {name}={value}" for name, value in event.items())
+    return mask_secrets(escape_controls(head + fields + (f" | {traceback}" if traceback else "")))
+
+
+def logging_settings(level: str) -> dict[str, Any]:
+    """Django's LOGGING: everything to standard error through `record_line`."""
+    shared = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {
+            "line": {
+                "()": structlog.stdlib.ProcessorFormatter,
+                "foreign_pre_chain": shared,
+                "processors": [
+                    structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                    structlog.processors.format_exc_info,
+                    record_line,
+                ],
+            }
+        },
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+        "root": {"handlers": ["stderr"], "level": level},
+        "loggers": {
+            "django": {"handlers": [], "level": level, "propagate": True},
+            "django.server": {"handlers": [], "level": level, "propagate": True},
+            "daphne": {"level": "WARNING"},
+            "kombu": {"level": "WARNING"},
+            "celery.worker.strategy": {"level": "WARNING"},
+            "celery.app.trace": {"level": "WARNING"},
+        },
+    }
