@@ -1,0 +1,46 @@
+"""Which models are served, under which names."""
+
+from __future__ import annotations
+
+from django.core.validators import MinValueValidator, RegexValidator
+from django.db import models
+from django.utils import timezone
+
+
+class ModelState(models.TextChoices):
+    """What the workers last said of a model."""
+
+    UNLOADED = "unloaded", "Unloaded"
+    LOADING = "loading", "Loading"
+    READY = "ready", "Ready"
+    DRAINING = "draining", "Draining"
+    FAILED = "failed", "Failed"
+
+
+class ServedModel(models.Model):
+    """A model by its public name. `slug` names its queue (`model.<slug>`); `aliases` are further names clients may use.
+
+    `sampling_defaults` holds request fields (temperature, top_p, ...) used where a request leaves them out.
+    """
+
+    name = models.CharField(max_length=200, unique=True)
+    slug = models.CharField(max_length=100, unique=True, validators=[RegexValidator(r"^[a-z0-9][a-z0-9-]*$")])
+    aliases = models.JSONField(default=list, blank=True)
+    path = models.CharField(max_length=1024)
+    owned_by = models.CharField(max_length=100, default="lightcone")
+    enabled = models.BooleanField(default=True)
+    is_default = models.BooleanField(default=False)
+    max_model_len = models.PositiveIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
+    sampling_defaults = models.JSONField(default=dict, blank=True)
+    state = models.CharField(max_length=16, choices=ModelState.choices, default=ModelState.UNLOADED, editable=False)
+    state_reason = models.CharField(max_length=500, default="", blank=True, editable=False)
+    state_at = models.DateTimeField(null=True, blank=True, editable=False)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ("name",)
+        verbose_name = "model"
+        constraints = (models.UniqueConstraint(fields=("is_default",), condition=models.Q(is_default=True), name="one_default_model"),)
+
+    def __str__(self) -> str:
+        return self.name
