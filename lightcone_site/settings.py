@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lightcone_site import env
 from lightcone_site.databases import broker_url, database_settings, embedded_valkey_socket
+from lightcone_site.limits import http_limits_read, request_limits_read
 from lightcone_site.logs import logging_settings
 from lightcone_site.secrets import installation_secret
 
@@ -29,41 +30,18 @@ LIGHTCONE_MODEL = env.text("MODEL")
 LIGHTCONE_MODEL_NAME = env.text("MODEL_NAME")
 LIGHTCONE_DRAIN_S = env.integer("DRAIN", 30, minimum=1, maximum=3600)
 
-# Limits (defaults: docs/operations.md). Every one is checked before any work is done for a request.
-LIGHTCONE_MAX_BODY_BYTES = env.integer("MAX_BODY_BYTES", 32 * 2**20, minimum=1024)
-LIGHTCONE_MAX_JSON_DEPTH = env.integer("MAX_JSON_DEPTH", 256, minimum=8, maximum=900)
-LIGHTCONE_MAX_JSON_DIGITS = env.integer("MAX_JSON_DIGITS", 64, minimum=20, maximum=4000)
-LIGHTCONE_MAX_MESSAGES = env.integer("MAX_MESSAGES", 10_000, minimum=1)
-LIGHTCONE_MAX_N = env.integer("MAX_N", 128, minimum=1)
-LIGHTCONE_MAX_CHOICE_TOKENS = env.integer("MAX_CHOICE_TOKENS", 262_144, minimum=1)
-LIGHTCONE_MAX_OUTPUT_TOKENS = env.integer("MAX_OUTPUT_TOKENS", 0)
-LIGHTCONE_MAX_LOGPROBS = env.integer("MAX_LOGPROBS", 20)
-LIGHTCONE_MAX_STOP_STRINGS = env.integer("MAX_STOP_STRINGS", 32)
-LIGHTCONE_MAX_STOP_TOKEN_IDS = env.integer("MAX_STOP_TOKEN_IDS", 1024)
-LIGHTCONE_MAX_ID_CHARS = env.integer("MAX_ID_CHARS", 128, minimum=16)
-LIGHTCONE_MAX_LABEL_CHARS = env.integer("MAX_LABEL_CHARS", 256, minimum=16)
-LIGHTCONE_MAX_HEADER_BYTES = env.integer("MAX_HEADER_BYTES", 64 * 1024, minimum=1024)
-LIGHTCONE_MAX_HEADERS = env.integer("MAX_HEADERS", 128, minimum=16)
-LIGHTCONE_MAX_TARGET_BYTES = env.integer("MAX_TARGET_BYTES", 8 * 1024, minimum=256)
-LIGHTCONE_HEADER_TIMEOUT_S = env.integer("HEADER_TIMEOUT", 10, minimum=1)
-LIGHTCONE_BODY_TIMEOUT_S = env.integer("BODY_TIMEOUT", 60, minimum=1)
-LIGHTCONE_IDLE_TIMEOUT_S = env.integer("IDLE_TIMEOUT", 60, minimum=1)
-LIGHTCONE_WRITE_TIMEOUT_S = env.integer("WRITE_TIMEOUT", 60, minimum=1)
-LIGHTCONE_MAX_CONNECTIONS = env.integer("MAX_CONNECTIONS", 4096, minimum=1)
-LIGHTCONE_STREAM_BUFFER_BYTES = env.integer("STREAM_BUFFER_BYTES", 8 * 2**20, minimum=64 * 1024)
+# Limits. Every one is checked before any work is done for a request.
+LIGHTCONE_HTTP_LIMITS = http_limits_read()
+LIGHTCONE_LIMITS = request_limits_read()
+DATA_UPLOAD_MAX_MEMORY_SIZE = LIGHTCONE_HTTP_LIMITS.max_body_bytes
 LIGHTCONE_MAX_WAITING = env.integer("MAX_WAITING", 4096, minimum=1)
 LIGHTCONE_MAX_LIVE_PER_KEY = env.integer("MAX_LIVE_PER_KEY", 64, minimum=1)
 LIGHTCONE_QUEUE_TIMEOUT_S = env.integer("QUEUE_TIMEOUT", 120, minimum=1)
-LIGHTCONE_REQUEST_TIMEOUT_S = env.integer("REQUEST_TIMEOUT", 600, minimum=1)
-LIGHTCONE_MAX_AUTH_FAILURES = env.integer("MAX_AUTH_FAILURES", 20, minimum=1)
 LIGHTCONE_MAX_LOGIN_FAILURES = env.integer("MAX_LOGIN_FAILURES", 5, minimum=1)
-LIGHTCONE_MAX_WS_MESSAGE_BYTES = env.integer("MAX_WS_MESSAGE_BYTES", 2**20, minimum=1024)
 LIGHTCONE_LOG_FIELD_CHARS = env.integer("LOG_FIELD_CHARS", 256, minimum=16)
 LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK = env.boolean("ALLOW_ANONYMOUS_LOOPBACK")
 LIGHTCONE_CORS_ALLOWED_ORIGINS = env.words("CORS_ALLOWED_ORIGINS", ("*",))
 LIGHTCONE_TRUSTED_PROXIES = env.words("TRUSTED_PROXIES")
-LIGHTCONE_SSE_KEEP_ALIVE_S = env.integer("SSE_KEEP_ALIVE", 15, minimum=1)
-DATA_UPLOAD_MAX_MEMORY_SIZE = LIGHTCONE_MAX_BODY_BYTES
 
 # The engine (engine/config.py says what each means). 0 and "auto": measure or read from the model.
 LIGHTCONE_DEVICE = env.text("DEVICE", "cpu")
