@@ -1,0 +1,72 @@
+"""The limits of every request, in two frozen tables: how large, how many, how long. Each is a setting, `LIGHTCONE_<NAME>`.
+
+Read once, at start; `chat` finds them as `settings.LIGHTCONE_LIMITS` and `settings.LIGHTCONE_HTTP_LIMITS`. Over a limit of the HTTP
+server the connection is answered 413 or 431, refused or closed; over any other the answer is a 400 that names the field.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from lightcone_site import env
+
+MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """Bounds that the HTTP server keeps by itself. Times in seconds, sizes in bytes."""
+
+    max_body_bytes: int = 32 * MIB
+    max_headers_bytes: int = 65_536
+    max_header_bytes: int = 16_384
+    max_headers: int = 128
+    max_target_bytes: int = 8_192
+    header_timeout: int = 10
+    body_timeout: int = 60
+    idle_timeout: int = 60
+    max_connections: int = 4_096
+    stream_buffer_bytes: int = 8 * MIB
+    write_timeout: int = 60
+    max_ws_message_bytes: int = MIB
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """Bounds of what one request may ask for, and of who may ask how often in vain. `sse_keep_alive` 0 is off."""
+
+    max_json_depth: int = 256
+    max_json_digits: int = 64
+    max_messages: int = 10_000
+    max_parts: int = 10_000
+    max_n: int = 128
+    max_choice_tokens: int = 262_144
+    max_stop_strings: int = 32
+    max_stop_chars: int = 1_024
+    max_stop_token_ids: int = 1_024
+    max_logprobs: int = 20
+    max_id_chars: int = 128
+    max_label_chars: int = 256
+    max_auth_failures: int = 20
+    auth_failure_window: int = 600
+    request_timeout: int = 600
+    sse_keep_alive: int = 15
+
+
+MAY_BE_ZERO = {"max_logprobs", "sse_keep_alive"}
+MAXIMUM = {"max_json_depth": 900}
+"""The JSON parser itself gives up at 1,024 levels."""
+
+
+def http_limits_read() -> HttpLimits:
+    """The table with what the environment overrides; raises ImproperlyConfigured on a value that cannot be used."""
+    return HttpLimits(**{field.name: env.integer(field.name.upper(), field.default, minimum=1) for field in fields(HttpLimits)})
+
+
+def request_limits_read() -> RequestLimits:
+    """As `http_limits_read`, for one request."""
+    read = {}
+    for field in fields(RequestLimits):
+        minimum = 0 if field.name in MAY_BE_ZERO else 1
+        read[field.name] = env.integer(field.name.upper(), field.default, minimum=minimum, maximum=MAXIMUM.get(field.name, 2**62))
+    return RequestLimits(**read)
