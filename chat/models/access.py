@@ -6,6 +6,8 @@ from django.core.validators import MinValueValidator
 from django.db import models
 from django.utils import timezone
 
+from chat.models.checks import check_networks, check_origins, check_rights, check_texts
+
 
 class Right(models.TextChoices):
     """What a key may be used for."""
@@ -16,7 +18,7 @@ class Right(models.TextChoices):
 
 
 def default_rights() -> list[str]:
-    return [Right.INFERENCE.value]
+    return [str(Right.INFERENCE)]
 
 
 class Org(models.Model):
@@ -58,10 +60,10 @@ class ApiKey(models.Model):
     public_id = models.CharField("key id", max_length=16, unique=True, editable=False)
     name = models.CharField(max_length=120)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="keys")
-    rights = models.JSONField(default=default_rights)
-    model_names = models.JSONField("allowed models", null=True, blank=True, default=None)
-    networks = models.JSONField("allowed networks", default=list, blank=True)
-    origins = models.JSONField("allowed browser origins", default=list, blank=True)
+    rights = models.JSONField(default=default_rights, blank=True, validators=[check_rights])
+    model_names = models.JSONField("allowed models", null=True, blank=True, default=None, validators=[check_texts])
+    networks = models.JSONField("allowed networks", default=list, blank=True, validators=[check_networks])
+    origins = models.JSONField("allowed browser origins", default=list, blank=True, validators=[check_origins])
     requests_per_minute = models.PositiveIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
     tokens_per_minute = models.PositiveIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
     max_concurrency = models.PositiveIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])

@@ -6,6 +6,8 @@ from django.core.validators import MinValueValidator, RegexValidator
 from django.db import models
 from django.utils import timezone
 
+from chat.models.checks import check_object, check_texts
+
 
 class ModelState(models.TextChoices):
     """What the workers last said of a model."""
@@ -25,13 +27,13 @@ class ServedModel(models.Model):
 
     name = models.CharField(max_length=200, unique=True)
     slug = models.CharField(max_length=100, unique=True, validators=[RegexValidator(r"^[a-z0-9][a-z0-9-]*$")])
-    aliases = models.JSONField(default=list, blank=True)
+    aliases = models.JSONField(default=list, blank=True, validators=[check_texts])
     path = models.CharField(max_length=1024)
     owned_by = models.CharField(max_length=100, default="lightcone")
     enabled = models.BooleanField(default=True)
     is_default = models.BooleanField(default=False)
     max_model_len = models.PositiveIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
-    sampling_defaults = models.JSONField(default=dict, blank=True)
+    sampling_defaults = models.JSONField(default=dict, blank=True, validators=[check_object])
     state = models.CharField(max_length=16, choices=ModelState.choices, default=ModelState.UNLOADED, editable=False)
     state_reason = models.CharField(max_length=500, default="", blank=True, editable=False)
     state_at = models.DateTimeField(null=True, blank=True, editable=False)

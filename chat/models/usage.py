@@ -35,7 +35,7 @@ class RequestLog(models.Model):
     attempts = models.PositiveSmallIntegerField(default=0)
     worker = models.CharField(max_length=100, default="")
     client_request_id = models.CharField(max_length=200, default="")
-    user_label = models.CharField("user", max_length=200, default="")
+    user_label = models.CharField("user", max_length=256, default="")
     user_agent = models.CharField(max_length=300, default="")
     address = models.CharField(max_length=45, default="")
     metadata = models.JSONField(default=dict)

@@ -74,7 +74,7 @@ class Caller:
     org_id: int
     project_id: int
     tenant: str
-    rights: frozenset[str] = frozenset({Right.INFERENCE.value})
+    rights: frozenset[str] = frozenset({str(Right.INFERENCE)})
     models: frozenset[str] | None = None
     networks: tuple[Network, ...] = ()
     origins: frozenset[str] = frozenset()
@@ -177,6 +177,11 @@ def key_public_id(*, raw: str) -> str:
     if match is None:
         raise KeyRefused(KEY_FORMAT_HELP)
     return match["public_id"]
+
+
+def key_has_secret(*, key: ApiKey, raw: str) -> bool:
+    """Whether `raw` is, or was before a rotation, the text of this key."""
+    return key.secrets.filter(digest__in=[_digest(raw, pepper) for pepper in _peppers()]).exists()
 
 
 def key_authenticate(*, raw: str, address: str = "", origin: str = "") -> Caller:

@@ -1,0 +1,54 @@
+"""Validators of JSON columns: each raises ValidationError with what was wrong and what is allowed."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator
+
+from django.core.exceptions import ValidationError
+
+ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\](:[0-9]{1,5})?", re.ASCII)
+RIGHTS = ("inference", "usage_read", "keys_manage")
+MAX_ENTRIES = 100
+MAX_ENTRY_CHARS = 200
+
+
+def check_texts(value: object) -> None:
+    """A list of at most 100 non-empty texts of at most 200 characters."""
+    for _ in _texts(value):
+        pass
+
+
+def check_rights(value: object) -> None:
+    for text in _texts(value):
+        if text not in RIGHTS:
+            raise ValidationError(f"{text!r} is no right; the rights are {', '.join(RIGHTS)}.")
+
+
+def check_networks(value: object) -> None:
+    for text in _texts(value):
+        try:
+            ipaddress.ip_network(text)
+        except ValueError:
+            raise ValidationError(f"{text!r} is no network; write an address or a range such as 10.0.0.0/8 or 2001:db8::/32.") from None
+
+
+def check_origins(value: object) -> None:
+    for text in _texts(value):
+        if ORIGIN.fullmatch(text) is None:
+            raise ValidationError(f"{text!r} is no browser origin; write it as https://app.example.org, without a path.")
+
+
+def check_object(value: object) -> None:
+    if not isinstance(value, dict):
+        raise ValidationError('Write a JSON object, for example {"temperature": 0.7}.')
+
+
+def _texts(value: object) -> Iterator[str]:
+    if not isinstance(value, list) or len(value) > MAX_ENTRIES:
+        raise ValidationError(f"Give a list of at most {MAX_ENTRIES} entries.")
+    for text in value:
+        if not isinstance(text, str) or not 0 < len(text) <= MAX_ENTRY_CHARS:
+            raise ValidationError(f"Each entry must be a text of 1 to {MAX_ENTRY_CHARS} characters.")
+        yield text

@@ -1,0 +1,129 @@
+"""Every read of the database for pages and commands, by name. Look-ups on the way of a request are cached: services.keys, services.catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery, Sum
+from django.db.models.functions import TruncDay
+
+from chat.models import ApiKey, ApiKeySecret, Org, Project, RequestLog, ServedModel, UsageHour
+from chat.run_id import run_id_floor
+from chat.services.usage import TTFT_BOUNDS_MS, TTFT_COLUMNS
+
+TOKEN_COLUMNS = ("prompt_tokens", "cached_tokens", "completion_tokens")
+
+
+def models_enabled() -> QuerySet[ServedModel]:
+    """Models that clients may ask for, the default first."""
+    return ServedModel.objects.filter(enabled=True).order_by("-is_default", "name")
+
+
+def model_names() -> list[str]:
+    """Names of all models, enabled or not."""
+    return list(ServedModel.objects.order_by("name").values_list("name", flat=True))
+
+
+def keys_listed() -> QuerySet[ApiKey]:
+    """Keys that are not deleted, with project and organisation, and `last4`: how the newest secret ends."""
+    newest = ApiKeySecret.objects.filter(key=OuterRef("pk")).order_by("-id").values("last4")[:1]
+    return ApiKey.objects.filter(deleted_at=None).select_related("project__org").annotate(last4=Subquery(newest))
+
+
+def project_names() -> dict[int, str]:
+    """`organisation / project` by project id."""
+    return {pk: f"{org} / {name}" for pk, org, name in Project.objects.values_list("pk", "org__name", "name")}
+
+
+def orgs_counted() -> QuerySet[Org]:
+    """Organisations with `num_projects`."""
+    return Org.objects.annotate(num_projects=Count("projects"))
+
+
+def request_logs(*, since: datetime | None = None, until: datetime | None = None, before: UUID | None = None) -> QuerySet[RequestLog]:
+    """Requests newest first; `before` is the run id where the last page ended. Every bound is a range of the primary key."""
+    bounds = Q()
+    if since is not None:
+        bounds &= Q(run_id__gte=run_id_floor(since))
+    if until is not None:
+        bounds &= Q(run_id__lt=run_id_floor(until))
+    if before is not None:
+        bounds &= Q(run_id__lt=before)
+    return RequestLog.objects.filter(bounds).order_by("-run_id")
+
+
+@dataclass(frozen=True, slots=True)
+class UsagePoint:
+    """Sums over one hour or one day. `num_errors` counts runs of status class 4 and 5."""
+
+    start: datetime
+    num_requests: int = 0
+    num_errors: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSummary:
+    """A span of time: its points, oldest first and without holes, their sums, and percentiles of the time to the first token."""
+
+    points: tuple[UsagePoint, ...]
+    total: UsagePoint
+    ttft_p50_ms: float | None
+    ttft_p95_ms: float | None
+    by_model: tuple[tuple[str, int, int], ...] = field(default=())
+
+
+def usage_summary(*, now: datetime, hours: int = 0, days: int = 0) -> UsageSummary:
+    """Usage of the last `hours` by hour, or of the last `days` by day (UTC), the current one included. Rollups only."""
+    step = timedelta(hours=1) if hours else timedelta(days=1)
+    last = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    last = last if hours else last.replace(hour=0)
+    starts = [last - step * i for i in range((hours or days) - 1, -1, -1)]
+    rows = UsageHour.objects.filter(period_start__gte=starts[0], period_start__lt=last + step)
+    period = F("period_start") if hours else TruncDay("period_start", tzinfo=UTC)
+    sums = {column: Sum(column) for column in ("num_requests", *TOKEN_COLUMNS)}
+    found = {
+        row.pop("period"): row
+        for row in rows.order_by()
+        .values(period=period)
+        .annotate(num_errors=Sum("num_requests", filter=Q(status_class__gte=4), default=0), **sums)
+    }
+    points = tuple(UsagePoint(start=start, **found.get(start, {})) for start in starts)
+    histogram = list(rows.aggregate(**{column: Sum(column, default=0) for column in TTFT_COLUMNS}).values())
+    by_model = (
+        rows.order_by().values("model").annotate(requests=Sum("num_requests"), tokens=Sum("completion_tokens")).order_by("-requests")[:10]
+    )
+    return UsageSummary(
+        points=points,
+        total=_total(points, starts[0]),
+        ttft_p50_ms=histogram_percentile(histogram, 0.5),
+        ttft_p95_ms=histogram_percentile(histogram, 0.95),
+        by_model=tuple((row["model"], row["requests"], row["tokens"]) for row in by_model),
+    )
+
+
+def histogram_percentile(counts: list[int], share: float) -> float | None:
+    """The time to the first token, in ms, that `share` of the runs stayed within; None without runs.
+
+    Linear within a bucket, as Prometheus does it; in the last, open bucket its lower bound.
+    """
+    target = sum(counts) * share
+    if not target:
+        return None
+    seen, lower = 0, 0
+    for count, upper in zip(counts, TTFT_BOUNDS_MS, strict=False):
+        if count and seen + count >= target:
+            return lower + (upper - lower) * (target - seen) / count
+        seen, lower = seen + count, upper
+    return float(lower)
+
+
+def _total(points: Iterable[UsagePoint], start: datetime) -> UsagePoint:
+    columns = ("num_requests", "num_errors", *TOKEN_COLUMNS)
+    points = tuple(points)
+    return UsagePoint(start=start, **{column: sum(getattr(point, column) for point in points) for column in columns})

@@ -1,0 +1,84 @@
+"""People and the first start: an installation begins with one organisation, one project, one administrator and one key."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.db import transaction
+
+from chat.models import ApiKey, Org, Project
+from chat.models.access import Right
+from chat.services.keys import Caller, KeyInvalid, KeyRefused, key_create, key_has_secret, key_public_id
+
+ADMIN_NAME = "admin"
+DEFAULT_NAME = "Default"
+
+
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
+    """What was made now and by us; None for what existed or was given. The supervisor prints it once."""
+
+    admin_name: str
+    admin_created: bool
+    admin_password: str | None
+    api_key: str | None
+
+
+def bootstrap_create(*, admin_password: str | None = None, api_key: str | None = None) -> Bootstrap:
+    """Make what a fresh installation lacks; harmless on every later start.
+
+    An administrator is made when there is no superuser, a key when there never was one or `api_key` is not known yet.
+    What the administrator changed since (password, disabled or deleted key) is left alone.
+    Raises KeyRefused when `api_key` is malformed, or its key id exists with another secret.
+    """
+    with transaction.atomic():
+        project = default_project()
+        admin_created = not get_user_model().objects.filter(is_superuser=True).exists()
+        shown_password = None
+        if admin_created:
+            shown_password = None if admin_password else secrets.token_urlsafe(12)
+            get_user_model().objects.create_superuser(ADMIN_NAME, "", admin_password or shown_password)
+        shown_key = None
+        if api_key:
+            _ensure_key(project, api_key)
+        elif not ApiKey.objects.exists():
+            shown_key = key_create(project=project, name="First key")[1]
+    return Bootstrap(admin_name=ADMIN_NAME, admin_created=admin_created, admin_password=shown_password, api_key=shown_key)
+
+
+def default_project() -> Project:
+    """The oldest project; made, with its organisation, where there is none."""
+    project: Project | None = Project.objects.order_by("id").first()
+    if project is None:
+        org = Org.objects.order_by("id").first() or Org.objects.create(name=DEFAULT_NAME)
+        project = Project.objects.create(org=org, name=DEFAULT_NAME)
+    return project
+
+
+def staff_caller(*, user: AbstractBaseUser | AnonymousUser) -> Caller:
+    """The caller for a signed-in member of staff who uses the playground: no key, all models, the default project.
+
+    The tenant is the user's own, so that chats of two people share no cached prefix. Raises KeyInvalid for anyone else.
+    """
+    if not (user.is_active and getattr(user, "is_staff", False)):
+        raise KeyInvalid
+    project = default_project()
+    return Caller(
+        key_id=0,
+        public_id="",
+        org_id=project.org_id,
+        project_id=project.pk,
+        tenant=f"{project.pk}:user:{user.pk}",
+        rights=frozenset({str(Right.INFERENCE)}),
+    )
+
+
+def _ensure_key(project: Project, raw: str) -> None:
+    key = ApiKey.objects.filter(public_id=key_public_id(raw=raw)).first()
+    if key is None:
+        key_create(project=project, name="First key", raw=raw)
+    elif key.deleted_at is None and not key_has_secret(key=key, raw=raw):
+        raise KeyRefused(f"the key id {key.public_id} exists with another secret: choose another key id, or delete that key")

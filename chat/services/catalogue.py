@@ -1,0 +1,166 @@
+"""Every act on the catalogue of models, and the look-up of a model by name on the way of each request."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from channels.db import database_sync_to_async
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.utils import timezone
+
+from chat.configuration import configuration_changed, configuration_touch
+from chat.models import ServedModel
+from chat.models.catalogue import ModelState
+from chat.services.keys import Caller
+from chat.services.short_cache import ShortCache
+
+CACHE_TTL_S = 5.0
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """What requests need to know of an enabled model. `created_at`: unix seconds."""
+
+    name: str
+    slug: str
+    owned_by: str
+    created_at: int
+    aliases: tuple[str, ...] = ()
+    is_default: bool = False
+    max_model_len: int | None = None
+    sampling_defaults: dict[str, Any] = field(default_factory=dict)
+    state: str = str(ModelState.UNLOADED)
+    state_reason: str = ""
+
+
+def model_register(
+    *, name: str, path: str, slug: str = "", aliases: tuple[str, ...] = (), owned_by: str = "lightcone", make_default: bool = False
+) -> ServedModel:
+    """Add the model, or point an existing one of this name to `path`. The first model becomes the default.
+
+    Raises ValidationError, for instance when a name is taken by another model's alias.
+    """
+    with transaction.atomic():
+        model = ServedModel.objects.filter(name=name).first() or ServedModel(name=name, slug=slug or _free_slug(name), owned_by=owned_by)
+        model.path = path
+        model.aliases = list(aliases) or model.aliases
+        model.is_default = make_default or model.is_default or not ServedModel.objects.filter(is_default=True).exists()
+        model_update(model=model)
+    return model
+
+
+def model_update(*, model: ServedModel) -> None:
+    """Store a new or changed model; making it the default takes that from the one before. Raises ValidationError."""
+    with transaction.atomic():
+        model.full_clean(validate_constraints=False)
+        _check_names(model)
+        if model.is_default:
+            ServedModel.objects.filter(is_default=True).exclude(pk=model.pk).update(is_default=False)
+        model.save()
+        configuration_touch()
+
+
+def model_delete(*, model: ServedModel) -> None:
+    model.delete()
+    configuration_touch()
+
+
+def model_state_report(*, slug: str, state: str, reason: str = "", max_model_len: int | None = None) -> None:
+    """Note what a worker says of its model; unknown slugs are ignored. `max_model_len` fills in what nobody has set."""
+    model = ServedModel.objects.filter(slug=slug).first()
+    if model is None:
+        return
+    model.state = str(ModelState(state))
+    model.state_reason = reason[:500]
+    model.state_at = timezone.now()
+    model.max_model_len = model.max_model_len or max_model_len
+    model.save(update_fields=["state", "state_reason", "state_at", "max_model_len"])
+    configuration_touch()
+
+
+def model_resolve(*, name: str | None, caller: Caller | None = None) -> ModelEntry | None:
+    """The enabled model of this name or alias, the default one when `name` is None or empty.
+
+    None when there is no such model or the caller may not use it: both are the same 404.
+    """
+    return _find(_entries(), name, caller)
+
+
+async def model_resolve_async(*, name: str | None, caller: Caller | None = None) -> ModelEntry | None:
+    """`model_resolve` for async code: a thread is used only when the catalogue is not in the cache."""
+    return _find(_cache.get(ALL) or await database_sync_to_async(_entries)(), name, caller)
+
+
+def models_for_caller(*, caller: Caller | None = None) -> list[ModelEntry]:
+    """The enabled models that the caller may use, the default first, then by name."""
+    return [entry for entry in _entries() if caller is None or caller.can_use_model(entry.name)]
+
+
+async def models_for_caller_async(*, caller: Caller | None = None) -> list[ModelEntry]:
+    entries = _cache.get(ALL) or await database_sync_to_async(_entries)()
+    return [entry for entry in entries if caller is None or caller.can_use_model(entry.name)]
+
+
+def models_cache_clear() -> None:
+    _cache.clear()
+
+
+_cache: ShortCache[tuple[ModelEntry, ...]] = ShortCache(max_entries=1, ttl_s=CACHE_TTL_S)
+
+
+def _forget_models(**_: object) -> None:
+    models_cache_clear()
+
+
+configuration_changed.connect(_forget_models, dispatch_uid="chat.services.catalogue")
+
+
+def _entries() -> tuple[ModelEntry, ...]:
+    entries = _cache.get(ALL)
+    if entries is None:
+        generation = _cache.generation
+        entries = tuple(_entry(model) for model in ServedModel.objects.filter(enabled=True).order_by("-is_default", "name"))
+        _cache.put(ALL, entries, generation=generation)
+    return entries
+
+
+def _entry(model: ServedModel) -> ModelEntry:
+    return ModelEntry(
+        name=model.name,
+        slug=model.slug,
+        owned_by=model.owned_by,
+        created_at=int(model.created_at.timestamp()),
+        aliases=tuple(model.aliases),
+        is_default=model.is_default,
+        max_model_len=model.max_model_len,
+        sampling_defaults=model.sampling_defaults,
+        state=model.state,
+        state_reason=model.state_reason,
+    )
+
+
+def _find(entries: tuple[ModelEntry, ...], name: str | None, caller: Caller | None) -> ModelEntry | None:
+    for entry in entries:
+        if (name == entry.name or name in entry.aliases) if name else entry.is_default:
+            return entry if caller is None or caller.can_use_model(entry.name) else None
+    return None
+
+
+def _check_names(model: ServedModel) -> None:
+    """Each public name and alias may lead to one model only."""
+    taken: dict[str, str] = {}
+    for other in ServedModel.objects.exclude(pk=model.pk):
+        taken.update(dict.fromkeys((other.name, *other.aliases), other.name))
+    for name in (model.name, *model.aliases):
+        if name in taken:
+            raise ValidationError(f"The name {name!r} already leads to the model {taken[name]!r}; choose another.")
+
+
+def _free_slug(name: str) -> str:
+    stem = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:90] or "model"
+    taken = set(ServedModel.objects.filter(slug__startswith=stem).values_list("slug", flat=True))
+    return stem if stem not in taken else next(slug for slug in (f"{stem}-{i}" for i in range(2, 10_000)) if slug not in taken)
