@@ -1,0 +1,334 @@
+"""Decides what each step computes: one budget of tokens, handed out to sequences whose computed tokens chase their known ones.
+
+There are no prefill and decode phases. A step
+1. gives every running sequence that lacks one token that token; if there is no block for it, the running sequence of
+   worst priority, youngest first, is preempted: it gives up its blocks and later computes again what the prefix cache lost,
+2. lets running prompts go on,
+3. seats waiting sequences, best first, while tokens, seats and blocks last,
+4. gives what is left to the prompts that were held to their share.
+
+All blocks for the known tokens of a sequence are taken when it is seated, so only step 1 can run out of them. Pure Python;
+called by the core, one `advance` after each `plan`. Method: Orca (iteration-level scheduling), Sarathi-Serve (chunked
+prefill, https://arxiv.org/abs/2403.02310), vLLM (https://arxiv.org/abs/2309.06180).
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from engine.api.errors import EngineUnavailable, ErrorCode, RequestError
+from engine.messages import CoreStats
+from engine.scheduling.blocks import BlockPool
+from engine.scheduling.prefix_cache import BlockChain, PrefixCache
+from engine.scheduling.waiting import WaitingQueue, urgency
+from engine.sequence import Sequence, SequenceStatus
+
+
+class Chunk(NamedTuple):
+    """Compute known tokens `start..start + num_tokens`. `samples`: the chunk reaches the last known token, so a next one is drawn.
+
+    A named tuple, because one is made per sequence and step.
+    """
+
+    sequence: Sequence
+    start: int
+    num_tokens: int
+    samples: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """Work of one step, never empty. Chunks of one token that sample come first."""
+
+    chunks: tuple[Chunk, ...]
+
+
+class Finished(NamedTuple):
+    """A sequence that has ended: "stop" (a stop id was sampled), "length", or "failed" (its chunk sampled nothing)."""
+
+    sequence: Sequence
+    reason: str
+
+
+class Scheduler:
+    """Owns the queue, the seats and the block accounts, and writes a sequence's status, blocks, tokens and computed count."""
+
+    def __init__(
+        self, num_blocks: int, block_size: int, step_tokens: int, max_sequences: int, max_waiting: int, prefix_caching: bool
+    ) -> None:
+        self._block_size = block_size
+        self._step_tokens = step_tokens
+        self._share_tokens = max(1, step_tokens // 2)
+        self._max_running = min(max_sequences, step_tokens)
+        self._max_waiting = max_waiting
+        self._prefix_caching = prefix_caching
+        self._capacity_tokens = num_blocks * block_size
+        self._cache = PrefixCache()
+        self._pool = BlockPool(num_blocks, self._cache)
+        self._waiting = WaitingQueue()
+        self._running: list[Sequence] = []  # most urgent first
+        self._sequences: dict[int, Sequence] = {}
+        self._chains: dict[int, BlockChain] = {}
+        self._num_arrived = 0
+        self._num_steps = 0
+        self._num_prompt_tokens = 0
+        self._num_cached_tokens = 0
+        self._num_output_tokens = 0
+        self._num_preemptions = 0
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a new sequence and number its arrival.
+
+        Raises RequestError if it could never be computed or has nothing left to generate, EngineUnavailable if the queue is full.
+        """
+        assert sequence.seq_id not in self._sequences
+        if sequence.num_tokens > self._capacity_tokens:
+            raise RequestError(
+                ErrorCode.CONTEXT_LENGTH_EXCEEDED,
+                f"the prompt must have at most {self._capacity_tokens} tokens, the size of the KV cache, got {sequence.num_tokens}",
+                "messages",
+            )
+        if not sequence.prompt_ids or len(sequence.output_ids) >= sequence.max_tokens:
+            raise RequestError(ErrorCode.INVALID_VALUE, "the sequence has no prompt or nothing left to generate", "max_tokens")
+        if len(self._waiting) >= self._max_waiting:
+            raise EngineUnavailable(ErrorCode.OVERLOADED, f"the queue is full ({self._max_waiting} requests wait); try again later")
+        self._num_arrived += 1
+        sequence.arrival = self._num_arrived
+        sequence.status = SequenceStatus.WAITING
+        self._sequences[sequence.seq_id] = sequence
+        self._chains[sequence.seq_id] = BlockChain()
+        self._waiting.add(sequence)
+
+    def abort(self, seq_id: int) -> Sequence | None:
+        """End a sequence now, also between plan and advance; returns it, or None if the id is unknown."""
+        sequence = self._sequences.get(seq_id)
+        if sequence is not None:
+            self._end(sequence)
+        return sequence
+
+    def plan(self) -> StepPlan | None:
+        """Hand out one step; None if nothing is to be done. The steps are those of the module's docstring."""
+        decodes, prefills = self._plan_running()
+        grants: list[tuple[Sequence, int]] = []
+        budget = self._step_tokens - len(decodes)
+        long_budget = self._share_tokens
+        for sequence in prefills:
+            num_tokens = self._grant(sequence.num_tokens - sequence.num_computed, budget, long_budget)
+            if num_tokens:
+                budget -= num_tokens
+                long_budget -= num_tokens if self._is_long(sequence) else 0
+                grants.append((sequence, num_tokens))
+        if budget and self._waiting:
+            budget = self._seat_waiting(decodes, grants, budget, long_budget)
+        if not decodes and not grants:
+            return None
+        return StepPlan(tuple(decodes + self._prefill_chunks(grants, budget)))
+
+    def advance(self, plan: StepPlan, sampled: dict[int, list[int]]) -> list[Finished]:
+        """Take in what a step has computed: `sampled` holds the new token ids by `seq_id`.
+
+        Appends tokens, makes full blocks findable and ends sequences. A sequence whose chunk samples but that is not in `sampled`
+        has failed; its blocks are forgotten, as their content may be what broke it. Chunks of aborted sequences are skipped.
+        """
+        self._num_steps += 1
+        finished = []
+        for sequence, start, num_tokens, samples in plan.chunks:
+            if sequence.status is not SequenceStatus.RUNNING:
+                continue
+            sequence.num_computed = start + num_tokens
+            if samples and not sampled.get(sequence.seq_id):
+                for block_id in sequence.block_ids:
+                    self._cache.forget(block_id)
+                finished.append(Finished(sequence, "failed"))
+                continue
+            if self._prefix_caching and sequence.num_computed // self._block_size > start // self._block_size:
+                self._register_blocks(sequence, start // self._block_size)
+            if samples and (reason := self._append(sequence, sampled[sequence.seq_id])):
+                finished.append(Finished(sequence, reason))
+        for sequence, _ in finished:
+            self._end(sequence)
+        return finished
+
+    def stats(self) -> CoreStats:
+        """Count what there is and what has been done."""
+        return CoreStats(
+            num_running=len(self._running),
+            num_waiting=len(self._waiting),
+            num_free_blocks=self._pool.num_free,
+            num_blocks=self._pool.num_blocks,
+            num_steps=self._num_steps,
+            num_prompt_tokens=self._num_prompt_tokens,
+            num_cached_tokens=self._num_cached_tokens,
+            num_output_tokens=self._num_output_tokens,
+            num_preemptions=self._num_preemptions,
+        )
+
+    def check_integrity(self) -> str:
+        """Verify the accounts of blocks and sequences; returns what is wrong first, or ''."""
+        for sequence in self._running:
+            if sequence.num_computed > len(sequence.block_ids) * self._block_size:
+                return f"sequence {sequence.seq_id} has more computed tokens than room in its blocks"
+        if len(self._running) + len(self._waiting) != len(self._sequences) or self._sequences.keys() != self._chains.keys():
+            return "a sequence is neither running nor waiting, or both"
+        if any(sequence.block_ids for sequence in self._waiting.first(len(self._waiting))):
+            return "a waiting sequence holds blocks"
+        return self._pool.check_integrity([sequence.block_ids for sequence in self._running]) or self._cache.check_integrity()
+
+    def _plan_running(self) -> tuple[list[Chunk], list[Sequence]]:
+        """Return the chunks of running sequences that lack one token, and the running sequences that lack more."""
+        decodes: list[Chunk] = []
+        prefills: list[Sequence] = []
+        running = self._running
+        block_size = self._block_size
+        index = 0
+        while index < len(running):
+            sequence = running[index]
+            index += 1
+            num_tokens = len(sequence.prompt_ids) + len(sequence.output_ids)
+            start = sequence.num_computed
+            if num_tokens - start > 1:
+                prefills.append(sequence)
+                continue
+            if num_tokens > len(sequence.block_ids) * block_size and not self._append_block(sequence):
+                continue
+            decodes.append(Chunk(sequence, start, 1, True))
+        return decodes, [sequence for sequence in prefills if sequence.status is SequenceStatus.RUNNING]
+
+    def _append_block(self, sequence: Sequence) -> bool:
+        """Give a running sequence one more block; False if it was itself preempted for want of one.
+
+        NOTE: `_running` is sorted, so its last entry is the worst, and no chunk has been planned for it yet. A sequence that runs
+        alone finds a block: it is within the capacity, and nobody else holds any.
+        """
+        while not self._pool.num_free:
+            victim = self._running.pop()
+            self._release(victim)
+            victim.num_computed = 0
+            victim.status = SequenceStatus.PREEMPTED
+            self._waiting.add(victim)
+            self._num_preemptions += 1
+            if victim is sequence:
+                return False
+        sequence.block_ids += self._pool.allocate(1)
+        return True
+
+    def _is_long(self, sequence: Sequence) -> bool:
+        return sequence.num_tokens - sequence.num_computed > self._step_tokens
+
+    def _grant(self, num_missing: int, budget: int, long_budget: int) -> int:
+        """Return how many tokens a prompt gets at first. Prompts longer than a step together get no more than their share of it."""
+        if num_missing > self._step_tokens:
+            budget = min(budget, long_budget)
+        return min(num_missing, budget)
+
+    def _seat_waiting(self, decodes: list[Chunk], grants: list[tuple[Sequence, int]], budget: int, long_budget: int) -> int:
+        """Seat waiting sequences and add their work to `decodes` and `grants`; returns the budget that is left.
+
+        Nobody overtakes a sequence for which there are no blocks. A sequence whose next block is computed by another one in this
+        very step is passed over: in the next step it will find that block in the cache.
+        """
+        in_progress = self._digests_in_progress(grants)
+        for sequence in self._waiting.first(self._max_running - len(self._running)):
+            if not budget:
+                break
+            digests, matched = self._match_prefix(sequence)
+            if len(matched) < self._num_matchable(sequence) and digests[len(matched)] in in_progress:
+                continue
+            num_missing = sequence.num_tokens - len(matched) * self._block_size
+            num_tokens = self._grant(num_missing, budget, long_budget)
+            if not num_tokens:
+                continue
+            if not self._seat(sequence, matched):
+                break
+            budget -= num_tokens
+            if num_missing == 1:
+                decodes.append(Chunk(sequence, sequence.num_computed, 1, True))
+                continue
+            long_budget -= num_tokens if num_missing > self._step_tokens else 0
+            grants.append((sequence, num_tokens))
+            in_progress |= self._digests_in_progress(grants[-1:])
+        return budget
+
+    def _num_matchable(self, sequence: Sequence) -> int:
+        """Count the blocks that may come from the cache: the last known token is always computed, as its logits are needed."""
+        return (sequence.num_tokens - 1) // self._block_size if self._prefix_caching else 0
+
+    def _match_prefix(self, sequence: Sequence) -> tuple[list[bytes], list[int]]:
+        limit = self._num_matchable(sequence)
+        digests = self._chains[sequence.seq_id].extend(sequence, limit, self._block_size)
+        return digests, self._cache.match(digests, limit)
+
+    def _digests_in_progress(self, grants: list[tuple[Sequence, int]]) -> set[bytes]:
+        """Collect the digests of the blocks that these grants fill."""
+        digests: set[bytes] = set()
+        if self._prefix_caching:
+            for sequence, num_tokens in grants:
+                start = sequence.num_computed
+                chain = self._chains[sequence.seq_id].digests
+                digests.update(chain[start // self._block_size : (start + num_tokens) // self._block_size])
+        return digests
+
+    def _seat(self, sequence: Sequence, matched: list[int]) -> bool:
+        """Give a waiting sequence a seat and blocks for all its known tokens, `matched` first; False if there are too few.
+
+        One block per running sequence stays free for the next tokens, or a new prompt would soon be preempted again.
+        """
+        num_new = -(-sequence.num_tokens // self._block_size) - len(matched)
+        if num_new + len(self._running) > self._pool.num_free - self._pool.num_free_of(matched):
+            return False
+        self._waiting.remove(sequence)
+        self._pool.acquire(matched)
+        sequence.block_ids = matched + self._pool.allocate(num_new)
+        sequence.num_computed = len(matched) * self._block_size
+        sequence.status = SequenceStatus.RUNNING
+        insort(self._running, sequence, key=urgency)
+        if sequence.num_cached is None:
+            sequence.num_cached = min(sequence.num_computed, len(sequence.prompt_ids))
+            self._num_prompt_tokens += len(sequence.prompt_ids)
+            self._num_cached_tokens += sequence.num_cached
+        return True
+
+    def _prefill_chunks(self, grants: list[tuple[Sequence, int]], budget: int) -> list[Chunk]:
+        """Make chunks of the grants, after handing out what is left of the budget in the same order."""
+        chunks = []
+        for sequence, num_tokens in grants:
+            start = sequence.num_computed
+            num_missing = sequence.num_tokens - start
+            extra = min(budget, num_missing - num_tokens)
+            budget -= extra
+            chunks.append(Chunk(sequence, start, num_tokens + extra, num_tokens + extra == num_missing))
+        return chunks
+
+    def _register_blocks(self, sequence: Sequence, first: int) -> None:
+        """Make the full computed blocks of a sequence findable, from its block number `first` on."""
+        num_full = sequence.num_computed // self._block_size
+        digests = self._chains[sequence.seq_id].extend(sequence, num_full, self._block_size)
+        for index in range(first, num_full):
+            self._cache.register(digests[index], sequence.block_ids[index])
+
+    def _append(self, sequence: Sequence, token_ids: list[int]) -> str | None:
+        """Append sampled tokens up to the one that ends the sequence; returns why it ended, or None."""
+        output_ids = sequence.output_ids
+        for token_id in token_ids:
+            output_ids.append(token_id)
+            self._num_output_tokens += 1
+            if token_id in sequence.stop_ids and len(output_ids) > sequence.stop.min_tokens:
+                return "stop"
+            if len(output_ids) >= sequence.max_tokens or sequence.num_tokens > self._capacity_tokens:
+                return "length"
+        return None
+
+    def _release(self, sequence: Sequence) -> None:
+        self._pool.release(sequence.block_ids)
+        sequence.block_ids = []
+
+    def _end(self, sequence: Sequence) -> None:
+        if sequence.status is SequenceStatus.RUNNING:
+            self._running.remove(sequence)
+        else:
+            self._waiting.remove(sequence)
+        self._release(sequence)
+        sequence.status = SequenceStatus.FINISHED
+        del self._sequences[sequence.seq_id], self._chains[sequence.seq_id]

@@ -1,0 +1,84 @@
+"""Sequences and a fake step loop for the tests of scheduling: the "model" is a function of the known tokens."""
+
+from __future__ import annotations
+
+from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
+from engine.scheduling.scheduler import Finished, Scheduler, StepPlan
+from engine.sequence import Sequence
+
+STOP_ID = 7
+
+
+def make_sequence(
+    seq_id: int,
+    prompt_ids: list[int],
+    max_tokens: int = 4,
+    *,
+    priority: int = 0,
+    min_tokens: int = 0,
+    cache_root: bytes = b"tenant",
+    output_ids: list[int] | None = None,
+) -> Sequence:
+    return Sequence(
+        seq_id=seq_id,
+        prompt_ids=list(prompt_ids),
+        sampling=SamplingParams(temperature=0.0, seed=seq_id),
+        stop=StopRules(min_tokens=min_tokens),
+        logprobs=LogprobOptions(),
+        stop_ids=frozenset({STOP_ID}),
+        max_tokens=max_tokens,
+        cache_root=cache_root,
+        priority=priority,
+        output_ids=list(output_ids or []),
+    )
+
+
+def make_scheduler(
+    num_blocks: int = 64,
+    block_size: int = 4,
+    step_tokens: int = 16,
+    max_sequences: int = 8,
+    max_waiting: int = 100,
+    prefix_caching: bool = True,
+) -> Scheduler:
+    return Scheduler(num_blocks, block_size, step_tokens, max_sequences, max_waiting, prefix_caching)
+
+
+def next_token(sequence: Sequence) -> int:
+    """A deterministic model: depends on every known token, and gives the stop id now and then."""
+    return (sum(sequence.token_slice(0, sequence.num_tokens)) * 31 + sequence.num_tokens) % 50 + 1
+
+
+def solo_output(sequence: Sequence) -> list[int]:
+    """What the sequence yields alone, from the definition of its stop rules."""
+    copy = make_sequence(0, sequence.prompt_ids, output_ids=sequence.output_ids)
+    while True:
+        copy.output_ids.append(next_token(copy))
+        if copy.output_ids[-1] == STOP_ID and len(copy.output_ids) > sequence.stop.min_tokens:
+            return copy.output_ids
+        if len(copy.output_ids) >= sequence.max_tokens:
+            return copy.output_ids
+
+
+def sample(plan: StepPlan) -> dict[int, list[int]]:
+    return {chunk.sequence.seq_id: [next_token(chunk.sequence)] for chunk in plan.chunks if chunk.samples}
+
+
+def step(scheduler: Scheduler) -> tuple[StepPlan | None, list[Finished]]:
+    """Plan and advance once; every account must be right in between."""
+    plan = scheduler.plan()
+    assert scheduler.check_integrity() == ""
+    finished = scheduler.advance(plan, sample(plan)) if plan else []
+    assert scheduler.check_integrity() == ""
+    return plan, finished
+
+
+def run(scheduler: Scheduler, limit: int = 10_000) -> list[Finished]:
+    """Step until nothing is left."""
+    finished = []
+    for _ in range(limit):
+        plan, news = step(scheduler)
+        finished += news
+        if plan is None:
+            return finished
+    raise AssertionError("the scheduler does not come to an end")

@@ -1,0 +1,50 @@
+from hashlib import sha256
+
+from engine.scheduling.prefix_cache import BlockChain, PrefixCache
+from tests.engine.scheduling.sequences import make_sequence
+
+
+def digests_of(prompt: list[int], root: bytes = b"tenant") -> list[bytes]:
+    return BlockChain().extend(make_sequence(1, prompt, cache_root=root), len(prompt) // 4, 4)
+
+
+def test_a_digest_is_sha256_over_the_parent_and_the_token_ids():
+    expected = sha256(b"tenant" + b"".join(i.to_bytes(4, "little") for i in (1, 2, 3, 4))).digest()
+    assert digests_of([1, 2, 3, 4]) == [expected]
+
+
+def test_a_digest_stands_for_the_whole_prefix():
+    first = digests_of([1, 2, 3, 4, 5, 6, 7, 8])
+    second = digests_of([9, 2, 3, 4, 5, 6, 7, 8])
+    assert not set(first) & set(second)
+
+
+def test_roots_share_nothing():
+    assert not set(digests_of(list(range(12)), b"one")) & set(digests_of(list(range(12)), b"two"))
+
+
+def test_a_chain_grown_in_pieces_equals_one_made_at_once():
+    sequence = make_sequence(1, list(range(6)), output_ids=list(range(10)))
+    chain = BlockChain()
+    for num_blocks in (1, 1, 3, 4):
+        chain.extend(sequence, num_blocks, 4)
+    assert chain.digests == BlockChain().extend(sequence, 4, 4)
+
+
+def test_look_up_walks_to_the_first_miss():
+    cache = PrefixCache()
+    cache.register(b"a", 5)
+    cache.register(b"c", 6)
+    assert cache.match([b"a", b"b", b"c"], 3) == [5]
+    assert cache.match([b"a"], 0) == []
+
+
+def test_known_content_keeps_its_first_block():
+    cache = PrefixCache()
+    cache.register(b"a", 1)
+    cache.register(b"a", 2)
+    cache.forget(2)
+    assert cache.match([b"a"], 1) == [1]
+    cache.forget(1)
+    assert cache.match([b"a"], 1) == []
+    assert cache.check_integrity() == ""

@@ -1,0 +1,154 @@
+"""Random lives of a scheduler: whatever is added, aborted and stepped, the accounts balance and every sequence gets its own tokens."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.waiting import urgency
+from engine.sequence import SequenceStatus
+from tests.engine.scheduling.sequences import make_sequence, next_token, solo_output
+
+ROOTS = (b"one", b"two")
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    """`written` models the cache: which (root, tokens up to here) each slot was last written for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live = {}
+        self.expected = {}
+        self.written = {}
+        self.plan = None
+        self.num_added = 0
+
+    @initialize(
+        num_blocks=st.integers(4, 24),
+        block_size=st.sampled_from([1, 2, 4]),
+        step_tokens=st.integers(1, 20),
+        max_sequences=st.integers(1, 6),
+        caching=st.booleans(),
+    )
+    def start(self, num_blocks, block_size, step_tokens, max_sequences, caching):
+        self.num_blocks, self.block_size, self.step_tokens, self.max_sequences = num_blocks, block_size, step_tokens, max_sequences
+        self.caching = caching
+        self.scheduler = Scheduler(num_blocks, block_size, step_tokens, max_sequences, 1000, caching)
+
+    @rule(
+        prefix=st.integers(0, 16),
+        tail=st.lists(st.integers(1, 3), min_size=1, max_size=4),
+        max_tokens=st.integers(1, 8),
+        min_tokens=st.integers(0, 8),
+        priority=st.integers(0, 2),
+        root=st.sampled_from(ROOTS),
+        resumed=st.booleans(),
+    )
+    def add(self, prefix, tail, max_tokens, min_tokens, priority, root, resumed):
+        capacity = self.num_blocks * self.block_size
+        prompt = ([60 + i for i in range(prefix)] + tail)[: max(1, capacity - 10)]
+        max_tokens = min(max_tokens, capacity - len(prompt))
+        if max_tokens < 1 or (resumed and max_tokens < 2):
+            return
+        self.num_added += 1
+        sequence = make_sequence(
+            self.num_added,
+            prompt,
+            max_tokens,
+            priority=priority,
+            min_tokens=min(min_tokens, max_tokens),
+            cache_root=root,
+            output_ids=[11] if resumed else [],
+        )
+        self.expected[sequence.seq_id] = solo_output(sequence)
+        self.live[sequence.seq_id] = sequence
+        self.scheduler.add(sequence)
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data())
+    def abort(self, data):
+        seq_id = data.draw(st.sampled_from(sorted(self.live)))
+        assert self.scheduler.abort(seq_id) is self.live.pop(seq_id)
+
+    @precondition(lambda self: self.plan is None)
+    @rule()
+    def make_plan(self):
+        was_running = [sequence for sequence in self.live.values() if sequence.status is SequenceStatus.RUNNING]
+        self.plan = self.scheduler.plan()
+        self.check_victims(was_running)
+        assert (self.plan is None) == (not self.live)
+        if self.plan is None:
+            return
+        chunks = self.plan.chunks
+        assert 1 <= sum(chunk.num_tokens for chunk in chunks) <= self.step_tokens
+        assert len({chunk.sequence.seq_id for chunk in chunks}) == len(chunks) <= self.max_sequences
+        one_token = [chunk.num_tokens == 1 and chunk.samples for chunk in chunks]
+        assert one_token == sorted(one_token, reverse=True)
+        for sequence, start, num_tokens, samples in chunks:
+            assert sequence.status is SequenceStatus.RUNNING
+            assert start == sequence.num_computed, "tokens are computed once, without gaps"
+            assert num_tokens > 0
+            assert samples == (start + num_tokens == sequence.num_tokens)
+            assert len(sequence.block_ids) * self.block_size >= start + num_tokens
+            assert sequence.block_ids
+            if not self.caching:
+                assert not sequence.num_cached
+
+    def check_victims(self, was_running):
+        """Preemption takes the worst first: whoever kept its seat is more urgent than whoever lost it."""
+        victims = [urgency(sequence) for sequence in was_running if sequence.status is SequenceStatus.PREEMPTED]
+        kept = [urgency(sequence) for sequence in was_running if sequence.status is SequenceStatus.RUNNING]
+        assert not victims or not kept or max(kept) < min(victims)
+
+    @precondition(lambda self: self.plan is not None)
+    @rule()
+    def advance(self):
+        plan, self.plan = self.plan, None
+        sampled = {}
+        for sequence, start, num_tokens, samples in plan.chunks:
+            if sequence.status is SequenceStatus.FINISHED:
+                continue
+            self.check_cache(sequence, start)
+            for position in range(start, start + num_tokens):
+                self.written[self.slot(sequence, position)] = self.content(sequence, position)
+            if samples:
+                sampled[sequence.seq_id] = [next_token(sequence)]
+        for sequence, reason in self.scheduler.advance(plan, sampled):
+            del self.live[sequence.seq_id]
+            assert sequence.output_ids == self.expected[sequence.seq_id]
+            assert reason == ("stop" if len(sequence.output_ids) < sequence.max_tokens or self.ends_with_stop(sequence) else "length")
+
+    def ends_with_stop(self, sequence):
+        return sequence.output_ids[-1] in sequence.stop_ids and len(sequence.output_ids) > sequence.stop.min_tokens
+
+    def slot(self, sequence, position):
+        return sequence.block_ids[position // self.block_size] * self.block_size + position % self.block_size
+
+    def content(self, sequence, position):
+        return (sequence.cache_root, tuple(sequence.token_slice(0, position + 1)))
+
+    def check_cache(self, sequence, num_computed):
+        """Every position that counts as computed holds the keys of exactly this prefix of this tenant."""
+        for position in range(num_computed):
+            assert self.written[self.slot(sequence, position)] == self.content(sequence, position)
+
+    @invariant()
+    def accounts_balance(self):
+        if hasattr(self, "scheduler"):
+            assert self.scheduler.check_integrity() == ""
+
+    def teardown(self):
+        if not hasattr(self, "scheduler"):
+            return
+        for _ in range(2000):
+            if self.plan is not None:
+                self.advance()
+            self.make_plan()
+            if self.plan is None:
+                break
+        assert not self.live
+        assert self.scheduler.stats().num_free_blocks == self.num_blocks
+
+
+TestSchedulerMachine = SchedulerMachine.TestCase
+TestSchedulerMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
