@@ -1,0 +1,181 @@
+"""Paged attention on CPU against a dense float32 oracle, over every kind of step."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.attention.backend import AttentionShape
+from engine.attention.torch_cpu import RowsPart, TorchCpuAttention, group_rows
+from tests.engine.attention.scenario import PagedWorld
+
+GROUPED = AttentionShape(num_heads=6, num_kv_heads=2, head_size=16, scale=16**-0.5)
+FULL = AttentionShape(num_heads=4, num_kv_heads=4, head_size=32, scale=0.2)
+TOLERANCE = 2e-5
+"""Both sides are float32 and differ in the order of additions only."""
+
+
+def make(shape=GROUPED, *, block_size=16, num_blocks=96, num_layers=2, dtype=torch.float32, batch_invariant=False, seed=0):
+    world = PagedWorld(shape, num_layers=num_layers, num_blocks=num_blocks, block_size=block_size, seed=seed)
+    backend = TorchCpuAttention(
+        shape, num_layers=num_layers, num_blocks=num_blocks, block_size=block_size, dtype=dtype, batch_invariant=batch_invariant
+    )
+    return world, backend
+
+
+def check(results, tolerance=TOLERANCE):
+    for result, expected in results:
+        torch.testing.assert_close(result, expected, atol=tolerance, rtol=0)
+
+
+shapes = pytest.mark.parametrize("shape", [GROUPED, FULL], ids=["grouped", "full"])
+block_sizes = pytest.mark.parametrize("block_size", [4, 16, 32])
+
+
+@shapes
+@block_sizes
+def test_a_prompt_from_zero_and_then_single_tokens(shape, block_size):
+    world, backend = make(shape, block_size=block_size)
+    world.add(0, 80)
+    check(world.step(backend, [(0, 37)]))
+    for _ in range(20):
+        check(world.step(backend, [(0, 1)]))
+
+
+@shapes
+@block_sizes
+def test_decodes_of_very_different_lengths(shape, block_size):
+    world, backend = make(shape, block_size=block_size, num_blocks=400)
+    lengths = [1, 3, 16, 17, 33, 150, 160, 300, 2]
+    for sequence, length in enumerate(lengths):
+        world.add(sequence, length + 3)
+        check(world.step(backend, [(sequence, length)]))
+    for _ in range(3):
+        check(world.step(backend, [(sequence, 1) for sequence in range(len(lengths))]))
+
+
+@shapes
+@block_sizes
+@pytest.mark.parametrize("batch_invariant", [False, True])
+def test_a_prompt_in_chunks_beside_decodes_and_another_prompt(shape, block_size, batch_invariant):
+    world, backend = make(shape, block_size=block_size, num_blocks=200, batch_invariant=batch_invariant)
+    for sequence in range(4):
+        world.add(sequence, 120)
+    check(world.step(backend, [(0, 20), (1, 9)]))
+    check(world.step(backend, [(0, 1), (1, 1), (2, 30)]))
+    check(world.step(backend, [(1, 1), (0, 1), (2, 41), (3, 17)]))
+    check(world.step(backend, [(3, 1), (0, 1), (1, 1), (2, 7)]))
+    check(world.step(backend, [(sequence, 1) for sequence in range(4)]))
+
+
+def test_a_prefix_hit_reads_the_blocks_of_another_sequence():
+    world, backend = make()
+    world.add(0, 100)
+    check(world.step(backend, [(0, 50)]))
+    world.add(1, 100, shares=(0, 3))
+    check(world.step(backend, [(0, 1), (1, 12)]))
+    world.add(2, 100, shares=(1, 3))
+    check(world.step(backend, [(2, 1), (1, 1), (0, 1)]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_any_schedule_over_shuffled_and_shared_blocks(data):
+    block_size = data.draw(st.sampled_from([4, 16]))
+    world, backend = make(
+        data.draw(st.sampled_from([GROUPED, FULL])),
+        block_size=block_size,
+        num_blocks=600,
+        num_layers=1,
+        batch_invariant=data.draw(st.booleans()),
+        seed=data.draw(st.integers(0, 1000)),
+    )
+    live: list[int] = []
+    for number in range(data.draw(st.integers(1, 6))):
+        donors = [s for s in live if world.computed[s] >= block_size]
+        shares = None
+        if donors and data.draw(st.booleans()):
+            other = data.draw(st.sampled_from(donors))
+            shares = (other, data.draw(st.integers(1, min(3, world.computed[other] // block_size))))
+        world.add(number, 400, shares=shares)
+        live.append(number)
+        chosen = data.draw(st.lists(st.sampled_from(live), unique=True, min_size=1))
+        plan = [(s, data.draw(st.sampled_from([1, 1, 2, block_size, 40]))) for s in chosen]
+        check(world.step(backend, sorted(plan, key=lambda part: part[1] > 1)))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_16_bit_cache_agrees_within_its_precision(dtype):
+    """Keys, values, scores and probabilities carry 8 (bfloat16) or 11 bits; inputs are standard normal."""
+    world, backend = make(dtype=dtype, num_blocks=96)
+    for sequence in range(3):
+        world.add(sequence, 120)
+    tolerance = 0.1 if dtype == torch.bfloat16 else 0.01
+    check(world.step(backend, [(0, 30), (1, 64), (2, 5)]), tolerance)
+    check(world.step(backend, [(1, 1), (0, 9), (2, 33)]), tolerance)
+    check(world.step(backend, [(0, 1), (1, 1), (2, 1)]), tolerance)
+
+
+def test_the_result_has_the_dtype_of_the_query():
+    world, backend = make(num_layers=1)
+    world.add(0, 64)
+    world.known[0] = tuple(part.bfloat16() for part in world.known[0])
+    for num_new in (20, 1, 13):
+        ((result, expected),) = world.step(backend, [(0, num_new)])
+        assert result.dtype == torch.bfloat16
+        torch.testing.assert_close(result, expected, atol=0.05, rtol=0)
+
+
+def test_batch_invariant_rows_are_equal_bit_for_bit_alone_in_a_crowd_and_under_any_chunking():
+    def run(schedule):
+        world, backend = make(batch_invariant=True, num_blocks=200, seed=3)
+        for sequence in range(5):
+            world.add(sequence, 150)
+        rows = []
+        for plan in schedule:
+            first = sum(num_new for sequence, num_new in plan[: [s for s, _ in plan].index(0)]) if 0 in dict(plan) else None
+            results = world.step(backend, plan)
+            if first is not None:
+                rows.append(torch.stack([result[first : first + dict(plan)[0]] for result, _ in results]))
+        return torch.cat(rows, 1)
+
+    alone = run([[(0, 60)], [(0, 1)], [(0, 1)]])
+    chunked = run([[(0, 7)], [(0, 1)], [(0, 52)], [(0, 2)]])
+    crowd = run([[(1, 150)], [(2, 9), (0, 33), (3, 20)], [(2, 1), (0, 27), (4, 100)], [(2, 1), (0, 1), (3, 1), (4, 1)], [(0, 1), (2, 1)]])
+    assert torch.equal(alone, chunked)
+    assert torch.equal(alone, crowd)
+
+
+def test_what_stands_in_other_blocks_is_never_read():
+    """Padding must not touch foreign memory: 0 times not-a-number would be not-a-number."""
+    world, backend = make()
+    for sequence, length in enumerate([5, 90, 31]):
+        world.add(sequence, 120)
+        check(world.step(backend, [(sequence, length)]))
+    foreign = [block for block in range(world.num_blocks) if not any(block in blocks for blocks in world.blocks.values())]
+    owned_next = set(world.free[-3:])
+    dirty = torch.tensor([block for block in foreign if block not in owned_next])
+    backend.keys[:, dirty] = float("nan")
+    backend.values[:, dirty] = float("nan")
+    check(world.step(backend, [(0, 1), (1, 1), (2, 1)]))
+    check(world.step(backend, [(1, 1), (2, 9)]))
+
+
+def test_lengths_that_are_alike_stay_one_group_in_the_plans_order():
+    rows = [(i, 160 + 3 * i, list(range(20))) for i in range(8)]
+    assert group_rows(rows, GROUPED, 16) == [rows]
+
+
+def test_one_long_sequence_does_not_make_all_pay():
+    rows = [(i, 100, list(range(7))) for i in range(30)] + [(30, 4000, list(range(250)))]
+    groups = group_rows(rows, GROUPED, 16)
+    assert [len(group) for group in groups] == [1, 30]
+    assert sorted(row for group in groups for row in group) == rows
+
+
+def test_a_group_of_rows_out_of_order_is_indexed_and_a_run_is_sliced():
+    blocks = [3, 1, 2]
+    assert RowsPart(GROUPED, [(2, 20, blocks), (3, 5, blocks)], 16).tokens == slice(2, 4)
+    assert RowsPart(GROUPED, [(3, 20, blocks), (0, 5, blocks)], 16).tokens.tolist() == [3, 0]
