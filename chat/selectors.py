@@ -1,4 +1,4 @@
-"""Every read of the database for pages and commands, by name. Look-ups on the way of a request are cached: services.keys, services.catalogue."""
+"""Every read of the database for pages and commands, by name. Look-ups on the way of a request are in services, cached."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.functions import TruncDay
 
 from chat.models import ApiKey, ApiKeySecret, Org, Project, RequestLog, ServedModel, UsageHour
+from chat.models.usage import TTFT_BOUNDS_MS, TTFT_COLUMNS
 from chat.run_id import run_id_floor
-from chat.services.usage import TTFT_BOUNDS_MS, TTFT_COLUMNS
 
 TOKEN_COLUMNS = ("prompt_tokens", "cached_tokens", "completion_tokens")
 
@@ -95,15 +95,13 @@ def usage_summary(*, now: datetime, hours: int = 0, days: int = 0) -> UsageSumma
     }
     points = tuple(UsagePoint(start=start, **found.get(start, {})) for start in starts)
     histogram = list(rows.aggregate(**{column: Sum(column, default=0) for column in TTFT_COLUMNS}).values())
-    by_model = (
-        rows.order_by().values("model").annotate(requests=Sum("num_requests"), tokens=Sum("completion_tokens")).order_by("-requests")[:10]
-    )
+    models = rows.order_by().values("model").annotate(requests=Sum("num_requests"), tokens=Sum("completion_tokens"))
     return UsageSummary(
         points=points,
         total=_total(points, starts[0]),
         ttft_p50_ms=histogram_percentile(histogram, 0.5),
         ttft_p95_ms=histogram_percentile(histogram, 0.95),
-        by_model=tuple((row["model"], row["requests"], row["tokens"]) for row in by_model),
+        by_model=tuple((row["model"], row["requests"], row["tokens"]) for row in models.order_by("-requests")[:10]),
     )
 
 

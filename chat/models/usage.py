@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from django.db import models
 
+TTFT_BOUNDS_MS = (10, 25, 50, 100, 200, 350, 500, 750, 1000, 2000, 4000, 8000, 20000)
+TTFT_COLUMNS = (*(f"ttft_le_{bound}" for bound in TTFT_BOUNDS_MS), f"ttft_over_{TTFT_BOUNDS_MS[-1]}")
+
 
 class RequestLog(models.Model):
     """Metadata of one run; no prompt and no output. Newest first is descending run id."""
@@ -59,8 +62,8 @@ class RequestLog(models.Model):
 class UsageHour(models.Model):
     """Sums over the runs that arrived in one hour, per key, model and status class (2, 4, 5).
 
-    `ttft_le_X` counts runs whose first token came within X ms and later than the bound before; chat.services.usage
-    has the list of bounds. Milliseconds are whole numbers here, so that sums are exact.
+    `ttft_le_X` counts runs whose first token came within X ms and later than the bound before.
+    Milliseconds are whole numbers here, so that sums are exact.
     """
 
     period_start = models.DateTimeField()

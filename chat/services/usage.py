@@ -17,12 +17,12 @@ from django.db import IntegrityError, models, transaction
 from django.db.models import F, Q
 
 from chat.models import ApiKey, RequestLog, UsageHour
+from chat.models.usage import TTFT_BOUNDS_MS, TTFT_COLUMNS
+from chat.run_id import run_id_floor
 from engine.api import Outcome
 
 logger = logging.getLogger(__name__)
 
-TTFT_BOUNDS_MS = (10, 25, 50, 100, 200, 350, 500, 750, 1000, 2000, 4000, 8000, 20000)
-TTFT_COLUMNS = (*(f"ttft_le_{bound}" for bound in TTFT_BOUNDS_MS), f"ttft_over_{TTFT_BOUNDS_MS[-1]}")
 MAX_TRIES = 3
 
 HourKey = tuple[datetime, int, int, str, str, int]
@@ -196,3 +196,16 @@ def storable_text(text: str) -> str:
 def _span_ms(start_s: float, end_s: float | None) -> float | None:
     """Never negative: the two clocks may belong to different machines."""
     return None if end_s is None else max(0.0, (end_s - start_s) * 1000)
+
+
+def request_logs_prune(*, before: datetime, batch_size: int = 1000) -> int:
+    """Delete request logs that arrived earlier, oldest first; return how many.
+
+    Each batch is a transaction of its own, found and deleted by primary key, so that writers wait for milliseconds only.
+    """
+    num_deleted = 0
+    while run_ids := list(
+        RequestLog.objects.filter(run_id__lt=run_id_floor(before)).order_by("run_id").values_list("run_id", flat=True)[:batch_size]
+    ):
+        num_deleted += RequestLog.objects.filter(run_id__lte=run_ids[-1]).delete()[0]
+    return num_deleted
