@@ -10,19 +10,14 @@ from typing import Any
 
 import structlog
 
+from chat.masking import mask_secrets
+
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-API_KEY = re.compile(r"\blc_([A-Za-z0-9]{1,64})_[A-Za-z0-9]{8,}")
-BEARER = re.compile(r"(?i)\bbearer\s+[^\s'\",]{8,}")
 
 
 def escape_controls(text: str) -> str:
     r"""Write line breaks, escape codes and the like as \n, \x1b, \u2028."""
     return CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
-
-
-def mask_secrets(text: str) -> str:
-    """Hide the secret part of API keys and of bearer tokens; the public id of a key stays."""
-    return BEARER.sub("Bearer ***", API_KEY.sub(r"lc_\1_***", text))
 
 
 def record_line(_logger: Any, _method: str, event: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ from uuid import UUID
 from django.db import IntegrityError, models, transaction
 from django.db.models import F, Q
 
+from chat.masking import mask_secrets
 from chat.models import ApiKey, RequestLog, UsageHour
 from chat.models.usage import TTFT_BOUNDS_MS, TTFT_COLUMNS
 from chat.run_id import run_id_floor
@@ -189,8 +190,8 @@ def _text(column: models.CharField[str, str], value: object) -> str:
 
 
 def storable_text(text: str) -> str:
-    """The text without what PostgreSQL or UTF-8 cannot hold: NUL and lone surrogates become U+FFFD."""
-    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+    """The text as it may be kept: keys masked; NUL and lone surrogates, which the stores cannot hold, become U+FFFD and `?`."""
+    return mask_secrets(text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8"))
 
 
 def _span_ms(start_s: float, end_s: float | None) -> float | None:
