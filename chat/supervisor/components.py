@@ -1,0 +1,69 @@
+"""The processes of a one-machine installation: what runs where, with which environment and which time to stop."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from django.conf import settings
+
+from chat.supervisor.child import ChildSpec
+from chat.supervisor.model_choice import ModelChoice
+
+SECRETS_OF_THE_START = ("LIGHTCONE_API_KEY", "LIGHTCONE_ADMIN_PASSWORD")
+"""Used once by the supervisor; no child needs them in its environment."""
+
+STOP_ORDER = ("model", "web", "maintenance", "valkey")
+"""The worker drains while the web still sends its streams; maintenance writes the last usage records before the log goes."""
+
+
+def log_path(name: str) -> Path:
+    return settings.DATA_DIR / "logs" / f"{name}.log"
+
+
+def web_spec() -> ChildSpec:
+    return ChildSpec(
+        name="web",
+        command=(sys.executable, "-m", "lightcone_site.web"),
+        directory=settings.BASE_DIR,
+        log_path=log_path("web"),
+        environment=_environment("web"),
+        stop_s=15.0,
+    )
+
+
+def model_spec(choice: ModelChoice, queue: str) -> ChildSpec:
+    """The worker that holds the model. It gets the drain time and a little more before it is ended."""
+    return ChildSpec(
+        name="model",
+        command=_celery("model", "--concurrency", "16", "--queues", queue),
+        directory=settings.BASE_DIR,
+        log_path=log_path("model"),
+        environment=_environment("model") | {"LIGHTCONE_MODEL": str(choice.path), "LIGHTCONE_MODEL_NAME": choice.name},
+        stop_s=settings.LIGHTCONE_DRAIN_S + 10.0,
+    )
+
+
+def maintenance_spec() -> ChildSpec:
+    return ChildSpec(
+        name="maintenance",
+        command=_celery("maintenance", "--concurrency", "2", "--queues", "maintenance", "--beat"),
+        directory=settings.BASE_DIR,
+        log_path=log_path("maintenance"),
+        environment=_environment("maintenance"),
+        stop_s=15.0,
+    )
+
+
+def _celery(role: str, *options: str) -> tuple[str, ...]:
+    return (
+        *(sys.executable, "-m", "celery", "-A", "lightcone_site", "worker"),
+        *("--pool", "threads", "--without-gossip", "--without-mingle", "--loglevel", "INFO", "--hostname", f"{role}@%h"),
+        *options,
+    )
+
+
+def _environment(role: str) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if name not in SECRETS_OF_THE_START}
+    return inherited | {"LIGHTCONE_ROLE": role, "DJANGO_SETTINGS_MODULE": "lightcone_site.settings", "PYTHONUNBUFFERED": "1"}

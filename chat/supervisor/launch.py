@@ -1,0 +1,25 @@
+"""Become a command that dies with the supervisor: `launch.py <supervisor pid> <signal> <command> ...`.
+
+Run as a plain script (no package is imported), because preparing a child between fork and exec is unsafe in a process with
+threads. On Linux the kernel sends the signal when the supervisor is gone, however it died (prctl(2), PR_SET_PDEATHSIG);
+other systems have no such call and start the command as it is.
+"""
+
+import ctypes
+import os
+import sys
+
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    supervisor, death_signal, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, death_signal, 0, 0, 0)
+        if os.getppid() != supervisor:
+            sys.exit(1)
+    os.execv(command[0], command)  # noqa: S606
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""The story of `manage.py serve`, from the lock to the last process.
+
+1. Refuse what cannot work: a second supervisor, a used port, a malformed key.
+2. Start Valkey, or look at the one that is named.
+3. Prepare the database and the static files (usually nothing to do), register the model.
+4. Start the model worker, as it is the slowest; make the first accounts; start web and maintenance.
+5. Watch, restart and report until a signal says stop.
+6. Drain and stop everything.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from dataclasses import dataclass
+
+import redis
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import DatabaseError, connections
+
+from chat.models import ServedModel
+from chat.services.accounts import Bootstrap, bootstrap_create
+from chat.services.catalogue import model_register
+from chat.services.keys import KeyRefused, key_public_id
+from chat.supervisor.components import STOP_ORDER, log_path, maintenance_spec, model_spec, web_spec
+from chat.supervisor.console import Console
+from chat.supervisor.embedded_valkey import ValkeyNotStarted, clear_socket, is_answering, valkey_spec
+from chat.supervisor.lock import AlreadyServed, InstanceLock
+from chat.supervisor.model_choice import ModelChoice, NoModel, model_choice
+from chat.supervisor.preparation import database_words, prepare
+from chat.supervisor.readiness import Readiness, is_web_ready, model_news
+from chat.supervisor.signals import SignalInbox
+from chat.supervisor.supervisor import Interrupted, Supervisor
+from lightcone_site.databases import embedded_valkey_socket
+
+VALKEY_START_S = 60.0
+WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
+
+
+class Refusal(Exception):
+    """The installation cannot be served as it is configured; the message says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What automation set for the first start."""
+
+    api_key: str
+    admin_password: str
+
+
+def serve(console: Console) -> None:
+    """Run until stopped. Raises Refusal before anything was started."""
+    console.title("Lightcone")
+    given = Given(os.environ.get("LIGHTCONE_API_KEY", "").strip(), os.environ.get("LIGHTCONE_ADMIN_PASSWORD", "").strip())
+    _check_key(given.api_key)
+    try:
+        choice = model_choice(path=settings.LIGHTCONE_MODEL, name=settings.LIGHTCONE_MODEL_NAME)
+        lock = InstanceLock(settings.DATA_DIR / "run" / "serve.lock")
+    except (NoModel, AlreadyServed) as error:
+        raise Refusal(str(error)) from None
+    try:
+        _check_port(settings.LIGHTCONE_HOST, settings.LIGHTCONE_PORT)
+        with SignalInbox().installed() as inbox:
+            _serve_locked(console, Supervisor(console, inbox), choice, given)
+    finally:
+        lock.release()
+
+
+def _serve_locked(console: Console, supervisor: Supervisor, choice: ModelChoice, given: Given) -> None:
+    bootstrap = None
+    is_shown = False
+    try:
+        _start_valkey(console, supervisor)
+        model = _prepare(console, choice)
+        supervisor.add(model_spec(choice, f"model.{model.slug}"))
+        bootstrap = _bootstrap(given)
+        supervisor.add(web_spec())
+        supervisor.add(maintenance_spec())
+        _leave_database()
+        host = WILDCARD_HOSTS.get(settings.LIGHTCONE_HOST, settings.LIGHTCONE_HOST)
+        readiness = Readiness(
+            console,
+            is_ready=lambda: is_web_ready(host, settings.LIGHTCONE_PORT),
+            news=lambda: model_news(model.slug),
+            clock=time.monotonic,
+            name=choice.name,
+        )
+
+        def each_turn() -> None:
+            nonlocal is_shown
+            readiness.turn()
+            if readiness.is_settled and not is_shown:
+                is_shown = True
+                show_addresses(console, bootstrap, given)
+
+        supervisor.run(each_turn)
+    except Interrupted:
+        pass
+    finally:
+        if bootstrap is not None and not is_shown:
+            show_addresses(console, bootstrap, given)
+        console.blank()
+        supervisor.stop(STOP_ORDER)
+        _leave_database()
+        if settings.LIGHTCONE_EMBEDDED_VALKEY:
+            embedded_valkey_socket(settings.DATA_DIR).unlink(missing_ok=True)
+
+
+def show_addresses(console: Console, bootstrap: Bootstrap, given: Given) -> None:
+    """Where to go now; secrets that were made in this start are shown here and never again."""
+    host = WILDCARD_HOSTS.get(settings.LIGHTCONE_HOST, settings.LIGHTCONE_HOST)
+    url = f"http://{f'[{host}]' if ':' in host else host}:{settings.LIGHTCONE_PORT}"
+    console.blank()
+    console.detail("Playground", f"{url}/")
+    console.detail("Console", f"{url}/admin/")
+    console.detail("API", f"{url}/v1")
+    console.detail("API docs", f"{url}/docs")
+    console.detail("Logs", str(settings.DATA_DIR / "logs"))
+    if bootstrap.admin_password:
+        console.detail("Sign in", f"{bootstrap.admin_name} / {bootstrap.admin_password}   (shown once)")
+    elif bootstrap.admin_created:
+        console.detail("Sign in", f"{bootstrap.admin_name} / the password of LIGHTCONE_ADMIN_PASSWORD")
+    if bootstrap.api_key:
+        console.detail("API key", f"{bootstrap.api_key}   (shown once)")
+    elif given.api_key:
+        console.detail("API key", "the key of LIGHTCONE_API_KEY")
+    console.blank()
+    console.detail("", "Ctrl-C stops everything.")
+    console.blank()
+
+
+def _check_key(raw: str) -> None:
+    if raw:
+        try:
+            key_public_id(raw=raw)
+        except KeyRefused as error:
+            raise Refusal(f"LIGHTCONE_API_KEY cannot be used: {error}") from None
+
+
+def _check_port(host: str, port: int) -> None:
+    """Refuse early, as a web process that cannot listen would only say so in its log."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        raise Refusal(f"cannot listen on {host}:{port}: {error.strerror or error}. Set LIGHTCONE_HOST or LIGHTCONE_PORT.") from None
+
+
+def _start_valkey(console: Console, supervisor: Supervisor) -> None:
+    if not settings.LIGHTCONE_EMBEDDED_VALKEY:
+        _look_at_valkey(console)
+        return
+    path = embedded_valkey_socket(settings.DATA_DIR)
+    try:
+        spec = valkey_spec(data_dir=settings.DATA_DIR, socket_path=path, log_path=log_path("valkey"))
+        clear_socket(path)
+    except ValkeyNotStarted as error:
+        raise Refusal(str(error)) from None
+    child = supervisor.add(spec)
+    if not supervisor.wait_for(lambda: is_answering(path), timeout_s=VALKEY_START_S):
+        raise Refusal(f"the embedded Valkey does not answer; its log ({spec.log_path}) ends with: {' / '.join(child.last_words())}")
+    console.ok("valkey", f"embedded, {path}")
+
+
+def _look_at_valkey(console: Console) -> None:
+    """A named Valkey may be away for a while: say so, and go on."""
+    client = redis.Redis.from_url(settings.LIGHTCONE_REDIS_URL, socket_timeout=3, socket_connect_timeout=3)
+    try:
+        policy = str(client.info("memory").get("maxmemory_policy", "noeviction"))
+    except redis.RedisError as error:
+        console.problem("valkey", f"LIGHTCONE_REDIS_URL does not answer ({error}); requests are answered 503 until it does")
+        return
+    finally:
+        client.close()
+    if policy == "noeviction":
+        console.ok("valkey", "the one of LIGHTCONE_REDIS_URL")
+    else:
+        console.problem("valkey", f"maxmemory-policy is {policy}: it would lose requests; set it to noeviction")
+
+
+def _prepare(console: Console, choice: ModelChoice) -> ServedModel:
+    try:
+        prepare(console)
+        return model_register(name=choice.name, path=str(choice.path), make_default=True)
+    except DatabaseError as error:
+        raise Refusal(f"{database_words()} cannot be used: {str(error).strip()}") from None
+    except ValidationError as error:
+        raise Refusal(f"the model cannot be registered: {' '.join(error.messages)}") from None
+
+
+def _bootstrap(given: Given) -> Bootstrap:
+    try:
+        return bootstrap_create(admin_password=given.admin_password or None, api_key=given.api_key or None)
+    except KeyRefused as error:
+        raise Refusal(f"LIGHTCONE_API_KEY cannot be used: {error}") from None
+
+
+def _leave_database() -> None:
+    """Close connections and pools: the supervisor only looks now and then."""
+    connections.close_all()
+    for connection in connections.all(initialized_only=True):
+        if hasattr(connection, "close_pool"):
+            connection.close_pool()
+    sys.stdout.flush()

@@ -1,0 +1,100 @@
+"""The main loop: start components, restart what dies, stop them in order.
+
+    add(spec)            start a component now
+    run(each_turn)       until SIGTERM, SIGINT or SIGHUP: reap, restart with a growing pause (1, 2, 4 .. 30 s), call `each_turn`
+    stop(order)          SIGTERM one component after the other, each with its time; a second signal ends everything at once
+
+Everything here runs in the main thread; the clock is injected.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+
+from chat.supervisor.child import Child, ChildSpec, exit_words
+from chat.supervisor.console import Console
+from chat.supervisor.signals import SignalInbox
+
+TURN_S = 0.25
+STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+
+
+class Interrupted(Exception):
+    """The operator asked to stop while something was waited for."""
+
+
+class Supervisor:
+    """Owns the children. `clock` gives monotonic seconds."""
+
+    def __init__(self, console: Console, inbox: SignalInbox, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._inbox = inbox
+        self._clock = clock
+        self._children: dict[str, Child] = {}
+
+    def add(self, spec: ChildSpec) -> Child:
+        child = Child(spec)
+        self._children[spec.name] = child
+        child.start(self._clock())
+        return child
+
+    def run(self, each_turn: Callable[[], None]) -> None:
+        """Watch the children until a stop signal arrives."""
+        while not self._is_stop_asked(TURN_S):
+            self._restart_dead()
+            each_turn()
+
+    def wait_for(self, is_true: Callable[[], bool], *, timeout_s: float) -> bool:
+        """Watch until `is_true()` or the time is over; returns which. Raises Interrupted on a stop signal."""
+        deadline = self._clock() + timeout_s
+        while not is_true():
+            if self._clock() >= deadline:
+                return False
+            if self._is_stop_asked(0.02):
+                raise Interrupted
+            self._restart_dead()
+        return True
+
+    def stop(self, order: tuple[str, ...]) -> None:
+        """Stop the named children one after the other; then end whatever is left of any group."""
+        try:
+            for name in order:
+                child = self._children.get(name)
+                if child is not None and child.is_running:
+                    self._stop_one(child)
+        except Interrupted:
+            self._console.problem("stop", "asked twice: ending everything now")
+        finally:
+            for child in self._children.values():
+                child.kill()
+
+    def _stop_one(self, child: Child) -> None:
+        self._console.progress(child.spec.name, "stopping")
+        child.terminate()
+        deadline = self._clock() + child.spec.stop_s
+        while child.reap(self._clock()) is None:
+            if self._clock() >= deadline:
+                self._console.problem(child.spec.name, f"did not stop within {child.spec.stop_s:.0f} s; ended")
+                child.kill()
+                return
+            if self._is_stop_asked(0.1):
+                raise Interrupted
+        self._console.ok(child.spec.name, "stopped")
+
+    def _restart_dead(self) -> None:
+        now = self._clock()
+        for child in self._children.values():
+            code = child.reap(now)
+            if code is not None:
+                assert child.restart_at is not None
+                self._console.problem(child.spec.name, f"{exit_words(code)}; starting again in {child.restart_at - now:.0f} s")
+                for line in child.last_words():
+                    self._console.detail("", line)
+                self._console.detail("", f"log: {child.spec.log_path}")
+            elif child.restart_at is not None and now >= child.restart_at:
+                child.start(now)
+
+    def _is_stop_asked(self, timeout_s: float) -> bool:
+        return bool(STOP_SIGNALS.intersection(self._inbox.wait(timeout_s)))
