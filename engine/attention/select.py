@@ -1,0 +1,26 @@
+"""Chooses the attention backend of a device, once, when the model runner is built."""
+
+from __future__ import annotations
+
+import torch
+
+from engine.attention.backend import AttentionBackend, AttentionShape
+
+
+def cache_dtype(device: torch.device) -> torch.dtype:
+    """float32 on CPU, where 16-bit products are emulated and scores would be rounded; bfloat16 on CUDA, as its kernels want."""
+    return torch.float32 if device.type == "cpu" else torch.bfloat16
+
+
+def make_backend(
+    device: torch.device, shape: AttentionShape, *, num_layers: int, num_blocks: int, block_size: int, batch_invariant: bool
+) -> AttentionBackend:
+    """Build the backend and its cache. The backend of the other device is not imported."""
+    sizes = {"num_layers": num_layers, "num_blocks": num_blocks, "block_size": block_size, "batch_invariant": batch_invariant}
+    if device.type == "cpu":
+        from engine.attention.torch_cpu import TorchCpuAttention
+
+        return TorchCpuAttention(shape, dtype=cache_dtype(device), **sizes)
+    from engine.attention.xformers_paged import XformersAttention
+
+    return XformersAttention(shape, device=device, dtype=cache_dtype(device), **sizes)

@@ -1,0 +1,73 @@
+"""A step plan as tensors: token ids, positions, cache slots and the layout that attention wants. Called by the runner once per step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from engine.attention.backend import StepLayout
+from engine.scheduling.scheduler import StepPlan
+
+_INITIAL_TOKENS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class StepBatch:
+    """token_ids, positions: (T,) int64. `sample_rows`: (R,) int64, the rows whose logits are wanted; None if that is every row."""
+
+    token_ids: torch.Tensor
+    positions: torch.Tensor
+    layout: StepLayout
+    sample_rows: torch.Tensor | None
+
+
+class BatchBuilder:
+    """Fills one buffer per step and moves it to the device in one copy. A batch is valid until the next is built."""
+
+    def __init__(self, block_size: int, device: torch.device) -> None:
+        self._block_size = block_size
+        self._device = device
+        self._reserve(_INITIAL_TOKENS)
+
+    def build(self, plan: StepPlan) -> StepBatch:
+        """Lay out the chunks in the plan's order."""
+        chunks = plan.chunks
+        num_tokens = sum(chunk.num_tokens for chunk in chunks)
+        if num_tokens > self._buffer.shape[1]:
+            self._reserve(2 * num_tokens)
+        token_ids, positions, slots = self._buffer[:, :num_tokens]
+        block_size = self._block_size
+        samples, first = [], 0
+        for sequence, start, count, is_sampled in chunks:
+            end, last = start + count, first + count
+            token_ids[first:last] = sequence.token_slice(start, end)
+            if count == 1:
+                positions[first] = start
+                slots[first] = sequence.block_ids[start // block_size] * block_size + start % block_size
+            else:
+                places = np.arange(start, end)
+                positions[first:last] = places
+                slots[first:last] = np.asarray(sequence.block_ids)[places // block_size] * block_size + places % block_size
+            if is_sampled:
+                samples.append(last - 1)
+            first = last
+        return self._to_device(plan, num_tokens, samples)
+
+    def _to_device(self, plan: StepPlan, num_tokens: int, samples: list[int]) -> StepBatch:
+        token_ids, positions, slots = self._tensor[:, :num_tokens].to(self._device, non_blocking=True)
+        query_lens = [chunk.num_tokens for chunk in plan.chunks]
+        layout = StepLayout(
+            query_lens=query_lens,
+            context_lens=[chunk.start + chunk.num_tokens for chunk in plan.chunks],
+            slots=slots,
+            block_ids=[chunk.sequence.block_ids for chunk in plan.chunks],
+            num_decodes=next((i for i, length in enumerate(query_lens) if length > 1), len(query_lens)),
+        )
+        rows = None if len(samples) == num_tokens else torch.tensor(samples, dtype=torch.int64).to(self._device, non_blocking=True)
+        return StepBatch(token_ids, positions, layout, rows)
+
+    def _reserve(self, num_tokens: int) -> None:
+        self._tensor = torch.zeros(3, num_tokens, dtype=torch.int64, pin_memory=self._device.type == "cuda")
+        self._buffer = self._tensor.numpy()

@@ -1,0 +1,87 @@
+"""What a block of the KV cache costs, and how many blocks the memory at hand affords. Pure arithmetic; called by the runner at load."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import torch
+
+from engine.api.errors import ModelLoadError
+from engine.attention.backend import AttentionShape
+
+logger = logging.getLogger(__name__)
+
+TYPICAL_TOKENS = 1536
+"""Tokens of one conversation that the cache makes room for when its size is left to us on a CPU."""
+CPU_SHARE = 0.25
+CUDA_SHARE = 0.9
+MIN_CONTEXT = 256
+"""A model that could not even keep this many tokens is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSize:
+    """`num_blocks` of the cache, and the longest context that fits the model and the cache."""
+
+    num_blocks: int
+    max_model_len: int
+
+
+def bytes_per_block(shape: AttentionShape, *, num_layers: int, block_size: int, dtype: torch.dtype) -> int:
+    """Keys and values of `block_size` positions in all layers."""
+    return 2 * num_layers * shape.num_kv_heads * shape.head_size * block_size * dtype.itemsize
+
+
+def size_cache(
+    *,
+    block_bytes: int,
+    block_size: int,
+    model_len: int,
+    wanted_len: int,
+    max_sequences: int,
+    cache_bytes: int,
+    free_bytes: int,
+    is_cpu: bool,
+) -> CacheSize:
+    """Fix the number of blocks and the context length.
+
+    1. `cache_bytes` if given, else a share of `free_bytes`; on a CPU no more than `max_sequences` conversations or one full context need.
+    2. The context is `wanted_len` if given, else what the model was made for, `model_len`.
+    3. A context that does not fit the cache is refused if it was asked for, else shortened, and said so.
+
+    Raises ModelLoadError with what to change.
+    """
+    wanted_blocks = _blocks(wanted_len or model_len, block_size)
+    budget = cache_bytes
+    if not budget:
+        budget = int(free_bytes * (CPU_SHARE if is_cpu else CUDA_SHARE))
+        if is_cpu:
+            budget = min(budget, block_bytes * max(wanted_blocks, _blocks(max_sequences * TYPICAL_TOKENS, block_size)))
+    num_blocks = budget // block_bytes
+    max_model_len = min(wanted_len or model_len, num_blocks * block_size)
+    if wanted_len > model_len:
+        raise ModelLoadError(f"max_model_len must be at most {model_len}, the context that the model was made for, got {wanted_len}")
+    if num_blocks < wanted_blocks:
+        need, have = wanted_blocks * block_bytes, num_blocks * block_bytes
+        if wanted_len or max_model_len < min(MIN_CONTEXT, model_len):
+            raise ModelLoadError(
+                f"the KV cache can hold {num_blocks * block_size} tokens ({_mebibytes(have)}), but a context of {wanted_len or model_len} "
+                f"needs {_mebibytes(need)}: lower max_model_len, raise kv_cache_bytes or free memory"
+            )
+        logger.warning(
+            "max_model_len lowered from %d to %d: the KV cache has room for %s, a full context needs %s",
+            model_len,
+            max_model_len,
+            _mebibytes(have),
+            _mebibytes(need),
+        )
+    return CacheSize(num_blocks, max_model_len)
+
+
+def _blocks(num_tokens: int, block_size: int) -> int:
+    return -(-num_tokens // block_size)
+
+
+def _mebibytes(num_bytes: int) -> str:
+    return f"{num_bytes / 2**20:,.0f} MiB"

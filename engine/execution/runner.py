@@ -1,0 +1,113 @@
+"""Runs steps: a plan in, logits of the rows that sample out. Knows the model, the cache and the device; nothing of requests or sampling.
+
+Built once by the core after the model is loaded; one `forward` per step.
+"""
+
+from __future__ import annotations
+
+import logging
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import torch
+
+from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
+from engine.attention.select import cache_dtype, make_backend
+from engine.config import EngineConfig
+from engine.execution.batch import BatchBuilder
+from engine.execution.kv_cache import bytes_per_block, size_cache
+from engine.execution.memory import free_memory
+from engine.scheduling.scheduler import Chunk, StepPlan
+from engine.sequence import Sequence
+
+if TYPE_CHECKING:
+    from engine.loading.loader import LoadedModel
+
+logger = logging.getLogger(__name__)
+
+STEP_SECONDS = 0.1
+MIN_STEP_TOKENS = 64
+MAX_STEP_TOKENS = 2048
+
+
+class ModelRunner:
+    """A loaded model with its cache. `num_blocks`, `max_model_len` and `step_tokens` are fixed once it is built.
+
+    Raises ModelLoadError if the memory affords no useful context.
+    """
+
+    def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
+        model = loaded.config
+        self._decoder = loaded.decoder
+        self._device = torch.device(config.device)
+        self._block_size = config.block_size
+        shape = model.attention_shape
+        block_bytes = bytes_per_block(shape, num_layers=model.num_layers, block_size=config.block_size, dtype=cache_dtype(self._device))
+        size = size_cache(
+            block_bytes=block_bytes,
+            block_size=config.block_size,
+            model_len=model.max_position,
+            wanted_len=config.max_model_len,
+            max_sequences=config.max_sequences,
+            cache_bytes=config.kv_cache_bytes,
+            free_bytes=free_memory(self._device),
+            is_cpu=self._device.type == "cpu",
+        )
+        self.num_blocks = size.num_blocks
+        self.max_model_len = size.max_model_len
+        self._attention = make_backend(
+            self._device,
+            shape,
+            num_layers=model.num_layers,
+            num_blocks=size.num_blocks,
+            block_size=config.block_size,
+            batch_invariant=config.batch_invariant,
+        )
+        self._batches = BatchBuilder(config.block_size, self._device)
+        self.step_tokens = config.step_tokens or self._default_step_tokens()
+        self._run_prompt(1)
+        logger.info(
+            "KV cache: %d blocks of %d tokens (%d MiB), context %d, %d tokens a step",
+            self.num_blocks,
+            config.block_size,
+            self.num_blocks * block_bytes >> 20,
+            self.max_model_len,
+            self.step_tokens,
+        )
+
+    @torch.inference_mode()
+    def forward(self, plan: StepPlan) -> torch.Tensor:
+        """Compute the plan's chunks; logits (R, V) float32 of the chunks that sample, in the plan's order.
+
+        Only those rows go through the vocabulary projection.
+        """
+        batch = self._batches.build(plan)
+        hidden = self._decoder.forward(batch.token_ids, batch.positions, self._attention.begin_step(batch.layout))
+        if batch.sample_rows is not None:
+            hidden = hidden.index_select(0, batch.sample_rows)
+        return self._decoder.logits(hidden)
+
+    def _default_step_tokens(self) -> int:
+        """On CUDA the cap; on a CPU as many prompt tokens as the machine computes in STEP_SECONDS, found by doubling."""
+        if self._device.type != "cpu":
+            return MAX_STEP_TOKENS
+        longest = min(MAX_STEP_TOKENS, self.max_model_len)
+        num_tokens = min(MIN_STEP_TOKENS, longest)
+        self._run_prompt(num_tokens)
+        while True:
+            seconds = self._run_prompt(num_tokens)
+            if seconds >= STEP_SECONDS / 2 or num_tokens >= longest:
+                break
+            num_tokens = min(2 * num_tokens, longest)
+        affordable = int(num_tokens * STEP_SECONDS / seconds)
+        return max(MIN_STEP_TOKENS, min(MAX_STEP_TOKENS, affordable // MIN_STEP_TOKENS * MIN_STEP_TOKENS))
+
+    def _run_prompt(self, num_tokens: int) -> float:
+        """Seconds for a prompt of token 0. Uses the first blocks, whose contents nobody reads before writing them again."""
+        blocks = list(range(-(-num_tokens // self._block_size)))
+        sequence = Sequence(
+            0, [0] * num_tokens, SamplingParams(seed=0), StopRules(), LogprobOptions(), frozenset(), 1, b"", block_ids=blocks
+        )
+        start = perf_counter()
+        self.forward(StepPlan((Chunk(sequence, 0, num_tokens, True),)))
+        return perf_counter() - start

@@ -1,0 +1,70 @@
+"""Plans become tensors: ids, positions and slots against a slow loop over tokens."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
+from engine.execution.batch import BatchBuilder
+from engine.scheduling.scheduler import Chunk, StepPlan
+from engine.sequence import Sequence
+
+BLOCK_SIZE = 4
+
+
+def sequence(number, prompt_ids, output_ids, block_ids):
+    return Sequence(
+        number,
+        prompt_ids,
+        SamplingParams(seed=0),
+        StopRules(),
+        LogprobOptions(),
+        frozenset(),
+        100,
+        b"",
+        output_ids=output_ids,
+        block_ids=block_ids,
+    )
+
+
+@st.composite
+def plans(draw):
+    chunks = []
+    for number in range(draw(st.integers(1, 6))):
+        num_prompt, num_output = draw(st.integers(1, 700)), draw(st.integers(0, 20))
+        known = num_prompt + num_output
+        blocks = draw(st.permutations(range(200))) if known < 200 else list(reversed(range(200)))
+        start = draw(st.integers(0, known - 1))
+        count = draw(st.sampled_from([1, known - start, draw(st.integers(1, known - start))]))
+        seq = sequence(number, list(range(1000, 1000 + num_prompt)), list(range(num_output)), blocks)
+        chunks.append(Chunk(seq, start, count, start + count == known))
+    return StepPlan(tuple(sorted(chunks, key=lambda chunk: not (chunk.num_tokens == 1 and chunk.samples))))
+
+
+BUILDER = BatchBuilder(BLOCK_SIZE, torch.device("cpu"))
+
+
+@settings(max_examples=60, deadline=None)
+@given(plans())
+def test_every_token_has_its_id_position_and_slot(plan):
+    batch = BUILDER.build(plan)
+    ids, positions, slots, samples = [], [], [], []
+    for chunk in plan.chunks:
+        seq = chunk.sequence
+        for position in range(chunk.start, chunk.start + chunk.num_tokens):
+            ids.append((seq.prompt_ids + seq.output_ids)[position])
+            positions.append(position)
+            slots.append(seq.block_ids[position // BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE)
+        if chunk.samples:
+            samples.append(len(ids) - 1)
+    assert batch.token_ids.tolist() == ids
+    assert batch.positions.tolist() == positions
+    assert batch.layout.slots.tolist() == slots
+    assert batch.layout.query_lens == [chunk.num_tokens for chunk in plan.chunks]
+    assert batch.layout.context_lens == [chunk.start + chunk.num_tokens for chunk in plan.chunks]
+    assert batch.layout.block_ids == [chunk.sequence.block_ids for chunk in plan.chunks]
+    assert all(length == 1 for length in batch.layout.query_lens[: batch.layout.num_decodes])
+    rows = list(range(len(ids))) if batch.sample_rows is None else batch.sample_rows.tolist()
+    assert rows == samples

@@ -1,0 +1,85 @@
+"""What the cache costs and how it is sized."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+
+from engine.api.errors import ModelLoadError
+from engine.attention.backend import AttentionShape
+from engine.attention.torch_cpu import TorchCpuAttention
+from engine.execution.kv_cache import CacheSize, bytes_per_block, size_cache
+
+KIB = 1024
+
+
+def size(**changes):
+    arguments = {
+        "block_bytes": 16 * KIB,
+        "block_size": 16,
+        "model_len": 2048,
+        "wanted_len": 0,
+        "max_sequences": 4,
+        "cache_bytes": 0,
+        "free_bytes": 1 << 30,
+        "is_cpu": True,
+    }
+    return size_cache(**(arguments | changes))
+
+
+def test_the_bytes_of_a_block_are_those_of_the_tensors():
+    shape = AttentionShape(num_heads=6, num_kv_heads=2, head_size=16, scale=1.0)
+    backend = TorchCpuAttention(shape, num_layers=3, num_blocks=10, block_size=8, dtype=torch.bfloat16)
+    assert backend.keys.nbytes + backend.values.nbytes == 10 * bytes_per_block(shape, num_layers=3, block_size=8, dtype=torch.bfloat16)
+
+
+def test_a_cpu_takes_room_for_typical_conversations_and_not_all_it_could():
+    assert size() == CacheSize(4 * 1536 // 16, 2048)
+
+
+def test_a_cpu_takes_room_for_one_full_context_if_that_is_more():
+    assert size(max_sequences=1) == CacheSize(2048 // 16, 2048)
+
+
+def test_a_cpu_takes_at_most_a_quarter_of_what_is_free():
+    assert size(max_sequences=1000, free_bytes=16 * KIB * 1000) == CacheSize(250, 2048)
+
+
+def test_cuda_takes_nearly_all():
+    assert size(is_cpu=False, free_bytes=16 * KIB * 1000) == CacheSize(900, 2048)
+
+
+def test_given_bytes_are_taken_as_they_are():
+    assert size(cache_bytes=16 * KIB * 200, free_bytes=0) == CacheSize(200, 2048)
+
+
+def test_a_wanted_context_shorter_than_the_models_is_kept():
+    assert size(wanted_len=512, max_sequences=1) == CacheSize(1536 // 16, 512)
+
+
+def test_the_models_context_is_lowered_with_a_warning_when_it_does_not_fit(caplog):
+    with caplog.at_level(logging.WARNING):
+        assert size(cache_bytes=16 * KIB * 100) == CacheSize(100, 1600)
+    assert "max_model_len lowered from 2048 to 1600" in caplog.text
+
+
+def test_a_context_that_was_asked_for_and_does_not_fit_is_refused():
+    with pytest.raises(ModelLoadError, match="hold 1600 tokens .* context of 2000 needs .* lower max_model_len"):
+        size(cache_bytes=16 * KIB * 100, wanted_len=2000)
+
+
+def test_a_context_beyond_the_models_is_refused():
+    with pytest.raises(ModelLoadError, match="max_model_len must be at most 2048"):
+        size(wanted_len=4096)
+
+
+@pytest.mark.parametrize("cache_bytes", [1, 16 * KIB * 15])
+def test_memory_for_no_useful_context_is_refused(cache_bytes):
+    with pytest.raises(ModelLoadError, match="raise kv_cache_bytes"):
+        size(cache_bytes=cache_bytes)
+
+
+def test_a_tiny_model_is_served_from_a_tiny_cache():
+    assert size(cache_bytes=16 * KIB * 4, model_len=64) == CacheSize(4, 64)
