@@ -8,14 +8,17 @@ Source of the method: xformers.ops.fmha (BSD licence), read at 0.0.35. Numerics 
 
 from __future__ import annotations
 
+import logging
 import warnings
 
 import torch
 
+from engine.api.errors import ModelLoadError
 from engine.attention.backend import AttentionShape, StepLayout
 
 MIN_TILE = 16
 """The smallest tile that a tensor-core product takes."""
+HEAD_SIZES = (16, 32, 64, 128, 256, 512)
 
 
 class XformersAttention:
@@ -36,7 +39,9 @@ class XformersAttention:
         batch_invariant: bool = False,
     ) -> None:
         if block_size % MIN_TILE:
-            raise ValueError(f"block_size must be a multiple of {MIN_TILE} on CUDA, got {block_size}")
+            raise ModelLoadError(f"block_size must be a multiple of {MIN_TILE} on CUDA, got {block_size}")
+        if shape.head_size not in HEAD_SIZES:
+            raise ModelLoadError(f"attention heads on CUDA must have a size of {', '.join(map(str, HEAD_SIZES))}, got {shape.head_size}")
         self.shape = shape
         self.block_size = block_size
         self.batch_invariant = batch_invariant
@@ -108,10 +113,16 @@ class XformersStep:
 
 
 def import_fmha():
-    """xformers.ops.fmha, without the warnings by which a build that lacks some of its kernels greets."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from xformers.ops import fmha
+    """xformers.ops.fmha, without the warnings about its own compiled kernels: we use its Triton kernels and those of torch."""
+    logger = logging.getLogger("xformers")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from xformers.ops import fmha
+    finally:
+        logger.setLevel(level)
     return fmha
 
 

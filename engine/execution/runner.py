@@ -46,7 +46,7 @@ class ModelRunner:
         size = size_cache(
             block_bytes=block_bytes,
             block_size=config.block_size,
-            model_len=model.max_position,
+            model_len=loaded.max_model_len,
             wanted_len=config.max_model_len,
             max_sequences=config.max_sequences,
             cache_bytes=config.kv_cache_bytes,

@@ -1,0 +1,136 @@
+"""The runner against transformers on a small random Llama, over whole prompts, chunks, prefix hits and mixed steps."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from engine.api.errors import ModelLoadError
+from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
+from engine.config import EngineConfig
+from engine.execution.runner import MAX_STEP_TOKENS, MIN_STEP_TOKENS, ModelRunner
+from engine.loading.loader import load_model
+from engine.scheduling.scheduler import Chunk, StepPlan
+from engine.sequence import Sequence
+
+VOCAB_SIZE = 211
+BLOCK_SIZE = 16
+TOLERANCE = 1e-4
+"""Both sides are float32 and differ in the order of additions, over three layers."""
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """A folder with a random Llama of three layers, and the transformers model that wrote it."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(5)
+    config = LlamaConfig(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=96,
+        intermediate_size=160,
+        num_hidden_layers=3,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        tie_word_embeddings=False,
+    )
+    model = LlamaForCausalLM(config).eval()
+    folder = tmp_path_factory.mktemp("llama")
+    model.save_pretrained(folder)
+    return folder, model
+
+
+def make_runner(folder, **changes):
+    options = {"weights": "float32", "step_tokens": 256, "max_sequences": 4, "block_size": BLOCK_SIZE} | changes
+    config = EngineConfig(model_path=folder, model_name="tiny", **options)
+    loaded = load_model(folder, weights=config.weights, max_model_len=config.max_model_len, batch_invariant=config.batch_invariant)
+    return ModelRunner(loaded, config)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["default", "batch_invariant"])
+def runner(request, checkpoint):
+    return make_runner(checkpoint[0], batch_invariant=request.param)
+
+
+def make_sequence(number, length, block_ids):
+    ids = torch.randint(0, VOCAB_SIZE, (length,), generator=torch.Generator().manual_seed(number)).tolist()
+    return Sequence(number, ids, SamplingParams(seed=0), StopRules(), LogprobOptions(), frozenset(), 100, b"", block_ids=block_ids)
+
+
+def expected_logits(model, sequence, position):
+    with torch.inference_mode():
+        return model(torch.tensor([sequence.token_slice(0, position + 1)])).logits[0, -1]
+
+
+def run(runner, model, *chunks):
+    """One step of (sequence, start, count); every chunk that reaches the end is compared."""
+    plan = StepPlan(tuple(Chunk(seq, start, count, start + count == seq.num_tokens) for seq, start, count in chunks))
+    logits = runner.forward(plan)
+    wanted = [expected_logits(model, seq, seq.num_tokens - 1) for seq, start, count in chunks if start + count == seq.num_tokens]
+    assert logits.dtype == torch.float32
+    assert logits.shape == (len(wanted), VOCAB_SIZE)
+    if wanted:
+        torch.testing.assert_close(logits, torch.stack(wanted), atol=TOLERANCE, rtol=0)
+
+
+def test_logits_are_those_of_transformers_over_chunks_decodes_and_prefix_hits(runner, checkpoint):
+    model = checkpoint[1]
+    a, b = make_sequence(1, 40, [7, 3, 9, 11]), make_sequence(2, 75, [1, 20, 5, 4, 8, 2])
+    c = make_sequence(3, 41, [7, 3, 30, 31])
+    c.prompt_ids[:32] = a.prompt_ids[:32]
+    run(runner, model, (a, 0, 40), (b, 0, 20))
+    a.output_ids.append(17)
+    run(runner, model, (a, 40, 1), (b, 20, 50))
+    a.output_ids.append(3)
+    run(runner, model, (a, 41, 1), (b, 70, 5), (c, 32, 9))
+    for token in (5, 6, 7):
+        for sequence in (a, b, c):
+            sequence.output_ids.append(token)
+        run(runner, model, *((sequence, sequence.num_tokens - 1, 1) for sequence in (b, a, c)))
+
+
+def test_a_lone_sequence_decodes_across_block_borders_like_transformers(runner, checkpoint):
+    model = checkpoint[1]
+    sequence = make_sequence(4, 28, [12, 2, 6, 1])
+    run(runner, model, (sequence, 0, 28))
+    for token in range(24):
+        sequence.output_ids.append(token)
+        run(runner, model, (sequence, 28 + token, 1))
+
+
+def test_a_step_that_samples_nothing_gives_no_rows(runner, checkpoint):
+    run(runner, checkpoint[1], (make_sequence(5, 60, [0, 1, 2, 3]), 0, 30))
+
+
+def test_batch_invariant_logits_are_equal_bit_for_bit_alone_and_in_a_crowd(checkpoint):
+    """With weights whose products take each row on its own; float32 products of MKL depend on the number of rows."""
+    runner = make_runner(checkpoint[0], batch_invariant=True, weights="auto")
+
+    def last_logits(steps):
+        for chunks in steps:
+            logits = runner.forward(StepPlan(tuple(Chunk(s, start, n, start + n == s.num_tokens) for s, start, n in chunks)))
+        return logits[-1]
+
+    a, b = make_sequence(1, 50, [7, 3, 9, 11]), make_sequence(2, 75, [1, 20, 5, 4, 8, 2])
+    alone = last_logits([[(a, 0, 50)]])
+    crowd = last_logits([[(a, 0, 13), (b, 0, 70)], [(b, 70, 5), (a, 13, 37)]])
+    assert torch.equal(alone, crowd)
+
+
+def test_the_step_budget_is_measured_within_its_bounds(checkpoint):
+    runner = make_runner(checkpoint[0], step_tokens=0)
+    assert MIN_STEP_TOKENS <= runner.step_tokens <= MAX_STEP_TOKENS
+    assert make_runner(checkpoint[0], step_tokens=100).step_tokens == 100
+
+
+def test_the_runner_reports_the_cache_and_the_context_that_it_has(checkpoint):
+    block_bytes = 2 * 3 * 2 * 16 * BLOCK_SIZE * 4
+    runner = make_runner(checkpoint[0], kv_cache_bytes=block_bytes * 20)
+    assert (runner.num_blocks, runner.max_model_len) == (20, 320)
+    assert make_runner(checkpoint[0], max_model_len=300).max_model_len == 300
+
+
+def test_a_cache_too_small_for_the_wanted_context_is_refused(checkpoint):
+    with pytest.raises(ModelLoadError, match="lower max_model_len"):
+        make_runner(checkpoint[0], kv_cache_bytes=10_000, max_model_len=400)
