@@ -1,0 +1,24 @@
+"""A linear layer whose weight is held in the form, or the two forms, that serve its row counts best."""
+
+from __future__ import annotations
+
+import torch
+
+from engine.quantization.scheme import RowForms
+
+
+class Linear:
+    """y = x @ weight.T + bias. The form is chosen by the number of rows alone."""
+
+    def __init__(self, forms: RowForms, bias: torch.Tensor | None = None) -> None:
+        self._by_rows = forms.by_rows
+        self._most = len(forms.by_rows) - 1
+        self._bias = bias
+        self.num_outputs = forms.num_outputs
+        self.num_bytes = forms.num_bytes
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """x: (R, K)  ->  (R, N), float32 or bfloat16 as the form gives it."""
+        rows = x.shape[0]
+        y = self._by_rows[rows if rows < self._most else self._most](x)
+        return y if self._bias is None else y + self._bias

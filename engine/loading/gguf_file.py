@@ -1,0 +1,236 @@
+"""GGUF files: header, metadata and tensor table, read through a private memory map.
+
+Every count, length, shape and offset is checked against the size of the file, in Python's unbounded integers, before it is used: a
+hostile or truncated file raises ModelLoadError with the file's and the tensor's name. Knows no torch: the tokenizer reads metadata here.
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (versions 2 and 3, little-endian).
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from engine.api.errors import ModelLoadError
+
+MetadataValue = bool | int | float | str | list
+
+MAX_DIMENSIONS = 4
+MAX_ARRAY_NESTING = 2
+MAX_ALIGNMENT = 1 << 20
+STRING, ARRAY, BOOL = 8, 9, 7
+
+SCALARS: dict[int, np.dtype] = {
+    0: np.dtype("<u1"),
+    1: np.dtype("<i1"),
+    2: np.dtype("<u2"),
+    3: np.dtype("<i2"),
+    4: np.dtype("<u4"),
+    5: np.dtype("<i4"),
+    6: np.dtype("<f4"),
+    BOOL: np.dtype("?"),
+    10: np.dtype("<u8"),
+    11: np.dtype("<i8"),
+    12: np.dtype("<f8"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BlockType:
+    """A storage type: every `block_size` elements of a row take `block_bytes` bytes."""
+
+    name: str
+    block_size: int
+    block_bytes: int
+
+
+BLOCK_TYPES: dict[int, BlockType] = {
+    0: BlockType("F32", 1, 4),
+    1: BlockType("F16", 1, 2),
+    2: BlockType("Q4_0", 32, 18),
+    3: BlockType("Q4_1", 32, 20),
+    6: BlockType("Q5_0", 32, 22),
+    7: BlockType("Q5_1", 32, 24),
+    8: BlockType("Q8_0", 32, 34),
+    12: BlockType("Q4_K", 256, 144),
+    13: BlockType("Q5_K", 256, 176),
+    14: BlockType("Q6_K", 256, 210),
+    30: BlockType("BF16", 1, 2),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GgufTensor:
+    """One stored tensor. `shape` is outermost first; `data` is uint8 of shape (rows, bytes per row), a view of the file."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: str
+    data: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class GgufFile:
+    """The metadata and the tensor views of one file."""
+
+    path: Path
+    metadata: dict[str, MetadataValue]
+    tensors: dict[str, GgufTensor]
+
+    @classmethod
+    def open(cls, path: Path | str) -> GgufFile:
+        """Map and check a file. Raises ModelLoadError when it is missing, truncated, inconsistent or of an unknown type."""
+        path = Path(path)
+        try:
+            with path.open("rb") as file:
+                # NOTE: a private copy-on-write map gives writable views, which torch needs; nothing is ever written back.
+                contents = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        except (OSError, ValueError) as error:
+            raise ModelLoadError(f"{path}: cannot be read as a GGUF file: {error}") from error
+        reader = _Reader(path, contents)
+        tensor_count, metadata_count = reader.header()
+        metadata = reader.metadata(metadata_count)
+        return cls(path, metadata, reader.tensors(tensor_count, metadata.get("general.alignment", 32)))
+
+
+class _Reader:
+    """A cursor over the mapped file that refuses to leave it."""
+
+    def __init__(self, path: Path, contents: mmap.mmap) -> None:
+        self._path = path
+        self._contents = contents
+        self._size = len(contents)
+        self._position = 0
+        self._what = "header"
+
+    def header(self) -> tuple[int, int]:
+        """Return the number of tensors and of metadata entries."""
+        if self._take(4) != b"GGUF":
+            raise ModelLoadError(f"{self._path}: not a GGUF file (its first four bytes are not GGUF)")
+        version = self._integer(4)
+        if version not in (2, 3):
+            raise ModelLoadError(f"{self._path}: GGUF version must be 2 or 3 (little-endian), got {version}")
+        tensor_count, metadata_count = self._integer(8), self._integer(8)
+        self._check_count(tensor_count, 24, "the tensor count")
+        self._check_count(metadata_count, 13, "the metadata count")
+        return tensor_count, metadata_count
+
+    def metadata(self, count: int) -> dict[str, MetadataValue]:
+        entries: dict[str, MetadataValue] = {}
+        for index in range(count):
+            self._what = f"metadata entry {index}"
+            key = self._string()
+            if key in entries:
+                raise ModelLoadError(f"{self._path}: metadata key {key!r} appears twice")
+            self._what = f"metadata key {key!r}"
+            entries[key] = self._value(self._integer(4), nesting=0)
+        return entries
+
+    def tensors(self, count: int, alignment: MetadataValue) -> dict[str, GgufTensor]:
+        """Read the table, then cut the data section into views."""
+        if type(alignment) is not int or not 0 < alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
+            raise ModelLoadError(f"{self._path}: general.alignment must be a power of two up to {MAX_ALIGNMENT}, got {alignment!r}")
+        table = [self._tensor_entry(index) for index in range(count)]
+        data_start = -(-self._position // alignment) * alignment
+        tensors: dict[str, GgufTensor] = {}
+        for name, shape, block_type, offset in table:
+            if name in tensors:
+                raise ModelLoadError(f"{self._path}: tensor {name!r} appears twice")
+            tensors[name] = self._view(name, shape, block_type, data_start, offset)
+        return tensors
+
+    def _tensor_entry(self, index: int) -> tuple[str, tuple[int, ...], BlockType, int]:
+        self._what = f"tensor entry {index}"
+        name = self._string()
+        self._what = f"tensor {name!r}"
+        num_dimensions = self._integer(4)
+        if not 1 <= num_dimensions <= MAX_DIMENSIONS:
+            raise ModelLoadError(f"{self._path}: tensor {name!r} must have 1 to {MAX_DIMENSIONS} dimensions, got {num_dimensions}")
+        shape = tuple(self._integer(8) for _ in range(num_dimensions))[::-1]
+        type_id, offset = self._integer(4), self._integer(8)
+        if type_id not in BLOCK_TYPES:
+            known = ", ".join(block_type.name for block_type in BLOCK_TYPES.values())
+            raise ModelLoadError(f"{self._path}: tensor {name!r} has the unknown storage type {type_id}; supported are {known}")
+        return name, shape, BLOCK_TYPES[type_id], offset
+
+    def _view(self, name: str, shape: tuple[int, ...], block_type: BlockType, data_start: int, offset: int) -> GgufTensor:
+        if min(shape) < 1 or shape[-1] % block_type.block_size:
+            raise ModelLoadError(f"{self._path}: tensor {name!r} of type {block_type.name} cannot have the shape {shape}")
+        row_bytes = shape[-1] // block_type.block_size * block_type.block_bytes
+        num_rows = prod(shape[:-1])
+        start, num_bytes = data_start + offset, num_rows * row_bytes
+        if start + num_bytes > self._size:
+            raise ModelLoadError(
+                f"{self._path}: tensor {name!r} of shape {shape} needs bytes {start} to {start + num_bytes}, "
+                f"but the file has {self._size}: it is truncated or damaged"
+            )
+        data = np.frombuffer(self._contents, dtype=np.uint8, count=num_bytes, offset=start).reshape(num_rows, row_bytes)
+        return GgufTensor(name, shape, block_type.name, data)
+
+    def _value(self, type_id: int, nesting: int) -> MetadataValue:
+        if type_id == STRING:
+            return self._string()
+        if type_id == ARRAY:
+            return self._array(nesting)
+        if type_id not in SCALARS:
+            raise ModelLoadError(f"{self._path}: {self._what} has the unknown value type {type_id}")
+        return self._numbers(SCALARS[type_id], 1)[0]
+
+    def _array(self, nesting: int) -> list:
+        if nesting >= MAX_ARRAY_NESTING:
+            raise ModelLoadError(f"{self._path}: {self._what} nests arrays deeper than {MAX_ARRAY_NESTING}")
+        type_id, count = self._integer(4), self._integer(8)
+        if type_id in SCALARS:
+            self._check_count(count, SCALARS[type_id].itemsize, self._what)
+            return self._numbers(SCALARS[type_id], count)
+        self._check_count(count, 8 if type_id == STRING else 12, self._what)
+        if type_id == STRING:
+            return self._strings(count)
+        return [self._value(type_id, nesting + 1) for _ in range(count)]
+
+    def _numbers(self, dtype: np.dtype, count: int) -> list:
+        return np.frombuffer(self._take(count * dtype.itemsize), dtype=dtype).tolist()
+
+    def _string(self) -> str:
+        return self._strings(1)[0]
+
+    def _strings(self, count: int) -> list[str]:
+        """Read many strings in one loop without calls of our own: a vocabulary has hundreds of thousands."""
+        contents, size, position = self._contents, self._size, self._position
+        length_at = struct.Struct("<Q").unpack_from
+        strings: list[str] = []
+        try:
+            for _ in range(count):
+                end = position + 8 + length_at(contents, position)[0]
+                if end > size:
+                    raise self._truncated()
+                strings.append(contents[position + 8 : end].decode())
+                position = end
+        except struct.error as error:
+            raise self._truncated() from error
+        except UnicodeDecodeError as error:
+            raise ModelLoadError(f"{self._path}: {self._what} holds a string that is not UTF-8") from error
+        self._position = position
+        return strings
+
+    def _integer(self, num_bytes: int) -> int:
+        return int.from_bytes(self._take(num_bytes), "little")
+
+    def _take(self, num_bytes: int) -> bytes:
+        end = self._position + num_bytes
+        if end > self._size:
+            raise self._truncated()
+        taken = self._contents[self._position : end]
+        self._position = end
+        return taken
+
+    def _check_count(self, count: int, least_bytes: int, what: str) -> None:
+        if count * least_bytes > self._size - self._position:
+            raise ModelLoadError(f"{self._path}: {what} claims {count} entries, more than the file can hold")
+
+    def _truncated(self) -> ModelLoadError:
+        return ModelLoadError(f"{self._path}: {self._what} runs past the end of the file ({self._size} bytes): it is truncated or damaged")

@@ -1,0 +1,105 @@
+"""Hugging Face folders: config.json and safetensors files, one or sharded.
+
+Refuses pickled checkpoints and folders that want their own code run: nothing from a model folder is ever executed, and no file
+outside the folder is opened. The safetensors library checks offsets and shapes against the file itself.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from engine.api.errors import ModelLoadError
+
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+MAX_JSON_BYTES = 32 << 20
+
+
+class SafetensorsFolder:
+    """The tensors of all files of a folder by name, mapped and read on demand."""
+
+    def __init__(self, path: Path, files: list[Path]) -> None:
+        self.path = path
+        self.files = files
+        self._open_files = ExitStack()
+        self._by_name = {}
+        for file in files:
+            try:
+                handle = self._open_files.enter_context(safe_open(file, framework="pt"))
+            except (OSError, SafetensorError) as error:
+                raise ModelLoadError(f"{file}: cannot be read as a safetensors file: {error}") from error
+            for name in handle.keys():  # noqa: SIM118 (the handle is no mapping)
+                if name in self._by_name:
+                    raise ModelLoadError(f"{file}: tensor {name!r} appears twice in {path}")
+                self._by_name[name] = handle
+
+    @classmethod
+    def open(cls, path: Path) -> SafetensorsFolder:
+        """Find the files of a folder. Raises ModelLoadError for a pickled, empty or damaged one."""
+        if (path / INDEX).is_file():
+            return cls(path, _shards(path))
+        if (path / SINGLE).is_file():
+            return cls(path, [path / SINGLE])
+        pickles = sorted(file.name for pattern in PICKLES for file in path.glob(pattern))
+        if pickles:
+            raise ModelLoadError(f"{path / pickles[0]}: pickled checkpoints can run code and are never loaded; convert it to safetensors")
+        raise ModelLoadError(f"{path}: holds neither {SINGLE} nor {INDEX}")
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._by_name)
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """Read one tensor in its own dtype. Raises KeyError when absent, ModelLoadError for integers and the like."""
+        try:
+            tensor = self._by_name[name].get_tensor(name)
+        except SafetensorError as error:
+            raise ModelLoadError(f"{self.path}: tensor {name!r} cannot be read: {error}") from error
+        if tensor.dtype not in DTYPES:
+            raise ModelLoadError(f"{self.path}: tensor {name!r} has the dtype {tensor.dtype}; float32, float16 and bfloat16 can be served")
+        return tensor
+
+    def close(self) -> None:
+        """Unmap the files."""
+        self._open_files.close()
+
+
+def read_config(path: Path) -> dict:
+    """Read config.json. Raises ModelLoadError when it is missing, not an object, or asks for the folder's own code."""
+    values = _read_object(path / "config.json")
+    if "auto_map" in values:
+        raise ModelLoadError(f"{path / 'config.json'}: names code of its own (auto_map); code from a model folder is never run")
+    if "quantization_config" in values:
+        raise ModelLoadError(f"{path / 'config.json'}: quantised safetensors checkpoints cannot be served; use the original or a GGUF file")
+    return values
+
+
+def _shards(path: Path) -> list[Path]:
+    weight_map = _read_object(path / INDEX).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(name, str) for name in weight_map.values()):
+        raise ModelLoadError(f"{path / INDEX}: weight_map must map tensor names to file names")
+    files = []
+    for name in sorted(set(weight_map.values())):
+        if Path(name).name != name or not name.endswith(".safetensors"):
+            raise ModelLoadError(f"{path / INDEX}: {name[:200]!r} is not the name of a safetensors file in the same folder")
+        files.append(path / name)
+    return files
+
+
+def _read_object(path: Path) -> dict:
+    try:
+        if path.stat().st_size > MAX_JSON_BYTES:
+            raise ModelLoadError(f"{path}: larger than {MAX_JSON_BYTES} bytes")
+        values = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelLoadError(f"{path}: cannot be read as JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise ModelLoadError(f"{path}: must hold a JSON object")
+    return values

@@ -1,0 +1,128 @@
+"""The decoder that all families share: embedding, layers, final norm, vocabulary projection.
+
+Built from a checkpoint and a weight scheme; called by the runner with the tokens of one step, whichever sequences they belong to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+
+from engine.attention.backend import StepAttention
+from engine.layers.activation import silu_and_multiply
+from engine.layers.attention import Attention
+from engine.layers.embedding import Embedding
+from engine.layers.linear import Linear
+from engine.layers.norm import RmsNorm
+from engine.layers.rotary import RotaryTable
+from engine.models.config import ModelConfig
+from engine.quantization.scheme import WeightScheme
+from engine.quantization.stored import StoredMatrix
+
+
+class Checkpoint(Protocol):
+    """The tensors of a model under our names; q and k rows have rotated pairs adjacent.
+
+    Names: embedding, output, final_norm, frequency_factors, and `layers.<i>.` attention_norm, q, k, v, o, mlp_norm, gate, up, down;
+    a bias is called `<name>_bias`. A missing tensor or another shape raises ModelLoadError with the file's and the tensor's name.
+    """
+
+    def has(self, name: str) -> bool: ...
+
+    def matrix(self, name: str, shape: tuple[int, int]) -> StoredMatrix: ...
+
+    def vector(self, name: str, size: int) -> torch.Tensor:
+        """float32 (size,)."""
+        ...
+
+
+class DecoderLayer:
+    """Attention, then feed-forward, each after a norm and added to the residual stream."""
+
+    def __init__(self, attention_norm: RmsNorm, attention: Attention, mlp_norm: RmsNorm, gate_up: Linear, down: Linear) -> None:
+        self._attention_norm = attention_norm
+        self._attention = attention
+        self._mlp_norm = mlp_norm
+        self._gate_up = gate_up
+        self._down = down
+
+    def __call__(self, hidden: torch.Tensor, rotations: torch.Tensor, attention: StepAttention) -> None:
+        """Add to the residual stream in place. hidden: (T, E)."""
+        hidden.add_(self._attention(self._attention_norm(hidden), rotations, attention))
+        hidden.add_(self._down(silu_and_multiply(self._gate_up(self._mlp_norm(hidden)))))
+
+
+class Decoder:
+    """A model's weights, ready to run."""
+
+    def __init__(self, embedding: Embedding, rotary: RotaryTable, layers: list[DecoderLayer], final_norm: RmsNorm, output: Linear) -> None:
+        self._embedding = embedding
+        self._rotary = rotary
+        self._layers = layers
+        self._final_norm = final_norm
+        self._output = output
+
+    @torch.inference_mode()
+    def forward(self, token_ids: torch.Tensor, positions: torch.Tensor, attention: StepAttention) -> torch.Tensor:
+        """Run the layers. token_ids, positions: (T,) int64  ->  hidden (T, E), before the final norm."""
+        hidden = self._embedding(token_ids)
+        rotations = self._rotary.at(positions)
+        for layer in self._layers:
+            layer(hidden, rotations, attention)
+        return hidden
+
+    @torch.inference_mode()
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Normalise and project the rows that sample. hidden: (R, E)  ->  (R, V) float32."""
+        return self._output(self._final_norm(hidden)).float()
+
+
+class DecoderBuilder:
+    """Takes tensors from a checkpoint, brings weights into their forms and puts them together."""
+
+    def __init__(self, config: ModelConfig, checkpoint: Checkpoint, scheme: WeightScheme, device: torch.device) -> None:
+        self._config = config
+        self._checkpoint = checkpoint
+        self._scheme = scheme
+        self._device = device
+
+    @torch.inference_mode()
+    def build(self, num_positions: int, progress: Callable[[float], None]) -> Decoder:
+        """Load layer by layer. `progress` hears the fraction done."""
+        config, checkpoint = self._config, self._checkpoint
+        stored_table = checkpoint.matrix("embedding", (config.vocab_size, config.hidden_size))
+        table = stored_table.to_float32().to(self._device, self._scheme.table_dtype)
+        factors = checkpoint.vector("frequency_factors", config.head_size // 2) if checkpoint.has("frequency_factors") else None
+        rotary = RotaryTable.build(num_positions, config.head_size, config.rope_theta, config.rope_scaling, self._device, factors)
+        layers = []
+        for layer in range(config.num_layers):
+            layers.append(self._layer(layer))
+            progress((layer + 1) / (config.num_layers + 1))
+        stored_output = stored_table if config.tied_output else checkpoint.matrix("output", (config.vocab_size, config.hidden_size))
+        output = Linear(self._scheme.build(stored_output))
+        progress(1.0)
+        return Decoder(Embedding(table, self._scheme.activation_dtype), rotary, layers, self._norm("final_norm"), output)
+
+    def _layer(self, layer: int) -> DecoderLayer:
+        config, prefix = self._config, f"layers.{layer}."
+        query_size, kv_size = config.num_heads * config.head_size, config.num_kv_heads * config.head_size
+        qkv = self._linear(prefix, {"q": query_size, "k": kv_size, "v": kv_size}, config.hidden_size, config.qkv_bias)
+        output = self._linear(prefix, {"o": config.hidden_size}, query_size, config.output_bias)
+        gate_up = self._linear(prefix, {"gate": config.intermediate_size, "up": config.intermediate_size}, config.hidden_size)
+        down = self._linear(prefix, {"down": config.hidden_size}, config.intermediate_size)
+        attention = Attention(layer, config.attention_shape, qkv, output, self._scheme.activation_dtype)
+        return DecoderLayer(self._norm(prefix + "attention_norm"), attention, self._norm(prefix + "mlp_norm"), gate_up, down)
+
+    def _linear(self, prefix: str, outputs: dict[str, int], num_inputs: int, has_bias: bool = False) -> Linear:
+        """Stack tensors of the same inputs into one matrix. outputs: name -> rows."""
+        stacked = StoredMatrix.stack([self._checkpoint.matrix(prefix + name, (rows, num_inputs)) for name, rows in outputs.items()])
+        if not has_bias:
+            return Linear(self._scheme.build(stacked))
+        bias = torch.cat([self._checkpoint.vector(f"{prefix}{name}_bias", rows) for name, rows in outputs.items()])
+        return Linear(self._scheme.build(stacked), bias.to(self._device, self._scheme.activation_dtype))
+
+    def _norm(self, name: str) -> RmsNorm:
+        weight = self._checkpoint.vector(name, self._config.hidden_size)
+        return RmsNorm(weight.to(self._device, self._scheme.activation_dtype), self._config.norm_eps)

@@ -1,0 +1,141 @@
+"""The block formats of GGUF files, opened with vectorised torch.
+
+A block holds 32 or 256 neighbouring elements of a row: small integers with shared scales. The layouts are those of ggml
+(https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h, MIT). Every output element is written: nothing of an old buffer shows.
+Letters: N rows, K elements in a row, G groups of 32 in a row, n blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+GROUP_SIZE = 32
+FOUR_BIT_TYPES = frozenset({"Q4_0", "Q4_1", "Q4_K"})
+
+
+@dataclass(frozen=True, slots=True)
+class FourBitGroups:
+    """w = scale * q + minimum. q: (N, K) uint8 in 0..15   scale, minimum: (N, G) float32."""
+
+    q: torch.Tensor
+    scale: torch.Tensor
+    minimum: torch.Tensor
+
+
+def dequantize(type_name: str, data: torch.Tensor) -> torch.Tensor:
+    """Open rows of blocks. data: (N, bytes per row) uint8  ->  (N, K) float32."""
+    num_rows = data.shape[0]
+    if type_name in FLOAT_DTYPES:
+        return data.view(FLOAT_DTYPES[type_name]).float()
+    block_bytes, open_blocks = _BLOCKS[type_name]
+    return open_blocks(data.reshape(-1, block_bytes)).reshape(num_rows, -1)
+
+
+def four_bit_groups(type_name: str, data: torch.Tensor) -> FourBitGroups:
+    """Take a 4-bit matrix apart without opening it. data: (N, bytes per row) uint8."""
+    num_rows = data.shape[0]
+    block_bytes, take_apart = _FOUR_BIT[type_name]
+    q, scale, minimum = take_apart(data.reshape(-1, block_bytes))
+    return FourBitGroups(q.reshape(num_rows, -1), scale.reshape(num_rows, -1), minimum.reshape(num_rows, -1))
+
+
+def _half(blocks: torch.Tensor, start: int) -> torch.Tensor:
+    """The float16 at byte `start` of each block: (n, 1) float32."""
+    return blocks[:, start : start + 2].contiguous().view(torch.float16).float()
+
+
+def _nibbles(packed: torch.Tensor) -> torch.Tensor:
+    """Low halves, then high halves: (n, B) -> (n, 2B) uint8."""
+    return torch.cat((packed & 15, packed >> 4), dim=1)
+
+
+def _fifth_bits(blocks: torch.Tensor, start: int) -> torch.Tensor:
+    """The 32 bits at byte `start`, as 0 or 16: (n, 32) uint8."""
+    bits = blocks[:, start : start + 4, None] >> torch.arange(8, dtype=torch.uint8)
+    return (bits.reshape(-1, 32) & 1) << 4
+
+
+def _q4_0_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    scale = _half(blocks, 0)
+    return _nibbles(blocks[:, 2:]), scale, scale * -8
+
+
+def _q4_1_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return _nibbles(blocks[:, 4:]), _half(blocks, 0), _half(blocks, 2)
+
+
+def _q4_k_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    scale, minimum = _k_scales(blocks)
+    return _q4_k_values(blocks[:, 16:]), scale, minimum
+
+
+def _q4_k_values(packed: torch.Tensor) -> torch.Tensor:
+    """Each 32 bytes hold the low halves of one group and the high halves of the next: (n, 128) -> (n, 256)."""
+    packed = packed.reshape(-1, 4, 1, 32)
+    return torch.cat((packed & 15, packed >> 4), dim=2).reshape(-1, 256)
+
+
+def _k_scales(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Eight 6-bit scales and minima in 12 bytes, times the two halves before them: two (n, 8) float32."""
+    packed = blocks[:, 4:16].reshape(-1, 3, 4)
+    low, middle, high = packed[:, 0], packed[:, 1], packed[:, 2]
+    scale = torch.cat((low & 63, (high & 15) | (low >> 6 << 4)), dim=1)
+    minimum = torch.cat((middle & 63, (high >> 4) | (middle >> 6 << 4)), dim=1)
+    return scale * _half(blocks, 0), minimum * -_half(blocks, 2)
+
+
+def _open_groups(
+    take_apart: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor, torch.Tensor]],
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    def open_blocks(blocks: torch.Tensor) -> torch.Tensor:
+        q, scale, minimum = take_apart(blocks)
+        groups = q.reshape(*scale.shape, GROUP_SIZE)
+        return groups * scale[..., None] + minimum[..., None]
+
+    return open_blocks
+
+
+def _open_q5_0(blocks: torch.Tensor) -> torch.Tensor:
+    q = _nibbles(blocks[:, 6:]) | _fifth_bits(blocks, 2)
+    return (q.float() - 16) * _half(blocks, 0)
+
+
+def _open_q5_1(blocks: torch.Tensor) -> torch.Tensor:
+    q = _nibbles(blocks[:, 8:]) | _fifth_bits(blocks, 4)
+    return q * _half(blocks, 0) + _half(blocks, 2)
+
+
+def _open_q8_0(blocks: torch.Tensor) -> torch.Tensor:
+    return blocks[:, 2:].view(torch.int8) * _half(blocks, 0)
+
+
+def _open_q5_k(blocks: torch.Tensor) -> torch.Tensor:
+    scale, minimum = _k_scales(blocks)
+    high = (blocks[:, None, 16:48] >> torch.arange(8, dtype=torch.uint8)[:, None]) & 1
+    q = _q4_k_values(blocks[:, 48:]).reshape(-1, 8, 32) | (high << 4)
+    return q * scale[..., None] + minimum[..., None]
+
+
+def _open_q6_k(blocks: torch.Tensor) -> torch.Tensor:
+    low = blocks[:, :128].reshape(-1, 2, 1, 64) >> torch.tensor([0, 4], dtype=torch.uint8)[:, None]
+    high = blocks[:, 128:192].reshape(-1, 2, 1, 32) >> torch.tensor([0, 2, 4, 6], dtype=torch.uint8)[:, None]
+    q = (low & 15).reshape(-1, 2, 4, 32) | ((high & 3) << 4)
+    scale = blocks[:, 192:208].view(torch.int8) * _half(blocks, 208)
+    return (q.reshape(-1, 16, 16).float() - 32) * scale[..., None]
+
+
+FLOAT_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
+_FOUR_BIT = {"Q4_0": (18, _q4_0_groups), "Q4_1": (20, _q4_1_groups), "Q4_K": (144, _q4_k_groups)}
+
+_BLOCKS: dict[str, tuple[int, Callable[[torch.Tensor], torch.Tensor]]] = {
+    **{name: (block_bytes, _open_groups(take_apart)) for name, (block_bytes, take_apart) in _FOUR_BIT.items()},
+    "Q5_0": (22, _open_q5_0),
+    "Q5_1": (24, _open_q5_1),
+    "Q8_0": (34, _open_q8_0),
+    "Q5_K": (176, _open_q5_k),
+    "Q6_K": (210, _open_q6_k),
+}

@@ -1,0 +1,82 @@
+"""Eight-bit weights and activations: one scale per output of the weight, one per row of the input, integer sums in between.
+
+A row is quantised by itself and integer sums are exact, so a row's result is the same alone and in any batch. Two forms over the same
+numbers, since machines differ in which is faster: torch's integer matmul, and oneDNN's with its own packed order. Both are symmetric;
+the second wants unsigned activations and takes them around 128. Error on random data: about 1 % of the output's spread.
+"""
+
+from __future__ import annotations
+
+import torch
+
+MAX_LEVEL = 127
+# Keeps the scale of an all-zero row above zero.
+SMALLEST_SCALE = torch.tensor(1e-20)
+
+
+def quantize_weight(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Quantise each output's weights. weight: (N, K) float32  ->  (N, K) int8 and the scales (N,) float32."""
+    scale = weight.abs().amax(dim=1, keepdim=True).div_(MAX_LEVEL).clamp_(min=1e-20)
+    return (weight / scale).round_().to(torch.int8), scale.flatten()
+
+
+def row_scales(x: torch.Tensor) -> torch.Tensor:
+    """Return the size of one level in each row. x: (R, K) float32  ->  (R, 1)."""
+    return torch.add(SMALLEST_SCALE, x.abs().amax(-1, True), alpha=1 / MAX_LEVEL)
+
+
+class Int8Weight:
+    """Torch's integer matmul. values: (N, K) int8   scale: (N,) float32."""
+
+    def __init__(self, values: torch.Tensor, scale: torch.Tensor) -> None:
+        self._values = values
+        self._transposed = values.t()
+        self._scale = scale
+        self._matmul = torch.ops.aten._int_mm.default
+
+    @property
+    def num_bytes(self) -> int:
+        return self._values.nbytes + self._scale.nbytes
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """x: (R, K)  ->  (R, N) float32."""
+        x = x.float()
+        scales = row_scales(x)
+        quantized = torch.div(x, scales).round_().to(torch.int8)
+        return torch.mul(self._matmul(quantized, self._transposed), self._scale).mul_(scales)
+
+    def clone(self) -> Int8Weight:
+        """Return a copy at other addresses, for measuring with cold caches."""
+        return Int8Weight(self._values.clone(), self._scale)
+
+
+class Int8PackedWeight:
+    """OneDNN's quantised linear, which also applies the weight scales."""
+
+    def __init__(self, values: torch.Tensor, scale: torch.Tensor) -> None:
+        self._packed = torch.ops.onednn.qlinear_prepack(values, None)
+        self._scale = scale
+        self._zero_points = torch.zeros(scale.shape[0], dtype=torch.int64)
+        self._matmul = torch.ops.onednn.qlinear_pointwise.default
+
+    @property
+    def num_bytes(self) -> int:
+        return self._packed.nbytes + self._scale.nbytes
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """x: (R, K)  ->  (R, N) float32."""
+        x = x.float()
+        scales = row_scales(x)
+        # The half makes the cast, which cuts off, round.
+        quantized = torch.div(x, scales).add_(128.5).to(torch.uint8)
+        product = self._matmul(
+            quantized, 1.0, 128, self._packed, self._scale, self._zero_points, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+        return product.mul_(scales)
+
+    def clone(self) -> Int8PackedWeight:
+        """Return a copy at other addresses, for measuring with cold caches."""
+        other = Int8PackedWeight.__new__(Int8PackedWeight)
+        other._packed, other._scale, other._zero_points = self._packed.clone(), self._scale, self._zero_points
+        other._matmul = self._matmul
+        return other

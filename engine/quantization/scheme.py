@@ -1,0 +1,189 @@
+"""Which form of a weight serves how many rows: measured on this machine, on the shapes of the model, while it loads.
+
+On a CPU no form is best everywhere. A few rows are bound by reading the weights, so four bits win; many rows are bound by arithmetic,
+where eight-bit products (VNNI), bfloat16 (AMX) or float32 win depending on the machine. A matrix is kept in at most two forms.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import combinations
+from time import perf_counter
+from typing import Protocol
+
+import torch
+
+from engine.api.errors import ModelLoadError
+from engine.quantization.dense import DenseWeight
+from engine.quantization.gguf_blocks import GROUP_SIZE, FourBitGroups
+from engine.quantization.int4 import Int4Weight
+from engine.quantization.int8 import Int8PackedWeight, Int8Weight, quantize_weight
+from engine.quantization.stored import StoredMatrix
+
+logger = logging.getLogger(__name__)
+
+ROW_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
+"""Row counts that are measured; a count is served as the next larger bucket, everything above as the last."""
+
+SECOND_FORM_GAIN = 0.05
+HOPELESS, HOPELESS_FROM = 3.0, 16
+MEASURED_WEIGHTS = 1 << 22
+COLD_BYTES = 48 << 20
+MAX_COPIES = 24
+MODES = ("auto", "bf16", "float32")
+
+
+class WeightForm(Protocol):
+    """One way to hold and multiply a matrix (N, K). (R, K) -> (R, N), float32 or bfloat16."""
+
+    @property
+    def num_bytes(self) -> int: ...
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor: ...
+
+    def clone(self) -> WeightForm: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RowForms:
+    """The forms of one matrix. `by_rows[r]` serves r rows, the last entry any larger number."""
+
+    by_rows: tuple[WeightForm, ...]
+    num_outputs: int
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(form.num_bytes for form in {id(form): form for form in self.by_rows}.values())
+
+
+BUILDERS: dict[str, Callable[[torch.Tensor], WeightForm]] = {
+    "int8": lambda weight: Int8Weight(*quantize_weight(weight)),
+    "int8_packed": lambda weight: Int8PackedWeight(*quantize_weight(weight)),
+    "bf16": lambda weight: DenseWeight(weight.to(torch.bfloat16)),
+    "float32": DenseWeight,
+}
+"""Forms that are made from the opened weight (N, K) float32; int4 is made from the stored groups."""
+
+ROW_INDEPENDENT = ("int8", "int8_packed", "int4")
+
+
+class WeightScheme:
+    """Chooses and builds forms. `weights`: "auto", "bf16" or "float32"; `batch_invariant`: one form for all row counts."""
+
+    def __init__(self, weights: str, device: torch.device, batch_invariant: bool) -> None:
+        if weights not in MODES:
+            raise ModelLoadError(f"weights must be one of {', '.join(MODES)}, got {weights!r}")
+        self._fixed = "bf16" if weights == "auto" and device.type != "cpu" else weights
+        self._device = device
+        self._batch_invariant = batch_invariant
+        self.choices: dict[tuple[tuple[int, int], bool], tuple[str, ...]] = {}
+
+    @property
+    def table_dtype(self) -> torch.dtype:
+        """The dtype of the embedding table."""
+        return torch.float32 if self._fixed == "float32" else torch.bfloat16
+
+    @property
+    def activation_dtype(self) -> torch.dtype:
+        """The dtype of the residual stream and of attention: float32 on a CPU, where it costs less than conversions."""
+        return torch.float32 if self._device.type == "cpu" else self.table_dtype
+
+    def build(self, matrix: StoredMatrix) -> RowForms:
+        """Bring a stored matrix into the forms that serve its shape on this machine."""
+        names = self._choose(matrix)
+        forms: dict[str, WeightForm] = {}
+        opened = None
+        for name in dict.fromkeys(names):
+            if name == "int4":
+                forms[name] = Int4Weight(matrix.to_four_bit_groups())
+                continue
+            opened = matrix.to_float32().to(self._device) if opened is None else opened
+            forms[name] = BUILDERS[name](opened)
+        by_bucket = dict(zip(ROW_BUCKETS, (forms[name] for name in names), strict=True))
+        buckets = (next(bucket for bucket in ROW_BUCKETS if bucket >= rows) for rows in range(1, ROW_BUCKETS[-1] + 1))
+        return RowForms((by_bucket[1], *(by_bucket[bucket] for bucket in buckets)), matrix.shape[0])
+
+    def _choose(self, matrix: StoredMatrix) -> tuple[str, ...]:
+        if self._fixed != "auto":
+            return (self._fixed,) * len(ROW_BUCKETS)
+        key = (matrix.shape, matrix.is_four_bit and Int4Weight.fits(matrix.shape))
+        if key not in self.choices:
+            costs = measure(*key)
+            if self._batch_invariant:
+                costs = {name: cost for name, cost in costs.items() if name in ROW_INDEPENDENT}
+            self.choices[key] = pick(costs, max_forms=1 if self._batch_invariant else 2)
+            described = ", ".join(f"{rows}: {name} {costs[name][i]:.0f}" for i, (rows, name) in _counted(self.choices[key]))
+            logger.info("weight %d x %d, %s; microseconds by rows: %s", *key[0], "4-bit" if key[1] else "wider", described)
+        return self.choices[key]
+
+
+def _counted(names: tuple[str, ...]) -> list[tuple[int, tuple[int, str]]]:
+    return list(enumerate(zip(ROW_BUCKETS, names, strict=True)))
+
+
+def pick(costs: dict[str, list[float]], max_forms: int) -> tuple[str, ...]:
+    """Choose a form per row bucket from measured costs, using at most `max_forms`.
+
+    A further form must lower the sum of costs, each relative to its bucket's best, by SECOND_FORM_GAIN: it takes memory.
+    """
+    best = [min(cost[i] for cost in costs.values()) for i in range(len(ROW_BUCKETS))]
+
+    def total(names: tuple[str, ...]) -> float:
+        return sum(min(costs[name][i] for name in names) / best[i] for i in range(len(ROW_BUCKETS)))
+
+    chosen: tuple[str, ...] = min(((name,) for name in costs), key=total)
+    for count in range(2, max_forms + 1):
+        better = min(combinations(costs, count), key=total, default=chosen)
+        if total(better) < total(chosen) * (1 - SECOND_FORM_GAIN):
+            chosen = better
+    return tuple(min(chosen, key=lambda name, i=i: costs[name][i]) for i in range(len(ROW_BUCKETS)))
+
+
+def measure(shape: tuple[int, int], four_bit: bool) -> dict[str, list[float]]:
+    """Time every form on random weights of this width: microseconds per row bucket, scaled to the full height.
+
+    A form that is hopeless at one of the larger buckets is not tried at the next (its cost there: infinite); copies at other addresses
+    keep the weights out of the caches, as they are in a model.
+    """
+    num_outputs, num_inputs = shape
+    height = min(num_outputs, max(16, MEASURED_WEIGHTS // num_inputs // 16 * 16))
+    forms = _random_forms(height, num_inputs, four_bit)
+    costs: dict[str, list[float]] = {name: [] for name in forms}
+    copies = {name: [form] + [form.clone() for _ in range(_num_copies(form))] for name, form in forms.items()}
+    for bucket, rows in enumerate(ROW_BUCKETS):
+        x = torch.randn(rows, num_inputs)
+        best = min(cost[bucket - 1] for cost in costs.values()) if rows > HOPELESS_FROM else float("inf")
+        for name, cost in costs.items():
+            is_hopeless = cost[-1:] > [HOPELESS * best]
+            cost.append(float("inf") if is_hopeless else _time(copies[name], x) * num_outputs / height)
+    return costs
+
+
+def _num_copies(form: WeightForm) -> int:
+    return min(MAX_COPIES, COLD_BYTES // form.num_bytes + 1)
+
+
+def _random_forms(height: int, num_inputs: int, four_bit: bool) -> dict[str, WeightForm]:
+    weight = torch.randn(height, num_inputs)
+    forms = {name: build(weight) for name, build in BUILDERS.items()}
+    if four_bit:
+        groups = torch.rand(height, num_inputs // GROUP_SIZE)
+        forms["int4"] = Int4Weight(FourBitGroups(torch.randint(0, 16, (height, num_inputs), dtype=torch.uint8), groups, groups))
+    return forms
+
+
+def _time(copies: list[WeightForm], x: torch.Tensor) -> float:
+    """Microseconds per call: the best of a few rounds, each over all copies for few rows and over some for many."""
+    used = copies if x.shape[0] <= 8 else copies[:3]
+    copies[0](x)
+    fastest = float("inf")
+    for _ in range(3):
+        start = perf_counter()
+        for form in used:
+            form(x)
+        fastest = min(fastest, (perf_counter() - start) / len(used))
+        if fastest > 0.005:
+            break
+    return fastest * 1e6

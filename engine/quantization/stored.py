@@ -1,0 +1,59 @@
+"""A weight matrix as its file stores it: rows of blocks, one part per source tensor. Opened or taken apart only when a form needs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from engine.quantization.gguf_blocks import FLOAT_DTYPES, FOUR_BIT_TYPES, FourBitGroups, dequantize, four_bit_groups
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPart:
+    """Rows of one storage type. data: (N, bytes per row) uint8."""
+
+    type: str
+    data: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMatrix:
+    """Parts stacked by rows; `shape` is (N, K) of the whole."""
+
+    parts: tuple[StoredPart, ...]
+    shape: tuple[int, int]
+
+    @classmethod
+    def from_blocks(cls, type_name: str, data: torch.Tensor, shape: tuple[int, int]) -> StoredMatrix:
+        return cls((StoredPart(type_name, data),), shape)
+
+    @classmethod
+    def from_float(cls, values: torch.Tensor) -> StoredMatrix:
+        """values: (N, K) float32, float16 or bfloat16."""
+        type_name = next(name for name, dtype in FLOAT_DTYPES.items() if dtype == values.dtype)
+        return cls.from_blocks(type_name, values.contiguous().view(torch.uint8), (values.shape[0], values.shape[1]))
+
+    @classmethod
+    def stack(cls, matrices: list[StoredMatrix]) -> StoredMatrix:
+        """Put matrices of equal width below each other."""
+        parts = tuple(part for matrix in matrices for part in matrix.parts)
+        return cls(parts, (sum(matrix.shape[0] for matrix in matrices), matrices[0].shape[1]))
+
+    @property
+    def is_four_bit(self) -> bool:
+        return all(part.type in FOUR_BIT_TYPES for part in self.parts)
+
+    def take_rows(self, order: torch.Tensor) -> StoredMatrix:
+        """Reorder the rows of a matrix of one part. order: (N,) int64."""
+        (part,) = self.parts
+        return StoredMatrix((StoredPart(part.type, part.data[order]),), self.shape)
+
+    def to_float32(self) -> torch.Tensor:
+        """Open every part: (N, K) float32."""
+        return torch.cat([dequantize(part.type, part.data) for part in self.parts])
+
+    def to_four_bit_groups(self) -> FourBitGroups:
+        """Take every part apart; only when `is_four_bit`."""
+        groups = [four_bit_groups(part.type, part.data) for part in self.parts]
+        return FourBitGroups(*(torch.cat([getattr(group, name) for group in groups]) for name in ("q", "scale", "minimum")))

@@ -1,0 +1,47 @@
+"""An oracle for StepAttention: plain causal attention in float32 over keys and values kept in lists, no paging."""
+
+from __future__ import annotations
+
+import torch
+
+from engine.attention.backend import AttentionShape
+
+
+class DenseHistory:
+    """Keys and values of some sequences, per layer. Steps are opened on it as a backend opens them on its cache."""
+
+    def __init__(self, shape: AttentionShape, num_sequences: int = 1) -> None:
+        self.shape = shape
+        self.caches: list[dict[int, tuple[torch.Tensor, torch.Tensor]]] = [{} for _ in range(num_sequences)]
+
+    def step(self, query_lens: list[int]) -> DenseStep:
+        """Open a step with `query_lens[i]` new tokens for sequence i."""
+        return DenseStep(self, query_lens)
+
+
+class DenseStep:
+    """StepAttention over a DenseHistory."""
+
+    def __init__(self, history: DenseHistory, query_lens: list[int]) -> None:
+        self._history = history
+        self._query_lens = query_lens
+
+    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        outputs, start = [], 0
+        for cache, length in zip(self._history.caches, self._query_lens, strict=True):
+            new = slice(start, start + length)
+            old_k, old_v = cache.get(layer, (k[:0], v[:0]))
+            cache[layer] = (torch.cat((old_k, k[new])), torch.cat((old_v, v[new])))
+            outputs.append(self._attend_one(q[new], *cache[layer]))
+            start += length
+        return torch.cat(outputs)
+
+    def _attend_one(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """q: (T, H, D)   k, v: (C, K, D), the last T of them new  ->  (T, H, D)."""
+        shape = self._history.shape
+        group = shape.num_heads // shape.num_kv_heads
+        keys, values = (x.float().repeat_interleave(group, dim=1).transpose(0, 1) for x in (k, v))
+        scores = q.float().transpose(0, 1) @ keys.transpose(1, 2) * shape.scale
+        length, context = q.shape[0], k.shape[0]
+        future = torch.ones(length, context, dtype=torch.bool).triu(context - length + 1)
+        return (scores.masked_fill(future, -torch.inf).softmax(-1) @ values).transpose(0, 1).to(q.dtype)

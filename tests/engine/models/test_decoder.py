@@ -1,0 +1,159 @@
+"""Logits against transformers on random small checkpoints, in float32."""
+
+import json
+
+import pytest
+import torch
+
+from engine.api.errors import ModelLoadError
+from engine.loading.loader import LoadedModel, load_model
+from tests.engine.dense_attention import DenseHistory
+
+transformers = pytest.importorskip("transformers")
+
+SIZES = {
+    "vocab_size": 96,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": False,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
+LINEAR = {"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.0}
+VARIANTS = {
+    "llama": ("Llama", {}),
+    "llama with grouped queries": ("Llama", {"num_key_value_heads": 2}),
+    "llama with tied output": ("Llama", {"tie_word_embeddings": True}),
+    "llama with a head size of its own": ("Llama", {"head_dim": 24, "num_key_value_heads": 1}),
+    "llama with biases": ("Llama", {"attention_bias": True}),
+    "llama with llama3 scaling": ("Llama", {"rope_parameters": LLAMA3}),
+    "llama with linear scaling": ("Llama", {"rope_parameters": LINEAR}),
+    "llama with yarn scaling": ("Llama", {"rope_parameters": YARN}),
+    "mistral": ("Mistral", {"num_key_value_heads": 2, "sliding_window": None}),
+    "qwen2": ("Qwen2", {"num_key_value_heads": 2, "tie_word_embeddings": True}),
+    "qwen2 untied with yarn": ("Qwen2", {"num_key_value_heads": 2, "rope_parameters": YARN}),
+}
+
+
+def random_model(family: str, changes: dict) -> torch.nn.Module:
+    """A transformers model whose every parameter, biases and norms included, is random."""
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{family}Config")(**{**SIZES, **changes})
+    model = getattr(transformers, f"{family}ForCausalLM")(config).float().eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.1 + (1.0 if "norm" in name else 0.0))
+    return model
+
+
+def run(model: LoadedModel, prompts: list[torch.Tensor], cuts: list[int]) -> list[torch.Tensor]:
+    """Compute all prompts together in steps that end at `cuts`; logits (length, V) of each prompt."""
+    history = DenseHistory(model.config.attention_shape, len(prompts))
+    pieces = [[] for _ in prompts]
+    for start, stop in zip([0, *cuts], [*cuts, max(map(len, prompts))], strict=True):
+        parts = [prompt[start:stop] for prompt in prompts]
+        positions = [torch.arange(start, start + len(part)) for part in parts]
+        lengths = [len(part) for part in parts]
+        hidden = model.decoder.forward(torch.cat(parts), torch.cat(positions), history.step(lengths))
+        for piece, logits in zip(pieces, model.decoder.logits(hidden).split(lengths), strict=True):
+            piece.append(logits)
+    return [torch.cat(piece) for piece in pieces]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_logits_equal_those_of_transformers(tmp_path, variant):
+    reference = random_model(*VARIANTS[variant])
+    reference.save_pretrained(tmp_path)
+    model = load_model(tmp_path, weights="float32")
+    prompts = [torch.randint(0, 96, (length,), generator=torch.Generator().manual_seed(length)) for length in (100, 1, 37)]
+    for prompt, logits in zip(prompts, run(model, prompts, cuts=[1, 30, 31]), strict=True):
+        with torch.inference_mode():
+            expected = reference(prompt[None]).logits[0]
+        # Two float32 orders of summation.
+        torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
+
+
+def test_a_sharded_folder_loads_like_a_single_file(tmp_path):
+    reference = random_model("Llama", {})
+    reference.save_pretrained(tmp_path / "one")
+    reference.save_pretrained(tmp_path / "many", max_shard_size="50KB")
+    assert (tmp_path / "many" / "model.safetensors.index.json").exists()
+    prompt = torch.arange(20)
+    one, many = (run(load_model(tmp_path / name, weights="float32"), [prompt], [])[0] for name in ("one", "many"))
+    assert torch.equal(one, many)
+
+
+@pytest.mark.parametrize("weights", ["bf16", "auto"])
+def test_rounded_weights_stay_near_float32(tmp_path, weights):
+    reference = random_model("Qwen2", {"num_key_value_heads": 2})
+    reference.save_pretrained(tmp_path)
+    prompt = torch.arange(40)
+    exact, rounded = (run(load_model(tmp_path, weights=mode), [prompt], [])[0] for mode in ("float32", weights))
+    # bf16 and int8 are about 1 % a product; three layers of random weights, whose spread sets the scale.
+    assert (rounded - exact).std() < 0.05 * exact.std()
+
+
+def test_a_batch_invariant_model_gives_a_token_the_same_logits_alone_and_in_a_crowd(tmp_path):
+    random_model("Llama", {"num_key_value_heads": 2}).save_pretrained(tmp_path)
+    model = load_model(tmp_path, weights="auto", batch_invariant=True)
+    prompts = [torch.arange(length) for length in (9, 9, 9, 9)]
+    together = run(model, prompts, cuts=[1, 8])
+    assert torch.equal(run(model, prompts[:1], cuts=[1, 8])[0], together[0])
+
+
+def test_progress_runs_from_zero_to_one(tmp_path):
+    random_model("Llama", {}).save_pretrained(tmp_path)
+    heard = []
+    load_model(tmp_path, weights="float32", progress=lambda phase, fraction: heard.append(fraction))
+    assert heard == sorted(heard)
+    assert (heard[0], heard[-1]) == (0.0, 1.0)
+
+
+def edit_config(path, **changes):
+    values = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**values, **changes}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"auto_map": {"AutoModelForCausalLM": "evil.Evil"}}, "auto_map"),
+        ({"architectures": ["EvilForCausalLM"]}, "EvilForCausalLM.*supported are"),
+        ({"architectures": None}, "architecture"),
+        ({"quantization_config": {"quant_method": "gptq"}}, "quantised"),
+        ({"hidden_size": 1 << 40}, "hidden_size must be"),
+        ({"hidden_size": 63}, "tensor 'model.embed_tokens.weight' must have the shape"),
+        ({"num_hidden_layers": 4}, "tensor 'model.layers.3.self_attn.q_proj.weight' is missing"),
+        ({"num_hidden_layers": 2}, "tensors that its architecture does not have"),
+        ({"num_attention_heads": 0}, "num_attention_heads must be"),
+        ({"num_key_value_heads": 3}, "cannot share"),
+        ({"rms_norm_eps": "small"}, "rms_norm_eps must be"),
+        ({"rms_norm_eps": float("nan")}, "rms_norm_eps must be"),
+        ({"hidden_act": "gelu"}, "hidden_act must be"),
+        ({"rope_parameters": {"rope_type": "longrope"}}, "rope_type must be one of"),
+        ({"rope_parameters": [1]}, "rope_parameters must be"),
+    ],
+)
+def test_a_config_that_does_not_fit_is_refused_with_the_reason(tmp_path, changes, what):
+    random_model("Llama", {}).save_pretrained(tmp_path)
+    edit_config(tmp_path, **changes)
+    with pytest.raises(ModelLoadError, match=what):
+        load_model(tmp_path, weights="float32")
+
+
+def test_a_context_beyond_the_models_is_refused(tmp_path):
+    random_model("Llama", {}).save_pretrained(tmp_path)
+    with pytest.raises(ModelLoadError, match="max_model_len must be at most the model's context of 256, got 257"):
+        load_model(tmp_path, max_model_len=257)

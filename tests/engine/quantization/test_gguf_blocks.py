@@ -1,0 +1,45 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.loading.gguf_file import BLOCK_TYPES
+from engine.quantization.gguf_blocks import FOUR_BIT_TYPES, dequantize, four_bit_groups
+
+gguf = pytest.importorskip("gguf")
+TYPES = {block_type.name: block_type for block_type in BLOCK_TYPES.values()}
+
+
+def random_rows(type_name: str, num_rows: int, num_elements: int, seed: int) -> np.ndarray:
+    """Random bytes; halves that are not finite are made zero, as no file has them."""
+    block_type = TYPES[type_name]
+    rng = np.random.default_rng(seed)
+    if type_name in ("F32", "F16", "BF16"):
+        values = rng.standard_normal((num_rows, num_elements)).astype(np.float32)
+        return gguf.quantize(values, gguf.GGMLQuantizationType[type_name]).view(np.uint8)
+    blocks = rng.integers(0, 256, (num_rows, num_elements // block_type.block_size, block_type.block_bytes), dtype=np.uint8)
+    halves = {"Q4_1": (0, 2), "Q5_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}.get(type_name, (0,))
+    for start in halves:
+        scale = blocks[..., start : start + 2].copy().view(np.float16)
+        blocks[..., start : start + 2] = np.where(np.isfinite(scale), scale, np.float16(0)).view(np.uint8)
+    return blocks.reshape(num_rows, -1)
+
+
+@pytest.mark.parametrize("type_name", TYPES)
+@settings(max_examples=20, deadline=None)
+@given(num_rows=st.integers(1, 5), num_superblocks=st.integers(1, 3), seed=st.integers(0, 2**32 - 1))
+def test_every_type_opens_exactly_as_in_the_reference_package(type_name, num_rows, num_superblocks, seed):
+    rows = random_rows(type_name, num_rows, num_superblocks * 256, seed)
+    expected = gguf.dequantize(rows, gguf.GGMLQuantizationType[type_name]).astype(np.float32)
+    assert np.array_equal(dequantize(type_name, torch.from_numpy(rows)).numpy(), expected)
+
+
+@pytest.mark.parametrize("type_name", sorted(FOUR_BIT_TYPES))
+def test_a_four_bit_matrix_taken_apart_is_the_one_that_opens(type_name):
+    rows = torch.from_numpy(random_rows(type_name, 4, 512, seed=1))
+    groups = four_bit_groups(type_name, rows)
+    assert groups.q.dtype == torch.uint8
+    assert int(groups.q.max()) <= 15
+    opened = groups.q.reshape(4, -1, 32) * groups.scale[..., None] + groups.minimum[..., None]
+    assert torch.equal(opened.reshape(4, -1), dequantize(type_name, rows))
