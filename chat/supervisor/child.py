@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lightcone_site.logs import mask_secrets
+from chat.masking import mask_secrets
 
 LAUNCHER = Path(__file__).with_name("launch.py")
 MAX_LOG_BYTES = 16 * 2**20

@@ -53,7 +53,7 @@ class Given:
 
 
 def serve(console: Console) -> None:
-    """Run until stopped. Raises Refusal before anything was started."""
+    """Run until stopped. Raises Refusal; nothing is left running then either."""
     console.title("Lightcone")
     given = Given(os.environ.get("LIGHTCONE_API_KEY", "").strip(), os.environ.get("LIGHTCONE_ADMIN_PASSWORD", "").strip())
     _check_key(given.api_key)

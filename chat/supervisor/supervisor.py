@@ -33,6 +33,7 @@ class Supervisor:
         self._inbox = inbox
         self._clock = clock
         self._children: dict[str, Child] = {}
+        self._told: dict[str, list[str]] = {}
 
     def add(self, spec: ChildSpec) -> Child:
         child = Child(spec)
@@ -90,11 +91,17 @@ class Supervisor:
             if code is not None:
                 assert child.restart_at is not None
                 self._console.problem(child.spec.name, f"{exit_words(code)}; starting again in {child.restart_at - now:.0f} s")
-                for line in child.last_words():
-                    self._console.detail("", line)
-                self._console.detail("", f"log: {child.spec.log_path}")
+                self._tell_last_words(child)
             elif child.restart_at is not None and now >= child.restart_at:
                 child.start(now)
+
+    def _tell_last_words(self, child: Child) -> None:
+        """The end of the log, unless it says the same as after the death before."""
+        words = child.last_words()
+        if words != self._told.get(child.spec.name):
+            self._told[child.spec.name] = words
+            for line in (*words, f"log: {child.spec.log_path}"):
+                self._console.detail("", line)
 
     def _is_stop_asked(self, timeout_s: float) -> bool:
         return bool(STOP_SIGNALS.intersection(self._inbox.wait(timeout_s)))

@@ -1,0 +1,88 @@
+"""What all tests share: a Valkey of their own, a served Lightcone, and what becomes of tests that this machine cannot run.
+
+With LIGHTCONE_TEST_REQUIRE=1 (`.ci/run`) a skipped test is a failed one, except where it needs a GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.served import ServedLightcone
+
+IS_EVERYTHING_REQUIRED = os.environ.get("LIGHTCONE_TEST_REQUIRE") == "1"
+POSTGRES_BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+
+
+def _missing_for(marker: str) -> str | None:
+    """Why tests with this marker cannot run here; None if they can. Looks without importing torch."""
+    if marker == "gpu" and not (Path("/dev/nvidiactl").exists() and shutil.which("nvidia-smi")):
+        return "needs a CUDA device"
+    if marker == "browser" and not (shutil.which("chromium") or shutil.which("google-chrome")):
+        return "needs Chromium (apt-get install chromium)"
+    if marker == "postgres" and not (POSTGRES_BINARIES or shutil.which("initdb")):
+        return "needs PostgreSQL (apt-get install postgresql)"
+    return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for marker in ("gpu", "browser", "postgres"):
+        reason = _missing_for(marker)
+        if reason:
+            for item in items:
+                if item.get_closest_marker(marker):
+                    item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    is_skip = report.skipped and not hasattr(report, "wasxfail")
+    if IS_EVERYTHING_REQUIRED and is_skip and not item.get_closest_marker("gpu"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped, and LIGHTCONE_TEST_REQUIRE=1 allows no skips: {reason}"
+    return report
+
+
+def pytest_unconfigure() -> None:
+    from tests.settings import TEST_DIR
+
+    shutil.rmtree(TEST_DIR, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[str]:
+    """The URL of a real Valkey, the one that settings.LIGHTCONE_REDIS_URL names; private to this test run."""
+    from chat.supervisor.child import Child
+    from chat.supervisor.embedded_valkey import is_answering, valkey_spec
+    from tests.settings import TEST_DIR
+
+    data_dir = TEST_DIR / "valkey"
+    socket_path = data_dir / "run" / "valkey.sock"
+    child = Child(valkey_spec(data_dir=data_dir, socket_path=socket_path, log_path=data_dir / "valkey.log"))
+    child.start(time.monotonic())
+    deadline = time.monotonic() + 20
+    while not is_answering(socket_path):
+        assert time.monotonic() < deadline, child.last_words()
+        time.sleep(0.01)
+    yield f"unix://{socket_path}"
+    child.kill()
+
+
+@pytest.fixture(scope="session")
+def lightcone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLightcone]:
+    """`manage.py serve` with the default model, ready; one for the whole run. Tests must leave it as they found it."""
+    served = ServedLightcone(tmp_path_factory.mktemp("served"))
+    try:
+        served.start()
+        served.wait_until_ready()
+        yield served
+    finally:
+        served.stop()
+    assert served.processes_left() == [], "manage.py serve left processes behind"

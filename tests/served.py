@@ -1,0 +1,137 @@
+"""A Lightcone as a person starts it: `manage.py serve` in its own process, data directory and port."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@dataclass
+class ServedLightcone:
+    """Start, ask, stop. `base_url` is the root, `api_url` what OpenAI-style clients want. `environment` adds settings or overrides ours."""
+
+    folder: Path
+    environment: dict[str, str] = field(default_factory=dict)
+    api_key: str = field(default_factory=lambda: f"lc_accept0001_{secrets.token_hex(24)}")
+    admin_user: str = "admin"
+    admin_password: str = "correct-horse-battery"  # noqa: S105
+    model: str = "SmolLM2-135M-Instruct"
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def api_url(self) -> str:
+        return f"{self.base_url}/v1"
+
+    @property
+    def data_dir(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def start(self) -> None:
+        settings = {
+            "LIGHTCONE_DATA_DIR": str(self.data_dir),
+            "LIGHTCONE_PORT": str(self.port),
+            "LIGHTCONE_API_KEY": self.api_key,
+            "LIGHTCONE_ADMIN_PASSWORD": self.admin_password,
+        }
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("LIGHTCONE_", "DJANGO_", "DATABASE_"))}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "console.log").open("ab") as console:
+            self.process = subprocess.Popen(
+                [sys.executable, "manage.py", "serve"],
+                cwd=ROOT,
+                env=inherited | settings | self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def console(self) -> str:
+        """All that the supervisor has said so far."""
+        return (self.folder / "console.log").read_text(errors="replace")
+
+    def logs(self) -> str:
+        """The ends of the components' logs."""
+        return "\n".join(
+            f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}" for path in sorted(self.data_dir.glob("logs/*.log"))
+        )
+
+    def get(self, path: str, *, timeout_s: float = 5.0) -> tuple[int, dict[str, str], str]:
+        """Status, headers (lower-case names) and body; status 0 when nobody answers."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
+        try:
+            connection.request("GET", path, headers={"Authorization": f"Bearer {self.api_key}"})
+            answer = connection.getresponse()
+            return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read().decode(errors="replace")
+        except (OSError, http.client.HTTPException):
+            return 0, {}, ""
+        finally:
+            connection.close()
+
+    def wait_until_ready(self, timeout_s: float = 180.0) -> None:
+        self.wait_for(lambda: self.get("/health/ready")[0] == 200, timeout_s=timeout_s, what="/health/ready to answer 200")
+
+    def wait_for(self, is_true, *, timeout_s: float, what: str) -> None:
+        """Poll a condition of another process; fails with its console and logs when it does not come true."""
+        assert self.process is not None
+        deadline = time.monotonic() + timeout_s
+        while not is_true():
+            if self.process.poll() is not None:
+                raise AssertionError(f"serve ended with {self.process.returncode} before {what}\n{self.console()}\n{self.logs()}")
+            if time.monotonic() > deadline:
+                raise AssertionError(f"waited {timeout_s} s for {what}\n{self.console()}\n{self.logs()}")
+            time.sleep(0.1)
+
+    def stop(self, number: int = signal.SIGTERM, timeout_s: float = 60.0) -> int:
+        """Signal the supervisor and wait; its exit code. Ends everything by force when it takes too long."""
+        if self.process is None:
+            return 0
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            for pid, _ in self.processes_left():
+                os.kill(pid, signal.SIGKILL)
+            raise
+
+    def processes_left(self) -> list[tuple[int, str]]:
+        """Living processes of this installation, whoever is their parent: those that name its data directory."""
+        mark = os.fsencode(self.data_dir)
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            try:
+                words, environment = (entry / "cmdline").read_bytes(), (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            if words and (mark in words or mark in environment):
+                found.append((int(entry.name), words.replace(b"\0", b" ").decode(errors="replace").strip()))
+        return found

@@ -1,0 +1,16 @@
+"""The site's settings for tests: nothing of the developer's environment, everything in a folder that goes away."""
+
+import os
+import tempfile
+from pathlib import Path
+
+TEST_DIR = Path(tempfile.mkdtemp(prefix="lc-"))
+for name in [name for name in os.environ if name.startswith("LIGHTCONE_") and not name.startswith("LIGHTCONE_TEST_")]:
+    del os.environ[name]
+os.environ.pop("DATABASE_URL", None)
+os.environ["LIGHTCONE_DATA_DIR"] = str(TEST_DIR / "data")
+os.environ["LIGHTCONE_REDIS_URL"] = f"unix://{TEST_DIR}/valkey/run/valkey.sock"
+
+from lightcone_site.settings import *  # noqa: E402, F403
+
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
