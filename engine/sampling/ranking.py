@@ -1,0 +1,70 @@
+"""The largest logits of each row, exactly: ties always go to the lower id, on every device and in any batch.
+
+`torch.topk` and `torch.argmax` read a whole row of the vocabulary slowly on a CPU, and `topk` returns ties in no fixed order. Both
+are mended by looking at blocks first: the maximum of each block is cheap, and only the blocks that can matter are opened.
+
+Letters: R rows, V vocabulary (a multiple of BLOCK here), B blocks of BLOCK logits, N ranks asked for.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.nn.functional import pad
+
+BLOCK = 64
+
+
+def pad_to_blocks(logits: torch.Tensor) -> torch.Tensor:
+    """Return logits (R, V) as they are, or with -inf up to the next multiple of BLOCK."""
+    missing = -logits.shape[1] % BLOCK
+    return pad(logits, (0, missing), value=float("-inf")) if missing else logits
+
+
+def block_maxima(logits: torch.Tensor) -> torch.Tensor:
+    """Return the largest logit of each block: (R, V) -> (R, B). NaN wins."""
+    return logits.view(logits.shape[0], -1, BLOCK).amax(2)
+
+
+def first_largest(logits: torch.Tensor, maxima: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ids (R,) and values (R,) of each row's largest logit, the lowest id among equals."""
+    block = maxima.argmax(1)
+    inside = torch.gather(logits.view(logits.shape[0], -1, BLOCK), 1, block[:, None, None].expand(-1, 1, BLOCK)).squeeze(1)
+    offset = inside.argmax(1)
+    return block * BLOCK + offset, inside.gather(1, offset[:, None]).squeeze(1)
+
+
+def rank(logits: torch.Tensor, maxima: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return values (R, N) and ids (R, N) of the `count` largest logits, best first, equal ones by id; N = min(count, V)."""
+    width = logits.shape[1]
+    if count >= width // 4:
+        values, ids = logits.sort(dim=1, descending=True, stable=True)
+        return values[:, :count], ids[:, :count]
+    values, ids = _largest(logits, maxima, count + 1)
+    is_tie = values[:, 1:] == values[:, :-1]
+    if is_tie.any():
+        ids, order = ids.sort(dim=1)
+        values, order = values.gather(1, order).sort(dim=1, descending=True, stable=True)
+        ids = ids.gather(1, order)
+        for row in is_tie[:, -1].nonzero().flatten().tolist():
+            ids[row, :count] = _row_ids(logits[row], values[row, count - 1], count)
+    return values[:, :count], ids[:, :count]
+
+
+def _largest(logits: torch.Tensor, maxima: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the `count` largest values (R, count), best first, and the id of each; which of equal ones is left out is open.
+
+    The `count` blocks with the largest maxima hold them: any other block is no better than the least of these.
+    """
+    num_rows, num_blocks = maxima.shape
+    if count * 4 > num_blocks:
+        return logits.topk(count)
+    blocks = maxima.topk(count).indices
+    opened = torch.gather(logits.view(num_rows, num_blocks, BLOCK), 1, blocks[:, :, None].expand(-1, -1, BLOCK)).view(num_rows, -1)
+    values, places = opened.topk(count)
+    return values, blocks.gather(1, places // BLOCK) * BLOCK + places % BLOCK
+
+
+def _row_ids(logits: torch.Tensor, least: torch.Tensor, count: int) -> torch.Tensor:
+    """Return the `count` best ids of one row (V,) whose last ones are equal to `least`."""
+    ids = (logits >= least).nonzero().flatten()
+    return ids[logits[ids].sort(descending=True, stable=True).indices[:count]]

@@ -1,0 +1,85 @@
+"""A sampler for one row, slow and plain: the promises of the parameters written down as directly as possible, in float64."""
+
+from __future__ import annotations
+
+import math
+
+from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
+from engine.sampling.randomness import uniform
+from engine.sequence import Sequence
+
+
+def make_sequence(
+    seq_id: int,
+    sampling: SamplingParams,
+    prompt_ids: list[int] | None = None,
+    output_ids: list[int] | None = None,
+    stop_ids: tuple[int, ...] = (),
+    min_tokens: int = 0,
+    logprobs: LogprobOptions | None = None,
+) -> Sequence:
+    return Sequence(
+        seq_id=seq_id,
+        prompt_ids=prompt_ids or [1],
+        sampling=sampling,
+        stop=StopRules(min_tokens=min_tokens),
+        logprobs=logprobs or LogprobOptions(),
+        stop_ids=frozenset(stop_ids),
+        max_tokens=100,
+        cache_root=b"",
+        output_ids=list(output_ids or []),
+    )
+
+
+def penalised(logits: list[float], sequence: Sequence) -> list[float]:
+    """Mask and penalties."""
+    sampling = sequence.sampling
+    logits = list(logits)
+    if len(sequence.output_ids) < sequence.stop.min_tokens:
+        for token_id in sequence.stop_ids:
+            logits[token_id] = -math.inf
+    for token_id in set(sequence.prompt_ids) | set(sequence.output_ids):
+        factor = sampling.repetition_penalty
+        logits[token_id] = logits[token_id] / factor if logits[token_id] > 0 else logits[token_id] * factor
+    for token_id in set(sequence.output_ids):
+        logits[token_id] -= sampling.frequency_penalty * sequence.output_ids.count(token_id) + sampling.presence_penalty
+    return logits
+
+
+def distribution(logits: list[float], sequence: Sequence) -> dict[int, float]:
+    """Token id to probability after every filter, most likely first, ties by id."""
+    sampling = sequence.sampling
+    logits = penalised(logits, sequence)
+    ranked = sorted(range(len(logits)), key=lambda token_id: (-logits[token_id], token_id))
+    if sampling.is_greedy:
+        return {ranked[0]: 1.0}
+    temperature = max(sampling.temperature, 0.01)
+    best = logits[ranked[0]]
+    weights = {token_id: math.exp((logits[token_id] - best) / temperature) for token_id in ranked}
+    weights = {token_id: weight for token_id, weight in weights.items() if weight >= sampling.min_p and weight > 0}
+    if 0 < sampling.top_k < len(logits):
+        least = logits[ranked[sampling.top_k - 1]]
+        weights = {token_id: weight for token_id, weight in weights.items() if logits[token_id] >= least}
+    total = math.fsum(weights.values())
+    kept, mass = {}, 0.0
+    for token_id, weight in weights.items():
+        if sampling.top_p < 1.0 and kept and mass >= sampling.top_p * total:
+            break
+        kept[token_id] = weight
+        mass += weight
+    return {token_id: weight / mass for token_id, weight in kept.items()}
+
+
+def draw(logits: list[float], sequence: Sequence) -> tuple[int, float]:
+    """Return the token and how near the number came to a border between tokens: below rounding, either neighbour is right."""
+    probabilities = distribution(logits, sequence)
+    if not (0 < sequence.sampling.top_k < len(logits) or sequence.sampling.top_p < 1.0):
+        probabilities = dict(sorted(probabilities.items()))
+    number = uniform(sequence.sampling.seed, len(sequence.output_ids))
+    upper, drawn, margin = 0.0, None, 1.0
+    for token_id, probability in probabilities.items():
+        upper += probability
+        margin = min(margin, abs(upper - number))
+        if drawn is None and upper > number:
+            drawn = token_id
+    return (drawn if drawn is not None else token_id), margin

@@ -1,0 +1,279 @@
+"""The sampler against the slow reference, and a row's independence of its neighbours."""
+
+import math
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.api.sampling import LogprobOptions, SamplingParams
+from engine.sampling.randomness import uniform
+from engine.sampling.sampler import FAILED_TOKEN, Sampler
+from tests.engine.sampling.reference import distribution, draw, make_sequence, penalised
+
+BORDER = 1e-5
+"""float32 exponentials are summed in place of float64 ones: a draw this near to the border between two tokens may fall on either."""
+
+sampling_params = st.builds(
+    SamplingParams,
+    temperature=st.sampled_from([0.0, 1e-4, 0.3, 0.7, 1.0, 2.0]),
+    top_k=st.sampled_from([0, 0, 1, 5, 40, 150, 10_000]),
+    top_p=st.sampled_from([1.0, 1.0, 0.05, 0.5, 0.9, 0.999]),
+    min_p=st.sampled_from([0.0, 0.0, 0.02, 0.3, 1.0]),
+    presence_penalty=st.sampled_from([0.0, 0.0, 1.5, -2.0]),
+    frequency_penalty=st.sampled_from([0.0, 0.0, 0.7, -2.0]),
+    repetition_penalty=st.sampled_from([1.0, 1.0, 1.3, 0.5]),
+    seed=st.integers(-(2**63), 2**64),
+)
+token_ids = st.lists(st.integers(0, 199), max_size=12)
+
+
+@st.composite
+def rows(draw):
+    """A sequence and its logits, coarse ones included, so that ties happen everywhere."""
+    vocab_size = 640
+    sequence = make_sequence(
+        draw(st.integers(1, 10**6)),
+        draw(sampling_params),
+        prompt_ids=draw(token_ids) or [3],
+        output_ids=draw(token_ids),
+        stop_ids=tuple(draw(st.lists(st.integers(0, 199), max_size=3))),
+        min_tokens=draw(st.sampled_from([0, 0, 5, 20])),
+        logprobs=draw(st.sampled_from([None, None, LogprobOptions(True, 0), LogprobOptions(True, 7), LogprobOptions(True, -1)])),
+    )
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+    logits = torch.randn(vocab_size, generator=generator) * draw(st.sampled_from([0.1, 1.0, 4.0]))
+    if draw(st.booleans()):
+        logits = (logits * 2).round() / 2
+    return sequence, logits
+
+
+def sample_crowd(crowd):
+    sampler = Sampler(len(crowd[0][1]), "cpu")
+    for sequence, _ in crowd:
+        sampler.add(sequence)
+    return sampler.sample(torch.stack([logits for _, logits in crowd]), [sequence for sequence, _ in crowd])
+
+
+@given(rows())
+@settings(max_examples=300, deadline=None)
+def test_a_row_is_drawn_as_the_reference_draws_it(row):
+    sequence, logits = row
+    (token,) = sample_crowd([row])
+    expected, margin = draw(logits.tolist(), sequence)
+    assert token.token_id in distribution(logits.tolist(), sequence) or sequence.sampling.top_p < 1.0
+    assert token.token_id == expected or margin < BORDER or is_on_the_edge_of_top_p(sequence, logits)
+
+
+def is_on_the_edge_of_top_p(sequence, logits):
+    """Whether the mass of some prefix is within rounding of top_p, so that one token more or less is right."""
+    cumulative, upper = [], 0.0
+    unlimited = make_sequence(1, SamplingParams(**{**params(sequence.sampling), "top_p": 1.0}), sequence.prompt_ids, sequence.output_ids)
+    for probability in distribution(logits.tolist(), unlimited).values():
+        upper += probability
+        cumulative.append(upper)
+    return sequence.sampling.top_p < 1.0 and any(abs(upper - sequence.sampling.top_p) < BORDER for upper in cumulative)
+
+
+def params(sampling):
+    return {name: getattr(sampling, name) for name in SamplingParams.__slots__}
+
+
+@given(st.lists(rows(), min_size=2, max_size=9, unique_by=lambda row: row[0].seq_id))
+@settings(max_examples=60, deadline=None)
+def test_a_row_is_the_same_alone_and_in_any_crowd(crowd):
+    assert sample_crowd(crowd) == [sample_crowd([row])[0] for row in crowd]
+
+
+@pytest.mark.parametrize("vocab_size", [640, 49152, 50257])
+def test_a_row_is_the_same_in_a_large_crowd_of_its_like(vocab_size):
+    """The kinds of rows that a whole batch shares take shortcuts; the vocabulary is big enough for vectorised sums."""
+    generator = torch.Generator().manual_seed(5)
+    logits = torch.randn(24, vocab_size, generator=generator) * 2
+    kinds = [{}, {"top_p": 0.9}, {"top_k": 50}, {"top_k": 40, "top_p": 0.8, "min_p": 0.01}, {"min_p": 0.05}, {"temperature": 0.0}]
+    for kind in kinds:
+        crowd = [(make_sequence(i, SamplingParams(seed=i, **kind)), logits[i]) for i in range(24)]
+        assert sample_crowd(crowd) == [sample_crowd([row])[0] for row in crowd]
+    mixed = [(make_sequence(i, SamplingParams(seed=i, **kinds[i % len(kinds)])), logits[i]) for i in range(24)]
+    assert sample_crowd(mixed) == [sample_crowd([row])[0] for row in mixed]
+
+
+def test_greedy_ties_go_to_the_lowest_id():
+    logits = torch.zeros(1, 640)
+    logits[0, [130, 70, 400]] = 5.0
+    sampler = Sampler(640, "cpu")
+    sequence = make_sequence(1, SamplingParams(temperature=0.0))
+    sampler.add(sequence)
+    assert sampler.sample(logits, [sequence])[0].token_id == 70
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        SamplingParams(temperature=1.0),
+        SamplingParams(temperature=1.7, min_p=0.1),
+        SamplingParams(temperature=0.8, top_k=5),
+        SamplingParams(temperature=1.2, top_p=0.8),
+        SamplingParams(temperature=1.0, top_k=6, top_p=0.9, min_p=0.02),
+    ],
+)
+def test_draws_follow_the_distribution(sampling):
+    """Chi-square over 20,000 draws of different seeds and positions; fixed, so it never flakes. 0.999 quantile by Wilson-Hilferty."""
+    num_draws, rows = 20_000, 500
+    logits = torch.tensor([0.5, 2.0, -1.0, 1.5, 1.4, 0.0, -0.5, 1.9, 0.7, -2.0, 0.1, 0.2])
+    counts = Counter()
+    sequences = [make_sequence(i, SamplingParams(**{**params(sampling), "seed": i * 7919}), output_ids=[]) for i in range(rows)]
+    sampler = Sampler(len(logits), "cpu")
+    for sequence in sequences:
+        sampler.add(sequence)
+    for _ in range(num_draws // rows):
+        for sequence, token in zip(sequences, sampler.sample(logits.repeat(rows, 1), sequences), strict=True):
+            counts[token.token_id] += 1
+            sequence.output_ids.append(token.token_id)
+    expected = distribution(logits.tolist(), sequences[0])
+    assert set(counts) == set(expected)
+    statistic = sum((counts[i] - num_draws * p) ** 2 / (num_draws * p) for i, p in expected.items())
+    freedom = len(expected) - 1
+    assert statistic < freedom * (1 - 2 / (9 * freedom) + 3.09 * math.sqrt(2 / (9 * freedom))) ** 3
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.001])
+def test_top_p_over_a_flat_vocabulary_is_exact_at_every_depth(scale):
+    """The mass is reached only thousands of tokens down, and with scale 0 every token ties with every other."""
+    vocab_size = 20_032
+    logits = torch.randn(vocab_size, generator=torch.Generator().manual_seed(1)) * scale
+    for seed in range(20):
+        sequence = make_sequence(1, SamplingParams(top_p=0.6, seed=seed))
+        (token,) = sample_crowd([(sequence, logits)])
+        ranked = logits.sort(descending=True, stable=True)
+        cumulative = ((ranked.values - ranked.values[0]).double().exp()).cumsum(0)
+        size = int((cumulative < 0.6 * cumulative[-1]).sum()) + 1
+        place = int((cumulative[:size] <= uniform(seed, 0) * cumulative[size - 1]).sum())
+        assert token.token_id in ranked.indices[max(0, place - 1) : place + 2].tolist()
+
+
+def test_tokens_tied_with_the_last_of_top_k_survive_however_many():
+    logits = torch.zeros(6400)
+    logits[6000:] = 1.0
+    drawn = set()
+    for seed in range(300):
+        (token,) = sample_crowd([(make_sequence(1, SamplingParams(top_k=3, seed=seed)), logits)])
+        drawn.add(token.token_id)
+    assert min(drawn) >= 6000
+    assert len(drawn) > 150
+
+
+def test_the_draw_depends_on_seed_and_position_only():
+    logits = torch.randn(640, generator=torch.Generator().manual_seed(3))
+
+    def drawn(prompt, output, seed):
+        return sample_crowd([(make_sequence(1, SamplingParams(seed=seed), prompt, output), logits)])[0].token_id
+
+    assert drawn([1], [2, 3], 9) == drawn([5, 6, 7], [8, 9], 9)
+    assert len({drawn([1], [2] * position, 9) for position in range(20)}) > 5
+    assert len({drawn([1], [], seed) for seed in range(20)}) > 5
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf])
+def test_a_broken_row_fails_alone(poison):
+    logits = torch.randn(5, 640, generator=torch.Generator().manual_seed(4))
+    kinds = [{"temperature": 0.0}, {}, {"top_k": 5}, {"top_p": 0.5}, {"min_p": 0.1}]
+    sound = [(make_sequence(i, SamplingParams(seed=i, **kind)), logits[i]) for i, kind in enumerate(kinds)]
+    expected = sample_crowd(sound)
+    for broken in range(5):
+        spoiled = [(sequence, row.clone()) for sequence, row in sound]
+        spoiled[broken][1][17] = poison
+        result = sample_crowd(spoiled)
+        assert result[broken].is_failed
+        assert result[broken].token_id == FAILED_TOKEN
+        assert [token for i, token in enumerate(result) if i != broken] == [token for i, token in enumerate(expected) if i != broken]
+
+
+def test_a_row_without_any_allowed_token_fails():
+    sequence = make_sequence(1, SamplingParams(seed=1), stop_ids=tuple(range(64)), min_tokens=1)
+    (token,) = sample_crowd([(sequence, torch.zeros(64))])
+    assert token.is_failed
+
+
+def test_a_temperature_just_above_greedy_is_raised():
+    logits = torch.zeros(64)
+    logits[5] = 0.001
+    drawn = {sample_crowd([(make_sequence(1, SamplingParams(temperature=1e-4, seed=seed)), logits)])[0].token_id for seed in range(30)}
+    assert len(drawn) > 5
+
+
+def test_stop_ids_are_masked_until_min_tokens_exist():
+    logits = torch.zeros(64)
+    logits[9] = 50.0
+    for num_output, expected in ((0, 0), (1, 0), (2, 9)):
+        sequence = make_sequence(1, SamplingParams(temperature=0.0), output_ids=[3] * num_output, stop_ids=(9,), min_tokens=2)
+        assert sample_crowd([(sequence, logits)])[0].token_id == expected
+
+
+@given(rows())
+@settings(max_examples=60, deadline=None)
+def test_greedy_follows_the_penalties(row):
+    sequence, logits = row
+    greedy = SamplingParams(**{**params(sequence.sampling), "temperature": 0.0})
+    twin = make_sequence(1, greedy, sequence.prompt_ids, sequence.output_ids, tuple(sequence.stop_ids), sequence.stop.min_tokens)
+    (token,) = sample_crowd([(twin, logits)])
+    expected = penalised(logits.tolist(), twin)
+    assert expected[token.token_id] == pytest.approx(max(expected), abs=1e-5)
+
+
+def test_staggered_sequences_leave_no_state_behind():
+    """Sequences join, move to other rows and leave; each must yield what it yields alone, also when an id is used again."""
+    vocab_size, steps = 640, 40
+    kinds = [{"temperature": 0.0, "repetition_penalty": 1.5}, {"top_k": 8, "frequency_penalty": 1.0}, {}, {"top_p": 0.7}, {"min_p": 0.2}]
+
+    def logits_of(sequence):
+        history = hash((len(sequence.output_ids), sum(sequence.output_ids), sequence.prompt_ids[0]))
+        return torch.randn(vocab_size, generator=torch.Generator().manual_seed(history % 2**31)) * 2
+
+    def make(i, seq_id):
+        return make_sequence(
+            seq_id,
+            SamplingParams(seed=i, **kinds[i % len(kinds)]),
+            prompt_ids=[i + 1, 2, 3],
+            stop_ids=(4,),
+            min_tokens=i % 7,
+            logprobs=LogprobOptions(i % 3 == 0, i % 5),
+        )
+
+    def solo(i, length):
+        sampler, sequence, tokens = Sampler(vocab_size, "cpu"), make(i, 0), []
+        sampler.add(sequence)
+        for _ in range(length):
+            tokens += sampler.sample(logits_of(sequence)[None], [sequence])
+            sequence.output_ids.append(tokens[-1].token_id)
+        return tokens
+
+    sampler, live, results, num_made = Sampler(vocab_size, "cpu"), [], {}, 0
+    free_ids = list(range(6))
+    for number in range(steps):
+        while free_ids and number < steps - 10 and (number + num_made) % 3:
+            sequence = make(num_made, free_ids.pop())
+            live.insert(number % (len(live) + 1), (num_made, sequence))
+            results[num_made] = []
+            sampler.add(sequence)
+            num_made += 1
+        if live:
+            sequences = [sequence for _, sequence in live]
+            tokens = sampler.sample(torch.stack([logits_of(sequence) for sequence in sequences]), sequences)
+            for (i, sequence), token in zip(live, tokens, strict=True):
+                results[i].append(token)
+                sequence.output_ids.append(token.token_id)
+        for i, sequence in list(live):
+            if len(results[i]) >= 3 + i % 9:
+                live.remove((i, sequence))
+                sampler.remove(sequence.seq_id)
+                free_ids.append(sequence.seq_id)
+    assert num_made > 15
+    for i, tokens in results.items():
+        assert tokens == solo(i, len(tokens))
+
+
+def test_nothing_is_sampled_for_no_sequences():
+    assert Sampler(64, "cpu").sample(torch.zeros(0, 64), []) == []
