@@ -1,0 +1,11 @@
+"""Routes of the playground pages."""
+
+from django.urls import path
+
+from chat.playground.views import SignIn, SignOut, index
+
+urlpatterns = [
+    path("", index, name="playground"),
+    path("sign-in", SignIn.as_view(), name="sign_in"),
+    path("sign-out", SignOut.as_view(), name="sign_out"),
+]

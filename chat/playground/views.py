@@ -1,0 +1,36 @@
+"""The playground page and its sign-in. The page talks to consumers.py over a WebSocket."""
+
+from __future__ import annotations
+
+from django.contrib.auth import views as auth_views
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from chat import selectors
+from chat.services.sign_in import ThrottledAuthenticationForm
+
+
+@never_cache
+@require_safe
+@login_required(login_url="sign_in")
+def index(request: HttpRequest) -> HttpResponse:
+    """The page itself; models come with it, everything else over the socket."""
+    return render(request, "playground/index.html", {"models": selectors.models_enabled()})
+
+
+class SignIn(auth_views.LoginView):
+    """Django's login with a bound on failures."""
+
+    template_name = "playground/sign_in.html"
+    authentication_form = ThrottledAuthenticationForm
+    redirect_authenticated_user = True
+    next_page = "playground"
+
+
+class SignOut(auth_views.LogoutView):
+    """Ends the session; a run that goes on is its own affair."""
+
+    next_page = "sign_in"

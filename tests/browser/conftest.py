@@ -1,0 +1,51 @@
+"""Chromium for page tests: Debian's binary, driven by playwright; nothing is downloaded."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+playwright_sync = pytest.importorskip("playwright.sync_api")
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[object]:
+    """A headless browser; skipped by name where none is installed."""
+    binary = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    if binary is None:
+        pytest.skip("Chromium is not installed (Debian package: chromium)")
+    with playwright_sync.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=binary, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chromium, lightcone) -> Iterator[object]:
+    """A signed-in page at desktop width whose console errors fail the test."""
+    context = chromium.new_context(base_url=lightcone.base_url, viewport={"width": 1280, "height": 800})
+    page = context.new_page()
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    page.goto("/sign-in")
+    page.fill("#id_username", lightcone.admin_user)
+    page.fill("#id_password", lightcone.admin_password)
+    page.click("button[type=submit]")
+    page.wait_for_selector("#connection[data-state=ready]")
+    yield page
+    context.close()
+    assert problems == []

@@ -1,0 +1,103 @@
+"""The playground in a real browser against a real model."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = [pytest.mark.browser, pytest.mark.live, pytest.mark.slow]
+
+ANSWER = "#messages > li:nth-child({}) .message-body"
+
+
+def send(page, text: str) -> None:
+    page.fill("#composer-text", text)
+    page.press("#composer-text", "Enter")
+
+
+def finished(page, index: int) -> str:
+    """Wait until message `index` shows its counters; its text."""
+    page.wait_for_selector(f"#messages > li:nth-child({index}) .message-foot:has-text('tokens')", timeout=60_000)
+    return page.inner_text(ANSWER.format(index))
+
+
+def test_an_answer_streams_and_ends_with_its_counters(page):
+    page.fill("#temperature", "0")
+    page.fill("#max_tokens", "24")
+    send(page, "What is the capital of France?")
+    assert "Paris" in finished(page, 2)
+    assert "in the prompt" in page.inner_text("#messages > li:nth-child(2) .message-foot")
+    assert page.is_visible("#send")
+    assert not page.is_visible("#stop")
+
+
+def test_a_second_turn_sees_the_first(page):
+    page.fill("#temperature", "0")
+    page.fill("#max_tokens", "16")
+    send(page, "My name is Ada. Say hello.")
+    finished(page, 2)
+    send(page, "What is my name?")
+    assert finished(page, 4)
+    assert page.locator("#messages > li").count() == 4
+
+
+def test_stop_keeps_the_text_and_marks_the_answer(page):
+    page.fill("#max_tokens", "2000")
+    send(page, "Write a very long story about the sea.")
+    page.wait_for_function("document.querySelector('#messages > li:nth-child(2) .message-body').textContent.length > 40", timeout=60_000)
+    page.click("#stop")
+    assert len(finished(page, 2)) > 20
+    assert "stopped" in page.inner_text("#messages > li:nth-child(2) .message-foot")
+
+
+def test_an_error_names_the_field_and_the_chat_goes_on(page):
+    page.fill("#max_tokens", "1000000")
+    send(page, "Hello")
+    page.wait_for_selector(".message-error")
+    assert "max_tokens" in page.inner_text(".message-error")
+    page.fill("#max_tokens", "8")
+    page.click(".message-error button")
+    page.wait_for_selector("#messages > li:nth-child(2) .message-foot:has-text('tokens')", timeout=60_000)
+    assert page.locator(".message-error").count() == 0
+
+
+def test_a_chat_survives_a_reload(page):
+    page.fill("#max_tokens", "8")
+    send(page, "Hello")
+    text = finished(page, 2)
+    page.reload()
+    page.wait_for_selector("#messages > li:nth-child(2)")
+    assert page.inner_text(ANSWER.format(2)).strip() == text.strip()
+
+
+def test_hostile_model_text_does_nothing(page):
+    hostile = '<img src=x onerror="window.hit=1"><script>window.hit=1</script> [x](javascript:window.hit=1) ![i](http://127.0.0.1:9/x.png)'
+    page.evaluate(
+        "text => sessionStorage.setItem('lightcone.chat', JSON.stringify([{role: 'assistant', content: text, time: '', counters: []}]))",
+        hostile,
+    )
+    page.reload()
+    page.wait_for_selector("#messages > li .prose p")
+    assert page.evaluate("window.hit") is None
+    assert page.locator("#messages img, #messages script").count() == 0
+    assert page.locator("#messages a[href^='javascript']").count() == 0
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_overflows_and_the_parameters_open(page, width):
+    page.set_viewport_size({"width": width, "height": 780})
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    if width < 900:
+        assert not page.is_visible("#temperature")
+        page.click("#settings-toggle")
+    assert page.is_visible("#temperature")
+
+
+def test_wrong_passwords_are_answered_on_the_page(chromium, lightcone):
+    context = chromium.new_context(base_url=lightcone.base_url)
+    page = context.new_page()
+    page.goto("/")
+    page.fill("#id_username", "nobody")
+    page.fill("#id_password", "wrong")
+    page.click("button[type=submit]")
+    assert "correct username and password" in page.inner_text(".alert")
+    context.close()
