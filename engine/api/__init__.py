@@ -4,7 +4,7 @@ Everything that crosses the border between `chat` and `engine` is one of the typ
 translates to and from them; nothing else of the engine is visible to a web process.
 """
 
-from engine.api.errors import EngineError, ErrorCode
+from engine.api.errors import EngineError, EngineFailure, EngineUnavailable, ErrorCode, ModelLoadError, RequestError
 from engine.api.events import (
     Admitted,
     ChoiceFinished,
@@ -30,6 +30,8 @@ __all__ = [
     "Completed",
     "Delta",
     "EngineError",
+    "EngineFailure",
+    "EngineUnavailable",
     "ErrorCode",
     "Event",
     "Failed",
@@ -38,10 +40,12 @@ __all__ = [
     "Json",
     "LogprobOptions",
     "Message",
+    "ModelLoadError",
     "Outcome",
     "Payload",
     "PromptOptions",
     "Rejected",
+    "RequestError",
     "SamplingParams",
     "StopRules",
     "Timings",
