@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from lightcone_site import env
+from lightcone_site.console import UNFOLD as UNFOLD
 from lightcone_site.databases import broker_url, database_settings, embedded_valkey_socket
 from lightcone_site.limits import http_limits_read, request_limits_read
 from lightcone_site.logs import logging_settings
@@ -109,8 +110,9 @@ INSTALLED_APPS = [
     "chat",
 ]
 
-# For pages: console, playground, documentation. API routes take their own all-async path (asgi.py, chat/middleware.py).
+# For pages: console, playground, documentation. API routes have a path of their own (chat.middleware.ApiHandler).
 MIDDLEWARE = [
+    "chat.middleware.PageMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "servestatic.middleware.ServeStaticMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -144,7 +146,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator", "NumericPasswordValidator")
 ]
-LOGIN_URL = "/admin/login/"
+LOGIN_URL = "/sign-in"
 LOGIN_REDIRECT_URL = "/"
 LIGHTCONE_TLS = env.boolean("TLS")
 SESSION_COOKIE_NAME = "lightcone_session"
@@ -176,7 +178,6 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
 }
-UNFOLD = {"SITE_TITLE": "Lightcone", "SITE_HEADER": "Lightcone", "SITE_URL": "/", "SHOW_VIEW_ON_SITE": False}
 
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import time
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from chat.supervisor.console import Console
 from chat.supervisor.embedded_valkey import ValkeyNotStarted, clear_socket, is_answering, valkey_spec
 from chat.supervisor.lock import AlreadyServed, InstanceLock
 from chat.supervisor.model_choice import ModelChoice, NoModel, model_choice
+from chat.supervisor.port import port_problem
 from chat.supervisor.preparation import database_words, prepare
 from chat.supervisor.readiness import Readiness, is_web_ready, model_news
 from chat.supervisor.signals import SignalInbox
@@ -63,7 +63,9 @@ def serve(console: Console) -> None:
     except (NoModel, AlreadyServed) as error:
         raise Refusal(str(error)) from None
     try:
-        _check_port(settings.LIGHTCONE_HOST, settings.LIGHTCONE_PORT)
+        # Early, as a web process that cannot listen would only say so in its log.
+        if problem := port_problem(settings.LIGHTCONE_HOST, settings.LIGHTCONE_PORT):
+            raise Refusal(f"{settings.LIGHTCONE_HOST}:{settings.LIGHTCONE_PORT} {problem}. Set LIGHTCONE_HOST or LIGHTCONE_PORT.")
         with SignalInbox().installed() as inbox:
             _serve_locked(console, Supervisor(console, inbox), choice, given)
     finally:
@@ -139,17 +141,6 @@ def _check_key(raw: str) -> None:
             key_public_id(raw=raw)
         except KeyRefused as error:
             raise Refusal(f"LIGHTCONE_API_KEY cannot be used: {error}") from None
-
-
-def _check_port(host: str, port: int) -> None:
-    """Refuse early, as a web process that cannot listen would only say so in its log."""
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        with socket.socket(family, kind) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except OSError as error:
-        raise Refusal(f"cannot listen on {host}:{port}: {error.strerror or error}. Set LIGHTCONE_HOST or LIGHTCONE_PORT.") from None
 
 
 def _start_valkey(console: Console, supervisor: Supervisor) -> None:

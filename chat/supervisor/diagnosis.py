@@ -1,0 +1,205 @@
+"""What `manage.py doctor` looks at. Each check is a function that yields findings; none changes anything or starts a process."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+from django.conf import settings
+from django.db import Error as DatabaseError
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+
+from chat.services.keys import KeyRefused, key_public_id
+from chat.supervisor.embedded_valkey import is_answering
+from chat.supervisor.lock import AlreadyServed, InstanceLock
+from chat.supervisor.model_choice import NoModel, model_choice
+from chat.supervisor.port import port_problem
+from chat.supervisor.preparation import database_words
+from lightcone_site.databases import embedded_valkey_socket
+
+PINNED = re.compile(r"^([A-Za-z0-9_.-]+)(?:\[[^\]]*\])?==([^;\s]+)(?:\s*;\s*platform_system\s*==\s*\"(\w+)\")?")
+GIB = 2**30
+MIN_DISK_BYTES = GIB
+MIN_GGUF_BYTES = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report; `remedy` is set where something is wrong."""
+
+    area: str
+    text: str
+    remedy: str = ""
+
+    @property
+    def is_problem(self) -> bool:
+        return bool(self.remedy)
+
+
+def diagnose() -> Iterator[Finding]:
+    """Every check, in the order of the report."""
+    for check in CHECKS:
+        yield from check()
+
+
+def check_python() -> Iterator[Finding]:
+    text = f"{platform.python_version()} ({sys.executable})"
+    is_known = (3, 11) <= sys.version_info[:2] <= (3, 13)
+    yield Finding("python", text, "" if is_known else "use Python 3.11, 3.12 or 3.13: make serve PYTHON=python3.12")
+
+
+def check_packages() -> Iterator[Finding]:
+    wrong = []
+    for line in (settings.BASE_DIR / "requirements.txt").read_text().splitlines():
+        match = PINNED.match(line)
+        if match is None or (match[3] and match[3] != platform.system()):
+            continue
+        try:
+            version = importlib.metadata.version(match[1])
+        except importlib.metadata.PackageNotFoundError:
+            wrong.append(f"{match[1]} is missing")
+            continue
+        if version.split("+")[0] != match[2]:
+            wrong.append(f"{match[1]} is {version}, pinned {match[2]}")
+    yield Finding(
+        "packages", "; ".join(wrong) or "as pinned in requirements.txt", "run make serve, or pip install -r requirements.txt" * bool(wrong)
+    )
+
+
+def check_data_directory() -> Iterator[Finding]:
+    folder = settings.DATA_DIR
+    if not os.access(folder, os.W_OK | os.X_OK):
+        yield Finding("data", f"{folder} cannot be written", "change its owner, or set LIGHTCONE_DATA_DIR")
+        return
+    free = shutil.disk_usage(folder).free
+    remedy = "free some disk space" if free < MIN_DISK_BYTES else ""
+    yield Finding("data", f"{folder}, {free / GIB:.1f} GiB free", remedy)
+
+
+def check_secrets() -> Iterator[Finding]:
+    files = sorted(path for path in (settings.DATA_DIR / "secrets").glob("*") if path.is_file())
+    loose = [path.name for path in files if stat.S_IMODE(path.stat().st_mode) & 0o077]
+    remedy = f"chmod 600 {settings.DATA_DIR}/secrets/*" if loose else ""
+    yield Finding("secrets", f"readable by others: {', '.join(loose)}" if loose else f"{len(files)} kept with mode 600", remedy)
+    raw = os.environ.get("LIGHTCONE_API_KEY", "").strip()
+    if raw:
+        try:
+            yield Finding("secrets", f"LIGHTCONE_API_KEY is the key {key_public_id(raw=raw)}")
+        except KeyRefused as error:
+            yield Finding("secrets", f"LIGHTCONE_API_KEY cannot be used: {error}", "correct it or unset it")
+
+
+def check_model() -> Iterator[Finding]:
+    try:
+        choice = model_choice(path=settings.LIGHTCONE_MODEL, name=settings.LIGHTCONE_MODEL_NAME)
+    except NoModel as error:
+        yield Finding("model", "none", str(error))
+        return
+    problem = model_problem(choice.path)
+    remedy = "set LIGHTCONE_MODEL to a GGUF file or a Hugging Face folder with safetensors" if problem else ""
+    yield Finding("model", f"{choice.name}: {problem or choice.path}", remedy)
+
+
+def model_problem(path: Path) -> str:
+    """What a first look at a model's file or folder shows to be wrong; '' if nothing. Loading it checks everything."""
+    try:
+        if path.is_dir():
+            json.loads((path / "config.json").read_text())
+            return "" if any(path.glob("*.safetensors")) else f"{path} has no *.safetensors"
+        with path.open("rb") as file:
+            head = file.read(MIN_GGUF_BYTES)
+    except (OSError, ValueError) as error:
+        return f"{path} cannot be read: {error}"
+    if head[:4] != b"GGUF":
+        return f"{path} is not a GGUF file"
+    return f"{path} is truncated" if len(head) < MIN_GGUF_BYTES else ""
+
+
+def check_database() -> Iterator[Finding]:
+    try:
+        executor = MigrationExecutor(connection)
+        pending = len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+    except DatabaseError as error:
+        yield Finding("database", f"{database_words()}: {str(error).strip()}", "check DATABASE_URL and that the server runs")
+        return
+    yield Finding("database", f"{database_words()}, {f'{pending} migrations to apply at the next start' if pending else 'up to date'}")
+
+
+def check_valkey() -> Iterator[Finding]:
+    if settings.LIGHTCONE_EMBEDDED_VALKEY:
+        path = embedded_valkey_socket(settings.DATA_DIR)
+        yield Finding("valkey", f"embedded, {'answers on' if is_answering(path) else 'starts with serve on'} {path}")
+        return
+    client = redis.Redis.from_url(settings.LIGHTCONE_REDIS_URL, socket_timeout=3, socket_connect_timeout=3)
+    try:
+        policy = str(client.info("memory").get("maxmemory_policy", "noeviction"))
+    except redis.RedisError as error:
+        yield Finding(
+            "valkey", f"LIGHTCONE_REDIS_URL does not answer: {error}", "start it, or unset LIGHTCONE_REDIS_URL for the embedded one"
+        )
+        return
+    finally:
+        client.close()
+    remedy = "" if policy == "noeviction" else "set maxmemory-policy noeviction: any other policy loses requests"
+    yield Finding("valkey", f"the one of LIGHTCONE_REDIS_URL, maxmemory-policy {policy}", remedy)
+
+
+def check_port() -> Iterator[Finding]:
+    host, port = settings.LIGHTCONE_HOST, settings.LIGHTCONE_PORT
+    try:
+        InstanceLock(settings.DATA_DIR / "run" / "serve.lock").release()
+    except AlreadyServed as served:
+        yield Finding("port", f"{host}:{port}, {served}".split(" Stop it")[0])
+        return
+    problem = port_problem(host, port)
+    yield Finding("port", f"{host}:{port} {problem or 'is free'}", "set LIGHTCONE_PORT or LIGHTCONE_HOST" if problem else "")
+
+
+def check_machine() -> Iterator[Finding]:
+    num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    memory = available_memory_bytes()
+    try:
+        flags = set(Path("/proc/cpuinfo").read_text().split("flags", 1)[1].split("\n", 1)[0].split())
+    except (OSError, IndexError):
+        flags = set()
+    known = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_int8") if name in flags]
+    text = f"{num_cores} cores, {', '.join(known) or 'no known vector extensions'}"
+    slow = platform.machine() == "x86_64" and bool(flags) and "avx2" not in flags
+    yield Finding("processor", text, "expect slow answers: the kernels want AVX2 or later" if slow else "")
+    if memory is not None:
+        yield Finding(
+            "memory", f"{memory / GIB:.1f} GiB available", "close other programs: less than 1 GiB is left" if memory < GIB else ""
+        )
+
+
+def available_memory_bytes() -> int | None:
+    """MemAvailable of Linux; None elsewhere."""
+    try:
+        match = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+    except OSError:
+        return None
+    return int(match[1]) * 1024 if match else None
+
+
+CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
+    check_python,
+    check_packages,
+    check_data_directory,
+    check_secrets,
+    check_model,
+    check_database,
+    check_valkey,
+    check_port,
+    check_machine,
+)
