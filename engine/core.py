@@ -1,0 +1,211 @@
+"""EngineCore: the step loop. Plan, forward, sample, advance, emit; then take what the worker has sent, and again.
+
+It has no I/O but its channel, and waits on that when there is nothing to compute. A failure of one step ends the sequences of that
+step, nothing else. Runs in a child process (engine.core_process) or in a thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import logging
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+
+from engine.api.errors import EngineError
+from engine.config import EngineConfig
+from engine.execution.runner import ModelRunner
+from engine.link import CoreChannel
+from engine.loading.loader import load_model
+from engine.messages import (
+    AbortSequences,
+    AddSequence,
+    CoreFailed,
+    CoreProgress,
+    CoreReady,
+    CoreStats,
+    Heartbeat,
+    QueryStats,
+    SequenceOutput,
+    Shutdown,
+    StepResult,
+    ToCore,
+)
+from engine.sampling.sampler import SampledToken, Sampler
+from engine.scheduling.scheduler import Scheduler, StepPlan
+from engine.sequence import Sequence
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT_S = 1.0
+
+
+class Runner(Protocol):
+    """What the loop needs of execution.runner.ModelRunner."""
+
+    def forward(self, plan: StepPlan) -> torch.Tensor:
+        """Logits (R, V) float32 of the chunks that sample, in the plan's order."""
+
+
+class EngineCore:
+    """Owns the sequences. `run` returns after Shutdown."""
+
+    def __init__(
+        self, scheduler: Scheduler, runner: Runner, sampler: Sampler, channel: CoreChannel, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._scheduler = scheduler
+        self._runner = runner
+        self._sampler = sampler
+        self._channel = channel
+        self._clock = clock
+        self._new: dict[int, float | None] = {}
+        """Sequences that have no output yet, with the time of their first step."""
+        self._is_idle = True
+
+    def run(self) -> None:
+        """Serve until Shutdown."""
+        while self._take_messages(self._channel.receive(block=self._is_idle)):
+            self._is_idle = not self.step()
+
+    def step(self) -> bool:
+        """Compute one step and emit its results; False if there was nothing to do."""
+        plan = self._scheduler.plan()
+        if plan is None:
+            return False
+        if self._new:
+            self._note_start(plan)
+        try:
+            logits = self._runner.forward(plan)
+            sequences = [chunk.sequence for chunk in plan.chunks if chunk.samples]
+            tokens = self._sampler.sample(logits, sequences)
+        except Exception:
+            logger.exception("a step of %d sequences failed", len(plan.chunks))
+            self._fail_step(plan)
+            return True
+        sampled = {sequence.seq_id: [token.token_id] for sequence, token in zip(sequences, tokens, strict=True) if not token.is_failed}
+        finished = {sequence.seq_id: reason for sequence, reason in self._scheduler.advance(plan, sampled)}
+        for seq_id in finished:
+            self._sampler.remove(seq_id)
+        if sequences:
+            self._channel.send(StepResult([self._output(*pair, finished) for pair in zip(sequences, tokens, strict=True)]))
+        return True
+
+    def _output(self, sequence: Sequence, token: SampledToken, finished: dict[int, str]) -> SequenceOutput:
+        seq_id = sequence.seq_id
+        token_ids = [] if token.is_failed else [token.token_id]
+        logprobs = None if token.logprobs is None else [token.logprobs]
+        if seq_id in self._new:
+            return SequenceOutput(seq_id, token_ids, logprobs, finished.get(seq_id), sequence.num_cached, self._new.pop(seq_id))
+        return SequenceOutput(seq_id, token_ids, logprobs, finished.get(seq_id))
+
+    def _note_start(self, plan: StepPlan) -> None:
+        now = self._clock()
+        for chunk in plan.chunks:
+            if self._new.get(chunk.sequence.seq_id, now) is None:
+                self._new[chunk.sequence.seq_id] = now
+
+    def _fail_step(self, plan: StepPlan) -> None:
+        """End all sequences of a plan; the step loop goes on with the others."""
+        outputs = [self._drop(chunk.sequence.seq_id, "failed") for chunk in plan.chunks]
+        self._scheduler.advance(plan, {})
+        self._channel.send(StepResult([output for output in outputs if output is not None]))
+
+    def _take_messages(self, messages: list[ToCore]) -> bool:
+        """Handle what has come before the next step; False after Shutdown."""
+        for message in messages:
+            match message:
+                case AddSequence():
+                    self._add(message)
+                case AbortSequences(seq_ids):
+                    dropped = [output for seq_id in seq_ids if (output := self._drop(seq_id, "aborted"))]
+                    if dropped:
+                        self._channel.send(StepResult(dropped))
+                case QueryStats(check_integrity):
+                    self._channel.send(self._stats(check_integrity))
+                case Shutdown():
+                    return False
+        return True
+
+    def _add(self, message: AddSequence) -> None:
+        sequence = Sequence(
+            seq_id=message.seq_id,
+            prompt_ids=message.prompt_ids,
+            sampling=message.sampling,
+            stop=message.stop,
+            logprobs=message.logprobs,
+            stop_ids=frozenset(message.stop_ids),
+            max_tokens=message.max_tokens,
+            cache_root=message.cache_root,
+            priority=message.priority,
+            output_ids=list(message.output_ids),
+        )
+        try:
+            self._sampler.add(sequence)
+            self._scheduler.add(sequence)
+        except Exception:
+            logger.exception("sequence %d cannot be taken", sequence.seq_id)
+            self._drop(sequence.seq_id, "failed")
+            self._channel.send(StepResult([SequenceOutput(sequence.seq_id, [], finish="failed")]))
+            return
+        self._new[sequence.seq_id] = None
+
+    def _drop(self, seq_id: int, reason: str) -> SequenceOutput | None:
+        """Free a sequence; None if it is unknown."""
+        self._sampler.remove(seq_id)
+        sequence = self._scheduler.abort(seq_id)
+        if sequence is None:
+            return None
+        return SequenceOutput(seq_id, [], None, reason, sequence.num_cached, self._new.pop(seq_id, None))
+
+    def _stats(self, check_integrity: bool) -> CoreStats:
+        stats = self._scheduler.stats()
+        return dataclasses.replace(stats, integrity=self._scheduler.check_integrity()) if check_integrity else stats
+
+
+def serve(config: EngineConfig, channel: CoreChannel) -> None:
+    """Load the model, say so, and run the loop until Shutdown. Whatever goes wrong is reported as CoreFailed."""
+    is_over = threading.Event()
+    threading.Thread(target=_beat, args=(channel, is_over), name="core-heartbeat", daemon=True).start()
+    try:
+        core, ready = build_core(config, channel)
+        channel.send(ready)
+        core.run()
+    except EngineError as error:
+        channel.send(CoreFailed(error.message, traceback.format_exc()))
+    except Exception:
+        channel.send(CoreFailed("the engine's core failed; its log has the details", traceback.format_exc()))
+    finally:
+        is_over.set()
+
+
+def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, CoreReady]:
+    """Load the model and size everything for it. Raises ModelLoadError."""
+    if config.num_threads:
+        torch.set_num_threads(config.num_threads)
+    loaded = load_model(
+        config.model_path,
+        device=config.device,
+        weights=config.weights,
+        max_model_len=config.max_model_len,
+        batch_invariant=config.batch_invariant,
+        progress=lambda phase, fraction: channel.send(CoreProgress(phase, fraction)),
+    )
+    runner = ModelRunner(loaded, config)
+    scheduler = Scheduler(
+        runner.num_blocks, config.block_size, runner.step_tokens, config.max_sequences, config.max_waiting, config.prefix_caching
+    )
+    logits_width = loaded.config.vocab_size
+    core = EngineCore(scheduler, runner, Sampler(logits_width, config.device), channel)
+    gc.collect()
+    gc.freeze()  # what loading has left is never garbage: collections during steps need not look at it
+    return core, CoreReady(logits_width, runner.max_model_len, runner.num_blocks, runner.step_tokens, config.max_sequences)
+
+
+def _beat(channel: CoreChannel, is_over: threading.Event) -> None:
+    while not is_over.wait(HEARTBEAT_S):
+        channel.send(Heartbeat(time.time()))

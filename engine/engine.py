@@ -1,0 +1,456 @@
+"""Engine: what a worker process holds. Takes requests, publishes events, owns the core. Imports no torch.
+
+`submit` renders, tokenises and checks in the caller's thread, then hands sequences to the core. One receiver thread turns what the
+core sampled into events and publishes them, once per step; it also ends runs whose deadline has passed and starts the core anew
+when it dies, with every unfinished sequence where it stood.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import itertools
+import logging
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.api import Admitted, EngineError, ErrorCode, Event, Failed, GenerationRequest, Outcome, Rejected, Timings
+from engine.api.errors import EngineUnavailable, ModelLoadError
+from engine.config import EngineConfig
+from engine.inputs.limits import ContextLimits, choice_token_limit
+from engine.inputs.processor import PromptProcessor
+from engine.link import CoreLink, LinkClosed, ProcessLink, ThreadLink
+from engine.messages import (
+    AbortSequences,
+    CoreFailed,
+    CoreProgress,
+    CoreReady,
+    CoreStats,
+    FromCore,
+    Heartbeat,
+    QueryStats,
+    SequenceOutput,
+    StepResult,
+)
+from engine.outputs.pipeline import ChoicePipeline
+from engine.run import FAILED, LOST, Choice, Ending, Run
+from engine.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+MAX_RESTARTS, RESTART_WINDOW_S = 3, 600.0
+STATS_TIMEOUT_S = 5.0
+LEAVE_S = 5.0
+"""What a core may take to end its runs and leave when the engine closes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvents:
+    """New events of one run, in order of position."""
+
+    run_id: str
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """What an earlier attempt logged of a run, complete and in order. `next_position` None: right after the last event."""
+
+    events: tuple[Event, ...]
+    next_position: int | None = None
+
+    @property
+    def position(self) -> int:
+        if self.next_position is not None:
+            return self.next_position
+        return self.events[-1].start + self.events[-1].count if self.events else 0
+
+    @property
+    def admitted(self) -> Admitted | None:
+        return next((event.payload for event in self.events if isinstance(event.payload, Admitted)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """A snapshot. `state`: "loading", "ready", "restarting", "draining", "failed" or "closed". Counters since the core's start."""
+
+    state: str
+    num_runs: int
+    num_restarts: int
+    max_model_len: int
+    heartbeat_at: float | None
+    core: CoreStats | None
+
+
+Publish = Callable[[list[RunEvents]], None]
+Progress = Callable[[str, float], None]
+Connect = Callable[[EngineConfig], CoreLink]
+
+
+def connect_core(config: EngineConfig) -> CoreLink:
+    """Start the core where the configuration wants it."""
+    if config.core_in_process:
+        from engine.core import serve  # torch, in this process: tests and scripts only
+
+        return ThreadLink(config, serve)
+    return ProcessLink(config)
+
+
+class Engine:
+    """One model, served by one core. Methods are thread-safe.
+
+    `publish` is called with the news of a step from the receiver thread, and with the first event of a run from the thread that
+    submits it; it must not block for long.
+    """
+
+    def __init__(
+        self, config: EngineConfig, publish: Publish, *, connect: Connect = connect_core, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._config = config
+        self._publish = publish
+        self._connect = connect
+        self._clock = clock
+        self._cache_secret = secrets.token_bytes(32)
+        self._seq_ids = itertools.count(1)
+        self._state = "loading"
+        self._changed = threading.Condition()
+        """Guards the state, the link and the two tables; notified when a run ends."""
+        self._runs: dict[str, Run] = {}
+        self._by_seq_id: dict[int, tuple[Run, Choice]] = {}
+        self._restarts: deque[float] = deque()
+        self._num_restarts = 0
+        self._heartbeat_at: float | None = None
+        self._asking = threading.Lock()
+        self._core_stats: CoreStats | None = None
+        self._has_answer = threading.Event()
+        self._closing = threading.Event()
+        self._link: CoreLink
+        self._tokenizer: Tokenizer
+        self._processor: PromptProcessor
+        self._limits: ContextLimits
+        self._receiver: threading.Thread | None = None
+
+    def start(self, progress: Progress | None = None) -> None:
+        """Load the model and wait until it is ready; `progress(phase, fraction)`. Raises ModelLoadError."""
+        self._link = self._connect(self._config)
+        try:
+            self._tokenizer = Tokenizer.from_path(self._config.model_path)
+            self._processor = PromptProcessor(self._tokenizer)
+            self._limits = self._await_core(self._link, progress)
+        except Exception:
+            self._state = "failed"
+            self._link.close(0.0)
+            raise
+        self._state = "ready"
+        self._receiver = threading.Thread(target=self._receive, name="engine-receiver", daemon=True)
+        self._receiver.start()
+
+    def submit(self, request: GenerationRequest, resume: Resume | None = None) -> None:
+        """Admit or reject a run; either is published before this returns. Raises EngineUnavailable while it takes no runs."""
+        self._check_available()
+        resume = resume or Resume(())
+        try:
+            run = self._admit(request, resume)
+        except EngineError as error:
+            is_admitted = resume.admitted is not None
+            refusal = Failed(error.code, error.message) if is_admitted else Rejected(error.code, error.message, error.param)
+            self._publish([RunEvents(request.run_id, (Event(resume.position, 1, refusal),))])
+            return
+        events = [] if resume.admitted else [run.event(Admitted(len(run.prompt_ids), run.max_tokens, run.seed))]
+        events += run.replay(resume.events)
+        if not run.live_ids():
+            events.append(run.end(self._clock()))
+        elif not self._register(run):
+            raise EngineUnavailable(ErrorCode.INVALID_VALUE, "the run is already being served")
+        if events:
+            self._publish([RunEvents(request.run_id, tuple(events))])
+        if not run.is_ended:
+            self._send_run(run)
+
+    def abort(self, run_id: str, outcome: Outcome) -> None:
+        """End a run early; Completed with `outcome` and the exact usage is published. Unknown and ended runs are ignored."""
+        with self._changed:
+            run = self._runs.get(run_id)
+            if run is not None:
+                self._end_early(run, Ending(outcome))
+
+    def stats(self, check_integrity: bool = False) -> EngineStats:
+        """A snapshot; counters are asked of the core, and are None when it does not answer. `check_integrity` verifies its blocks too."""
+        core = self._ask_core(QueryStats(check_integrity)) if self._state in ("ready", "draining") else None
+        context = self._limits.max_model_len if self._state not in ("loading", "failed") else 0
+        return EngineStats(self._state, len(self._runs), self._num_restarts, context, self._heartbeat_at, core)
+
+    def close(self, drain_s: float = 0.0) -> None:
+        """Take no more runs, let live ones end for up to `drain_s`, fail the rest as lost, and end the core. Idempotent."""
+        with self._changed:
+            if self._receiver is None or self._state == "closed":
+                return
+            self._state = "draining" if self._state != "failed" else "failed"
+            self._changed.wait_for(lambda: not self._runs, drain_s)
+            for run in list(self._runs.values()):
+                self._end_early(run, LOST)
+            self._changed.wait_for(lambda: not self._runs, LEAVE_S if self._runs else 0)
+        self._closing.set()
+        self._link.close(LEAVE_S)
+        self._receiver.join(LEAVE_S)
+        self._state = "closed"
+
+    # Submitting
+
+    def _check_available(self) -> None:
+        state = self._state
+        if state == "ready" or state == "restarting":
+            return
+        if state == "loading":
+            raise EngineUnavailable(ErrorCode.MODEL_LOADING, "the model is being loaded; try again later")
+        raise EngineUnavailable(ErrorCode.OVERLOADED, "the engine takes no more requests")
+
+    def _admit(self, request: GenerationRequest, resume: Resume) -> Run:
+        """Check a request and make its run. Raises EngineError."""
+        prompt_ids = self._processor.prompt_ids(request, self._limits.max_model_len)
+        max_tokens = choice_token_limit(request, len(prompt_ids), self._limits)
+        if len(self._by_seq_id) + request.num_choices > self._config.max_waiting + self._config.max_sequences:
+            raise EngineUnavailable(ErrorCode.OVERLOADED, f"the queue is full ({self._config.max_waiting} requests wait); try again later")
+        seed, admitted = request.sampling.seed, resume.admitted
+        if admitted is not None:
+            max_tokens, seed = admitted.max_tokens, admitted.seed
+        eos_ids = () if request.stop.ignore_eos else self._tokenizer.eos_ids
+        return Run(
+            request=request,
+            prompt_ids=prompt_ids,
+            seed=secrets.randbits(63) if seed is None else seed,
+            max_tokens=max_tokens,
+            stop_ids=list(dict.fromkeys((*eos_ids, *request.stop.stop_token_ids))),
+            cache_root=self._cache_root(request),
+            choices=[
+                Choice(next(self._seq_ids), ChoicePipeline(index, self._tokenizer, request.stop, request.logprobs))
+                for index in range(request.num_choices)
+            ],
+            position=resume.position,
+            timings=Timings(request.arrived_at),
+        )
+
+    def _cache_root(self, request: GenerationRequest) -> bytes:
+        """Requests of two tenants or salts share no prefix: the root of their hash chains differs. Secret, so nobody can aim at one."""
+        tenant, salt = request.tenant.encode(), request.cache_salt.encode()
+        return hmac.digest(self._cache_secret, len(tenant).to_bytes(8, "big") + tenant + salt, hashlib.sha256)
+
+    def _register(self, run: Run) -> bool:
+        with self._changed:
+            if run.request.run_id in self._runs:
+                return False
+            self._runs[run.request.run_id] = run
+            for choice in run.choices:
+                if choice.is_live:
+                    self._by_seq_id[choice.seq_id] = (run, choice)
+            return True
+
+    def _send_run(self, run: Run) -> None:
+        """Hand a registered run to the core; if that is gone, its restart does. A run that was ended meanwhile goes too, then its abort."""
+        with self._changed:
+            run.is_sent = True
+            try:
+                for sequence in run.sequences():
+                    self._link.send(sequence)
+                if run.ending is not None:
+                    self._link.send(AbortSequences(run.live_ids()))
+            except LinkClosed:
+                logger.info("run %s waits for the core to come back", run.request.run_id)
+
+    def _end_early(self, run: Run, ending: Ending) -> None:
+        """Note why a run ends; the core's answer to the abort ends it. Called with the lock held."""
+        if run.ending is not None:
+            return
+        run.ending = ending
+        if run.is_sent:
+            self._send_abort(run.live_ids())
+
+    def _send_abort(self, seq_ids: list[int]) -> None:
+        try:
+            self._link.send(AbortSequences(seq_ids))
+        except LinkClosed:
+            logger.info("%d sequences are aborted by the loss of the core", len(seq_ids))
+
+    def _ask_core(self, question: QueryStats) -> CoreStats | None:
+        with self._asking:
+            self._has_answer.clear()
+            self._core_stats = None
+            try:
+                self._link.send(question)
+            except LinkClosed:
+                return None
+            self._has_answer.wait(STATS_TIMEOUT_S)
+            return self._core_stats
+
+    # Receiving: everything below runs on the receiver thread
+
+    def _receive(self) -> None:
+        """Handle the core's messages until the engine closes or the core cannot be brought back."""
+        while True:
+            try:
+                message = self._link.receive()
+            except LinkClosed:
+                if self._closing.is_set() or not self._restart():
+                    break
+                continue
+            try:
+                self._handle(message)
+            except Exception:
+                logger.exception("a message of the core could not be handled")
+        self._end_all(LOST if self._closing.is_set() else FAILED)
+
+    def _handle(self, message: FromCore) -> None:
+        match message:
+            case StepResult(outputs):
+                self._take_step(outputs)
+            case Heartbeat():
+                self._heartbeat_at = self._clock()
+                self._end_overdue()
+            case CoreStats():
+                self._core_stats = message
+                self._has_answer.set()
+            case CoreFailed(text, detail):
+                logger.error("the core cannot go on: %s\n%s", text, detail)
+                self._link.close(0.0)
+
+    def _take_step(self, outputs: list[SequenceOutput]) -> None:
+        """Publish the news of one step, all runs at once, and have the core drop what a stop string has ended."""
+        now = self._clock()
+        news: dict[str, list[Event]] = {}
+        surplus: list[int] = []
+        for output in outputs:
+            found = self._by_seq_id.get(output.seq_id)
+            if found is None:
+                continue
+            run, choice = found
+            try:
+                events = run.take(choice, output, now)
+            except Exception:
+                logger.exception("run %s fails: its output could not be processed", run.request.run_id)
+                surplus += run.live_ids()
+                run.ending = FAILED
+                events = [run.end(now)]
+            if events:
+                news.setdefault(run.request.run_id, []).extend(events)
+            if not choice.is_live and output.finish is None:
+                surplus.append(output.seq_id)
+            self._forget_ended(run, choice, surplus)
+        if surplus:
+            self._send_abort(surplus)
+        if news:
+            self._publish([RunEvents(run_id, tuple(events)) for run_id, events in news.items()])
+
+    def _forget_ended(self, run: Run, choice: Choice, surplus: list[int]) -> None:
+        if choice.is_live:
+            return
+        with self._changed:
+            self._by_seq_id.pop(choice.seq_id, None)
+            if not run.is_ended:
+                return
+            others = [other.seq_id for other in run.choices if other.seq_id in self._by_seq_id]
+            surplus += others
+            for seq_id in others:
+                del self._by_seq_id[seq_id]
+            self._runs.pop(run.request.run_id, None)
+            self._changed.notify_all()
+        self._log_end(run)
+
+    def _end_overdue(self) -> None:
+        now = self._clock()
+        with self._changed:
+            for run in self._runs.values():
+                if run.request.deadline_at is not None and run.request.deadline_at <= now:
+                    self._end_early(run, Ending(Outcome.TIMED_OUT))
+
+    def _end_all(self, ending: Ending) -> None:
+        """End every run; there is no core any more."""
+        self._end_runs(list(self._runs.values()), ending)
+
+    def _end_runs(self, runs: list[Run], ending: Ending | None) -> None:
+        """Publish the end of runs without asking the core."""
+        news = []
+        for run in runs:
+            with self._changed:
+                run.ending = run.ending or ending
+                for choice in run.choices:
+                    self._by_seq_id.pop(choice.seq_id, None)
+                self._runs.pop(run.request.run_id, None)
+                self._changed.notify_all()
+            news.append(RunEvents(run.request.run_id, (run.end(self._clock()),)))
+            self._log_end(run)
+        if news:
+            self._publish(news)
+
+    def _log_end(self, run: Run) -> None:
+        usage, timings = run.usage(), run.timings
+        logger.info(
+            "run %s %s: %d prompt tokens (%d cached), %d completion tokens, %.3f s",
+            run.request.run_id,
+            run.ending.outcome if run.ending else Outcome.FINISHED,
+            usage.prompt_tokens,
+            usage.cached_tokens,
+            usage.completion_tokens,
+            (timings.ended_at or timings.arrived_at) - timings.arrived_at,
+        )
+
+    # The core's life
+
+    def _await_core(self, link: CoreLink, progress: Progress | None) -> ContextLimits:
+        """Wait until a core is ready. Raises ModelLoadError."""
+        while True:
+            try:
+                message = link.receive()
+            except LinkClosed as error:
+                raise ModelLoadError("the engine's process ended while it loaded the model; its log tells why") from error
+            match message:
+                case CoreProgress(phase, fraction) if progress is not None:
+                    progress(phase, fraction)
+                case CoreFailed(text, detail):
+                    logger.error("the core cannot load the model: %s\n%s", text, detail)
+                    raise ModelLoadError(text)
+                case CoreReady():
+                    capacity = message.num_blocks * self._config.block_size
+                    return ContextLimits(min(message.max_model_len, capacity), message.logits_width)
+
+    def _restart(self) -> bool:
+        """Start a core in place of the dead one and give it what is unfinished; False if it died too often."""
+        while True:
+            now = self._clock()
+            while self._restarts and self._restarts[0] < now - RESTART_WINDOW_S:
+                self._restarts.popleft()
+            with self._changed:
+                if len(self._restarts) >= MAX_RESTARTS:
+                    self._state = "failed"
+                    logger.error("the core died more than %d times within %d s; giving up", MAX_RESTARTS, RESTART_WINDOW_S)
+                    return False
+                self._state = "restarting" if self._state != "draining" else "draining"
+            delay_s = float(len(self._restarts))
+            self._restarts.append(now)
+            self._num_restarts += 1
+            logger.warning("the core has died; starting it again in %.0f s with %d runs", delay_s, len(self._runs))
+            if self._closing.wait(delay_s):
+                return False
+            link = self._connect(self._config)
+            try:
+                self._limits = self._await_core(link, None)
+            except ModelLoadError as error:
+                logger.error("the core could not be started again: %s", error.message)
+                link.close(0.0)
+                continue
+            self._take_over(link)
+            return True
+
+    def _take_over(self, link: CoreLink) -> None:
+        with self._changed:
+            self._link = link
+            self._state = "ready" if self._state == "restarting" else self._state
+            sent = [run for run in self._runs.values() if run.is_sent]
+            ended = [run for run in sent if run.ending is not None]
+            for run in sent:
+                if run.ending is None:
+                    self._send_run(run)
+        self._end_runs(ended, None)

@@ -1,0 +1,53 @@
+"""The checks between token ids and the core: does the prompt fit, how many tokens may each choice have, are its ids real.
+
+Runs after tokenising; nothing has reached the core yet. Messages name the value, the limit and the remedy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.api.errors import ErrorCode, RequestError
+from engine.api.request import GenerationRequest
+
+MAX_CHOICE_TOKENS = 262_144
+"""Tokens that all choices of a run may have together; an absent limit is lowered to fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextLimits:
+    """Of a loaded model: positions per sequence and logits per position."""
+
+    max_model_len: int
+    logits_width: int
+
+
+def choice_token_limit(request: GenerationRequest, num_prompt_tokens: int, limits: ContextLimits) -> int:
+    """Check the request against the model and return the token limit that holds per choice. Raises RequestError."""
+    asked, context = request.stop.max_tokens, limits.max_model_len
+    if num_prompt_tokens == 0:
+        raise RequestError(ErrorCode.INVALID_VALUE, "the prompt is empty: the messages render to no tokens", "messages")
+    if num_prompt_tokens >= context:
+        raise context_length_exceeded(num_prompt_tokens, asked, context)
+    if asked is not None and not 1 <= asked <= context:
+        message = f"max_tokens must be from 1 to {context}, the model's context length, got {asked}"
+        raise RequestError(ErrorCode.INVALID_VALUE, message, "max_tokens")
+    max_tokens = min(MAX_CHOICE_TOKENS // request.num_choices if asked is None else asked, context - num_prompt_tokens)
+    if not 0 <= request.stop.min_tokens <= max_tokens:
+        message = f"min_tokens must be from 0 to the token limit of {max_tokens}, got {request.stop.min_tokens}"
+        raise RequestError(ErrorCode.INVALID_VALUE, message, "min_tokens")
+    if any(not 0 <= token_id < limits.logits_width for token_id in request.stop.stop_token_ids):
+        message = f"stop_token_ids must be from 0 to {limits.logits_width - 1}, the model's token ids"
+        raise RequestError(ErrorCode.INVALID_VALUE, message, "stop_token_ids")
+    return max_tokens
+
+
+def context_length_exceeded(num_prompt_tokens: int, max_tokens: int | None, context: int) -> RequestError:
+    """The refusal in the words that clients search for."""
+    completion = f", {max_tokens} in the completion" if max_tokens is not None else ""
+    message = (
+        f"This model's maximum context length is {context} tokens. However, you requested {num_prompt_tokens + (max_tokens or 0)} tokens "
+        f"({num_prompt_tokens} in the messages{completion}). "
+        "Please reduce the length of the messages or completion. (context_length_exceeded)"
+    )
+    return RequestError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, message, "messages")

@@ -1,0 +1,160 @@
+"""One admitted run inside the worker: its choices, its positions, its account. Turns the core's news into events.
+
+Used by `engine.Engine` only, from one thread at a time. It speaks to nobody: the engine sends and publishes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+
+from engine.api import (
+    ChoiceFinished,
+    Completed,
+    Delta,
+    ErrorCode,
+    Event,
+    Failed,
+    GenerationRequest,
+    Outcome,
+    Payload,
+    Timings,
+    Usage,
+)
+from engine.messages import AddSequence, SequenceOutput
+from engine.outputs.pipeline import ChoicePipeline
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why a run ends before its choices do: by somebody's wish (`code` None), or by a failure."""
+
+    outcome: Outcome
+    code: ErrorCode | None = None
+    message: str = ""
+
+
+FAILED = Ending(Outcome.FAILED, ErrorCode.ENGINE_ERROR, "The engine failed while it generated this answer. Please try again.")
+LOST = Ending(Outcome.WORKER_LOST, ErrorCode.WORKER_LOST, "The worker that generated this answer was stopped. Please try again.")
+
+
+@dataclass(slots=True, eq=False)
+class Choice:
+    """One answer. `output_ids` are the tokens that its events have reported."""
+
+    seq_id: int
+    pipeline: ChoicePipeline
+    output_ids: list[int] = field(default_factory=list)
+    is_live: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """`position` is the next one. `is_sent`: the core has (or had) the sequences. `ending` is set once, by the first who ends the run."""
+
+    request: GenerationRequest
+    prompt_ids: list[int]
+    seed: int
+    max_tokens: int
+    stop_ids: list[int]
+    cache_root: bytes
+    choices: list[Choice]
+    position: int = 0
+    is_sent: bool = False
+    is_ended: bool = False
+    ending: Ending | None = None
+    num_cached: int | None = None
+    timings: Timings = field(default_factory=lambda: Timings(0.0))
+
+    def live_ids(self) -> list[int]:
+        """Sequences that the core still works on."""
+        return [choice.seq_id for choice in self.choices if choice.is_live]
+
+    def sequences(self) -> list[AddSequence]:
+        """What the core must work on, from where each choice stands."""
+        return [
+            AddSequence(
+                seq_id=choice.seq_id,
+                prompt_ids=self.prompt_ids,
+                output_ids=list(choice.output_ids),
+                sampling=dataclasses.replace(self.request.sampling, seed=self.seed + index),
+                stop=self.request.stop,
+                logprobs=self.request.logprobs,
+                stop_ids=self.stop_ids,
+                max_tokens=self.max_tokens,
+                cache_root=self.cache_root,
+                priority=self.request.priority,
+            )
+            for index, choice in enumerate(self.choices)
+            if choice.is_live
+        ]
+
+    def take(self, choice: Choice, output: SequenceOutput, now: float) -> list[Event]:
+        """Events of one sequence's news, and of the run's end if this was the last choice."""
+        self._note(output, now)
+        if output.finish == "failed" and self.ending is None:
+            self.ending = FAILED
+        events = []
+        if output.token_ids and not choice.pipeline.finished:
+            payloads = choice.pipeline.feed(output.token_ids, output.logprobs, output.finish)
+            events = [self.event(payload) for payload in payloads]
+            choice.output_ids += events[0].payload.token_ids  # type: ignore[union-attr]  # tokens always make a Delta, first
+        if choice.pipeline.finished or output.finish is not None:
+            choice.is_live = False
+        if self.ending is FAILED or not self.live_ids():
+            events.append(self.end(now))
+        return events
+
+    def end(self, now: float) -> Event:
+        """The terminal event; nothing follows."""
+        self.is_ended = True
+        for choice in self.choices:
+            choice.is_live = False
+        self.timings = dataclasses.replace(self.timings, ended_at=now)
+        ending = self.ending or Ending(Outcome.FINISHED)
+        if ending.code is None:
+            return self.event(Completed(ending.outcome, self.usage(), self.timings))
+        return self.event(Failed(ending.code, ending.message, self.usage(), self.timings, ending.outcome))
+
+    def event(self, payload: Payload) -> Event:
+        """The payload at the run's next position."""
+        count = len(payload.token_ids) if isinstance(payload, Delta) else 1
+        event = Event(self.position, count, payload)
+        self.position += count
+        return event
+
+    def usage(self) -> Usage:
+        """Exact counts so far."""
+        completion_tokens = sum(choice.pipeline.num_tokens for choice in self.choices)
+        return Usage(len(self.prompt_ids), self.num_cached or 0, completion_tokens)
+
+    def replay(self, events: tuple[Event, ...]) -> list[Event]:
+        """Bring the choices to where an earlier attempt's events left them; returns events that it had not come to log."""
+        for event in events:
+            payload = event.payload
+            if isinstance(payload, Delta):
+                choice = self.choices[payload.choice]
+                choice.output_ids += payload.token_ids
+            elif isinstance(payload, ChoiceFinished):
+                self.choices[payload.choice].is_live = False
+        missing: list[Event] = []
+        for choice in self.choices:
+            payloads = choice.pipeline.feed(choice.output_ids, finish=self._core_word(choice.output_ids))
+            if choice.is_live and choice.pipeline.finished:
+                choice.is_live = False
+                missing.append(self.event(payloads[-1]))
+        return missing
+
+    def _core_word(self, output_ids: list[int]) -> str | None:
+        """What the core says of the last of these tokens."""
+        if output_ids and output_ids[-1] in self.stop_ids and len(output_ids) > self.request.stop.min_tokens:
+            return "stop"
+        return "length" if len(output_ids) >= self.max_tokens else None
+
+    def _note(self, output: SequenceOutput, now: float) -> None:
+        if output.num_cached is not None:
+            self.num_cached = output.num_cached if self.num_cached is None else min(self.num_cached, output.num_cached)
+        if self.timings.started_at is None and output.started_at is not None:
+            self.timings = dataclasses.replace(self.timings, started_at=output.started_at)
+        if self.timings.first_token_at is None and output.token_ids:
+            self.timings = dataclasses.replace(self.timings, first_token_at=now)
