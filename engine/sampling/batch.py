@@ -31,6 +31,10 @@ class SequenceRecord:
     stop_ids: list[int]
     top_logprobs: int | None
 
+    @property
+    def is_filtered(self) -> bool:
+        return self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class DrawRows:
@@ -97,8 +101,8 @@ class SamplingBatch:
 
     def _group(self, records: list[SequenceRecord]) -> StepRows:
         rows = list(enumerate(records))
-        filtered = [row for row, record in rows if not record.is_greedy and (record.top_k or record.top_p < 1.0)]
-        unfiltered = [row for row, record in rows if not record.is_greedy and not (record.top_k or record.top_p < 1.0)]
+        filtered = [row for row, record in rows if not record.is_greedy and record.is_filtered]
+        unfiltered = [row for row, record in rows if not record.is_greedy and not record.is_filtered]
         return StepRows(
             unfiltered=self._draw_rows(unfiltered, records),
             filtered=self._draw_rows(filtered, records),
@@ -117,8 +121,9 @@ class SamplingBatch:
             top_p=torch.tensor([record.top_p for record in chosen], dtype=torch.float64, device=self._device),
             min_p=torch.tensor([record.min_p for record in chosen], device=self._device),
             max_top_k=max(record.top_k for record in chosen),
+            has_top_p=any(record.top_p < 1.0 for record in chosen),
             has_min_p=any(record.min_p > 0.0 for record in chosen),
-            has_unbounded=any(not record.top_k for record in chosen),
+            has_open_mass=any(record.top_p < 1.0 and not record.top_k and not record.min_p for record in chosen),
         )
         index = torch.tensor(rows, device=self._device) if len(rows) < len(records) else None
         return DrawRows(rows, index, [record.seed for record in chosen], filters)

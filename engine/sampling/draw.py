@@ -1,6 +1,8 @@
 """One draw per row from weights that need not be normalised: inverse of the cumulative sum, in float64.
 
 The sums run along a row only and in a fixed order, so that a row's result is the same in any batch.
+
+Letters: R rows, V vocabulary (padded to blocks), B blocks of BLOCK logits.
 """
 
 from __future__ import annotations
@@ -20,16 +22,32 @@ def pick(cumulative: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
     return (cumulative <= target[:, None]).sum(1).clamp_(max=cumulative.shape[1] - 1)
 
 
-def draw_from_all(weights: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-    """Draw ids (R,) by weights (R, V), V a multiple of BLOCK: first the block, then the token in it.
+def block_masses(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
+    """Return the mass of each block, (R, V) -> (R, B) float64, relative to the most likely token; `best`, `temperature`: (R,).
 
-    The rest of the block's share of `uniforms` (R,) chooses inside, so one number serves both.
+    NOTE: on a CPU one row at a time. Then every row is computed in the same shapes in any batch, and stays in the cache.
     """
-    blocks = weights.view(weights.shape[0], -1, BLOCK)
-    cumulative = blocks.sum(2).double().cumsum(1)
+    if logits.device.type != "cpu":
+        weights = logits.sub(best[:, None]).div_(temperature[:, None]).exp_()
+        return weights.view(logits.shape[0], -1, BLOCK).sum(2).double()
+    masses = torch.empty(logits.shape[0], logits.shape[1] // BLOCK)
+    weights = torch.empty(logits.shape[1])
+    for row in range(logits.shape[0]):
+        torch.sub(logits[row], best[row], out=weights)
+        torch.sum(weights.div_(temperature[row]).exp_().view(-1, BLOCK), 1, out=masses[row])
+    return masses.double()
+
+
+def draw_from_all(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+    """Draw ids (R,) from whole rows of logits (R, V): first the block, then the token in it.
+
+    What the choice of the block leaves of a row's number chooses inside, so one number serves both.
+    """
+    cumulative = block_masses(logits, best, temperature).cumsum(1)
     block = pick(cumulative, uniforms)[:, None]
     upper = cumulative.gather(1, block)
     lower = torch.where(block > 0, cumulative.gather(1, (block - 1).clamp(min=0)), 0.0)
     rest = ((uniforms[:, None] * cumulative[:, -1:] - lower) / (upper - lower)).clamp(0.0, 1.0)
-    inside = torch.gather(blocks, 1, block[:, :, None].expand(-1, 1, BLOCK)).squeeze(1).double().cumsum(1)
+    opened = torch.gather(logits.view(logits.shape[0], -1, BLOCK), 1, block[:, :, None].expand(-1, 1, BLOCK)).squeeze(1)
+    inside = ((opened - best[:, None]) / temperature[:, None]).double().exp_().cumsum(1)
     return block.squeeze(1) * BLOCK + pick(inside, rest.squeeze(1))

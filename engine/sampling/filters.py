@@ -1,8 +1,8 @@
 """Temperature, min_p, top_k and top_p, in this order, and the draw from what they leave.
 
-Rows without top_k and top_p draw from the whole vocabulary and are never sorted. For the others only as many tokens are ranked as the
-filters can keep: top_k says how many, and for top_p the count grows until the mass is reached. Tokens equal to the k-th survive top_k;
-top_p keeps the smallest set of most likely tokens that reaches the mass, equal ones by id.
+Rows without filters draw from the whole vocabulary and are never sorted. For the others only as many tokens are ranked as can survive:
+top_k says how many; for min_p and top_p the count grows until the rest is known to be out. Tokens equal to the k-th survive top_k; top_p
+keeps the smallest set of most likely tokens that reaches its share of the mass left by the filters before it, equal ones by id.
 
 Letters: R rows, V vocabulary (padded to blocks), N ranked tokens.
 """
@@ -13,105 +13,90 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.sampling.draw import draw_from_all, pick
-from engine.sampling.ranking import BLOCK, rank
+from engine.sampling.draw import block_masses, pick
+from engine.sampling.ranking import rank
 
-FIRST_RANKS = 128
-TIE_RANKS = 16
+FIRST_RANKS = 48
+TIE_RANKS = 8
 GROWTH = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Parameters of R rows that draw, each (R,) on the device. `top_k` 0 and `top_p` 1 are off; `temperature` is at least 0.01."""
+    """Parameters of R rows that draw; tensors are (R,) on the device.
+
+    Off: `top_k` 0, `top_p` 1, `min_p` 0. `temperature` is at least 0.01. `has_open_mass`: some row has top_p alone, so that its mass is
+    that of the whole vocabulary.
+    """
 
     temperature: torch.Tensor
     top_k: torch.Tensor
     top_p: torch.Tensor
     min_p: torch.Tensor
     max_top_k: int
+    has_top_p: bool
     has_min_p: bool
-    has_unbounded: bool
-    """Some row has top_p without top_k, so that its mass is relative to the whole vocabulary."""
-
-    def select(self, rows: torch.Tensor) -> Filters:
-        """Return the parameters of some rows."""
-        return Filters(
-            self.temperature[rows],
-            self.top_k[rows],
-            self.top_p[rows],
-            self.min_p[rows],
-            self.max_top_k,
-            self.has_min_p,
-            self.has_unbounded,
-        )
+    has_open_mass: bool
 
 
-def weigh(logits: torch.Tensor, best: torch.Tensor, filters: Filters) -> torch.Tensor:
-    """Overwrite logits (R, V) with weights relative to the most likely token, `best` (R,), after temperature and min_p."""
-    weights = logits.sub_(best[:, None]).div_(filters.temperature[:, None]).exp_()
-    if filters.has_min_p:
-        weights.masked_fill_(weights < filters.min_p[:, None], 0.0)
-    return weights
+@dataclass(frozen=True, slots=True)
+class FilteredRows:
+    """R rows to draw from: logits (R, V), their block maxima, the largest logit, the random number; all but the first two (R,).
 
+    `total` is the mass of the whole row where top_p stands alone, None if there is no such row.
+    """
 
-def draw_unfiltered(
-    logits: torch.Tensor, maxima: torch.Tensor, best: torch.Tensor, filters: Filters, uniforms: torch.Tensor
-) -> torch.Tensor:
-    """Draw ids (R,) of rows that have neither top_k nor top_p. Overwrites logits (R, V); `maxima` are not needed."""
-    return draw_from_all(weigh(logits, best, filters), uniforms)
+    logits: torch.Tensor
+    maxima: torch.Tensor
+    best: torch.Tensor
+    uniforms: torch.Tensor
+    temperature: torch.Tensor
+    top_k: torch.Tensor
+    top_p: torch.Tensor
+    min_p: torch.Tensor
+    total: torch.Tensor | None
+
+    def select(self, rows: torch.Tensor) -> FilteredRows:
+        """Copy some of the rows."""
+        tensors = {name: getattr(self, name) for name in self.__slots__}
+        return FilteredRows(**{name: None if tensor is None else tensor[rows] for name, tensor in tensors.items()})
 
 
 def draw_filtered(logits: torch.Tensor, maxima: torch.Tensor, best: torch.Tensor, filters: Filters, uniforms: torch.Tensor) -> torch.Tensor:
-    """Draw ids (R,) of rows that have top_k, top_p or both."""
-    totals = None
-    if filters.has_unbounded:
-        totals = weigh(logits.clone(), best, filters).view(logits.shape[0], -1, BLOCK).sum(2).double().cumsum(1)[:, -1]
-    count = filters.max_top_k + TIE_RANKS if filters.max_top_k else 0
-    count = max(count, FIRST_RANKS) if filters.has_unbounded else count
-    return _draw_ranked(logits, maxima, best, filters, uniforms, totals, count)
+    """Draw ids (R,) of rows that have any of top_k, top_p and min_p."""
+    total = block_masses(logits, best, filters.temperature).sum(1) if filters.has_open_mass else None
+    rows = FilteredRows(logits, maxima, best, uniforms, filters.temperature, filters.top_k, filters.top_p, filters.min_p, total)
+    count = max(filters.max_top_k + TIE_RANKS, FIRST_RANKS)
+    return _draw_ranked(rows, filters, count)
 
 
-def _draw_ranked(
-    logits: torch.Tensor,
-    maxima: torch.Tensor,
-    best: torch.Tensor,
-    filters: Filters,
-    uniforms: torch.Tensor,
-    totals: torch.Tensor | None,
-    count: int,
-) -> torch.Tensor:
-    """Draw from the `count` best tokens; rows for which they are too few are ranked again, deeper."""
-    values, ids = rank(logits, maxima, count)
-    num_ranked = values.shape[1]
-    weights = ((values - best[:, None]) / filters.temperature[:, None]).double().exp_()
-    is_last_zero = weights[:, -1] == 0
+def _draw_ranked(rows: FilteredRows, filters: Filters, count: int) -> torch.Tensor:
+    """Draw from the `count` best tokens; rows for which these are too few are ranked again, deeper."""
+    values, ids = rank(rows.logits, rows.maxima, count)
+    weights = ((values - rows.best[:, None]) / rows.temperature[:, None]).double().exp_()
+    is_open = weights[:, -1] > 0
     if filters.has_min_p:
-        weights.masked_fill_(weights < filters.min_p[:, None], 0.0)
-    has_top_k = filters.top_k > 0
-    least = values.gather(1, (filters.top_k - 1).clamp(0, num_ranked - 1)[:, None])
-    weights.masked_fill_((values < least) & has_top_k[:, None], 0.0)
+        weights.masked_fill_(weights < rows.min_p[:, None], 0.0)
+        is_open = is_open & (weights[:, -1] > 0)
+    if filters.max_top_k:
+        least = values.gather(1, (rows.top_k - 1).clamp(0, values.shape[1] - 1)[:, None])
+        is_out = (values < least) & (rows.top_k > 0)[:, None]
+        weights.masked_fill_(is_out, 0.0)
+        is_open = is_open & ~is_out[:, -1]
     cumulative = weights.cumsum(1)
-    total = cumulative[:, -1]
-    if totals is not None:
-        total = torch.where(has_top_k, total, totals)
-    mass = filters.top_p * total
-    is_kept = (cumulative - weights < mass[:, None]) & (weights > 0)
-    is_kept[:, 0] = True
-    kept = torch.where(is_kept, cumulative, 0.0).cummax(1).values
-    drawn = ids.gather(1, pick(kept, uniforms)[:, None]).squeeze(1)
-    if num_ranked == logits.shape[1]:
+    if filters.has_top_p:
+        total = cumulative[:, -1]
+        if rows.total is not None:
+            is_alone = (rows.top_k == 0) & (rows.min_p == 0)
+            total = torch.where(is_alone, rows.total, total)
+            is_open = is_open & ~(is_alone & (total * rows.top_p <= cumulative[:, -1]))
+        is_kept = cumulative - weights < (rows.top_p * total)[:, None]
+        is_kept[:, 0] = True
+        cumulative = torch.where(is_kept, cumulative, 0.0).cummax(1).values
+    drawn = ids.gather(1, pick(cumulative, rows.uniforms)[:, None]).squeeze(1)
+    if values.shape[1] == rows.logits.shape[1]:
         return drawn
-    is_open = torch.where(has_top_k, values[:, -1] >= least.squeeze(1), cumulative[:, -1] < mass)
-    open_rows = (is_open & (weights[:, -1] > 0) & ~is_last_zero & best.isfinite()).nonzero().flatten()
-    if len(open_rows):
-        drawn[open_rows] = _draw_ranked(
-            logits[open_rows],
-            maxima[open_rows],
-            best[open_rows],
-            filters.select(open_rows),
-            uniforms[open_rows],
-            None if totals is None else totals[open_rows],
-            count * GROWTH,
-        )
+    unfinished = (is_open & rows.best.isfinite()).nonzero().flatten()
+    if len(unfinished):
+        drawn[unfinished] = _draw_ranked(rows.select(unfinished), filters, count * GROWTH)
     return drawn

@@ -13,7 +13,8 @@ import torch
 
 from engine.messages import SampledLogprobs
 from engine.sampling.batch import DrawRows, SamplingBatch
-from engine.sampling.filters import draw_filtered, draw_unfiltered
+from engine.sampling.draw import draw_from_all
+from engine.sampling.filters import draw_filtered
 from engine.sampling.logprobs import RawLogprobs
 from engine.sampling.masks import mask_stop_ids
 from engine.sampling.penalties import apply_penalties
@@ -65,10 +66,14 @@ class Sampler:
         logits = pad_to_blocks(logits)
         maxima = block_maxima(logits)
         token_ids, best = first_largest(logits, maxima)
-        for draw, draws in ((draw_filtered, rows.filtered), (draw_unfiltered, rows.unfiltered)):
-            if draws is not None:
-                drawn = draw(*_select(draws, logits, maxima, best), draws.filters, _uniforms(draws, sequences, logits.device))
-                token_ids = drawn if draws.index is None else token_ids.index_copy(0, draws.index, drawn)
+        if (draws := rows.filtered) is not None:
+            uniforms = _uniforms(draws, sequences, logits.device)
+            drawn = draw_filtered(*_select(draws.index, logits, maxima, best), draws.filters, uniforms)
+            token_ids = _place(token_ids, draws.index, drawn)
+        if (draws := rows.unfiltered) is not None:
+            uniforms = _uniforms(draws, sequences, logits.device)
+            drawn = draw_from_all(*_select(draws.index, logits, best), draws.filters.temperature, uniforms)
+            token_ids = _place(token_ids, draws.index, drawn)
         reported = logprobs.of(token_ids) if logprobs is not None else {}
         is_sound = best.isfinite().tolist()
         return [
@@ -77,13 +82,14 @@ class Sampler:
         ]
 
 
-def _select(
-    draws: DrawRows, logits: torch.Tensor, maxima: torch.Tensor, best: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Take the rows that draw in one way; nothing is copied when these are all."""
-    if draws.index is None:
-        return logits, maxima, best
-    return logits[draws.index], maxima[draws.index], best[draws.index]
+def _select(index: torch.Tensor | None, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Take the rows at `index` of each tensor; nothing is copied when these are all rows."""
+    return tensors if index is None else tuple(tensor[index] for tensor in tensors)
+
+
+def _place(token_ids: torch.Tensor, index: torch.Tensor | None, drawn: torch.Tensor) -> torch.Tensor:
+    """Put drawn tokens into their rows."""
+    return drawn if index is None else token_ids.index_copy(0, index, drawn)
 
 
 def _uniforms(draws: DrawRows, sequences: list[Sequence], device: torch.device) -> torch.Tensor:

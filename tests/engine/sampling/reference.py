@@ -73,7 +73,7 @@ def distribution(logits: list[float], sequence: Sequence) -> dict[int, float]:
 def draw(logits: list[float], sequence: Sequence) -> tuple[int, float]:
     """Return the token and how near the number came to a border between tokens: below rounding, either neighbour is right."""
     probabilities = distribution(logits, sequence)
-    if not (0 < sequence.sampling.top_k < len(logits) or sequence.sampling.top_p < 1.0):
+    if not (0 < sequence.sampling.top_k < len(logits) or sequence.sampling.top_p < 1.0 or sequence.sampling.min_p > 0.0):
         probabilities = dict(sorted(probabilities.items()))
     number = uniform(sequence.sampling.seed, len(sequence.output_ids))
     upper, drawn, margin = 0.0, None, 1.0
