@@ -1,0 +1,124 @@
+"""Who is calling an API route: find the key in the headers, check it, and slow down those who guess.
+
+Keys are never read from the query string. Called by dialects/view.py; the check itself is services/keys.py.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.http import HttpRequest
+
+from chat.errors import ApiError
+from chat.services.keys import Caller, KeyForbidden, KeyInvalid, key_authenticate_async
+
+MAX_ADDRESSES = 10_000
+FORWARDING_HEADERS = ("Forwarded", "X-Forwarded-For", "X-Real-Ip")
+MISSING_KEY = "You didn't provide an API key. Send it in the Authorization header: 'Authorization: Bearer YOUR_KEY'."
+TOO_MANY = "Too many requests with a wrong API key from your address. Wait, then send a valid key."
+
+
+@dataclass(slots=True)
+class _Failures:
+    since: float
+    count: int
+
+
+class AuthFailures:
+    """Wrong keys per address within a window, in this process. Bounded: the address that failed longest ago is forgotten first."""
+
+    def __init__(self, *, limit: int, window_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limit = limit
+        self.window_s = window_s
+        self.clock = clock
+        self._failures: OrderedDict[str, _Failures] = OrderedDict()
+
+    def wait_s(self, address: str) -> float:
+        """How long this address has to wait; 0 if it may try."""
+        failures = self._failures.get(address)
+        if failures is None or failures.count < self.limit:
+            return 0.0
+        left = failures.since + self.window_s - self.clock()
+        if left <= 0:
+            del self._failures[address]
+        return max(0.0, left)
+
+    def add(self, address: str) -> None:
+        now = self.clock()
+        failures = self._failures.pop(address, None)
+        if failures is None or now - failures.since > self.window_s:
+            failures = _Failures(now, 0)
+        failures.count += 1
+        self._failures[address] = failures
+        if len(self._failures) > MAX_ADDRESSES:
+            self._failures.popitem(last=False)
+
+
+def client_address(request: HttpRequest) -> str:
+    """The peer's address, or the nearest untrusted one of X-Forwarded-For when the peer is a trusted proxy. "" on a Unix socket."""
+    address = request.META.get("REMOTE_ADDR") or ""
+    if not settings.LIGHTCONE_TRUSTED_PROXIES:
+        return address
+    for forwarded in reversed(request.headers.get("X-Forwarded-For", "").split(",")):
+        if not _is_trusted(address) or not forwarded.strip():
+            break
+        address = forwarded.strip()[:64]
+    return address
+
+
+async def caller_identify(request: HttpRequest, *, key_header: str, failures: AuthFailures) -> Caller:
+    """The caller of this request. `key_header`: the dialect's own header, which decides alone where both are present.
+
+    Raises ApiError: 401 without a good key, 403 for a key that is good elsewhere, 429 for an address that failed too often.
+    """
+    address = client_address(request)
+    counts = not _is_local(request, address)
+    wait_s = failures.wait_s(address) if counts else 0.0
+    if wait_s:
+        raise ApiError("rate_limit_exceeded", TOO_MANY, retry_after_s=wait_s)
+    raw = _key_text(request, key_header)
+    if raw is None:
+        raise ApiError("invalid_api_key", MISSING_KEY)
+    try:
+        return await key_authenticate_async(raw=raw, address=address, origin=request.headers.get("Origin", ""))
+    except KeyInvalid as error:
+        if counts:
+            failures.add(address)
+        raise ApiError("invalid_api_key", str(error)) from None
+    except KeyForbidden as error:
+        raise ApiError("permission_denied", str(error)) from None
+
+
+def _key_text(request: HttpRequest, key_header: str) -> str | None:
+    """The key as sent, or None. A header of the wrong form counts as a bad key, not as a missing one."""
+    bearer = request.headers.get("Authorization")
+    plain = request.headers.get("X-Api-Key")
+    if plain is not None and (key_header == "x-api-key" or bearer is None):
+        return plain.strip()
+    if bearer is None:
+        return None
+    scheme, _, key = bearer.partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else ""
+
+
+def _is_local(request: HttpRequest, address: str) -> bool:
+    """Whether the caller sits on this machine and came without a proxy."""
+    if any(header in request.headers for header in FORWARDING_HEADERS):
+        return False
+    try:
+        return address == "" or ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_trusted(address: str) -> bool:
+    try:
+        peer = ipaddress.ip_address(address)
+        return any(peer in ipaddress.ip_network(proxy, strict=False) for proxy in settings.LIGHTCONE_TRUSTED_PROXIES)
+    except ValueError:
+        return False

@@ -1,0 +1,16 @@
+"""Errors as OpenAI's clients and ours read them: `{"error": {...}, "message": ...}`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chat.errors import ApiError
+
+
+def error_object(error: ApiError) -> dict[str, Any]:
+    return {"message": error.message, "type": error.answer.type, "param": error.param, "code": error.code}
+
+
+def error_body(error: ApiError) -> dict[str, Any]:
+    """The JSON body of a failed request. The root-level message is what the TypeScript client shows."""
+    return {"error": error_object(error), "message": error.message}

@@ -1,0 +1,37 @@
+"""Routes of the Lightcone dialect: completions are view.py's; here is the list of models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponseBase
+
+from chat.dialects.lightcone.dialect import LIGHTCONE
+from chat.dialects.view import Dialect, api_view, caller_require, completion, json_response, unknown_view
+from chat.errors import ApiError
+from chat.services.catalogue import ModelEntry, model_resolve_async, models_for_caller_async
+
+
+def model_object(model: ModelEntry) -> dict[str, Any]:
+    return {"id": model.name, "object": "model", "created": model.created_at, "owned_by": model.owned_by}
+
+
+async def models_list(request: HttpRequest, dialect: Dialect) -> HttpResponseBase:
+    caller = await caller_require(request, dialect)
+    models = await models_for_caller_async(caller=caller)
+    return json_response({"object": "list", "data": [model_object(model) for model in models]})
+
+
+async def model_retrieve(request: HttpRequest, dialect: Dialect, model_id: str) -> HttpResponseBase:
+    caller = await caller_require(request, dialect)
+    model = await model_resolve_async(name=model_id, caller=caller)
+    if model is None:
+        message = f"The model '{model_id[:200]}' does not exist or you do not have access to it."
+        raise ApiError("model_not_found", message, "model")
+    return json_response(model_object(model))
+
+
+chat_completions = api_view(LIGHTCONE, post=completion)
+models = api_view(LIGHTCONE, get=models_list)
+model = api_view(LIGHTCONE, get=model_retrieve)
+unknown_route = unknown_view(LIGHTCONE)

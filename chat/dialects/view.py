@@ -1,0 +1,326 @@
+"""The path of every completion request, shared by all dialects: a plain async view from the first header to the last frame.
+
+1. Key (401, 403), size (413), content type and JSON (400).  2. The checks of request/, on the loop when small, else in a thread.
+3. Model (404).  4. The run is started; limits (429, 503).  5. `Admitted`, or a plain HTTP error.  6. One JSON object, or frames.
+
+A client that goes away cancels the view; `leave()` tells the run. What bodies look like is the dialect's own (`Dialect`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import orjson
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.views.decorators.csrf import csrf_exempt
+
+from chat.auth import AuthFailures, caller_identify, client_address
+from chat.dialects.request.build import generation_request
+from chat.dialects.request.schema import request_check
+from chat.dialects.request.strict_json import json_object_read
+from chat.errors import INTERNAL_MESSAGE, ApiError, engine_api_error
+from chat.models.access import Right
+from chat.permissions import right_require
+from chat.run_id import run_id_create
+from chat.services.catalogue import ModelEntry, model_resolve_async
+from chat.services.completions import LimitExceeded, RequestTrace, RunReader, completion_start, request_rejected_record
+from chat.services.keys import Caller
+from chat.sse import PING, EventStreamResponse
+from engine.api import Admitted, Completed, EngineError, ErrorCode, Event, Failed, Outcome
+
+logger = logging.getLogger(__name__)
+
+INLINE_BODY_BYTES = 64 * 1024
+Handler = Callable[..., Awaitable[HttpResponseBase]]
+
+_check_threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="request-check")
+_failures = AuthFailures(limit=settings.LIGHTCONE_LIMITS.max_auth_failures, window_s=settings.LIGHTCONE_LIMITS.auth_failure_window)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerHead:
+    """What is known of an answer before its first token, for the dialect to write. `created`: unix seconds."""
+
+    request_id: str
+    created: int
+    model: str
+    fingerprint: str
+    role: str
+    num_choices: int
+    has_logprobs: bool
+    include_usage: bool
+    continuous_usage: bool
+    service_tier: str | None
+    num_prompt_tokens: int
+
+
+class AnswerWriter(Protocol):
+    """Collects events; `body` is the JSON answer after the last."""
+
+    def feed(self, event: Event) -> None: ...
+    def body(self) -> bytes: ...
+
+
+class StreamWriter(Protocol):
+    """Turns events into frames; b"" where nothing is due. `error` ends a stream that cannot go on."""
+
+    def feed(self, event: Event) -> bytes: ...
+    def error(self, error: ApiError) -> bytes: ...
+
+
+class Door(Protocol):
+    """What any route of a dialect needs. `key_header`: where its clients put the key."""
+
+    name: str
+    key_header: str
+
+    def error_body(self, error: ApiError) -> dict[str, Any]: ...
+
+
+class Dialect(Door, Protocol):
+    """How one API shape reads requests and writes answers."""
+
+    def translate(self, body: dict[str, Any]) -> dict[str, Any]: ...
+    def answer(self, head: AnswerHead) -> AnswerWriter: ...
+    def stream(self, head: AnswerHead) -> StreamWriter: ...
+
+
+def api_view(dialect: Door, **handlers: Handler) -> Handler:
+    """A view for the methods named (`get=`, `post=`); every failure leaves in the dialect's error shape."""
+    allowed = ", ".join(sorted({name.upper() for name in handlers} | ({"HEAD"} if "get" in handlers else set()) | {"OPTIONS"}))
+
+    @csrf_exempt
+    async def view(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+        try:
+            handler = handlers.get("get" if request.method == "HEAD" else (request.method or "").lower())
+            if handler is None:
+                message = f"{str(request.method)[:16]} is not allowed here; use {allowed}."
+                raise ApiError("method_not_allowed", message, headers={"Allow": allowed})
+            return await handler(request, dialect, **kwargs)
+        except ApiError as error:
+            return error_response(dialect, error)
+        except Exception:
+            logger.exception("Request %s failed", request_id(request))
+            return error_response(dialect, ApiError("internal_error", INTERNAL_MESSAGE))
+
+    return view
+
+
+def error_response(dialect: Door, error: ApiError) -> HttpResponse:
+    response = json_response(dialect.error_body(error), status=error.status)
+    for name, value in error.headers().items():
+        response[name] = value
+    return response
+
+
+def json_response(value: Any, *, status: int = 200) -> HttpResponse:
+    body = value if isinstance(value, bytes) else orjson.dumps(value)
+    response = HttpResponse(body, status=status, content_type="application/json", headers={"Cache-Control": "no-store"})
+    # NOTE: keeps Django from logging each 4xx; the request log has them.
+    response._has_been_logged = True
+    return response
+
+
+def request_id(request: HttpRequest) -> str:
+    """The id of this HTTP request: the client's clean X-Request-Id, or one of ours. The middleware sends it back."""
+    value: str | None = getattr(request, "lightcone_request_id", None)
+    if value is None:
+        value = request.lightcone_request_id = secrets.token_hex(16)
+    return value
+
+
+async def caller_require(request: HttpRequest, dialect: Door, right: Right | None = None) -> Caller:
+    """The caller behind the request's key; raises ApiError 401, 403 or 429."""
+    caller = await caller_identify(request, key_header=dialect.key_header, failures=_failures)
+    if right is not None:
+        right_require(caller, right)
+    return caller
+
+
+async def unknown(request: HttpRequest, dialect: Door, **_: Any) -> HttpResponseBase:
+    """Any other path of the API: who has no key learns nothing of what exists."""
+    await caller_require(request, dialect)
+    raise ApiError("not_found", f"Unknown request URL: {request.method} {request.path[:200]}.")
+
+
+def unknown_view(dialect: Door) -> Handler:
+    return api_view(dialect, get=unknown, post=unknown, put=unknown, patch=unknown, delete=unknown)
+
+
+async def completion(request: HttpRequest, dialect: Dialect) -> HttpResponseBase:
+    """Answer a completion request; the handler of every completion route."""
+    arrived_at = time.time()
+    caller: Caller | None = None
+    values: dict[str, Any] = {}
+    try:
+        caller = await caller_require(request, dialect, Right.INFERENCE)
+        values = await _read(request, dialect)
+        model = await model_resolve_async(name=values["model"], caller=caller)
+        if model is None:
+            name = values["model"] or "(default)"
+            message = f"The model '{name[:200]}' does not exist or you do not have access to it."
+            raise ApiError("model_not_found", message, "model")
+        generation = generation_request(
+            values, model=model.name, sampling_defaults=model.sampling_defaults, caller=caller, arrived_at=arrived_at
+        )
+        try:
+            reader = await completion_start(request=generation, caller=caller, trace=_trace(request, dialect, values))
+        except LimitExceeded as error:
+            raise ApiError("rate_limit_exceeded", error.message, retry_after_s=error.retry_after_s, headers=error.headers) from None
+        except EngineError as error:
+            raise engine_api_error(error) from None
+    except ApiError as error:
+        trace = _trace(request, dialect, values)
+        request_rejected_record(
+            run_id=run_id_create(at_s=arrived_at), caller=caller, trace=trace, status=error.status, code=error.code, arrived_at=arrived_at
+        )
+        raise
+    return await _answer(request, dialect, values, model, reader, arrived_at)
+
+
+async def _answer(
+    request: HttpRequest, dialect: Dialect, values: dict[str, Any], model: ModelEntry, reader: RunReader, arrived_at: float
+) -> HttpResponseBase:
+    """Wait for the admission, then answer. The reader is left on every way out, a cancelled view included."""
+    hands_over = False
+    try:
+        try:
+            admitted = await reader.first()
+        except EngineError as error:
+            raise engine_api_error(error) from None
+        head = _head(request, values, model, admitted, arrived_at)
+        if values["stream"]:
+            frames = _frames(reader, dialect.stream(head))
+            response: HttpResponseBase = EventStreamResponse(frames, on_close=reader.leave, headers=reader.headers)
+            hands_over = True
+            return response
+        response = json_response(await _collect(reader, dialect.answer(head)))
+        for name, value in reader.headers.items():
+            response[name] = value
+        return response
+    finally:
+        if not hands_over:
+            reader.leave()
+
+
+async def _collect(reader: RunReader, answer: AnswerWriter) -> bytes:
+    async for event in reader:
+        error = ending_error(event)
+        if error is not None:
+            raise error
+        answer.feed(event)
+    return answer.body()
+
+
+async def _frames(reader: RunReader, writer: StreamWriter) -> AsyncIterator[bytes]:
+    """The frames of a run, with a ping after each silence. Errors that come now travel inside the stream."""
+    keep_alive_s = settings.LIGHTCONE_LIMITS.sse_keep_alive or settings.LIGHTCONE_LIMITS.request_timeout
+    is_ended = False
+    try:
+        while not is_ended:
+            event = await reader.next(keep_alive_s)
+            if event is None:
+                yield PING
+                continue
+            is_ended = event.is_terminal
+            error = ending_error(event)
+            frame = writer.feed(event) if error is None else writer.error(error)
+            if frame:
+                yield frame
+    except EngineError as error:
+        yield writer.error(engine_api_error(error))
+    except asyncio.CancelledError:
+        raise
+    except Exception:
+        logger.exception("A stream broke off")
+        yield writer.error(ApiError("internal_error", INTERNAL_MESSAGE))
+
+
+def ending_error(event: Event) -> ApiError | None:
+    """The error that a terminal event stands for; None for all others, and for a run that finished."""
+    payload = event.payload
+    if isinstance(payload, Failed):
+        if payload.outcome == Outcome.TIMED_OUT:
+            return ApiError("inference_timeout", payload.message)
+        return engine_api_error(EngineError(payload.code, payload.message))
+    if not isinstance(payload, Completed) or payload.outcome == Outcome.FINISHED:
+        return None
+    if payload.outcome == Outcome.TIMED_OUT:
+        return ApiError("inference_timeout", "The request did not finish within the time limit of this server.")
+    return ApiError(ErrorCode.ENGINE_ERROR.value, "The request was stopped before it finished.")
+
+
+async def _read(request: HttpRequest, dialect: Dialect) -> dict[str, Any]:
+    """Steps 1 and 2: the checked values of the body."""
+    _check_content_type(request)
+    body: bytes = request.read()
+    if len(body) > settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes:
+        raise body_too_large()
+    if len(body) <= INLINE_BODY_BYTES:
+        return _check(body, request, dialect)
+    return await asyncio.get_running_loop().run_in_executor(_check_threads, _check, body, request, dialect)
+
+
+def _check(body: bytes, request: HttpRequest, dialect: Dialect) -> dict[str, Any]:
+    limits = settings.LIGHTCONE_LIMITS
+    parsed = json_object_read(body, max_depth=limits.max_json_depth, max_digits=limits.max_json_digits)
+    values = request_check(dialect.translate(parsed))
+    if values["request_id"] is not None and getattr(request, "lightcone_request_id", None) is None:
+        request.lightcone_request_id = values["request_id"]
+    return values
+
+
+def body_too_large() -> ApiError:
+    limit = settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes
+    return ApiError("request_too_large", f"The request body is larger than the limit of {limit} bytes.")
+
+
+def _check_content_type(request: HttpRequest) -> None:
+    essence = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if essence != "application/json" and not (essence.startswith("application/") and essence.endswith("+json")):
+        raise ApiError("invalid_content_type", "The Content-Type header must be application/json.")
+    if request.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
+        raise ApiError("invalid_content_type", "The Content-Encoding header must be absent or identity: bodies are not decompressed.")
+
+
+def _head(request: HttpRequest, values: dict[str, Any], model: ModelEntry, admitted: Admitted, arrived_at: float) -> AnswerHead:
+    options = values["stream_options"] or {}
+    last = values["messages"][-1]
+    role = "assistant" if values["add_generation_prompt"] or not isinstance(last, dict) else str(last.get("role", "assistant"))
+    return AnswerHead(
+        request_id=request_id(request),
+        created=int(arrived_at),
+        model=model.name,
+        fingerprint=f"fp_{model.slug[:32]}_{model.created_at:x}",
+        role=role,
+        num_choices=values["n"],
+        has_logprobs=values["logprobs"],
+        include_usage=options.get("include_usage", False),
+        continuous_usage=options.get("continuous_usage_stats", False),
+        service_tier=values["service_tier"],
+        num_prompt_tokens=admitted.num_prompt_tokens,
+    )
+
+
+def _trace(request: HttpRequest, dialect: Dialect, values: dict[str, Any]) -> RequestTrace:
+    """What the log keeps of the call, cut to its limits."""
+    size = settings.LIGHTCONE_LOG_FIELD_CHARS
+    return RequestTrace(
+        dialect=dialect.name,
+        route=request.path[:size],
+        is_stream=bool(values.get("stream")),
+        model_asked=(values.get("model") or "")[:size],
+        client_request_id=request_id(request)[:size],
+        user_label=(values.get("user") or values.get("safety_identifier") or "")[:size],
+        user_agent=request.headers.get("User-Agent", "")[:size],
+        address=client_address(request)[:size],
+        metadata=values.get("metadata") or {},
+    )

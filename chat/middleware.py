@@ -1,0 +1,177 @@
+"""What every answer gets beside its body: request id, CORS and error shape on API routes, a content policy on pages.
+
+API routes have a handler of their own (`ApiHandler`) instead of settings.MIDDLEWARE: one async function around the view, so that
+nothing sync puts a thread between the view and its client's disconnect, and sessions and CSRF stay with the pages.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from asgiref.sync import markcoroutinefunction
+from django.conf import settings
+from django.core.exceptions import DisallowedHost, RequestAborted, RequestDataTooBig
+from django.core.handlers.asgi import ASGIHandler, ASGIRequest
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+
+from chat.dialects.lightcone.dialect import LIGHTCONE
+from chat.dialects.scale.views import SCALE
+from chat.dialects.view import Door, body_too_large, error_response, request_id
+from chat.errors import INTERNAL_MESSAGE, ApiError
+
+logger = logging.getLogger(__name__)
+
+GetResponse = Callable[[HttpRequest], Awaitable[HttpResponseBase]]
+
+CLEAN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
+HEADER_NAMES = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+(\s*,\s*[A-Za-z0-9!#$%&'*+.^_`|~-]+)*", re.ASCII)
+MAX_PREFLIGHT_CHARS = 4_096
+EXPOSED_HEADERS = ", ".join(
+    (
+        "x-request-id",
+        "retry-after",
+        "x-should-retry",
+        *(f"x-ratelimit-{word}-{kind}" for word in ("limit", "remaining", "reset") for kind in ("requests", "tokens")),
+    )
+)
+API_PREFIXES = frozenset({"v1", "v4", "v5", "models", "chat", "health"})
+
+PAGE_POLICY = (
+    "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; "
+    "connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+CONSOLE_POLICY = PAGE_POLICY.replace("script-src 'self'", "script-src 'self' 'unsafe-inline' 'unsafe-eval'")
+"""The console's theme evaluates Alpine expressions and has inline scripts."""
+
+
+def is_api_path(path: str) -> bool:
+    return path.split("/", 2)[1:2] != [] and path.split("/", 2)[1] in API_PREFIXES
+
+
+def door_of(path: str) -> Door:
+    """The dialect whose shape errors on this path have."""
+    return SCALE if path.startswith(("/v4", "/v5")) else LIGHTCONE
+
+
+class ApiMiddleware:
+    """The whole path between the server and an API view."""
+
+    sync_capable = False
+    async_capable = True
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+        markcoroutinefunction(self)
+
+    async def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        response = await self._respond(request)
+        response["X-Request-Id"] = request_id(request)
+        response["X-Content-Type-Options"] = "nosniff"
+        if isinstance(response, HttpResponse):
+            response["Content-Length"] = str(len(response.content))
+        _allow_origin(request, response)
+        return response
+
+    async def _respond(self, request: HttpRequest) -> HttpResponseBase:
+        sent_id = request.headers.get("X-Request-Id")
+        if sent_id is not None and CLEAN_ID.fullmatch(sent_id):
+            request.lightcone_request_id = sent_id
+        elif sent_id is not None:
+            request_id(request)
+        try:
+            request.get_host()
+            if request.method == "OPTIONS":
+                return _preflight(request)
+            return await self.get_response(request)
+        except DisallowedHost:
+            message = "The Host header does not name this server; the operator lists its names in LIGHTCONE_ALLOWED_HOSTS."
+            error = ApiError("invalid_host", message)
+        except Http404:
+            error = ApiError("not_found", f"Unknown request URL: {request.method} {request.path[:200]}.")
+        except RequestDataTooBig:
+            error = body_too_large()
+        except Exception:
+            logger.exception("Request %s failed", request_id(request))
+            error = ApiError("internal_error", INTERNAL_MESSAGE)
+        return error_response(door_of(request.path), error)
+
+
+class ApiHandler(ASGIHandler):
+    """Django's ASGI handler with ApiMiddleware alone, and bodies read into bounded memory, never into a file."""
+
+    def load_middleware(self, is_async: bool = False) -> None:
+        self._view_middleware: list[Any] = []
+        self._template_response_middleware: list[Any] = []
+        self._exception_middleware: list[Any] = []
+        self._middleware_chain = ApiMiddleware(self._get_response_async)
+
+    async def read_body(self, receive: Callable[[], Awaitable[dict[str, Any]]]) -> io.BytesIO:
+        """The body, cut off one byte above the limit; the view then answers 413. Raises RequestAborted."""
+        return await read_bounded(receive, settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes)
+
+    def create_request(self, scope: dict[str, Any], body_file: io.BytesIO) -> tuple[ASGIRequest | None, HttpResponse | None]:
+        try:
+            return ASGIRequest(scope, body_file), None
+        except UnicodeDecodeError:
+            return None, error_response(LIGHTCONE, ApiError("not_found", "The path is not valid UTF-8."))
+
+
+async def read_bounded(receive: Callable[[], Awaitable[dict[str, Any]]], limit: int) -> io.BytesIO:
+    body = io.BytesIO()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise RequestAborted
+        if body.tell() <= limit:
+            body.write(message.get("body", b"")[: limit + 1 - body.tell()])
+        if not message.get("more_body", False):
+            body.seek(0)
+            return body
+
+
+def _preflight(request: HttpRequest) -> HttpResponse:
+    """CORS preflight; needs no key. The requested header names are reflected after a check that they are names."""
+    response = HttpResponse(status=204)
+    del response["Content-Type"]
+    response["Access-Control-Allow-Methods"] = "GET, POST, OPTIONS"
+    asked = request.headers.get("Access-Control-Request-Headers", "").strip()
+    if len(asked) <= MAX_PREFLIGHT_CHARS and HEADER_NAMES.fullmatch(asked):
+        response["Access-Control-Allow-Headers"] = asked
+    response["Access-Control-Max-Age"] = "600"
+    return response
+
+
+def _allow_origin(request: HttpRequest, response: HttpResponseBase) -> None:
+    allowed = [] if settings.LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK else settings.LIGHTCONE_CORS_ALLOWED_ORIGINS
+    origin = request.headers.get("Origin")
+    if "*" in allowed:
+        response["Access-Control-Allow-Origin"] = "*"
+    elif origin is not None and origin in allowed:
+        response["Access-Control-Allow-Origin"] = origin
+        response["Vary"] = "Origin"
+    else:
+        return
+    response["Access-Control-Expose-Headers"] = EXPOSED_HEADERS
+
+
+class PageMiddleware:
+    """Security headers for pages; async all the way. Pages carry no inline script, so none is allowed but in the console."""
+
+    sync_capable = False
+    async_capable = True
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+        markcoroutinefunction(self)
+
+    async def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        response = await self.get_response(request)
+        if "Content-Security-Policy" not in response:
+            response["Content-Security-Policy"] = CONSOLE_POLICY if request.path.startswith("/admin/") else PAGE_POLICY
+        response["Permissions-Policy"] = "camera=(), microphone=(), geolocation=()"
+        return response

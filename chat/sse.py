@@ -1,0 +1,63 @@
+"""Server-sent events: the bytes of a frame, and the response that streams them.
+
+One JSON value per frame, on one line, pure ASCII, `\\n` line ends; no ids, no retry lines. Model output cannot form a frame: it is
+inside a JSON string. What the frames say is the dialect's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from json.encoder import encode_basestring_ascii
+from typing import Any
+
+from django.http import StreamingHttpResponse
+
+json_string = encode_basestring_ascii
+"""A Python string as a JSON string in ASCII, in C. U+2028, U+2029 and U+0085 split lines in several clients, so none goes out raw."""
+
+PING = b": ping\n"
+DONE = b"data: [DONE]\n\n"
+
+
+def data_frame(json_text: str) -> bytes:
+    """`json_text`: one JSON value in ASCII without line breaks."""
+    return f"data: {json_text}\n\n".encode("ascii")
+
+
+class EventStreamResponse(StreamingHttpResponse):
+    """Streams `frames`; calls `on_close` on the loop exactly once, whether the stream ran, broke off or never began."""
+
+    def __init__(self, frames: AsyncIterator[bytes], *, on_close: Callable[[], None], headers: dict[str, str] | None = None) -> None:
+        super().__init__(_Frames(frames, on_close), content_type="text/event-stream; charset=utf-8", headers=headers)
+        self["Cache-Control"] = "no-cache, no-transform"
+        self["X-Accel-Buffering"] = "no"
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        # NOTE: Django's own __aiter__ puts two more generators between each frame and the socket.
+        return self._iterator.__aiter__()
+
+
+class _Frames:
+    """The frames with a `close` that Django calls, from a thread, when the response is done with."""
+
+    def __init__(self, frames: AsyncIterator[bytes], on_close: Callable[[], None]) -> None:
+        self._frames = frames
+        self._on_close: Callable[[], None] | None = on_close
+        self._loop = asyncio.get_running_loop()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for frame in self._frames:
+                yield frame
+        finally:
+            self._finish()
+
+    def close(self) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._finish)
+
+    def _finish(self, *_: Any) -> None:
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
+            on_close()

@@ -1,0 +1,40 @@
+"""The ASGI application: API routes on their own slim path, pages through settings.MIDDLEWARE, WebSockets for the playground.
+
+Serves under any ASGI server; `python -m lightcone_site.web` is ours.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lightcone_site.settings")
+
+from django.core.asgi import get_asgi_application
+
+pages = get_asgi_application()
+
+# NOTE: what follows imports models, so the applications have to be set up first.
+from channels.auth import AuthMiddlewareStack  # noqa: E402
+from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
+from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
+
+from chat.middleware import ApiHandler, is_api_path  # noqa: E402
+from chat.playground.routing import websocket_urlpatterns  # noqa: E402
+
+api = ApiHandler()
+
+
+async def http(scope: dict[str, Any], receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]) -> None:
+    """Choose the path by the first segment of what is routed, never by a header."""
+    handler = api if is_api_path(scope["path"]) else pages
+    await handler(scope, receive, send)
+
+
+application = ProtocolTypeRouter(
+    {
+        "http": http,
+        "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
+    }
+)

@@ -1,0 +1,10 @@
+"""The URL table of the site: API and its documentation, playground, console."""
+
+from django.contrib import admin
+from django.urls import include, path
+
+urlpatterns = [
+    path("", include("chat.urls")),
+    path("admin/", admin.site.urls),
+    path("", include("chat.playground.urls")),
+]

@@ -1,0 +1,29 @@
+"""The web process: `python -m lightcone_site.web`. Host, port and limits come from the settings."""
+
+from __future__ import annotations
+
+import argparse
+
+import chat.http_server  # noqa: F401  (installs the asyncio reactor before anything else can choose another)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m lightcone_site.web", description=__doc__)
+    parser.add_argument("--fd", type=int, help="a listening socket inherited from the parent, instead of host and port")
+    socket_fd = parser.parse_args().fd
+
+    from lightcone_site.asgi import application  # isort: skip
+    from django.conf import settings
+
+    chat.http_server.serve(
+        application,
+        host=settings.LIGHTCONE_HOST,
+        port=settings.LIGHTCONE_PORT,
+        limits=settings.LIGHTCONE_HTTP_LIMITS,
+        socket_fd=socket_fd,
+        drain_s=settings.LIGHTCONE_DRAIN_S,
+    )
+
+
+if __name__ == "__main__":
+    main()
