@@ -5,6 +5,7 @@ Applied by Django through LOGGING; Celery is told to leave the root logger alone
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Any
 
@@ -26,6 +27,13 @@ def record_line(_logger: Any, _method: str, event: dict[str, Any]) -> str:
     traceback = event.pop("exception", None)
     fields = "".join(f" {name}={value}" for name, value in event.items())
     return mask_secrets(escape_controls(head + fields + (f" | {traceback}" if traceback else "")))
+
+
+class FailuresOnly(logging.Filter):
+    """Keeps of Django's lines about answers those with a traceback: a 404 or a 503 is the client's news, and counted elsewhere."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.exc_info is not None
 
 
 def logging_settings(level: str) -> dict[str, Any]:
@@ -51,11 +59,13 @@ def logging_settings(level: str) -> dict[str, Any]:
                 ],
             }
         },
+        "filters": {"failures": {"()": FailuresOnly}},
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {
             "django": {"handlers": [], "level": level, "propagate": True},
             "django.server": {"handlers": [], "level": level, "propagate": True},
+            "django.request": {"filters": ["failures"]},
             "daphne": {"level": "WARNING"},
             "kombu": {"level": "WARNING"},
             "celery.worker.strategy": {"level": "WARNING"},

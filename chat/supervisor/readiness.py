@@ -25,55 +25,76 @@ class ModelNews:
 
 
 class Readiness:
-    """Called once a turn of the main loop; `on_settled` runs once: at the first readiness, or when the model turns out unusable."""
+    """Called once a turn of the main loop. `ask` gives the status of /health/ready (0: nobody answers), `news` the model's state."""
 
     def __init__(
-        self, console: Console, *, is_ready: Callable[[], bool], news: Callable[[], ModelNews | None], clock: Callable[[], float], name: str
+        self,
+        console: Console,
+        *,
+        ask: Callable[[], int],
+        news: Callable[[], ModelNews | None],
+        clock: Callable[[], float],
+        model: str,
+        url: str,
     ) -> None:
         self._console = console
-        self._is_ready = is_ready
+        self._ask = ask
         self._news = news
         self._clock = clock
-        self._name = name
+        self._model = model
+        self._url = url
         self._started_at = clock()
         self._next_at = 0.0
+        self._is_web_told = False
         self._was_ready = False
         self._last_reason = ""
-        self.is_settled = False
+
+    @property
+    def is_settled(self) -> bool:
+        """The model was ready once, or turned out to be unusable."""
+        return self._was_ready or bool(self._last_reason)
 
     def turn(self) -> None:
-        """Ask, where it is time, and say what has changed."""
+        """Ask, where it is time, and say what has changed. A web that does not answer is the supervisor's to report."""
         now = self._clock()
         if now < self._next_at:
             return
-        ready = self._is_ready()
-        news = self._news() if not ready else None
-        if ready and not self._was_ready:
-            self._console.ok("model", f"{self._name}, ready after {now - self._started_at:.1f} s")
-            self._last_reason = ""
+        status = self._ask()
+        if status and not self._is_web_told:
+            self._is_web_told = True
+            self._console.ok("web", f"{self._url}, answers after {now - self._started_at:.1f} s")
+        if status == 200:
+            self._tell_ready(now)
+        elif status:
+            self._tell_not_ready(now, self._news())
+        self._next_at = now + (STEADY_POLL_S if status == 200 else POLL_S)
+
+    def _tell_ready(self, now: float) -> None:
+        if not self._was_ready:
+            self._console.ok("model", f"{self._model}, ready after {now - self._started_at:.1f} s")
+        self._was_ready, self._last_reason = True, ""
+
+    def _tell_not_ready(self, now: float, news: ModelNews | None) -> None:
+        if self._was_ready:
+            self._was_ready, self._started_at = False, now
+            self._console.problem("model", f"{self._model}: not ready; requests are answered 503 until it is back")
         elif news is not None and news.state == ModelState.FAILED:
             if news.reason != self._last_reason:
                 self._last_reason = news.reason
-                self._console.problem("model", f"{self._name}: {news.reason}")
-        elif self._was_ready and not ready:
-            self._console.problem("model", f"{self._name}: not ready; requests are answered 503 until it is back")
-            self._started_at = now
-        elif not ready:
+                self._console.problem("model", f"{self._model}: {news.reason}")
+        else:
             words = news.reason if news and news.state == ModelState.LOADING and news.reason else "loading"
-            self._console.progress("model", f"{self._name}: {words}")
-        self._was_ready = ready
-        self.is_settled = self.is_settled or ready or bool(self._last_reason)
-        self._next_at = now + (STEADY_POLL_S if ready else POLL_S)
+            self._console.progress("model", f"{self._model}: {words}")
 
 
-def is_web_ready(host: str, port: int) -> bool:
-    """Whether /health/ready answers 200."""
+def ready_status(host: str, port: int) -> int:
+    """The status of GET /health/ready; 0 when nobody answers."""
     connection = http.client.HTTPConnection(host, port, timeout=2)
     try:
         connection.request("GET", "/health/ready", headers={"Host": "localhost"})
-        return connection.getresponse().status == 200
+        return connection.getresponse().status
     except (OSError, http.client.HTTPException):
-        return False
+        return 0
     finally:
         connection.close()
 

@@ -21,8 +21,9 @@ from django.core.exceptions import ValidationError
 from django.db import DatabaseError, connections
 
 from chat.models import ServedModel
+from chat.models.catalogue import ModelState
 from chat.services.accounts import Bootstrap, bootstrap_create
-from chat.services.catalogue import model_register
+from chat.services.catalogue import model_register, model_state_report
 from chat.services.keys import KeyRefused, key_public_id
 from chat.supervisor.components import STOP_ORDER, log_path, maintenance_spec, model_spec, web_spec
 from chat.supervisor.console import Console
@@ -31,7 +32,7 @@ from chat.supervisor.lock import AlreadyServed, InstanceLock
 from chat.supervisor.model_choice import ModelChoice, NoModel, model_choice
 from chat.supervisor.port import port_problem
 from chat.supervisor.preparation import database_words, prepare
-from chat.supervisor.readiness import Readiness, is_web_ready, model_news
+from chat.supervisor.readiness import Readiness, model_news, ready_status
 from chat.supervisor.signals import SignalInbox
 from chat.supervisor.supervisor import Interrupted, Supervisor
 from lightcone_site.databases import embedded_valkey_socket
@@ -82,14 +83,16 @@ def _serve_locked(console: Console, supervisor: Supervisor, choice: ModelChoice,
         bootstrap = _bootstrap(given)
         supervisor.add(web_spec())
         supervisor.add(maintenance_spec())
+        console.ok("maintenance", "started")
         _leave_database()
-        host = WILDCARD_HOSTS.get(settings.LIGHTCONE_HOST, settings.LIGHTCONE_HOST)
+        host, url = local_address()
         readiness = Readiness(
             console,
-            is_ready=lambda: is_web_ready(host, settings.LIGHTCONE_PORT),
+            ask=lambda: ready_status(host, settings.LIGHTCONE_PORT),
             news=lambda: model_news(model.slug),
             clock=time.monotonic,
-            name=choice.name,
+            model=choice.name,
+            url=url,
         )
 
         def each_turn() -> None:
@@ -114,8 +117,7 @@ def _serve_locked(console: Console, supervisor: Supervisor, choice: ModelChoice,
 
 def show_addresses(console: Console, bootstrap: Bootstrap, given: Given) -> None:
     """Where to go now; secrets that were made in this start are shown here and never again."""
-    host = WILDCARD_HOSTS.get(settings.LIGHTCONE_HOST, settings.LIGHTCONE_HOST)
-    url = f"http://{f'[{host}]' if ':' in host else host}:{settings.LIGHTCONE_PORT}"
+    url = local_address()[1]
     console.blank()
     console.detail("Playground", f"{url}/")
     console.detail("Console", f"{url}/admin/")
@@ -133,6 +135,12 @@ def show_addresses(console: Console, bootstrap: Bootstrap, given: Given) -> None
     console.blank()
     console.detail("", "Ctrl-C stops everything.")
     console.blank()
+
+
+def local_address() -> tuple[str, str]:
+    """Host and root URL at which this machine reaches the web process."""
+    host = WILDCARD_HOSTS.get(settings.LIGHTCONE_HOST, settings.LIGHTCONE_HOST)
+    return host, f"http://{f'[{host}]' if ':' in host else host}:{settings.LIGHTCONE_PORT}"
 
 
 def _check_key(raw: str) -> None:
@@ -178,7 +186,10 @@ def _look_at_valkey(console: Console) -> None:
 def _prepare(console: Console, choice: ModelChoice) -> ServedModel:
     try:
         prepare(console)
-        return model_register(name=choice.name, path=str(choice.path), make_default=True)
+        model = model_register(name=choice.name, path=str(choice.path), make_default=True)
+        # A killed run may have left "ready" behind.
+        model_state_report(slug=model.slug, state=ModelState.LOADING, reason="starting")
+        return model
     except DatabaseError as error:
         raise Refusal(f"{database_words()} cannot be used: {str(error).strip()}") from None
     except ValidationError as error:

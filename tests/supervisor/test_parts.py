@@ -83,23 +83,21 @@ def test_a_model_is_called_as_its_file_or_folder_unless_named(tmp_path, is_folde
 
 
 class ScriptedModel:
-    """What web and worker report, one entry a turn, and a clock that goes one second a turn."""
+    """What web (a status) and worker (its news) report, one entry a turn, and a clock that goes four seconds a turn."""
 
-    def __init__(self, *turns: tuple[bool, ModelNews | None]) -> None:
+    def __init__(self, *turns: tuple[int, ModelNews | None]) -> None:
         self._turns = list(turns)
         self._now = 0.0
-
-    def clock(self) -> float:
-        return self._now
 
     def run(self) -> tuple[Readiness, str]:
         output = io.StringIO()
         readiness = Readiness(
             Console(output),
-            is_ready=lambda: self._turns[0][0],
+            ask=lambda: self._turns[0][0],
             news=lambda: self._turns[0][1],
-            clock=self.clock,
-            name="tiny",
+            clock=lambda: self._now,
+            model="tiny",
+            url="http://localhost:1",
         )
         while self._turns:
             readiness.turn()
@@ -108,22 +106,28 @@ class ScriptedModel:
         return readiness, output.getvalue()
 
 
-def test_loading_then_ready_is_told_with_its_time():
+def test_web_then_loading_then_ready_are_told_once_each():
     loading = ModelNews(ModelState.LOADING, "reading weights")
-    readiness, said = ScriptedModel((False, None), (False, loading), (False, loading), (True, None), (True, None)).run()
+    readiness, said = ScriptedModel((0, None), (503, loading), (503, loading), (200, None), (200, None)).run()
     assert readiness.is_settled
+    assert said.count("http://localhost:1, answers after 4.0 s") == 1
     assert said.count("reading weights") == 1
     assert said.count("tiny, ready after 12.0 s") == 1
 
 
 def test_an_unreadable_model_is_told_once_per_reason():
     failed = ModelNews(ModelState.FAILED, "/models/tiny.gguf is truncated: 10 of 20 bytes")
-    readiness, said = ScriptedModel((False, failed), (False, failed), (False, failed)).run()
+    readiness, said = ScriptedModel((503, failed), (503, failed), (503, failed)).run()
     assert readiness.is_settled
     assert said.count("/models/tiny.gguf is truncated") == 1
 
 
 def test_a_model_that_goes_away_and_returns_is_told():
-    _, said = ScriptedModel((True, None), (False, None), (True, None)).run()
+    _, said = ScriptedModel((200, None), (503, None), (200, None)).run()
     assert said.count("ready after") == 2
     assert said.count("not ready; requests are answered 503") == 1
+
+
+def test_a_web_process_that_is_away_says_nothing_about_the_model():
+    _, said = ScriptedModel((200, None), (0, None), (200, None)).run()
+    assert said.count("model") == 1
