@@ -16,6 +16,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from engine.attention.backend import AttentionShape, StepLayout
+from engine.attention.lone_decode import LoneDecode, LoneStep
 
 _MAX_GROUP_ROWS = 1 << 20
 """Key rows (blocks x heads x D) that one group of decodes may read: 4 MiB of expanded queries."""
@@ -38,8 +39,12 @@ class TorchCpuAttention:
         self.values = torch.zeros(num_layers, num_blocks, heads, block_size, size, dtype=dtype)
         self.layers = [LayerCache(keys, values) for keys, values in zip(self.keys.unbind(0), self.values.unbind(0), strict=True)]
 
-    def begin_step(self, layout: StepLayout) -> CpuStep:
-        """Split the step into groups of single rows and into chunks, and index both."""
+        self._lone = None if batch_invariant else LoneDecode(shape, self.keys, self.values)
+
+    def begin_step(self, layout: StepLayout) -> CpuStep | LoneStep:
+        """Split the step into groups of single rows and into chunks, and index both; or continue a sequence that decodes alone."""
+        if self._lone is not None and (lone := self._lone.step(layout)) is not None:
+            return lone
         rows, chunks = [], []
         first = 0
         for query_len, context_len, block_ids in zip(layout.query_lens, layout.context_lens, layout.block_ids, strict=True):
