@@ -7,10 +7,13 @@ import os
 from django.core.exceptions import ImproperlyConfigured
 
 PREFIX = "LIGHTCONE_"
+NAMES: set[str] = set()
+"""Every name that was asked for; docs/operations.md must list them all (a test compares)."""
 
 
 def text(name: str, default: str = "") -> str:
     """The value of LIGHTCONE_<name>, stripped; the default when unset or empty."""
+    NAMES.add(PREFIX + name)
     return os.environ.get(PREFIX + name, "").strip() or default
 
 
@@ -42,3 +45,11 @@ def words(name: str, default: tuple[str, ...] = ()) -> list[str]:
     """A comma-separated list."""
     raw = text(name)
     return [word.strip() for word in raw.split(",") if word.strip()] if raw else list(default)
+
+
+def choice(name: str, default: str, words: tuple[str, ...]) -> str:
+    """One of a few words."""
+    value = text(name, default)
+    if value not in words:
+        raise ImproperlyConfigured(f"{PREFIX}{name} must be one of {', '.join(words)}, got {value!r}")
+    return value

@@ -1,0 +1,57 @@
+"""One record is one line, whatever a request puts into it, and no key gets there."""
+
+import io
+import logging
+import logging.config
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightcone_site.logs import escape_controls, logging_settings
+
+KEY = "lc_accept0001_" + "0" * 48
+
+
+@pytest.fixture
+def lines():
+    """A logger set up as in production, and what it writes."""
+    output = io.StringIO()
+    settings = logging_settings("INFO")
+    settings["handlers"] = {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "stream": output}}
+    settings["loggers"] = {"lines": {"handlers": ["stderr"], "level": "INFO", "propagate": False}}
+    del settings["root"]
+    logging.config.dictConfig(settings)
+    return logging.getLogger("lines"), output
+
+
+def test_a_line_break_in_a_value_does_not_forge_a_record(lines):
+    logger, output = lines
+    logger.info("asked for %s", "a\r\nERROR b\x1b[31m")
+    assert output.getvalue().count("\n") == 1
+    assert "a\\r\\nERROR b\\x1b[31m" in output.getvalue()
+
+
+def test_a_traceback_is_part_of_its_line_and_shows_no_key(lines):
+    logger, output = lines
+    try:
+        raise ValueError(f"bad\n{KEY}")
+    except ValueError:
+        logger.exception("failed")
+    assert output.getvalue().count("\n") == 1
+    assert "Traceback" in output.getvalue()
+    assert KEY not in output.getvalue()
+    assert "lc_accept0001_***" in output.getvalue()
+
+
+def test_bound_fields_follow_the_message(lines):
+    logger, output = lines
+    logger.info("finished", extra={"run_id": "r1"})
+    assert output.getvalue().endswith("lines: finished run_id=r1\n")
+
+
+@given(st.text())
+def test_escaped_text_is_one_printable_line(text):
+    escaped = escape_controls(text)
+    assert len(escaped.splitlines()) <= 1
+    assert not any(ord(letter) < 32 or 127 <= ord(letter) < 160 for letter in escaped)

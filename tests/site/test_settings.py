@@ -1,0 +1,93 @@
+"""What the environment decides: documented names, the two URLs, and loud failures."""
+
+import re
+from pathlib import Path
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from lightcone_site import env
+from lightcone_site.databases import MAX_SOCKET_PATH_BYTES, broker_url, database_settings, embedded_valkey_socket
+
+ROOT = Path(__file__).resolve().parents[2]
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
+LITERAL = re.compile(r"[\"'](LIGHTCONE_[A-Z][A-Z_]*)[\"']")
+
+
+def names_in_code() -> set[str]:
+    """Names asked for through env.py (the settings are loaded here) and names in quotes anywhere else in the code."""
+    sources = [path.read_text() for package in ("chat", "engine", "lightcone_site") for path in (ROOT / package).rglob("*.py")]
+    return env.NAMES | {name for source in sources for name in LITERAL.findall(source)}
+
+
+def test_every_setting_is_documented_and_no_other():
+    documented = set(re.findall(r"`(LIGHTCONE_[A-Z][A-Z_]*)`", OPERATIONS))
+    assert documented - names_in_code() == set(), "documented, but nothing reads it"
+    assert names_in_code() - documented == set(), "read, but not in docs/operations.md"
+
+
+def test_sqlite_is_the_default_with_a_write_ahead_log_and_immediate_transactions(tmp_path):
+    settings = database_settings("", tmp_path)
+    assert settings["NAME"] == tmp_path / "lightcone.sqlite3"
+    assert settings["OPTIONS"]["transaction_mode"] == "IMMEDIATE"
+    assert "journal_mode=WAL" in settings["OPTIONS"]["init_command"]
+    assert settings["CONN_MAX_AGE"] == 0
+
+
+def test_a_postgres_url_is_read_with_its_escapes_and_options(tmp_path):
+    settings = database_settings("postgres://us%40er:p%2Fw@db.example:5433/light?sslmode=require", tmp_path)
+    assert {key: settings[key] for key in ("NAME", "USER", "PASSWORD", "HOST", "PORT")} == {
+        "NAME": "light",
+        "USER": "us@er",
+        "PASSWORD": "p/w",  # pragma: allowlist secret
+        "HOST": "db.example",
+        "PORT": "5433",
+    }
+    assert settings["OPTIONS"]["sslmode"] == "require"
+    assert settings["OPTIONS"]["pool"]["max_size"] == 16
+
+
+def test_a_postgres_socket_folder_may_stand_in_the_query(tmp_path):
+    settings = database_settings("postgresql:///light?host=/run/postgresql", tmp_path)
+    assert settings["HOST"] == "/run/postgresql"
+    assert "host" not in settings["OPTIONS"]
+
+
+@pytest.mark.parametrize("url", ["mysql://host/name", "light", "postgres://host", "postgres://host:port/name"])
+def test_a_database_url_that_cannot_be_used_is_refused_by_name(url, tmp_path):
+    with pytest.raises(ImproperlyConfigured, match="DATABASE_URL"):
+        database_settings(url, tmp_path)
+
+
+def test_the_valkey_socket_lies_in_the_data_directory_where_its_path_fits(tmp_path):
+    assert embedded_valkey_socket(Path("/srv/data")) == Path("/srv/data/run/valkey.sock")
+    long = embedded_valkey_socket(tmp_path / ("x" * 120))
+    assert len(str(long).encode()) <= MAX_SOCKET_PATH_BYTES
+    assert long == embedded_valkey_socket(tmp_path / ("x" * 120)), "the same for every process"
+    assert long != embedded_valkey_socket(tmp_path / ("y" * 120))
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [("unix:///a/b.sock", "redis+socket:///a/b.sock"), ("redis://h:1/2", "redis://h:1/2"), ("rediss://h", "rediss://h")],
+)
+def test_celery_gets_the_same_valkey_in_its_own_words(url, expected):
+    assert broker_url(url) == expected
+
+
+def test_a_number_out_of_range_names_the_variable_and_its_limits(monkeypatch):
+    monkeypatch.setenv("LIGHTCONE_PORT", "70000")
+    with pytest.raises(ImproperlyConfigured, match="LIGHTCONE_PORT must be between 1 and 65535, got 70000"):
+        env.integer("PORT", 8000, minimum=1, maximum=65535)
+
+
+@pytest.mark.parametrize("raw", ["maybe", "2", "-"])
+def test_a_switch_takes_yes_or_no_only(monkeypatch, raw):
+    monkeypatch.setenv("LIGHTCONE_TLS", raw)
+    with pytest.raises(ImproperlyConfigured, match="LIGHTCONE_TLS must be 1 or 0"):
+        env.boolean("TLS")
+
+
+def test_an_empty_value_means_the_default(monkeypatch):
+    monkeypatch.setenv("LIGHTCONE_PORT", "  ")
+    assert env.integer("PORT", 8000) == 8000
