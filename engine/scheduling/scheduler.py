@@ -1,13 +1,15 @@
 """Decides what each step computes: one budget of tokens, handed out to sequences whose computed tokens chase their known ones.
 
 There are no prefill and decode phases. A step
+0. preempts sequences of worse priority where they keep the most urgent waiting one from a seat or from blocks: they give up their
+   blocks and later compute again what the prefix cache lost,
 1. gives every running sequence that lacks one token that token; if there is no block for it, the running sequence of
-   worst priority, youngest first, is preempted: it gives up its blocks and later computes again what the prefix cache lost,
+   worst priority, youngest first, is preempted,
 2. lets running prompts go on,
 3. seats waiting sequences, best first, while tokens, seats and blocks last,
 4. gives what is left to the prompts that were held to their share.
 
-All blocks for the known tokens of a sequence are taken when it is seated, so only step 1 can run out of them. Pure Python;
+All blocks for the known tokens of a sequence are taken when it is seated, so only decodes can run out of them. Pure Python;
 called by the core, one `advance` after each `plan`. Method: Orca (iteration-level scheduling), Sarathi-Serve (chunked
 prefill, https://arxiv.org/abs/2403.02310), vLLM (https://arxiv.org/abs/2309.06180).
 """
@@ -110,6 +112,7 @@ class Scheduler:
 
     def plan(self) -> StepPlan | None:
         """Hand out one step; None if nothing is to be done. The steps are those of the module's docstring."""
+        self._make_room()
         decodes, prefills = self._plan_running()
         grants: list[tuple[Sequence, int]] = []
         budget = self._step_tokens - len(decodes)
@@ -196,6 +199,23 @@ class Scheduler:
             decodes.append(Chunk(sequence, start, 1, True))
         return decodes, [sequence for sequence in prefills if sequence.status is SequenceStatus.RUNNING]
 
+    def _make_room(self) -> None:
+        """Preempt for the most urgent waiting sequence, as long as that helps, whoever has worse priority.
+
+        Nobody is preempted in vain: the blocks that better or equal ones hold must leave enough for it.
+        """
+        running = self._running
+        if not self._waiting or not running or running[-1].priority <= self._waiting.first(1)[0].priority:
+            return
+        (sequence,) = self._waiting.first(1)
+        others = [other for other in running if other.priority <= sequence.priority]
+        held = {block_id for other in others for block_id in other.block_ids}
+        if len(others) == self._max_running or self._num_blocks_of(sequence) + len(others) > self._pool.num_blocks - len(held):
+            return
+        _, matched = self._match_prefix(sequence)
+        while len(running) > len(others) and not (len(running) < self._max_running and self._has_blocks_for(sequence, matched)):
+            self._preempt_worst()
+
     def _append_block(self, sequence: Sequence) -> bool:
         """Give a running sequence one more block; False if it was itself preempted for want of one.
 
@@ -203,16 +223,19 @@ class Scheduler:
         alone finds a block: it is within the capacity, and nobody else holds any.
         """
         while not self._pool.num_free:
-            victim = self._running.pop()
-            self._release(victim)
-            victim.num_computed = 0
-            victim.status = SequenceStatus.PREEMPTED
-            self._waiting.add(victim)
-            self._num_preemptions += 1
-            if victim is sequence:
+            self._preempt_worst()
+            if sequence.status is SequenceStatus.PREEMPTED:
                 return False
         sequence.block_ids += self._pool.allocate(1)
         return True
+
+    def _preempt_worst(self) -> None:
+        victim = self._running.pop()
+        self._release(victim)
+        victim.num_computed = 0
+        victim.status = SequenceStatus.PREEMPTED
+        self._waiting.add(victim)
+        self._num_preemptions += 1
 
     def _is_long(self, sequence: Sequence) -> bool:
         return sequence.num_tokens - sequence.num_computed > self._step_tokens
@@ -270,17 +293,25 @@ class Scheduler:
                 digests.update(chain[start // self._block_size : (start + num_tokens) // self._block_size])
         return digests
 
-    def _seat(self, sequence: Sequence, matched: list[int]) -> bool:
-        """Give a waiting sequence a seat and blocks for all its known tokens, `matched` first; False if there are too few.
+    def _num_blocks_of(self, sequence: Sequence) -> int:
+        """Count the blocks that the known tokens of a sequence fill, the last one partly."""
+        return -(-sequence.num_tokens // self._block_size)
+
+    def _has_blocks_for(self, sequence: Sequence, matched: list[int]) -> bool:
+        """Tell whether a waiting sequence could be seated with these blocks from the cache.
 
         One block per running sequence stays free for the next tokens, or a new prompt would soon be preempted again.
         """
-        num_new = -(-sequence.num_tokens // self._block_size) - len(matched)
-        if num_new + len(self._running) > self._pool.num_free - self._pool.num_free_of(matched):
+        num_new = self._num_blocks_of(sequence) - len(matched)
+        return num_new + len(self._running) <= self._pool.num_free - self._pool.num_free_of(matched)
+
+    def _seat(self, sequence: Sequence, matched: list[int]) -> bool:
+        """Give a waiting sequence a seat and blocks for all its known tokens, `matched` first; False if there are too few."""
+        if not self._has_blocks_for(sequence, matched):
             return False
         self._waiting.remove(sequence)
         self._pool.acquire(matched)
-        sequence.block_ids = matched + self._pool.allocate(num_new)
+        sequence.block_ids = matched + self._pool.allocate(self._num_blocks_of(sequence) - len(matched))
         sequence.num_computed = len(matched) * self._block_size
         sequence.status = SequenceStatus.RUNNING
         insort(self._running, sequence, key=urgency)

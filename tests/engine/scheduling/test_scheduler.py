@@ -174,6 +174,33 @@ def test_a_preempted_sequence_finds_its_own_blocks_in_the_cache():
     assert restarts[0] == 0
 
 
+def test_a_better_priority_takes_a_seat_and_blocks_from_worse_ones():
+    scheduler = make_scheduler(num_blocks=8, block_size=4, step_tokens=32, max_sequences=2)
+    holders = [make_sequence(seq_id, list(range(seq_id * 100, seq_id * 100 + 10)), 4, min_tokens=4, priority=5) for seq_id in (1, 2)]
+    urgent = make_sequence(3, list(range(300, 315)), max_tokens=1)
+    expected = [solo_output(sequence) for sequence in (*holders, urgent)]
+    for sequence in holders:
+        scheduler.add(sequence)
+    step(scheduler)
+    scheduler.add(urgent)
+    _, finished = step(scheduler)
+    assert [end.sequence.seq_id for end in finished] == [3]
+    assert [sequence.status for sequence in holders] == [SequenceStatus.RUNNING, SequenceStatus.PREEMPTED]
+    run(scheduler)
+    assert [sequence.output_ids for sequence in (*holders, urgent)] == expected
+
+
+def test_equal_priority_takes_nothing_and_nobody_is_preempted_in_vain():
+    scheduler = make_scheduler(num_blocks=8, block_size=4, step_tokens=64)
+    for seq_id, num_tokens, priority in ((1, 20, 0), (2, 4, 5)):
+        scheduler.add(make_sequence(seq_id, list(range(seq_id * 100, seq_id * 100 + num_tokens)), 2, min_tokens=2, priority=priority))
+    step(scheduler)
+    scheduler.add(make_sequence(3, list(range(300, 320)), priority=0))
+    scheduler.add(make_sequence(4, list(range(400, 404)), priority=5))
+    step(scheduler)
+    assert scheduler.stats().num_preemptions == 0
+
+
 def test_a_sequence_that_outgrows_the_whole_cache_ends_with_length():
     scheduler = make_scheduler(num_blocks=2, block_size=4)
     sequence = make_sequence(1, [1, 2, 3], max_tokens=100, min_tokens=100)
