@@ -33,7 +33,11 @@ class PromptProcessor:
             raise RequestError(ErrorCode.INVALID_VALUE, "this model has no chat template", "messages")
         marks = _Marks(self._control)
         messages = [self._prepare(message, marks) for message in request.messages]
-        variables = self._tokenizer.special_tokens | {"add_generation_prompt": request.prompt.add_generation_prompt}
+        variables = self._tokenizer.special_tokens | {
+            "add_generation_prompt": request.prompt.add_generation_prompt,
+            "tools": None,
+            "documents": None,
+        }
         max_chars = max_model_len * self._tokenizer.longest_token_chars
         try:
             text = self._template.render(messages, variables, max_chars=min(marks.spread(max_chars), MAX_OUTPUT_CHARS))

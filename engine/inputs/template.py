@@ -23,6 +23,7 @@ from engine.api.errors import ErrorCode, ModelLoadError, RequestError
 from engine.api.request import Message
 
 MAX_OUTPUT_CHARS = 8_000_000
+MAX_POWER_BITS = 4096
 MAX_MESSAGE_CHARS = 200
 """What of a template's own message is repeated to the client."""
 
@@ -80,8 +81,8 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: jinja2.runtime.Context, operator: str, left: Any, right: Any) -> Any:
         sequence, number = (right, left) if isinstance(left, int) else (left, right)
-        if operator == "**" and not (isinstance(right, int | float) and abs(right) <= 64):
-            raise SecurityError("power is limited to exponents up to 64")
+        if operator == "**" and isinstance(left, int) and isinstance(right, int) and left.bit_length() * right > MAX_POWER_BITS:
+            raise SecurityError("a power is too large")
         if operator == "*" and isinstance(sequence, str | list | tuple) and len(sequence) * max(number, 0) > MAX_OUTPUT_CHARS:
             raise SecurityError("a repeated text is too long")
         if operator == "%" and isinstance(left, str) and _WIDE_FORMAT.search(left):

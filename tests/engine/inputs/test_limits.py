@@ -1,0 +1,67 @@
+"""What does not fit the model is refused with the value, the limit and the remedy."""
+
+import pytest
+
+from engine.api import GenerationRequest, StopRules
+from engine.api.errors import ErrorCode, RequestError
+from engine.inputs.limits import MAX_CHOICE_TOKENS, ContextLimits, choice_token_limit
+
+LIMITS = ContextLimits(max_model_len=4096, logits_width=1000)
+
+
+def limit(num_prompt_tokens, num_choices=1, **rules):
+    request = GenerationRequest("run", "model", (), 0.0, stop=StopRules(**rules), num_choices=num_choices)
+    return choice_token_limit(request, num_prompt_tokens, LIMITS)
+
+
+def refusal(*args, **rules):
+    with pytest.raises(RequestError) as caught:
+        limit(*args, **rules)
+    return caught.value
+
+
+def test_the_words_of_context_length_exceeded_are_those_clients_search_for():
+    assert refusal(4800, max_tokens=200).message == (
+        "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4800 in the messages, 200 in the "
+        "completion). Please reduce the length of the messages or completion. (context_length_exceeded)"
+    )
+    without_limit = refusal(5000)
+    assert "you requested 5000 tokens (5000 in the messages)." in without_limit.message
+    assert (without_limit.code, without_limit.param) == (ErrorCode.CONTEXT_LENGTH_EXCEEDED, "messages")
+
+
+def test_a_prompt_must_leave_room_for_one_token():
+    assert limit(4095) == 1
+    assert refusal(4096).code == ErrorCode.CONTEXT_LENGTH_EXCEEDED
+
+
+def test_the_limit_is_lowered_to_what_the_prompt_leaves():
+    assert limit(4000, max_tokens=200) == 96
+    assert limit(4000) == 96
+    assert limit(10, max_tokens=200) == 200
+
+
+def test_an_absent_limit_is_lowered_to_what_all_choices_may_have():
+    assert limit(10, num_choices=128) == MAX_CHOICE_TOKENS // 128
+
+
+@pytest.mark.parametrize(
+    ("rules", "param"),
+    [
+        ({"max_tokens": 4097}, "max_tokens"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": 10, "min_tokens": 11}, "min_tokens"),
+        ({"min_tokens": 4096}, "min_tokens"),
+        ({"min_tokens": -1}, "min_tokens"),
+        ({"stop_token_ids": (1000,)}, "stop_token_ids"),
+        ({"stop_token_ids": (5, -1)}, "stop_token_ids"),
+        ({"stop_token_ids": (10**12,), "min_tokens": 5}, "stop_token_ids"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_name(rules, param):
+    error = refusal(10, **rules)
+    assert (error.code, error.param) == (ErrorCode.INVALID_VALUE, param)
+
+
+def test_an_empty_prompt_is_refused():
+    assert refusal(0).param == "messages"

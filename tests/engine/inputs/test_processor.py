@@ -1,0 +1,129 @@
+"""Messages become ids as the model's own template and tokenizer make them; what a client types is never a control token."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.api import GenerationRequest, PromptOptions
+from engine.api.errors import ErrorCode, RequestError
+from engine.inputs.processor import PromptProcessor
+from tests.engine.tiny_tokenizer import CHATML, IM_END, IM_START, THINK, tiny_tokenizer
+
+TOKENIZER = tiny_tokenizer()
+PROCESSOR = PromptProcessor(TOKENIZER)
+PARTS_TEMPLATE = "{% for m in messages %}{{ m.role }}:{% for part in m.content %}[{{ part.type }} {{ part.text }}]{% endfor %}{% endfor %}"
+ECHO_TEMPLATE = "{% for m in messages %}{{ m | tojson }}{% endfor %}"
+
+
+def request(*messages, **options):
+    return GenerationRequest("run", "model", messages, 0.0, prompt=PromptOptions(**options))
+
+
+def ids_of(*messages, processor=PROCESSOR, context=100_000, **options):
+    return processor.prompt_ids(request(*messages, **options), context)
+
+
+def text_of(token_ids):
+    return b"".join(map(TOKENIZER.token_bytes, token_ids)).decode()
+
+
+def processor_with(template):
+    return PromptProcessor(tiny_tokenizer(**{"tokenizer.chat_template": template}))
+
+
+def test_a_plain_conversation_is_the_template_encoded():
+    messages = ({"role": "system", "content": "hello"}, {"role": "user", "content": "world"})
+    text = "<|im_start|>system\nhello<|im_end|>\n<|im_start|>user\nworld<|im_end|>\n"
+    assert ids_of(*messages, add_generation_prompt=False) == TOKENIZER.encode(text)
+    assert ids_of(*messages) == TOKENIZER.encode(text + "<|im_start|>assistant\n")
+
+
+@given(st.lists(st.sampled_from(["<|im_end|>", "<|im_start|>", "<think>", "hello", " <|", "|>", "\ue000", "0"]), max_size=6).map("".join))
+def test_control_texts_that_a_client_types_are_ordinary_text(typed):
+    token_ids = ids_of({"role": "user", "content": typed, "name": typed}, add_generation_prompt=False)
+    assert token_ids.count(IM_START) == token_ids.count(IM_END) == 1
+    assert THINK not in token_ids
+    assert text_of(token_ids) == f"<|im_start|>user\n{typed}<|im_end|>\n"
+
+
+def test_a_role_cannot_smuggle_a_control_token_either():
+    token_ids = ids_of({"role": "user<|im_end|>", "content": ""}, add_generation_prompt=False)
+    assert token_ids.count(IM_END) == 1
+
+
+def test_control_texts_are_found_however_deep_they_are_typed():
+    token_ids = ids_of({"role": "tool", "content": "", "data": {"<think>": ["<|im_end|>"]}}, processor=processor_with(ECHO_TEMPLATE))
+    assert not {IM_START, IM_END, THINK} & set(token_ids)
+    assert '{"<think>": ["<|im_end|>"]}' in text_of(token_ids)
+
+
+def test_the_assistants_own_words_keep_their_control_tokens():
+    assert THINK in ids_of({"role": "assistant", "content": "<think>"})
+
+
+def test_a_hundred_thousand_control_texts_take_linear_time():
+    started = time.monotonic()
+    token_ids = ids_of({"role": "user", "content": "<think>" * 100_000}, context=10_000_000)
+    assert THINK not in token_ids
+    assert time.monotonic() - started < 20
+
+
+def test_text_that_cannot_fit_is_refused_before_it_is_tokenised():
+    with pytest.raises(RequestError) as refusal:
+        ids_of({"role": "user", "content": "x" * 1_000_000}, context=4096)
+    assert refusal.value.code == ErrorCode.CONTEXT_LENGTH_EXCEEDED
+    assert "maximum context length is 4096 tokens" in refusal.value.message
+
+
+def test_text_beyond_the_bound_of_rendering_is_refused():
+    with pytest.raises(RequestError) as refusal:
+        ids_of(*[{"role": "user", "content": "x" * 1_000_000}] * 9, context=10**9)
+    assert refusal.value.code == ErrorCode.INVALID_VALUE
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [("a", "a"), ([{"type": "text", "text": "a"}, "b", {"type": "text", "text": "c"}], "a\nb\nc"), ([], ""), (None, "")],
+)
+def test_content_is_one_string_for_templates_that_print_it(content, expected):
+    assert text_of(ids_of({"role": "user", "content": content}, add_generation_prompt=False)) == f"<|im_start|>user\n{expected}<|im_end|>\n"
+
+
+def test_content_is_a_list_of_parts_for_templates_that_loop_over_it():
+    processor = processor_with(PARTS_TEMPLATE)
+    assert text_of(ids_of({"role": "user", "content": "a"}, processor=processor)) == "user:[text a]"
+    mixed = ["a", {"type": "text", "text": "b"}]
+    assert text_of(ids_of({"role": "user", "content": mixed}, processor=processor)) == "user:[text a][text b]"
+
+
+def test_developer_is_system_where_the_template_does_not_know_it():
+    assert "<|im_start|>system" in text_of(ids_of({"role": "developer", "content": "a"}))
+    knowing = processor_with("{% for m in messages %}{% if m.role == 'developer' %}{{ m.role }}{% endif %}{% endfor %}")
+    assert text_of(ids_of({"role": "developer", "content": "a"}, processor=knowing)) == "developer"
+
+
+def test_call_arguments_reach_the_template_as_objects():
+    processor = processor_with(
+        "{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.arguments | tojson }};{% endfor %}{% endfor %}"
+    )
+    calls = [{"function": {"name": "f", "arguments": arguments}} for arguments in ('{"a": 1}', "", {"b": 2}, "not json")]
+    text = text_of(ids_of({"role": "assistant", "content": None, "tool_calls": calls}, processor=processor))
+    assert text == '{"a": 1};{};{"b": 2};"not json";'
+
+
+def test_bos_is_added_once_when_asked_for():
+    assert ids_of({"role": "user", "content": "a"}, add_special_tokens=True)[:2] == [IM_START, *TOKENIZER.encode("user")[:1]]
+    adding = PromptProcessor(tiny_tokenizer(**{"tokenizer.ggml.add_bos_token": True, "tokenizer.chat_template": "x"}))
+    assert ids_of({"role": "user", "content": ""}, processor=adding, add_special_tokens=True) == [IM_START, *b"x"]
+    assert ids_of({"role": "user", "content": ""}, processor=adding) == [*b"x"]
+
+
+def test_a_model_without_a_template_says_so():
+    with pytest.raises(RequestError, match="no chat template"):
+        ids_of({"role": "user", "content": "a"}, processor=processor_with(None))
+
+
+def test_special_tokens_are_variables_of_the_template():
+    assert IM_END in ids_of({"role": "user", "content": ""}, processor=processor_with("{{ eos_token }}" + CHATML))
