@@ -13,8 +13,8 @@ from chat.dialects.request.fields import echo
 from chat.errors import MAX_PROBLEMS, ApiError, Problem, problems_error
 from engine.api import Message
 
-TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
-MEDIA_PARTS = frozenset({"image_url", "input_audio", "audio_url", "video_url", "image_embeds", "audio_embeds"})
+TEXT_PARTS = ("text", "input_text", "output_text")
+MEDIA_PARTS = ("image_url", "input_audio", "audio_url", "video_url", "image_embeds", "audio_embeds")
 EMPTY = object()
 
 
@@ -162,7 +162,8 @@ class MessageWalk:
             given_id = call.get("id")
             call_id = given_id if isinstance(given_id, str) else f"call_{index}_{number}"
             self.call_ids[function["name"]] = call_id
-            walked.append({**call, "id": call_id, "type": "function", "function": function})
+            others = {name: value for name, value in call.items() if name != "custom"}
+            walked.append({**others, "id": call_id, "type": "function", "function": function})
         message["tool_calls"] = walked
 
     def _function(self, call: Any, path: str) -> dict[str, Any] | None:
@@ -172,7 +173,6 @@ class MessageWalk:
             return None
         custom = call.get("custom")
         if isinstance(custom, dict) and isinstance(custom.get("name"), str):
-            call.pop("custom")
             return {"name": custom["name"], "arguments": {"input": custom.get("input")}}
         function = call.get("function")
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
