@@ -33,9 +33,19 @@ def keys_listed() -> QuerySet[ApiKey]:
     return ApiKey.objects.filter(deleted_at=None).select_related("project__org").annotate(last4=Subquery(newest))
 
 
+def key_choices() -> list[tuple[str, str]]:
+    """The 200 newest keys, deleted ones too: (key id, name and key id)."""
+    return [(public_id, f"{name} ({public_id})") for public_id, name in ApiKey.objects.values_list("public_id", "name")[:200]]
+
+
 def project_names() -> dict[int, str]:
     """`organisation / project` by project id."""
     return {pk: f"{org} / {name}" for pk, org, name in Project.objects.values_list("pk", "org__name", "name")}
+
+
+def first_project_id() -> int | None:
+    """The oldest project, which forms propose."""
+    return Project.objects.order_by("id").values_list("pk", flat=True).first()
 
 
 def orgs_counted() -> QuerySet[Org]:

@@ -14,3 +14,6 @@ os.environ["LIGHTCONE_REDIS_URL"] = f"unix://{TEST_DIR}/valkey/run/valkey.sock"
 from lightcone_site.settings import *  # noqa: E402, F403
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+# The static files middleware warns where there is no folder of collected files, and warnings are errors.
+Path(STATIC_ROOT).mkdir(parents=True, exist_ok=True)  # noqa: F405

@@ -53,8 +53,8 @@ class Project(models.Model):
 class ApiKey(models.Model):
     """The identity of a key: scopes, limits and history belong to it, never to one of its secrets.
 
-    `model_names` and the two lists of places: None or empty means no restriction. Names of models are kept as text, so that
-    deleting a model never widens a key.
+    `model_names` None means every model, and an empty list none; names are kept as text, so that deleting a model never
+    widens a key. No network and no origin means every one.
     """
 
     public_id = models.CharField("key id", max_length=16, unique=True, editable=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,11 +58,21 @@ def model_update(*, model: ServedModel) -> None:
     """Store a new or changed model; making it the default takes that from the one before. Raises ValidationError."""
     with transaction.atomic():
         model.full_clean(validate_constraints=False)
-        _check_names(model)
+        model_names_check(names=(model.name, *model.aliases), own_pk=model.pk)
         if model.is_default:
             ServedModel.objects.filter(is_default=True).exclude(pk=model.pk).update(is_default=False)
         model.save()
         configuration_touch()
+
+
+def model_names_check(*, names: Iterable[str], own_pk: int | None) -> None:
+    """Raise ValidationError where a name or alias leads to another model already."""
+    taken: dict[str, str] = {}
+    for other in ServedModel.objects.exclude(pk=own_pk):
+        taken.update(dict.fromkeys((other.name, *other.aliases), other.name))
+    for name in names:
+        if name in taken:
+            raise ValidationError(f"The name {name!r} already leads to the model {taken[name]!r}; choose another.")
 
 
 def model_delete(*, model: ServedModel) -> None:
@@ -148,16 +159,6 @@ def _find(entries: tuple[ModelEntry, ...], name: str | None, caller: Caller | No
         if (name == entry.name or name in entry.aliases) if name else entry.is_default:
             return entry if caller is None or caller.can_use_model(entry.name) else None
     return None
-
-
-def _check_names(model: ServedModel) -> None:
-    """Each public name and alias may lead to one model only."""
-    taken: dict[str, str] = {}
-    for other in ServedModel.objects.exclude(pk=model.pk):
-        taken.update(dict.fromkeys((other.name, *other.aliases), other.name))
-    for name in (model.name, *model.aliases):
-        if name in taken:
-            raise ValidationError(f"The name {name!r} already leads to the model {taken[name]!r}; choose another.")
 
 
 def _free_slug(name: str) -> str:

@@ -85,7 +85,7 @@ def usage_records_write(records: list[dict[str, Any]]) -> int:
     for record in records:
         try:
             row = _row(TerminalRecord.from_dict(record))
-        except (TypeError, ValueError, KeyError, OverflowError) as error:
+        except (TypeError, ValueError, KeyError, OverflowError, AttributeError) as error:
             logger.error("usage record left out: %s", error)
             continue
         rows.setdefault(row.run_id, row)

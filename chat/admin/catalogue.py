@@ -1,0 +1,87 @@
+"""The catalogue of models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest
+from unfold.admin import ModelAdmin
+from unfold.decorators import display
+
+from chat.admin.fields import LinesField, instant
+from chat.models import ServedModel
+from chat.models.checks import check_object
+from chat.services.catalogue import model_delete, model_names_check, model_update
+
+
+class ServedModelForm(forms.ModelForm):
+    aliases = LinesField(help_text="Further names that clients may ask for, one a line.")
+
+    class Meta:
+        model = ServedModel
+        fields = ("name", "slug", "aliases", "path", "owned_by", "enabled", "is_default", "max_model_len", "sampling_defaults")
+        help_texts = {
+            "name": "The name that clients ask for.",
+            "slug": "Names the queue of its workers: lowercase letters, digits and hyphens.",
+            "path": "A GGUF file or a Hugging Face folder, on the worker's machine.",
+            "is_default": "Serve this model where a request names none. Takes it from the one before.",
+            "max_model_len": "Tokens; empty: what the model allows and the cache holds.",
+            "sampling_defaults": "Request fields used where a request leaves them out, as a JSON object.",
+        }
+
+    def _get_validation_exclusions(self) -> set[str]:
+        # Saving takes the default from the model that had it, so that two defaults in between are no error.
+        return super()._get_validation_exclusions() | {"is_default"}
+
+    def clean_sampling_defaults(self) -> dict[str, Any]:
+        value = self.cleaned_data["sampling_defaults"]
+        check_object({} if value is None else value)
+        return value or {}
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean()
+        names = (cleaned.get("name", ""), *cleaned.get("aliases", []))
+        try:
+            model_names_check(names=names, own_pk=self.instance.pk)
+        except ValidationError as error:
+            self.add_error(None, error)
+        return cleaned
+
+
+@admin.register(ServedModel)
+class ServedModelAdmin(ModelAdmin):
+    form = ServedModelForm
+    list_display = ("name", "show_state", "enabled", "is_default", "show_length", "path")
+    search_fields = ("name",)
+    show_full_result_count = False
+    actions = None
+    readonly_fields = ("show_state", "state_reason", "show_state_at")
+    fieldsets = (
+        (None, {"fields": ("name", "slug", "aliases", "path", "owned_by", "enabled", "is_default")}),
+        ("Defaults", {"fields": ("max_model_len", "sampling_defaults")}),
+        ("What the workers report", {"fields": ("show_state", "state_reason", "show_state_at")}),
+    )
+
+    @display(
+        description="State",
+        label={"Ready": "success", "Loading": "info", "Draining": "warning", "Unloaded": "warning", "Failed": "danger"},
+    )
+    def show_state(self, model: ServedModel) -> str:
+        return model.get_state_display()
+
+    @display(description="Since")
+    def show_state_at(self, model: ServedModel) -> str:
+        return instant(model.state_at)
+
+    @display(description="Context")
+    def show_length(self, model: ServedModel) -> str:
+        return f"{model.max_model_len:,}" if model.max_model_len else "–"
+
+    def save_model(self, request: HttpRequest, obj: ServedModel, form: Any, change: bool) -> None:
+        model_update(model=obj)
+
+    def delete_model(self, request: HttpRequest, obj: ServedModel) -> None:
+        model_delete(model=obj)

@@ -1,0 +1,86 @@
+"""Lists of big tables: newest first by primary key, paged by the last key seen, never counted, never sorted otherwise.
+
+One page costs one query on the primary key (or on an index that ends with it), however large the table is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.core.exceptions import ValidationError
+from django.core.paginator import Paginator
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from unfold.admin import ModelAdmin
+from unfold.views import ChangeList
+
+BEFORE = "before"
+
+
+class OlderNewerPaginator(Paginator):
+    """Only names the template; the rows of the page are already here."""
+
+    template_name = "admin/older_newer.html"
+
+
+class NewestFirstChangeList(ChangeList):
+    """`before` in the query string is the primary key where the page before ended; `older` is the one for the next page."""
+
+    older: str | None = None
+
+    def get_ordering(self, request: HttpRequest, queryset: QuerySet) -> list[str]:
+        return ["-pk"]
+
+    def get_filters_params(self, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        kept = super().get_filters_params(params)
+        kept.pop(BEFORE, None)
+        return kept
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: list[str] | None = None) -> QuerySet:
+        queryset = super().get_queryset(request, exclude_parameters)
+        if before := request.GET.get(BEFORE):
+            try:
+                return queryset.filter(pk__lt=self.model._meta.pk.to_python(before))
+            except ValidationError as error:
+                raise IncorrectLookupParameters(error) from error
+        return queryset
+
+    def get_results(self, request: HttpRequest) -> None:
+        rows = list(self.queryset[: self.list_per_page + 1])
+        self.result_list = rows[: self.list_per_page]
+        self.result_count = len(self.result_list)
+        self.full_result_count = None
+        self.show_full_result_count = False
+        self.show_admin_actions = False
+        self.can_show_all = self.multi_page = False
+        self.paginator = OlderNewerPaginator(self.result_list, self.list_per_page)
+        if len(rows) > self.list_per_page:
+            self.older = self.get_query_string({BEFORE: str(self.result_list[-1].pk)}, remove=["p"])
+        self.newest = self.get_query_string(remove=[BEFORE, "p"]) if request.GET.get(BEFORE) else None
+
+
+class ReadOnlyNewestFirst(ModelAdmin):
+    """A table that only services write. `list_filter` holds SimpleListFilter classes; nothing else of the query string filters."""
+
+    show_full_result_count = False
+    list_per_page = 50
+    list_filter_submit = True
+    sortable_by = ()
+    show_facets = False
+    actions = None
+
+    def get_changelist(self, request: HttpRequest, **options: Any) -> type[ChangeList]:
+        return NewestFirstChangeList
+
+    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
+        return lookup in {spec.parameter_name for spec in self.list_filter}
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False

@@ -1,0 +1,46 @@
+"""Usage: the hourly sums, newest first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest
+from unfold.decorators import display
+
+from chat.admin.fields import instant, milliseconds
+from chat.admin.logs import KeyFilter, ModelFilter, ProjectFilter
+from chat.admin.newest_first import ReadOnlyNewestFirst
+from chat.models import UsageHour
+
+
+@admin.register(UsageHour)
+class UsageHourAdmin(ReadOnlyNewestFirst):
+    list_display = (
+        "show_period",
+        "model",
+        "key_public_id",
+        "show_class",
+        "num_requests",
+        "prompt_tokens",
+        "cached_tokens",
+        "completion_tokens",
+        "show_mean_duration",
+    )
+    list_filter = (ModelFilter, KeyFilter, ProjectFilter)
+    list_display_links = None
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return obj is None and super().has_view_permission(request)
+
+    @display(description="Hour from")
+    def show_period(self, hour: UsageHour) -> str:
+        return instant(hour.period_start)
+
+    @display(description="Status")
+    def show_class(self, hour: UsageHour) -> str:
+        return f"{hour.status_class}xx"
+
+    @display(description="Mean duration")
+    def show_mean_duration(self, hour: UsageHour) -> str:
+        return milliseconds(hour.duration_ms / hour.num_requests if hour.num_requests else None)

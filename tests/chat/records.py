@@ -1,0 +1,35 @@
+"""Terminal records for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chat.run_id import run_id_create
+from chat.services.usage import TerminalRecord
+
+NOON = 1_767_268_800.0
+"""2026-01-01 12:00:00 UTC."""
+
+
+def record(*, at_s: float = NOON, **fields: Any) -> dict[str, Any]:
+    """A finished run that arrived at `at_s`, with its first token 120 ms and its end one second later."""
+    values: dict[str, Any] = {
+        "run_id": run_id_create(at_s=at_s),
+        "arrived_at": at_s,
+        "started_at": at_s + 0.02,
+        "first_token_at": at_s + 0.12,
+        "ended_at": at_s + 1.0,
+        "status": 200,
+        "outcome": "finished",
+        "org_id": 1,
+        "project_id": 1,
+        "key_public_id": "accept0001",
+        "model": "small",
+        "model_asked": "small",
+        "finish_reason": "stop",
+        "prompt_tokens": 10,
+        "cached_tokens": 4,
+        "completion_tokens": 7,
+        "attempts": 1,
+    }
+    return TerminalRecord(**(values | fields)).to_dict()
