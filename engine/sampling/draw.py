@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from engine.sampling.ranking import BLOCK
+from engine.sampling.ranking import BLOCK, open_blocks
 
 
 def pick(cumulative: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
@@ -48,6 +48,5 @@ def draw_from_all(logits: torch.Tensor, best: torch.Tensor, temperature: torch.T
     upper = cumulative.gather(1, block)
     lower = torch.where(block > 0, cumulative.gather(1, (block - 1).clamp(min=0)), 0.0)
     rest = ((uniforms[:, None] * cumulative[:, -1:] - lower) / (upper - lower)).clamp(0.0, 1.0)
-    opened = torch.gather(logits.view(logits.shape[0], -1, BLOCK), 1, block[:, :, None].expand(-1, 1, BLOCK)).squeeze(1)
-    inside = ((opened - best[:, None]) / temperature[:, None]).double().exp_().cumsum(1)
+    inside = ((open_blocks(logits, block) - best[:, None]) / temperature[:, None]).double().exp_().cumsum(1)
     return block.squeeze(1) * BLOCK + pick(inside, rest.squeeze(1))

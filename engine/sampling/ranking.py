@@ -25,10 +25,17 @@ def block_maxima(logits: torch.Tensor) -> torch.Tensor:
     return logits.view(logits.shape[0], -1, BLOCK).amax(2)
 
 
+def open_blocks(logits: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
+    """Return the logits of some blocks of each row side by side: logits (R, V), blocks (R, N) -> (R, N * BLOCK)."""
+    num_rows, width = logits.shape
+    first = torch.arange(num_rows, device=logits.device)[:, None] * (width // BLOCK)
+    return logits.view(-1, BLOCK).index_select(0, (blocks + first).flatten()).view(num_rows, -1)
+
+
 def first_largest(logits: torch.Tensor, maxima: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return ids (R,) and values (R,) of each row's largest logit, the lowest id among equals."""
     block = maxima.argmax(1)
-    inside = torch.gather(logits.view(logits.shape[0], -1, BLOCK), 1, block[:, None, None].expand(-1, 1, BLOCK)).squeeze(1)
+    inside = open_blocks(logits, block[:, None])
     offset = inside.argmax(1)
     return block * BLOCK + offset, inside.gather(1, offset[:, None]).squeeze(1)
 
@@ -59,8 +66,7 @@ def _largest(logits: torch.Tensor, maxima: torch.Tensor, count: int) -> tuple[to
     if count * 4 > num_blocks:
         return logits.topk(count)
     blocks = maxima.topk(count).indices
-    opened = torch.gather(logits.view(num_rows, num_blocks, BLOCK), 1, blocks[:, :, None].expand(-1, -1, BLOCK)).view(num_rows, -1)
-    values, places = opened.topk(count)
+    values, places = open_blocks(logits, blocks).topk(count)
     return values, blocks.gather(1, places // BLOCK) * BLOCK + places % BLOCK
 
 

@@ -175,8 +175,8 @@ class Scheduler:
                 return f"sequence {sequence.seq_id} has more computed tokens than room in its blocks"
         if len(self._running) + len(self._waiting) != len(self._sequences) or self._sequences.keys() != self._chains.keys():
             return "a sequence is neither running nor waiting, or both"
-        if any(sequence.block_ids for sequence in self._waiting.first(len(self._waiting))):
-            return "a waiting sequence holds blocks"
+        if any(sequence.block_ids or sequence.num_computed for sequence in self._waiting.first(len(self._waiting))):
+            return "a waiting sequence holds blocks or computed tokens"
         return self._pool.check_integrity([sequence.block_ids for sequence in self._running]) or self._cache.check_integrity()
 
     def _plan_running(self) -> tuple[list[Chunk], list[Sequence]]:
