@@ -1,5 +1,6 @@
 """Coercions are exactly those of the request schema: wider than JSON's, narrower than Python's."""
 
+import contextlib
 import math
 
 import pytest
@@ -60,8 +61,6 @@ def test_anything_else_is_no_boolean(word):
 @given(st.one_of(st.text(), st.integers(), st.floats(), st.lists(st.integers()), st.none()))
 def test_readers_answer_or_raise_validation_error_and_echo_is_short(value):
     for read in (integer_read, number_read, boolean_read):
-        try:
+        with contextlib.suppress(ValidationError):
             read(value)
-        except ValidationError:
-            pass
     assert len(echo(value)) <= 200
