@@ -170,7 +170,7 @@ def _weighted_rows(table: torch.Tensor, index: torch.Tensor, offsets: torch.Tens
 
 
 class ChunkPart:
-    """Several new tokens of one sequence, over what the cache already holds of it and over themselves."""
+    """Several new tokens of one sequence, over what the cache already holds of it and over themselves. Computed in float32."""
 
     def __init__(self, shape: AttentionShape, tokens: slice, context_len: int, block_ids: list[int], block_size: int) -> None:
         self.tokens = tokens
@@ -179,29 +179,29 @@ class ChunkPart:
         num_new = tokens.stop - tokens.start
         num_before = context_len - num_new
         self._blocks = None
-        self._visible = None
+        self._bias = None
         if num_before:
             self._blocks = torch.tensor(block_ids[: -(-context_len // block_size)])
-            self._visible = torch.ones(num_new, context_len, dtype=torch.bool).tril_(num_before)
+            self._bias = torch.full((num_new, context_len), float("-inf")).triu_(num_before + 1)
 
     def attend(self, cache: LayerCache, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """q: (T, H, D)  k, v: (T, K, D), of this chunk only  ->  (T, H, D)"""
-        keys, values = (k, v) if self._blocks is None else self._gather(cache, q.dtype)
+        keys, values = (k, v) if self._blocks is None else self._gather(cache)
         out = scaled_dot_product_attention(
-            q.transpose(0, 1)[None],
-            keys.transpose(0, 1)[None],
-            values.transpose(0, 1)[None],
-            attn_mask=self._visible,
-            is_causal=self._visible is None,
+            q.float().transpose(0, 1)[None],
+            keys.float().transpose(0, 1)[None],
+            values.float().transpose(0, 1)[None],
+            attn_mask=self._bias,
+            is_causal=self._bias is None,
             scale=self._shape.scale,
             enable_gqa=self._shape.num_heads != self._shape.num_kv_heads,
         )
-        return out[0].transpose(0, 1)
+        return out[0].transpose(0, 1).to(q.dtype)
 
-    def _gather(self, cache: LayerCache, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    def _gather(self, cache: LayerCache) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of the whole context, (context, K, D), from the cache."""
         kv_heads, size = self._shape.num_kv_heads, self._shape.head_size
         keys = cache.key_blocks.index_select(0, self._blocks).permute(0, 3, 1, 2)  # (N, P, K, D)
         values = cache.value_blocks.index_select(0, self._blocks).transpose(1, 2)
-        keys = keys.reshape(-1, kv_heads, size)[: self._context_len].to(dtype)
-        return keys, values.reshape(-1, kv_heads, size)[: self._context_len].to(dtype)
+        keys, values = keys.reshape(-1, kv_heads, size), values.reshape(-1, kv_heads, size)
+        return keys[: self._context_len], values[: self._context_len]
