@@ -60,14 +60,29 @@ def build_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
     kind = metadata.get("tokenizer.ggml.model")
     if kind not in BUILDERS:
         raise ModelLoadError(f"the file's tokenizer is of kind {kind!r}; supported are {', '.join(BUILDERS)}")
-    if not metadata.get("tokenizer.ggml.tokens"):
+    tokens = _strings(metadata, "tokens")
+    if not tokens:
         raise ModelLoadError("the file has no vocabulary (tokenizer.ggml.tokens)")
-    tokenizer = BUILDERS[kind](metadata)
-    tokens, token_types = metadata["tokenizer.ggml.tokens"], metadata.get("tokenizer.ggml.token_type") or []
+    token_types = metadata.get("tokenizer.ggml.token_type") or []
+    if not isinstance(token_types, list) or len(token_types) > len(tokens):
+        raise ModelLoadError("tokenizer.ggml.token_type must be a list with one number per token")
+    try:
+        tokenizer = BUILDERS[kind](metadata)
+    except ModelLoadError:
+        raise
+    except Exception as error:  # the library raises plain Exception
+        raise ModelLoadError(f"the file's vocabulary and merges do not fit together: {error}") from error
     marked = [(tokens[index], token_type) for index, token_type in enumerate(token_types) if token_type in (CONTROL, USER_DEFINED)]
     tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token, token_type in marked if token_type == CONTROL])
     tokenizer.add_tokens([AddedToken(token, normalized=False) for token, token_type in marked if token_type == USER_DEFINED])
     return tokenizer
+
+
+def _strings(metadata: Mapping[str, Any], name: str) -> list[str]:
+    values = metadata.get(f"tokenizer.ggml.{name}") or []
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ModelLoadError(f"tokenizer.ggml.{name} must be a list of strings")
+    return values
 
 
 def _byte_level(metadata: Mapping[str, Any]) -> Tokenizer:
@@ -76,7 +91,7 @@ def _byte_level(metadata: Mapping[str, Any]) -> Tokenizer:
     if pre not in PRE_TOKENIZERS:
         raise ModelLoadError(f"the file's tokenizer cuts text by rule {pre!r}; supported are {', '.join(PRE_TOKENIZERS)}")
     vocabulary = {token: index for index, token in enumerate(metadata["tokenizer.ggml.tokens"])}
-    merges = [(left, right) for left, _, right in (merge.partition(" ") for merge in metadata.get("tokenizer.ggml.merges", ()))]
+    merges = [(left, right) for left, _, right in (merge.partition(" ") for merge in _strings(metadata, "merges"))]
     model = models.BPE(vocabulary, merges, ignore_merges=pre in WHOLE_WORD_FIRST)
     tokenizer = Tokenizer(model)
     if pre in NFC:
