@@ -1,0 +1,196 @@
+"""Which paths answer what: both prefixes, both slashes, no redirects, JSON for everything, CORS, and no sync middleware anywhere."""
+
+import pytest
+from asgiref.sync import iscoroutinefunction
+from django.test import override_settings
+from django.urls import get_resolver
+
+from chat.auth import AuthFailures
+from chat.dialects import view
+from chat.middleware import ApiHandler, ApiMiddleware, is_api_path
+from tests.chat.dialects.conftest import KEY, MODEL, chat
+
+NO_KEY = {"Authorization": ""}
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/chat/completions", "/v1/chat/completions/", "/chat/completions/"])
+async def test_completions_answer_on_every_spelling_without_a_redirect(api, path):
+    assert (await api.post(path, json=chat())).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/models", "/v1/models/", "/models/"])
+async def test_the_list_of_models(api, path):
+    listed = {"id": MODEL.name, "object": "model", "created": MODEL.created_at, "owned_by": "lightcone"}
+    assert (await api.get(path)).json() == {"object": "list", "data": [listed]}
+
+
+@pytest.mark.parametrize("path", ["/v1/models/org/tiny", "/models/org%2Ftiny", "/v1/models/tiny/", "/models/tiny"])
+async def test_one_model_by_name_or_alias_slashes_included(api, path):
+    response = await api.get(path)
+    assert response.status_code == 200
+    assert response.json()["id"] == MODEL.name
+
+
+async def test_an_unknown_model_is_404(api):
+    response = await api.get("/v1/models/gpt-9")
+    assert (response.status_code, response.json()["error"]["code"]) == (404, "model_not_found")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allow"),
+    [
+        ("GET", "/v1/chat/completions", "OPTIONS, POST"),
+        ("DELETE", "/models", "GET, HEAD, OPTIONS"),
+        ("PUT", "/health/live", "GET, HEAD, OPTIONS"),
+    ],
+)
+async def test_other_methods_are_405_with_allow(api, method, path, allow):
+    response = await api.request(method, path)
+    assert (response.status_code, response.json()["error"]["code"]) == (405, "method_not_allowed")
+    assert response.headers["allow"] == allow
+
+
+async def test_head_is_allowed_where_get_is(api):
+    assert (await api.head("/v1/models")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1", "/v1/", "/v1/embeddings", "/chat", "/chat/x", "/v4/beta/chat/completions", "/v4/chat-completions", "/v5/models"]
+)
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "PATCH"])
+async def test_an_unknown_path_is_401_without_a_key_and_404_with_one_always_json(api, method, path):
+    refused = await api.request(method, path, headers=NO_KEY)
+    unknown = await api.request(method, path)
+    assert (refused.status_code, unknown.status_code) == (401, 404)
+    assert refused.json()["error"]["code"] == "invalid_api_key"
+    assert unknown.json()["error"]["code"] == "not_found"
+    is_scale = path.startswith(("/v4", "/v5"))
+    assert ("detail" in unknown.json()) == is_scale
+    if is_scale:
+        assert unknown.json()["detail"] == unknown.json()["message"]
+
+
+async def test_every_api_route_but_health_refuses_who_has_no_key(api):
+    for path in ("/v1/models", "/models/x", "/v1/chat/completions", "/v4/x", "/v1/x"):
+        response = await api.request("POST" if "completions" in path else "GET", path, headers=NO_KEY)
+        assert response.status_code == 401, path
+    assert (await api.get("/health/live", headers=NO_KEY)).json() == {"status": "ok"}
+
+
+@pytest.mark.parametrize("state", ["ready", "loading"])
+async def test_ready_tells_whether_a_model_is_loaded(api, monkeypatch, state):
+    async def models(*, caller=None):
+        from dataclasses import replace
+
+        return [replace(MODEL, state=state)]
+
+    monkeypatch.setattr("chat.health.models_for_caller_async", models)
+    response = await api.get("/health/ready", headers=NO_KEY)
+    assert response.status_code == (200 if state == "ready" else 503)
+    assert ("retry-after" in response.headers) == (state != "ready")
+
+
+# Keys.
+
+
+async def test_the_key_may_come_in_either_header_and_the_dialects_own_decides(api):
+    async def status(**headers):
+        return (await api.get("/v1/models", headers=headers)).status_code
+
+    assert await status(Authorization=f"bearer {KEY}") == 200
+    del api.headers["Authorization"]
+    assert await status(**{"X-Api-Key": KEY}) == 200
+    assert await status(**{"X-Api-Key": KEY, "Authorization": "Bearer bad"}) == 401
+    assert await status(**{"X-Api-Key": "bad", "Authorization": f"Bearer {KEY}"}) == 200
+    assert await status(Authorization=f"Basic {KEY}") == 401
+    assert (await api.get(f"/v1/models?api_key={KEY}")).status_code == 401
+    assert (await api.get("/v4/x", headers={"X-Api-Key": KEY, "Authorization": "Bearer bad"})).status_code == 404
+    assert (await api.get("/v4/x", headers={"X-Api-Key": "bad", "Authorization": f"Bearer {KEY}"})).status_code == 401
+
+
+async def test_guessing_keys_behind_a_proxy_ends_in_429_and_loopback_alone_is_exempt(api, monkeypatch):
+    monkeypatch.setattr(view, "_failures", AuthFailures(limit=3, window_s=600))
+    forwarded = {"Authorization": "Bearer bad", "X-Forwarded-For": "203.0.113.9"}
+    statuses = [(await api.get("/v1/models", headers=forwarded)).status_code for _ in range(4)]
+    assert statuses == [401, 401, 401, 429]
+    response = await api.get("/v1/models", headers=forwarded)
+    assert 1 <= int(response.headers["retry-after"]) <= 60
+    assert (await api.get("/v1/models", headers={"Authorization": "Bearer bad"})).status_code == 401
+    assert (await api.get("/v1/models")).status_code == 200
+
+
+def test_failures_are_forgotten_after_their_window_and_addresses_are_bounded():
+    now = [0.0]
+    failures = AuthFailures(limit=2, window_s=10, clock=lambda: now[0])
+    failures.add("a")
+    assert failures.wait_s("a") == 0
+    failures.add("a")
+    assert failures.wait_s("a") == 10
+    now[0] = 11
+    assert failures.wait_s("a") == 0
+    for number in range(20_000):
+        failures.add(str(number))
+    assert len(failures._failures) == 10_000
+
+
+# CORS and the host.
+
+
+async def test_a_preflight_needs_no_key_and_reflects_header_names(api):
+    asked = "authorization, content-type, x-stainless-retry-count"
+    headers = {"Origin": "https://a.example", "Access-Control-Request-Headers": asked, **NO_KEY}
+    response = await api.options("/v1/chat/completions", headers=headers)
+    assert response.status_code == 204
+    assert response.headers["access-control-allow-origin"] == "*"
+    assert response.headers["access-control-allow-methods"] == "GET, POST, OPTIONS"
+    assert response.headers["access-control-allow-headers"] == asked
+    assert response.headers["access-control-max-age"] == "600"
+    assert "access-control-allow-credentials" not in response.headers
+
+
+async def test_header_names_that_are_none_are_not_reflected(api):
+    response = await api.options("/v1/models", headers={"Access-Control-Request-Headers": "a b; c"})
+    assert "access-control-allow-headers" not in response.headers
+
+
+async def test_real_answers_and_errors_carry_the_origin_and_name_the_exposed_headers(api):
+    for headers in ({}, NO_KEY):
+        response = await api.get("/v1/models", headers=headers)
+        assert response.headers["access-control-allow-origin"] == "*"
+        assert "x-ratelimit-remaining-tokens" in response.headers["access-control-expose-headers"]
+
+
+async def test_a_list_of_origins_answers_to_its_members_only(api):
+    with override_settings(LIGHTCONE_CORS_ALLOWED_ORIGINS=["https://a.example"]):
+        good = await api.get("/v1/models", headers={"Origin": "https://a.example"})
+        other = await api.get("/v1/models", headers={"Origin": "https://b.example"})
+    assert good.headers["access-control-allow-origin"] == "https://a.example"
+    assert good.headers["vary"] == "Origin"
+    assert "access-control-allow-origin" not in other.headers
+
+
+@pytest.mark.parametrize("host", ["evil.example", "a/?x=", "localhost@evil", ""])
+async def test_a_host_that_is_not_ours_is_400(api, host):
+    response = await api.get("/v1/models", headers={"Host": host})
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_host")
+
+
+# The path between server and view.
+
+
+def test_api_routes_pass_through_one_async_function_and_no_sync_middleware():
+    handler = ApiHandler()
+    assert isinstance(handler._middleware_chain, ApiMiddleware)
+    assert iscoroutinefunction(handler._middleware_chain)
+    assert handler._middleware_chain.sync_capable is False
+    assert handler._view_middleware == handler._template_response_middleware == handler._exception_middleware == []
+    resolver = get_resolver()
+    for path in ("/v1/chat/completions", "/models", "/v1/models/a/b", "/v4/x", "/v5/x", "/v1/x", "/health/live", "/health/ready"):
+        assert is_api_path(path)
+        assert iscoroutinefunction(resolver.resolve(path).func), path
+        assert resolver.resolve(path).func.csrf_exempt
+
+
+def test_pages_are_not_api_paths():
+    for path in ("", "/", "/admin/", "/docs", "/api/schema", "/static/x.js", "/chatter", "//v1/models", "/V1/models"):
+        assert not is_api_path(path)
