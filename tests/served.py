@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import secrets
 import signal
@@ -82,11 +83,18 @@ class ServedLightcone:
             f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}" for path in sorted(self.data_dir.glob("logs/*.log"))
         )
 
-    def get(self, path: str, *, timeout_s: float = 5.0) -> tuple[int, dict[str, str], str]:
-        """Status, headers (lower-case names) and body; status 0 when nobody answers."""
+    def get(self, path: str) -> tuple[int, dict[str, str], str]:
+        return self.ask("GET", path)
+
+    def post(self, path: str, body: object) -> tuple[int, dict[str, str], str]:
+        return self.ask("POST", path, json.dumps(body))
+
+    def ask(self, method: str, path: str, body: str | None = None, *, timeout_s: float = 20.0) -> tuple[int, dict[str, str], str]:
+        """Status, headers (lower-case names) and body; status 0 when nobody answers. Sends the API key."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
+        headers = {"Authorization": f"Bearer {self.api_key}", "Content-Type": "application/json"}
         try:
-            connection.request("GET", path, headers={"Authorization": f"Bearer {self.api_key}"})
+            connection.request(method, path, body, headers)
             answer = connection.getresponse()
             return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read().decode(errors="replace")
         except (OSError, http.client.HTTPException):
@@ -97,12 +105,12 @@ class ServedLightcone:
     def wait_until_ready(self, timeout_s: float = 180.0) -> None:
         self.wait_for(lambda: self.get("/health/ready")[0] == 200, timeout_s=timeout_s, what="/health/ready to answer 200")
 
-    def wait_for(self, is_true, *, timeout_s: float, what: str) -> None:
-        """Poll a condition of another process; fails with its console and logs when it does not come true."""
+    def wait_for(self, is_true, *, timeout_s: float, what: str, is_running: bool = True) -> None:
+        """Poll a condition of another process; fails with its console and logs when it does not come true, or the process ends before."""
         assert self.process is not None
         deadline = time.monotonic() + timeout_s
         while not is_true():
-            if self.process.poll() is not None:
+            if is_running and self.process.poll() is not None:
                 raise AssertionError(f"serve ended with {self.process.returncode} before {what}\n{self.console()}\n{self.logs()}")
             if time.monotonic() > deadline:
                 raise AssertionError(f"waited {timeout_s} s for {what}\n{self.console()}\n{self.logs()}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -83,8 +84,16 @@ class Readiness:
                 self._last_reason = news.reason
                 self._console.problem("model", f"{self._model}: {news.reason}")
         else:
-            words = news.reason if news and news.state == ModelState.LOADING and news.reason else "loading"
-            self._console.progress("model", f"{self._model}: {words}")
+            words, fraction = loading_words(news)
+            self._console.progress("model", f"{self._model}: {words}", fraction)
+
+
+def loading_words(news: ModelNews | None) -> tuple[str, float | None]:
+    """The phase and how far it is: `loading weights 40%` is told as ("loading weights", 0.4)."""
+    if news is None or news.state != ModelState.LOADING or not news.reason:
+        return "loading", None
+    match = re.fullmatch(r"(.+) (\d{1,3})%", news.reason)
+    return (match[1], int(match[2]) / 100) if match else (news.reason, None)
 
 
 def ready_status(host: str, port: int) -> int:

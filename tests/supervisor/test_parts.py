@@ -107,8 +107,8 @@ class ScriptedModel:
 
 
 def test_web_then_loading_then_ready_are_told_once_each():
-    loading = ModelNews(ModelState.LOADING, "reading weights")
-    readiness, said = ScriptedModel((0, None), (503, loading), (503, loading), (200, None), (200, None)).run()
+    early, late = (ModelNews(ModelState.LOADING, f"reading weights {share}%") for share in (3, 90))
+    readiness, said = ScriptedModel((0, None), (503, early), (503, late), (200, None), (200, None)).run()
     assert readiness.is_settled
     assert said.count("http://localhost:1, answers after 4.0 s") == 1
     assert said.count("reading weights") == 1
