@@ -61,9 +61,11 @@ class BoundedRequest(WebRequest):
 
     def handleContentChunk(self, data: bytes) -> None:
         channel: BoundedChannel = self.channel
+        if channel.is_refused:
+            return
         if self.content.tell() + len(data) > channel.limits.max_body_bytes:
             channel.refuse_body()
-        elif not channel.is_refused:
+        else:
             self.content.write(data)
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
@@ -286,6 +288,11 @@ class BoundedFactory(HTTPFactory):
         self._transports.add(transport)
         return True
 
+    def hang_up(self) -> None:
+        """Close every open connection at once."""
+        for transport in list(self._transports):
+            transport.abortConnection()
+
 
 class BoundedServer(Server):
     """Daphne's server with our factory, and a stop that lets running answers end."""
@@ -334,6 +341,7 @@ class BoundedServer(Server):
         return defer.Deferred.fromFuture(asyncio.ensure_future(self._drain(), loop=twisted_loop))
 
     async def _drain(self) -> None:
+        """1. Wait for running answers.  2. Hang up, so that what still runs ends as for any lost client.  3. Cancel the rest."""
         running = [
             details["application_instance"]
             for protocol, details in self.connections.items()
@@ -341,11 +349,16 @@ class BoundedServer(Server):
         ]
         if running:
             await asyncio.wait(running, timeout=self.drain_s)
-        rest = [details["application_instance"] for details in self.connections.values() if "application_instance" in details]
-        for application in rest:
-            application.cancel()
-        if rest:
-            await asyncio.wait(rest, timeout=LINGER_S)
+        self.http_factory.hang_up()
+        applications = [details["application_instance"] for details in self.connections.values() if "application_instance" in details]
+        if applications:
+            await asyncio.wait(applications, timeout=LINGER_S)
+        # NOTE: a task that is still pending when the interpreter ends can crash it.
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=LINGER_S)
 
 
 def error_bytes(code: str, message: str) -> bytes:

@@ -1,0 +1,79 @@
+"""A child process for test_http_server: our HTTP server with small limits around a scripted ASGI application.
+
+It prints its port, then one line per thing that happened to the application: `started`, `left`, `done N` (bytes of the body).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from dataclasses import replace
+
+from chat import http_server
+from lightcone_site.limits import HttpLimits
+
+LIMITS = replace(
+    HttpLimits(),
+    max_body_bytes=10_000,
+    max_headers_bytes=4_096,
+    max_header_bytes=1_024,
+    max_headers=20,
+    max_target_bytes=512,
+    header_timeout=1,
+    body_timeout=1,
+    idle_timeout=1,
+    max_connections=8,
+    stream_buffer_bytes=200_000,
+    write_timeout=1,
+)
+
+
+def say(word: str) -> None:
+    sys.stdout.write(word + "\n")
+    sys.stdout.flush()
+
+
+async def application(scope, receive, send) -> None:
+    say("started")
+    num_bytes = 0
+    while True:
+        message = await receive()
+        num_bytes += len(message.get("body", b""))
+        if not message.get("more_body", False):
+            break
+    start = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]}
+    if scope["path"] == "/headers":
+        await send(start)
+        names = b",".join(name for name, _ in scope["headers"])
+        await send({"type": "http.response.body", "body": names})
+    elif scope["path"] in ("/wait", "/stream", "/flood"):
+        await pour(scope["path"], start, receive, send)
+    else:
+        await send(start)
+        await send({"type": "http.response.body", "body": b"%d" % num_bytes})
+        say(f"done {num_bytes}")
+
+
+async def pour(path, start, receive, send) -> None:
+    """Wait for ever, after the head, or while writing; tell when the client has left."""
+    if path != "/wait":
+        await send(start)
+        await send({"type": "http.response.body", "body": b"x", "more_body": True})
+    left = asyncio.create_task(receive())
+    while not left.done():
+        if path == "/flood":
+            await send({"type": "http.response.body", "body": b"x" * 65_536, "more_body": True})
+        await asyncio.wait([left], timeout=0.01)
+    say("left")
+
+
+def main() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.set_inheritable(True)
+    say(str(listener.getsockname()[1]))
+    http_server.serve(application, limits=LIMITS, socket_fd=listener.fileno(), drain_s=0.2, on_ready=lambda: say("ready"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+"""Our HTTP server against raw sockets: what is too large, too slow or malformed is answered or closed, and who leaves is noticed."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+SMALL = b"Host: localhost\r\n"
+
+
+class Server:
+    """The child process of scripted_server.py."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-W", "ignore", "-m", "tests.chat.scripted_server"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.port = int(self.line())
+        assert self.line() == "ready"
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def expect(self, word: str) -> None:
+        """Read what the application said until it says this; the test's own time-out bounds the wait."""
+        while (said := self.line()) != word:
+            assert said, f"the server ended before it said {word!r}"
+
+    def stop(self) -> None:
+        self.process.terminate()
+        with self.process:
+            assert self.process.wait(20) == 0
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+
+    def ask(self, data: bytes) -> bytes:
+        """Send and read until the server closes."""
+        with self.connect() as connection:
+            connection.sendall(data)
+            return read_all(connection)
+
+
+def read_all(connection: socket.socket) -> bytes:
+    received = b""
+    try:
+        while chunk := connection.recv(65_536):
+            received += chunk
+    except ConnectionResetError:
+        pass
+    return received
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+def error(answer: bytes) -> dict:
+    return json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    running = Server()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(autouse=True)
+def _still_serves(server: Server) -> Iterator[None]:
+    """Whatever a test did, the next client is served."""
+    yield
+    answer = server.ask(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    assert status(answer) == 200
+
+
+def test_a_body_within_the_limit_arrives_whole(server):
+    answer = server.ask(b"POST / HTTP/1.1\r\n" + SMALL + b"Connection: close\r\nContent-Length: 10000\r\n\r\n" + b"x" * 10_000)
+    assert status(answer) == 200
+    server.expect("done 10000")
+
+
+def test_a_declared_body_above_the_limit_is_413_before_it_is_sent(server):
+    answer = server.ask(b"POST / HTTP/1.1\r\n" + SMALL + b"Content-Length: 10001\r\nExpect: 100-continue\r\n\r\n")
+    assert status(answer) == 413
+    assert b"100 Continue" not in answer
+    assert error(answer)["code"] == "request_too_large"
+
+
+def test_an_endless_chunked_body_is_413_while_it_is_arriving(server):
+    chunk = b"1000\r\n" + b"x" * 0x1000 + b"\r\n"
+    answer = server.ask(b"POST / HTTP/1.1\r\n" + SMALL + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 50)
+    assert status(answer) == 413
+
+
+def test_a_client_that_sends_much_more_still_reads_its_413(server):
+    head = b"POST / HTTP/1.1\r\n" + SMALL + b"Content-Length: 5000000\r\n\r\n"
+    answer = server.ask(head + b"x" * 5_000_000)
+    assert status(answer) == 413
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"X-Long: " + b"a" * 1_100 + b"\r\n",
+        b"X-Endless: " + b"a" * 100_000,
+        b"".join(b"X-%d: a\r\n" % number for number in range(30)),
+        b"X-Same: a\r\n" * 10_000,
+        b"".join(b"X-%d: %s\r\n" % (number, b"a" * 900) for number in range(6)),
+    ],
+    ids=["one long", "one endless", "too many", "a flood of equal ones", "too much in all"],
+)
+def test_headers_over_a_limit_are_431_and_the_end_of_the_connection(server, headers):
+    answer = server.ask(b"GET / HTTP/1.1\r\n" + SMALL + headers + b"\r\n")
+    assert status(answer) == 431
+    assert error(answer)["code"] == "headers_too_large"
+    assert b"Connection: close" in answer
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"GET /" + b"a" * 600 + b" HTTP/1.1\r\n" + SMALL + b"\r\n",
+        b"POST / HTTP/1.1\r\n" + SMALL + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST / HTTP/1.1\r\n" + SMALL + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+        b"POST / HTTP/1.1\r\n" + SMALL + b"Content-Length: -3\r\n\r\n",
+        b"POST / HTTP/1.1\r\n" + SMALL + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"POST / HTTP/1.1\r\n" + SMALL + b"Transfer-Encoding: gzip\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + SMALL + b"No colon\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + SMALL + b"X-Nul: a\x00b\r\n\r\n",
+        b"nonsense\r\n\r\n",
+    ],
+    ids=["long target", "both lengths", "two lengths", "negative length", "bad chunk", "unknown coding", "no colon", "NUL", "no request"],
+)
+def test_bad_framing_is_400_in_the_one_error_shape(server, request_bytes):
+    answer = server.ask(request_bytes)
+    assert status(answer) == 400
+    assert set(error(answer)) == {"message", "type", "param", "code"}
+
+
+def test_header_names_with_underscores_are_dropped(server):
+    answer = server.ask(b"GET /headers HTTP/1.1\r\n" + SMALL + b"X_Forwarded_For: 1.2.3.4\r\nX-Ok: 1\r\nConnection: close\r\n\r\n")
+    assert b"x-ok" in answer.lower()
+    assert b"forwarded" not in answer.lower()
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [b"", b"GET / HTTP/1.1\r\nX-Slow: ", b"POST / HTTP/1.1\r\n" + SMALL + b"Content-Length: 100\r\n\r\nabc"],
+    ids=["says nothing", "in a header", "in the body"],
+)
+def test_a_client_that_does_not_go_on_is_closed(server, begin):
+    with server.connect() as connection:
+        connection.sendall(begin)
+        started = time.monotonic()
+        assert read_all(connection) == b""
+        assert time.monotonic() - started < 8
+
+
+def test_trickling_headers_does_not_stretch_their_time(server):
+    with server.connect() as connection:
+        connection.settimeout(0.2)
+        started = time.monotonic()
+        closed = False
+        while not closed and time.monotonic() - started < 8:
+            try:
+                connection.sendall(b"G")
+                closed = connection.recv(1) == b""
+            except TimeoutError:
+                continue
+            except OSError:
+                closed = True
+        assert closed
+
+
+def test_an_idle_connection_is_reused_and_then_closed(server):
+    with server.connect() as connection:
+        for _ in range(2):
+            connection.sendall(b"GET / HTTP/1.1\r\n" + SMALL + b"\r\n")
+            assert status(connection.recv(65_536)) == 200
+        connection.settimeout(8)
+        assert read_all(connection).endswith((b"", b"0\r\n\r\n"))
+
+
+def test_pipelined_requests_are_answered_in_order(server):
+    one = b"POST / HTTP/1.1\r\n" + SMALL + b"Content-Length: 1\r\n\r\na"
+    last = b"POST / HTTP/1.1\r\n" + SMALL + b"Content-Length: 2\r\nConnection: close\r\n\r\nab"
+    answer = server.ask(one + last)
+    assert answer.count(b"HTTP/1.1 200") == 2
+
+
+@pytest.mark.parametrize("path", [b"/wait", b"/stream"])
+def test_a_client_that_leaves_is_noticed_at_once(server, path):
+    connection = server.connect()
+    connection.sendall(b"GET " + path + b" HTTP/1.1\r\n" + SMALL + b"\r\n")
+    server.expect("started")
+    connection.close()
+    server.expect("left")
+
+
+def test_a_client_that_does_not_read_is_given_up_when_its_buffer_is_full(server):
+    with server.connect() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        connection.sendall(b"GET /flood HTTP/1.1\r\n" + SMALL + b"\r\n")
+        server.expect("left")
+
+
+def test_connections_above_the_limit_are_refused_and_freed_ones_count_no_more(server):
+    opened, num_refused = [], 0
+    for _ in range(12):
+        try:
+            connection = server.connect()
+            opened.append(connection)
+            connection.sendall(b"GET / HTTP/1.1\r\n" + SMALL + b"\r\n")
+            num_refused += connection.recv(65_536) == b""
+        except (ConnectionResetError, BrokenPipeError):
+            num_refused += 1
+    for connection in opened:
+        connection.close()
+    assert num_refused >= 4
+
+
+def test_a_stop_ends_running_answers_and_the_process():
+    server = Server()
+    with server.connect() as connection:
+        connection.sendall(b"GET /wait HTTP/1.1\r\n" + SMALL + b"\r\n")
+        server.expect("started")
+        server.stop()
