@@ -1,4 +1,4 @@
-"""From a path to a decoder that can run: GGUF file or Hugging Face folder, any family of models/registry.py. Called by the core at start."""
+"""From a path to a decoder that can run: GGUF file or Hugging Face folder, any family of the registry. Called by the core at start."""
 
 from __future__ import annotations
 

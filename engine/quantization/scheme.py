@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
-from time import perf_counter
+from time import thread_time
 from typing import Protocol
 
 import torch
@@ -24,14 +24,14 @@ from engine.quantization.stored import StoredMatrix
 
 logger = logging.getLogger(__name__)
 
-ROW_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
+ROW_BUCKETS = (1, 2, 4, 8, 16, 32, 128)
 """Row counts that are measured; a count is served as the next larger bucket, everything above as the last."""
 
 SECOND_FORM_GAIN = 0.05
 HOPELESS, HOPELESS_FROM = 3.0, 16
-MEASURED_WEIGHTS = 1 << 22
-COLD_BYTES = 48 << 20
-MAX_COPIES = 24
+LOW_HEIGHT, MEASURED_WEIGHTS = 16, 1 << 20
+COLD_BYTES, MAX_COPIES = 32 << 20, 16
+ENOUGH_S = 0.002
 MODES = ("auto", "bf16", "float32")
 
 
@@ -142,48 +142,54 @@ def pick(costs: dict[str, list[float]], max_forms: int) -> tuple[str, ...]:
 
 
 def measure(shape: tuple[int, int], four_bit: bool) -> dict[str, list[float]]:
-    """Time every form on random weights of this width: microseconds per row bucket, scaled to the full height.
+    """Estimate every form on random weights of this width: microseconds per row bucket, in this process's number of threads.
 
-    A form that is hopeless at one of the larger buckets is not tried at the next (its cost there: infinite); copies at other addresses
-    keep the weights out of the caches, as they are in a model.
+    Timed in processor time of a single thread, which other programs on the machine cannot distort, and split by a second, low
+    matrix into a fixed part (quantising rows, calls) and one that the outputs share out to the threads. Copies at other
+    addresses keep the weights out of the caches, as they are in a model. A form that is hopeless at one of the larger buckets is
+    not tried at the next (its cost there: infinite).
     """
     num_outputs, num_inputs = shape
-    height = min(num_outputs, max(16, MEASURED_WEIGHTS // num_inputs // 16 * 16))
-    forms = _random_forms(height, num_inputs, four_bit)
-    costs: dict[str, list[float]] = {name: [] for name in forms}
-    copies = {name: [form] + [form.clone() for _ in range(_num_copies(form))] for name, form in forms.items()}
-    for bucket, rows in enumerate(ROW_BUCKETS):
-        x = torch.randn(rows, num_inputs)
-        best = min(cost[bucket - 1] for cost in costs.values()) if rows > HOPELESS_FROM else float("inf")
-        for name, cost in costs.items():
-            is_hopeless = cost[-1:] > [HOPELESS * best]
-            cost.append(float("inf") if is_hopeless else _time(copies[name], x) * num_outputs / height)
+    num_threads = torch.get_num_threads()
+    height = min(num_outputs, max(2 * LOW_HEIGHT, MEASURED_WEIGHTS // num_inputs // 16 * 16))
+    torch.set_num_threads(1)
+    try:
+        low, full = (_copies(rows, num_inputs, four_bit) for rows in (LOW_HEIGHT, height))
+        costs: dict[str, list[float]] = {name: [] for name in full}
+        for bucket, rows in enumerate(ROW_BUCKETS):
+            x = torch.randn(rows, num_inputs)
+            best = min(cost[bucket - 1] for cost in costs.values()) if rows > HOPELESS_FROM else float("inf")
+            for name, cost in costs.items():
+                if cost[-1:] > [HOPELESS * best]:
+                    cost.append(float("inf"))
+                    continue
+                per_output = (_time(full[name], x) - (fixed := _time(low[name][:2], x))) / max(height - LOW_HEIGHT, 1)
+                cost.append(max(fixed, 0.0) + max(per_output, 0.0) * num_outputs / num_threads)
+    finally:
+        torch.set_num_threads(num_threads)
     return costs
 
 
-def _num_copies(form: WeightForm) -> int:
-    return min(MAX_COPIES, COLD_BYTES // form.num_bytes + 1)
-
-
-def _random_forms(height: int, num_inputs: int, four_bit: bool) -> dict[str, WeightForm]:
-    weight = torch.randn(height, num_inputs)
+def _copies(height: int, num_inputs: int, four_bit: bool) -> dict[str, list[WeightForm]]:
+    """Every form of a random matrix, several times."""
+    weight = torch.rand(height, num_inputs).sub_(0.5)
     forms = {name: build(weight) for name, build in BUILDERS.items()}
     if four_bit:
         groups = torch.rand(height, num_inputs // GROUP_SIZE)
         forms["int4"] = Int4Weight(FourBitGroups(torch.randint(0, 16, (height, num_inputs), dtype=torch.uint8), groups, groups))
-    return forms
+    return {name: [form] + [form.clone() for _ in range(min(MAX_COPIES, COLD_BYTES // form.num_bytes))] for name, form in forms.items()}
 
 
 def _time(copies: list[WeightForm], x: torch.Tensor) -> float:
-    """Microseconds per call: the best of a few rounds, each over all copies for few rows and over some for many."""
-    used = copies if x.shape[0] <= 8 else copies[:3]
+    """Microseconds of processor time per call: the best of a few rounds over the copies, of which many rows need only one."""
+    used = copies if x.shape[0] <= 8 else copies[:1]
     copies[0](x)
     fastest = float("inf")
     for _ in range(3):
-        start = perf_counter()
+        start = thread_time()
         for form in used:
             form(x)
-        fastest = min(fastest, (perf_counter() - start) / len(used))
-        if fastest > 0.005:
+        fastest = min(fastest, (thread_time() - start) / len(used))
+        if fastest > ENOUGH_S:
             break
     return fastest * 1e6

@@ -1,0 +1,53 @@
+import pytest
+import torch
+
+from engine.layers.rotary import RopeScaling, RotaryTable, adjacent_pairs, rotate
+
+THETA = 10000.0
+
+
+def half_split_rotation(heads: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """The formula of the paper's common form: halves of a head rotate against each other. heads: (T, H, D)."""
+    half = heads.shape[-1] // 2
+    angles = positions[:, None].double() * THETA ** -(torch.arange(half).double() / half)
+    cos, sin = angles.cos()[:, None], angles.sin()[:, None]
+    first, second = heads.double().chunk(2, -1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), -1).float()
+
+
+def rotations(positions: torch.Tensor, head_size: int) -> torch.Tensor:
+    return RotaryTable.build(300, head_size, THETA, RopeScaling(), torch.device("cpu")).at(positions)
+
+
+@pytest.mark.parametrize("head_size", [2, 16, 64])
+def test_adjacent_pairs_rotate_as_halves_do(head_size):
+    positions = torch.tensor([0, 1, 17, 299])
+    heads = torch.randn(4, 3, head_size)
+    expected = half_split_rotation(heads, positions)
+    order = adjacent_pairs(3, head_size)
+    ours = rotate(heads.flatten(1)[:, order].view(4, 3, head_size), rotations(positions, head_size))
+    # The angle, up to 299 radians, is a float32 product.
+    torch.testing.assert_close(ours, expected.flatten(1)[:, order].view(4, 3, head_size), atol=2e-4, rtol=0)
+
+
+def test_part_of_a_wider_buffer_is_rotated_in_place_and_the_rest_left_alone():
+    buffer = torch.randn(5, 6, 8)
+    before = buffer.clone()
+    rotated = rotate(buffer[:, :4], rotations(torch.arange(5), 8))
+    assert rotated.data_ptr() == buffer.data_ptr()
+    assert torch.equal(buffer[:, 4:], before[:, 4:])
+    assert not torch.equal(buffer[:, :4], before[:, :4])
+
+
+def test_bfloat16_heads_are_rotated_in_float32_and_rounded_once():
+    heads = torch.randn(3, 2, 8).bfloat16()
+    angles = rotations(torch.arange(3), 8)
+    assert torch.equal(rotate(heads, angles), rotate(heads.float(), angles).bfloat16())
+
+
+def test_frequency_factors_divide_the_frequencies():
+    factors = torch.tensor([1.0, 2.0])
+    table = RotaryTable.build(9, 4, THETA, RopeScaling(), torch.device("cpu"), factors)
+    plain = rotations(torch.tensor([4, 8]), 4)
+    assert torch.allclose(table.at(torch.tensor([8]))[0, 0, 1], plain[0, 0, 1])
+    assert torch.allclose(table.at(torch.tensor([8]))[0, 0, 0], plain[1, 0, 0])

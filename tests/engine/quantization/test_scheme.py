@@ -1,0 +1,111 @@
+import logging
+
+import pytest
+import torch
+
+from engine.api.errors import ModelLoadError
+from engine.quantization import scheme as scheme_module
+from engine.quantization.dense import DenseWeight
+from engine.quantization.int4 import Int4Weight
+from engine.quantization.scheme import ROW_BUCKETS, WeightScheme, measure, pick
+from engine.quantization.stored import StoredMatrix
+
+CPU = torch.device("cpu")
+FLAT = [10.0] * len(ROW_BUCKETS)
+
+
+def float_matrix(num_outputs: int = 32, num_inputs: int = 64) -> StoredMatrix:
+    return StoredMatrix.from_float(torch.randn(num_outputs, num_inputs))
+
+
+def four_bit_matrix(num_outputs: int = 32, num_inputs: int = 64) -> StoredMatrix:
+    data = torch.randint(0, 100, (num_outputs, num_inputs // 32 * 18), dtype=torch.uint8)
+    return StoredMatrix.from_blocks("Q4_0", data, (num_outputs, num_inputs))
+
+
+def test_each_bucket_is_served_by_the_faster_of_two_forms():
+    few, many = [1.0, 2, 4, 8, 16, 32, 64], [6.0] * len(ROW_BUCKETS)
+    assert pick({"few": few, "many": many}, 2) == ("few", "few", "few", "many", "many", "many", "many")
+
+
+def test_a_second_form_that_hardly_gains_is_not_kept():
+    slightly_better = [9.8, *FLAT[1:]]
+    assert pick({"a": FLAT, "b": slightly_better}, 2) in [("a",) * len(FLAT), ("b",) * len(FLAT)]
+
+
+def test_one_form_serves_all_when_only_one_may():
+    few = [1.0, 2, 4, 8, 16, 32, 64]
+    assert len(set(pick({"few": few, "many": FLAT}, 1))) == 1
+
+
+def test_a_form_that_was_given_up_is_never_chosen_where_it_was():
+    given_up = [1.0] * 4 + [float("inf")] * (len(ROW_BUCKETS) - 4)
+    assert pick({"given up": given_up, "slow": FLAT}, 2)[-1] == "slow"
+
+
+def test_measuring_times_every_form_and_leaves_the_thread_count():
+    threads = torch.get_num_threads()
+    costs = measure((48, 64), four_bit=True)
+    assert set(costs) == {"int4", "int8", "int8_packed", "bf16", "float32"}
+    assert all(len(cost) == len(ROW_BUCKETS) and min(cost) >= 0 for cost in costs.values())
+    assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize(("weights", "dtype"), [("bf16", torch.bfloat16), ("float32", torch.float32)])
+def test_a_fixed_mode_uses_that_form_for_every_row_count_without_measuring(weights, dtype, monkeypatch):
+    monkeypatch.setattr(scheme_module, "measure", None)
+    forms = WeightScheme(weights, CPU, batch_invariant=False).build(four_bit_matrix()).by_rows
+    assert {id(form) for form in forms} == {id(forms[0])}
+    assert isinstance(forms[0], DenseWeight)
+    assert forms[0].weight.dtype == dtype
+
+
+def test_forms_that_serve_no_row_count_are_not_built_and_a_shape_is_measured_once(monkeypatch, caplog):
+    calls = []
+
+    def measured(shape, four_bit):
+        calls.append((shape, four_bit))
+        return {"float32": [50.0, 50, 50, 50, 1, 1, 1], "int8": [9.0] * 7, "int4": [1.0, 1, 1, 1, 50, 50, 50]}
+
+    monkeypatch.setattr(scheme_module, "measure", measured)
+    scheme = WeightScheme("auto", CPU, batch_invariant=False)
+    with caplog.at_level(logging.INFO):
+        forms = scheme.build(four_bit_matrix()).by_rows
+        scheme.build(four_bit_matrix())
+    assert [type(forms[rows]) for rows in (1, 8, 9, 16, 128)] == [Int4Weight, Int4Weight, DenseWeight, DenseWeight, DenseWeight]
+    assert len({id(form) for form in forms}) == 2
+    assert calls == [((32, 64), True)]
+    assert "32 x 64" in caplog.text
+
+
+def test_a_matrix_that_is_wider_than_four_bits_is_never_narrowed_to_them(monkeypatch):
+    asked = []
+    monkeypatch.setattr(scheme_module, "measure", lambda shape, four_bit: asked.append(four_bit) or {"int8": FLAT})
+    scheme = WeightScheme("auto", CPU, batch_invariant=False)
+    scheme.build(float_matrix())
+    scheme.build(StoredMatrix.stack([four_bit_matrix(), float_matrix()]))
+    assert asked == [False, False]
+
+
+def test_batch_invariance_takes_one_form_whose_rows_do_not_depend_on_each_other(monkeypatch):
+    monkeypatch.setattr(scheme_module, "measure", lambda shape, four_bit: {"float32": [1.0] * 7, "int8": FLAT, "int4": [20.0] * 7})
+    scheme = WeightScheme("auto", CPU, batch_invariant=True)
+    scheme.build(four_bit_matrix())
+    assert set(scheme.choices.values()) == {("int8",) * len(ROW_BUCKETS)}
+
+
+def test_an_unknown_mode_is_refused_with_the_known_ones():
+    with pytest.raises(ModelLoadError, match="weights must be one of auto, bf16, float32, got 'fp8'"):
+        WeightScheme("fp8", CPU, batch_invariant=False)
+
+
+def test_stacked_parts_of_different_types_open_as_one_matrix():
+    upper, lower = float_matrix(), four_bit_matrix()
+    stacked = StoredMatrix.stack([upper, lower])
+    assert stacked.shape == (64, 64)
+    assert torch.equal(stacked.to_float32(), torch.cat((upper.to_float32(), lower.to_float32())))
+
+
+def test_reordered_rows_open_in_the_new_order():
+    matrix, order = four_bit_matrix(), torch.randperm(32)
+    assert torch.equal(matrix.take_rows(order).to_float32(), matrix.to_float32()[order])
