@@ -74,15 +74,12 @@ def _draw_ranked(rows: FilteredRows, filters: Filters, count: int) -> torch.Tens
     """Draw from the `count` best tokens; rows for which these are too few are ranked again, deeper."""
     values, ids = rank(rows.logits, rows.maxima, count)
     weights = ((values - rows.best[:, None]) / rows.temperature[:, None]).double().exp_()
-    is_open = weights[:, -1] > 0
     if filters.has_min_p:
         weights.masked_fill_(weights < rows.min_p[:, None], 0.0)
-        is_open = is_open & (weights[:, -1] > 0)
     if filters.max_top_k:
         least = values.gather(1, (rows.top_k - 1).clamp(0, values.shape[1] - 1)[:, None])
-        is_out = (values < least) & (rows.top_k > 0)[:, None]
-        weights.masked_fill_(is_out, 0.0)
-        is_open = is_open & ~is_out[:, -1]
+        weights.masked_fill_((values < least) & (rows.top_k > 0)[:, None], 0.0)
+    is_open = weights[:, -1] > 0
     cumulative = weights.cumsum(1)
     if filters.has_top_p:
         total = cumulative[:, -1]

@@ -154,6 +154,20 @@ def test_top_p_over_a_flat_vocabulary_is_exact_at_every_depth(scale):
         assert token.token_id in ranked.indices[max(0, place - 1) : place + 2].tolist()
 
 
+def test_the_mass_of_top_p_is_what_min_p_has_left_also_beside_a_row_with_top_p_alone():
+    """Four tokens stand far above a flat rest that holds most of the mass of the whole vocabulary."""
+    logits = torch.zeros(6400)
+    logits[:4] = torch.tensor([7.0, 6.9, 6.8, 6.7])
+    drawn = set()
+    for seed in range(200):
+        crowd = [
+            (make_sequence(1, SamplingParams(top_p=0.5, min_p=0.1, seed=seed)), logits),
+            (make_sequence(2, SamplingParams(top_p=0.9, seed=1)), logits),
+        ]
+        drawn.add(sample_crowd(crowd)[0].token_id)
+    assert drawn == {0, 1}
+
+
 def test_tokens_tied_with_the_last_of_top_k_survive_however_many():
     logits = torch.zeros(6400)
     logits[6000:] = 1.0
