@@ -19,7 +19,6 @@ from chat.models import Org, Project
 class OrgAdmin(ModelAdmin):
     list_display = ("name", "show_projects", "created_at")
     search_fields = ("name",)
-    show_full_result_count = False
     fields = ("name",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Org]:
@@ -36,7 +35,6 @@ class ProjectAdmin(ModelAdmin):
     list_select_related = ("org",)
     search_fields = ("name",)
     autocomplete_fields = ("org",)
-    show_full_result_count = False
     fields = ("org", "name")
 
     def save_model(self, request: HttpRequest, obj: Project, form: Any, change: bool) -> None:

@@ -56,7 +56,6 @@ class ServedModelAdmin(ModelAdmin):
     form = ServedModelForm
     list_display = ("name", "show_state", "enabled", "is_default", "show_length", "path")
     search_fields = ("name",)
-    show_full_result_count = False
     actions = None
     readonly_fields = ("show_state", "state_reason", "show_state_at")
     fieldsets = (

@@ -17,8 +17,8 @@ from chat import selectors
 from chat.admin.fields import milliseconds
 from chat.selectors import UsagePoint, UsageSummary
 
-WIDTH, HEIGHT = 720, 200
-LEFT, BOTTOM, TOP = 52, 24, 8
+WIDTH, HEIGHT = 440, 180
+LEFT, BOTTOM, TOP = 44, 24, 8
 SPANS = {"24h": "Last 24 hours", "30d": "Last 30 days"}
 
 
@@ -71,9 +71,8 @@ def dashboard_context(request: HttpRequest, context: dict[str, Any]) -> dict[str
             "spans": SPANS.items(),
             "tiles": _tiles(usage),
             "charts": (_requests_chart(usage, label), _tokens_chart(usage, label)),
-            "points": tuple(reversed(usage.points)),
-            "point_format": "Y-m-d H:i" if span == "24h" else "Y-m-d",
-            "by_model": usage.by_model,
+            "rows": tuple(_row(point, "%Y-%m-%d %H:%M" if span == "24h" else "%Y-%m-%d") for point in reversed(usage.points)),
+            "by_model": tuple((name, f"{requests:,}", f"{tokens:,}") for name, requests, tokens in usage.by_model),
         }
     )
     return context
@@ -92,11 +91,18 @@ def _tiles(usage: UsageSummary) -> list[tuple[str, str, str]]:
     ]
 
 
+def _row(point: UsagePoint, label: str) -> tuple[str, ...]:
+    amounts = (point.num_requests, point.num_errors, point.prompt_tokens, point.cached_tokens, point.completion_tokens)
+    return (point.start.strftime(label), *(f"{amount:,}" for amount in amounts))
+
+
 def _requests_chart(usage: UsageSummary, label: str) -> Chart:
     total = usage.total
     parts = [(point.num_requests - point.num_errors, point.num_errors) for point in usage.points]
     legend = (("lc-good", "answered"), ("lc-bad", "errors"))
-    summary = f"{total.num_requests:,} requests, {total.num_errors:,} of them errors; {_busiest(usage.points, 'num_requests', label)}"
+    summary = (
+        f"{total.num_requests:,} requests, {total.num_errors:,} of them errors; {_busiest(usage.points, 'num_requests', 'requests', label)}"
+    )
     return _chart("Requests", summary, usage.points, parts, legend, label)
 
 
@@ -106,7 +112,7 @@ def _tokens_chart(usage: UsageSummary, label: str) -> Chart:
     legend = (("lc-prompt", "prompt"), ("lc-completion", "completion"))
     summary = (
         f"{total.prompt_tokens:,} prompt and {total.completion_tokens:,} completion tokens; "
-        f"{_busiest(usage.points, 'completion_tokens', label)}"
+        f"{_busiest(usage.points, 'completion_tokens', 'completion tokens', label)}"
     )
     return _chart("Tokens", summary, usage.points, parts, legend, label)
 
@@ -154,10 +160,10 @@ def nice_ceiling(value: float) -> int:
     return next(step * power for step in (1, 2, 4, 10) if step * power >= value)
 
 
-def _busiest(points: Sequence[UsagePoint], column: str, label: str) -> str:
+def _busiest(points: Sequence[UsagePoint], column: str, name: str, label: str) -> str:
     top = max(points, key=lambda point: getattr(point, column))
     amount = getattr(top, column)
-    return f"the most, {amount:,}, from {top.start.strftime(label)} UTC." if amount else "none in this time."
+    return f"the most {name}, {amount:,}, from {top.start.strftime(label)} UTC." if amount else "none in this time."
 
 
 def _share(part: int, whole: int) -> str:

@@ -16,14 +16,14 @@ from unfold.widgets import (
 from chat import selectors
 from chat.admin.fields import LinesField
 from chat.models import ApiKey
-from chat.models.access import Right
+from chat.models.access import Right, default_rights
 from chat.services.keys import KeyPolicy
 
 
 class ApiKeyForm(forms.ModelForm):
     """What may be chosen of a key. The secret is never a field."""
 
-    rights = forms.MultipleChoiceField(choices=Right.choices, widget=UnfoldAdminCheckboxSelectMultipleWidget)
+    rights = forms.MultipleChoiceField(choices=Right.choices, initial=default_rights, widget=UnfoldAdminCheckboxSelectMultipleWidget)
     model_names = forms.MultipleChoiceField(
         label="Allowed models",
         required=False,

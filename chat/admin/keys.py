@@ -54,7 +54,6 @@ class ApiKeyAdmin(ModelAdmin):
     list_filter_submit = True
     search_fields = ("name", "public_id")
     autocomplete_fields = ("project",)
-    show_full_result_count = False
     list_per_page = 50
     actions = None
     actions_detail = ("rotate", "disable", "enable")
@@ -108,6 +107,12 @@ class ApiKeyAdmin(ModelAdmin):
     def show_secrets(self, key: ApiKey) -> str:
         ends = ((secret.last4, secret.valid_until) for secret in key.secrets.all())
         return ", ".join(f"…{last4} {f'until {instant(end)}' if end else 'current'}" for last4, end in ends)
+
+    def changeform_view(
+        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        only_save = {"show_save_and_add_another": False, "show_save_and_continue": False}
+        return super().changeform_view(request, object_id, form_url, only_save | (extra_context or {}))
 
     def save_model(self, request: HttpRequest, obj: ApiKey, form: ApiKeyForm, change: bool) -> None:
         if change:

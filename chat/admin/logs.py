@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -114,9 +114,8 @@ class RequestLogAdmin(ReadOnlyNewestFirst):
         "status",
         "model",
         "key_public_id",
-        "prompt_tokens",
-        "cached_tokens",
-        "completion_tokens",
+        "show_prompt",
+        "show_completion",
         "show_ttft",
         "show_duration",
         "finish_reason",
@@ -141,9 +140,17 @@ class RequestLogAdmin(ReadOnlyNewestFirst):
         except ValueError:
             return queryset.filter(client_request_id=term), False
 
-    @display(description="Time")
+    @display(description="Time (UTC)")
     def show_time(self, log: RequestLog) -> str:
-        return instant(log.arrived_at)
+        return f"{log.arrived_at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+    @display(description="Tokens: prompt (cached)")
+    def show_prompt(self, log: RequestLog) -> str:
+        return f"{log.prompt_tokens:,} ({log.cached_tokens:,})"
+
+    @display(description="completion")
+    def show_completion(self, log: RequestLog) -> str:
+        return f"{log.completion_tokens:,}"
 
     @display(description="Arrived")
     def show_arrived(self, log: RequestLog) -> str:

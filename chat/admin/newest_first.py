@@ -50,7 +50,7 @@ class NewestFirstChangeList(ChangeList):
         rows = list(self.queryset[: self.list_per_page + 1])
         self.result_list = rows[: self.list_per_page]
         self.result_count = len(self.result_list)
-        self.full_result_count = None
+        self.full_result_count = self.result_count
         self.show_full_result_count = False
         self.show_admin_actions = False
         self.can_show_all = self.multi_page = False

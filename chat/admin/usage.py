@@ -21,10 +21,9 @@ class UsageHourAdmin(ReadOnlyNewestFirst):
         "model",
         "key_public_id",
         "show_class",
-        "num_requests",
-        "prompt_tokens",
-        "cached_tokens",
-        "completion_tokens",
+        "show_requests",
+        "show_prompt",
+        "show_completion",
         "show_mean_duration",
     )
     list_filter = (ModelFilter, KeyFilter, ProjectFilter)
@@ -40,6 +39,18 @@ class UsageHourAdmin(ReadOnlyNewestFirst):
     @display(description="Status")
     def show_class(self, hour: UsageHour) -> str:
         return f"{hour.status_class}xx"
+
+    @display(description="Requests")
+    def show_requests(self, hour: UsageHour) -> str:
+        return f"{hour.num_requests:,}"
+
+    @display(description="Tokens: prompt (cached)")
+    def show_prompt(self, hour: UsageHour) -> str:
+        return f"{hour.prompt_tokens:,} ({hour.cached_tokens:,})"
+
+    @display(description="completion")
+    def show_completion(self, hour: UsageHour) -> str:
+        return f"{hour.completion_tokens:,}"
 
     @display(description="Mean duration")
     def show_mean_duration(self, hour: UsageHour) -> str:

@@ -1,0 +1,73 @@
+"""api_key, model_add and logs_prune from the command line."""
+
+from __future__ import annotations
+
+import io
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from chat.models import ApiKey, Project, RequestLog, ServedModel
+from chat.services.keys import KeyInvalid, key_authenticate, keys_cache_clear
+from chat.services.usage import usage_records_write
+from tests.chat.records import record
+
+
+def run(*arguments: str, **options: Any) -> str:
+    out = io.StringIO()
+    call_command(*arguments, stdout=out, stderr=io.StringIO(), **options)
+    return out.getvalue()
+
+
+def test_a_key_is_made_listed_rotated_and_revoked(project: Project) -> None:
+    raw = run("api_key", "create", "night job", "--model", "small", "--days", "30").strip()
+    caller = key_authenticate(raw=raw)
+    assert caller.models == frozenset({"small"})
+    listed = run("api_key", "list")
+    assert "night job" in listed
+    assert caller.public_id in listed
+    assert raw not in listed
+    new = run("api_key", "rotate", caller.public_id, "--overlap-hours", "0").strip()
+    keys_cache_clear()
+    assert key_authenticate(raw=new).key_id == caller.key_id
+    run("api_key", "revoke", caller.public_id)
+    keys_cache_clear()
+    with pytest.raises(KeyInvalid):
+        key_authenticate(raw=new)
+    assert "night job" not in run("api_key", "list")
+
+
+def test_unknown_keys_and_projects_are_named(project: Project) -> None:
+    with pytest.raises(CommandError, match="no key 'nothere1'"):
+        run("api_key", "revoke", "nothere1")
+    with pytest.raises(CommandError, match="no project is named 'Nowhere'"):
+        run("api_key", "create", "x", "--project", "Nowhere")
+    with pytest.raises(CommandError, match="character"):
+        run("api_key", "create", "x" * 121)
+    assert not ApiKey.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_model_is_entered(tmp_path: Path) -> None:
+    file = tmp_path / "small.gguf"
+    file.touch()
+    assert "model.small" in run("model_add", "small", str(file), "--alias", "tiny", "--default")
+    model = ServedModel.objects.get()
+    assert (model.path, model.aliases, model.is_default) == (str(file.resolve()), ["tiny"], True)
+    with pytest.raises(CommandError, match="no file or folder"):
+        run("model_add", "large", str(tmp_path / "missing.gguf"))
+    with pytest.raises(CommandError, match="already leads to"):
+        run("model_add", "tiny", str(file))
+
+
+@pytest.mark.django_db
+def test_old_logs_are_pruned_by_days() -> None:
+    now = time.time()
+    usage_records_write([record(at_s=now - days * 86_400) for days in (0, 2, 8, 9)])
+    assert "2 request logs deleted" in run("logs_prune", "--days", "7")
+    assert RequestLog.objects.count() == 2
+    with pytest.raises(CommandError, match="at least 1"):
+        run("logs_prune", "--days", "0")
