@@ -97,8 +97,8 @@ class LoneStep:
     """One new token over the dense copy; its views are made once for all layers."""
 
     def __init__(self, shape: AttentionShape, keys: torch.Tensor, values: torch.Tensor, context: int) -> None:
-        self._new_keys = keys[..., context - 1].unbind(0)  # of each layer (K, D)
-        self._new_values = values[:, :, context - 1].unbind(0)
+        self._new_keys = keys[..., context - 1].unsqueeze(1).unbind(0)  # of each layer (1, K, D)
+        self._new_values = values[:, :, context - 1].unsqueeze(1).unbind(0)
         self._keys = keys[..., :context].unbind(0)  # of each layer (K, D, C)
         self._values = values[:, :, :context].unbind(0)  # of each layer (K, C, D)
         self._grouped = (shape.num_kv_heads, shape.num_heads // shape.num_kv_heads, shape.head_size)
@@ -108,8 +108,8 @@ class LoneStep:
 
     def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """q: (1, H, D)  k, v: (1, K, D)  ->  (1, H, D)"""
-        self._new_keys[layer].copy_(k[0])
-        self._new_values[layer].copy_(v[0])
+        self._new_keys[layer].copy_(k)
+        self._new_values[layer].copy_(v)
         queries = q.float().view(self._grouped)  # (K, G, D)
         scores = torch.baddbmm(self._nothing, queries, self._keys[layer], beta=0, alpha=self._scale)
         return torch.bmm(torch.softmax(scores, -1), self._values[layer]).view(self._flat).to(q.dtype)
