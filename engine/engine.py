@@ -134,6 +134,16 @@ class Engine:
         self._limits: ContextLimits
         self._receiver: threading.Thread | None = None
 
+    @property
+    def state(self) -> str:
+        """As in `EngineStats`, without asking the core."""
+        return self._state
+
+    @property
+    def heartbeat_at(self) -> float | None:
+        """When the core last gave a sign of life (unix seconds); it does so once a second, during a long step too."""
+        return self._heartbeat_at
+
     def start(self, progress: Progress | None = None) -> None:
         """Load the model and wait until it is ready; `progress(phase, fraction)`. Raises ModelLoadError."""
         self._link = self._connect(self._config)
@@ -164,8 +174,8 @@ class Engine:
         events += run.replay(resume.events)
         if not run.live_ids():
             events.append(run.end(self._clock()))
-        elif not self._register(run):
-            raise EngineUnavailable(ErrorCode.INVALID_VALUE, "the run is already being served")
+        else:
+            self._register(run)
         if events:
             self._publish([RunEvents(request.run_id, tuple(events))])
         if not run.is_ended:
@@ -239,15 +249,15 @@ class Engine:
         tenant, salt = request.tenant.encode(), request.cache_salt.encode()
         return hmac.digest(self._cache_secret, len(tenant).to_bytes(8, "big") + tenant + salt, hashlib.sha256)
 
-    def _register(self, run: Run) -> bool:
+    def _register(self, run: Run) -> None:
         with self._changed:
+            self._check_available()
             if run.request.run_id in self._runs:
-                return False
+                raise EngineUnavailable(ErrorCode.INVALID_VALUE, "the run is already being served")
             self._runs[run.request.run_id] = run
             for choice in run.choices:
                 if choice.is_live:
                     self._by_seq_id[choice.seq_id] = (run, choice)
-            return True
 
     def _send_run(self, run: Run) -> None:
         """Hand a registered run to the core; if that is gone, its restart does. A run that was ended meanwhile goes too, then its abort."""
@@ -331,7 +341,6 @@ class Engine:
                 events = run.take(choice, output, now)
             except Exception:
                 logger.exception("run %s fails: its output could not be processed", run.request.run_id)
-                surplus += run.live_ids()
                 run.ending = FAILED
                 events = [run.end(now)]
             if events:
@@ -434,15 +443,24 @@ class Engine:
             logger.warning("the core has died; starting it again in %.0f s with %d runs", delay_s, len(self._runs))
             if self._closing.wait(delay_s):
                 return False
+            if self._replace_core():
+                return True
+
+    def _replace_core(self) -> bool:
+        """Start one core and give it the unfinished sequences; False if it does not come up."""
+        try:
             link = self._connect(self._config)
-            try:
-                self._limits = self._await_core(link, None)
-            except ModelLoadError as error:
-                logger.error("the core could not be started again: %s", error.message)
-                link.close(0.0)
-                continue
-            self._take_over(link)
-            return True
+        except OSError:
+            logger.exception("the core could not be started again")
+            return False
+        try:
+            self._limits = self._await_core(link, None)
+        except ModelLoadError as error:
+            logger.error("the core could not be started again: %s", error.message)
+            link.close(0.0)
+            return False
+        self._take_over(link)
+        return True
 
     def _take_over(self, link: CoreLink) -> None:
         with self._changed:

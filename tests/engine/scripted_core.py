@@ -1,0 +1,66 @@
+"""A core that a test plays itself: what the engine sends is kept, what the engine hears is what the test says."""
+
+import queue
+
+from engine.link import LinkClosed
+from engine.messages import AbortSequences, AddSequence, CoreReady, SequenceOutput, Shutdown, StepResult
+
+READY = CoreReady(logits_width=300, max_model_len=512, num_blocks=64, step_tokens=64, max_sequences=4)
+
+
+class ScriptedCore:
+    """One core's life; `die` ends it, as does the engine's Shutdown. With `answers_aborts` the test need not play those."""
+
+    def __init__(self, *greeting):
+        self._heard = queue.SimpleQueue()
+        self._said = queue.SimpleQueue()
+        self._is_dead = False
+        self.answers_aborts = False
+        for message in greeting:
+            self._said.put(message)
+
+    def say(self, *outputs, message=None):
+        self._said.put(message or StepResult(list(outputs)))
+
+    def die(self):
+        self._is_dead = True
+        self._said.put(None)
+
+    def hear(self, kind=object, timeout=20):
+        """The next message from the engine, which must be of this kind."""
+        message = self._heard.get(timeout=timeout)
+        assert isinstance(message, kind), message
+        return message
+
+    def hear_sequences(self, number=1):
+        return [self.hear(AddSequence) for _ in range(number)]
+
+    def answer_abort(self):
+        """Answer the next abort as the core does."""
+        message = self.hear(AbortSequences)
+        self.say(*(SequenceOutput(seq_id, [], finish="aborted") for seq_id in message.seq_ids))
+        return message.seq_ids
+
+    def has_heard_all(self):
+        return self._heard.empty()
+
+    # What the engine sees
+
+    def send(self, message):
+        if self._is_dead:
+            raise LinkClosed
+        if isinstance(message, Shutdown):
+            self.die()
+        if isinstance(message, AbortSequences) and self.answers_aborts:
+            self.say(*(SequenceOutput(seq_id, [], finish="aborted") for seq_id in message.seq_ids))
+        self._heard.put(message)
+
+    def receive(self):
+        message = self._said.get()
+        if message is None:
+            raise LinkClosed
+        return message
+
+    def close(self, timeout_s):
+        if not self._is_dead:
+            self.send(Shutdown())
