@@ -55,6 +55,10 @@ LIGHTCONE_PREFIX_CACHING = env.boolean("PREFIX_CACHING", True)
 LIGHTCONE_BATCH_INVARIANT = env.boolean("BATCH_INVARIANT")
 LIGHTCONE_NUM_THREADS = env.integer("NUM_THREADS", 0)
 
+# The relay: one log entry per step ("step"), per 50 ms ("batch"), or by the number of runs ("auto"). Days that request logs are kept.
+LIGHTCONE_LOG_FLUSH = env.choice("LOG_FLUSH", "auto", ("auto", "step", "batch"))
+LIGHTCONE_LOG_DAYS = env.integer("LOG_DAYS", 30, minimum=1)
+
 # Stores: SQLite and an embedded Valkey in the data directory, unless the two URLs name others.
 DATABASES = {"default": database_settings(os.environ.get("DATABASE_URL", "").strip(), DATA_DIR)}
 LIGHTCONE_EMBEDDED_VALKEY = not env.text("REDIS_URL")
@@ -89,6 +93,7 @@ CELERY_WORKER_DISABLE_PREFETCH = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_SEND_TASK_EVENTS = False
 CELERY_WORKER_ENABLE_REMOTE_CONTROL = True
+CELERY_BEAT_SCHEDULE = {"logs-retention": {"task": "chat.logs_retention", "schedule": 24 * 3600, "options": {"queue": "maintenance"}}}
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "run" / "beat-schedule")
 CELERY_TIMEZONE = "UTC"
 

@@ -1,0 +1,77 @@
+-- Admission: every limit of one request checked, then all of them charged, in one step. Nothing is charged on a refusal.
+--
+-- KEYS  1 run meta  2 run request  3 bucket of requests  4 bucket of tokens  5 caller's live runs
+--       6 workers of the model  7 live runs of the model  8 queued runs  9 runs of the web process
+-- ARGV  1 now (ms)  2 run id  3 packed request  4 requests/min, 0 = none  5 tokens/min, 0 = none  6 tokens reserved
+--       7 live runs allowed  8 waiting runs allowed  9 lease (ms)  10 prefix of worker leases  11 life of the keys (ms)
+--       12... pairs: further fields of meta
+-- Returns {verdict, wait ms, requests left, ms until full, tokens left, ms until full, detail...}
+--       verdict: go, requests, tokens, concurrency, full, or unavailable with {state, fraction, reason} of the best worker.
+
+local now = tonumber(ARGV[1])
+
+-- A bucket holds at most a minute's worth and refills steadily; below zero is the excess of earlier requests.
+local function bucket(key, limit)
+  if limit == 0 then return nil end
+  local held = redis.call('HMGET', key, 'level', 'at')
+  local level, at = tonumber(held[1]) or limit, tonumber(held[2]) or now
+  return math.min(limit, level + math.max(0, now - at) * limit / 60000)
+end
+
+local function wait_ms(level, limit, target)
+  if not level or level >= target then return 0 end
+  return math.ceil((target - level) * 60000 / limit)
+end
+
+local function charge(key, level, limit)
+  redis.call('HSET', key, 'level', level, 'at', now)
+  redis.call('PEXPIRE', key, wait_ms(level, limit, limit) + 1000)
+end
+
+local requests_limit, tokens_limit, cost = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local requests, tokens = bucket(KEYS[3], requests_limit), bucket(KEYS[4], tokens_limit)
+
+local function answer(verdict, wait, ...)
+  return {verdict, math.ceil(wait),
+    math.floor(requests or 0), wait_ms(requests, requests_limit, requests_limit),
+    math.floor(tokens or 0), wait_ms(tokens, tokens_limit, tokens_limit), ...}
+end
+
+-- Workers: seats of the ready ones; lapsed ones are forgotten.
+local rank = {loading = 3, draining = 2, failed = 1}
+local seats, best = 0, {'none', '0', ''}
+for _, id in ipairs(redis.call('SMEMBERS', KEYS[6])) do
+  local worker = redis.call('HMGET', ARGV[10] .. id, 'state', 'fraction', 'reason', 'seats')
+  if not worker[1] then
+    redis.call('SREM', KEYS[6], id)
+  elseif worker[1] == 'ready' then
+    seats = seats + (tonumber(worker[4]) or 1)
+  elseif (rank[worker[1]] or 0) > (rank[best[1]] or 0) then
+    best = {worker[1], worker[2] or '0', worker[3] or ''}
+  end
+end
+if seats == 0 then return answer('unavailable', 0, best[1], best[2], best[3]) end
+
+redis.call('ZREMRANGEBYSCORE', KEYS[7], '-inf', now)
+if redis.call('ZCARD', KEYS[7]) >= seats + tonumber(ARGV[8]) then return answer('full', 1000) end
+
+redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', now)
+if redis.call('ZCARD', KEYS[5]) >= tonumber(ARGV[7]) then return answer('concurrency', 1000) end
+
+if requests and requests < 1 then return answer('requests', wait_ms(requests, requests_limit, 1)) end
+-- A request larger than a whole minute's tokens passes when the bucket is full; its excess is carried on.
+local wanted = math.min(cost, tokens_limit)
+if tokens and tokens < wanted then return answer('tokens', wait_ms(tokens, tokens_limit, wanted)) end
+
+if requests then requests = requests - 1; charge(KEYS[3], requests, requests_limit) end
+if tokens then tokens = tokens - cost; charge(KEYS[4], tokens, tokens_limit) end
+local lease_end = now + tonumber(ARGV[9])
+redis.call('ZADD', KEYS[5], lease_end, ARGV[2])
+redis.call('PEXPIREAT', KEYS[5], lease_end + 86400000)
+redis.call('ZADD', KEYS[7], lease_end, ARGV[2])
+redis.call('ZADD', KEYS[8], now, ARGV[2])
+redis.call('SADD', KEYS[9], ARGV[2])
+redis.call('HSET', KEYS[1], 'state', 'queued', 'attempt', 1, 'worker', '', 'stop', '', unpack(ARGV, 12))
+redis.call('PEXPIRE', KEYS[1], ARGV[11])
+redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[11])
+return answer('go', 0)

@@ -1,0 +1,152 @@
+"""The maintenance worker's resident loops, as a Celery bootstep: usage writer, reaper, model states.
+
+Resident, not beat tasks each second: the writer waits inside Valkey for the first record and then 200 ms for more, so rows are
+there at once and batches are large under load; a beat task would cost a broker message a second and add up to a second. The lock
+in the usage stream keeps it to one writer. Beat still starts what happens daily (retention).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from celery import bootsteps
+from channels.db import database_sync_to_async
+from django.conf import settings
+from django.db import DatabaseError
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from chat.models import ServedModel
+from chat.models.catalogue import ModelState
+from chat.relay.commands import stop_send_async, task_send_async
+from chat.relay.keys import Keys
+from chat.relay.loop_thread import LoopThread
+from chat.relay.reaper import Reaper
+from chat.relay.store import valkey_connect
+from chat.relay.usage_stream import UsageStream
+from chat.relay.workers import WorkerLease, worker_leases
+from chat.services.catalogue import model_state_report
+from chat.services.usage import usage_records_write
+
+logger = logging.getLogger(__name__)
+
+GATHER_S = 0.2
+TURN_S = 1.0
+STATES_S = 0.5
+LAST_WRITES_S = 5.0
+STATE_ORDER = ("ready", "draining", "loading", "failed")
+
+write_records = database_sync_to_async(usage_records_write)
+report_state = database_sync_to_async(model_state_report)
+
+
+async def usage_write_once(stream: UsageStream, *, gather_s: float = GATHER_S) -> int:
+    """Store what waits: 1. wait for a record, 2. gather for 200 ms or up to 500, 3. one transaction, 4. acknowledge.
+
+    Returns the number of records taken. If the database refuses, they stay in the stream, for the next turn or the next writer.
+    """
+    if not await stream.lock():
+        await asyncio.sleep(TURN_S)
+        return 0
+    batch = await stream.left_over()
+    if not batch:
+        batch = await stream.read()
+        if batch:
+            await asyncio.sleep(gather_s)
+            batch += await stream.read(block_ms=None)
+    if batch:
+        await write_records([record for _, record in batch])
+        await stream.done([entry_id for entry_id, _ in batch])
+    return len(batch)
+
+
+def model_states(leases: list[WorkerLease]) -> dict[str, tuple[str, str, int]]:
+    """Model name -> (state, reason, context), from its best worker."""
+    best: dict[str, WorkerLease] = {}
+    for lease in sorted(leases, key=lambda lease: STATE_ORDER.index(lease.state)):
+        best.setdefault(lease.model, lease)
+    return {
+        name: (lease.state, f"{lease.phase} {lease.fraction:.0%}" if lease.state == "loading" else lease.reason, lease.max_model_len)
+        for name, lease in best.items()
+    }
+
+
+class ModelStates:
+    """Writes what workers say of their models into SQL, when it changes; a model without a worker is unloaded."""
+
+    def __init__(self, client: Redis, keys: Keys) -> None:
+        self._client = client
+        self._keys = keys
+        self._known: dict[str, tuple[str, str, int]] = {}
+
+    async def turn(self) -> None:
+        slugs = await database_sync_to_async(_slugs)()
+        states = model_states(await worker_leases(self._client, self._keys))
+        for name, slug in slugs.items():
+            state, reason, max_model_len = states.get(name, (ModelState.UNLOADED.value, "", 0))
+            if self._known.get(name) != (state, reason, max_model_len):
+                await report_state(slug=slug, state=state, reason=reason, max_model_len=max_model_len or None)
+                self._known[name] = (state, reason, max_model_len)
+
+
+def _slugs() -> dict[str, str]:
+    return dict(ServedModel.objects.values_list("name", "slug"))
+
+
+class MaintenanceStep(bootsteps.StartStopStep):
+    """Runs the three loops in one thread from the worker's start to its stop."""
+
+    requires = ("celery.worker.components:Pool",)
+
+    def start(self, worker: Any) -> None:
+        self._loop = LoopThread("maintenance")
+        self._loop.call(self._begin())
+
+    def stop(self, worker: Any) -> None:
+        """Store the last records, so that nothing waits for the next start."""
+        try:
+            self._loop.call(self._end(), LAST_WRITES_S)
+        except (TimeoutError, RedisError, OSError, DatabaseError) as error:
+            logger.warning("usage records stay in the stream until the next start: %s", error)
+        self._loop.close()
+
+    terminate = stop
+
+    async def _begin(self) -> None:
+        client, keys = valkey_connect(settings.LIGHTCONE_REDIS_URL), Keys(settings.LIGHTCONE_DEPLOYMENT)
+        self._stream = UsageStream(client, keys)
+        reaper = Reaper(client=client, keys=keys, clock=time.time, send_task=task_send_async, send_stop=stop_send_async)
+        states = ModelStates(client, keys)
+        self._tasks = [
+            asyncio.create_task(_forever(lambda: usage_write_once(self._stream), 0.0, "usage writer")),
+            asyncio.create_task(_forever(reaper.turn, TURN_S, "reaper")),
+            asyncio.create_task(_forever(states.turn, STATES_S, "model states")),
+        ]
+
+    async def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if await self._stream.lock():
+            while batch := await self._stream.left_over() or await self._stream.read(block_ms=None):
+                await write_records([record for _, record in batch])
+                await self._stream.done([entry_id for entry_id, _ in batch])
+            await self._stream.unlock()
+
+
+async def _forever(turn: Callable[[], Awaitable[object]], pause_s: float, name: str) -> None:
+    """Repeat a turn; what fails is logged and tried again after a second."""
+    while True:
+        try:
+            await turn()
+            await asyncio.sleep(pause_s)
+        except (RedisError, OSError, DatabaseError) as error:
+            logger.warning("%s waits: %s", name, error)
+            await asyncio.sleep(TURN_S)
+        except Exception:
+            logger.exception("%s failed", name)
+            await asyncio.sleep(TURN_S)

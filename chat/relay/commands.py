@@ -1,0 +1,51 @@
+"""What the web side asks of Celery: a task per run, a control command per stop. Publishing blocks, so it goes through a small thread pool.
+
+Tasks are sent by name: a web process imports neither the tasks nor the worker. A failure is the caller's to handle; nothing
+is tried twice here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+from celery import current_app
+
+from chat.relay.keys import queue_of
+
+GENERATE_TASK = "chat.generate"
+STOP_COMMAND = "lightcone_stop"
+SEND_TIMEOUT_S = 4.0
+
+_senders = ThreadPoolExecutor(max_workers=4, thread_name_prefix="celery-send")
+
+
+def worker_node(worker_id: str) -> str:
+    """The Celery node of a worker id, `<node>~<incarnation>`."""
+    return worker_id.partition("~")[0]
+
+
+def task_send(run_id: str, attempt: int, slug: str) -> None:
+    """Publish the task of a run. Blocks; raises kombu's OperationalError and others where the broker is away."""
+    current_app.send_task(GENERATE_TASK, args=(run_id, attempt), queue=queue_of(slug), retry=False, ignore_result=True)
+
+
+def stop_send(worker_id: str, run_id: str, outcome: str) -> None:
+    """Tell a worker to end a run. Blocks."""
+    arguments = {"run_id": run_id, "outcome": outcome}
+    current_app.control.broadcast(STOP_COMMAND, arguments=arguments, destination=[worker_node(worker_id)], reply=False)
+
+
+async def task_send_async(run_id: str, attempt: int, slug: str) -> None:
+    """`task_send` from a loop. Raises TimeoutError when the broker does not answer."""
+    await _in_thread(task_send, run_id, attempt, slug)
+
+
+async def stop_send_async(worker_id: str, run_id: str, outcome: str) -> None:
+    """`stop_send` from a loop."""
+    await _in_thread(stop_send, worker_id, run_id, outcome)
+
+
+async def _in_thread(function, *arguments) -> None:  # type: ignore[no-untyped-def]  # any of the two above
+    async with asyncio.timeout(SEND_TIMEOUT_S):
+        await asyncio.get_running_loop().run_in_executor(_senders, function, *arguments)

@@ -1,0 +1,275 @@
+"""Dispatcher: one per event loop of a web process. Feeds readers from the layer and, where that is silent, from the log.
+
+Tasks, started lazily with the first run (Daphne has no lifespan events) and kept for the life of the loop:
+  receive   takes layer messages, without a time-out (a cancelled receive would unsubscribe), and puts entries into readers
+  sweep     every 500 ms one pipeline reads the logs of all readers that heard nothing since the last sweep
+  renew     every second: this process's lease
+  chores    leaves of readers, records of requests that never became runs: what a cancelled request may not await itself
+It does no parsing and no blocking work. Refuses to know HTTP, Celery and SQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from chat.relay.codec import pack_record
+from chat.relay.keys import Keys
+from chat.relay.publisher import LEASE_MS
+from chat.relay.reader import RunReader
+from chat.relay.runs import LogEntry, Runs, log_entries
+from chat.relay.workers import WorkerLease, worker_leases
+from engine.api import EngineUnavailable, ErrorCode
+
+logger = logging.getLogger(__name__)
+
+SWEEP_S = 0.5
+RENEW_S = 1.0
+CHORE_RETRY_S = 0.5
+MAX_RECORDS = 4096
+MAX_UNREAD_RECORDS = 200_000
+AWAY_BEFORE_FAILING_S = 10.0
+SILENT_SWEEPS_BEFORE_LOST = 4
+
+
+class Layer(Protocol):
+    """A Channels layer."""
+
+    async def new_channel(self, prefix: str = ...) -> str: ...
+    async def receive(self, channel: str) -> dict[str, Any]: ...
+
+
+class Dispatcher:
+    """Readers by run, and the tasks that feed them. `send_stop(worker_id, run_id, outcome)` tells a worker; it may fail."""
+
+    def __init__(
+        self,
+        *,
+        client: Redis,
+        keys: Keys,
+        layer: Layer,
+        send_stop: Callable[[str, str, str], Awaitable[None]],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.web_id = secrets.token_hex(8)
+        self.channel = ""
+        self.runs = Runs(client, keys, clock)
+        self._client = client
+        self._keys = keys
+        self._layer = layer
+        self._send_stop = send_stop
+        self._clock = clock
+        self._readers: dict[str, RunReader] = {}
+        self._numbers: dict[str, int] = {}
+        self._silent_sweeps: dict[str, int] = {}
+        self._away_since: float | None = None
+        self._leaves: deque[str] = deque()
+        self._records: deque[Mapping[str, Any]] = deque()
+        self._has_chores = asyncio.Event()
+        self._sweep_now = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._chores: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()
+
+    async def start(self, *, sweep_s: float = SWEEP_S) -> None:
+        """Subscribe, take the lease and start the tasks; once. Raises redis.RedisError or TimeoutError where Valkey is away."""
+        async with self._starting:
+            if self._tasks:
+                return
+            async with asyncio.timeout(2.0):
+                self.channel = await self._layer.new_channel(f"web.{self.web_id}.")
+                await self.renew()
+            self._tasks = [
+                asyncio.create_task(work) for work in (self._receive_forever(), self._sweep_forever(sweep_s), self._renew_forever())
+            ]
+
+    async def close(self) -> None:
+        """Stop the tasks and give the lease back; for tests and orderly ends."""
+        tasks = [*self._tasks, *([self._chores] if self._chores else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks, self._chores = [], None
+        await self._client.delete(self._keys.web(self.web_id))
+
+    @property
+    def num_readers(self) -> int:
+        return len(self._readers)
+
+    def reader(self, run_id: str) -> RunReader:
+        """Register a reader, before the run is admitted, so that nothing is missed."""
+        reader = self._readers[run_id] = RunReader(run_id, self)
+        return reader
+
+    def forget(self, run_id: str) -> None:
+        self._readers.pop(run_id, None)
+        self._silent_sweeps.pop(run_id, None)
+
+    # What readers ask for.
+
+    async def read_log(self, run_id: str, *, attempt: int, position: int) -> list[LogEntry]:
+        return await self.runs.read_log(run_id, attempt=attempt, position=position)
+
+    def leave(self, reader: RunReader, *, is_over: bool) -> None:
+        """Called in a request that may be cancelled: only notes the leave. Leaves are as few as readers, so the queue needs no bound."""
+        self.forget(reader.run_id)
+        if reader.is_started:
+            self._leaves.append(reader.run_id)
+            self._wake_chores()
+
+    async def stop(self, run_id: str) -> None:
+        try:
+            worker_id = await self.runs.stop(run_id, "stopped")
+        except (RedisError, OSError) as error:
+            raise EngineUnavailable(ErrorCode.OVERLOADED, "The server cannot be reached at the moment; please try again.") from error
+        if worker_id:
+            await self._tell(worker_id, run_id, "stopped")
+
+    async def workers(self) -> list[WorkerLease]:
+        """What the live workers say of themselves. Raises redis.RedisError."""
+        return await worker_leases(self._client, self._keys)
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        """Write a terminal record soon; dropped when too many wait."""
+        if len(self._records) < MAX_RECORDS:
+            self._records.append(record)
+            self._wake_chores()
+
+    # The tasks.
+
+    async def _receive_forever(self) -> None:
+        while True:
+            try:
+                message = await self._layer.receive(self.channel)
+            except (RedisError, OSError) as error:
+                logger.warning("layer does not answer: %s", error)
+                await asyncio.sleep(CHORE_RETRY_S)
+                continue
+            if message.get("type") == "lc.step":
+                self._hand_out(message)
+
+    def _hand_out(self, message: Mapping[str, Any]) -> None:
+        worker, number = message["worker"], message["n"]
+        expected = self._numbers.get(worker, number - 1) + 1
+        self._numbers[worker] = number
+        if number != expected:
+            self._sweep_now.set()
+        for run_id, attempt, position, payload in message["deltas"]:
+            reader = self._readers.get(run_id)
+            if reader is not None:
+                reader.offer(LogEntry(attempt, position, payload))
+
+    async def _sweep_forever(self, sweep_s: float) -> None:
+        while True:
+            is_jump = False
+            try:
+                async with asyncio.timeout(sweep_s):
+                    await self._sweep_now.wait()
+                    is_jump = True
+            except TimeoutError:
+                pass
+            self._sweep_now.clear()
+            try:
+                await self.sweep(everyone=is_jump)
+                self._away_since = None
+            except (RedisError, OSError) as error:
+                self._valkey_is_away(error)
+
+    async def sweep(self, *, everyone: bool = False) -> None:
+        """Read the logs of readers that heard nothing since the last sweep (of all after a lost message)."""
+        silent = [reader for reader in self._readers.values() if reader.is_started and (everyone or not reader.has_heard)]
+        for reader in self._readers.values():
+            reader.has_heard = False
+        if not silent:
+            return
+        pipe = self._client.pipeline(transaction=False)
+        for reader in silent:
+            attempt, position = reader.place
+            pipe.xrange(self._keys.log(reader.run_id), min=f"{attempt}-{position}", count=256)
+            pipe.hget(self._keys.meta(reader.run_id), "state")
+        answers = await pipe.execute()
+        for reader, raw, state in zip(silent, answers[0::2], answers[1::2], strict=True):
+            for entry in log_entries(raw):
+                reader.offer(entry)
+            self._judge_silence(reader, is_lost=not raw and state in (None, b"ended"))
+
+    def _judge_silence(self, reader: RunReader, *, is_lost: bool) -> None:
+        """A run that is over or forgotten and whose log has nothing more for its reader will never say another word."""
+        sweeps = self._silent_sweeps[reader.run_id] = self._silent_sweeps.get(reader.run_id, 0) + 1 if is_lost else 0
+        if sweeps >= SILENT_SWEEPS_BEFORE_LOST:
+            reader.fail(ErrorCode.LOG_LOST)
+
+    def _valkey_is_away(self, error: Exception) -> None:
+        now = self._clock()
+        if self._away_since is None:
+            self._away_since = now
+            logger.warning("Valkey does not answer: %s", error)
+        if now - self._away_since >= AWAY_BEFORE_FAILING_S:
+            for reader in list(self._readers.values()):
+                reader.fail(ErrorCode.LOG_LOST)
+
+    async def renew(self) -> None:
+        """Renew this process's lease."""
+        pipe = self._client.pipeline(transaction=False)
+        pipe.set(self._keys.web(self.web_id), self.channel, px=LEASE_MS)
+        pipe.sadd(self._keys.webs, self.web_id)
+        await pipe.execute()
+
+    async def _renew_forever(self) -> None:
+        while True:
+            await asyncio.sleep(RENEW_S)
+            try:
+                await self.renew()
+            except (RedisError, OSError) as error:
+                logger.warning("lease of this web process not renewed: %s", error)
+
+    async def _do_chores_forever(self) -> None:
+        while True:
+            await self._has_chores.wait()
+            self._has_chores.clear()
+            try:
+                await self._do_chores()
+            except (RedisError, OSError) as error:
+                logger.warning("leaves and records wait for Valkey: %s", error)
+                await asyncio.sleep(CHORE_RETRY_S)
+                self._has_chores.set()
+
+    def _wake_chores(self) -> None:
+        """There may be chores before there was a run, so their task starts by itself."""
+        if self._chores is None:
+            self._chores = asyncio.create_task(self._do_chores_forever())
+        self._has_chores.set()
+
+    async def _do_chores(self) -> None:
+        while self._leaves:
+            run_id = self._leaves[0]
+            worker_id = await self.runs.leave(run_id, self.web_id)
+            self._leaves.popleft()
+            if worker_id:
+                await self._tell(worker_id, run_id, "disconnected")
+        if self._records and await self._client.xlen(self._keys.usage) >= MAX_UNREAD_RECORDS:
+            logger.warning("%d records of refused requests dropped: the usage writer is behind", len(self._records))
+            self._records.clear()
+        while self._records:
+            pipe = self._client.pipeline(transaction=False)
+            batch = [self._records[i] for i in range(min(100, len(self._records)))]
+            for record in batch:
+                pipe.xadd(self._keys.usage, {"r": pack_record(record)})
+            await pipe.execute()
+            for _ in batch:
+                self._records.popleft()
+
+    async def _tell(self, worker_id: str, run_id: str, outcome: str) -> None:
+        """Tell the worker at once; if that fails it finds the stop flag within a second."""
+        try:
+            await self._send_stop(worker_id, run_id, outcome)
+        except Exception as error:
+            logger.warning("stop of run %s not sent: %s", run_id, error)

@@ -1,0 +1,31 @@
+-- The end of a run: last events, terminal record, concurrency and tokens settled; as a whole or not at all.
+--
+-- KEYS  1 run meta  2 run log  3 run request  4 usage  5 caller's live runs  6 live runs of the model  7 bucket of tokens
+--       8 queued runs  9 runs of the worker  10 unread runs
+-- ARGV  1 run id  2 attempt  3 entry id  4 packed events, '' = none  5 packed record, '' = none  6 tokens used  7 tokens/min, 0 = none
+--       8 life of log and meta from now (ms)
+-- Returns 'ended', 'again' (it was ended before by this attempt), or 'stale' (another attempt owns the run).
+
+local held = redis.call('HMGET', KEYS[1], 'state', 'attempt', 'reserved')
+if held[1] then
+  if held[2] ~= ARGV[2] then return 'stale' end
+  if held[1] == 'ended' then return 'again' end
+  if ARGV[4] ~= '' then
+    local added = redis.pcall('XADD', KEYS[2], ARGV[3], 'e', ARGV[4])
+    if type(added) == 'table' and added.err then return 'stale' end
+  end
+  redis.call('HSET', KEYS[1], 'state', 'ended')
+  for _, key in ipairs({KEYS[1], KEYS[2], KEYS[3]}) do redis.call('PEXPIRE', key, ARGV[8]) end
+  local limit, level = tonumber(ARGV[7]), tonumber(redis.call('HGET', KEYS[7], 'level') or '')
+  if limit > 0 and level then
+    redis.call('HSET', KEYS[7], 'level', math.min(limit, level + (tonumber(held[3]) or 0) - tonumber(ARGV[6])))
+  end
+end
+-- A run that Valkey has forgotten still leaves its record: what was computed is counted, and run ids are unique in SQL.
+if ARGV[5] ~= '' then redis.call('XADD', KEYS[4], '*', 'r', ARGV[5]) end
+redis.call('ZREM', KEYS[5], ARGV[1])
+redis.call('ZREM', KEYS[6], ARGV[1])
+redis.call('ZREM', KEYS[8], ARGV[1])
+redis.call('SREM', KEYS[9], ARGV[1])
+redis.call('ZREM', KEYS[10], ARGV[1])
+return 'ended'

@@ -1,0 +1,158 @@
+"""The reaper: what dead processes leave behind finds an end, or a new worker.
+
+Each turn, under a lock, so that one reaper works at a time:
+  workers whose lease is gone    their runs go to the next attempt, back to the queue; after three attempts they end as `worker_lost`
+  web processes whose lease is   they leave all their runs
+  runs queued for 30 s           their task is sent again (the claim makes duplicates harmless), or they end if nobody serves the model
+  unread runs                    end when their time is over
+It runs in the maintenance worker, which is always there, rather than in web processes, whose loops should do nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from chat.relay.codec import pack_events
+from chat.relay.keys import Keys
+from chat.relay.records import terminal_record, usage_of
+from chat.relay.runs import MAX_ATTEMPTS, Ending, Runs
+from engine.api import ErrorCode, Event, Failed, Outcome, Rejected
+
+logger = logging.getLogger(__name__)
+
+LOCK_MS = 3_000
+QUEUED_MS = 30_000
+QUIET_AFTER_LOSS_S = 6.0
+LOST_MESSAGE = "The worker of this request was lost and no other could finish it; please send the request again."
+
+
+class Reaper:
+    """`send_task(run_id, attempt, slug)` queues a run again; `send_stop(worker_id, run_id, outcome)` tells its worker."""
+
+    def __init__(
+        self,
+        *,
+        client: Redis,
+        keys: Keys,
+        clock: Callable[[], float],
+        send_task: Callable[[str, int, str], Awaitable[None]],
+        send_stop: Callable[[str, str, str], Awaitable[None]],
+    ) -> None:
+        self.runs = Runs(client, keys, clock)
+        self._client = client
+        self._keys = keys
+        self._clock = clock
+        self._send_task = send_task
+        self._send_stop = send_stop
+        self._token = secrets.token_hex(8).encode()
+        self._quiet_until = 0.0
+
+    async def turn(self) -> None:
+        """Do one round, unless another reaper has the lock or Valkey has only just come back (leases need time to be renewed)."""
+        try:
+            if not await self._lock():
+                return
+            if self._clock() < self._quiet_until:
+                return
+            await self._reap_workers()
+            await self._reap_webs()
+            await self._reap_queue()
+            await self._reap_unread()
+        except (RedisError, OSError):
+            self._quiet_until = self._clock() + QUIET_AFTER_LOSS_S
+            raise
+
+    async def _lock(self) -> bool:
+        if await self._client.set(self._keys.reaper, self._token, nx=True, px=LOCK_MS):
+            return True
+        if await self._client.get(self._keys.reaper) != self._token:
+            return False
+        await self._client.pexpire(self._keys.reaper, LOCK_MS)
+        return True
+
+    async def _reap_workers(self) -> None:
+        for raw in await self._client.smembers(self._keys.workers):
+            worker_id = raw.decode()
+            if await self._client.exists(self._keys.worker(worker_id)):
+                continue
+            for run in await self._client.smembers(self._keys.worker_runs(worker_id)):
+                taken = await self.runs.take_over(run.decode(), worker_id)
+                if taken is not None:
+                    logger.warning("run %s taken from lost worker %s", run.decode(), worker_id)
+                    await self._queue_again(run.decode(), *taken)
+            if not await self._client.exists(self._keys.worker_runs(worker_id)):
+                await self._client.srem(self._keys.workers, worker_id)
+
+    async def _reap_webs(self) -> None:
+        for raw in await self._client.smembers(self._keys.webs):
+            web_id = raw.decode()
+            if await self._client.exists(self._keys.web(web_id)):
+                continue
+            for run in await self._client.smembers(self._keys.web_runs(web_id)):
+                worker_id = await self.runs.leave(run.decode(), web_id)
+                if worker_id:
+                    await self._send_stop(worker_id, run.decode(), Outcome.DISCONNECTED.value)
+            await self._client.srem(self._keys.webs, web_id)
+
+    async def _reap_queue(self) -> None:
+        horizon = int(self._clock() * 1000) - QUEUED_MS
+        for raw in await self._client.zrangebyscore(self._keys.queued, "-inf", horizon):
+            run_id = raw.decode()
+            state, attempt, slug = await self._client.hmget(self._keys.meta(run_id), "state", "attempt", "slug")
+            if state != b"queued":
+                await self._client.zrem(self._keys.queued, run_id)
+                continue
+            await self._client.zadd(self._keys.queued, {run_id: int(self._clock() * 1000)}, xx=True)
+            await self._queue_again(run_id, int(attempt), slug.decode(), must_be_served=True)
+
+    async def _reap_unread(self) -> None:
+        for raw in await self._client.zrangebyscore(self._keys.unread, "-inf", int(self._clock() * 1000)):
+            worker_id = await self.runs.stop(raw.decode(), Outcome.DISCONNECTED.value)
+            if worker_id:
+                await self._send_stop(worker_id, raw.decode(), Outcome.DISCONNECTED.value)
+
+    async def _queue_again(self, run_id: str, attempt: int, slug: str, *, must_be_served: bool = False) -> None:
+        if attempt > MAX_ATTEMPTS or (must_be_served and not await self._is_served(slug)):
+            await self._end_as_lost(run_id, attempt)
+        else:
+            await self._send_task(run_id, attempt, slug)
+
+    async def _is_served(self, slug: str) -> bool:
+        for worker in await self._client.smembers(self._keys.model_workers(slug)):
+            if await self._client.hget(self._keys.worker(worker.decode()), "state") == b"ready":
+                return True
+        return False
+
+    async def _end_as_lost(self, run_id: str, attempt: int) -> None:
+        """End a run that nobody can serve: an error event for its reader, and the terminal record with what was logged."""
+        meta = await self._client.hgetall(self._keys.meta(run_id))
+        log = await self.runs.read_whole_log(run_id)
+        events = [event for entry in log for event in entry.events()]
+        position = log[-1].position + 1 if log else 0
+        payload: Failed | Rejected = Rejected(ErrorCode.WORKER_LOST, LOST_MESSAGE)
+        if events:
+            payload = Failed(ErrorCode.WORKER_LOST, LOST_MESSAGE, usage_of(events), None, Outcome.WORKER_LOST)
+        about = json.loads(meta[b"about"])
+        record = terminal_record(about, payload, run_id=run_id, attempts=min(attempt, MAX_ATTEMPTS), worker="", ended_at=self._clock())
+        record["outcome"] = Outcome.WORKER_LOST.value
+        verdict = await self.runs.finish(
+            Ending(
+                run_id=run_id,
+                attempt=attempt,
+                position=position,
+                payload=pack_events([Event(position, 1, payload)]),
+                record=record,
+                used_tokens=record["prompt_tokens"] + record["completion_tokens"],
+                caller=meta[b"caller"].decode(),
+                slug=meta[b"slug"].decode(),
+                worker_id="",
+                tokens_per_minute=int(meta[b"tokens_per_minute"]),
+            )
+        )
+        logger.warning("run %s ended as lost after attempt %d: %s", run_id, attempt, verdict)

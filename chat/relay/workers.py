@@ -1,0 +1,53 @@
+"""What the workers say of themselves: their leases, read by health, the model list and the console."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from redis.asyncio import Redis
+
+from chat.relay.keys import Keys
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLease:
+    """One live worker. `state`: loading, ready, draining or failed; `fraction` of the loading 0..1; `reason` is for the operator."""
+
+    worker_id: str
+    model: str
+    state: str
+    phase: str
+    fraction: float
+    reason: str
+    seats: int
+    max_model_len: int
+    num_live: int
+    num_running: int
+    num_waiting: int
+
+
+async def worker_leases(client: Redis, keys: Keys) -> list[WorkerLease]:
+    """All live workers. Raises redis.RedisError."""
+    worker_ids = sorted(raw.decode() for raw in await client.smembers(keys.workers))
+    pipe = client.pipeline(transaction=False)
+    for worker_id in worker_ids:
+        pipe.hgetall(keys.worker(worker_id))
+    answers = await pipe.execute() if worker_ids else []
+    return [_lease(worker_id, raw) for worker_id, raw in zip(worker_ids, answers, strict=True) if raw]
+
+
+def _lease(worker_id: str, raw: dict[bytes, bytes]) -> WorkerLease:
+    fields = {name.decode(): value.decode() for name, value in raw.items()}
+    return WorkerLease(
+        worker_id=worker_id,
+        model=fields["model"],
+        state=fields["state"],
+        phase=fields["phase"],
+        fraction=float(fields["fraction"]),
+        reason=fields["reason"],
+        seats=int(fields["seats"]),
+        max_model_len=int(fields["max_model_len"]),
+        num_live=int(fields["num_live"]),
+        num_running=int(fields["num_running"]),
+        num_waiting=int(fields["num_waiting"]),
+    )

@@ -1,0 +1,223 @@
+"""The one door to a completion: every dialect and the playground start, read, leave and stop runs here.
+
+    reader = await completion_start(request=…, caller=…, trace=…)   # LimitExceeded, EngineUnavailable: nothing was started
+    admitted = await reader.first()                                 # RequestError, EngineUnavailable, EngineFailure: answer 4xx / 5xx
+    async for event in reader: …                                    # Delta*, ChoiceFinished…, and last Completed or Failed
+    finally: reader.leave()                                         # always; harmless after the end
+
+Refuses to know HTTP, sockets and SQL. The path of the events is chat.relay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from channels.layers import get_channel_layer
+from django.conf import settings
+from redis.exceptions import RedisError
+
+from chat.relay.commands import stop_send_async, task_send_async
+from chat.relay.dispatcher import Dispatcher
+from chat.relay.keys import Keys, model_slug
+from chat.relay.reader import RunReader
+from chat.relay.runs import Admission, Ending, Verdict
+from chat.relay.store import valkey_connect
+from chat.services.keys import Caller
+from chat.services.limits import Bucket, LimitExceeded, LimitKind, rate_headers
+from engine.api import EngineUnavailable, ErrorCode, GenerationRequest, Outcome
+
+__all__ = [
+    "LimitExceeded",
+    "LimitKind",
+    "RequestTrace",
+    "RunReader",
+    "completion_start",
+    "dispatcher_of_loop",
+    "request_rejected_record",
+]
+
+logger = logging.getLogger(__name__)
+
+AWAY_MESSAGE = "The server cannot take requests at the moment; please try again shortly."
+CHARS_PER_TOKEN = 4
+USUAL_OUTPUT_TOKENS = 512
+SESSION_CALLER = "session"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTrace:
+    """What the request log keeps of a call beside its tokens. Texts are already cut to the limits of the log."""
+
+    dialect: str
+    route: str
+    is_stream: bool
+    model_asked: str = ""
+    client_request_id: str = ""
+    user_label: str = ""
+    user_agent: str = ""
+    address: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+async def completion_start(*, request: GenerationRequest, caller: Caller, trace: RequestTrace) -> RunReader:
+    """Admit the request and hand it to a worker of its model; returns before the worker has looked at it.
+
+    1. Register the reader, so that nothing is missed.  2. Admission: all limits in one script, which also creates the run.
+    3. Publish the task.
+    Raises LimitExceeded (a limit of the key) or EngineUnavailable (no worker, loading, full, Valkey away); then nothing was
+    started and the caller writes the request's record. Never hangs: every step has a time-out.
+    """
+    dispatcher = dispatcher_of_loop()
+    try:
+        await dispatcher.start()
+        reader = dispatcher.reader(request.run_id)
+        try:
+            admission = _admission(request, caller, trace)
+            verdict = await dispatcher.runs.admit(admission, web_id=dispatcher.web_id, channel=dispatcher.channel)
+            reader.headers = _headers(admission, verdict)
+            if verdict.word != "go":
+                raise _refusal(request.model, verdict, reader.headers)
+            reader.is_started = True
+            await _publish(dispatcher, admission)
+        except BaseException:
+            # A cancelled view has not got its reader yet, so nobody else would leave the run.
+            reader.leave()
+            raise
+    except (RedisError, OSError, TimeoutError) as error:
+        logger.warning("request refused, Valkey does not answer: %s", error)
+        raise EngineUnavailable(ErrorCode.OVERLOADED, AWAY_MESSAGE) from error
+    return reader
+
+
+def request_rejected_record(
+    *, run_id: str, caller: Caller | None, trace: RequestTrace, status: int, code: ErrorCode | str, arrived_at: float
+) -> None:
+    """Log a request that never became a run (401, 400, 429, 503 …). Does not wait; drops the record when Valkey is away."""
+    dispatcher = dispatcher_of_loop()
+    about = _about(trace, caller, model="", arrived_at=arrived_at)
+    outcome = Outcome.REJECTED.value
+    dispatcher.record({**about, "run_id": run_id, "status": status, "outcome": outcome, "error_code": str(code)})
+
+
+def dispatcher_of_loop() -> Dispatcher:
+    """The dispatcher of the running event loop; made on first use."""
+    loop = asyncio.get_running_loop()
+    dispatcher = _dispatchers.get(loop)
+    if dispatcher is None:
+        dispatcher = _dispatchers[loop] = Dispatcher(
+            client=valkey_connect(settings.LIGHTCONE_REDIS_URL),
+            keys=Keys(settings.LIGHTCONE_DEPLOYMENT),
+            layer=get_channel_layer("tokens"),
+            send_stop=stop_send_async,
+        )
+    return dispatcher
+
+
+_dispatchers: WeakKeyDictionary[asyncio.AbstractEventLoop, Dispatcher] = WeakKeyDictionary()
+
+
+async def _publish(dispatcher: Dispatcher, admission: Admission) -> None:
+    """Send the task; when that fails the run is undone. Raises EngineUnavailable."""
+    request = admission.request
+    try:
+        await task_send_async(request.run_id, 1, model_slug(request.model))
+    except Exception as error:
+        # Whatever the broker's client raises, its meaning is the same.
+        logger.warning("request refused, its task was not sent: %s", error)
+        await dispatcher.runs.finish(
+            Ending(
+                run_id=request.run_id,
+                attempt=1,
+                position=0,
+                payload=b"",
+                record=None,
+                used_tokens=0,
+                caller=admission.caller,
+                slug=model_slug(request.model),
+                worker_id="",
+                tokens_per_minute=admission.tokens_per_minute,
+            )
+        )
+        raise EngineUnavailable(ErrorCode.OVERLOADED, AWAY_MESSAGE) from error
+
+
+def _admission(request: GenerationRequest, caller: Caller, trace: RequestTrace) -> Admission:
+    limits = caller.limits
+    return Admission(
+        request=request,
+        caller=caller.public_id or SESSION_CALLER,
+        about=_about(trace, caller, model=request.model, arrived_at=request.arrived_at),
+        requests_per_minute=limits.requests_per_minute or 0,
+        tokens_per_minute=limits.tokens_per_minute or 0,
+        reserved_tokens=_reserved_tokens(request),
+        max_live=min(limits.max_concurrency or settings.LIGHTCONE_MAX_LIVE_PER_KEY, settings.LIGHTCONE_MAX_LIVE_PER_KEY),
+        max_waiting=settings.LIGHTCONE_MAX_WAITING,
+    )
+
+
+def _reserved_tokens(request: GenerationRequest) -> int:
+    """An estimate, as only the worker can count; the end of the run settles the difference."""
+    chars = sum(len(str(message.get("content") or "")) for message in request.messages)
+    output = request.stop.max_tokens or USUAL_OUTPUT_TOKENS
+    return chars // CHARS_PER_TOKEN + min(output, USUAL_OUTPUT_TOKENS) * request.num_choices
+
+
+def _about(trace: RequestTrace, caller: Caller | None, *, model: str, arrived_at: float) -> dict[str, Any]:
+    """The fields of the terminal record that are known at the door (chat.services.usage.TerminalRecord)."""
+    return {
+        "arrived_at": arrived_at,
+        "org_id": caller.org_id if caller else 0,
+        "project_id": caller.project_id if caller else 0,
+        "key_public_id": caller.public_id if caller else "",
+        "dialect": trace.dialect,
+        "route": trace.route,
+        "is_stream": trace.is_stream,
+        "model_asked": trace.model_asked,
+        "model": model,
+        "client_request_id": trace.client_request_id,
+        "user_label": trace.user_label,
+        "user_agent": trace.user_agent,
+        "address": trace.address,
+        "metadata": dict(trace.metadata),
+    }
+
+
+def _headers(admission: Admission, verdict: Verdict) -> dict[str, str]:
+    return rate_headers(
+        Bucket(admission.requests_per_minute, verdict.requests_left, verdict.requests_reset_s),
+        Bucket(admission.tokens_per_minute, verdict.tokens_left, verdict.tokens_reset_s),
+    )
+
+
+LIMIT_MESSAGES = {
+    LimitKind.REQUESTS: "This API key has used its requests for this minute.",
+    LimitKind.TOKENS: "This API key has used its tokens for this minute.",
+    LimitKind.CONCURRENCY: "This API key has as many requests running as it may have at once.",
+}
+
+
+def _refusal(model: str, verdict: Verdict, headers: dict[str, str]) -> LimitExceeded | EngineUnavailable:
+    if verdict.word == "unavailable":
+        return _unavailable(model, verdict)
+    if verdict.word == "full":
+        return EngineUnavailable(ErrorCode.OVERLOADED, f"The model '{model}' has too many requests waiting; please try again shortly.")
+    kind = LimitKind(verdict.word)
+    wait_s = min(60, max(1, math.ceil(verdict.wait_s)))
+    return LimitExceeded(kind, f"{LIMIT_MESSAGES[kind]} Please try again in {wait_s} s.", retry_after_s=wait_s, headers=headers)
+
+
+def _unavailable(model: str, verdict: Verdict) -> EngineUnavailable:
+    """No worker is ready. The reason of a failed load is for the console, not for clients."""
+    if verdict.worker_state == "loading":
+        return EngineUnavailable(ErrorCode.MODEL_LOADING, f"The model '{model}' is loading ({verdict.worker_progress:.0%}).")
+    if verdict.worker_state == "failed":
+        return EngineUnavailable(ErrorCode.OVERLOADED, f"The model '{model}' could not be loaded; the administrator can see why.")
+    if verdict.worker_state == "draining":
+        return EngineUnavailable(ErrorCode.OVERLOADED, f"The model '{model}' is being restarted; please try again shortly.")
+    return EngineUnavailable(ErrorCode.MODEL_LOADING, f"No worker serves the model '{model}' at the moment.")

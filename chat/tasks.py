@@ -1,0 +1,29 @@
+"""Celery tasks: thin doors. `generate` is the only one on the way of a request; it is acknowledged early and never repeated."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import Any
+
+from celery import shared_task
+from django.conf import settings
+from django.utils import timezone
+
+from chat.relay.commands import GENERATE_TASK
+from chat.services.usage import request_logs_prune
+
+logger = logging.getLogger(__name__)
+
+
+@shared_task(name=GENERATE_TASK, bind=True, ignore_result=True, acks_late=False, max_retries=0)
+def generate(self: Any, run_id: str, attempt: int) -> None:
+    """Claim the run and submit it to this worker's engine; the engine, not this task, holds it from there."""
+    self.app.model_worker.take(run_id, attempt)
+
+
+@shared_task(name="chat.logs_retention", ignore_result=True)
+def logs_retention() -> None:
+    """Delete request logs that are older than LIGHTCONE_LOG_DAYS."""
+    num_deleted = request_logs_prune(before=timezone.now() - timedelta(days=settings.LIGHTCONE_LOG_DAYS))
+    logger.info("%d request logs deleted", num_deleted)

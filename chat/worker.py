@@ -1,0 +1,267 @@
+"""The model worker: one engine, one publisher, and the Celery bootstep that holds them. The only importer of engine.engine.
+
+Start:  python -m celery -A lightcone_site worker --pool threads …   with LIGHTCONE_ROLE=model
+1. The step takes a lease (`loading`) and loads the engine in a thread, so that control commands and signals are answered meanwhile.
+2. Only when the model is loaded does the worker consume `model.<slug>` and its lease say `ready`. A model that cannot be loaded
+   leaves the process up, its lease saying `failed` and why: restarting it would change nothing.
+3. On stop it drains: no new runs, live ones end or, after LIGHTCONE_DRAIN_S, go to another worker.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from celery import bootsteps
+from celery.worker.control import control_command
+from channels.layers import get_channel_layer
+from django.conf import settings
+
+from chat.relay.commands import STOP_COMMAND, task_send
+from chat.relay.keys import Keys, model_slug, queue_of
+from chat.relay.loop_thread import LoopThread
+from chat.relay.publisher import Publisher
+from chat.relay.records import usage_of
+from chat.relay.runs import Claim, LogEntry
+from chat.relay.store import valkey_connect
+from chat.supervisor.model_choice import NoModel, model_choice
+from engine.api import Admitted, Completed, EngineError, ErrorCode, Event, Failed, Outcome, Payload, Rejected, Timings
+from engine.config import EngineConfig
+from engine.engine import Engine, EngineStats, Resume, RunEvents
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT_FRESH_S = 3.0
+WATCH_S = 1.0
+DRAIN_POLL_S = 0.05
+ADD_CONSUMER_TIMEOUT_S = 1.0
+INTERNAL_MESSAGE = "The server had an error while processing your request."
+SERVING_STATES = frozenset({"ready", "restarting", "draining"})
+
+
+def engine_config() -> EngineConfig:
+    """The engine that the settings describe. Raises NoModel."""
+    choice = model_choice(path=settings.LIGHTCONE_MODEL, name=settings.LIGHTCONE_MODEL_NAME)
+    return EngineConfig(
+        model_path=Path(choice.path),
+        model_name=choice.name,
+        device=settings.LIGHTCONE_DEVICE,
+        weights=settings.LIGHTCONE_WEIGHTS,
+        max_model_len=settings.LIGHTCONE_MAX_MODEL_LEN,
+        max_sequences=settings.LIGHTCONE_MAX_SEQUENCES,
+        step_tokens=settings.LIGHTCONE_STEP_TOKENS,
+        kv_cache_bytes=settings.LIGHTCONE_KV_CACHE_BYTES,
+        prefix_caching=settings.LIGHTCONE_PREFIX_CACHING,
+        batch_invariant=settings.LIGHTCONE_BATCH_INVARIANT,
+        num_threads=settings.LIGHTCONE_NUM_THREADS,
+        max_waiting=settings.LIGHTCONE_MAX_WAITING,
+    )
+
+
+class ModelWorker:
+    """Serves one model: claims runs, submits them, and keeps the lease that says how it is. Methods are thread-safe.
+
+    `make_engine(config, publish)` builds the engine; `state` is the lease's word: loading, ready, draining or failed.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        worker_id: str,
+        *,
+        make_engine: Callable[..., Engine] = Engine,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.config = config
+        self.worker_id = worker_id
+        self.slug = model_slug(config.model_name)
+        self._clock = clock
+        self._started_at = clock()
+        self._state, self._phase, self._fraction, self._reason = "loading", "starting", 0.0, ""
+        self._stats: EngineStats | None = None
+        self._closing = threading.Event()
+        self._loop = LoopThread("publisher")
+        self._publisher = self._loop.call(self._make_publisher())
+        self._engine = make_engine(config, self._publisher.publish)
+        self._loop.call(self._publisher.start())
+
+    @property
+    def state(self) -> str:
+        return self._state
+
+    def load(self, on_loaded: Callable[[], None]) -> None:
+        """Load the engine, call `on_loaded`, and say `ready`; a failure becomes the state `failed`, not an exception."""
+        try:
+            self._engine.start(self._note_progress)
+            on_loaded()
+        except EngineError as error:
+            logger.error("the model cannot be served: %s", error.message)
+            self._set_state("failed", error.message)
+            return
+        except Exception:
+            logger.exception("the model cannot be served")
+            self._set_state("failed", "The model could not be loaded; the worker's log has the details.")
+            return
+        threading.Thread(target=self._watch, name="engine-watch", daemon=True).start()
+        self._set_state("ready")
+        logger.info("model %s is ready after %.1f s", self.config.model_name, self._clock() - self._started_at)
+
+    def take(self, run_id: str, attempt: int) -> None:
+        """Claim the run and submit it. A run that is taken, gone or stopped already costs no more than the claim."""
+        taken = self._loop.call(self._publisher.take(run_id, attempt))
+        if taken is None:
+            return
+        claim, log = taken
+        resume = _resume_of(claim, log)
+        if claim.stop:
+            self._end(claim, resume, Completed(Outcome(claim.stop), usage_of(resume.events), self._timings(claim)))
+            return
+        try:
+            self._engine.submit(claim.request, resume if attempt > 1 else None)
+        except EngineError as error:
+            self._end(claim, resume, Rejected(error.code, error.message, error.param))
+        except Exception:
+            logger.exception("run %s could not be submitted", run_id)
+            self._end(claim, resume, Rejected(ErrorCode.INTERNAL_ERROR, INTERNAL_MESSAGE))
+
+    def stop_run(self, run_id: str, outcome: str) -> None:
+        """End a run early; unknown ones are ignored."""
+        self._publisher.stop_run(run_id, Outcome(outcome))
+
+    def close(self, drain_s: float) -> None:
+        """Drain: wait for live runs, hand over what is left where another worker can take it, and end the engine."""
+        self._set_state("draining")
+        deadline = time.monotonic() + drain_s
+        while self._publisher.num_live and time.monotonic() < deadline:
+            time.sleep(DRAIN_POLL_S)
+        handed = self._loop.call(self._publisher.hand_over())
+        for run_id, attempt in handed:
+            task_send(run_id, attempt, self.slug)
+        self._closing.set()
+        self._engine.close(0.0)
+        self._loop.call(self._publisher.close())
+        self._loop.close()
+
+    def lease(self) -> Mapping[str, Any] | None:
+        """The fields of the lease; None while the core gives no sign of life although it has work."""
+        core = self._stats.core if self._stats else None
+        state = self._state
+        if state in ("ready", "draining"):
+            if self._engine.state == "failed":
+                state, self._reason = "failed", "The engine died repeatedly; the worker's log has the details."
+            elif self._engine.state == "restarting":
+                state, self._phase = "loading", "starting again"
+            elif self._publisher.num_live and not self._has_heartbeat():
+                return None
+        return {
+            "model": self.config.model_name,
+            "state": state,
+            "phase": self._phase,
+            "fraction": f"{self._fraction:.3f}",
+            "reason": self._reason,
+            "seats": self.config.max_sequences,
+            "max_model_len": self._stats.max_model_len if self._stats else 0,
+            "started_at": self._started_at,
+            "num_live": self._publisher.num_live,
+            "num_running": core.num_running if core else 0,
+            "num_waiting": core.num_waiting if core else 0,
+            "num_blocks": core.num_blocks if core else 0,
+            "num_free_blocks": core.num_free_blocks if core else 0,
+        }
+
+    async def _make_publisher(self) -> Publisher:
+        return Publisher(
+            client=valkey_connect(settings.LIGHTCONE_REDIS_URL),
+            keys=Keys(settings.LIGHTCONE_DEPLOYMENT),
+            layer=get_channel_layer("tokens"),
+            worker_id=self.worker_id,
+            slug=self.slug,
+            abort=lambda run_id, outcome: self._engine.abort(run_id, outcome),
+            lease=self.lease,
+            clock=self._clock,
+            flush_mode=settings.LIGHTCONE_LOG_FLUSH,
+        )
+
+    def _has_heartbeat(self) -> bool:
+        at = self._engine.heartbeat_at
+        return at is None or self._clock() - at < HEARTBEAT_FRESH_S
+
+    def _note_progress(self, phase: str, fraction: float) -> None:
+        self._phase, self._fraction = phase, fraction
+
+    def _set_state(self, state: str, reason: str = "") -> None:
+        """Change the state and write it at once: what others decide by it should not wait for the next beat."""
+        self._state, self._reason = state, reason
+        self._loop.call(self._publisher.beat_safely())
+
+    def _watch(self) -> None:
+        """Keep a snapshot of the engine; asking may take as long as its longest step, so it is not done on the publisher's loop."""
+        while not self._closing.wait(WATCH_S if self._stats else 0.0):
+            self._stats = self._engine.stats()
+
+    def _end(self, claim: Claim, resume: Resume, payload: Completed | Rejected) -> None:
+        """Say the last words of a run that the engine has not got: after an admission a refusal is a failure."""
+        payloads: list[Payload] = [payload]
+        if resume.admitted is None and isinstance(payload, Completed):
+            payloads.insert(0, Admitted(0, 0, 0))
+        elif resume.admitted is not None and isinstance(payload, Rejected):
+            payloads = [Failed(payload.code, payload.message, usage_of(resume.events))]
+        events = tuple(Event(resume.position + index, 1, item) for index, item in enumerate(payloads))
+        self._publisher.publish([RunEvents(claim.run_id, events)])
+
+    def _timings(self, claim: Claim) -> Timings:
+        return Timings(claim.request.arrived_at, ended_at=self._clock())
+
+
+def _resume_of(claim: Claim, log: list[LogEntry]) -> Resume:
+    """What earlier attempts logged; the `begin` of this one is the last entry and covers a position."""
+    events = tuple(event for entry in log for event in entry.events())
+    return Resume(events, log[-1].position + 1 if log else 0)
+
+
+class ModelStep(bootsteps.StartStopStep):
+    """Holds the ModelWorker of the process as `app.model_worker`. Whatever queues the command line names, it consumes its model's alone."""
+
+    requires = ("celery.worker.components:Pool",)
+
+    def __init__(self, worker: Any, **options: Any) -> None:
+        super().__init__(worker, **options)
+        queues = worker.app.amqp.queues
+        queues.deselect(list(queues.consume_from))
+        self.model_worker: ModelWorker | None = None
+
+    def start(self, worker: Any) -> None:
+        worker_id = f"{worker.hostname}~{secrets.token_hex(4)}"
+        try:
+            config = engine_config()
+        except NoModel as error:
+            logger.error("%s", error)
+            return
+        self.model_worker = worker.app.model_worker = ModelWorker(config, worker_id)
+        queue = queue_of(self.model_worker.slug)
+
+        def consume() -> None:
+            """Begin to take tasks; the command is repeated until the consumer is there to hear it."""
+            while not worker.app.control.add_consumer(queue, destination=[worker.hostname], reply=True, timeout=ADD_CONSUMER_TIMEOUT_S):
+                logger.info("waiting for the consumer")
+
+        threading.Thread(target=self.model_worker.load, args=(consume,), name="model-load", daemon=True).start()
+
+    def stop(self, worker: Any) -> None:
+        if self.model_worker is not None:
+            self.model_worker.close(settings.LIGHTCONE_DRAIN_S)
+            self.model_worker = None
+
+    terminate = stop
+
+
+@control_command(name=STOP_COMMAND, args=[("run_id", str), ("outcome", str)], signature="<run_id> <outcome>")
+def stop_command(state: Any, run_id: str, outcome: str) -> dict[str, str]:
+    """End a run early."""
+    state.app.model_worker.stop_run(run_id, outcome)
+    return {"ok": run_id}

@@ -1,0 +1,282 @@
+"""Claim, stop, leave, end, takeover: each happens once, and exactly one terminal record is left of every run."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from engine.api import Completed, Delta, ErrorCode, Failed, Outcome
+from tests.chat.relay.world import World, read_all, text_of, until
+
+
+async def test_only_one_claim_of_an_attempt_succeeds(world: World) -> None:
+    web, one, two = await world.web(), await world.worker("a@x~1"), await world.worker("b@x~2")
+    reader, _ = await world.admit(web)
+    claims = await asyncio.gather(*(worker.take(reader.run_id, 1) for worker in (one, two, one, two)))
+    assert sum(claim is not None for claim in claims) == 1
+    assert await one.take(reader.run_id, 1) is None
+
+
+async def test_a_worker_without_a_lease_claims_nothing(world: World) -> None:
+    web, worker = await world.web(), await world.worker()
+    reader, _ = await world.admit(web)
+    await world.client.delete(world.keys.worker(worker.worker_id))
+    assert await worker.take(reader.run_id, 1) is None
+
+
+async def test_the_end_leaves_one_record_and_frees_the_key(world: World) -> None:
+    web, worker = await world.web(), await world.worker()
+    reader, voice = await world.run(web, worker)
+    voice.admit()
+    voice.token("a")
+    voice.end()
+    await worker.flush()
+    await read_all(reader)
+    [record] = await world.records()
+    assert record["outcome"] == "finished"
+    assert (record["prompt_tokens"], record["completion_tokens"], record["finish_reason"]) == (3, 1, "stop")
+    assert (record["attempts"], record["worker"], record["route"]) == (1, worker.worker_id, "/v1/chat/completions")
+    assert await world.client.zcard(world.keys.admit_live("key1")) == 0
+    assert await world.client.scard(world.keys.worker_runs(worker.worker_id)) == 0
+    assert 0 < await world.client.pttl(world.keys.log(reader.run_id)) <= 600_000
+
+
+async def test_a_client_that_leaves_ends_its_run(world: World) -> None:
+    web, worker = await world.web(), await world.worker()
+    reader, voice = await world.run(web, worker)
+    voice.admit()
+    await worker.flush()
+    world.on_abort = lambda run_id, outcome: voice.end(outcome)
+    reader.leave()
+    reader.leave()
+    await until(lambda: bool(world.aborted))
+    await worker.flush()
+    assert world.aborted == [(reader.run_id, Outcome.DISCONNECTED)]
+    assert [record["outcome"] for record in await world.records()] == ["disconnected"]
+
+
+async def test_a_lost_stop_command_is_caught_by_the_flag(world: World) -> None:
+    web, worker = await world.web(), await world.worker()
+    reader, voice = await world.run(web, worker)
+    voice.admit()
+    await world.runs.stop(reader.run_id, "stopped")
+    assert world.aborted == []
+    await worker.beat()
+    assert world.aborted == [(reader.run_id, Outcome.STOPPED)]
+
+
+async def test_a_stopped_run_still_tells_its_reader_the_end(world: World) -> None:
+    web, worker = await world.web(), await world.worker()
+    reader, voice = await world.run(web, worker)
+    voice.admit()
+    await worker.flush()
+    await reader.first()
+    world.on_abort = lambda run_id, outcome: voice.end(outcome)
+    await reader.stop()
+    await worker.flush()
+    events = [event async for event in reader]
+    assert events[-1].payload.outcome is Outcome.STOPPED
+
+
+async def test_a_run_stopped_in_the_queue_is_claimed_with_its_flag(world: World) -> None:
+    web, worker = await world.web(), await world.worker()
+    reader, _ = await world.admit(web)
+    assert await world.runs.stop(reader.run_id, "stopped") == ""
+    voice = await world.claim(worker, reader.run_id)
+    assert voice.claim.stop == "stopped"
+
+
+async def test_a_lingering_run_outlives_its_reader_for_its_time(world: World) -> None:
+    web, worker = await world.web(), await world.worker()
+    reader, _ = await world.run(web, worker, linger_s=60.0)
+    assert await world.runs.leave(reader.run_id, web.web_id) is None
+    reaper = world.reaper()
+    world.clock.now += 59
+    await reaper.turn()
+    assert world.stops == []
+    world.clock.now += 2
+    await reaper.turn()
+    assert world.stops == [(worker.worker_id, reader.run_id, "disconnected")]
+
+
+async def test_a_takeover_goes_on_without_gap_or_repeat(world: World) -> None:
+    web, lost = await world.web(sweep_s=0.01), await world.worker("a@x~1")
+    reader, voice = await world.run(web, lost)
+    result = asyncio.create_task(read_all(reader))
+    voice.admit()
+    voice.token("a")
+    voice.token("b")
+    await lost.flush()
+    await world.client.delete(world.keys.worker(lost.worker_id))
+    await world.reaper().turn()
+    assert world.queued == [(reader.run_id, 2, "tiny")]
+    heir = await world.worker("b@x~2")
+    heir_voice = await world.claim(heir, reader.run_id, 2)
+    heir_voice.num_tokens = 2
+    assert heir_voice.position == 4  # 0 admitted, 1 and 2 tokens, 3 the new attempt's beginning
+    heir_voice.token("c")
+    heir_voice.end()
+    await heir.flush()
+    assert text_of(await result) == "abc"
+    [record] = await world.records()
+    assert (record["attempts"], record["completion_tokens"]) == (2, 3)
+
+
+async def test_a_stale_worker_is_refused_and_silent(world: World) -> None:
+    web, stale = await world.web(), await world.worker("a@x~1")
+    reader, voice = await world.run(web, stale)
+    voice.admit()
+    await stale.flush()
+    await world.client.delete(world.keys.worker(stale.worker_id))
+    await world.reaper().turn()
+    num_sent = len(world.layer.sent)
+    voice.token("late")
+    await stale.flush()
+    assert world.aborted == [(reader.run_id, Outcome.STOPPED)]
+    voice.end()
+    await stale.flush()
+    assert len(world.layer.sent) == num_sent
+    assert await world.records() == []
+    log = await world.runs.read_log(reader.run_id)
+    assert [(entry.attempt, entry.position) for entry in log] == [(1, 0), (2, 1)]
+
+
+async def test_the_end_of_a_stale_attempt_is_refused_as_a_whole(world: World) -> None:
+    web, stale = await world.web(), await world.worker("a@x~1")
+    reader, voice = await world.run(web, stale)
+    voice.admit()
+    await stale.flush()
+    await world.client.delete(world.keys.worker(stale.worker_id))
+    await world.reaper().turn()
+    voice.end()
+    await stale.flush()
+    assert await world.records() == []
+    assert await world.client.hget(world.keys.meta(reader.run_id), "state") == b"queued"
+
+
+async def test_the_same_worker_may_take_its_lost_run_again(world: World) -> None:
+    web, worker = await world.web(), await world.worker()
+    reader, voice = await world.run(web, worker)
+    voice.admit()
+    await worker.flush()
+    await world.client.delete(world.keys.worker(worker.worker_id))
+    await world.reaper().turn()
+    await worker.beat()
+    assert world.aborted == [(reader.run_id, Outcome.STOPPED)]
+    again = asyncio.create_task(world.claim(worker, reader.run_id, 2))
+    voice.end(Outcome.STOPPED)
+    second = await again
+    second.token("x")
+    second.end()
+    await worker.flush()
+    [record] = await world.records()
+    assert (record["attempts"], record["outcome"]) == (2, "finished")
+
+
+async def test_after_three_attempts_a_run_ends_as_lost(world: World) -> None:
+    web = await world.web(sweep_s=0.01)
+    reader, _ = await world.admit_with_worker(web)
+    result = asyncio.create_task(read_all(reader))
+    reaper = world.reaper()
+    for attempt in (1, 2, 3):
+        worker = await world.worker(f"a@x~{attempt}")
+        voice = await world.claim(worker, reader.run_id, attempt)
+        if attempt == 1:
+            voice.admit()
+        voice.token("x")
+        await worker.flush()
+        await world.client.delete(world.keys.worker(worker.worker_id))
+        await reaper.turn()
+    payload = (await result)[-1].payload
+    assert isinstance(payload, Failed)
+    assert (payload.code, payload.outcome) == (ErrorCode.WORKER_LOST, Outcome.WORKER_LOST)
+    [record] = await world.records()
+    assert (record["outcome"], record["status"], record["completion_tokens"], record["attempts"]) == ("worker_lost", 503, 3, 3)
+
+
+async def test_a_run_that_nobody_picks_up_is_queued_again_or_ended(world: World) -> None:
+    web = await world.web(sweep_s=0.01)
+    reader, _ = await world.admit_with_worker(web)
+    reaper = world.reaper()
+    await reaper.turn()
+    assert world.queued == []
+    world.clock.now += 31
+    await reaper.turn()
+    assert world.queued == [(reader.run_id, 1, "tiny")]
+    for publisher in world.publishers:
+        await world.client.delete(world.keys.worker(publisher.worker_id))
+    world.clock.now += 31
+    await reaper.turn()
+    with pytest.raises(Exception, match="lost"):
+        await reader.first()
+    assert [record["outcome"] for record in await world.records()] == ["worker_lost"]
+
+
+async def test_a_dead_web_process_leaves_its_runs(world: World) -> None:
+    web, worker = await world.web(), await world.worker()
+    reader, _ = await world.run(web, worker)
+    await world.client.delete(world.keys.web(web.web_id))
+    await world.reaper().turn()
+    assert world.stops == [(worker.worker_id, reader.run_id, "disconnected")]
+    assert await world.client.hget(world.keys.meta(reader.run_id), "stop") == b"disconnected"
+
+
+async def test_two_reapers_do_not_work_at_once(world: World) -> None:
+    web, worker = await world.web(), await world.worker()
+    await world.run(web, worker)
+    await world.client.delete(world.keys.worker(worker.worker_id))
+    await asyncio.gather(world.reaper().turn(), world.reaper().turn())
+    assert len(world.queued) == 1
+
+
+async def test_a_draining_worker_hands_over_to_another(world: World) -> None:
+    web, old, new = await world.web(sweep_s=0.01), await world.worker("a@x~1"), await world.worker("b@x~2")
+    reader, voice = await world.run(web, old)
+    voice.admit()
+    voice.token("a")
+    assert await old.hand_over() == [(reader.run_id, 2)]
+    heir = await world.claim(new, reader.run_id, 2)
+    heir.token("b")
+    heir.end()
+    await new.flush()
+    assert text_of(await read_all(reader)) == "ab"
+
+
+async def test_without_another_worker_nothing_is_handed_over(world: World) -> None:
+    web, worker = await world.web(), await world.worker()
+    _, voice = await world.run(web, worker)
+    voice.admit()
+    assert await worker.hand_over() == []
+    assert worker.num_live == 1
+
+
+async def test_an_entry_that_valkey_lost_with_the_worker_ends_the_stream(world: World) -> None:
+    """A `begin` below what was shown: going on would contradict it."""
+    web, worker = await world.web(sweep_s=0.01), await world.worker("a@x~1")
+    reader, voice = await world.run(web, worker)
+    voice.admit()
+    voice.token("a")
+    await worker.flush()
+    await reader.first()
+    assert isinstance((await anext(reader)).payload, Delta)
+    await world.client.xtrim(world.keys.log(reader.run_id), maxlen=0)
+    await world.client.delete(world.keys.worker(worker.worker_id))
+    await world.client.delete(world.keys.log(reader.run_id))
+    await world.reaper().turn()
+    payload = (await reader.next(5.0)).payload
+    assert isinstance(payload, Failed)
+    assert payload.code is ErrorCode.LOG_LOST
+
+
+async def test_the_batch_mode_does_not_hold_back_first_words_and_ends(world: World) -> None:
+    web, worker = await world.web(), await world.worker()
+    worker._flush_mode = "batch"
+    reader, voice = await world.run(web, worker)
+    voice.admit()
+    async with asyncio.timeout(5):
+        await reader.first()
+    voice.token("a")
+    voice.end()
+    async with asyncio.timeout(5):
+        assert isinstance([event async for event in reader][-1].payload, Completed)
