@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from uuid import UUID
 
 from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.functions import TruncDay
 
-from chat.models import ApiKey, ApiKeySecret, Org, Project, RequestLog, ServedModel, UsageHour
+from chat.models import ApiKey, ApiKeySecret, Org, Project, ServedModel, UsageHour
 from chat.models.usage import TTFT_BOUNDS_MS, TTFT_COLUMNS
-from chat.run_id import run_id_floor
 
 TOKEN_COLUMNS = ("prompt_tokens", "cached_tokens", "completion_tokens")
 
@@ -51,18 +49,6 @@ def first_project_id() -> int | None:
 def orgs_counted() -> QuerySet[Org]:
     """Organisations with `num_projects`."""
     return Org.objects.annotate(num_projects=Count("projects"))
-
-
-def request_logs(*, since: datetime | None = None, until: datetime | None = None, before: UUID | None = None) -> QuerySet[RequestLog]:
-    """Requests newest first; `before` is the run id where the last page ended. Every bound is a range of the primary key."""
-    bounds = Q()
-    if since is not None:
-        bounds &= Q(run_id__gte=run_id_floor(since))
-    if until is not None:
-        bounds &= Q(run_id__lt=run_id_floor(until))
-    if before is not None:
-        bounds &= Q(run_id__lt=before)
-    return RequestLog.objects.filter(bounds).order_by("-run_id")
 
 
 @dataclass(frozen=True, slots=True)
