@@ -16,11 +16,11 @@ def make_backend(
     device: torch.device, shape: AttentionShape, *, num_layers: int, num_blocks: int, block_size: int, batch_invariant: bool
 ) -> AttentionBackend:
     """Build the backend and its cache. The backend of the other device is not imported."""
-    sizes = {"num_layers": num_layers, "num_blocks": num_blocks, "block_size": block_size, "batch_invariant": batch_invariant}
+    sizes = {"num_layers": num_layers, "num_blocks": num_blocks, "block_size": block_size}
     if device.type == "cpu":
         from engine.attention.torch_cpu import TorchCpuAttention
 
-        return TorchCpuAttention(shape, dtype=cache_dtype(device), **sizes)
+        return TorchCpuAttention(shape, dtype=cache_dtype(device), batch_invariant=batch_invariant, **sizes)
     from engine.attention.xformers_paged import XformersAttention
 
-    return XformersAttention(shape, device=device, dtype=cache_dtype(device), **sizes)
+    return XformersAttention(shape, device=device, dtype=cache_dtype(device), batch_invariant=batch_invariant, **sizes)

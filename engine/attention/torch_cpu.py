@@ -178,15 +178,15 @@ class ChunkPart:
         self._context_len = context_len
         num_new = tokens.stop - tokens.start
         num_before = context_len - num_new
-        self._blocks = None
-        self._bias = None
+        self._blocks: torch.Tensor | None = None
+        self._bias: torch.Tensor | None = None
         if num_before:
             self._blocks = torch.tensor(block_ids[: -(-context_len // block_size)])
             self._bias = torch.full((num_new, context_len), float("-inf")).triu_(num_before + 1)
 
     def attend(self, cache: LayerCache, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """q: (T, H, D)  k, v: (T, K, D), of this chunk only  ->  (T, H, D)"""
-        keys, values = (k, v) if self._blocks is None else self._gather(cache)
+        keys, values = (k, v) if self._blocks is None else self._gather(cache, self._blocks)
         out = scaled_dot_product_attention(
             q.float().transpose(0, 1)[None],
             keys.float().transpose(0, 1)[None],
@@ -198,10 +198,10 @@ class ChunkPart:
         )
         return out[0].transpose(0, 1).to(q.dtype)
 
-    def _gather(self, cache: LayerCache) -> tuple[torch.Tensor, torch.Tensor]:
+    def _gather(self, cache: LayerCache, blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of the whole context, (context, K, D), from the cache."""
         kv_heads, size = self._shape.num_kv_heads, self._shape.head_size
-        keys = cache.key_blocks.index_select(0, self._blocks).permute(0, 3, 1, 2)  # (N, P, K, D)
-        values = cache.value_blocks.index_select(0, self._blocks).transpose(1, 2)
+        keys = cache.key_blocks.index_select(0, blocks).permute(0, 3, 1, 2)  # (N, P, K, D)
+        values = cache.value_blocks.index_select(0, blocks).transpose(1, 2)
         keys, values = keys.reshape(-1, kv_heads, size), values.reshape(-1, kv_heads, size)
         return keys[: self._context_len], values[: self._context_len]

@@ -157,7 +157,8 @@ def split_into_rows(
     query_lens: list[int], context_lens: list[int], block_ids: list[list[int]]
 ) -> tuple[list[int], list[int], list[list[int]]]:
     """The same step with every new token as a sequence of one."""
-    contexts, blocks = [], []
+    contexts: list[int] = []
+    blocks: list[list[int]] = []
     for query_len, context_len, ids in zip(query_lens, context_lens, block_ids, strict=True):
         contexts += range(context_len - query_len + 1, context_len + 1)
         blocks += [ids] * query_len
