@@ -33,7 +33,8 @@ class GgufCheckpoint:
         return matrix if order is None else matrix.take_rows(order)
 
     def vector(self, name: str, size: int) -> torch.Tensor:
-        values = dequantize(*self._take(name, (size,))).flatten()
+        # NOTE: a copy, since a view would keep the whole file mapped for as long as the model lives.
+        values = dequantize(*self._take(name, (size,))).flatten().clone()
         order = _row_order(name, self._config) if self._reorders else None
         return values if order is None else values[order]
 

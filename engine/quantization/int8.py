@@ -7,6 +7,8 @@ the second wants unsigned activations and takes them around 128. Error on random
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
 MAX_LEVEL = 127
@@ -18,6 +20,12 @@ def quantize_weight(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Quantise each output's weights. weight: (N, K) float32  ->  (N, K) int8 and the scales (N,) float32."""
     scale = weight.abs().amax(dim=1, keepdim=True).div_(MAX_LEVEL).clamp_(min=1e-20)
     return (weight / scale).round_().to(torch.int8), scale.flatten()
+
+
+def quantize_rows(rows: Iterable[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Quantise a matrix that comes some rows at a time; the whole of `quantize_weight`."""
+    values, scales = zip(*(quantize_weight(part) for part in rows), strict=True)
+    return torch.cat(values), torch.cat(scales)
 
 
 def row_scales(x: torch.Tensor) -> torch.Tensor:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
+from threading import Lock
 from time import thread_time
 from typing import Protocol
 
@@ -17,9 +18,9 @@ import torch
 
 from engine.api.errors import ModelLoadError
 from engine.quantization.dense import DenseWeight
-from engine.quantization.gguf_blocks import GROUP_SIZE, FourBitGroups
+from engine.quantization.gguf_blocks import GROUP_SIZE
 from engine.quantization.int4 import Int4Weight
-from engine.quantization.int8 import Int8PackedWeight, Int8Weight, quantize_weight
+from engine.quantization.int8 import Int8PackedWeight, Int8Weight, quantize_rows
 from engine.quantization.stored import StoredMatrix
 
 logger = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ HOPELESS, HOPELESS_FROM = 3.0, 16
 LOW_HEIGHT, MEASURED_WEIGHTS = 16, 1 << 20
 COLD_BYTES, MAX_COPIES = 32 << 20, 16
 ENOUGH_S = 0.002
+Q4_0_BYTES = 18
 MODES = ("auto", "bf16", "float32")
 
 
@@ -58,19 +60,23 @@ class RowForms:
         return sum(form.num_bytes for form in {id(form): form for form in self.by_rows}.values())
 
 
-BUILDERS: dict[str, Callable[[torch.Tensor], WeightForm]] = {
-    "int8": lambda weight: Int8Weight(*quantize_weight(weight)),
-    "int8_packed": lambda weight: Int8PackedWeight(*quantize_weight(weight)),
-    "bf16": lambda weight: DenseWeight(weight.to(torch.bfloat16)),
-    "float32": DenseWeight,
+BUILDERS: dict[str, Callable[[StoredMatrix, torch.device], WeightForm]] = {
+    "int4": lambda matrix, device: Int4Weight(matrix.to_four_bit_groups()),
+    "int8": lambda matrix, device: Int8Weight(*quantize_rows(matrix.open_rows())),
+    "int8_packed": lambda matrix, device: Int8PackedWeight(*quantize_rows(matrix.open_rows())),
+    "bf16": lambda matrix, device: DenseWeight(matrix.to_dtype(torch.bfloat16).to(device)),
+    "float32": lambda matrix, device: DenseWeight(matrix.to_dtype(torch.float32).to(device)),
 }
-"""Forms that are made from the opened weight (N, K) float32; int4 is made from the stored groups."""
+"""int4 is for 4-bit matrices only; the integer forms are for CPUs."""
 
 ROW_INDEPENDENT = ("int8", "int8_packed", "int4")
 
 
 class WeightScheme:
-    """Chooses and builds forms. `weights`: "auto", "bf16" or "float32"; `batch_invariant`: one form for all row counts."""
+    """Chooses and builds forms. `weights`: "auto", "bf16" or "float32"; `batch_invariant`: one form for all row counts.
+
+    Made in the thread whose number of torch threads will run the model; `build` may be called from several threads.
+    """
 
     def __init__(self, weights: str, device: torch.device, batch_invariant: bool) -> None:
         if weights not in MODES:
@@ -78,7 +84,14 @@ class WeightScheme:
         self._fixed = "bf16" if weights == "auto" and device.type != "cpu" else weights
         self._device = device
         self._batch_invariant = batch_invariant
+        self._num_threads = torch.get_num_threads()
+        self._measuring = Lock()
         self.choices: dict[tuple[tuple[int, int], bool], tuple[str, ...]] = {}
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether every weight is held in the dtype of the embedding table."""
+        return self._fixed != "auto"
 
     @property
     def table_dtype(self) -> torch.dtype:
@@ -90,17 +103,15 @@ class WeightScheme:
         """The dtype of the residual stream and of attention: float32 on a CPU, where it costs less than conversions."""
         return torch.float32 if self._device.type == "cpu" else self.table_dtype
 
+    def share(self, table: torch.Tensor) -> RowForms:
+        """Use the embedding table as a weight; only when `is_fixed`. table: (V, E)."""
+        return RowForms((DenseWeight(table),) * 2, table.shape[0])
+
     def build(self, matrix: StoredMatrix) -> RowForms:
         """Bring a stored matrix into the forms that serve its shape on this machine."""
-        names = self._choose(matrix)
-        forms: dict[str, WeightForm] = {}
-        opened = None
-        for name in dict.fromkeys(names):
-            if name == "int4":
-                forms[name] = Int4Weight(matrix.to_four_bit_groups())
-                continue
-            opened = matrix.to_float32().to(self._device) if opened is None else opened
-            forms[name] = BUILDERS[name](opened)
+        with self._measuring:
+            names = self._choose(matrix)
+        forms = {name: BUILDERS[name](matrix, self._device) for name in dict.fromkeys(names)}
         by_bucket = dict(zip(ROW_BUCKETS, (forms[name] for name in names), strict=True))
         buckets = (next(bucket for bucket in ROW_BUCKETS if bucket >= rows) for rows in range(1, ROW_BUCKETS[-1] + 1))
         return RowForms((by_bucket[1], *(by_bucket[bucket] for bucket in buckets)), matrix.shape[0])
@@ -110,7 +121,7 @@ class WeightScheme:
             return (self._fixed,) * len(ROW_BUCKETS)
         key = (matrix.shape, matrix.is_four_bit and Int4Weight.fits(matrix.shape))
         if key not in self.choices:
-            costs = measure(*key)
+            costs = measure(*key, self._num_threads)
             if self._batch_invariant:
                 costs = {name: cost for name, cost in costs.items() if name in ROW_INDEPENDENT}
             self.choices[key] = pick(costs, max_forms=1 if self._batch_invariant else 2)
@@ -141,8 +152,8 @@ def pick(costs: dict[str, list[float]], max_forms: int) -> tuple[str, ...]:
     return tuple(min(chosen, key=lambda name, i=i: costs[name][i]) for i in range(len(ROW_BUCKETS)))
 
 
-def measure(shape: tuple[int, int], four_bit: bool) -> dict[str, list[float]]:
-    """Estimate every form on random weights of this width: microseconds per row bucket, in this process's number of threads.
+def measure(shape: tuple[int, int], four_bit: bool, num_threads: int) -> dict[str, list[float]]:
+    """Estimate every form on random weights of this width: microseconds per row bucket when `num_threads` share the work.
 
     Timed in processor time of a single thread, which other programs on the machine cannot distort, and split by a second, low
     matrix into a fixed part (quantising rows, calls) and one that the outputs share out to the threads. Copies at other
@@ -150,7 +161,7 @@ def measure(shape: tuple[int, int], four_bit: bool) -> dict[str, list[float]]:
     not tried at the next (its cost there: infinite).
     """
     num_outputs, num_inputs = shape
-    num_threads = torch.get_num_threads()
+    threads_before = torch.get_num_threads()
     height = min(num_outputs, max(2 * LOW_HEIGHT, MEASURED_WEIGHTS // num_inputs // 16 * 16))
     torch.set_num_threads(1)
     try:
@@ -166,17 +177,20 @@ def measure(shape: tuple[int, int], four_bit: bool) -> dict[str, list[float]]:
                 per_output = (_time(full[name], x) - (fixed := _time(low[name][:2], x))) / max(height - LOW_HEIGHT, 1)
                 cost.append(max(fixed, 0.0) + max(per_output, 0.0) * num_outputs / num_threads)
     finally:
-        torch.set_num_threads(num_threads)
+        torch.set_num_threads(threads_before)
     return costs
 
 
 def _copies(height: int, num_inputs: int, four_bit: bool) -> dict[str, list[WeightForm]]:
     """Every form of a random matrix, several times."""
-    weight = torch.rand(height, num_inputs).sub_(0.5)
-    forms = {name: build(weight) for name, build in BUILDERS.items()}
     if four_bit:
-        groups = torch.rand(height, num_inputs // GROUP_SIZE)
-        forms["int4"] = Int4Weight(FourBitGroups(torch.randint(0, 16, (height, num_inputs), dtype=torch.uint8), groups, groups))
+        # Bytes below 60 make the halves among them finite numbers below 1.
+        data = torch.randint(0, 60, (height, num_inputs // GROUP_SIZE * Q4_0_BYTES), dtype=torch.uint8)
+        matrix = StoredMatrix.from_blocks("Q4_0", data, (height, num_inputs))
+    else:
+        matrix = StoredMatrix.from_float(torch.rand(height, num_inputs).sub_(0.5))
+    cpu = torch.device("cpu")
+    forms = {name: build(matrix, cpu) for name, build in BUILDERS.items() if four_bit or name != "int4"}
     return {name: [form] + [form.clone() for _ in range(min(MAX_COPIES, COLD_BYTES // form.num_bytes))] for name, form in forms.items()}
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 
 from engine.quantization.gguf_blocks import FLOAT_DTYPES, FOUR_BIT_TYPES, FourBitGroups, dequantize, four_bit_groups
+
+OPEN_ELEMENTS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +52,16 @@ class StoredMatrix:
         (part,) = self.parts
         return StoredMatrix((StoredPart(part.type, part.data[order]),), self.shape)
 
-    def to_float32(self) -> torch.Tensor:
-        """Open every part: (N, K) float32."""
-        return torch.cat([dequantize(part.type, part.data) for part in self.parts])
+    def open_rows(self) -> Iterator[torch.Tensor]:
+        """Open the rows in order, few enough at a time to stay in the caches: (n, K) float32."""
+        num_rows = max(1, OPEN_ELEMENTS // self.shape[1])
+        for part in self.parts:
+            for data in part.data.split(num_rows):
+                yield dequantize(part.type, data)
+
+    def to_dtype(self, dtype: torch.dtype) -> torch.Tensor:
+        """Open the whole matrix: (N, K) in `dtype`."""
+        return torch.cat([rows.to(dtype) for rows in self.open_rows()])
 
     def to_four_bit_groups(self) -> FourBitGroups:
         """Take every part apart; only when `is_four_bit`."""

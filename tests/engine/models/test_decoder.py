@@ -134,7 +134,7 @@ def edit_config(path, **changes):
         ({"architectures": None}, "architecture"),
         ({"quantization_config": {"quant_method": "gptq"}}, "quantised"),
         ({"hidden_size": 1 << 40}, "hidden_size must be"),
-        ({"hidden_size": 63}, "tensor 'model.embed_tokens.weight' must have the shape"),
+        ({"hidden_size": 63}, "tensor 'model.* must have the shape"),
         ({"num_hidden_layers": 4}, "tensor 'model.layers.3.self_attn.q_proj.weight' is missing"),
         ({"num_hidden_layers": 2}, "tensors that its architecture does not have"),
         ({"num_attention_heads": 0}, "num_attention_heads must be"),

@@ -45,7 +45,7 @@ def test_a_form_that_was_given_up_is_never_chosen_where_it_was():
 
 def test_measuring_times_every_form_and_leaves_the_thread_count():
     threads = torch.get_num_threads()
-    costs = measure((48, 64), four_bit=True)
+    costs = measure((48, 64), four_bit=True, num_threads=2)
     assert set(costs) == {"int4", "int8", "int8_packed", "bf16", "float32"}
     assert all(len(cost) == len(ROW_BUCKETS) and min(cost) >= 0 for cost in costs.values())
     assert torch.get_num_threads() == threads
@@ -63,7 +63,7 @@ def test_a_fixed_mode_uses_that_form_for_every_row_count_without_measuring(weigh
 def test_forms_that_serve_no_row_count_are_not_built_and_a_shape_is_measured_once(monkeypatch, caplog):
     calls = []
 
-    def measured(shape, four_bit):
+    def measured(shape, four_bit, num_threads):
         calls.append((shape, four_bit))
         return {"float32": [50.0, 50, 50, 50, 1, 1, 1], "int8": [9.0] * 7, "int4": [1.0, 1, 1, 1, 50, 50, 50]}
 
@@ -80,7 +80,7 @@ def test_forms_that_serve_no_row_count_are_not_built_and_a_shape_is_measured_onc
 
 def test_a_matrix_that_is_wider_than_four_bits_is_never_narrowed_to_them(monkeypatch):
     asked = []
-    monkeypatch.setattr(scheme_module, "measure", lambda shape, four_bit: asked.append(four_bit) or {"int8": FLAT})
+    monkeypatch.setattr(scheme_module, "measure", lambda shape, four_bit, num_threads: asked.append(four_bit) or {"int8": FLAT})
     scheme = WeightScheme("auto", CPU, batch_invariant=False)
     scheme.build(float_matrix())
     scheme.build(StoredMatrix.stack([four_bit_matrix(), float_matrix()]))
@@ -88,7 +88,9 @@ def test_a_matrix_that_is_wider_than_four_bits_is_never_narrowed_to_them(monkeyp
 
 
 def test_batch_invariance_takes_one_form_whose_rows_do_not_depend_on_each_other(monkeypatch):
-    monkeypatch.setattr(scheme_module, "measure", lambda shape, four_bit: {"float32": [1.0] * 7, "int8": FLAT, "int4": [20.0] * 7})
+    monkeypatch.setattr(
+        scheme_module, "measure", lambda shape, four_bit, num_threads: {"float32": [1.0] * 7, "int8": FLAT, "int4": [20.0] * 7}
+    )
     scheme = WeightScheme("auto", CPU, batch_invariant=True)
     scheme.build(four_bit_matrix())
     assert set(scheme.choices.values()) == {("int8",) * len(ROW_BUCKETS)}
@@ -103,9 +105,9 @@ def test_stacked_parts_of_different_types_open_as_one_matrix():
     upper, lower = float_matrix(), four_bit_matrix()
     stacked = StoredMatrix.stack([upper, lower])
     assert stacked.shape == (64, 64)
-    assert torch.equal(stacked.to_float32(), torch.cat((upper.to_float32(), lower.to_float32())))
+    assert torch.equal(stacked.to_dtype(torch.float32), torch.cat((upper.to_dtype(torch.float32), lower.to_dtype(torch.float32))))
 
 
 def test_reordered_rows_open_in_the_new_order():
     matrix, order = four_bit_matrix(), torch.randperm(32)
-    assert torch.equal(matrix.take_rows(order).to_float32(), matrix.to_float32()[order])
+    assert torch.equal(matrix.take_rows(order).to_dtype(torch.float32), matrix.to_dtype(torch.float32)[order])
