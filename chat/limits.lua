@@ -67,7 +67,7 @@ if requests then requests = requests - 1; charge(KEYS[3], requests, requests_lim
 if tokens then tokens = tokens - cost; charge(KEYS[4], tokens, tokens_limit) end
 local lease_end = now + tonumber(ARGV[9])
 redis.call('ZADD', KEYS[5], lease_end, ARGV[2])
-redis.call('PEXPIREAT', KEYS[5], lease_end + 86400000)
+redis.call('PEXPIRE', KEYS[5], 86400000)
 redis.call('ZADD', KEYS[7], lease_end, ARGV[2])
 redis.call('ZADD', KEYS[8], now, ARGV[2])
 redis.call('SADD', KEYS[9], ARGV[2])

@@ -165,9 +165,7 @@ class World:
             for publisher in self.publishers:
                 publisher.stop_run(run_id, Outcome(outcome))
 
-        dispatcher = Dispatcher(
-            client=self.connect(), keys=self.keys, layer=layer or self.layer, send_stop=send_stop, clock=self.clock
-        )
+        dispatcher = Dispatcher(client=self.connect(), keys=self.keys, layer=layer or self.layer, send_stop=send_stop, clock=self.clock)
         await dispatcher.start(sweep_s=sweep_s)
         self.dispatchers.append(dispatcher)
         return dispatcher
@@ -247,5 +245,5 @@ def text_of(events: list[Event]) -> str:
 async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
     """Give the loop turns until something that it does on its own has happened."""
     async with asyncio.timeout(timeout_s):
-        while not condition():
+        while not condition():  # noqa: ASYNC110  # what is awaited has no event of its own
             await asyncio.sleep(0)

@@ -1,0 +1,94 @@
+"""Admission: every limit in one step, charged only when all say yes, settled at the end."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.chat.relay.world import World
+
+
+async def test_fifty_calls_at_once_never_pass_a_limit(world: World) -> None:
+    web, _ = await world.web(), await world.worker()
+    answers = await asyncio.gather(*(world.admit(web, requests_per_minute=20, max_live=64) for _ in range(50)))
+    words = [verdict.word for _, verdict in answers]
+    assert (words.count("go"), words.count("requests")) == (20, 30)
+
+
+async def test_a_key_has_no_more_live_runs_than_it_may(world: World) -> None:
+    web, worker = await world.web(), await world.worker()
+    answers = await asyncio.gather(*(world.admit(web, max_live=3) for _ in range(10)))
+    admitted = [reader for reader, verdict in answers if verdict.word == "go"]
+    assert len(admitted) == 3
+    voice = await world.claim(worker, admitted[0].run_id)
+    voice.admit()
+    voice.end()
+    await worker.flush()
+    assert (await world.admit(web, max_live=3))[1].word == "go"
+    assert (await world.admit(web, max_live=3))[1].word == "concurrency"
+
+
+async def test_a_crashed_run_falls_out_when_its_lease_ends(world: World) -> None:
+    web, _ = await world.web(), await world.worker()
+    assert (await world.admit(web, max_live=1))[1].word == "go"
+    assert (await world.admit(web, max_live=1))[1].word == "concurrency"
+    world.clock.now += 121
+    assert (await world.admit(web, max_live=1))[1].word == "go"
+
+
+async def test_a_bucket_of_requests_refills_steadily(world: World) -> None:
+    web, _ = await world.web(), await world.worker()
+    for left in (1, 0):
+        _, verdict = await world.admit(web, requests_per_minute=2)
+        assert (verdict.word, verdict.requests_left) == ("go", left)
+    _, verdict = await world.admit(web, requests_per_minute=2)
+    assert (verdict.word, verdict.wait_s) == ("requests", 30.0)
+    world.clock.now += 30
+    assert (await world.admit(web, requests_per_minute=2))[1].word == "go"
+
+
+async def test_reserved_tokens_are_settled_to_what_was_used(world: World) -> None:
+    web, worker = await world.web(), await world.worker()
+    limits = {"tokens_per_minute": 100, "reserved_tokens": 80}
+    reader, verdict = await world.admit(web, **limits)
+    assert (verdict.word, verdict.tokens_left) == ("go", 20)
+    assert (await world.admit(web, **limits))[1].word == "tokens"
+    voice = await world.claim(worker, reader.run_id)
+    voice.admit()
+    voice.token("a")
+    voice.end()
+    await worker.flush()
+    _, verdict = await world.admit(web, **limits)
+    assert (verdict.word, verdict.tokens_left) == ("go", 100 - 4 - 80)
+
+
+async def test_a_request_larger_than_a_minute_passes_when_the_bucket_is_full(world: World) -> None:
+    web, _ = await world.web(), await world.worker()
+    assert (await world.admit(web, tokens_per_minute=100, reserved_tokens=500))[1].word == "go"
+    _, verdict = await world.admit(web, tokens_per_minute=100, reserved_tokens=1)
+    assert (verdict.word, round(verdict.wait_s)) == ("tokens", round(401 * 0.6))
+
+
+async def test_a_refusal_charges_nothing(world: World) -> None:
+    web, _ = await world.web(), await world.worker()
+    await world.admit(web, max_live=1, requests_per_minute=10)
+    for _ in range(5):
+        _, verdict = await world.admit(web, max_live=1, requests_per_minute=10)
+        assert (verdict.word, verdict.requests_left) == ("concurrency", 9)
+
+
+async def test_the_queue_of_a_model_has_an_end(world: World) -> None:
+    web, _ = await world.web(), await world.worker()
+    answers = [(await world.admit(web, max_waiting=2))[1].word for _ in range(8)]
+    assert answers == ["go"] * 6 + ["full"] * 2  # 4 seats and 2 waiting
+
+
+async def test_without_a_ready_worker_nothing_is_admitted(world: World) -> None:
+    web = await world.web()
+    assert (await world.admit(web))[1].worker_state == "none"
+    world.lease_state = "loading"
+    worker = await world.worker()
+    _, verdict = await world.admit(web)
+    assert (verdict.word, verdict.worker_state, verdict.worker_progress) == ("unavailable", "loading", 0.5)
+    world.lease_state = "ready"
+    await worker.beat()
+    assert (await world.admit(web))[1].word == "go"
