@@ -12,21 +12,26 @@ import asyncio
 import io
 import json
 import logging
+import secrets
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from daphne.http_protocol import HTTPFactory, WebRequest
 from daphne.server import Server, twisted_loop
 from daphne.ws_protocol import WebSocketFactory
-from twisted.internet import defer, reactor
+from twisted.internet import defer
+from twisted.internet import reactor as twisted_reactor
 from twisted.internet.endpoints import serverFromString
+from twisted.internet.protocol import connectionDone
 from twisted.logger import globalLogBeginner
 from twisted.web import http
 
 from chat.errors import ANSWERS
 
 logger = logging.getLogger(__name__)
+
+reactor: Any = twisted_reactor
 
 LINGER_S = 2.0
 REQUEST_LINE_EXTRA = 32
@@ -93,6 +98,7 @@ class BoundedChannel(http.HTTPChannel):
     """One connection and its clock: at most one of the header, body and idle times is running."""
 
     factory: BoundedFactory
+    transport: Any
 
     def connectionMade(self) -> None:
         self.limits = self.factory.server.limits
@@ -110,7 +116,7 @@ class BoundedChannel(http.HTTPChannel):
         else:
             self.transport.abortConnection()
 
-    def connectionLost(self, reason: Any) -> None:
+    def connectionLost(self, reason: Any = connectionDone) -> None:
         self._stop_clock()
         if self._write_clock is not None:
             self._write_clock.cancel()
@@ -194,8 +200,9 @@ class BoundedChannel(http.HTTPChannel):
         self.is_refused = True
         body = error_bytes(code, message)
         reason = http.RESPONSES.get(status, b"Refused")
-        head = b"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
-        self.transport.write(head % (status, reason, len(body)) + body)
+        own_id = secrets.token_hex(16).encode()
+        head = b"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nX-Request-Id: %s\r\nConnection: close\r\n\r\n"
+        self.transport.write(head % (status, reason, len(body), own_id) + body)
         self._stop_clock()
         self.transport.loseWriteConnection()
         self._start_clock(LINGER_S)
@@ -274,7 +281,6 @@ class BoundedFactory(HTTPFactory):
         channel = BoundedChannel()
         channel.factory = self
         channel.requestFactory = BoundedRequest
-        channel.callLater = reactor.callLater
         channel.timeOut = None
         return channel
 
@@ -315,7 +321,7 @@ class BoundedServer(Server):
             maxMessagePayloadSize=self.limits.max_ws_message_bytes,
             maxFramePayloadSize=self.limits.max_ws_message_bytes,
         )
-        globalLogBeginner.beginLoggingTo([lambda _: None], redirectStandardIO=False, discardBuffer=True)
+        globalLogBeginner.beginLoggingTo([cast(Any, _drop)], redirectStandardIO=False, discardBuffer=True)
         reactor.callLater(1, self.application_checker)
         reactor.callLater(2, self.timeout_checker)
         for description in self.endpoints:
@@ -359,6 +365,10 @@ class BoundedServer(Server):
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=LINGER_S)
+
+
+def _drop(_: Any) -> None:
+    """Twisted's own log says nothing that ours does not."""
 
 
 def error_bytes(code: str, message: str) -> bytes:

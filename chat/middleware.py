@@ -21,7 +21,7 @@ from django.http.response import HttpResponseBase
 
 from chat.dialects.lightcone.dialect import LIGHTCONE
 from chat.dialects.scale.views import SCALE
-from chat.dialects.view import Door, body_too_large, error_response, request_id
+from chat.dialects.view import Door, Handler, body_too_large, error_response, request_id, unknown_view
 from chat.errors import INTERNAL_MESSAGE, ApiError
 
 logger = logging.getLogger(__name__)
@@ -49,8 +49,16 @@ CONSOLE_POLICY = PAGE_POLICY.replace("script-src 'self'", "script-src 'self' 'un
 """The console's theme evaluates Alpine expressions and has inline scripts."""
 
 
+UNKNOWN: dict[Door, Handler] = {door: unknown_view(door) for door in (LIGHTCONE, SCALE)}
+
+
 def is_api_path(path: str) -> bool:
-    return path.split("/", 2)[1:2] != [] and path.split("/", 2)[1] in API_PREFIXES
+    """Whether the path belongs to the API, by its first segment. Odd spellings of one (`//v1`, `/V1`, `/./v1`) do too, and end as
+    unknown routes there, as does whatever is not a path."""
+    if not path.startswith("/"):
+        return True
+    segments = (segment.lower() for segment in path.split("/", 8) if segment not in ("", ".", ".."))
+    return next(segments, "") in API_PREFIXES
 
 
 def door_of(path: str) -> Door:
@@ -92,7 +100,7 @@ class ApiMiddleware:
             message = "The Host header does not name this server; the operator lists its names in LIGHTCONE_ALLOWED_HOSTS."
             error = ApiError("invalid_host", message)
         except Http404:
-            error = ApiError("not_found", f"Unknown request URL: {request.method} {request.path[:200]}.")
+            return await UNKNOWN[door_of(request.path)](request)
         except RequestDataTooBig:
             error = body_too_large()
         except Exception:

@@ -137,7 +137,7 @@ def request_id(request: HttpRequest) -> str:
     return value
 
 
-async def caller_require(request: HttpRequest, dialect: Door, right: Right | None = None) -> Caller:
+async def caller_require(request: HttpRequest, dialect: Door, right: str | None = None) -> Caller:
     """The caller behind the request's key; raises ApiError 401, 403 or 429."""
     caller = await caller_identify(request, key_header=dialect.key_header, failures=_failures)
     if right is not None:
@@ -161,7 +161,7 @@ async def completion(request: HttpRequest, dialect: Dialect) -> HttpResponseBase
     caller: Caller | None = None
     values: dict[str, Any] = {}
     try:
-        caller = await caller_require(request, dialect, Right.INFERENCE)
+        caller = await caller_require(request, dialect, str(Right.INFERENCE))
         values = await _read(request, dialect)
         model = await model_resolve_async(name=values["model"], caller=caller)
         if model is None:

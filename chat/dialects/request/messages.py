@@ -123,7 +123,7 @@ class MessageWalk:
         reasoning = message.get("reasoning", message.get("reasoning_content"))
         content = message.get("content")
         if isinstance(content, list):
-            thoughts = [part for part in content if isinstance(part, dict) and part.get("type") == "thinking"]
+            thoughts: list[Any] = [part for part in content if isinstance(part, dict) and part.get("type") == "thinking"]
             if thoughts and not isinstance(reasoning, str):
                 reasoning = "".join(part["thinking"] for part in thoughts if isinstance(part.get("thinking"), str))
             message["content"] = [part for part in content if not any(part is thought for thought in thoughts)] if thoughts else content
@@ -146,13 +146,13 @@ class MessageWalk:
             self._refuse(f"{path}.audio", "cannot be the only content: the server does not keep audio", "unsupported_parameter")
 
     def _calls(self, message: Message, path: str, index: int) -> None:
-        calls = message.pop("tool_calls", None)
+        calls: Any = message.pop("tool_calls", None)
         if not calls:
             return
         if not isinstance(calls, list):
             self._refuse(f"{path}.tool_calls", f"must be an array, got {echo(calls)}", "invalid_type")
             return
-        walked = []
+        walked: list[Any] = []
         for number, call in enumerate(calls):
             function = self._function(call, f"{path}.tool_calls.{number}")
             if function is None:

@@ -1,5 +1,9 @@
 """Which paths answer what: both prefixes, both slashes, no redirects, JSON for everything, CORS, and no sync middleware anywhere."""
 
+import asyncio
+import json
+from urllib.parse import unquote
+
 import pytest
 from asgiref.sync import iscoroutinefunction
 from django.test import override_settings
@@ -68,6 +72,25 @@ async def test_an_unknown_path_is_401_without_a_key_and_404_with_one_always_json
     assert ("detail" in unknown.json()) == is_scale
     if is_scale:
         assert unknown.json()["detail"] == unknown.json()["message"]
+
+
+@pytest.mark.parametrize(
+    "path", ["//v1/models", "/V1/models", "/./v1/models", "/v1/../admin/", "/v1/models%0a", "/%76%31/x", "/v1//models"]
+)
+async def test_odd_spellings_of_api_paths_reach_no_page_and_no_route(scripted, path):
+    from lightcone_site.asgi import http
+
+    sent = []
+    received = asyncio.Queue()
+    received.put_nowait({"type": "http.request", "body": b"", "more_body": False})
+
+    async def send(message):
+        sent.append(message)
+
+    head = {"type": "http", "method": "GET", "query_string": b"", "headers": [(b"host", b"localhost")], "client": None}
+    await http({**head, "path": unquote(path)}, received.get, send)
+    assert sent[0]["status"] == 401
+    assert json.loads(sent[1]["body"])["error"]["code"] == "invalid_api_key"
 
 
 async def test_every_api_route_but_health_refuses_who_has_no_key(api):
@@ -192,5 +215,5 @@ def test_api_routes_pass_through_one_async_function_and_no_sync_middleware():
 
 
 def test_pages_are_not_api_paths():
-    for path in ("", "/", "/admin/", "/docs", "/api/schema", "/static/x.js", "/chatter", "//v1/models", "/V1/models"):
+    for path in ("/", "/admin/", "/docs", "/api/schema", "/static/x.js", "/chatter", "/x/v1/models"):
         assert not is_api_path(path)
