@@ -1,0 +1,141 @@
+"""Load a chat-completions server with streaming requests and print one line per workload.
+
+    python benchmarks/serving.py --base http://127.0.0.1:8000/v1 --model NAME --key KEY [W1 W8 W32 WP WS]
+
+Works against any OpenAI-compatible server on the loopback interface, so that two servers can be compared in one sitting on an
+otherwise idle machine; quote ratios, as absolute figures drift. Token counts are the server's own `usage`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import statistics
+import time
+from dataclasses import dataclass, field
+
+import httpx
+
+VOCABULARY = (
+    "amber anchor autumn basket beacon branch bridge candle canyon castle circle copper cotton desert dragon engine falcon forest "
+    "garden harbor hollow island jacket kernel ladder lantern marble meadow mirror needle ocean orchard palace pebble pepper planet "
+    "prairie quarry ribbon river saddle shadow signal silver spiral spring stable summit temple thunder timber tunnel valley velvet "
+    "village violet walnut window winter"
+).split()
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """`prompt_words` of which `shared_words` are common to all requests."""
+
+    concurrency: int
+    requests: int
+    prompt_words: int
+    max_tokens: int
+    shared_words: int = 0
+
+
+WORKLOADS = {
+    "W1": Workload(concurrency=1, requests=8, prompt_words=128, max_tokens=128),
+    "W8": Workload(concurrency=8, requests=24, prompt_words=128, max_tokens=128),
+    "W32": Workload(concurrency=32, requests=64, prompt_words=128, max_tokens=128),
+    "WP": Workload(concurrency=1, requests=8, prompt_words=1500, max_tokens=8),
+    "WS": Workload(concurrency=8, requests=24, prompt_words=640, max_tokens=32, shared_words=600),
+}
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the requests of one workload measured; seconds."""
+
+    first_token: list[float] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)
+    num_tokens: int = 0
+    errors: list[str] = field(default_factory=list)
+
+
+def prompt(workload: Workload, run: int, index: int) -> str:
+    """Words that no earlier run or request has sent, after the shared ones."""
+    common, own = random.Random(run), random.Random(f"{run}/{index}")
+    words = [common.choice(VOCABULARY) for _ in range(workload.shared_words)]
+    words += [own.choice(VOCABULARY) for _ in range(workload.prompt_words - workload.shared_words)]
+    return "Tell a long tale in which these words occur: " + " ".join(words)
+
+
+async def request(client: httpx.AsyncClient, args: argparse.Namespace, workload: Workload, text: str, tally: Tally) -> None:
+    body = {
+        "model": args.model,
+        "messages": [{"role": "user", "content": text}],
+        "max_tokens": workload.max_tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    start = time.perf_counter()
+    last = None
+    async with client.stream("POST", f"{args.base}/chat/completions", json=body) as response:
+        if response.status_code != 200:
+            tally.errors.append(f"{response.status_code} {(await response.aread())[:200]!r}")
+            return
+        async for line in response.aiter_lines():
+            if not line.startswith("data: {"):
+                continue
+            chunk = json.loads(line[6:])
+            if chunk.get("error"):
+                tally.errors.append(str(chunk["error"])[:200])
+            if chunk.get("usage"):
+                tally.num_tokens += chunk["usage"]["completion_tokens"]
+            if chunk.get("choices") and chunk["choices"][0].get("delta", {}).get("content"):
+                now = time.perf_counter()
+                if last is None:
+                    tally.first_token.append(now - start)
+                else:
+                    tally.gaps.append(now - last)
+                last = now
+
+
+async def measure(args: argparse.Namespace, workload: Workload) -> dict[str, object]:
+    """Run one workload: its requests, `concurrency` at a time."""
+    tally, run, pending = Tally(), time.time_ns(), iter(range(workload.requests))
+    headers = {"Authorization": f"Bearer {args.key}"} if args.key else {}
+
+    async def stream() -> None:
+        for index in pending:
+            await request(client, args, workload, prompt(workload, run, index), tally)
+
+    async with httpx.AsyncClient(timeout=600, headers=headers) as client:
+        start = time.perf_counter()
+        await asyncio.gather(*(stream() for _ in range(workload.concurrency)))
+        wall = time.perf_counter() - start
+    return {
+        "wall_s": round(wall, 2),
+        "tokens_per_s": round(tally.num_tokens / wall, 1),
+        "first_token_p50_s": quantile(tally.first_token, 0.5),
+        "first_token_p95_s": quantile(tally.first_token, 0.95),
+        "gap_p50_ms": None if not tally.gaps else round(1000 * statistics.median(tally.gaps), 2),
+        "errors": tally.errors[:3],
+    }
+
+
+def quantile(values: list[float], share: float) -> float | None:
+    return round(sorted(values)[min(len(values) - 1, int(share * len(values)))], 4) if values else None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workloads", nargs="*", help=f"any of {', '.join(WORKLOADS)}; all when absent")
+    parser.add_argument("--base", default="http://127.0.0.1:8000/v1")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--key", default="")
+    args = parser.parse_args()
+    args.base = args.base.rstrip("/")
+    for name in args.workloads or WORKLOADS:
+        workload = WORKLOADS[name]
+        print(json.dumps({"workload": name, **asyncio.run(measure(args, workload))}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
