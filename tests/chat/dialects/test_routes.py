@@ -217,3 +217,18 @@ def test_api_routes_pass_through_one_async_function_and_no_sync_middleware():
 def test_pages_are_not_api_paths():
     for path in ("/", "/admin/", "/docs", "/api/schema", "/static/x.js", "/chatter", "/x/v1/models"):
         assert not is_api_path(path)
+
+
+async def test_a_socket_on_an_unknown_path_is_refused_without_a_defect():
+    from lightcone_site.asgi import sockets
+
+    sent = []
+
+    async def receive():
+        return {"type": "websocket.connect"}
+
+    async def send(message):
+        sent.append(message)
+
+    await sockets({"type": "websocket", "path": "/ws/nothing"}, receive, send)
+    assert sent == [{"type": "websocket.close"}]

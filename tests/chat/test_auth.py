@@ -1,0 +1,28 @@
+"""Whose address counts: the peer's, unless a trusted proxy says another."""
+
+import pytest
+from django.test import RequestFactory, override_settings
+
+from chat.auth import client_address
+
+PROXIES = ["10.0.0.0/8", "::1"]
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "address"),
+    [
+        ("203.0.113.9", "1.2.3.4", "203.0.113.9"),
+        ("10.0.0.1", "1.2.3.4", "1.2.3.4"),
+        ("10.0.0.1", "6.6.6.6, 1.2.3.4", "1.2.3.4"),
+        ("10.0.0.1", "1.2.3.4, 10.0.0.2", "1.2.3.4"),
+        ("10.0.0.1", "", "10.0.0.1"),
+        ("10.0.0.1", "10.0.0.3", "10.0.0.3"),
+        ("::1", "1.2.3.4", "1.2.3.4"),
+    ],
+)
+def test_forwarding_headers_count_only_from_trusted_proxies(peer, forwarded, address):
+    request = RequestFactory().get("/", REMOTE_ADDR=peer, headers={"X-Forwarded-For": forwarded})
+    with override_settings(LIGHTCONE_TRUSTED_PROXIES=PROXIES):
+        assert client_address(request) == address
+    with override_settings(LIGHTCONE_TRUSTED_PROXIES=[]):
+        assert client_address(request) == peer
