@@ -45,7 +45,9 @@ class GgufCheckpoint:
     def _take(self, name: str, shape: tuple[int, ...]) -> tuple[str, torch.Tensor]:
         file_name = gguf_name(name)
         tensor = self._file.tensors.get(file_name)
-        _check(str(self._file.path), file_name, None if tensor is None else tensor.shape, shape)
+        if tensor is None:
+            raise _missing(str(self._file.path), file_name)
+        _check_shape(str(self._file.path), file_name, tensor.shape, shape)
         self._used.add(file_name)
         return tensor.type, torch.from_numpy(tensor.data)
 
@@ -74,8 +76,10 @@ class SafetensorsCheckpoint:
 
     def _take(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
         file_name = hf_name(name)
-        tensor = self._folder.tensor(file_name) if file_name in self._names else None
-        _check(str(self._folder.path), file_name, None if tensor is None else tuple(tensor.shape), shape)
+        if file_name not in self._names:
+            raise _missing(str(self._folder.path), file_name)
+        tensor = self._folder.tensor(file_name)
+        _check_shape(str(self._folder.path), file_name, tuple(tensor.shape), shape)
         self._used.add(file_name)
         order = _row_order(name, self._config)
         return tensor if order is None else tensor[order]
@@ -86,9 +90,11 @@ def _row_order(name: str, config: ModelConfig) -> torch.Tensor | None:
     return adjacent_pairs(num_heads, config.head_size) if num_heads else None
 
 
-def _check(source: str, file_name: str, found: tuple[int, ...] | None, shape: tuple[int, ...]) -> None:
-    if found is None:
-        raise ModelLoadError(f"{source}: tensor {file_name!r} is missing")
+def _missing(source: str, file_name: str) -> ModelLoadError:
+    return ModelLoadError(f"{source}: tensor {file_name!r} is missing")
+
+
+def _check_shape(source: str, file_name: str, found: tuple[int, ...], shape: tuple[int, ...]) -> None:
     if found != shape:
         raise ModelLoadError(f"{source}: tensor {file_name!r} must have the shape {shape}, got {found}")
 

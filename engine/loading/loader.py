@@ -86,6 +86,6 @@ def _open_folder(path: Path) -> tuple[SafetensorsCheckpoint, ModelConfig, tuple[
     architectures = values.get("architectures")
     architecture = architectures[0] if isinstance(architectures, list) and architectures else None
     family = find_family(source, architecture, HF_FAMILIES)
-    config = config_from_hf(source, values, family, architecture)
+    config = config_from_hf(source, values, family, str(architecture))
     folder = SafetensorsFolder.open(path)
     return SafetensorsCheckpoint(folder, config), config, (path / "config.json", *folder.files)

@@ -29,7 +29,7 @@ class SafetensorsFolder:
         self.path = path
         self.files = files
         self._open_files = ExitStack()
-        self._by_name = {}
+        self._by_name: dict[str, safe_open] = {}
         for file in files:
             try:
                 handle = self._open_files.enter_context(safe_open(file, framework="pt"))

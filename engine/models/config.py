@@ -75,7 +75,7 @@ class _Fields:
     def number(self, key: str, default: float | None = None) -> float:
         value = self._values.get(key)
         value = default if value is None else value
-        if type(value) not in (int, float) or not isfinite(value) or not value > 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value <= 0:
             raise self.wrong(key, "a positive number", value)
         return float(value)
 

@@ -149,7 +149,7 @@ def pick(costs: dict[str, list[float]], max_forms: int) -> tuple[str, ...]:
         better = min(combinations(costs, count), key=total, default=chosen)
         if total(better) < total(chosen) * (1 - SECOND_FORM_GAIN):
             chosen = better
-    return tuple(min(chosen, key=lambda name, i=i: costs[name][i]) for i in range(len(ROW_BUCKETS)))
+    return tuple(min((costs[name][i], name) for name in chosen)[1] for i in range(len(ROW_BUCKETS)))
 
 
 def measure(shape: tuple[int, int], four_bit: bool, num_threads: int) -> dict[str, list[float]]:
