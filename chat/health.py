@@ -6,8 +6,7 @@ from django.http import HttpRequest, HttpResponseBase
 
 from chat.dialects.lightcone.dialect import LIGHTCONE
 from chat.dialects.view import Door, api_view, json_response
-from chat.models.catalogue import ModelState
-from chat.services.catalogue import models_for_caller_async
+from chat.services.health import is_ready
 
 
 async def _live(request: HttpRequest, dialect: Door) -> HttpResponseBase:
@@ -15,10 +14,9 @@ async def _live(request: HttpRequest, dialect: Door) -> HttpResponseBase:
 
 
 async def _ready(request: HttpRequest, dialect: Door) -> HttpResponseBase:
-    models = await models_for_caller_async()
-    is_ready = any(model.state == ModelState.READY for model in models)
-    response = json_response({"status": "ready" if is_ready else "loading"}, status=200 if is_ready else 503)
-    if not is_ready:
+    can_serve = await is_ready()
+    response = json_response({"status": "ready" if can_serve else "loading"}, status=200 if can_serve else 503)
+    if not can_serve:
         response["Retry-After"] = "1"
     return response
 

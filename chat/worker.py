@@ -139,9 +139,12 @@ class ModelWorker:
         deadline = time.monotonic() + drain_s
         while self._publisher.num_live and time.monotonic() < deadline:
             time.sleep(DRAIN_POLL_S)
-        handed = self._loop.call(self._publisher.hand_over())
-        for run_id, attempt in handed:
-            task_send(run_id, attempt, self.slug)
+        try:
+            for run_id, attempt in self._loop.call(self._publisher.hand_over()):
+                task_send(run_id, attempt, self.slug)
+        except Exception as error:
+            # The broker's and Valkey's errors alike: runs that were not handed over are found by the reaper.
+            logger.warning("live runs were not handed over: %s", error)
         self._closing.set()
         self._engine.close(0.0)
         self._loop.call(self._publisher.close())

@@ -92,13 +92,14 @@ class Dispatcher:
             ]
 
     async def close(self) -> None:
-        """Stop the tasks and give the lease back; for tests and orderly ends."""
+        """Stop the tasks, give the lease back and close the client; for tests and orderly ends."""
         tasks = [*self._tasks, *([self._chores] if self._chores else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks, self._chores = [], None
         await self._client.delete(self._keys.web(self.web_id))
+        await self._client.aclose()
 
     @property
     def num_readers(self) -> int:

@@ -112,7 +112,7 @@ class Publisher:
         self._tasks = [asyncio.create_task(self._flush_forever()), asyncio.create_task(self._beat_forever(beat_s))]
 
     async def close(self) -> None:
-        """Write what waits, give the lease back and stop."""
+        """Write what waits, give the lease back and stop; the client is closed."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -121,6 +121,7 @@ class Publisher:
             await self._client.delete(self._keys.worker(self.worker_id))
         except RedisError as error:
             logger.warning("lease not given back: %s", error)
+        await self._client.aclose()
 
     @property
     def num_live(self) -> int:

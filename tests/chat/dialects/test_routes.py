@@ -102,12 +102,10 @@ async def test_every_api_route_but_health_refuses_who_has_no_key(api):
 
 @pytest.mark.parametrize("state", ["ready", "loading"])
 async def test_ready_tells_whether_a_model_is_loaded(api, monkeypatch, state):
-    async def models(*, caller=None):
-        from dataclasses import replace
+    async def is_ready():
+        return state == "ready"
 
-        return [replace(MODEL, state=state)]
-
-    monkeypatch.setattr("chat.health.models_for_caller_async", models)
+    monkeypatch.setattr("chat.health.is_ready", is_ready)
     response = await api.get("/health/ready", headers=NO_KEY)
     assert response.status_code == (200 if state == "ready" else 503)
     assert ("retry-after" in response.headers) == (state != "ready")
