@@ -13,6 +13,8 @@ def main() -> None:
     messages = [{"role": "user", "content": "Say hello in one short sentence."}]
     client = tzafon.Lightcone(api_key=key, base_url=url, max_retries=0)
     seen = {"version": tzafon.__version__}
+    # A cold prompt goes through other kernels than a cached one; the two texts below are compared.
+    client.chat.create_completion(model=model, messages=messages, max_tokens=8, temperature=0)
     plain = client.chat.create_completion(model=model, messages=messages, max_tokens=8, temperature=0)
     seen["text"] = plain["choices"][0]["message"]["content"]
     raw = client.chat.create_completion(model=model, messages=messages, max_tokens=8, temperature=0, stream=True)
