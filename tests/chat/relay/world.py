@@ -123,6 +123,10 @@ class World:
         self.lease_state = "ready"
         self.on_abort: Callable[[str, Outcome], None] = lambda run_id, outcome: None
 
+    def lease(self) -> dict[str, Any]:
+        counters = dict.fromkeys(("max_model_len", "num_live", "num_running", "num_waiting"), 0)
+        return {"model": MODEL, "state": self.lease_state, "phase": "", "fraction": "0.5", "reason": "", "seats": 4, **counters}
+
     def connect(self) -> Redis:
         client = valkey_connect(self.url)
         self.clients.append(client)
@@ -150,7 +154,7 @@ class World:
             worker_id=worker_id,
             slug=model_slug(MODEL),
             abort=abort,
-            lease=lambda: {"model": MODEL, "state": self.lease_state, "fraction": "0.5", "reason": "", "seats": 4},
+            lease=self.lease,
             clock=self.clock,
         )
         await publisher.start(beat_s=beat_s)

@@ -1,0 +1,154 @@
+"""completion_start over a real Valkey and the real channel layer; only the task's way through Celery is cut short."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from chat.relay.publisher import Publisher
+from chat.run_id import run_id_create
+from chat.services import completions, health
+from chat.services.completions import LimitExceeded, LimitKind, RequestTrace, completion_start, request_rejected_record
+from chat.services.keys import Caller, KeyLimits
+from engine.api import Delta, EngineUnavailable, ErrorCode, GenerationRequest
+from tests.chat.relay.world import MODEL, World, read_all, text_of, until
+
+CALLER = Caller(key_id=1, public_id="key1", org_id=1, project_id=2, tenant="2")
+TRACE = RequestTrace(dialect="lightcone", route="/v1/chat/completions", is_stream=True, user_label="u", metadata={"a": "b"})
+
+
+@pytest.fixture
+async def service(valkey: str, settings: Any, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    """A deployment whose tasks land in `world.queued`."""
+    deployment = f"test-{secrets.token_hex(4)}"
+    settings.LIGHTCONE_REDIS_URL = valkey
+    settings.LIGHTCONE_DEPLOYMENT = deployment
+    world = World(valkey, deployment)
+
+    async def send_task(run_id: str, attempt: int, slug: str) -> None:
+        world.queued.append((run_id, attempt, slug))
+
+    monkeypatch.setattr(completions, "task_send_async", send_task)
+    completions._dispatchers.pop(asyncio.get_running_loop(), None)
+    dispatcher = completions.dispatcher_of_loop()
+    yield world
+    await dispatcher.close()
+    completions._dispatchers.pop(asyncio.get_running_loop(), None)
+    await world.close()
+
+
+async def worker_of(world: World) -> Publisher:
+    from channels.layers import get_channel_layer
+
+    world.layer = get_channel_layer("tokens")
+    return await world.worker()
+
+
+def request(**changes: Any) -> GenerationRequest:
+    return GenerationRequest(
+        run_id=run_id_create(), model=MODEL, messages=({"role": "user", "content": "hi"},), arrived_at=1000.0, **changes
+    )
+
+
+async def test_a_completion_streams_over_the_real_layer(service: World) -> None:
+    worker = await worker_of(service)
+    generation = request()
+    reader = await completion_start(request=generation, caller=CALLER, trace=TRACE)
+    assert service.queued == [(generation.run_id, 1, MODEL)]
+    voice = await service.claim(worker, reader.run_id)
+    voice.admit()
+    await reader.first()
+    for letter in "abc":
+        voice.token(letter)
+        event = await reader.next(5.0)
+        assert isinstance(event.payload, Delta)
+        assert event.payload.text == letter
+    voice.end()
+    assert [event async for event in reader][-1].is_terminal
+    reader.leave()
+    [record] = await service.records()
+    assert record | {"key_public_id": "key1", "project_id": 2, "user_label": "u", "metadata": {"a": "b"}} == record
+
+
+async def test_without_a_worker_the_answer_is_503_at_once(service: World) -> None:
+    with pytest.raises(EngineUnavailable) as raised:
+        await completion_start(request=request(), caller=CALLER, trace=TRACE)
+    assert raised.value.code is ErrorCode.MODEL_LOADING
+    assert not await health.is_ready()
+    await worker_of(service)
+    assert await health.is_ready()
+
+
+async def test_a_limit_names_itself_and_its_wait(service: World) -> None:
+    await worker_of(service)
+    caller = Caller(key_id=1, public_id="key2", org_id=1, project_id=2, tenant="2", limits=KeyLimits(requests_per_minute=1))
+    reader = await completion_start(request=request(), caller=caller, trace=TRACE)
+    assert reader.headers["x-ratelimit-remaining-requests"] == "0"
+    with pytest.raises(LimitExceeded) as raised:
+        await completion_start(request=request(), caller=caller, trace=TRACE)
+    assert raised.value.kind is LimitKind.REQUESTS
+    assert 55 <= raised.value.retry_after_s <= 60
+    assert raised.value.headers["x-ratelimit-reset-requests"] in ("1m0s", "60s", "59s")
+
+
+async def test_a_task_that_cannot_be_sent_leaves_nothing_behind(service: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await worker_of(service)
+
+    async def fail(*arguments: Any) -> None:
+        raise ConnectionError("broker away")
+
+    monkeypatch.setattr(completions, "task_send_async", fail)
+    with pytest.raises(EngineUnavailable):
+        await completion_start(request=request(), caller=CALLER, trace=TRACE)
+    assert await service.client.zcard(service.keys.admit_live("key1")) == 0
+    assert await service.client.zcard(service.keys.queued) == 0
+    assert await service.records() == []
+    dispatcher = completions.dispatcher_of_loop()
+    assert dispatcher.num_readers == 0
+
+
+async def test_valkey_away_is_503_and_no_hang(service: World, settings: Any) -> None:
+    settings.LIGHTCONE_REDIS_URL = "unix:///nonexistent/valkey.sock"
+    own = completions._dispatchers.pop(asyncio.get_running_loop())
+    try:
+        async with asyncio.timeout(3):
+            with pytest.raises(EngineUnavailable):
+                await completion_start(request=request(), caller=CALLER, trace=TRACE)
+    finally:
+        completions._dispatchers[asyncio.get_running_loop()] = own
+
+
+async def test_requests_that_never_ran_are_recorded(service: World) -> None:
+    request_rejected_record(run_id=run_id_create(), caller=None, trace=TRACE, status=401, code="invalid_api_key", arrived_at=1000.0)
+    dispatcher = completions.dispatcher_of_loop()
+    await until(lambda: not dispatcher._records)
+    [record] = await service.records()
+    assert (record["status"], record["outcome"], record["error_code"]) == (401, "rejected", "invalid_api_key")
+
+
+async def test_many_readers_at_once_get_their_own_texts(service: World) -> None:
+    worker = await worker_of(service)
+    readers = await asyncio.gather(*(completion_start(request=request(), caller=CALLER, trace=TRACE) for _ in range(40)))
+    results = [asyncio.create_task(read_all(reader)) for reader in readers]
+    for index, reader in enumerate(readers):
+        voice = await service.claim(worker, reader.run_id)
+        voice.admit()
+        for letter in str(index):
+            voice.token(letter)
+        voice.end()
+    assert [text_of(events) for events in await asyncio.gather(*results)] == [str(index) for index in range(40)]
+
+
+def test_the_web_side_loads_neither_torch_nor_the_engine() -> None:
+    code = (
+        "import django, sys; django.setup(); import chat.tasks, chat.services.completions, chat.services.health, lightcone_site.celery\n"
+        "print([name for name in ('torch', 'engine.engine', 'engine.config', 'chat.worker') if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
