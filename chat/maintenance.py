@@ -87,7 +87,7 @@ class ModelStates:
         slugs = await database_sync_to_async(_slugs)()
         states = model_states(await worker_leases(self._client, self._keys))
         for name, slug in slugs.items():
-            state, reason, max_model_len = states.get(name, (ModelState.UNLOADED.value, "", 0))
+            state, reason, max_model_len = states.get(name, (str(ModelState.UNLOADED), "", 0))
             if self._known.get(name) != (state, reason, max_model_len):
                 await report_state(slug=slug, state=state, reason=reason, max_model_len=max_model_len or None)
                 self._known[name] = (state, reason, max_model_len)

@@ -43,19 +43,21 @@ def join_deltas(events: list[Event]) -> list[Event]:
     """Join neighbouring deltas of one choice: fewer, larger events over the same positions. Only for events that were never packed."""
     joined: list[Event] = []
     for event in events:
-        last = joined[-1] if joined else None
-        if last is not None and _can_join(last, event):
-            first, second = last.payload, event.payload
-            logprobs = None if first.logprobs is None else first.logprobs + (second.logprobs or ())
-            payload = Delta(first.choice, first.token_ids + second.token_ids, first.text + second.text, logprobs)
-            joined[-1] = Event(last.start, last.count + event.count, payload)
-        else:
+        one = _joined(joined[-1], event) if joined else None
+        if one is None:
             joined.append(event)
+        else:
+            joined[-1] = one
     return joined
 
 
-def _can_join(first: Event, second: Event) -> bool:
+def _joined(first: Event, second: Event) -> Event | None:
+    """Both as one event, or None where they do not go together."""
     one, two = first.payload, second.payload
     if not isinstance(one, Delta) or not isinstance(two, Delta) or one.choice != two.choice:
-        return False
-    return (one.logprobs is None) == (two.logprobs is None) and first.start + first.count == second.start
+        return None
+    if (one.logprobs is None) != (two.logprobs is None) or first.start + first.count != second.start:
+        return None
+    logprobs = None if one.logprobs is None else one.logprobs + (two.logprobs or ())
+    payload = Delta(one.choice, one.token_ids + two.token_ids, one.text + two.text, logprobs)
+    return Event(first.start, first.count + second.count, payload)

@@ -7,6 +7,7 @@ is tried twice here.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from celery import current_app
@@ -46,6 +47,6 @@ async def stop_send_async(worker_id: str, run_id: str, outcome: str) -> None:
     await _in_thread(stop_send, worker_id, run_id, outcome)
 
 
-async def _in_thread(function, *arguments) -> None:  # type: ignore[no-untyped-def]  # any of the two above
+async def _in_thread(function: Callable[..., None], *arguments: object) -> None:
     async with asyncio.timeout(SEND_TIMEOUT_S):
         await asyncio.get_running_loop().run_in_executor(_senders, function, *arguments)

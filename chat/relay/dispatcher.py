@@ -26,6 +26,7 @@ from chat.relay.keys import Keys
 from chat.relay.publisher import LEASE_MS
 from chat.relay.reader import RunReader
 from chat.relay.runs import LogEntry, Runs, log_entries
+from chat.relay.store import Answers
 from chat.relay.workers import WorkerLease, worker_leases
 from engine.api import EngineUnavailable, ErrorCode
 
@@ -62,7 +63,7 @@ class Dispatcher:
         self.web_id = secrets.token_hex(8)
         self.channel = ""
         self.runs = Runs(client, keys, clock)
-        self._client = client
+        self._client: Answers = client
         self._keys = keys
         self._layer = layer
         self._send_stop = send_stop

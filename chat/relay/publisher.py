@@ -28,6 +28,7 @@ from redis.exceptions import TimeoutError as ValkeySlow
 from chat.relay.keys import Keys
 from chat.relay.live_run import Entry, LiveRun
 from chat.relay.runs import LIVE_LEASE_MS, RUN_LIFE_MS, Claim, LogEntry, Runs, entry_position, watchers_of
+from chat.relay.store import Answers
 from engine.api import Event, Outcome
 
 logger = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ class Publisher:
         self.worker_id = worker_id
         self._slug = slug
         self.runs = Runs(client, keys, clock)
-        self._client = client
+        self._client: Answers = client
         self._keys = keys
         self._layer = layer
         self._abort = abort

@@ -22,6 +22,7 @@ from chat.relay.codec import pack_events
 from chat.relay.keys import Keys
 from chat.relay.records import terminal_record, usage_of
 from chat.relay.runs import MAX_ATTEMPTS, Ending, Runs
+from chat.relay.store import Answers
 from engine.api import ErrorCode, Event, Failed, Outcome, Rejected
 
 logger = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class Reaper:
         send_stop: Callable[[str, str, str], Awaitable[None]],
     ) -> None:
         self.runs = Runs(client, keys, clock)
-        self._client = client
+        self._client: Answers = client
         self._keys = keys
         self._clock = clock
         self._send_task = send_task

@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 
 from chat.relay.codec import pack_record, pack_request, unpack_events, unpack_request
 from chat.relay.keys import Keys, model_slug
-from chat.relay.store import script_text
+from chat.relay.store import Answers, script_text
 from engine.api import Event, GenerationRequest
 
 ADMIT = script_text(Path(__file__).parents[1] / "limits.lua")
@@ -100,7 +100,7 @@ class Runs:
     """All acts on runs over one connection. `clock`: unix seconds."""
 
     def __init__(self, client: Redis, keys: Keys, clock: Callable[[], float]) -> None:
-        self.client = client
+        self.client: Answers = client
         self.keys = keys
         self.clock = clock
 

@@ -19,6 +19,9 @@ from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+Answers = Any
+"""How a client is annotated where its answers are read: redis-py's types do not know that ours are bytes, never text."""
+
 CONNECT_TIMEOUT_S = 1.0
 ANSWER_TIMEOUT_S = 2.0
 
@@ -56,7 +59,9 @@ def valkey_connect(url: str, *, max_connections: int = 32) -> Valkey:
         max_connections=max_connections,
         protocol=2,
     )
-    return Valkey.from_pool(pool)
+    client = Valkey(connection_pool=pool)
+    client.auto_close_connection_pool = True
+    return client
 
 
 def script_text(path: Path) -> str:

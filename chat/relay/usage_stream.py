@@ -11,6 +11,7 @@ from redis.exceptions import ResponseError
 
 from chat.relay.codec import unpack_record
 from chat.relay.keys import Keys
+from chat.relay.store import Answers
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ class UsageStream:
     """The writer's end. All writers share one consumer name: the lock lets one work, and it finds what the last one left."""
 
     def __init__(self, client: Redis, keys: Keys) -> None:
-        self._client = client
+        self._client: Answers = client
         self._keys = keys
         self._token = secrets.token_hex(8).encode()
 

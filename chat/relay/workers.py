@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from redis.asyncio import Redis
-
 from chat.relay.keys import Keys
+from chat.relay.store import Answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class WorkerLease:
     num_waiting: int
 
 
-async def worker_leases(client: Redis, keys: Keys) -> list[WorkerLease]:
+async def worker_leases(client: Answers, keys: Keys) -> list[WorkerLease]:
     """All live workers. Raises redis.RedisError."""
     worker_ids = sorted(raw.decode() for raw in await client.smembers(keys.workers))
     pipe = client.pipeline(transaction=False)
