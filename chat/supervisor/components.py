@@ -33,11 +33,11 @@ def web_spec() -> ChildSpec:
     )
 
 
-def model_spec(choice: ModelChoice, queue: str) -> ChildSpec:
-    """The worker that holds the model. It gets the drain time and a little more before it is ended."""
+def model_spec(choice: ModelChoice) -> ChildSpec:
+    """The worker that holds the model and takes its requests once it is loaded; it gets the drain time and a little more to stop."""
     return ChildSpec(
         name="model",
-        command=_celery("model", "--concurrency", "16", "--queues", queue),
+        command=_celery("model", "--concurrency", "16"),
         directory=settings.BASE_DIR,
         log_path=log_path("model"),
         environment=_environment("model") | {"LIGHTCONE_MODEL": str(choice.path), "LIGHTCONE_MODEL_NAME": choice.name},

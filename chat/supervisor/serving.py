@@ -79,7 +79,7 @@ def _serve_locked(console: Console, supervisor: Supervisor, choice: ModelChoice,
     try:
         _start_valkey(console, supervisor)
         model = _prepare(console, choice)
-        supervisor.add(model_spec(choice, f"model.{model.slug}"))
+        supervisor.add(model_spec(choice))
         bootstrap = _bootstrap(given)
         supervisor.add(web_spec())
         supervisor.add(maintenance_spec())

@@ -31,7 +31,7 @@ def served(tmp_path_factory, cut_model):
     served = ServedLightcone(tmp_path_factory.mktemp("serving"), {"LIGHTCONE_MODEL": str(cut_model)}, model="cut")
     served.start()
     try:
-        served.wait_for(lambda: "!!!" in served.console(), timeout_s=120, what="the console to name the unreadable model")
+        served.wait_for(lambda: "!!!  cut: " in served.console(), timeout_s=120, what="the console to name the unreadable model")
         yield served
     finally:
         served.stop()
@@ -50,7 +50,7 @@ def manage(served: ServedLightcone, *words: str, **environment: str) -> subproce
 
 
 def test_a_truncated_model_is_named_with_the_reason_and_the_web_answers_503(served, cut_model):
-    line = next(line for line in served.console().splitlines() if "!!!" in line)
+    line = next(line for line in served.console().splitlines() if "!!!  cut: " in line)
     assert str(cut_model) in line
     assert "truncated" in line
     assert served.get("/health/live")[0] == 200
