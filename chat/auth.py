@@ -15,6 +15,7 @@ from django.conf import settings
 from django.http import HttpRequest
 
 from chat.errors import ApiError
+from chat.services.configuration import configuration_refresh
 from chat.services.keys import Caller, KeyForbidden, KeyInvalid, key_authenticate_async
 
 MAX_ADDRESSES = 10_000
@@ -84,6 +85,7 @@ async def caller_identify(request: HttpRequest, *, key_header: str, failures: Au
     raw = _key_text(request, key_header)
     if raw is None:
         raise ApiError("invalid_api_key", MISSING_KEY)
+    await configuration_refresh()
     try:
         return await key_authenticate_async(raw=raw, address=address, origin=request.headers.get("Origin", ""))
     except KeyInvalid as error:

@@ -139,6 +139,11 @@ class Dispatcher:
         """What the live workers say of themselves. Raises redis.RedisError."""
         return await worker_leases(self._client, self._keys)
 
+    async def configuration_epoch(self) -> bytes | None:
+        """The counter of configuration changes; None before the first. Raises redis.RedisError or OSError."""
+        epoch: bytes | None = await self._client.get(self._keys.configuration_epoch)
+        return epoch
+
     def record(self, record: Mapping[str, Any]) -> None:
         """Write a terminal record soon; dropped when too many wait."""
         if len(self._records) < MAX_RECORDS:

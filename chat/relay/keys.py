@@ -88,6 +88,11 @@ class Keys:
         return f"{self.deployment}:unread"
 
     @property
+    def configuration_epoch(self) -> str:
+        """Counter of changes to keys, projects and models (chat.configuration)."""
+        return f"{self.deployment}:configuration:epoch"
+
+    @property
     def reaper(self) -> str:
         return f"{self.deployment}:reaper"
 

@@ -143,6 +143,10 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     async def models(*, caller=None):
         return [MODEL]
 
+    async def refresh() -> None:
+        """Nothing is cached here."""
+
+    monkeypatch.setattr("chat.auth.configuration_refresh", refresh)
     monkeypatch.setattr("chat.auth.key_authenticate_async", authenticate)
     monkeypatch.setattr(view, "model_resolve_async", resolve)
     monkeypatch.setattr(views, "model_resolve_async", resolve)

@@ -1,0 +1,41 @@
+"""Changes of keys, limits and models hold from the next request in every process: the door asks for the epoch first.
+
+One GET per request. A lost notice is harmless, as nothing is notified: the epoch in Valkey is compared with the one under which
+the copies of this process were made. While Valkey is away no copy is trusted, and the database decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from redis.exceptions import RedisError
+
+from chat.configuration import configuration_changed
+from chat.services.completions import dispatcher_of_loop
+
+
+class CopiesOfConfiguration:
+    """The epoch under which a process made its copies; `forget()` drops them."""
+
+    def __init__(self, forget: Callable[[], object]) -> None:
+        self._forget = forget
+        self._epoch: bytes | None = None
+
+    async def refresh(self, read_epoch: Callable[[], Awaitable[bytes | None]]) -> None:
+        """Drop the copies if the epoch has changed since they were made, or cannot be read."""
+        try:
+            epoch = await read_epoch()
+        except (RedisError, OSError):
+            self._forget()
+            return
+        if epoch != self._epoch:
+            self._forget()
+            self._epoch = epoch
+
+
+async def configuration_refresh() -> None:
+    """Call before a decision that rests on cached keys or models."""
+    await _copies.refresh(dispatcher_of_loop().configuration_epoch)
+
+
+_copies = CopiesOfConfiguration(lambda: configuration_changed.send(sender=None))
