@@ -10,31 +10,13 @@
 
 local now = tonumber(ARGV[1])
 
--- A bucket holds at most a minute's worth and refills steadily; below zero is the excess of earlier requests.
-local function bucket(key, limit)
-  if limit == 0 then return nil end
-  local held = redis.call('HMGET', key, 'level', 'at')
-  local level, at = tonumber(held[1]) or limit, tonumber(held[2]) or now
-  return math.min(limit, level + math.max(0, now - at) * limit / 60000)
-end
-
-local function wait_ms(level, limit, target)
-  if not level or level >= target then return 0 end
-  return math.ceil((target - level) * 60000 / limit)
-end
-
-local function charge(key, level, limit)
-  redis.call('HSET', key, 'level', level, 'at', now)
-  redis.call('PEXPIRE', key, wait_ms(level, limit, limit) + 1000)
-end
-
 local requests_limit, tokens_limit, cost = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local requests, tokens = bucket(KEYS[3], requests_limit), bucket(KEYS[4], tokens_limit)
+local requests, tokens = bucket_level(KEYS[3], requests_limit, now), bucket_level(KEYS[4], tokens_limit, now)
 
 local function answer(verdict, wait, ...)
   return {verdict, math.ceil(wait),
-    math.floor(requests or 0), wait_ms(requests, requests_limit, requests_limit),
-    math.floor(tokens or 0), wait_ms(tokens, tokens_limit, tokens_limit), ...}
+    math.floor(requests or 0), bucket_wait_ms(requests, requests_limit, requests_limit),
+    math.floor(tokens or 0), bucket_wait_ms(tokens, tokens_limit, tokens_limit), ...}
 end
 
 -- Workers: seats of the ready ones; lapsed ones are forgotten.
@@ -58,13 +40,13 @@ if redis.call('ZCARD', KEYS[7]) >= seats + tonumber(ARGV[8]) then return answer(
 redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', now)
 if redis.call('ZCARD', KEYS[5]) >= tonumber(ARGV[7]) then return answer('concurrency', 1000) end
 
-if requests and requests < 1 then return answer('requests', wait_ms(requests, requests_limit, 1)) end
+if requests and requests < 1 then return answer('requests', bucket_wait_ms(requests, requests_limit, 1)) end
 -- A request larger than a whole minute's tokens passes when the bucket is full; its excess is carried on.
 local wanted = math.min(cost, tokens_limit)
-if tokens and tokens < wanted then return answer('tokens', wait_ms(tokens, tokens_limit, wanted)) end
+if tokens and tokens < wanted then return answer('tokens', bucket_wait_ms(tokens, tokens_limit, wanted)) end
 
-if requests then requests = requests - 1; charge(KEYS[3], requests, requests_limit) end
-if tokens then tokens = tokens - cost; charge(KEYS[4], tokens, tokens_limit) end
+if requests then requests = requests - 1; bucket_store(KEYS[3], requests, requests_limit, now) end
+if tokens then tokens = tokens - cost; bucket_store(KEYS[4], tokens, tokens_limit, now) end
 local lease_end = now + tonumber(ARGV[9])
 redis.call('ZADD', KEYS[5], lease_end, ARGV[2])
 redis.call('PEXPIRE', KEYS[5], 86400000)

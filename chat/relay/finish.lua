@@ -3,7 +3,7 @@
 -- KEYS  1 run meta  2 run log  3 run request  4 usage  5 caller's live runs  6 live runs of the model  7 bucket of tokens
 --       8 queued runs  9 runs of the worker  10 unread runs
 -- ARGV  1 run id  2 attempt  3 entry id  4 packed events, '' = none  5 packed record, '' = none  6 tokens used  7 tokens/min, 0 = none
---       8 life of log and meta from now (ms)
+--       8 life of log and meta from now (ms)  9 now (ms)
 -- Returns 'ended', 'again' (it was ended before by this attempt), or 'stale' (another attempt owns the run).
 
 local held = redis.call('HMGET', KEYS[1], 'state', 'attempt', 'reserved')
@@ -16,9 +16,10 @@ if held[1] then
   end
   redis.call('HSET', KEYS[1], 'state', 'ended')
   for _, key in ipairs({KEYS[1], KEYS[2], KEYS[3]}) do redis.call('PEXPIRE', key, ARGV[8]) end
-  local limit, level = tonumber(ARGV[7]), tonumber(redis.call('HGET', KEYS[7], 'level') or '')
-  if limit > 0 and level then
-    redis.call('HSET', KEYS[7], 'level', math.min(limit, level + (tonumber(held[3]) or 0) - tonumber(ARGV[6])))
+  local limit, now = tonumber(ARGV[7]), tonumber(ARGV[9])
+  if limit > 0 then
+    local level = bucket_level(KEYS[7], limit, now) + (tonumber(held[3]) or 0) - tonumber(ARGV[6])
+    bucket_store(KEYS[7], math.min(limit, level), limit, now)
   end
 end
 -- A run that Valkey has forgotten still leaves its record: what was computed is counted, and run ids are unique in SQL.

@@ -21,10 +21,11 @@ from chat.relay.keys import Keys, model_slug
 from chat.relay.store import Answers, script_text
 from engine.api import Event, GenerationRequest
 
-ADMIT = script_text(Path(__file__).parents[1] / "limits.lua")
-CLAIM, FINISH, LEAVE, STOP, TAKEOVER = (
-    script_text(Path(__file__).parent / f"{name}.lua") for name in ("claim", "finish", "leave", "stop", "takeover")
+BUCKET, CLAIM, LEAVE, STOP, TAKEOVER = (
+    script_text(Path(__file__).parent / f"{name}.lua") for name in ("bucket", "claim", "leave", "stop", "takeover")
 )
+ADMIT = BUCKET + script_text(Path(__file__).parents[1] / "limits.lua")
+FINISH = BUCKET + script_text(Path(__file__).parent / "finish.lua")
 
 MAX_ATTEMPTS = 3
 LIVE_LEASE_MS = 120_000
@@ -169,7 +170,7 @@ class Runs:
             *(FINISH, len(names), *names),
             *(run_id, ending.attempt, entry_id(ending.attempt, ending.position), ending.payload),
             b"" if ending.record is None else pack_record(ending.record),
-            *(ending.used_tokens, ending.tokens_per_minute, ENDED_LIFE_MS),
+            *(ending.used_tokens, ending.tokens_per_minute, ENDED_LIFE_MS, self._now_ms()),
         ]
 
     async def finish(self, ending: Ending) -> str:

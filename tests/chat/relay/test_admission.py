@@ -61,6 +61,26 @@ async def test_reserved_tokens_are_settled_to_what_was_used(world: World) -> Non
     assert (verdict.word, verdict.tokens_left) == ("go", 100 - 4 - 80)
 
 
+async def test_what_a_run_used_beyond_its_reservation_is_owed_later(world: World) -> None:
+    """The bucket of a small reservation was full again, and so forgotten, before the run ended: its real use was never charged."""
+    web, worker = await world.web(), await world.worker()
+    limits = {"tokens_per_minute": 60, "reserved_tokens": 1}
+    reader, _ = await world.admit(web, **limits)
+    voice = await world.claim(worker, reader.run_id)
+    world.clock.now += 30
+    await world.client.delete(world.keys.admit_tokens("key1"))
+    voice.admit()
+    for _ in range(87):
+        voice.token("a")
+    voice.end()
+    await worker.flush()
+    _, verdict = await world.admit(web, **limits)
+    assert (verdict.word, verdict.wait_s) == ("tokens", 30.0)  # 60 + 1 - (3 + 87) = -29 tokens, one a second
+    assert 85_000 < await world.client.pttl(world.keys.admit_tokens("key1")) <= 90_000
+    world.clock.now += 30
+    assert (await world.admit(web, **limits))[1].word == "go"
+
+
 async def test_a_request_larger_than_a_minute_passes_when_the_bucket_is_full(world: World) -> None:
     web, _ = await world.web(), await world.worker()
     assert (await world.admit(web, tokens_per_minute=100, reserved_tokens=500))[1].word == "go"
