@@ -160,8 +160,12 @@ class Dispatcher:
                 logger.warning("layer does not answer: %s", error)
                 await asyncio.sleep(CHORE_RETRY_S)
                 continue
-            if message.get("type") == "lc.step":
-                self._hand_out(message)
+            try:
+                if message.get("type") == "lc.step":
+                    self._hand_out(message)
+            except (KeyError, ValueError, TypeError):
+                # What one message fails to say is in the log; the loop feeds every reader.
+                logger.exception("layer message not understood")
 
     def _hand_out(self, message: Mapping[str, Any]) -> None:
         worker, number = message["worker"], message["n"]

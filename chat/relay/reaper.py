@@ -3,6 +3,7 @@
 Each turn, under a lock, so that one reaper works at a time:
   workers whose lease is gone    their runs go to the next attempt, back to the queue; after three attempts they end as `worker_lost`
   web processes whose lease is   they leave all their runs
+  runs queued for 6 s            end if no worker of the model lives, as nobody is coming to take them
   runs queued for 30 s           their task is sent again (the claim makes duplicates harmless), or they end if nobody serves the model
   unread runs                    end when their time is over
 It runs in the maintenance worker, which is always there, rather than in web processes, whose loops should do nothing else.
@@ -29,7 +30,11 @@ logger = logging.getLogger(__name__)
 
 LOCK_MS = 3_000
 QUEUED_MS = 30_000
+ORPHANED_MS = 6_000
+"""A little more than a lease: a worker that starts again in the place of a dead one has said `loading` by then."""
 QUIET_AFTER_LOSS_S = 6.0
+COMING_STATES = frozenset({"ready", "loading", "draining"})
+"""Of workers that may still take what is queued; a draining one hands its place to the next."""
 LOST_MESSAGE = "The worker of this request was lost and no other could finish it; please send the request again."
 
 
@@ -102,15 +107,19 @@ class Reaper:
             await self._client.srem(self._keys.webs, web_id)
 
     async def _reap_queue(self) -> None:
-        horizon = int(self._clock() * 1000) - QUEUED_MS
-        for raw in await self._client.zrangebyscore(self._keys.queued, "-inf", horizon):
+        now_ms = int(self._clock() * 1000)
+        for raw, queued_at_ms in await self._client.zrangebyscore(self._keys.queued, "-inf", now_ms - ORPHANED_MS, withscores=True):
             run_id = raw.decode()
             state, attempt, slug = await self._client.hmget(self._keys.meta(run_id), "state", "attempt", "slug")
             if state != b"queued":
                 await self._client.zrem(self._keys.queued, run_id)
                 continue
-            await self._client.zadd(self._keys.queued, {run_id: int(self._clock() * 1000)}, xx=True)
-            await self._queue_again(run_id, int(attempt), slug.decode(), must_be_served=True)
+            states = await self._worker_states(slug.decode())
+            if not states & COMING_STATES:
+                await self._end_as_lost(run_id, int(attempt))
+            elif queued_at_ms <= now_ms - QUEUED_MS:
+                await self._client.zadd(self._keys.queued, {run_id: now_ms}, xx=True)
+                await self._queue_again(run_id, int(attempt), slug.decode(), is_served="ready" in states)
 
     async def _reap_unread(self) -> None:
         for raw in await self._client.zrangebyscore(self._keys.unread, "-inf", int(self._clock() * 1000)):
@@ -118,17 +127,17 @@ class Reaper:
             if worker_id:
                 await self._send_stop(worker_id, raw.decode(), Outcome.DISCONNECTED.value)
 
-    async def _queue_again(self, run_id: str, attempt: int, slug: str, *, must_be_served: bool = False) -> None:
-        if attempt > MAX_ATTEMPTS or (must_be_served and not await self._is_served(slug)):
+    async def _queue_again(self, run_id: str, attempt: int, slug: str, *, is_served: bool = True) -> None:
+        if attempt > MAX_ATTEMPTS or not is_served:
             await self._end_as_lost(run_id, attempt)
         else:
             await self._send_task(run_id, attempt, slug)
 
-    async def _is_served(self, slug: str) -> bool:
-        for worker in await self._client.smembers(self._keys.model_workers(slug)):
-            if await self._client.hget(self._keys.worker(worker.decode()), "state") == b"ready":
-                return True
-        return False
+    async def _worker_states(self, slug: str) -> set[str]:
+        """What the live workers of a model say of themselves."""
+        workers = await self._client.smembers(self._keys.model_workers(slug))
+        states = [await self._client.hget(self._keys.worker(worker.decode()), "state") for worker in workers]
+        return {state.decode() for state in states if state is not None}
 
     async def _end_as_lost(self, run_id: str, attempt: int) -> None:
         """End a run that nobody can serve: an error event for its reader, and the terminal record with what was logged."""

@@ -79,11 +79,13 @@ async def completion_start(*, request: GenerationRequest, caller: Caller, trace:
         reader = dispatcher.reader(request.run_id)
         try:
             admission = _admission(request, caller, trace)
+            # NOTE: before the answer, as a cancelled or late admission may have made the run all the same, and has to be left.
+            reader.is_started = True
             verdict = await dispatcher.runs.admit(admission, web_id=dispatcher.web_id, channel=dispatcher.channel)
             reader.headers = _headers(admission, verdict)
             if verdict.word != "go":
+                reader.is_started = False
                 raise _refusal(request.model, verdict, reader.headers)
-            reader.is_started = True
             await _publish(dispatcher, admission)
         except BaseException:
             # A cancelled view has not got its reader yet, so nobody else would leave the run.

@@ -113,6 +113,30 @@ async def test_a_task_that_cannot_be_sent_leaves_nothing_behind(service: World, 
     assert dispatcher.num_readers == 0
 
 
+async def test_a_client_that_leaves_during_its_admission_leaves_no_run_behind(service: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script had run, but its answer came too late: nobody left the run, and it was generated for nobody half a minute later."""
+    worker = await worker_of(service)
+    runs = completions.dispatcher_of_loop().runs
+    admit, is_admitted = runs.admit, asyncio.Event()
+
+    async def admit_without_answer(*arguments: Any, **options: Any) -> Any:
+        await admit(*arguments, **options)
+        is_admitted.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(runs, "admit", admit_without_answer)
+    generation = request()
+    view = asyncio.create_task(completion_start(request=generation, caller=CALLER, trace=TRACE))
+    await is_admitted.wait()
+    view.cancel()
+    await asyncio.gather(view, return_exceptions=True)
+    dispatcher = completions.dispatcher_of_loop()
+    await until(lambda: not dispatcher._leaves)
+    taken = await worker.take(generation.run_id, 1)
+    assert taken is not None
+    assert taken[0].stop == "disconnected"
+
+
 async def test_valkey_away_is_503_and_no_hang(service: World, settings: Any) -> None:
     settings.LIGHTCONE_REDIS_URL = "unix:///nonexistent/valkey.sock"
     own = completions._dispatchers.pop(asyncio.get_running_loop())

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from engine.api import Completed, Delta, ErrorCode, Failed, Outcome
+from engine.api import Completed, Delta, EngineUnavailable, ErrorCode, Failed, Outcome
 from tests.chat.relay.world import World, read_all, text_of, until
 
 
@@ -211,6 +211,29 @@ async def test_a_run_that_nobody_picks_up_is_queued_again_or_ended(world: World)
     with pytest.raises(Exception, match="lost"):
         await reader.first()
     assert [record["outcome"] for record in await world.records()] == ["worker_lost"]
+
+
+async def test_a_queued_run_ends_soon_when_no_worker_lives(world: World) -> None:
+    """It used to wait for half a minute, for nobody."""
+    web = await world.web(sweep_s=0.01)
+    reader, _ = await world.admit_with_worker(web)
+    [worker] = world.publishers
+    reaper = world.reaper()
+    world.clock.now += 7
+    await reaper.turn()
+    assert await world.client.hget(world.keys.meta(reader.run_id), "state") == b"queued"
+    world.lease_state = "loading"
+    await worker.beat()
+    await reaper.turn()
+    assert await world.client.hget(world.keys.meta(reader.run_id), "state") == b"queued"
+    world.lease_state = "failed"
+    await worker.beat()
+    await reaper.turn()
+    with pytest.raises(EngineUnavailable) as raised:
+        await reader.first()
+    assert raised.value.code is ErrorCode.WORKER_LOST
+    assert world.queued == []
+    assert await world.client.zcard(world.keys.admit_live("key1")) == 0
 
 
 async def test_a_dead_web_process_leaves_its_runs(world: World) -> None:
