@@ -6,10 +6,12 @@ arguments, and whatever further keys the caller sent. Walking stops at the tenth
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from django.conf import settings
+
 from chat.dialects.request.fields import echo
+from chat.dialects.request.strict_json import json_read
 from chat.errors import MAX_PROBLEMS, ApiError, Problem, problems_error
 from engine.api import Message
 
@@ -182,19 +184,16 @@ class MessageWalk:
 
 
 def _arguments(arguments: Any) -> Any:
-    """Templates want an object: JSON text is parsed, "" and null are {}, text that is not JSON stays text."""
+    """Templates want an object: JSON text is parsed as strictly as bodies are, "" and null are {}, any other text stays text."""
     if arguments is None or arguments == "":
         return {}
     if not isinstance(arguments, str):
         return arguments
+    limits = settings.LIGHTCONE_LIMITS
     try:
-        return json.loads(arguments, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):
+        return json_read(arguments.encode(), max_depth=limits.max_json_depth, max_digits=limits.max_json_digits)
+    except ApiError:
         return arguments
-
-
-def _refuse_constant(word: str) -> None:
-    raise ValueError(f"{word} is not JSON")
 
 
 def messages_walk(messages: list[Any], *, model: str, max_parts: int) -> tuple[Message, ...]:

@@ -1,7 +1,8 @@
 """Read a request body as strict JSON: what RFC 8259 allows and nothing more, bounded before anything recurses.
 
 Refused: NaN and Infinity, numbers that overflow, invalid UTF-8, lone surrogates, deep nesting, over-long numbers, and any
-top level that is not an object. A byte order mark is skipped; of duplicate keys the last wins. Called by `dialects/view.py`.
+top level that is not an object. A byte order mark is skipped; of duplicate keys the last wins. Called by `dialects/view.py`, and
+by messages.py for JSON inside strings.
 """
 
 from __future__ import annotations
@@ -23,14 +24,19 @@ def json_object_read(body: bytes, *, max_depth: int, max_digits: int) -> dict[st
     body = body.removeprefix(BOM)
     if not body.strip():
         raise ApiError("invalid_json", "The request body is empty; send a JSON object.")
-    _check_bounds(body, max_depth, max_digits)
-    try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise ApiError("invalid_json", f"The request body is not valid JSON: {str(error)[:200]}.") from None
+    value = json_read(body, max_depth=max_depth, max_digits=max_digits)
     if not isinstance(value, dict):
         raise ApiError("invalid_json", "The request body must be a JSON object.")
     return value
+
+
+def json_read(text: bytes, *, max_depth: int, max_digits: int) -> Any:
+    """The value in `text`, of any kind; raises ApiError `invalid_json`."""
+    _check_bounds(text, max_depth, max_digits)
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise ApiError("invalid_json", f"The request body is not valid JSON: {str(error)[:200]}.") from None
 
 
 def _check_bounds(body: bytes, max_depth: int, max_digits: int) -> None:

@@ -105,6 +105,13 @@ def test_arguments_of_calls_are_objects_where_they_can_be(arguments, read):
     assert message["content"] == ""
 
 
+@pytest.mark.parametrize("arguments", [r'{"a": "\ud800"}', '{"a": 1e999}', '{"a": ' + "9" * 400 + "}", "[" * 300 + "]" * 300])
+def test_arguments_that_a_body_could_not_hold_stay_text(arguments):
+    """A lone surrogate or an integer beyond 64 bits in here could not be packed for the worker: 500."""
+    (message,) = walk({"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": arguments}}]})
+    assert message["tool_calls"][0]["function"]["arguments"] == arguments
+
+
 def test_deeply_nested_arguments_stay_text():
     text = "[" * 100_000
     (message,) = walk({"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": text}}]})
