@@ -14,21 +14,19 @@ import logging
 import secrets
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engine.api import Admitted, EngineError, ErrorCode, Event, Failed, GenerationRequest, Outcome, Rejected, Timings
-from engine.api.errors import EngineUnavailable, ModelLoadError
+from engine.api import Admitted, Delta, EngineError, ErrorCode, Event, Failed, GenerationRequest, Outcome, Rejected, Timings, Usage
+from engine.api.errors import EngineUnavailable
 from engine.config import EngineConfig
+from engine.core_life import Connect, CoreStarter, Progress, connect_core
 from engine.inputs.limits import ContextLimits, choice_token_limit
 from engine.inputs.processor import PromptProcessor
-from engine.link import CoreLink, LinkClosed, ProcessLink, ThreadLink
+from engine.link import CoreLink, LinkClosed
 from engine.messages import (
     AbortSequences,
     CoreFailed,
-    CoreProgress,
-    CoreReady,
     CoreStats,
     FromCore,
     Heartbeat,
@@ -42,7 +40,6 @@ from engine.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
-MAX_RESTARTS, RESTART_WINDOW_S = 3, 600.0
 STATS_TIMEOUT_S = 5.0
 LEAVE_S = 5.0
 """What a core may take to end its runs and leave when the engine closes."""
@@ -73,6 +70,12 @@ class Resume:
     def admitted(self) -> Admitted | None:
         return next((event.payload for event in self.events if isinstance(event.payload, Admitted)), None)
 
+    @property
+    def usage(self) -> Usage:
+        """What the logged events account for."""
+        num_prompt_tokens = self.admitted.num_prompt_tokens if self.admitted else 0
+        return Usage(num_prompt_tokens, 0, sum(len(event.payload.token_ids) for event in self.events if isinstance(event.payload, Delta)))
+
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
@@ -87,17 +90,6 @@ class EngineStats:
 
 
 Publish = Callable[[list[RunEvents]], None]
-Progress = Callable[[str, float], None]
-Connect = Callable[[EngineConfig], CoreLink]
-
-
-def connect_core(config: EngineConfig) -> CoreLink:
-    """Start the core where the configuration wants it."""
-    if config.core_in_process:
-        from engine.core import serve  # torch, in this process: tests and scripts only
-
-        return ThreadLink(config, serve)
-    return ProcessLink(config)
 
 
 class Engine:
@@ -112,7 +104,7 @@ class Engine:
     ) -> None:
         self._config = config
         self._publish = publish
-        self._connect = connect
+        self._starter = CoreStarter(config, connect, clock)
         self._clock = clock
         self._cache_secret = secrets.token_bytes(32)
         self._seq_ids = itertools.count(1)
@@ -121,13 +113,12 @@ class Engine:
         """Guards the state, the link and the two tables; notified when a run ends."""
         self._runs: dict[str, Run] = {}
         self._by_seq_id: dict[int, tuple[Run, Choice]] = {}
-        self._restarts: deque[float] = deque()
-        self._num_restarts = 0
         self._heartbeat_at: float | None = None
         self._asking = threading.Lock()
         self._core_stats: CoreStats | None = None
         self._has_answer = threading.Event()
-        self._closing = threading.Event()
+        self._last_ending: Ending | None = None
+        """Set when the receiver has left: how a run ends that is handed over after that."""
         self._link: CoreLink
         self._tokenizer: Tokenizer
         self._processor: PromptProcessor
@@ -146,11 +137,11 @@ class Engine:
 
     def start(self, progress: Progress | None = None) -> None:
         """Load the model and wait until it is ready; `progress(phase, fraction)`. Raises ModelLoadError."""
-        self._link = self._connect(self._config)
+        self._link = self._starter.connect()
         try:
             self._tokenizer = Tokenizer.from_path(self._config.model_path)
             self._processor = PromptProcessor(self._tokenizer)
-            self._limits = self._await_core(self._link, progress)
+            self._limits = self._starter.await_ready(self._link, progress)
         except Exception:
             self._state = "failed"
             self._link.close(0.0)
@@ -167,7 +158,7 @@ class Engine:
             run = self._admit(request, resume)
         except EngineError as error:
             is_admitted = resume.admitted is not None
-            refusal = Failed(error.code, error.message) if is_admitted else Rejected(error.code, error.message, error.param)
+            refusal = Failed(error.code, error.message, resume.usage) if is_admitted else Rejected(error.code, error.message, error.param)
             self._publish([RunEvents(request.run_id, (Event(resume.position, 1, refusal),))])
             return
         events = [] if resume.admitted else [run.event(Admitted(len(run.prompt_ids), run.max_tokens, run.seed))]
@@ -192,7 +183,7 @@ class Engine:
         """A snapshot; counters are asked of the core, and are None when it does not answer. `check_integrity` verifies its blocks too."""
         core = self._ask_core(QueryStats(check_integrity)) if self._state in ("ready", "draining") else None
         context = self._limits.max_model_len if self._state not in ("loading", "failed") else 0
-        return EngineStats(self._state, len(self._runs), self._num_restarts, context, self._heartbeat_at, core)
+        return EngineStats(self._state, len(self._runs), self._starter.num_restarts, context, self._heartbeat_at, core)
 
     def close(self, drain_s: float = 0.0) -> None:
         """Take no more runs, let live ones end for up to `drain_s`, fail the rest as lost, and end the core. Idempotent."""
@@ -204,8 +195,9 @@ class Engine:
             for run in list(self._runs.values()):
                 self._end_early(run, LOST)
             self._changed.wait_for(lambda: not self._runs, LEAVE_S if self._runs else 0)
-        self._closing.set()
-        self._link.close(LEAVE_S)
+            self._starter.close()
+            link = self._link
+        link.close(LEAVE_S)
         self._receiver.join(LEAVE_S)
         self._state = "closed"
 
@@ -263,13 +255,20 @@ class Engine:
         """Hand a registered run to the core; if that is gone, its restart does. A run that was ended meanwhile goes too, then its abort."""
         with self._changed:
             run.is_sent = True
-            try:
-                for sequence in run.sequences():
-                    self._link.send(sequence)
-                if run.ending is not None:
-                    self._link.send(AbortSequences(run.live_ids()))
-            except LinkClosed:
-                logger.info("run %s waits for the core to come back", run.request.run_id)
+            ending = self._last_ending
+            if ending is None:
+                self._send_sequences(run)
+        if ending is not None:
+            self._end_runs([run], ending)
+
+    def _send_sequences(self, run: Run) -> None:
+        try:
+            for sequence in run.sequences():
+                self._link.send(sequence)
+            if run.ending is not None:
+                self._link.send(AbortSequences(run.live_ids()))
+        except LinkClosed:
+            logger.info("run %s waits for the core to come back", run.request.run_id)
 
     def _end_early(self, run: Run, ending: Ending) -> None:
         """Note why a run ends; the core's answer to the abort ends it. Called with the lock held."""
@@ -304,14 +303,14 @@ class Engine:
             try:
                 message = self._link.receive()
             except LinkClosed:
-                if self._closing.is_set() or not self._restart():
+                if self._starter.is_closing or not self._restart():
                     break
                 continue
             try:
                 self._handle(message)
             except Exception:
                 logger.exception("a message of the core could not be handled")
-        self._end_all(LOST if self._closing.is_set() else FAILED)
+        self._end_all(LOST if self._starter.is_closing else FAILED)
 
     def _handle(self, message: FromCore) -> None:
         match message:
@@ -376,8 +375,11 @@ class Engine:
                     self._end_early(run, Ending(Outcome.TIMED_OUT))
 
     def _end_all(self, ending: Ending) -> None:
-        """End every run; there is no core any more."""
-        self._end_runs(list(self._runs.values()), ending)
+        """End every run; there is no core any more. A run whose admission is just being published is ended by its own thread."""
+        with self._changed:
+            self._last_ending = ending
+            sent = [run for run in self._runs.values() if run.is_sent]
+        self._end_runs(sent, ending)
 
     def _end_runs(self, runs: list[Run], ending: Ending | None) -> None:
         """Publish the end of runs without asking the core."""
@@ -408,67 +410,28 @@ class Engine:
 
     # The core's life
 
-    def _await_core(self, link: CoreLink, progress: Progress | None) -> ContextLimits:
-        """Wait until a core is ready. Raises ModelLoadError."""
-        while True:
-            try:
-                message = link.receive()
-            except LinkClosed as error:
-                raise ModelLoadError("the engine's process ended while it loaded the model; its log tells why") from error
-            match message:
-                case CoreProgress(phase, fraction) if progress is not None:
-                    progress(phase, fraction)
-                case CoreFailed(text, detail):
-                    logger.error("the core cannot load the model: %s\n%s", text, detail)
-                    raise ModelLoadError(text)
-                case CoreReady():
-                    capacity = message.num_blocks * self._config.block_size
-                    return ContextLimits(min(message.max_model_len, capacity), message.logits_width)
-
     def _restart(self) -> bool:
-        """Start a core in place of the dead one and give it what is unfinished; False if it died too often."""
-        while True:
-            now = self._clock()
-            while self._restarts and self._restarts[0] < now - RESTART_WINDOW_S:
-                self._restarts.popleft()
+        """Have a core started in place of the dead one and give it what is unfinished; False if there will be none."""
+        with self._changed:
+            self._state = "restarting" if self._state != "draining" else "draining"
+        replaced = self._starter.replace()
+        if replaced is None:
             with self._changed:
-                if len(self._restarts) >= MAX_RESTARTS:
-                    self._state = "failed"
-                    logger.error("the core died more than %d times within %d s; giving up", MAX_RESTARTS, RESTART_WINDOW_S)
-                    return False
-                self._state = "restarting" if self._state != "draining" else "draining"
-            delay_s = float(len(self._restarts))
-            self._restarts.append(now)
-            self._num_restarts += 1
-            logger.warning("the core has died; starting it again in %.0f s with %d runs", delay_s, len(self._runs))
-            if self._closing.wait(delay_s):
-                return False
-            if self._replace_core():
-                return True
-
-    def _replace_core(self) -> bool:
-        """Start one core and give it the unfinished sequences; False if it does not come up."""
-        try:
-            link = self._connect(self._config)
-        except OSError:
-            logger.exception("the core could not be started again")
+                self._state = "failed" if self._state == "restarting" else self._state
             return False
-        try:
-            self._limits = self._await_core(link, None)
-        except ModelLoadError as error:
-            logger.error("the core could not be started again: %s", error.message)
-            link.close(0.0)
-            return False
-        self._take_over(link)
+        self._take_over(*replaced)
         return True
 
-    def _take_over(self, link: CoreLink) -> None:
+    def _take_over(self, link: CoreLink, limits: ContextLimits) -> None:
         with self._changed:
-            self._link = link
+            if self._starter.is_closing:
+                link.close(0.0)
+                return
+            self._link, self._limits = link, limits
             self._state = "ready" if self._state == "restarting" else self._state
             sent = [run for run in self._runs.values() if run.is_sent]
             ended = [run for run in sent if run.ending is not None]
             for run in sent:
                 if run.ending is None:
-                    self._send_run(run)
+                    self._send_sequences(run)
         self._end_runs(ended, None)

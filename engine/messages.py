@@ -117,7 +117,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class CoreFailed:
-    """The core cannot go on (`fatal`), or could not load the model; `detail` goes to the log, `message` to people."""
+    """The core cannot go on, or could not load the model; `detail` goes to the log, `message` to people."""
 
     message: str
     detail: str

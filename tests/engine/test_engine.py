@@ -24,7 +24,8 @@ from engine.api import (
 )
 from engine.api.errors import EngineUnavailable, ModelLoadError
 from engine.config import EngineConfig
-from engine.engine import MAX_RESTARTS, Engine, Resume
+from engine.core_life import MAX_RESTARTS
+from engine.engine import Engine, Resume
 from engine.messages import AbortSequences, CoreFailed, CoreProgress, CoreStats, Heartbeat, QueryStats, SequenceOutput
 from tests.engine.scripted_core import READY, ScriptedCore
 from tests.engine.tiny_tokenizer import CHATML, IM_END, tiny_tokenizer
@@ -359,7 +360,7 @@ def test_a_core_that_reports_its_failure_is_replaced(make_stage):
 def test_a_core_that_dies_too_often_fails_its_runs_and_the_engine(make_stage):
     cores = [ScriptedCore(READY) for _ in range(MAX_RESTARTS + 1)]
     stage = make_stage(*cores)
-    stage.engine._closing.wait = lambda delay_s: False  # no back-off
+    stage.engine._starter._closing.wait = lambda delay_s: False  # no back-off
     stage.submit()
     for core in cores:
         core.hear_sequences()
@@ -369,6 +370,42 @@ def test_a_core_that_dies_too_often_fails_its_runs_and_the_engine(make_stage):
     with pytest.raises(EngineUnavailable):
         stage.submit("next")
     assert stage.engine.stats().state == "failed"
+
+
+def test_closing_ends_a_core_that_is_still_loading_and_the_runs_that_wait_for_it(make_stage):
+    """Such a core was left alone: it loaded on behind a closed engine, and its runs never ended."""
+    loading, is_awaited = ScriptedCore(), threading.Event()
+    receive = loading.receive
+    loading.receive = lambda: is_awaited.set() or receive()
+    stage = make_stage(ScriptedCore(READY), loading)
+    stage.submit()
+    stage.core.hear_sequences()
+    stage.engine.abort("run", Outcome.STOPPED)
+    stage.core.die()
+    assert is_awaited.wait(20)
+    stage.engine._changed.wait_for = lambda predicate, timeout: predicate()  # no drain
+    stage.engine.close()
+    assert loading._is_dead
+    assert payloads(stage.events_to_end())[-1].outcome == Outcome.STOPPED
+    assert not stage.engine._receiver.is_alive()
+
+
+def test_a_run_that_is_being_admitted_while_the_last_core_dies_ends_after_its_admission(make_stage, monkeypatch):
+    """Its end was published first: the receiver did not wait for the thread that publishes the admission."""
+    monkeypatch.setattr("engine.core_life.MAX_RESTARTS", 0)
+    stage = make_stage()
+    publish = stage.engine._publish
+
+    def publish_when_the_core_is_gone(news):
+        if isinstance(news[0].events[0].payload, Admitted):
+            stage.core.die()
+            stage.engine._receiver.join(20)
+        publish(news)
+
+    stage.engine._publish = publish_when_the_core_is_gone
+    stage.submit()
+    assert [type(payload) for payload in payloads(stage.events_to_end())] == [Admitted, Failed]
+    assert stage.engine.stats().num_runs == 0
 
 
 # Resumption by another worker
@@ -431,9 +468,12 @@ def test_a_resumed_run_may_start_behind_positions_that_others_took(stage):
 
 
 def test_a_resumed_run_that_cannot_be_served_any_more_fails(stage):
-    stage.submit(text="x" * 5000, resume=Resume((Event(0, 1, Admitted(1, 2, 3)),)))
+    """What the earlier attempt has generated is on its account, also when nothing follows."""
+    logged = (Event(0, 1, Admitted(1, 2, 3)), Event(1, 1, Delta(0, (97,), "a")))
+    stage.submit(text="x" * 5000, resume=Resume(logged))
     ((event,),) = stage.news().values()
-    assert (event.start, type(event.payload)) == (1, Failed)
+    assert (event.start, type(event.payload)) == (2, Failed)
+    assert event.payload.usage == Usage(1, 0, 1)
 
 
 # Closing
