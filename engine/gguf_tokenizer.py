@@ -58,7 +58,7 @@ NFC = {"qwen2", "deepseek-r1-qwen"}
 def build_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
     """The tokenizer that `tokenizer.ggml.*` describes, control and user-defined tokens added. Raises ModelLoadError."""
     kind = metadata.get("tokenizer.ggml.model")
-    if kind not in BUILDERS:
+    if not isinstance(kind, str) or kind not in BUILDERS:
         raise ModelLoadError(f"the file's tokenizer is of kind {kind!r}; supported are {', '.join(BUILDERS)}")
     tokens = _strings(metadata, "tokens")
     if not tokens:

@@ -21,6 +21,9 @@ from engine.loading.gguf_file import GgufFile
 END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>")
 """Control tokens that end an answer in the models that have them; GGUF files name only one of them (llama.cpp does the same)."""
 
+MAX_TOKENS = 1 << 31
+"""Ids that a folder lists may lie behind the tokenizer's own, in rows that pad the vocabulary."""
+
 SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 
 
@@ -51,16 +54,18 @@ class Tokenizer:
         backend = build_tokenizer(metadata)
         tokens: list[str] = metadata["tokenizer.ggml.tokens"]
         names = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
-        ids = {name: metadata.get(f"tokenizer.ggml.{key}_token_id") for name, key in names.items()}
-        if any(token_id is not None and not 0 <= token_id < len(tokens) for token_id in ids.values()):
-            raise ModelLoadError("a special token of the file is outside its vocabulary")
-        eos_ids = [ids["eos_token"], metadata.get("tokenizer.ggml.eot_token_id"), *_end_of_turn_ids(backend)]
+        ids = {name: _token_id(metadata.get(f"tokenizer.ggml.{key}_token_id"), len(tokens)) for name, key in names.items()}
+        end_of_turn = _token_id(metadata.get("tokenizer.ggml.eot_token_id"), len(tokens))
+        eos_ids = [ids["eos_token"], end_of_turn, *_end_of_turn_ids(backend)]
+        chat_template = metadata.get("tokenizer.chat_template")
+        if not isinstance(chat_template, str | None):
+            raise ModelLoadError("tokenizer.chat_template must be a string")
         return cls(
             backend=backend,
             eos_ids=_unique(eos_ids),
             bos_id=ids["bos_token"],
             add_bos=bool(metadata.get("tokenizer.ggml.add_bos_token", metadata["tokenizer.ggml.model"] == "llama")),
-            chat_template=metadata.get("tokenizer.chat_template"),
+            chat_template=chat_template,
             special_tokens={name: tokens[token_id] for name, token_id in ids.items() if token_id is not None},
         )
 
@@ -81,7 +86,7 @@ class Tokenizer:
         bos_id = backend.token_to_id(special_tokens["bos_token"]) if "bos_token" in special_tokens else None
         return cls(
             backend=backend,
-            eos_ids=_unique([eos_id, *listed]),
+            eos_ids=_unique([eos_id, *(_token_id(listed_id, MAX_TOKENS) for listed_id in listed)]),
             bos_id=bos_id,
             chat_template=_folder_template(folder, settings),
             special_tokens=special_tokens,
@@ -172,6 +177,13 @@ BYTE_OF_CHARACTER = _byte_alphabet()
 def _end_of_turn_ids(backend: tokenizers.Tokenizer) -> list[int]:
     added = {token.content: token_id for token_id, token in backend.get_added_tokens_decoder().items()}
     return [added[text] for text in END_OF_TURN if text in added]
+
+
+def _token_id(value: object, num_tokens: int) -> int | None:
+    """A special token's id as a file names it, if it names one. Raises ModelLoadError."""
+    if value is not None and (type(value) is not int or not 0 <= value < num_tokens):
+        raise ModelLoadError(f"the id of a special token must be from 0 to {num_tokens - 1}, got {str(value)[:80]!r}")
+    return value
 
 
 def _unique(ids: list[int | None]) -> tuple[int, ...]:

@@ -117,6 +117,14 @@ def test_a_folder_that_cannot_be_read_stops_the_load(tmp_path, content):
         Tokenizer.from_path(tmp_path)
 
 
+@pytest.mark.parametrize("eos_ids", ["two", [2, "three"], -1, [True]])
+def test_end_tokens_of_a_folder_that_are_no_ids_stop_the_load(tmp_path, eos_ids):
+    tiny_tokenizer().backend.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": eos_ids}))
+    with pytest.raises(ModelLoadError, match="id of a special token"):
+        Tokenizer.from_path(tmp_path)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -124,6 +132,12 @@ def test_a_folder_that_cannot_be_read_stops_the_load(tmp_path, content):
         {"tokenizer.ggml.pre": "invented"},
         {"tokenizer.ggml.tokens": []},
         {"tokenizer.ggml.eos_token_id": VOCAB_SIZE},
+        {"tokenizer.ggml.eot_token_id": VOCAB_SIZE},
+        {"tokenizer.ggml.bos_token_id": "<|im_start|>"},
+        {"tokenizer.ggml.bos_token_id": [1]},
+        {"tokenizer.ggml.padding_token_id": True},
+        {"tokenizer.chat_template": 5},
+        {"tokenizer.ggml.model": ["gpt2"]},
         {"tokenizer.ggml.merges": ["no such"]},
         {"tokenizer.ggml.merges": ["x"]},
         {"tokenizer.ggml.model": "llama", "tokenizer.ggml.scores": [0.0]},
