@@ -65,6 +65,7 @@ class Scheduler:
         self._share_tokens = max(1, step_tokens // 2)
         self._max_running = min(max_sequences, step_tokens)
         self._max_waiting = max_waiting
+        self._max_known = max_waiting + max_sequences
         self._prefix_caching = prefix_caching
         self._capacity_tokens = num_blocks * block_size
         self._cache = PrefixCache()
@@ -83,7 +84,8 @@ class Scheduler:
     def add(self, sequence: Sequence) -> None:
         """Queue a new sequence and number its arrival.
 
-        Raises RequestError if it could never be computed or has nothing left to generate, EngineUnavailable if the queue is full.
+        Raises RequestError if it could never be computed or has nothing left to generate, EngineUnavailable if queue and seats are
+        full. Seats count although they may be empty: all that a dead core had running comes back at once.
         """
         assert sequence.seq_id not in self._sequences
         if sequence.num_tokens > self._capacity_tokens:
@@ -94,7 +96,7 @@ class Scheduler:
             )
         if not sequence.prompt_ids or len(sequence.output_ids) >= sequence.max_tokens:
             raise RequestError(ErrorCode.INVALID_VALUE, "the sequence has no prompt or nothing left to generate", "max_tokens")
-        if len(self._waiting) >= self._max_waiting:
+        if len(self._sequences) >= self._max_known:
             raise EngineUnavailable(ErrorCode.OVERLOADED, f"the queue is full ({self._max_waiting} requests wait); try again later")
         self._num_arrived += 1
         sequence.arrival = self._num_arrived

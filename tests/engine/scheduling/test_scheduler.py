@@ -220,10 +220,12 @@ def test_what_can_never_fit_is_refused():
 
 
 def test_a_full_queue_is_refused():
-    scheduler = make_scheduler(max_waiting=1)
-    scheduler.add(make_sequence(1, [1]))
+    """Not before the seats are counted: a new core refused running sequences of the one before it, which all come back waiting."""
+    scheduler = make_scheduler(max_waiting=1, max_sequences=2)
+    for seq_id in (1, 2, 3):
+        scheduler.add(make_sequence(seq_id, [1]))
     with pytest.raises(EngineUnavailable) as error:
-        scheduler.add(make_sequence(2, [1]))
+        scheduler.add(make_sequence(4, [1]))
     assert error.value.code is ErrorCode.OVERLOADED
 
 
