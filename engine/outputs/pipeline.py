@@ -38,6 +38,8 @@ class ChoicePipeline:
     ) -> list[Delta | ChoiceFinished]:
         """Events for new tokens. `finish` is the core's word on the last of them: None, "stop" or "length".
 
+        `logprobs` has an entry per token; None when tokens of an earlier attempt are replayed, whose entries went out then.
+
         Tokens after the one that completes a stop string are dropped.
         """
         used: list[int] = []
@@ -62,8 +64,7 @@ class ChoicePipeline:
         self.finished = end is not None
         events: list[Delta | ChoiceFinished] = []
         if used:
-            entries = self._entries(used, logprobs) if self._speller and logprobs is not None else None
-            events.append(Delta(self.choice, tuple(used), "".join(text), entries))
+            events.append(Delta(self.choice, tuple(used), "".join(text), self._entries(used, logprobs)))
         if end is not None:
             events.append(end)
         return events
@@ -84,7 +85,13 @@ class ChoicePipeline:
             return ""
         return self._stop_finder.flush() + self._detokenizer.feed(token_id)
 
-    def _entries(self, token_ids: list[int], logprobs: list[SampledLogprobs]) -> tuple[TokenLogprob, ...]:
+    def _entries(self, token_ids: list[int], logprobs: list[SampledLogprobs] | None) -> tuple[TokenLogprob, ...] | None:
+        if self._speller is None:
+            return None
+        if logprobs is None:
+            for token_id in token_ids:
+                self._speller.feed(token_id)
+            return None
         return tuple(self._entry(token_id, sampled) for token_id, sampled in zip(token_ids, logprobs, strict=False))
 
     def _entry(self, token_id: int, sampled: SampledLogprobs) -> TokenLogprob:

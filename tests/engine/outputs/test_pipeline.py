@@ -101,6 +101,16 @@ def test_logprobs_carry_the_tokens_bytes_and_the_text_they_complete():
     )
 
 
+def test_logprobs_after_a_replay_go_on_within_a_character():
+    """The bytes before the replay's end were unknown to the speller, so the character came out as U+FFFD."""
+    stage = pipeline(LogprobOptions(enabled=True))
+    first, second = "\u00e9".encode()
+    (replayed,) = stage.feed([first])
+    (delta,) = stage.feed([second], [SampledLogprobs(-0.5)])
+    assert replayed.logprobs is None
+    assert delta.logprobs == (TokenLogprob(second, -0.5, "\u00e9", bytes([second])),)
+
+
 def test_logprobs_show_the_control_token_that_ended_the_answer():
     (delta, _) = pipeline(LogprobOptions(enabled=True)).feed([IM_END], [SampledLogprobs(-1.0)], "stop")
     assert delta.logprobs == (TokenLogprob(IM_END, -1.0, "<|im_end|>", b"<|im_end|>"),)
