@@ -21,7 +21,7 @@ from engine.api import Admitted, Delta, EngineError, ErrorCode, Event, Failed, G
 from engine.api.errors import EngineUnavailable
 from engine.config import EngineConfig
 from engine.core_life import Connect, CoreStarter, Progress, connect_core
-from engine.inputs.limits import ContextLimits, choice_token_limit
+from engine.inputs.limits import ContextLimits, check_prompt_ids, choice_token_limit
 from engine.inputs.processor import PromptProcessor
 from engine.link import CoreLink, LinkClosed
 from engine.messages import (
@@ -215,6 +215,7 @@ class Engine:
         """Check a request and make its run. Raises EngineError."""
         prompt_ids = self._processor.prompt_ids(request, self._limits.max_model_len)
         max_tokens = choice_token_limit(request, len(prompt_ids), self._limits)
+        check_prompt_ids(prompt_ids, self._limits)
         if len(self._by_seq_id) + request.num_choices > self._config.max_waiting + self._config.max_sequences:
             raise EngineUnavailable(ErrorCode.OVERLOADED, f"the queue is full ({self._config.max_waiting} requests wait); try again later")
         seed, admitted = request.sampling.seed, resume.admitted

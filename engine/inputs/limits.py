@@ -42,6 +42,14 @@ def choice_token_limit(request: GenerationRequest, num_prompt_tokens: int, limit
     return max_tokens
 
 
+def check_prompt_ids(prompt_ids: list[int], limits: ContextLimits) -> None:
+    """A tokenizer may know tokens that its model does not; one such id would fail the whole step. Raises RequestError."""
+    unknown = max(prompt_ids)
+    if unknown >= limits.logits_width:
+        message = f"the messages hold a token that the model does not have: {unknown}, its ids end at {limits.logits_width - 1}"
+        raise RequestError(ErrorCode.INVALID_VALUE, message, "messages")
+
+
 def context_length_exceeded(num_prompt_tokens: int, max_tokens: int | None, context: int) -> RequestError:
     """The refusal in the words that clients search for."""
     completion = f", {max_tokens} in the completion" if max_tokens is not None else ""

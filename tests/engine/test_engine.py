@@ -259,6 +259,14 @@ def test_the_queue_is_bounded(make_stage):
     assert event.payload.code == ErrorCode.OVERLOADED
 
 
+def test_a_token_that_the_model_lacks_never_reaches_the_core(make_stage):
+    stage = make_stage(ScriptedCore(dataclasses.replace(READY, logits_width=IM_END)))
+    stage.submit()
+    ((event,),) = stage.news().values()
+    assert (type(event.payload), event.payload.param) == (Rejected, "messages")
+    assert stage.core.has_heard_all()
+
+
 def test_a_second_submission_of_a_live_run_is_refused(stage):
     stage.submit()
     stage.core.hear_sequences()

@@ -4,7 +4,7 @@ import pytest
 
 from engine.api import GenerationRequest, StopRules
 from engine.api.errors import ErrorCode, RequestError
-from engine.inputs.limits import MAX_CHOICE_TOKENS, ContextLimits, choice_token_limit
+from engine.inputs.limits import MAX_CHOICE_TOKENS, ContextLimits, check_prompt_ids, choice_token_limit
 
 LIMITS = ContextLimits(max_model_len=4096, logits_width=1000)
 
@@ -61,6 +61,14 @@ def test_an_absent_limit_is_lowered_to_what_all_choices_may_have():
 def test_a_value_out_of_range_is_refused_by_name(rules, param):
     error = refusal(10, **rules)
     assert (error.code, error.param) == (ErrorCode.INVALID_VALUE, param)
+
+
+def test_a_token_of_the_tokenizer_that_the_model_lacks_is_refused():
+    """It reached the embedding, and its index error ended every sequence of the step."""
+    check_prompt_ids([0, 999], LIMITS)
+    with pytest.raises(RequestError, match="1000") as caught:
+        check_prompt_ids([5, 1000, 7], LIMITS)
+    assert (caught.value.code, caught.value.param) == (ErrorCode.INVALID_VALUE, "messages")
 
 
 def test_an_empty_prompt_is_refused():
