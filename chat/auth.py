@@ -11,9 +11,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from django.conf import settings
 from django.http import HttpRequest
 
+from chat.addresses import request_address
 from chat.errors import ApiError
 from chat.services.configuration import configuration_refresh
 from chat.services.keys import Caller, KeyForbidden, KeyInvalid, key_authenticate_async
@@ -60,24 +60,12 @@ class AuthFailures:
             self._failures.popitem(last=False)
 
 
-def client_address(request: HttpRequest) -> str:
-    """The peer's address, or the nearest untrusted one of X-Forwarded-For when the peer is a trusted proxy. "" on a Unix socket."""
-    address = request.META.get("REMOTE_ADDR") or ""
-    if not settings.LIGHTCONE_TRUSTED_PROXIES:
-        return address
-    for forwarded in reversed(request.headers.get("X-Forwarded-For", "").split(",")):
-        if not _is_trusted(address) or not forwarded.strip():
-            break
-        address = forwarded.strip()[:64]
-    return address
-
-
 async def caller_identify(request: HttpRequest, *, key_header: str, failures: AuthFailures) -> Caller:
     """The caller of this request. `key_header`: the dialect's own header, which decides alone where both are present.
 
     Raises ApiError: 401 without a good key, 403 for a key that is good elsewhere, 429 for an address that failed too often.
     """
-    address = client_address(request)
+    address = request_address(request)
     counts = not _is_local(request, address)
     wait_s = failures.wait_s(address) if counts else 0.0
     if wait_s:
@@ -114,13 +102,5 @@ def _is_local(request: HttpRequest, address: str) -> bool:
         return False
     try:
         return address == "" or ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False
-
-
-def _is_trusted(address: str) -> bool:
-    try:
-        peer = ipaddress.ip_address(address)
-        return any(peer in ipaddress.ip_network(proxy, strict=False) for proxy in settings.LIGHTCONE_TRUSTED_PROXIES)
     except ValueError:
         return False

@@ -18,10 +18,10 @@ pages = get_asgi_application()
 # NOTE: what follows imports models, so the applications have to be set up first.
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
-from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
 from django.urls import re_path  # noqa: E402
 
 from chat.middleware import ApiHandler, is_api_path  # noqa: E402
+from chat.playground.origin import SameOriginOnly, refuse_socket  # noqa: E402
 from chat.playground.routing import websocket_urlpatterns  # noqa: E402
 
 api = ApiHandler()
@@ -33,17 +33,11 @@ async def http(scope: dict[str, Any], receive: Callable[[], Awaitable[Any]], sen
     await handler(scope, receive, send)
 
 
-async def refuse_socket(scope: dict[str, Any], receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]) -> None:
-    """Answer the handshake on any other path with 403."""
-    await receive()
-    await send({"type": "websocket.close"})
-
-
 sockets = URLRouter([*websocket_urlpatterns, re_path("", refuse_socket)])
 
 application = ProtocolTypeRouter(
     {
         "http": http,
-        "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(sockets)),
+        "websocket": SameOriginOnly(AuthMiddlewareStack(sockets)),
     }
 )

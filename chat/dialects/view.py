@@ -22,7 +22,8 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 
-from chat.auth import AuthFailures, caller_identify, client_address
+from chat.addresses import request_address
+from chat.auth import AuthFailures, caller_identify
 from chat.dialects.request.build import generation_request
 from chat.dialects.request.schema import request_check
 from chat.dialects.request.strict_json import json_object_read
@@ -163,27 +164,38 @@ async def completion(request: HttpRequest, dialect: Dialect) -> HttpResponseBase
     try:
         caller = await caller_require(request, dialect, str(Right.INFERENCE))
         values = await _read(request, dialect)
-        model = await model_resolve_async(name=values["model"], caller=caller)
-        if model is None:
-            name = values["model"] or "(default)"
-            message = f"The model '{name[:200]}' does not exist or you do not have access to it."
-            raise ApiError("model_not_found", message, "model")
-        generation = generation_request(
-            values, model=model.name, sampling_defaults=model.sampling_defaults, caller=caller, arrived_at=arrived_at
-        )
-        try:
-            reader = await completion_start(request=generation, caller=caller, trace=_trace(request, dialect, values))
-        except LimitExceeded as error:
-            raise ApiError("rate_limit_exceeded", error.message, retry_after_s=error.retry_after_s, headers=error.headers) from None
-        except EngineError as error:
-            raise engine_api_error(error) from None
+        model, reader = await run_start(values, caller=caller, trace=_trace(request, dialect, values), arrived_at=arrived_at)
     except ApiError as error:
-        trace = _trace(request, dialect, values)
-        request_rejected_record(
-            run_id=run_id_create(at_s=arrived_at), caller=caller, trace=trace, status=error.status, code=error.code, arrived_at=arrived_at
-        )
+        rejection_record(error, caller=caller, trace=_trace(request, dialect, values), arrived_at=arrived_at)
         raise
     return await _answer(request, dialect, values, model, reader, arrived_at)
+
+
+async def run_start(values: dict[str, Any], *, caller: Caller, trace: RequestTrace, arrived_at: float) -> tuple[ModelEntry, RunReader]:
+    """Steps 3 and 4, for the playground too: the model and the reader of the started run. Raises ApiError; then nothing was started."""
+    model = await model_resolve_async(name=values["model"], caller=caller)
+    if model is None:
+        raise model_unknown(values["model"] or "(default)")
+    generation = generation_request(
+        values, model=model.name, sampling_defaults=model.sampling_defaults, caller=caller, arrived_at=arrived_at
+    )
+    try:
+        return model, await completion_start(request=generation, caller=caller, trace=trace)
+    except LimitExceeded as error:
+        raise ApiError("rate_limit_exceeded", error.message, retry_after_s=error.retry_after_s, headers=error.headers) from None
+    except EngineError as error:
+        raise engine_api_error(error) from None
+
+
+def model_unknown(name: str) -> ApiError:
+    """One text for a model that does not exist and for one that the caller may not use."""
+    return ApiError("model_not_found", f"The model '{name[:200]}' does not exist or you do not have access to it.", "model")
+
+
+def rejection_record(error: ApiError, *, caller: Caller | None, trace: RequestTrace, arrived_at: float) -> None:
+    """Log a request that never became a run."""
+    run_id = run_id_create(at_s=arrived_at)
+    request_rejected_record(run_id=run_id, caller=caller, trace=trace, status=error.status, code=error.code, arrived_at=arrived_at)
 
 
 async def _answer(
@@ -237,8 +249,6 @@ async def _frames(reader: RunReader, writer: StreamWriter) -> AsyncIterator[byte
                 yield frame
     except EngineError as error:
         yield writer.error(engine_api_error(error))
-    except asyncio.CancelledError:
-        raise
     except Exception:
         logger.exception("A stream broke off")
         yield writer.error(ApiError("internal_error", INTERNAL_MESSAGE))
@@ -321,6 +331,6 @@ def _trace(request: HttpRequest, dialect: Dialect, values: dict[str, Any]) -> Re
         client_request_id=request_id(request)[:size],
         user_label=(values.get("user") or values.get("safety_identifier") or "")[:size],
         user_agent=request.headers.get("User-Agent", "")[:size],
-        address=client_address(request)[:size],
+        address=request_address(request)[:size],
         metadata=values.get("metadata") or {},
     )

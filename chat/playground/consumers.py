@@ -20,14 +20,14 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 
-from chat.dialects.request.build import generation_request
+from chat.addresses import client_address
 from chat.dialects.request.schema import request_check
 from chat.dialects.request.strict_json import json_object_read
-from chat.dialects.view import ending_error
+from chat.dialects.view import ending_error, rejection_record, run_start
 from chat.errors import INTERNAL_MESSAGE, ApiError, engine_api_error
-from chat.services.accounts import staff_caller
-from chat.services.catalogue import model_resolve_async
-from chat.services.completions import LimitExceeded, RequestTrace, RunReader, completion_start
+from chat.services.accounts import session_caller
+from chat.services.completions import RequestTrace, RunReader
+from chat.services.configuration import configuration_refresh
 from chat.services.keys import Caller, KeyInvalid
 from engine.api import ChoiceFinished, Completed, Delta, EngineError, Outcome
 
@@ -42,15 +42,13 @@ MAX_ID_CHARS = 64
 class PlaygroundConsumer(AsyncWebsocketConsumer):
     """One browser tab."""
 
-    caller: Caller
-
     async def connect(self) -> None:
         """Accept people with access; others are accepted and closed with 4401, as a refused handshake tells a page nothing."""
         self.runs: dict[str, asyncio.Task[None]] = {}
         self.readers: dict[str, RunReader] = {}
         await self.accept()
         try:
-            self.caller = await database_sync_to_async(staff_caller)(user=self.scope["user"])
+            await self.current_caller()
         except KeyInvalid:
             await self.close(code=SIGNED_OUT)
 
@@ -94,7 +92,10 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
     async def stop(self, run_name: str) -> None:
         """Stop the run in the engine; its last event still arrives. A run that has no reader yet is given up."""
         if run_name in self.readers:
-            await self.readers[run_name].stop()
+            try:
+                await self.readers[run_name].stop()
+            except EngineError as error:
+                logger.warning("run %s not stopped: %s", self.readers[run_name].run_id, error)
         elif run_name in self.runs:
             self.runs[run_name].cancel()
             await self.send_error(run_name, ApiError("engine_error", "The request was stopped before it began."))
@@ -108,12 +109,10 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             await self.forward(run_name, reader, arrived_at)
         except ApiError as error:
             await self.send_error(run_name, error)
-        except LimitExceeded as error:
-            await self.send_error(run_name, ApiError("rate_limit_exceeded", error.message))
         except EngineError as error:
             await self.send_error(run_name, engine_api_error(error))
-        except asyncio.CancelledError:
-            raise
+        except KeyInvalid:
+            await self.close(code=SIGNED_OUT)
         except Exception:
             logger.exception("A playground run failed")
             await self.send_error(run_name, ApiError("internal_error", INTERNAL_MESSAGE))
@@ -123,27 +122,35 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
                 left.leave()
 
     async def open(self, body: dict[str, Any], arrived_at: float) -> RunReader:
-        """Check the request as the API does, and start it."""
-        values = request_check(body)
-        model = await model_resolve_async(name=values["model"], caller=self.caller)
-        if model is None:
-            raise ApiError("model_not_found", f"The model '{(values['model'] or '(default)')[:200]}' is not served.", "model")
-        request = generation_request(
-            values, model=model.name, sampling_defaults=model.sampling_defaults, caller=self.caller, arrived_at=arrived_at
-        )
+        """Check the request as the API does, and start it. Raises ApiError, and KeyInvalid for who is not signed in any more."""
+        caller = await self.current_caller()
+        await configuration_refresh()
+        values: dict[str, Any] = {}
+        try:
+            values = request_check(body)
+            return (await run_start(values, caller=caller, trace=self.trace(values), arrived_at=arrived_at))[1]
+        except ApiError as error:
+            rejection_record(error, caller=caller, trace=self.trace(values), arrived_at=arrived_at)
+            raise
+
+    async def current_caller(self) -> Caller:
+        """Looked up for each run, as a socket outlives sign-outs and changes of rights. Raises KeyInvalid."""
+        return await database_sync_to_async(session_caller)(session_key=self.scope["session"].session_key)
+
+    def trace(self, values: dict[str, Any]) -> RequestTrace:
+        """What the log keeps of a run, cut to its limits."""
         size = settings.LIGHTCONE_LOG_FIELD_CHARS
-        headers = dict(self.scope["headers"])
-        client = self.scope.get("client") or ("", 0)
-        trace = RequestTrace(
+        headers = {name: value.decode("latin-1") for name, value in self.scope["headers"]}
+        peer = str((self.scope.get("client") or ("", 0))[0])
+        return RequestTrace(
             dialect="playground",
             route=self.scope["path"],
             is_stream=True,
-            model_asked=(values["model"] or "")[:size],
+            model_asked=(values.get("model") or "")[:size],
             user_label=self.scope["user"].get_username()[:size],
-            user_agent=headers.get(b"user-agent", b"").decode("latin-1")[:size],
-            address=str(client[0])[:size],
+            user_agent=headers.get(b"user-agent", "")[:size],
+            address=client_address(peer=peer, forwarded=headers.get(b"x-forwarded-for", ""))[:size],
         )
-        return await completion_start(request=request, caller=self.caller, trace=trace)
 
     async def forward(self, run_name: str, reader: RunReader, arrived_at: float) -> None:
         """Send the text of the first choice as it comes, then the counters."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.contrib.auth import views as auth_views
 from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.cache import never_cache
@@ -18,6 +19,9 @@ from chat.services.sign_in import ThrottledAuthenticationForm
 @login_required(login_url="sign_in")
 def index(request: HttpRequest) -> HttpResponse:
     """The page itself; models come with it, everything else over the socket."""
+    if not request.user.is_staff:
+        # The socket would refuse, and the page would try for ever.
+        raise PermissionDenied
     return render(request, "playground/index.html", {"models": selectors.models_enabled()})
 
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
+from importlib import import_module
+from types import SimpleNamespace
+from typing import cast
 
-from django.contrib.auth import get_user_model
+from django.conf import settings
+from django.contrib.auth import get_user, get_user_model
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import transaction
+from django.http import HttpRequest
 
 from chat.models import ApiKey, Org, Project
 from chat.models.access import Right
@@ -56,6 +61,13 @@ def default_project() -> Project:
         org = Org.objects.order_by("id").first() or Org.objects.create(name=DEFAULT_NAME)
         project = Project.objects.create(org=org, name=DEFAULT_NAME)
     return project
+
+
+def session_caller(*, session_key: str | None) -> Caller:
+    """`staff_caller` for whoever is signed in with this session now. Raises KeyInvalid when it has ended, as by signing out, a new
+    password, or a user made inactive."""
+    session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
+    return staff_caller(user=get_user(cast(HttpRequest, SimpleNamespace(session=session))))
 
 
 def staff_caller(*, user: AbstractBaseUser | AnonymousUser) -> Caller:

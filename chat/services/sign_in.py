@@ -15,6 +15,8 @@ from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.forms import AuthenticationForm
 from django.http import HttpRequest
 
+from chat.addresses import request_address
+
 logger = logging.getLogger(__name__)
 WINDOW_S = 15 * 60
 
@@ -43,8 +45,10 @@ def sign_in_record_failure(*, account: str, address: str) -> None:
     key = _failures_key(account, address)
     try:
         with _client() as client:
-            if client.incr(key) == 1:
-                client.expire(key, WINDOW_S)
+            pipe = client.pipeline()
+            pipe.set(key, 0, nx=True, ex=WINDOW_S)
+            pipe.incr(key)
+            pipe.execute()
     except redis.RedisError as error:
         logger.warning("sign-in failures cannot be counted: %s", error)
 
@@ -56,7 +60,7 @@ class ThrottledAuthenticationForm(AuthenticationForm):
 
     def clean(self) -> dict[str, object]:
         account = str(self.cleaned_data.get("username") or "")
-        address = str(self.request.META.get("REMOTE_ADDR", ""))
+        address = request_address(self.request)
         if sign_in_is_blocked(account=account, address=address):
             raise forms.ValidationError("Too many failed sign-ins. Try again in 15 minutes.", code="blocked")
         try:

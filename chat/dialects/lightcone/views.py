@@ -7,8 +7,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponseBase
 
 from chat.dialects.lightcone.dialect import LIGHTCONE
-from chat.dialects.view import Dialect, api_view, caller_require, completion, json_response, unknown_view
-from chat.errors import ApiError
+from chat.dialects.view import Dialect, api_view, caller_require, completion, json_response, model_unknown, unknown_view
 from chat.services.catalogue import ModelEntry, model_resolve_async, models_for_caller_async
 
 
@@ -26,8 +25,7 @@ async def model_retrieve(request: HttpRequest, dialect: Dialect, model_id: str) 
     caller = await caller_require(request, dialect)
     model = await model_resolve_async(name=model_id, caller=caller)
     if model is None:
-        message = f"The model '{model_id[:200]}' does not exist or you do not have access to it."
-        raise ApiError("model_not_found", message, "model")
+        raise model_unknown(model_id)
     return json_response(model_object(model))
 
 

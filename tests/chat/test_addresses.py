@@ -3,7 +3,7 @@
 import pytest
 from django.test import RequestFactory, override_settings
 
-from chat.auth import client_address
+from chat.addresses import request_address
 
 PROXIES = ["10.0.0.0/8", "::1"]
 
@@ -23,6 +23,6 @@ PROXIES = ["10.0.0.0/8", "::1"]
 def test_forwarding_headers_count_only_from_trusted_proxies(peer, forwarded, address):
     request = RequestFactory().get("/", REMOTE_ADDR=peer, headers={"X-Forwarded-For": forwarded})
     with override_settings(LIGHTCONE_TRUSTED_PROXIES=PROXIES):
-        assert client_address(request) == address
+        assert request_address(request) == address
     with override_settings(LIGHTCONE_TRUSTED_PROXIES=[]):
-        assert client_address(request) == peer
+        assert request_address(request) == peer

@@ -1,0 +1,232 @@
+"""The playground's socket: who may open it, what it answers, and that a run ends with its page. No engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from channels.db import database_sync_to_async
+from channels.testing import WebsocketCommunicator
+from django.contrib.auth import get_user_model
+from django.test import Client
+
+from chat.dialects import view
+from chat.models import Project
+from chat.playground import consumers
+from engine.api import Admitted, EngineUnavailable, ErrorCode, Event, Outcome, Payload
+from tests.chat.dialects.conftest import ADMITTED, HELLO, MODEL, Scripted, ScriptedReader, completed, delta, finished
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+HOST = b"localhost:8000"
+HELLO_BODY = {"messages": [{"role": "user", "content": "hi"}]}
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch, valkey: str) -> Scripted:
+    service = Scripted(script=list(HELLO))
+
+    async def resolve(*, name: str | None, caller: Any = None) -> Any:
+        return MODEL if name in (None, "", MODEL.name) else None
+
+    async def refresh() -> None:
+        """Nothing is cached here."""
+
+    monkeypatch.setattr(view, "model_resolve_async", resolve)
+    monkeypatch.setattr(view, "completion_start", service.start)
+    monkeypatch.setattr(view, "request_rejected_record", lambda **record: service.rejected.append(record))
+    monkeypatch.setattr(consumers, "configuration_refresh", refresh)
+    return service
+
+
+def signed_in(name: str = "ada", *, is_staff: bool = True) -> Client:
+    client = Client()
+    client.force_login(get_user_model().objects.create_user(name, is_staff=is_staff))
+    return client
+
+
+@database_sync_to_async
+def cookie_of(client: Client | None) -> bytes:
+    return b"" if client is None else f"lightcone_session={client.cookies['lightcone_session'].value}".encode()
+
+
+async def socket(client: Client | None, *, origin: bytes = b"http://localhost:8000", host: bytes = HOST) -> WebsocketCommunicator:
+    from lightcone_site.asgi import application
+
+    headers = [(b"host", host), (b"origin", origin), (b"cookie", await cookie_of(client)), (b"user-agent", b"test")]
+    return WebsocketCommunicator(application, "/ws/playground", headers=headers)
+
+
+@pytest.fixture
+async def ada(project: Project) -> Client:
+    return await database_sync_to_async(signed_in)()
+
+
+@pytest.fixture
+async def page(service: Scripted, ada: Client) -> AsyncIterator[WebsocketCommunicator]:
+    page = await socket(ada)
+    assert (await page.connect())[0]
+    yield page
+    await page.disconnect()
+
+
+async def messages_until_end(page: WebsocketCommunicator) -> list[dict[str, Any]]:
+    received = [await page.receive_json_from()]
+    while received[-1]["type"] == "delta":
+        received.append(await page.receive_json_from())
+    return received
+
+
+async def test_a_run_streams_its_text_and_ends_with_counters(page: WebsocketCommunicator, service: Scripted) -> None:
+    await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY | {"max_tokens": 5}})
+    *deltas, end = await messages_until_end(page)
+    assert "".join(message["text"] for message in deltas) == "Hello"
+    assert (end["type"], end["id"], end["outcome"], end["finish_reason"]) == ("completed", "a", "finished", "stop")
+    assert end["usage"] == {"prompt_tokens": 3, "cached_tokens": 1, "completion_tokens": 2}
+    assert service.requests[0].stop.max_tokens == 5
+    assert (service.traces[0].dialect, service.traces[0].user_label, service.traces[0].user_agent) == ("playground", "ada", "test")
+    assert service.readers[0].num_left == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "param"),
+    [
+        ("[]", "invalid_json", None),
+        ("{", "invalid_json", None),
+        ('{"type": "start"}', "invalid_value", "id"),
+        ('{"type": "sing", "id": "a"}', "invalid_value", "type"),
+        ('{"type": "start", "id": "a", "request": 5}', "invalid_type", "request"),
+        ('{"type": "start", "id": "a", "request": {}}', "missing_required_parameter", "messages"),
+    ],
+)
+async def test_a_bad_message_is_answered_and_the_socket_goes_on(
+    page: WebsocketCommunicator, message: str, code: str, param: str | None
+) -> None:
+    await page.send_to(text_data=message)
+    answer = await page.receive_json_from()
+    assert (answer["type"], answer["error"]["code"], answer["error"]["param"]) == ("error", code, param)
+    await page.send_json_to({"type": "start", "id": "b", "request": HELLO_BODY})
+    assert (await messages_until_end(page))[-1]["type"] == "completed"
+
+
+async def test_a_refused_run_is_logged_like_a_refused_request(page: WebsocketCommunicator, service: Scripted) -> None:
+    await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY | {"model": "unknown"}})
+    assert (await page.receive_json_from())["error"]["code"] == "model_not_found"
+    service.refusal = EngineUnavailable(ErrorCode.OVERLOADED, "busy")
+    await page.send_json_to({"type": "start", "id": "b", "request": HELLO_BODY})
+    assert (await page.receive_json_from())["error"]["message"] == "busy"
+    assert [(record["status"], record["code"]) for record in service.rejected] == [(404, "model_not_found"), (503, "overloaded")]
+    assert service.rejected[0]["trace"].model_asked == "unknown"
+
+
+class WaitingReader(ScriptedReader):
+    """Says one word and waits for the stop, which may be impossible."""
+
+    def __init__(self, *, can_stop: bool = True) -> None:
+        super().__init__([], {})
+        self.can_stop = can_stop
+        self.is_stopped = asyncio.Event()
+        self.run_id = "run"
+
+    async def first(self) -> Admitted:
+        self.position = 1
+        return ADMITTED
+
+    async def _events(self) -> AsyncIterator[Event]:
+        yield self._event(delta("word"))
+        await self.is_stopped.wait()
+        ends: list[Payload] = [finished(), completed(outcome=Outcome.STOPPED)]
+        for payload in ends:
+            yield self._event(payload)
+
+    async def stop(self) -> None:
+        if not self.can_stop:
+            raise EngineUnavailable(ErrorCode.OVERLOADED, "Valkey is away")
+        self.is_stopped.set()
+
+
+async def start_waiting(page: WebsocketCommunicator, monkeypatch: pytest.MonkeyPatch, reader: WaitingReader, name: str = "a") -> None:
+    async def start(**_: Any) -> WaitingReader:
+        return reader
+
+    monkeypatch.setattr(view, "completion_start", start)
+    await page.send_json_to({"type": "start", "id": name, "request": HELLO_BODY})
+    assert (await page.receive_json_from())["text"] == "word"
+
+
+async def test_stop_ends_the_run_and_its_end_still_arrives(page: WebsocketCommunicator, monkeypatch: pytest.MonkeyPatch) -> None:
+    await start_waiting(page, monkeypatch, WaitingReader())
+    await page.send_json_to({"type": "stop", "id": "unknown"})
+    await page.send_json_to({"type": "stop", "id": "a"})
+    end = await page.receive_json_from()
+    assert (end["type"], end["outcome"]) == ("completed", "stopped")
+
+
+async def test_a_stop_that_cannot_be_sent_does_not_end_the_socket(page: WebsocketCommunicator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended every run of the page."""
+    reader = WaitingReader(can_stop=False)
+    await start_waiting(page, monkeypatch, reader)
+    await page.send_json_to({"type": "stop", "id": "a"})
+    reader.is_stopped.set()
+    assert (await page.receive_json_from())["type"] == "completed"
+
+
+async def test_a_closed_page_leaves_its_runs(service: Scripted, ada: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = await socket(ada)
+    await page.connect()
+    reader = WaitingReader()
+    await start_waiting(page, monkeypatch, reader)
+    await page.disconnect()
+    assert reader.num_left == 1
+
+
+async def test_a_page_has_few_runs_at_once_and_each_id_once(page: WebsocketCommunicator, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "abcd":
+        await start_waiting(page, monkeypatch, WaitingReader(), name)
+    for name, param in (("a", "id"), ("e", None)):
+        await page.send_json_to({"type": "start", "id": name, "request": HELLO_BODY})
+        answer = await page.receive_json_from()
+        assert (answer["type"], answer["error"]["param"]) == ("error", param)
+
+
+@pytest.mark.parametrize("who", ["nobody", "guest"])
+async def test_who_has_no_access_is_closed_with_4401(service: Scripted, project: Project, who: str) -> None:
+    client = await database_sync_to_async(signed_in)("guest", is_staff=False) if who == "guest" else None
+    page = await socket(client)
+    assert (await page.connect())[0]
+    assert (await page.receive_output())["code"] == consumers.SIGNED_OUT
+
+
+async def test_signing_out_ends_what_an_open_socket_may_do(page: WebsocketCommunicator, service: Scripted, ada: Client) -> None:
+    """The socket kept the caller of its first moment for ever."""
+    await database_sync_to_async(ada.logout)()
+    await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY})
+    assert (await page.receive_output())["code"] == consumers.SIGNED_OUT
+    assert service.requests == []
+
+
+@pytest.mark.parametrize("origin", [b"http://evil.example", b"http://localhost:3000", b"null", b"", b"http://[", b"ftp://localhost:8000"])
+async def test_pages_of_other_origins_are_refused(service: Scripted, ada: Client, origin: bytes) -> None:
+    """Another program's page on this host comes with our cookie, as cookies know no ports."""
+    assert not (await (await socket(ada, origin=origin)).connect())[0]
+
+
+async def test_a_host_that_is_not_ours_is_refused_even_from_itself(service: Scripted, ada: Client) -> None:
+    """A name that somebody points at this address."""
+    assert not (await (await socket(ada, origin=b"http://rebound.example", host=b"rebound.example")).connect())[0]
+
+
+async def test_a_trusted_origin_is_accepted(service: Scripted, ada: Client, settings: Any) -> None:
+    settings.CSRF_TRUSTED_ORIGINS = ["http://localhost:3000"]
+    page = await socket(ada, origin=b"http://localhost:3000")
+    assert (await page.connect())[0]
+    await page.disconnect()
+
+
+def test_the_page_is_for_staff_alone(project: Project) -> None:
+    """Whoever else is signed in got a page that its socket reloaded for ever."""
+    assert signed_in("grace").get("/").status_code == 200
+    assert signed_in("guest", is_staff=False).get("/").status_code == 403
+    assert Client().get("/").status_code == 302
