@@ -20,7 +20,6 @@ from django.db import DatabaseError
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from chat.models import ServedModel
 from chat.models.catalogue import ModelState
 from chat.relay.commands import stop_send_async, task_send_async
 from chat.relay.keys import Keys
@@ -29,6 +28,7 @@ from chat.relay.reaper import Reaper
 from chat.relay.store import valkey_connect
 from chat.relay.usage_stream import UsageStream
 from chat.relay.workers import WorkerLease, worker_leases
+from chat.selectors import model_names
 from chat.services.catalogue import model_state_report
 from chat.services.usage import usage_records_write
 
@@ -84,17 +84,13 @@ class ModelStates:
         self._known: dict[str, tuple[str, str, int]] = {}
 
     async def turn(self) -> None:
-        slugs = await database_sync_to_async(_slugs)()
+        names = await database_sync_to_async(model_names)()
         states = model_states(await worker_leases(self._client, self._keys))
-        for name, slug in slugs.items():
+        for name in names:
             state, reason, max_model_len = states.get(name, (str(ModelState.UNLOADED), "", 0))
             if self._known.get(name) != (state, reason, max_model_len):
-                await report_state(slug=slug, state=state, reason=reason, max_model_len=max_model_len or None)
+                await report_state(name=name, state=state, reason=reason, max_model_len=max_model_len or None)
                 self._known[name] = (state, reason, max_model_len)
-
-
-def _slugs() -> dict[str, str]:
-    return dict(ServedModel.objects.values_list("name", "slug"))
 
 
 class MaintenanceStep(bootsteps.StartStopStep):

@@ -22,10 +22,9 @@ class ServedModelForm(forms.ModelForm):
 
     class Meta:
         model = ServedModel
-        fields = ("name", "slug", "aliases", "path", "owned_by", "enabled", "is_default", "max_model_len", "sampling_defaults")
+        fields = ("name", "aliases", "path", "owned_by", "enabled", "is_default", "max_model_len", "sampling_defaults")
         help_texts = {
-            "name": "The name that clients ask for.",
-            "slug": "Names the queue of its workers: lowercase letters, digits and hyphens.",
+            "name": "The name that clients ask for, and that its workers serve (LIGHTCONE_MODEL_NAME).",
             "path": "A GGUF file or a Hugging Face folder, on the worker's machine.",
             "is_default": "Serve this model where a request names none. Takes it from the one before.",
             "max_model_len": "Tokens; empty: what the model allows and the cache holds.",
@@ -59,7 +58,7 @@ class ServedModelAdmin(ModelAdmin):
     actions = None
     readonly_fields = ("show_state", "state_reason", "show_state_at")
     fieldsets = (
-        (None, {"fields": ("name", "slug", "aliases", "path", "owned_by", "enabled", "is_default")}),
+        (None, {"fields": ("name", "aliases", "path", "owned_by", "enabled", "is_default")}),
         ("Defaults", {"fields": ("max_model_len", "sampling_defaults")}),
         ("What the workers report", {"fields": ("show_state", "state_reason", "show_state_at")}),
     )

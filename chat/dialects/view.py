@@ -309,7 +309,7 @@ def _head(request: HttpRequest, values: dict[str, Any], model: ModelEntry, admit
         request_id=request_id(request),
         created=int(arrived_at),
         model=model.name,
-        fingerprint=f"fp_{model.slug[:32]}_{model.created_at:x}",
+        fingerprint=model.fingerprint,
         role=role,
         num_choices=values["n"],
         has_logprobs=values["logprobs"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.core.validators import MinValueValidator, RegexValidator
+from django.core.validators import MinValueValidator
 from django.db import models
 from django.utils import timezone
 
@@ -20,13 +20,12 @@ class ModelState(models.TextChoices):
 
 
 class ServedModel(models.Model):
-    """A model by its public name. `slug` names its queue (`model.<slug>`); `aliases` are further names clients may use.
+    """A model by its public name. Its queue is named after it (chat.relay.keys.model_slug); `aliases` are further names.
 
     `sampling_defaults` holds request fields (temperature, top_p, ...) used where a request leaves them out.
     """
 
     name = models.CharField(max_length=200, unique=True)
-    slug = models.CharField(max_length=100, unique=True, validators=[RegexValidator(r"^[a-z0-9][a-z0-9-]*$")])
     aliases = models.JSONField(default=list, blank=True, validators=[check_texts])
     path = models.CharField(max_length=1024)
     owned_by = models.CharField(max_length=100, default="lightcone")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,29 +24,27 @@ ALL = "all"
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """What requests need to know of an enabled model. `created_at`: unix seconds."""
+    """What requests need to know of an enabled model. `created_at`: unix seconds; `fingerprint`: changes with what is served."""
 
     name: str
-    slug: str
     owned_by: str
     created_at: int
+    fingerprint: str = ""
     aliases: tuple[str, ...] = ()
     is_default: bool = False
     max_model_len: int | None = None
     sampling_defaults: dict[str, Any] = field(default_factory=dict)
-    state: str = str(ModelState.UNLOADED)
-    state_reason: str = ""
 
 
 def model_register(
-    *, name: str, path: str, slug: str = "", aliases: tuple[str, ...] = (), owned_by: str = "lightcone", make_default: bool = False
+    *, name: str, path: str, aliases: tuple[str, ...] = (), owned_by: str = "lightcone", make_default: bool = False
 ) -> ServedModel:
     """Add the model, or point an existing one of this name to `path`. The first model becomes the default.
 
     Raises ValidationError, for instance when a name is taken by another model's alias.
     """
     with transaction.atomic():
-        model = ServedModel.objects.filter(name=name).first() or ServedModel(name=name, slug=slug or _free_slug(name), owned_by=owned_by)
+        model = ServedModel.objects.filter(name=name).first() or ServedModel(name=name, owned_by=owned_by)
         model.path = path
         model.aliases = list(aliases) or model.aliases
         model.is_default = make_default or model.is_default or not ServedModel.objects.filter(is_default=True).exists()
@@ -80,9 +78,9 @@ def model_delete(*, model: ServedModel) -> None:
     configuration_touch()
 
 
-def model_state_report(*, slug: str, state: str, reason: str = "", max_model_len: int | None = None) -> None:
-    """Note what a worker says of its model; unknown slugs are ignored. `max_model_len` fills in what nobody has set."""
-    model = ServedModel.objects.filter(slug=slug).first()
+def model_state_report(*, name: str, state: str, reason: str = "", max_model_len: int | None = None) -> None:
+    """Note what a worker says of its model; unknown names are ignored. `max_model_len` fills in what nobody has set."""
+    model = ServedModel.objects.filter(name=name).first()
     if model is None:
         return
     model.state = str(ModelState(state))
@@ -142,15 +140,13 @@ def _entries() -> tuple[ModelEntry, ...]:
 def _entry(model: ServedModel) -> ModelEntry:
     return ModelEntry(
         name=model.name,
-        slug=model.slug,
         owned_by=model.owned_by,
         created_at=int(model.created_at.timestamp()),
+        fingerprint=_fingerprint(model),
         aliases=tuple(model.aliases),
         is_default=model.is_default,
         max_model_len=model.max_model_len,
         sampling_defaults=model.sampling_defaults,
-        state=model.state,
-        state_reason=model.state_reason,
     )
 
 
@@ -161,7 +157,7 @@ def _find(entries: tuple[ModelEntry, ...], name: str | None, caller: Caller | No
     return None
 
 
-def _free_slug(name: str) -> str:
-    stem = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:90] or "model"
-    taken = set(ServedModel.objects.filter(slug__startswith=stem).values_list("slug", flat=True))
-    return stem if stem not in taken else next(slug for slug in (f"{stem}-{i}" for i in range(2, 10_000)) if slug not in taken)
+def _fingerprint(model: ServedModel) -> str:
+    """`system_fingerprint` of the answers."""
+    parts = (model.name, model.path, str(model.created_at.timestamp()))
+    return f"fp_{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}"

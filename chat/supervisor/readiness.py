@@ -108,10 +108,10 @@ def ready_status(host: str, port: int) -> int:
         connection.close()
 
 
-def model_news(slug: str) -> ModelNews | None:
+def model_news(name: str) -> ModelNews | None:
     """The model's row; None while the database is busy or away."""
     try:
-        row = ServedModel.objects.filter(slug=slug).values_list("state", "state_reason").first()
+        row = ServedModel.objects.filter(name=name).values_list("state", "state_reason").first()
     except DatabaseError:
         return None
     return ModelNews(*row) if row else None

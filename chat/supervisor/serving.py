@@ -89,7 +89,7 @@ def _serve_locked(console: Console, supervisor: Supervisor, choice: ModelChoice,
         readiness = Readiness(
             console,
             ask=lambda: ready_status(host, settings.LIGHTCONE_PORT),
-            news=lambda: model_news(model.slug),
+            news=lambda: model_news(model.name),
             clock=time.monotonic,
             model=choice.name,
             url=url,
@@ -188,7 +188,7 @@ def _prepare(console: Console, choice: ModelChoice) -> ServedModel:
         prepare(console)
         model = model_register(name=choice.name, path=str(choice.path), make_default=True)
         # A killed run may have left "ready" behind.
-        model_state_report(slug=model.slug, state=str(ModelState.LOADING), reason="starting")
+        model_state_report(name=model.name, state=str(ModelState.LOADING), reason="starting")
         return model
     except DatabaseError as error:
         raise Refusal(f"{database_words()} cannot be used: {str(error).strip()}") from None

@@ -8,6 +8,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from chat.relay.keys import model_slug, queue_of
 from chat.services.catalogue import model_register
 
 
@@ -35,4 +36,4 @@ class Command(BaseCommand):
             )
         except ValidationError as error:
             raise CommandError("; ".join(error.messages)) from error
-        self.stdout.write(f"{model.name} is served from {model.path} on the queue model.{model.slug}.")
+        self.stdout.write(f"{model.name} is served from {model.path} on the queue {queue_of(model_slug(model.name))}.")

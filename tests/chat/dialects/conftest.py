@@ -32,9 +32,9 @@ from engine.api import (
 KEY = "lc_testing0001_" + "0" * 48
 MODEL = ModelEntry(
     name="org/tiny",
-    slug="tiny",
     owned_by="lightcone",
     created_at=1_700_000_000,
+    fingerprint="fp_tiny",
     aliases=("tiny",),
     is_default=True,
     sampling_defaults={"top_k": 7},

@@ -29,9 +29,9 @@ def test_a_digest_belongs_to_one_secret(project: Project) -> None:
 
 @pytest.mark.django_db
 def test_two_default_models_cannot_be_stored() -> None:
-    ServedModel.objects.create(name="a", slug="a", path="/a", is_default=True)
+    ServedModel.objects.create(name="a", path="/a", is_default=True)
     with pytest.raises(IntegrityError), transaction.atomic():
-        ServedModel.objects.create(name="b", slug="b", path="/b", is_default=True)
+        ServedModel.objects.create(name="b", path="/b", is_default=True)
 
 
 def test_a_project_with_keys_and_an_organisation_with_projects_stay(project: Project) -> None:

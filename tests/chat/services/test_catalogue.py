@@ -44,7 +44,6 @@ def test_a_model_is_found_by_name_alias_or_as_the_default(small: ServedModel) ->
     assert [name_of(name) for name in ("acme/Small 1B", "small", None, "", "large")] == ["acme/Small 1B"] * 4 + ["large"]
     assert name_of("Small") is None
     assert name_of("small ") is None
-    assert small.slug == "acme-small-1b"
 
 
 def test_a_model_that_the_key_may_not_use_is_as_unknown_as_a_missing_one(small: ServedModel) -> None:
@@ -93,9 +92,17 @@ def test_a_name_leads_to_one_model_only(small: ServedModel) -> None:
     assert ServedModel.objects.count() == 1
 
 
-def test_names_that_differ_in_punctuation_get_slugs_of_their_own(small: ServedModel) -> None:
-    slugs = [model_register(name=name, path="/m").slug for name in ("acme small 1b", "acme.small.1b", "模型")]
-    assert slugs == ["acme-small-1b-2", "acme-small-1b-3", "model"]
+def test_the_fingerprint_changes_with_what_is_served(small: ServedModel) -> None:
+    def fingerprint() -> str:
+        models_cache_clear()
+        entry = model_resolve(name="small")
+        assert entry is not None
+        return entry.fingerprint
+
+    before = fingerprint()
+    assert before == fingerprint()
+    model_register(name=small.name, path="/models/other.gguf")
+    assert fingerprint() != before
 
 
 def test_one_model_is_the_default(small: ServedModel) -> None:
@@ -105,13 +112,11 @@ def test_one_model_is_the_default(small: ServedModel) -> None:
 
 
 def test_workers_report_state_and_length(small: ServedModel) -> None:
-    model_state_report(slug=small.slug, state="failed", reason="x" * 900)
-    model_state_report(slug="unknown", state="ready")
+    model_state_report(name=small.name, state="failed", reason="x" * 900)
+    model_state_report(name="unknown", state="ready")
     small.refresh_from_db()
     assert small.state == "failed"
     assert len(small.state_reason) == 500
-    model_state_report(slug=small.slug, state="ready", max_model_len=8192)
-    models_cache_clear()
-    entry = model_resolve(name="small")
-    assert entry is not None
-    assert (entry.state, entry.state_reason, entry.max_model_len) == ("ready", "", 8192)
+    model_state_report(name=small.name, state="ready", max_model_len=8192)
+    small.refresh_from_db()
+    assert (small.state, small.state_reason, small.max_model_len) == ("ready", "", 8192)
