@@ -12,6 +12,8 @@ from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
 from chat.admin.fields import LinesField, instant
+from chat.dialects.request.schema import sampling_defaults_check
+from chat.errors import ApiError
 from chat.models import ServedModel
 from chat.models.checks import check_object
 from chat.services.catalogue import model_delete, model_names_check, model_update
@@ -38,6 +40,10 @@ class ServedModelForm(forms.ModelForm):
     def clean_sampling_defaults(self) -> dict[str, Any]:
         value = self.cleaned_data["sampling_defaults"]
         check_object({} if value is None else value)
+        try:
+            sampling_defaults_check(value or {})
+        except ApiError as error:
+            raise ValidationError(error.message) from error
         return value or {}
 
     def clean(self) -> dict[str, Any]:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from django.conf import settings
 
 from chat.dialects.request.messages import messages_walk
+from chat.dialects.request.schema import choices_check
 from chat.errors import ApiError
 from chat.run_id import run_id_create
 from chat.services.keys import Caller
 from engine.api import GenerationRequest, LogprobOptions, PromptOptions, SamplingParams, StopRules
 
-GREEDY_BELOW = 1e-5
 LOWEST_TEMPERATURE = 0.01
 
 
@@ -59,14 +60,9 @@ def _sampling(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> Samplin
         value = values[name] if values[name] is not None else defaults.get(name)
         return default if value is None else value
 
-    temperature = float(chosen("temperature", 1.0))
-    if GREEDY_BELOW <= temperature < LOWEST_TEMPERATURE:
-        temperature = LOWEST_TEMPERATURE
-    if values["n"] > 1 and temperature < GREEDY_BELOW:
-        raise ApiError("invalid_value", "n must be 1 when temperature is 0: all answers would be equal", "n")
     seed = values["seed"]
-    return SamplingParams(
-        temperature=temperature,
+    sampling = SamplingParams(
+        temperature=float(chosen("temperature", 1.0)),
         top_k=max(0, int(chosen("top_k", 0))),
         top_p=float(chosen("top_p", 1.0)),
         min_p=float(chosen("min_p", 0.0)),
@@ -75,6 +71,10 @@ def _sampling(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> Samplin
         repetition_penalty=float(chosen("repetition_penalty", 1.0)),
         seed=None if seed == -1 else seed,
     )
+    choices_check(values["n"], sampling)
+    if not sampling.is_greedy and sampling.temperature < LOWEST_TEMPERATURE:
+        sampling = replace(sampling, temperature=LOWEST_TEMPERATURE)
+    return sampling
 
 
 def _stop(values: Mapping[str, Any], max_choice_tokens: int) -> StopRules:

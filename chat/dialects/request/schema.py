@@ -29,9 +29,11 @@ from chat.dialects.request.fields import (
     refuse,
 )
 from chat.errors import MAX_PROBLEMS, ApiError, Problem, problems_error
+from engine.api import SamplingParams
 
 LIMITS = settings.LIGHTCONE_LIMITS
 REQUEST_ID = f"[A-Za-z0-9._:-]{{1,{LIMITS.max_id_chars}}}"
+SAMPLING_DEFAULTS = ("temperature", "top_k", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
 MAX_METADATA_PAIRS, MAX_METADATA_KEY_CHARS, MAX_METADATA_VALUE_CHARS = 16, 64, 512
 ROLES_TEXT = "a chat message: role (system, developer, user, assistant, tool, …) and content (text, or a list of text parts)"
 
@@ -270,8 +272,25 @@ def _check_together(values: dict[str, Any]) -> None:
         raise _conflict("min_tokens", f"must be at most the token limit {limit}, got {values['min_tokens']}")
     if limit is not None and num_choices > 1 and limit * num_choices > LIMITS.max_choice_tokens:
         raise _conflict("n", f"times the token limit must be at most {LIMITS.max_choice_tokens}, got {num_choices} x {limit}")
-    if num_choices > 1 and values["temperature"] is not None and values["temperature"] < 1e-5:
+    if values["temperature"] is not None:
+        choices_check(num_choices, SamplingParams(temperature=values["temperature"]))
+
+
+def choices_check(num_choices: int, sampling: SamplingParams) -> None:
+    """Several answers need a draw. Called again once the model's own defaults are known."""
+    if num_choices > 1 and sampling.is_greedy:
         raise _conflict("n", "must be 1 when temperature is 0: all answers would be equal")
+
+
+def sampling_defaults_check(defaults: dict[str, Any]) -> None:
+    """A model's own values for fields that requests leave out; raises ApiError that names the first that no request could have."""
+    for name, value in defaults.items():
+        if name not in SAMPLING_DEFAULTS:
+            raise ApiError("invalid_value", f"{name} cannot have a default; {', '.join(SAMPLING_DEFAULTS)} can", name)
+        try:
+            _SCHEMA.fields[name].run_validation(value)
+        except ValidationError as error:
+            raise problems_error(list(_problems(error.detail, name))) from None
 
 
 def _conflict(param: str, message: str) -> ApiError:

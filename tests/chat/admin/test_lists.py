@@ -160,12 +160,21 @@ def model_data(**fields: Any) -> dict[str, Any]:
 
 def test_a_model_made_the_default_takes_that_from_the_one_before(admin_client: Client, db: None) -> None:
     model_register(name="small", path="/models/small.gguf")
-    answer = admin_client.post(reverse("admin:chat_servedmodel_add"), model_data(is_default="on", aliases="big\nhuge"))
+    answer = admin_client.post(
+        reverse("admin:chat_servedmodel_add"),
+        model_data(is_default="on", aliases="big\nhuge", sampling_defaults='{"temperature": 0.7, "top_k": 40}'),
+    )
     assert answer.status_code == 302
     assert list(ServedModel.objects.filter(is_default=True).values_list("name", "aliases")) == [("large", ["big", "huge"])]
 
 
-@pytest.mark.parametrize("fields", [{"aliases": "small"}, {"name": "small"}, {"sampling_defaults": "[]"}])
+BAD_DEFAULTS = ("[]", '{"temperature": "hot"}', '{"temperature": 5}', '{"top_k": -2}', '{"max_tokens": 5}')
+"""The second was a 500 for every request of the model, the third drew at temperature 5."""
+
+
+@pytest.mark.parametrize(
+    "fields", [{"aliases": "small"}, {"name": "small"}, *({"sampling_defaults": defaults} for defaults in BAD_DEFAULTS)]
+)
 def test_a_model_that_cannot_be_is_refused_on_its_form(admin_client: Client, db: None, fields: dict[str, str]) -> None:
     model_register(name="small", path="/models/small.gguf")
     answer = admin_client.post(reverse("admin:chat_servedmodel_add"), model_data(**fields))
