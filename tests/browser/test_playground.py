@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 pytestmark = [pytest.mark.browser, pytest.mark.live, pytest.mark.slow]
@@ -43,7 +45,7 @@ def test_a_second_turn_sees_the_first(page):
 def test_stop_keeps_the_text_and_marks_the_answer(page):
     page.fill("#max_tokens", "2000")
     send(page, "Write a very long story about the sea.")
-    page.wait_for_function("document.querySelector('#messages > li:nth-child(2) .message-body').textContent.length > 40", timeout=60_000)
+    page.locator(ANSWER.format(2), has_text=re.compile(r".{40}")).wait_for(timeout=60_000)
     page.click("#stop")
     assert len(finished(page, 2)) > 20
     assert "stopped" in page.inner_text("#messages > li:nth-child(2) .message-foot")
@@ -87,9 +89,9 @@ def test_nothing_overflows_and_the_parameters_open(page, width):
     page.set_viewport_size({"width": width, "height": 780})
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     if width < 900:
-        assert not page.is_visible("#temperature")
+        page.wait_for_selector("#temperature", state="hidden")
         page.click("#settings-toggle")
-    assert page.is_visible("#temperature")
+    page.wait_for_selector("#temperature")
 
 
 def test_wrong_passwords_are_answered_on_the_page(chromium, lightcone):

@@ -187,14 +187,16 @@ $("jump").addEventListener("click", () => {
   scrollToEnd();
 });
 
+const narrow = matchMedia("(max-width: 900px)");
 function openSettings(isOpen) {
-  const isSheet = matchMedia("(max-width: 900px)").matches;
+  const isSheet = narrow.matches;
   $("settings").classList.toggle("is-open", isSheet && isOpen);
   document.querySelector(".workspace").classList.toggle("is-settings-closed", !isSheet && !isOpen);
   $("settings-toggle").setAttribute("aria-expanded", String(isOpen));
   if (isSheet && isOpen) $("system").focus();
 }
-$("settings-toggle").setAttribute("aria-expanded", String(matchMedia("(min-width: 901px)").matches));
+$("settings-toggle").setAttribute("aria-expanded", String(!narrow.matches));
+narrow.addEventListener("change", () => openSettings(!narrow.matches));
 $("settings-toggle").addEventListener("click", () => openSettings($("settings-toggle").getAttribute("aria-expanded") !== "true"));
 $("settings-close").addEventListener("click", () => {
   openSettings(false);
