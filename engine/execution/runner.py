@@ -42,7 +42,8 @@ class ModelRunner:
         self._device = torch.device(config.device)
         self._block_size = config.block_size
         shape = model.attention_shape
-        block_bytes = bytes_per_block(shape, num_layers=model.num_layers, block_size=config.block_size, dtype=cache_dtype(self._device))
+        dtype = cache_dtype(config.weights)
+        block_bytes = bytes_per_block(shape, num_layers=model.num_layers, block_size=config.block_size, dtype=dtype)
         size = size_cache(
             block_bytes=block_bytes,
             block_size=config.block_size,
@@ -61,6 +62,7 @@ class ModelRunner:
             num_layers=model.num_layers,
             num_blocks=size.num_blocks,
             block_size=config.block_size,
+            dtype=dtype,
             batch_invariant=config.batch_invariant,
         )
         self._batches = BatchBuilder(config.block_size, self._device)

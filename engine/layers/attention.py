@@ -12,18 +12,20 @@ from engine.layers.rotary import rotate
 class Attention:
     """`qkv` stacks the rows of queries, keys and values. `layer` names the cache that the keys and values go to."""
 
-    def __init__(self, layer: int, shape: AttentionShape, qkv: Linear, output: Linear, dtype: torch.dtype) -> None:
+    def __init__(self, layer: int, shape: AttentionShape, qkv: Linear, output: Linear) -> None:
         self._layer = layer
         self._num_heads = shape.num_heads
         self._num_rotated = shape.num_heads + shape.num_kv_heads
         self._heads_shape = (-1, shape.num_heads + 2 * shape.num_kv_heads, shape.head_size)
         self._qkv = qkv
         self._output = output
-        self._dtype = dtype
 
     def __call__(self, x: torch.Tensor, rotations: torch.Tensor, attention: StepAttention) -> torch.Tensor:
         """x: (T, E)   rotations: (T, 1, D/2)  ->  (T, E). q, k, v reach the backend as views of one buffer."""
-        heads = self._qkv(x).to(self._dtype).view(self._heads_shape)
-        rotated = rotate(heads[:, : self._num_rotated], rotations)
-        q, k, v = rotated[:, : self._num_heads], rotated[:, self._num_heads :], heads[:, self._num_rotated :]
+        heads = rotate(self._qkv(x).view(self._heads_shape), self._num_rotated, rotations)
+        q, k, v = heads[:, : self._num_heads], heads[:, self._num_heads : self._num_rotated], heads[:, self._num_rotated :]
         return self._output(attention.attend(self._layer, q, k, v).flatten(1))
+
+    def input_dtype(self, num_rows: int) -> torch.dtype:
+        """What the projection of so many rows wants its input in."""
+        return self._qkv.input_dtype(num_rows)

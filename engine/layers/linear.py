@@ -22,3 +22,7 @@ class Linear:
         rows = x.shape[0]
         y = self._by_rows[rows if rows < self._most else self._most](x)
         return y if self._bias is None else y + self._bias
+
+    def input_dtype(self, num_rows: int) -> torch.dtype:
+        """The dtype that so many rows are multiplied in, or read from; others are converted first."""
+        return self._by_rows[min(num_rows, self._most)].input_dtype

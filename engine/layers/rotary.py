@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
+from engine.kernels import operators
+
 
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
@@ -61,13 +63,16 @@ class RotaryTable:
         return self._rotations.index_select(0, positions).unsqueeze(1)
 
 
-def rotate(heads: torch.Tensor, rotations: torch.Tensor) -> torch.Tensor:
-    """Rotate adjacent pairs; float32 input is changed in place. heads: (T, H, D)   rotations: (T, 1, D/2)  ->  (T, H, D)."""
-    if heads.dtype == torch.float32:
-        torch.view_as_complex(heads.unflatten(-1, (-1, 2))).mul_(rotations)
-        return heads
-    pairs = torch.view_as_complex(heads.float().unflatten(-1, (-1, 2)))
-    return torch.view_as_real(pairs * rotations).flatten(-2).to(heads.dtype)
+def rotate(heads: torch.Tensor, num_rotated: int, rotations: torch.Tensor) -> torch.Tensor:
+    """Rotate adjacent pairs of the first heads; the input may be changed. heads: (T, H, D)   rotations: (T, 1, D/2)  ->  (T, H, D).
+
+    On a CPU the result is float32, elsewhere of the dtype of the input.
+    """
+    if heads.is_cpu:
+        return operators.rotate(heads, num_rotated, rotations)
+    pairs = torch.view_as_complex(heads[:, :num_rotated].float().unflatten(-1, (-1, 2)))
+    heads[:, :num_rotated] = torch.view_as_real(pairs * rotations).flatten(-2).to(heads.dtype)
+    return heads
 
 
 def adjacent_pairs(num_heads: int, head_size: int) -> torch.Tensor:

@@ -14,6 +14,8 @@ from engine.attention.backend import AttentionShape
 from engine.layers.rotary import KINDS, RopeScaling
 
 MAX_SIZE = 1 << 24
+HEAD_SIZE_STEP = 4
+"""Rotation takes numbers in pairs, attention four at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +202,8 @@ def _checked(source: str, config: ModelConfig) -> ModelConfig:
     """Refuse sizes that do not fit together."""
     if config.num_heads % config.num_kv_heads:
         raise ModelLoadError(f"{source}: {config.num_heads} heads cannot share {config.num_kv_heads} kv heads evenly")
-    if config.head_size % 2:
-        raise ModelLoadError(f"{source}: the head size must be even, got {config.head_size}")
+    if config.head_size % HEAD_SIZE_STEP:
+        raise ModelLoadError(f"{source}: the head size must be a multiple of {HEAD_SIZE_STEP}, got {config.head_size}")
     scaling = config.rope_scaling
     if scaling.kind == "llama3" and scaling.high_frequency_factor <= scaling.low_frequency_factor:
         raise ModelLoadError(f"{source}: high_freq_factor must be above low_freq_factor")

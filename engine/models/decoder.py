@@ -53,10 +53,12 @@ class DecoderLayer:
         self._gate_up = gate_up
         self._down = down
 
-    def __call__(self, hidden: torch.Tensor, rotations: torch.Tensor, attention: StepAttention) -> None:
-        """Add to the residual stream in place. hidden: (T, E)."""
-        hidden.add_(self._attention(self._attention_norm(hidden), rotations, attention))
-        hidden.add_(self._down(silu_and_multiply(self._gate_up(self._mlp_norm(hidden)))))
+    def __call__(self, hidden: torch.Tensor, delta: torch.Tensor | None, rotations: torch.Tensor, attention: StepAttention) -> torch.Tensor:
+        """Add `delta`, left by the layer before, to the residual stream in place; return what is to be added next. All are (T, E)."""
+        num_rows = hidden.shape[0]
+        normed = self._attention_norm(hidden, delta, self._attention.input_dtype(num_rows))
+        normed = self._mlp_norm(hidden, self._attention(normed, rotations, attention), self._gate_up.input_dtype(num_rows))
+        return self._down(silu_and_multiply(self._gate_up(normed), self._down.input_dtype(num_rows)))
 
 
 class Decoder:
@@ -74,14 +76,15 @@ class Decoder:
         """Run the layers. token_ids, positions: (T,) int64  ->  hidden (T, E), before the final norm."""
         hidden = self._embedding(token_ids)
         rotations = self._rotary.at(positions)
+        delta = None
         for layer in self._layers:
-            layer(hidden, rotations, attention)
-        return hidden
+            delta = layer(hidden, delta, rotations, attention)
+        return hidden if delta is None else hidden.add_(delta)
 
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Normalise and project the rows that sample. hidden: (R, E)  ->  (R, V) float32."""
-        return self._output(self._final_norm(hidden)).float()
+        return self._output(self._final_norm(hidden, None, self._output.input_dtype(hidden.shape[0]))).float()
 
 
 class DecoderBuilder:
@@ -137,7 +140,7 @@ class DecoderBuilder:
         output = self._linear(prefix, {"o": config.hidden_size}, query_size, config.output_bias)
         gate_up = self._linear(prefix, {"gate": config.intermediate_size, "up": config.intermediate_size}, config.hidden_size)
         down = self._linear(prefix, {"down": config.hidden_size}, config.intermediate_size)
-        attention = Attention(layer, config.attention_shape, qkv, output, self._scheme.activation_dtype)
+        attention = Attention(layer, config.attention_shape, qkv, output)
         return DecoderLayer(self._norm(prefix + "attention_norm"), attention, self._norm(prefix + "mlp_norm"), gate_up, down)
 
     def _linear(self, prefix: str, outputs: dict[str, int], num_inputs: int, has_bias: bool = False) -> Linear:

@@ -17,6 +17,10 @@ class DenseWeight:
     def num_bytes(self) -> int:
         return self.weight.nbytes
 
+    @property
+    def input_dtype(self) -> torch.dtype:
+        return self._dtype
+
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x: (R, K)  ->  (R, N) in the weight's dtype."""
         return functional.linear(x.to(self._dtype), self.weight)

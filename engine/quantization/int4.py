@@ -16,6 +16,8 @@ ROW_MULTIPLE = 16
 class Int4Weight:
     """N outputs of K inputs. packed: the kernel's own order   scales_and_zeros: (G, N, 2) bfloat16."""
 
+    input_dtype = torch.bfloat16
+
     def __init__(self, groups: FourBitGroups) -> None:
         self._packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(groups.q.int(), 1)
         zeros = groups.minimum + 8 * groups.scale

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 
 import torch
 
+from engine.kernels import operators
+
 MAX_LEVEL = 127
-# Keeps the scale of an all-zero row above zero.
-SMALLEST_SCALE = torch.tensor(1e-20)
 
 
 def quantize_weight(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -28,13 +28,10 @@ def quantize_rows(rows: Iterable[torch.Tensor]) -> tuple[torch.Tensor, torch.Ten
     return torch.cat(values), torch.cat(scales)
 
 
-def row_scales(x: torch.Tensor) -> torch.Tensor:
-    """Return the size of one level in each row. x: (R, K) float32  ->  (R, 1)."""
-    return torch.add(SMALLEST_SCALE, x.abs().amax(-1, True), alpha=1 / MAX_LEVEL)
-
-
 class Int8Weight:
     """Torch's integer matmul. values: (N, K) int8   scale: (N,) float32."""
+
+    input_dtype = torch.float32
 
     def __init__(self, values: torch.Tensor, scale: torch.Tensor) -> None:
         self._values = values
@@ -48,9 +45,7 @@ class Int8Weight:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x: (R, K)  ->  (R, N) float32."""
-        x = x.float()
-        scales = row_scales(x)
-        quantized = torch.div(x, scales).round_().to(torch.int8)
+        quantized, scales = operators.quantize(x, torch.int8)
         return torch.mul(self._matmul(quantized, self._transposed), self._scale).mul_(scales)
 
     def clone(self) -> Int8Weight:
@@ -60,6 +55,8 @@ class Int8Weight:
 
 class Int8PackedWeight:
     """OneDNN's quantised linear, which also applies the weight scales."""
+
+    input_dtype = torch.float32
 
     def __init__(self, values: torch.Tensor, scale: torch.Tensor) -> None:
         self._packed = torch.ops.onednn.qlinear_prepack(values, None)
@@ -73,10 +70,7 @@ class Int8PackedWeight:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x: (R, K)  ->  (R, N) float32."""
-        x = x.float()
-        scales = row_scales(x)
-        # The half makes the cast, which cuts off, round.
-        quantized = torch.div(x, scales).add_(128.5).to(torch.uint8)
+        quantized, scales = operators.quantize(x, torch.uint8)
         product = self._matmul(
             quantized, 1.0, 128, self._packed, self._scale, self._zero_points, None, 1.0, 0, torch.float32, "none", [], ""
         )

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.attention.backend import AttentionShape
-from engine.attention.torch_cpu import RowsPart, TorchCpuAttention, group_rows
+from engine.attention.torch_cpu import TorchCpuAttention
 from tests.engine.attention.scenario import PagedWorld
 
 GROUPED = AttentionShape(num_heads=6, num_kv_heads=2, head_size=16, scale=16**-0.5)
@@ -106,26 +106,14 @@ def test_any_schedule_over_shuffled_and_shared_blocks(data):
         check(world.step(backend, sorted(plan, key=lambda part: part[1] > 1)))
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_a_16_bit_cache_agrees_within_its_precision(dtype):
-    """Keys, values, scores and probabilities carry 8 (bfloat16) or 11 bits; inputs are standard normal."""
-    world, backend = make(dtype=dtype, num_blocks=96)
+def test_a_bfloat16_cache_agrees_within_its_precision():
+    """Keys and values carry 8 bits; inputs are standard normal."""
+    world, backend = make(dtype=torch.bfloat16, num_blocks=96)
     for sequence in range(3):
         world.add(sequence, 120)
-    tolerance = 0.1 if dtype == torch.bfloat16 else 0.01
-    check(world.step(backend, [(0, 30), (1, 64), (2, 5)]), tolerance)
-    check(world.step(backend, [(1, 1), (0, 9), (2, 33)]), tolerance)
-    check(world.step(backend, [(0, 1), (1, 1), (2, 1)]), tolerance)
-
-
-def test_the_result_has_the_dtype_of_the_query():
-    world, backend = make(num_layers=1)
-    world.add(0, 64)
-    world.known[0] = tuple(part.bfloat16() for part in world.known[0])
-    for num_new in (20, 1, 13):
-        ((result, expected),) = world.step(backend, [(0, num_new)])
-        assert result.dtype == torch.bfloat16
-        torch.testing.assert_close(result, expected, atol=0.05, rtol=0)
+    check(world.step(backend, [(0, 30), (1, 64), (2, 5)]), 0.05)
+    check(world.step(backend, [(1, 1), (0, 9), (2, 33)]), 0.05)
+    check(world.step(backend, [(0, 1), (1, 1), (2, 1)]), 0.05)
 
 
 def test_batch_invariant_rows_are_equal_bit_for_bit_alone_in_a_crowd_and_under_any_chunking():
@@ -161,21 +149,3 @@ def test_what_stands_in_other_blocks_is_never_read():
     backend.values[:, dirty] = float("nan")
     check(world.step(backend, [(0, 1), (1, 1), (2, 1)]))
     check(world.step(backend, [(1, 1), (2, 9)]))
-
-
-def test_lengths_that_are_alike_stay_one_group_in_the_plans_order():
-    rows = [(i, 160 + 3 * i, list(range(20))) for i in range(8)]
-    assert group_rows(rows, GROUPED, 16) == [rows]
-
-
-def test_one_long_sequence_does_not_make_all_pay():
-    rows = [(i, 100, list(range(7))) for i in range(30)] + [(30, 4000, list(range(250)))]
-    groups = group_rows(rows, GROUPED, 16)
-    assert [len(group) for group in groups] == [1, 30]
-    assert sorted(row for group in groups for row in group) == rows
-
-
-def test_a_group_of_rows_out_of_order_is_indexed_and_a_run_is_sliced():
-    blocks = [3, 1, 2]
-    assert RowsPart(GROUPED, [(2, 20, blocks), (3, 5, blocks)], 16).tokens == slice(2, 4)
-    assert RowsPart(GROUPED, [(3, 20, blocks), (0, 5, blocks)], 16).tokens.tolist() == [3, 0]

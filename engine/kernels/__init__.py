@@ -1,0 +1,13 @@
+"""Small CPU operators of the step, each one pass over memory: norms, rotation, gating, row quantisation, attention of single rows.
+
+Torch computes each of these as several operators whose fixed costs are most of a decode step on a CPU. They are compiled with numba
+(LLVM, no compiler on the machine), cached on disk, and run on torch's own OpenMP threads, so that no second pool fights for the cores.
+
+    primitives.py   addresses, bfloat16, exp: what the kernels are written in
+    rows.py         kernels over rows: add and normalise, gate, quantise, rotate
+    attention.py    the kernel of paged attention
+    team.py         runs a kernel on torch's threads
+    operators.py    the same as functions of tensors; the only module that others import
+
+Every operator computes a row by itself, in one order: a row's result does not depend on its neighbours or on the number of threads.
+"""
