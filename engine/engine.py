@@ -428,7 +428,7 @@ class Engine:
             if self._starter.is_closing:
                 link.close(0.0)
                 return
-            self._link, self._limits = link, limits
+            self._link, self._limits, self._heartbeat_at = link, limits, self._clock()
             self._state = "ready" if self._state == "restarting" else self._state
             sent = [run for run in self._runs.values() if run.is_sent]
             ended = [run for run in sent if run.ending is not None]

@@ -329,13 +329,17 @@ def test_statistics_come_from_the_core(stage):
 
 
 def test_a_run_goes_on_in_the_next_core_without_gap_or_repeat(make_stage):
-    second = ScriptedCore(READY)
+    """The new core counts as alive at once: with the old one's last heartbeat the worker looked dead after a long load."""
+    second = ScriptedCore()
     stage = make_stage(ScriptedCore(READY), second)
     stage.submit(num_choices=2, sampling=SamplingParams(seed=5))
     first_choice, second_choice = stage.core.hear_sequences(2)
     stage.core.say(output(first_choice, b"a", num_cached=0), output(second_choice, b"x", "length"))
     stage.core.die()
+    stage.now = 150.0  # as long as the second core takes to load
+    second.say(message=READY)
     (again,) = second.hear_sequences()
+    assert stage.engine.heartbeat_at == 150.0
     assert (again.prompt_ids, again.output_ids) == (first_choice.prompt_ids, [*b"a"])
     assert (again.sampling.seed, again.max_tokens) == (5, first_choice.max_tokens)
     second.say(output(again, b"b", "length", num_cached=16))
