@@ -11,10 +11,13 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from channels.db import database_sync_to_async
+from django.conf import settings
 from django.http import HttpRequest
 
 from chat.addresses import request_address
 from chat.errors import ApiError
+from chat.services.accounts import anonymous_caller
 from chat.services.configuration import configuration_refresh
 from chat.services.keys import Caller, KeyForbidden, KeyInvalid, key_authenticate_async
 
@@ -72,6 +75,8 @@ async def caller_identify(request: HttpRequest, *, key_header: str, failures: Au
         raise ApiError("rate_limit_exceeded", TOO_MANY, retry_after_s=wait_s)
     raw = _key_text(request, key_header)
     if raw is None:
+        if settings.LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK and not settings.LIGHTCONE_TRUSTED_PROXIES and not counts:
+            return await database_sync_to_async(anonymous_caller)()
         raise ApiError("invalid_api_key", MISSING_KEY)
     await configuration_refresh()
     try:

@@ -82,6 +82,10 @@ class ApiError(Exception):
     def status(self) -> int:
         return self.answer.status
 
+    def described(self) -> dict[str, str | None]:
+        """The `error` object that every dialect has in its body."""
+        return {"message": self.message, "type": self.answer.type, "param": self.param, "code": self.code}
+
     def headers(self) -> dict[str, str]:
         """The response headers that go with the status."""
         headers = dict(self.extra_headers)

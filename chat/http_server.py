@@ -27,7 +27,7 @@ from twisted.internet.protocol import connectionDone
 from twisted.logger import globalLogBeginner
 from twisted.web import http
 
-from chat.errors import ANSWERS
+from chat.errors import ApiError
 
 logger = logging.getLogger(__name__)
 
@@ -373,8 +373,7 @@ def _drop(_: Any) -> None:
 
 def error_bytes(code: str, message: str) -> bytes:
     """An error as the HTTP server writes it, for every dialect alike: before routing nobody knows which one it is."""
-    described = {"message": message, "type": ANSWERS[code].type, "param": None, "code": code}
-    return json.dumps({"error": described, "message": message, "detail": message}).encode()
+    return json.dumps({"error": ApiError(code, message).described(), "message": message, "detail": message}).encode()
 
 
 def serve(

@@ -205,7 +205,7 @@ async def _answer(
     hands_over = False
     try:
         try:
-            admitted = await reader.first()
+            admitted = await reader.first(timeout_s=settings.LIGHTCONE_QUEUE_TIMEOUT_S)
         except EngineError as error:
             raise engine_api_error(error) from None
         head = _head(request, values, model, admitted, arrived_at)

@@ -105,7 +105,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         arrived_at = time.time()
         try:
             reader = self.readers[run_name] = await self.open(body, arrived_at)
-            await reader.first()
+            await reader.first(timeout_s=settings.LIGHTCONE_QUEUE_TIMEOUT_S)
             await self.forward(run_name, reader, arrived_at)
         except ApiError as error:
             await self.send_error(run_name, error)

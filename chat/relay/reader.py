@@ -51,10 +51,17 @@ class RunReader:
         self._is_over = False
         self._has_left = False
 
-    async def first(self) -> Admitted:
-        """Wait until the run is admitted. Raises RequestError (4xx), EngineUnavailable (503) or EngineFailure (500) if it is not."""
-        while not self._ready:
-            await self._advance()
+    async def first(self, *, timeout_s: float | None = None) -> Admitted:
+        """Wait until the run is admitted, at most `timeout_s`.
+
+        Raises RequestError (4xx), EngineUnavailable (503, also when the time is over) or EngineFailure (500) if it is not.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not self._ready:
+                    await self._advance()
+        except TimeoutError:
+            raise EngineUnavailable(ErrorCode.OVERLOADED, f"No worker took the request within {timeout_s:g} s; please try again.") from None
         event = self._ready[0]
         if isinstance(event.payload, Admitted):
             self._ready.popleft()

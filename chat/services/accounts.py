@@ -88,6 +88,12 @@ def staff_caller(*, user: AbstractBaseUser | AnonymousUser) -> Caller:
     )
 
 
+def anonymous_caller() -> Caller:
+    """The caller of a request without a key, where the operator allows them: inference in the default project."""
+    project = default_project()
+    return Caller(key_id=0, public_id="", org_id=project.org_id, project_id=project.pk, tenant=f"{project.pk}:anonymous")
+
+
 def _ensure_key(project: Project, raw: str) -> None:
     key = ApiKey.objects.filter(public_id=key_public_id(raw=raw)).first()
     if key is None:

@@ -7,10 +7,6 @@ from typing import Any
 from chat.errors import ApiError
 
 
-def error_object(error: ApiError) -> dict[str, Any]:
-    return {"message": error.message, "type": error.answer.type, "param": error.param, "code": error.code}
-
-
 def error_body(error: ApiError) -> dict[str, Any]:
     """The JSON body of a failed request. The root-level message is what the TypeScript client shows."""
-    return {"error": error_object(error), "message": error.message}
+    return {"error": error.described(), "message": error.message}

@@ -11,7 +11,6 @@ from typing import Any
 
 import orjson
 
-from chat.dialects.lightcone.errors import error_object
 from chat.dialects.view import AnswerHead
 from chat.errors import ApiError
 from chat.sse import DONE, data_frame, json_string
@@ -124,7 +123,7 @@ class ChatStream:
         return b""
 
     def error(self, error: ApiError) -> bytes:
-        return data_frame(json.dumps({"error": error_object(error)})) + DONE
+        return data_frame(json.dumps({"error": error.described()})) + DONE
 
     def _begin(self) -> bytes:
         if self.has_begun:

@@ -8,5 +8,4 @@ from chat.errors import ApiError
 
 
 def error_body(error: ApiError) -> dict[str, Any]:
-    described = {"message": error.message, "type": error.answer.type, "param": error.param, "code": error.code}
-    return {"error": described, "message": error.message, "detail": error.message}
+    return {"error": error.described(), "message": error.message, "detail": error.message}

@@ -62,7 +62,7 @@ class ScriptedReader:
         self.position += count
         return event
 
-    async def first(self) -> Admitted:
+    async def first(self, *, timeout_s: float | None = None) -> Admitted:
         payload = self._take()
         assert isinstance(payload, Admitted)
         self.position = 1

@@ -422,7 +422,7 @@ class SilentReader:
         self.has_left = asyncio.Event()
         self.num_said = 0
 
-    async def first(self):
+    async def first(self, *, timeout_s: float | None = None):
         if not self.admits:
             await self._wait()
         return ADMITTED

@@ -130,7 +130,7 @@ class WaitingReader(ScriptedReader):
         self.is_stopped = asyncio.Event()
         self.run_id = "run"
 
-    async def first(self) -> Admitted:
+    async def first(self, *, timeout_s: float | None = None) -> Admitted:
         self.position = 1
         return ADMITTED
 

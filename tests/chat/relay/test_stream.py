@@ -156,6 +156,13 @@ async def test_a_rejected_run_raises_before_anything_is_answered(world: World, c
     assert (record["outcome"], record["error_code"]) == ("rejected", code.value)
 
 
+async def test_a_run_that_no_worker_takes_in_time_is_503(world: World) -> None:
+    reader, _ = await world.admit_with_worker(await world.web())
+    with pytest.raises(EngineUnavailable, match="within 0.01 s") as raised:
+        await reader.first(timeout_s=0.01)
+    assert raised.value.code is ErrorCode.OVERLOADED
+
+
 async def test_silence_lets_the_reader_ping_and_loses_nothing(world: World) -> None:
     web, worker = await world.web(), await world.worker()
     reader, voice = await world.run(web, worker)

@@ -9,7 +9,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.utils import timezone
 
 from chat.models import ApiKey, Org, Project
-from chat.services.accounts import bootstrap_create, staff_caller
+from chat.services.accounts import anonymous_caller, bootstrap_create, staff_caller
 from chat.services.keys import KeyInvalid, KeyRefused, key_authenticate, key_delete, key_disable, key_rotate, keys_cache_clear
 
 pytestmark = pytest.mark.django_db
@@ -73,6 +73,13 @@ def test_an_expired_key_does_not_stop_a_start() -> None:
     ApiKey.objects.update(expires_at=timezone.now())
     keys_cache_clear()
     bootstrap_create(api_key=GIVEN_KEY)
+
+
+def test_who_has_no_key_acts_in_the_default_project_and_shares_no_prefixes_with_keys(project: Project) -> None:
+    caller = anonymous_caller()
+    assert (caller.project_id, caller.public_id) == (project.pk, "")
+    assert caller.tenant != str(project.pk)
+    assert caller.rights == {"inference"}
 
 
 def test_staff_use_the_playground_without_a_key_and_share_no_prefixes(django_user_model: Any, project: Project) -> None:
