@@ -51,6 +51,8 @@ PRE_TOKENIZERS: dict[str, Callable[[], pre_tokenizers.PreTokenizer]] = {
     "qwen2": lambda: _split(QWEN2_SPLIT),
     "deepseek-r1-qwen": lambda: _split(QWEN2_SPLIT),
 }
+MAX_PIECE_CHARS = 1024
+"""Of a SentencePiece token: every way to cut it in two is tried, so a hostile one would take all memory."""
 WHOLE_WORD_FIRST = {"llama-bpe", "llama3", "llama-v3"}
 NFC = {"qwen2", "deepseek-r1-qwen"}
 
@@ -107,6 +109,8 @@ def _sentencepiece(metadata: Mapping[str, Any]) -> Tokenizer:
     token_types = metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
     if not scores or len(scores) != len(tokens) or len(token_types) != len(tokens):
         raise ModelLoadError("the file's vocabulary, scores and token types differ in length")
+    if max(map(len, tokens)) > MAX_PIECE_CHARS:
+        raise ModelLoadError(f"a token of the file has {max(map(len, tokens))} characters; at most {MAX_PIECE_CHARS} can be")
     vocabulary = {token: index for index, token in enumerate(tokens)}
     unknown = tokens[metadata.get("tokenizer.ggml.unknown_token_id", 0)]
     mergeable = {token for token, token_type in zip(tokens, token_types, strict=True) if token_type in (NORMAL, USER_DEFINED)}

@@ -187,6 +187,12 @@ def slow_sentencepiece(text, scores):
         pieces[index : index + 2] = [pieces[index] + pieces[index + 1]]
 
 
+def test_a_sentencepiece_token_of_hostile_length_stops_the_load():
+    """Cutting it everywhere took memory by the square of its length."""
+    with pytest.raises(ModelLoadError, match="characters"):
+        sentencepiece(**{"tokenizer.ggml.tokens": ["x" * 100_000], "tokenizer.ggml.scores": [0.0], "tokenizer.ggml.token_type": [NORMAL]})
+
+
 @given(st.text("abc ", max_size=12))
 def test_sentencepiece_merges_follow_the_scores(text):
     tokenizer, scores = sentencepiece()
