@@ -218,6 +218,9 @@ async def _answer(
         for name, value in reader.headers.items():
             response[name] = value
         return response
+    except ApiError as error:
+        error.extra_headers = reader.headers | error.extra_headers
+        raise
     finally:
         if not hands_over:
             reader.leave()

@@ -283,6 +283,8 @@ async def test_a_limit_is_429_with_its_headers_and_one_record(api, scripted):
 async def test_rate_limit_headers_of_the_run_reach_the_client(api, scripted, stream):
     scripted.headers = {"x-ratelimit-remaining-tokens": "7"}
     assert (await post(api, stream=stream)).headers["x-ratelimit-remaining-tokens"] == "7"
+    scripted.script = [RequestError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, "too long", "messages")]
+    assert (await post(api, stream=stream)).headers["x-ratelimit-remaining-tokens"] == "7"
 
 
 @pytest.mark.parametrize(
