@@ -43,6 +43,8 @@ from engine.sequence import Sequence
 logger = logging.getLogger(__name__)
 
 HEARTBEAT_S = 1.0
+QUIET_STEPS = 2
+"""How many usual steps a step may last in which no sequence waits for its next token; bounds how late an abort is seen."""
 
 
 class Runner(Protocol):
@@ -197,7 +199,13 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
     )
     runner = ModelRunner(loaded, config)
     scheduler = Scheduler(
-        runner.num_blocks, config.block_size, runner.step_tokens, config.max_sequences, config.max_waiting, config.prefix_caching
+        runner.num_blocks,
+        config.block_size,
+        runner.step_tokens,
+        config.max_sequences,
+        config.max_waiting,
+        config.prefix_caching,
+        quiet_step_tokens=QUIET_STEPS * runner.step_tokens,
     )
     logits_width = loaded.config.vocab_size
     core = EngineCore(scheduler, runner, Sampler(logits_width, config.device), channel)

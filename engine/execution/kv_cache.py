@@ -12,7 +12,7 @@ from engine.attention.backend import AttentionShape
 
 logger = logging.getLogger(__name__)
 
-TYPICAL_TOKENS = 1536
+TYPICAL_TOKENS = 512
 """Tokens of one conversation that the cache makes room for when its size is left to us on a CPU."""
 CPU_SHARE = 0.25
 CUDA_SHARE = 0.9

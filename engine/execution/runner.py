@@ -102,7 +102,7 @@ class ModelRunner:
                 break
             num_tokens = min(2 * num_tokens, longest)
         affordable = int(num_tokens * STEP_SECONDS / seconds)
-        return max(MIN_STEP_TOKENS, min(MAX_STEP_TOKENS, affordable // MIN_STEP_TOKENS * MIN_STEP_TOKENS))
+        return max(MIN_STEP_TOKENS, min(MAX_STEP_TOKENS, affordable // self._block_size * self._block_size))
 
     def _run_prompt(self, num_tokens: int) -> float:
         """Seconds for a prompt of token 0. Uses the first blocks, whose contents nobody reads before writing them again."""

@@ -55,13 +55,24 @@ class Finished(NamedTuple):
 
 
 class Scheduler:
-    """Owns the queue, the seats and the block accounts, and writes a sequence's status, blocks, tokens and computed count."""
+    """Owns the queue, the seats and the block accounts, and writes a sequence's status, blocks, tokens and computed count.
+
+    `quiet_step_tokens` is the budget of a step in which nobody waits for a next token: prompts then go in larger pieces.
+    """
 
     def __init__(
-        self, num_blocks: int, block_size: int, step_tokens: int, max_sequences: int, max_waiting: int, prefix_caching: bool
+        self,
+        num_blocks: int,
+        block_size: int,
+        step_tokens: int,
+        max_sequences: int,
+        max_waiting: int,
+        prefix_caching: bool,
+        quiet_step_tokens: int = 0,
     ) -> None:
         self._block_size = block_size
         self._step_tokens = step_tokens
+        self._quiet_step_tokens = quiet_step_tokens or step_tokens
         self._share_tokens = max(1, step_tokens // 2)
         self._max_running = min(max_sequences, step_tokens)
         self._max_waiting = max_waiting
@@ -117,7 +128,7 @@ class Scheduler:
         self._make_room()
         decodes, prefills = self._plan_running()
         grants: list[tuple[Sequence, int]] = []
-        budget = self._step_tokens - len(decodes)
+        budget = self._step_tokens - len(decodes) if decodes else self._quiet_step_tokens
         long_budget = self._share_tokens
         for sequence in prefills:
             num_tokens = self._grant(sequence.num_tokens - sequence.num_computed, budget, long_budget)

@@ -36,7 +36,7 @@ def test_the_bytes_of_a_block_are_those_of_the_tensors():
 
 
 def test_a_cpu_takes_room_for_typical_conversations_and_not_all_it_could():
-    assert size() == CacheSize(4 * 1536 // 16, 2048)
+    assert size(max_sequences=8) == CacheSize(8 * 512 // 16, 2048)
 
 
 def test_a_cpu_takes_room_for_one_full_context_if_that_is_more():
@@ -56,7 +56,7 @@ def test_given_bytes_are_taken_as_they_are():
 
 
 def test_a_wanted_context_shorter_than_the_models_is_kept():
-    assert size(wanted_len=512, max_sequences=1) == CacheSize(1536 // 16, 512)
+    assert size(wanted_len=512, max_sequences=1) == CacheSize(512 // 16, 512)
 
 
 def test_the_models_context_is_lowered_with_a_warning_when_it_does_not_fit(caplog):

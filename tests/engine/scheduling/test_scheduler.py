@@ -1,6 +1,7 @@
 import pytest
 
 from engine.api.errors import EngineUnavailable, ErrorCode, RequestError
+from engine.scheduling.scheduler import Scheduler
 from engine.sequence import SequenceStatus
 from tests.engine.scheduling.sequences import STOP_ID, make_scheduler, make_sequence, next_token, run, sample, solo_output, step
 
@@ -283,3 +284,11 @@ def test_more_seats_than_step_tokens_starve_nobody():
     for seq_id in range(1, 7):
         scheduler.add(make_sequence(seq_id, [seq_id, 1, 2], max_tokens=3))
     assert len(run(scheduler)) == 6
+
+
+def test_a_prompt_may_take_more_of_a_step_while_nobody_waits_for_a_next_token():
+    scheduler = Scheduler(64, 4, 8, 4, 10, True, quiet_step_tokens=20)
+    scheduler.add(make_sequence(1, list(range(30)), max_tokens=9, min_tokens=9))
+    assert [shape(step(scheduler)[0]) for _ in range(2)] == [[(1, 0, 20, False)], [(1, 20, 10, True)]]
+    scheduler.add(make_sequence(2, list(range(100, 130))))
+    assert shape(step(scheduler)[0]) == [(1, 30, 1, True), (2, 0, 7, False)]
