@@ -6,7 +6,7 @@
 --       7 live runs allowed  8 waiting runs allowed  9 lease (ms)  10 prefix of worker leases  11 life of the keys (ms)
 --       12... pairs: further fields of meta
 -- Returns {verdict, wait ms, requests left, ms until full, tokens left, ms until full, detail...}
---       verdict: go, requests, tokens, concurrency, full, or unavailable with {state, fraction, reason} of the best worker.
+--       verdict: go, requests, tokens, concurrency, full, or unavailable with {state, fraction} of the best worker.
 
 local now = tonumber(ARGV[1])
 
@@ -21,18 +21,18 @@ end
 
 -- Workers: seats of the ready ones; lapsed ones are forgotten.
 local rank = {loading = 3, draining = 2, failed = 1}
-local seats, best = 0, {'none', '0', ''}
+local seats, best = 0, {'none', '0'}
 for _, id in ipairs(redis.call('SMEMBERS', KEYS[6])) do
-  local worker = redis.call('HMGET', ARGV[10] .. id, 'state', 'fraction', 'reason', 'seats')
+  local worker = redis.call('HMGET', ARGV[10] .. id, 'state', 'fraction', 'seats')
   if not worker[1] then
     redis.call('SREM', KEYS[6], id)
   elseif worker[1] == 'ready' then
-    seats = seats + (tonumber(worker[4]) or 1)
+    seats = seats + (tonumber(worker[3]) or 1)
   elseif (rank[worker[1]] or 0) > (rank[best[1]] or 0) then
-    best = {worker[1], worker[2] or '0', worker[3] or ''}
+    best = {worker[1], worker[2] or '0'}
   end
 end
-if seats == 0 then return answer('unavailable', 0, best[1], best[2], best[3]) end
+if seats == 0 then return answer('unavailable', 0, best[1], best[2]) end
 
 redis.call('ZREMRANGEBYSCORE', KEYS[7], '-inf', now)
 if redis.call('ZCARD', KEYS[7]) >= seats + tonumber(ARGV[8]) then return answer('full', 1000) end

@@ -252,6 +252,10 @@ class Dispatcher:
                 logger.warning("leaves and records wait for Valkey: %s", error)
                 await asyncio.sleep(CHORE_RETRY_S)
                 self._has_chores.set()
+            except (TypeError, ValueError):
+                # NOTE: packing is the only act here that can refuse, and leaves must never wait behind a record that cannot be packed.
+                logger.exception("%d records of refused requests dropped", len(self._records))
+                self._records.clear()
 
     def _wake_chores(self) -> None:
         """There may be chores before there was a run, so their task starts by itself."""

@@ -64,7 +64,6 @@ class Verdict:
     tokens_reset_s: float
     worker_state: str = ""
     worker_progress: float = 0.0
-    worker_reason: str = ""
 
 
 @dataclass(slots=True)
@@ -133,10 +132,10 @@ class Runs:
             *(item for pair in meta.items() for item in pair),
         )
         word, wait, requests_left, requests_reset, tokens_left, tokens_reset, *worker = answer
-        state, progress, reason = [item.decode() for item in worker] or ("", "0", "")
+        state, progress = [item.decode() for item in worker] or ("", "0")
         return Verdict(
             *(word.decode(), wait / 1000, requests_left, requests_reset / 1000, tokens_left, tokens_reset / 1000),
-            *(state, float(progress), reason),
+            *(state, float(progress)),
         )
 
     async def claim(self, run_id: str, attempt: int, worker_id: str) -> Claim | None:

@@ -156,6 +156,19 @@ async def test_requests_that_never_ran_are_recorded(service: World) -> None:
     assert (record["status"], record["outcome"], record["error_code"]) == (401, "rejected", "invalid_api_key")
 
 
+async def test_a_record_that_cannot_be_packed_does_not_hold_up_the_leaves(service: World) -> None:
+    worker = await worker_of(service)
+    reader = await completion_start(request=request(), caller=CALLER, trace=TRACE)
+    dispatcher = completions.dispatcher_of_loop()
+    dispatcher.record({"user_agent": "\ud800"})
+    await until(lambda: not dispatcher._records)
+    reader.leave()
+    await until(lambda: not dispatcher._leaves)
+    taken = await worker.take(reader.run_id, 1)
+    assert taken is not None
+    assert taken[0].stop == "disconnected"
+
+
 async def test_many_readers_at_once_get_their_own_texts(service: World) -> None:
     worker = await worker_of(service)
     readers = await asyncio.gather(*(completion_start(request=request(), caller=CALLER, trace=TRACE) for _ in range(40)))
