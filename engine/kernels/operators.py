@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 
 import torch
 
@@ -141,16 +142,21 @@ def _run(kernel: Kernel, elements: int, *arguments: int) -> None:
     _team.run(kernel, (ctypes.c_int64 * len(arguments))(*arguments), is_parallel=elements >= _PARALLEL_FROM)
 
 
-_buffer = torch.empty(0)
+class _Scratch(threading.local):
+    """One buffer for each thread that calls kernels; its kernels run one after another."""
+
+    buffer = torch.empty(0)
+
+
+_scratch_of_thread = _Scratch()
 
 
 def _scratch(floats: int) -> int:
-    """Address of a buffer of `floats` for each thread. Kernels run one after another, so all share one buffer."""
-    global _buffer
-    needed = _aligned(floats) * max(_team.num_threads, 1) + _ALIGNMENT
-    if _buffer.numel() < needed:
-        _buffer = torch.empty(needed)
-    return -(-_buffer.data_ptr() // 64) * 64
+    """Address of `floats` for each thread of the team."""
+    needed = _aligned(floats) * _team.num_threads + _ALIGNMENT
+    if _scratch_of_thread.buffer.numel() < needed:
+        _scratch_of_thread.buffer = torch.empty(needed)
+    return -(-_scratch_of_thread.buffer.data_ptr() // 64) * 64
 
 
 def _aligned(floats: int) -> int:

@@ -108,7 +108,7 @@ ARRANGEMENTS = {
 def test_a_small_model_answers_as_transformers_does(small, small_prompts, arrangement):
     reference, loaded, folder = small
     changes, stagger = ARRANGEMENTS[arrangement]
-    core = CoreUnderTest(loaded, EngineConfig(folder, "small", max_model_len=512, **changes))
+    core = CoreUnderTest(loaded, EngineConfig(folder, "small", max_model_len=512, weights="float32", **changes))
     check(reference, small_prompts, core.answers(small_prompts, 16, stagger), 16)
     again = core.answers(small_prompts, 16, stagger)
     check(reference, small_prompts, again, 16)
@@ -120,7 +120,9 @@ def test_a_small_model_answers_as_transformers_does(small, small_prompts, arrang
 @pytest.mark.usefixtures("one_thread")
 def test_a_small_model_answers_as_transformers_does_when_it_is_preempted(small, small_prompts):
     reference, loaded, folder = small
-    core = CoreUnderTest(loaded, EngineConfig(folder, "small", max_model_len=512, max_sequences=16, step_tokens=128), num_blocks=24)
+    core = CoreUnderTest(
+        loaded, EngineConfig(folder, "small", max_model_len=512, max_sequences=16, step_tokens=128, weights="float32"), num_blocks=24
+    )
     check(reference, small_prompts, core.answers(small_prompts, 24), 24)
     stats = core.stats()
     assert stats.num_preemptions > 0
@@ -146,7 +148,7 @@ def test_the_default_model_answers_as_transformers_does(smollm2, arrangement):
     changes = {"step_tokens": 48, "max_sequences": 20}
     if arrangement.startswith("joining"):
         changes = {"step_tokens": 256, "max_sequences": 20, "prefix_caching": False}
-    core = CoreUnderTest(loaded, EngineConfig(SMOLLM2, "smollm2", max_model_len=512, **changes))
+    core = CoreUnderTest(loaded, EngineConfig(SMOLLM2, "smollm2", max_model_len=512, weights="float32", **changes))
     if arrangement.startswith("alone"):
         core.answers(prompts[:1], 1)
         prompts = prompts[:2]
