@@ -17,6 +17,7 @@ from engine.kernels.primitives import (
     halves,
     integers,
     narrow,
+    prefetch,
     store_row,
     team_barrier,
     thread_count,
@@ -56,6 +57,15 @@ def open_block(address, is_half, base, count, work):
             target[i] = widen(source[i])
         return work
     return address + base * 4
+
+
+@njit(inline="always")
+def prefetch_block(address, is_half, base, count):
+    """Bring in one head's block while the one before it is computed: the jumps between blocks defeat the processor's own prefetching."""
+    width = 2 if is_half else 4
+    first = address + base * width
+    for offset in range(0, count * width, 64):
+        prefetch(first + offset)
 
 
 @njit(inline="always")
@@ -118,22 +128,10 @@ def weigh_values(scores, values, num_positions, size, out):
             total[d] += w * a[d]
 
 
-@cfunc(SIGNATURE, **OPTIONS)
-def attend(a):
-    """Store the new keys and values of all tokens, then attend the rows.
-
-    a: 0 tokens, 1 rows, 2 query heads, 3 kv heads, 4 head size D, 5 block size P, 6 k, 7 v (float32), 8 slots (int64),
-       9 floats between two tokens in k and v, 10 keys, 11 values of this layer, 12 cache is half,
-       13 q (float32), 14 token of each row (int64), 15 context of each row (int64), 16 block table (int64), 17 its width,
-       18 out (tokens, H, D), 19 out is half, 20 scale (float32, at an address), 21 scratch (float32), 22 its floats a thread,
-       23 floats between two tokens in q
-    """
-    thread, threads = thread_number(), thread_count()
-    for token in range(thread, a[0], threads):
-        store_token(a, token)
-    if threads > 1:
-        team_barrier()
-    rows, heads, kv_heads, size, block_size = a[1], a[2], a[3], a[4], a[5]
+@njit(inline="always")
+def attend_rows(a, thread, threads, size, block_size):
+    """Attend this thread's share of (row, kv head) pairs."""
+    rows, heads, kv_heads = a[1], a[2], a[3]
     group = heads // kv_heads
     count = size * block_size
     padded = a[17] * block_size * 4
@@ -154,15 +152,37 @@ def attend(a):
             query[i] = given[i] * scale
             out[i] = 0.0
         for block in range(num_blocks):
+            if block + 1 < num_blocks:
+                prefetch_block(a[10], a[12] != 0, (blocks[block + 1] * kv_heads + head) * count, count)
             keys = open_block(a[10], a[12] != 0, (blocks[block] * kv_heads + head) * count, count, widened)
             for member in range(group):
                 weigh_keys(queries + member * size * 4, keys, weights + member * padded + block * block_size * 4, size, block_size)
         for member in range(group):
             softmax(floats(weights + member * padded, context), context)
         for block in range(num_blocks):
+            if block + 1 < num_blocks:
+                prefetch_block(a[11], a[12] != 0, (blocks[block + 1] * kv_heads + head) * count, count)
             values = open_block(a[11], a[12] != 0, (blocks[block] * kv_heads + head) * count, count, widened)
             first = block * block_size
             num_here = min(block_size, context - first)
             for member in range(group):
                 weigh_values(weights + member * padded + first * 4, values, num_here, size, sums + member * size * 4)
         store_row(a[18] + (token * heads + head * group) * size * (2 if a[19] != 0 else 4), a[19] != 0, 0, group * size, out)
+
+
+@cfunc(SIGNATURE, **OPTIONS)
+def attend(a):
+    """Store the new keys and values of all tokens, then attend the rows.
+
+    a: 0 tokens, 1 rows, 2 query heads, 3 kv heads, 4 head size D, 5 block size P, 6 k, 7 v (float32), 8 slots (int64),
+       9 floats between two tokens in k and v, 10 keys, 11 values of this layer, 12 cache is half,
+       13 q (float32), 14 token of each row (int64), 15 context of each row (int64), 16 block table (int64), 17 its width,
+       18 out (tokens, H, D), 19 out is half, 20 scale (float32, at an address), 21 scratch (float32), 22 its floats a thread,
+       23 floats between two tokens in q
+    """
+    thread, threads = thread_number(), thread_count()
+    for token in range(thread, a[0], threads):
+        store_token(a, token)
+    if threads > 1:
+        team_barrier()
+    attend_rows(a, thread, threads, a[4], a[5])

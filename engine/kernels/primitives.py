@@ -51,6 +51,22 @@ def bits_of_float(typingctx, value):
     return types.uint32(types.float32), generate
 
 
+@intrinsic
+def prefetch(typingctx, address):
+    """Ask for the cache line at an address that is read soon."""
+
+    def generate(context, builder, signature, arguments):
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        function = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(ir.VoidType(), [byte, word, word, word]), "llvm.prefetch.p0"
+        )
+        place = builder.inttoptr(arguments[0], byte)
+        builder.call(function, [place, ir.Constant(word, 0), ir.Constant(word, 3), ir.Constant(word, 1)])
+        return context.get_dummy_value()
+
+    return types.none(address), generate
+
+
 @njit(inline="always")
 def floats(address, size):
     """float32 array at an address."""

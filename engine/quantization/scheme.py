@@ -34,6 +34,8 @@ LOW_HEIGHT, MEASURED_WEIGHTS = 16, 1 << 20
 COLD_BYTES, MAX_COPIES = 32 << 20, 16
 ENOUGH_S = 0.002
 Q4_0_BYTES = 18
+WIDER_COSTS = {"bf16": 1.25, "float32": 1.5}
+"""A wide form must beat the others clearly: it takes two or four times the memory, and the measurement has noise."""
 MODES = ("auto", "bf16", "float32")
 
 
@@ -127,6 +129,7 @@ class WeightScheme:
             costs = measure(*key, self._num_threads)
             if self._batch_invariant:
                 costs = {name: cost for name, cost in costs.items() if name in ROW_INDEPENDENT}
+            costs = {name: [cost * WIDER_COSTS.get(name, 1.0) for cost in by_rows] for name, by_rows in costs.items()}
             self.choices[key] = pick(costs, max_forms=1 if self._batch_invariant else 2)
             described = ", ".join(f"{rows}: {name} {costs[name][i]:.0f}" for i, (rows, name) in _counted(self.choices[key]))
             logger.info("weight %d x %d, %s; microseconds by rows: %s", *key[0], "4-bit" if key[1] else "wider", described)
