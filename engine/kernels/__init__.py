@@ -6,6 +6,7 @@ Torch computes each of these as several operators whose fixed costs are most of 
     primitives.py   addresses, bfloat16, exp: what the kernels are written in
     rows.py         kernels over rows: add and normalise, gate, quantise, rotate
     attention.py    the kernel of paged attention
+    vectors.py      its inner loops as explicit vectors
     team.py         runs a kernel on torch's threads
     operators.py    the same as functions of tensors; the only module that others import
 

@@ -24,6 +24,14 @@ from engine.kernels.primitives import (
     thread_number,
     widen,
 )
+from engine.kernels.vectors import (
+    HEAD_STEP,
+    LANES,
+    weigh_keys_float,
+    weigh_keys_half,
+    weigh_values_float,
+    weigh_values_half,
+)
 
 
 @njit(inline="always")
@@ -134,6 +142,8 @@ def attend_rows(a, thread, threads, size, block_size):
     rows, heads, kv_heads = a[1], a[2], a[3]
     group = heads // kv_heads
     count = size * block_size
+    is_half = a[12] != 0
+    is_vector = block_size == LANES and size % HEAD_STEP == 0
     padded = a[17] * block_size * 4
     tokens, contexts = integers(a[14], rows), integers(a[15], rows)
     scale = floats(a[20], 1)[0]
@@ -153,18 +163,37 @@ def attend_rows(a, thread, threads, size, block_size):
             out[i] = 0.0
         for block in range(num_blocks):
             if block + 1 < num_blocks:
-                prefetch_block(a[10], a[12] != 0, (blocks[block + 1] * kv_heads + head) * count, count)
-            keys = open_block(a[10], a[12] != 0, (blocks[block] * kv_heads + head) * count, count, widened)
+                prefetch_block(a[10], is_half, (blocks[block + 1] * kv_heads + head) * count, count)
+            base = (blocks[block] * kv_heads + head) * count
+            if is_vector:
+                for member in range(group):
+                    query_at, scores_at = queries + member * size * 4, weights + member * padded + block * block_size * 4
+                    if is_half:
+                        weigh_keys_half(query_at, a[10] + base * 2, scores_at, size)
+                    else:
+                        weigh_keys_float(query_at, a[10] + base * 4, scores_at, size)
+                continue
+            keys = open_block(a[10], is_half, base, count, widened)
             for member in range(group):
                 weigh_keys(queries + member * size * 4, keys, weights + member * padded + block * block_size * 4, size, block_size)
         for member in range(group):
             softmax(floats(weights + member * padded, context), context)
         for block in range(num_blocks):
             if block + 1 < num_blocks:
-                prefetch_block(a[11], a[12] != 0, (blocks[block + 1] * kv_heads + head) * count, count)
-            values = open_block(a[11], a[12] != 0, (blocks[block] * kv_heads + head) * count, count, widened)
+                prefetch_block(a[11], is_half, (blocks[block + 1] * kv_heads + head) * count, count)
+            base = (blocks[block] * kv_heads + head) * count
             first = block * block_size
             num_here = min(block_size, context - first)
+            if is_vector:
+                for member in range(group):
+                    scores_at, out_at = weights + member * padded + first * 4, sums + member * size * 4
+                    for part in range(0, size, HEAD_STEP):
+                        if is_half:
+                            weigh_values_half(scores_at, a[11] + (base + part) * 2, size * 2, num_here, out_at + part * 4)
+                        else:
+                            weigh_values_float(scores_at, a[11] + (base + part) * 4, size * 4, num_here, out_at + part * 4)
+                continue
+            values = open_block(a[11], is_half, base, count, widened)
             for member in range(group):
                 weigh_values(weights + member * padded + first * 4, values, num_here, size, sums + member * size * 4)
         store_row(a[18] + (token * heads + head * group) * size * (2 if a[19] != 0 else 4), a[19] != 0, 0, group * size, out)

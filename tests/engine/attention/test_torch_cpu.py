@@ -13,6 +13,8 @@ from tests.engine.attention.scenario import PagedWorld
 
 GROUPED = AttentionShape(num_heads=6, num_kv_heads=2, head_size=16, scale=16**-0.5)
 FULL = AttentionShape(num_heads=4, num_kv_heads=4, head_size=32, scale=0.2)
+WIDE = AttentionShape(num_heads=6, num_kv_heads=2, head_size=64, scale=0.125)
+"""With blocks of 16 the one that takes the kernel's explicit vectors."""
 TOLERANCE = 2e-5
 """Both sides are float32 and differ in the order of additions only."""
 
@@ -30,7 +32,7 @@ def check(results, tolerance=TOLERANCE):
         torch.testing.assert_close(result, expected, atol=tolerance, rtol=0)
 
 
-shapes = pytest.mark.parametrize("shape", [GROUPED, FULL], ids=["grouped", "full"])
+shapes = pytest.mark.parametrize("shape", [GROUPED, FULL, WIDE], ids=["grouped", "full", "wide"])
 block_sizes = pytest.mark.parametrize("block_size", [4, 16, 32])
 
 
@@ -85,7 +87,7 @@ def test_a_prefix_hit_reads_the_blocks_of_another_sequence():
 def test_any_schedule_over_shuffled_and_shared_blocks(data):
     block_size = data.draw(st.sampled_from([4, 16]))
     world, backend = make(
-        data.draw(st.sampled_from([GROUPED, FULL])),
+        data.draw(st.sampled_from([GROUPED, FULL, WIDE])),
         block_size=block_size,
         num_blocks=600,
         num_layers=1,
@@ -106,9 +108,10 @@ def test_any_schedule_over_shuffled_and_shared_blocks(data):
         check(world.step(backend, sorted(plan, key=lambda part: part[1] > 1)))
 
 
-def test_a_bfloat16_cache_agrees_within_its_precision():
+@shapes
+def test_a_bfloat16_cache_agrees_within_its_precision(shape):
     """Keys and values carry 8 bits; inputs are standard normal."""
-    world, backend = make(dtype=torch.bfloat16, num_blocks=96)
+    world, backend = make(shape, dtype=torch.bfloat16, num_blocks=96)
     for sequence in range(3):
         world.add(sequence, 120)
     check(world.step(backend, [(0, 30), (1, 64), (2, 5)]), 0.05)
@@ -116,9 +119,10 @@ def test_a_bfloat16_cache_agrees_within_its_precision():
     check(world.step(backend, [(0, 1), (1, 1), (2, 1)]), 0.05)
 
 
-def test_batch_invariant_rows_are_equal_bit_for_bit_alone_in_a_crowd_and_under_any_chunking():
+@shapes
+def test_batch_invariant_rows_are_equal_bit_for_bit_alone_in_a_crowd_and_under_any_chunking(shape):
     def run(schedule):
-        world, backend = make(batch_invariant=True, num_blocks=200, seed=3)
+        world, backend = make(shape, batch_invariant=True, num_blocks=200, seed=3)
         for sequence in range(5):
             world.add(sequence, 150)
         rows = []
@@ -136,9 +140,10 @@ def test_batch_invariant_rows_are_equal_bit_for_bit_alone_in_a_crowd_and_under_a
     assert torch.equal(alone, crowd)
 
 
-def test_what_stands_in_other_blocks_is_never_read():
+@shapes
+def test_what_stands_in_other_blocks_is_never_read(shape):
     """Padding must not touch foreign memory: 0 times not-a-number would be not-a-number."""
-    world, backend = make()
+    world, backend = make(shape)
     for sequence, length in enumerate([5, 90, 31]):
         world.add(sequence, 120)
         check(world.step(backend, [(sequence, length)]))
