@@ -189,9 +189,11 @@ def timings(completed: Completed, arrived_at: float) -> dict[str, float | None]:
     """Seconds from arrival to the first token and to the end, and the decode rate."""
     first, end = completed.timings.first_token_at, completed.timings.ended_at
     num_gaps = completed.usage.completion_tokens - 1
-    has_rate = first is not None and end is not None and end > first and num_gaps > 0
+    rate = None
+    if first is not None and end is not None and end > first and num_gaps > 0:
+        rate = num_gaps / (end - first)
     return {
         "first_token_s": None if first is None else first - arrived_at,
         "total_s": None if end is None else end - arrived_at,
-        "tokens_per_s": num_gaps / (end - first) if has_rate else None,
+        "tokens_per_s": rate,
     }
