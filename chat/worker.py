@@ -9,6 +9,7 @@ Start:  python -m celery -A lightcone_site worker --pool threads …   with LIGH
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import secrets
 import threading
@@ -18,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from celery import bootsteps
-from celery.worker.control import control_command
+from celery.worker.control import control_command, inspect_command
 from channels.layers import get_channel_layer
 from django.conf import settings
 
-from chat.relay.commands import STOP_COMMAND, task_send
+from chat.relay.commands import STATS_COMMAND, STOP_COMMAND, task_send
 from chat.relay.keys import Keys, model_slug, queue_of
 from chat.relay.loop_thread import LoopThread
 from chat.relay.publisher import Publisher
@@ -132,6 +133,10 @@ class ModelWorker:
     def stop_run(self, run_id: str, outcome: str) -> None:
         """End a run early; unknown ones are ignored."""
         self._publisher.stop_run(run_id, Outcome(outcome))
+
+    def stats(self) -> dict[str, Any]:
+        """The engine's counters and what is wrong with its block accounts ('' if nothing); waits for the core's current step."""
+        return {"num_live": self._publisher.num_live, **dataclasses.asdict(self._engine.stats(check_integrity=True))}
 
     def close(self, drain_s: float) -> None:
         """Drain: wait for live runs, hand over what is left where another worker can take it, and end the engine."""
@@ -268,3 +273,10 @@ def stop_command(state: Any, run_id: str, outcome: str) -> dict[str, str]:
     """End a run early."""
     state.app.model_worker.stop_run(run_id, outcome)
     return {"ok": run_id}
+
+
+@inspect_command(name=STATS_COMMAND)
+def stats_command(state: Any) -> dict[str, Any]:
+    """Say what the engine counts, and verify its blocks."""
+    model_worker: ModelWorker = state.app.model_worker
+    return model_worker.stats()

@@ -103,7 +103,11 @@ class ServedLightcone:
             connection.close()
 
     def wait_until_ready(self, timeout_s: float = 180.0) -> None:
-        self.wait_for(lambda: self.get("/health/ready")[0] == 200, timeout_s=timeout_s, what="/health/ready to answer 200")
+        """Fails at once when the console says that the model cannot be served."""
+        trouble = f"!!!  {self.model}: "
+        what = "/health/ready to answer 200"
+        self.wait_for(lambda: self.get("/health/ready")[0] == 200 or trouble in self.console(), timeout_s=timeout_s, what=what)
+        assert trouble not in self.console(), f"{self.console()}\n{self.logs()}"
 
     def wait_for(self, is_true, *, timeout_s: float, what: str, is_running: bool = True) -> None:
         """Poll a condition of another process; fails with its console and logs when it does not come true, or the process ends before."""

@@ -16,6 +16,7 @@ from chat.relay.keys import queue_of
 
 GENERATE_TASK = "chat.generate"
 STOP_COMMAND = "lightcone_stop"
+STATS_COMMAND = "lightcone_stats"
 SEND_TIMEOUT_S = 4.0
 
 _senders = ThreadPoolExecutor(max_workers=4, thread_name_prefix="celery-send")
