@@ -5,7 +5,8 @@ import tempfile
 from pathlib import Path
 
 TEST_DIR = Path(tempfile.mkdtemp(prefix="lc-"))
-for name in [name for name in os.environ if name.startswith("LIGHTCONE_") and not name.startswith("LIGHTCONE_TEST_")]:
+OF_THE_TESTS = ("LIGHTCONE_TEST_", "LIGHTCONE_SOAK_")
+for name in [name for name in os.environ if name.startswith("LIGHTCONE_") and not name.startswith(OF_THE_TESTS)]:
     del os.environ[name]
 os.environ.pop("DATABASE_URL", None)
 os.environ["LIGHTCONE_DATA_DIR"] = str(TEST_DIR / "data")
