@@ -1,6 +1,6 @@
 """Many clients at once for LIGHTCONE_SOAK_S seconds (20; before a release: 120): well behaved, impatient and wrong ones.
 
-The cache is small, so that requests wait and are preempted. At the end nothing runs, every block is free, each request has its one
+The cache is small, so that requests wait for blocks. At the end nothing runs, every block is free, each request has its one
 row in the log with the outcome that its client saw, and no process has kept memory.
 """
 
