@@ -144,6 +144,12 @@ class EngineCore:
             max_tokens=message.max_tokens,
             cache_root=message.cache_root,
             priority=message.priority,
+            grammar=message.grammar,
+            thinking=message.thinking,
+            bad_word_ids=message.bad_word_ids,
+            draft_ids=message.draft_ids,
+            scores_processed=message.scores_processed,
+            group=message.group,
             output_ids=list(message.output_ids),
         )
         try:

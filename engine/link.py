@@ -26,12 +26,15 @@ from typing import Any, Protocol
 import msgpack
 
 from engine import messages
-from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
+from engine.api.sampling import LogprobOptions, ProcessorCall, RepetitionRule, SamplingParams, StopRules
 from engine.config import EngineConfig
 from engine.messages import FromCore, Shutdown, ToCore
 
 CLOSED_SET: tuple[type, ...] = (
     messages.AddSequence,
+    messages.Thinking,
+    messages.DefineGrammar,
+    messages.ForgetGrammars,
     messages.AbortSequences,
     messages.QueryStats,
     messages.Shutdown,
@@ -40,11 +43,15 @@ CLOSED_SET: tuple[type, ...] = (
     messages.StepResult,
     messages.CoreProgress,
     messages.CoreReady,
+    messages.ProcessorSpec,
+    messages.ProcessorParameter,
     messages.CoreStats,
     messages.Heartbeat,
     messages.CoreFailed,
     SamplingParams,
+    ProcessorCall,
     StopRules,
+    RepetitionRule,
     LogprobOptions,
 )
 """What may travel; the position of a class is its msgpack extension code."""
@@ -96,7 +103,7 @@ def _unpack_one(code: int, data: bytes) -> object:
     cls = CLOSED_SET[code]
     values = msgpack.unpackb(data, ext_hook=_unpack_one)
     for index in _TUPLE_POSITIONS[cls]:
-        values[index] = tuple(values[index])
+        values[index] = None if values[index] is None else tuple(values[index])
     return cls(*values)
 
 

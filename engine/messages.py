@@ -8,8 +8,26 @@ from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 
 
 @dataclass(frozen=True, slots=True)
+class Thinking:
+    """How the core knows where reasoning ends. `is_open`: the answer begins inside it; else it begins if `start_ids` come first.
+
+    Grammars wait for the end. After `budget` tokens of reasoning (None: no limit) `end_ids` are forced.
+    """
+
+    start_ids: list[int]
+    end_ids: list[int]
+    is_open: bool
+    budget: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AddSequence:
-    """Start a sequence. `output_ids` is non-empty when a run resumes: generation goes on after them."""
+    """Start a sequence. `output_ids` is non-empty when a run resumes: generation goes on after them.
+
+    `grammar`: the key of a DefineGrammar that went before, or ''. `bad_word_ids`: token sequences that must not be completed.
+    `draft_ids`: tokens that the output is expected to begin with. `scores_processed`: log-probabilities are taken after all masks and
+    penalties, as beam search wants them, and not from raw logits.
+    """
 
     seq_id: int
     prompt_ids: list[int]
@@ -21,6 +39,28 @@ class AddSequence:
     max_tokens: int
     cache_root: bytes
     priority: int = 0
+    grammar: str = ""
+    thinking: Thinking | None = None
+    bad_word_ids: list[list[int]] = field(default_factory=list)
+    draft_ids: list[int] = field(default_factory=list)
+    scores_processed: bool = False
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DefineGrammar:
+    """A compiled constraint for the sequences that name `key`. `backend`: which matcher reads `payload`."""
+
+    key: str
+    backend: str
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetGrammars:
+    """No new sequence names these keys any more; running ones keep theirs."""
+
+    keys: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +84,26 @@ class Shutdown:
 
 @dataclass(frozen=True, slots=True)
 class SampledLogprobs:
-    """Of one sampled token: its own value and the alternatives, most likely first. Natural log, from raw logits."""
+    """Of one token: its own value and the alternatives, most likely first. Natural log, from raw logits.
+
+    `rank` (1: the most likely) is counted for tokens of a prompt only, where `token_id` names the token; otherwise both are 0.
+    """
 
     logprob: float
     top_ids: list[int] = field(default_factory=list)
     top_logprobs: list[float] = field(default_factory=list)
+    rank: int = 0
+    token_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceOutput:
-    """News of one sequence in one step. `finish`: None, "stop" (a stop id was sampled), "length", "aborted" or "failed".
+    """News of one sequence in one step.
 
-    `num_cached` is set in the first output of a sequence.
+    `finish`: None, "stop" (a stop id was sampled, last of `token_ids`), "complete" (the grammar admits nothing more), "length",
+    "repetition", "aborted" or "failed"; `failed_param` then names the request field that left no token to choose, if one did.
+    `num_cached` is set in the first output of a sequence. `prompt_logprobs`: of the prompt's next tokens, in order, the first one left
+    out. `num_accepted`: drafts among `token_ids`; `num_rejected`: drafts that this step has tried in vain.
     """
 
     seq_id: int
@@ -64,6 +112,10 @@ class SequenceOutput:
     finish: str | None = None
     num_cached: int | None = None
     started_at: float | None = None
+    prompt_logprobs: list[SampledLogprobs] | None = None
+    num_accepted: int = 0
+    num_rejected: int = 0
+    failed_param: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +134,34 @@ class CoreProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessorParameter:
+    """One argument of a logits processor. `kind`: "int", "float", "bool", "str" or "int_list"; a bound of None is none."""
+
+    name: str
+    kind: str
+    minimum: float | None = None
+    maximum: float | None = None
+    is_required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorSpec:
+    """What a registered logits processor is called and takes, in the order of positional arguments."""
+
+    name: str
+    parameters: list[ProcessorParameter] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
 class CoreReady:
-    """The model is loaded. `logits_width` is the number of logits per position."""
+    """The model is loaded. `logits_width` is the number of logits per position; `processors` declares the registered logits processors."""
 
     logits_width: int
     max_model_len: int
     num_blocks: int
     step_tokens: int
     max_sequences: int
+    processors: list[ProcessorSpec] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,5 +195,5 @@ class CoreFailed:
     detail: str
 
 
-ToCore = AddSequence | AbortSequences | QueryStats | Shutdown
+ToCore = AddSequence | DefineGrammar | ForgetGrammars | AbortSequences | QueryStats | Shutdown
 FromCore = StepResult | CoreProgress | CoreReady | CoreStats | Heartbeat | CoreFailed

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
+from engine.messages import Thinking
 
 
 class SequenceStatus(Enum):
@@ -24,7 +25,8 @@ class Sequence:
 
     `num_computed` tokens have their keys and values in `block_ids`; a step computes the next ones. `sampling.seed` is never
     None here. `cache_root` seeds the prefix-cache hash chain of this tenant and salt. `stop_ids` end the sequence when sampled
-    (EOS included unless ignored); `num_cached` counts prompt tokens that came from the prefix cache at first admission.
+    (EOS included unless ignored); `num_cached` counts prompt tokens that came from the prefix cache at first admission. What the other
+    fields ask for: `messages.AddSequence`.
     """
 
     seq_id: int
@@ -36,6 +38,12 @@ class Sequence:
     max_tokens: int
     cache_root: bytes
     priority: int = 0
+    grammar: str = ""
+    thinking: Thinking | None = None
+    bad_word_ids: list[list[int]] = field(default_factory=list)
+    draft_ids: list[int] = field(default_factory=list)
+    scores_processed: bool = False
+    group: str = ""
     arrival: int = 0
     output_ids: list[int] = field(default_factory=list)
     num_computed: int = 0

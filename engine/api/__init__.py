@@ -4,6 +4,7 @@ Everything that crosses the border between `chat` and `engine` is one of the typ
 translates to and from them; nothing else of the engine is visible to a web process.
 """
 
+from engine.api.constraint import COMPACT, Constraint, ConstraintKind
 from engine.api.errors import EngineError, EngineFailure, EngineUnavailable, ErrorCode, ModelLoadError, RequestError
 from engine.api.events import (
     Admitted,
@@ -15,19 +16,26 @@ from engine.api.events import (
     FinishReason,
     Outcome,
     Payload,
+    PromptScored,
+    RankedLogprob,
     Rejected,
     Timings,
     TokenLogprob,
     TopLogprob,
     Usage,
 )
-from engine.api.request import GenerationRequest, Json, Message, PromptOptions
-from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
+from engine.api.request import BeamSearch, GenerationRequest, Message, PromptOptions
+from engine.api.sampling import LogprobOptions, ProcessorCall, RepetitionRule, SamplingParams, StopRules
+from engine.api.tools import Json, Tool, ToolCallDelta, ToolChoice, ToolMode
 
 __all__ = [
     "Admitted",
+    "BeamSearch",
+    "COMPACT",
     "ChoiceFinished",
     "Completed",
+    "Constraint",
+    "ConstraintKind",
     "Delta",
     "EngineError",
     "EngineFailure",
@@ -43,13 +51,21 @@ __all__ = [
     "ModelLoadError",
     "Outcome",
     "Payload",
+    "ProcessorCall",
     "PromptOptions",
+    "PromptScored",
+    "RankedLogprob",
     "Rejected",
+    "RepetitionRule",
     "RequestError",
     "SamplingParams",
     "StopRules",
     "Timings",
     "TokenLogprob",
+    "Tool",
+    "ToolCallDelta",
+    "ToolChoice",
+    "ToolMode",
     "TopLogprob",
     "Usage",
 ]

@@ -1,7 +1,8 @@
 """What the engine reports about a run, in order.
 
     Admitted | Rejected        exactly one, first. Rejected is terminal: nothing was computed for the client.
-    Delta*                     new tokens of one choice, in order; `text` may be empty while text is held back
+    PromptScored               once, before the first Delta, where log-probabilities of the prompt were asked for
+    Delta*                     new tokens of one choice, in order; its texts may be empty while text is held back
     ChoiceFinished             once per choice; nothing follows for that choice
     Completed | Failed         exactly one, last, after Admitted
 
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from engine.api.errors import ErrorCode
+from engine.api.tools import ToolCallDelta
 
 
 class FinishReason(StrEnum):
@@ -23,6 +25,8 @@ class FinishReason(StrEnum):
 
     STOP = "stop"
     LENGTH = "length"
+    TOOL_CALLS = "tool_calls"
+    REPETITION = "repetition"
 
 
 class Outcome(StrEnum):
@@ -59,12 +63,28 @@ class TokenLogprob:
 
 
 @dataclass(frozen=True, slots=True)
+class RankedLogprob:
+    """A token at a position of the prompt. `rank`: 1 is the most likely."""
+
+    token_id: int
+    logprob: float
+    rank: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of a run. `prompt_tokens` is counted once, `completion_tokens` over all choices."""
+    """Token counts of a run. `prompt_tokens` is counted once, `completion_tokens` over all choices.
+
+    `reasoning_tokens` are part of `completion_tokens`, `rejected_prediction_tokens` are not.
+    """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
+    reasoning_tokens: int = 0
+    accepted_prediction_tokens: int = 0
+    rejected_prediction_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +99,16 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Every check has passed; the 200 may be sent. `max_tokens` is the limit that holds per choice."""
+    """Every check has passed; the 200 may be sent. `max_tokens` is the limit that holds per choice.
+
+    `prompt_ids` and `prompt_text` only where `PromptOptions` asks for them.
+    """
 
     num_prompt_tokens: int
     max_tokens: int
     seed: int
+    prompt_ids: tuple[int, ...] | None = None
+    prompt_text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,23 +121,37 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptScored:
+    """Log-probabilities of the prompt: per position the token itself, then the alternatives, best first. The first position is empty."""
+
+    entries: tuple[tuple[RankedLogprob, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Delta:
-    """New tokens of a choice and the text that they release (complete UTF-8; stop strings already cut)."""
+    """New tokens of a choice and what they release (complete UTF-8; stop strings already cut).
+
+    In order: `reasoning`, then `text` (the content), then `tool_calls`.
+    """
 
     choice: int
     token_ids: tuple[int, ...]
     text: str = ""
     logprobs: tuple[TokenLogprob, ...] | None = None
+    reasoning: str = ""
+    tool_calls: tuple[ToolCallDelta, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ChoiceFinished:
-    """End of a choice. `text` is what was still held back; `stop_reason`: the stop string, the stop token id, or None."""
+    """End of a choice. `reasoning`, `text`, `tool_calls`: what was still held back; `stop_reason`: the stop string, the id, or None."""
 
     choice: int
     reason: FinishReason
     stop_reason: str | int | None = None
     text: str = ""
+    reasoning: str = ""
+    tool_calls: tuple[ToolCallDelta, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +174,7 @@ class Failed:
     outcome: Outcome = Outcome.FAILED
 
 
-Payload = Admitted | Rejected | Delta | ChoiceFinished | Completed | Failed
+Payload = Admitted | Rejected | PromptScored | Delta | ChoiceFinished | Completed | Failed
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,19 +4,41 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from engine.api.constraint import Constraint
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
+from engine.api.tools import Json, Tool, ToolChoice
 
-Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 Message = dict[str, Json]
 """A chat message as the template sees it: `role`, `content` (a string or a list of parts) and any further keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptOptions:
-    """How messages become token ids."""
+    """How messages become token ids.
+
+    `chat_template` replaces the model's own (the caller has checked that this is permitted); `template_kwargs` are further variables
+    of the template, of which those that it does not use are dropped. `truncate_to`: keep at most this many prompt tokens (-1: the context
+    less one), from the end, or from the beginning where `truncation_side` is "right". `returns_ids`, `returns_text`: `Admitted`
+    carries the prompt.
+    """
 
     add_generation_prompt: bool = True
     add_special_tokens: bool = False
+    continue_final_message: bool = False
+    chat_template: str | None = None
+    template_kwargs: dict[str, Json] = field(default_factory=dict)
+    documents: tuple[dict[str, Json], ...] = ()
+    truncate_to: int | None = None
+    truncation_side: str = "left"
+    returns_ids: bool = False
+    returns_text: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BeamSearch:
+    """Deterministic beam search of width `num_choices`; scores are summed log-probabilities over length ** `length_penalty`."""
+
+    length_penalty: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +48,10 @@ class GenerationRequest:
     `run_id` is the server's own id of the run (never the client's). `tenant` and `cache_salt` are mixed into the root
     of the prefix-cache hash: requests that differ in either share nothing. `priority`: lower runs first.
     `arrived_at` and `deadline_at` are unix seconds.
+
+    `best_of`: generate this many choices and report the `num_choices` of the best mean log-probability per token, best first.
+    `prediction`: text that the answer is expected to repeat; it speeds up, and never changes, the output. `thinking_token_budget`: the end
+    of the reasoning is forced after this many tokens of it. `group`: requests of one tenant with one group are seated together.
     """
 
     run_id: str
@@ -36,8 +62,16 @@ class GenerationRequest:
     stop: StopRules = field(default_factory=StopRules)
     logprobs: LogprobOptions = field(default_factory=LogprobOptions)
     prompt: PromptOptions = field(default_factory=PromptOptions)
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = field(default_factory=ToolChoice)
+    constraint: Constraint | None = None
     num_choices: int = 1
+    best_of: int | None = None
+    beam: BeamSearch | None = None
+    prediction: str | None = None
+    thinking_token_budget: int | None = None
     priority: int = 0
     tenant: str = ""
     cache_salt: str = ""
+    group: str = ""
     deadline_at: float | None = None

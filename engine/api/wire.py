@@ -20,7 +20,7 @@ from enum import Enum
 from functools import cache
 from typing import TypeVar, cast
 
-from engine.api.events import Admitted, ChoiceFinished, Completed, Delta, Event, Failed, Payload, Rejected
+from engine.api.events import Admitted, ChoiceFinished, Completed, Delta, Event, Failed, Payload, PromptScored, Rejected
 from engine.api.request import GenerationRequest, Json
 
 T = TypeVar("T")
@@ -29,6 +29,7 @@ Convert = Callable[[typing.Any], typing.Any]
 KINDS: dict[str, type[Payload]] = {
     "admitted": Admitted,
     "rejected": Rejected,
+    "prompt_scored": PromptScored,
     "delta": Delta,
     "choice_finished": ChoiceFinished,
     "completed": Completed,

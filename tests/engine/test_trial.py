@@ -1,0 +1,64 @@
+"""Calls in a child process: answers, refusals, and what happens to work that hangs, swallows memory or dies."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from engine.api import EngineFailure, ErrorCode, RequestError
+from engine.trial import TrialExceeded, TrialProcess
+
+MEMORY = 256 << 20
+
+
+def work(kind: str, value: object = None) -> object:
+    """What the child runs."""
+    if kind == "hang":
+        while True:
+            pass
+    if kind == "swallow":
+        return len("x" * (2 * MEMORY))
+    if kind == "die":
+        os._exit(3)
+    if kind == "refuse":
+        raise RequestError(ErrorCode.INVALID_VALUE, "no", "field")
+    if kind == "defect":
+        raise ZeroDivisionError
+    return [value, os.getpid()]
+
+
+@pytest.fixture
+def process():
+    made = TrialProcess("tests.engine.test_trial:work", MEMORY)
+    yield made
+    made.close()
+
+
+def test_a_call_is_answered_by_one_and_the_same_child(process):
+    first, pid = process.call("echo", {"a": [1, "x"]}, timeout_s=30)
+    assert first == {"a": [1, "x"]}
+    assert process.call("echo", None, timeout_s=30) == [None, pid]
+    assert pid != os.getpid()
+
+
+def test_a_refusal_arrives_as_it_was_raised_and_the_child_lives_on(process):
+    with pytest.raises(RequestError) as caught:
+        process.call("refuse", timeout_s=30)
+    assert (caught.value.code, caught.value.message, caught.value.param) == (ErrorCode.INVALID_VALUE, "no", "field")
+    assert process.call("echo", 1, timeout_s=30)[0] == 1
+
+
+def test_a_defect_is_ours(process):
+    with pytest.raises(EngineFailure):
+        process.call("defect", timeout_s=30)
+    assert process.call("echo", 1, timeout_s=30)[0] == 1
+
+
+@pytest.mark.parametrize(("kind", "timeout_s", "reason"), [("hang", 0.2, "time"), ("swallow", 30, "memory"), ("die", 30, "memory")])
+def test_work_that_exceeds_its_bounds_is_killed_and_the_next_call_is_served(process, kind, timeout_s, reason):
+    process.start()
+    with pytest.raises(TrialExceeded) as caught:
+        process.call(kind, timeout_s=timeout_s)
+    assert caught.value.reason == reason
+    assert process.call("echo", 1, timeout_s=30)[0] == 1
