@@ -61,6 +61,9 @@ def engine_config() -> EngineConfig:
         batch_invariant=settings.LIGHTCONE_BATCH_INVARIANT,
         num_threads=settings.LIGHTCONE_NUM_THREADS,
         max_waiting=settings.LIGHTCONE_MAX_WAITING,
+        tool_parser=settings.LIGHTCONE_TOOL_PARSER,
+        reasoning_parser=settings.LIGHTCONE_REASONING_PARSER,
+        processors=tuple(settings.LIGHTCONE_LOGITS_PROCESSORS),
     )
 
 

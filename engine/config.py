@@ -12,6 +12,8 @@ class EngineConfig:
 
     `weights`: "auto" (int4 from 4-bit files and bf16 by row count on CPU), "bf16" or "float32" (the reference).
     `step_tokens`: tokens computed per step (speed of the machine at load when 0). `kv_cache_bytes` 0: a share of memory.
+    `tool_parser`, `reasoning_parser`: a name of engine.outputs, "none", or "auto" (chosen from the chat template). `processors`: further
+    logits processors, each `module:name`.
     """
 
     model_path: Path
@@ -28,3 +30,6 @@ class EngineConfig:
     num_threads: int = 0
     max_waiting: int = 4096
     core_in_process: bool = False
+    tool_parser: str = "auto"
+    reasoning_parser: str = "auto"
+    processors: tuple[str, ...] = ()

@@ -262,7 +262,7 @@ def pack_config(config: EngineConfig) -> bytes:
 def unpack_config(data: bytes) -> EngineConfig:
     """Inverse of `pack_config`."""
     values = json.loads(data)
-    return EngineConfig(**values | {"model_path": Path(values["model_path"])})
+    return EngineConfig(**values | {"model_path": Path(values["model_path"]), "processors": tuple(values["processors"])})
 
 
 def thread_environment(num_threads: int) -> dict[str, str]:

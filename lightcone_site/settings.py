@@ -54,6 +54,9 @@ LIGHTCONE_KV_CACHE_BYTES = env.integer("KV_CACHE_BYTES", 0)
 LIGHTCONE_PREFIX_CACHING = env.boolean("PREFIX_CACHING", True)
 LIGHTCONE_BATCH_INVARIANT = env.boolean("BATCH_INVARIANT")
 LIGHTCONE_NUM_THREADS = env.integer("NUM_THREADS", 0)
+LIGHTCONE_TOOL_PARSER = env.text("TOOL_PARSER", "auto")
+LIGHTCONE_REASONING_PARSER = env.text("REASONING_PARSER", "auto")
+LIGHTCONE_LOGITS_PROCESSORS = env.words("LOGITS_PROCESSORS")
 
 # The relay: one log entry per step ("step"), per 50 ms ("batch"), or by the number of runs ("auto"). Days that request logs are kept.
 LIGHTCONE_LOG_FLUSH = env.choice("LOG_FLUSH", "auto", ("auto", "step", "batch"))
