@@ -1,6 +1,6 @@
 """Chooses the next token of every sequence of a step. Called by the core; knows nothing of blocks, text or requests.
 
-Order, as docs/api/chat-completions.md promises it: raw log-probabilities, min_tokens mask, repetition, frequency and presence
+Order, as docs/api/chat-completions.md promises it: grammar mask, raw log-probabilities, min_tokens mask, repetition, frequency and presence
 penalties, greedy choice (ties to the lowest id), temperature, min_p, top_k, top_p, draw. Each stage looks only at the rows that
 asked for it, and each row's result is a function of that row alone.
 """
@@ -16,7 +16,7 @@ from engine.sampling.batch import DrawRows, SamplingBatch
 from engine.sampling.draw import draw_from_all
 from engine.sampling.filters import draw_filtered
 from engine.sampling.logprobs import RawLogprobs
-from engine.sampling.masks import mask_stop_ids
+from engine.sampling.masks import GrammarBitmask, mask_grammar, mask_stop_ids
 from engine.sampling.penalties import apply_penalties
 from engine.sampling.randomness import uniform
 from engine.sampling.ranking import block_maxima, first_largest, pad_to_blocks
@@ -53,11 +53,13 @@ class Sampler:
         self._batch.remove(seq_id)
 
     @torch.inference_mode()
-    def sample(self, logits: torch.Tensor, sequences: list[Sequence]) -> list[SampledToken]:
+    def sample(self, logits: torch.Tensor, sequences: list[Sequence], bitmask: GrammarBitmask | None = None) -> list[SampledToken]:
         """Choose a token per row of logits (R, V) float32, row i for `sequences[i]`. Overwrites logits."""
         if not sequences:
             return []
         rows = self._batch.rows(sequences)
+        if bitmask is not None:
+            mask_grammar(logits, bitmask)
         logprobs = RawLogprobs(logits, rows.logprobs) if rows.logprobs else None
         if rows.floored:
             mask_stop_ids(logits, rows.floored, sequences)

@@ -1,0 +1,90 @@
+"""ThinkingTrack: where reasoning begins and ends by tokens alone, its budget, and stepping back."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.messages import Thinking
+from engine.sampling.thinking import ThinkingTrack
+
+TOKENS = st.integers(0, 3)
+MARKERS = st.lists(TOKENS, min_size=1, max_size=3)
+OUTPUTS = st.lists(TOKENS, max_size=12)
+
+
+def find(output_ids: list[int], marker: list[int], start: int) -> int | None:
+    """Where the first `marker` from `start` on ends."""
+    ends = range(start + len(marker), len(output_ids) + 1)
+    return next((end for end in ends if output_ids[end - len(marker) : end] == marker), None)
+
+
+def snapshot(track: ThinkingTrack) -> tuple[object, ...]:
+    return track.is_open, track.is_over, track.answer_start, track.opening_id, track.forced_id, track.num_tokens
+
+
+@given(thinking=st.builds(Thinking, MARKERS, MARKERS, st.booleans(), st.none() | st.integers(0, 6)), output_ids=OUTPUTS)
+def test_the_state_is_that_of_a_plain_search_for_the_markers(thinking: Thinking, output_ids: list[int]) -> None:
+    track = ThinkingTrack(thinking)
+    track.update(output_ids)
+    start_ids, end_ids = thinking.start_ids, thinking.end_ids
+    begun = 0 if thinking.is_open else len(start_ids)
+    if not thinking.is_open and output_ids[:begun] != start_ids:
+        may_still_open = start_ids[: len(output_ids)] == output_ids
+        assert track.opening_id == (start_ids[len(output_ids)] if may_still_open else None)
+        assert (track.is_open, track.is_over, track.answer_start) == (False, not may_still_open, 0)
+        return
+    end = find(output_ids, end_ids, begun)
+    assert (track.is_over, track.is_open) == (end is not None, end is None)
+    assert track.answer_start == (end or 0)
+    assert track.num_tokens == (len(output_ids) - begun if end is None else end - len(end_ids) - begun)
+
+
+@given(thinking=st.builds(Thinking, MARKERS, MARKERS, st.booleans(), st.integers(0, 6)), output_ids=OUTPUTS)
+def test_a_forced_marker_ends_the_reasoning_and_is_never_longer_than_needed(thinking: Thinking, output_ids: list[int]) -> None:
+    track = ThinkingTrack(thinking)
+    output_ids = list(output_ids)
+    track.update(output_ids)
+    num_forced = 0
+    while (forced := track.forced_id) is not None:
+        output_ids.append(forced)
+        track.update(output_ids)
+        num_forced += 1
+    assert num_forced <= len(thinking.end_ids)
+    assert not num_forced or (track.is_over and track.answer_start == len(output_ids))
+
+
+@given(
+    thinking=st.builds(Thinking, MARKERS, MARKERS, st.booleans(), st.none() | st.integers(0, 6)),
+    output_ids=OUTPUTS,
+    drafts=OUTPUTS,
+    num_accepted=st.integers(0, 12),
+    drawn=TOKENS,
+)
+def test_withdrawn_tokens_leave_no_trace(
+    thinking: Thinking, output_ids: list[int], drafts: list[int], num_accepted: int, drawn: int
+) -> None:
+    track = ThinkingTrack(thinking)
+    for size in range(len(drafts) + 1):
+        track.update(output_ids + drafts[:size])
+    final = output_ids + drafts[:num_accepted] + [drawn]
+    track.update(final)
+    fresh = ThinkingTrack(thinking)
+    fresh.update(final)
+    assert snapshot(track) == snapshot(fresh)
+
+
+def test_a_spent_budget_goes_on_with_what_the_model_has_said_of_the_marker() -> None:
+    track = ThinkingTrack(Thinking([], [7, 8, 9], is_open=True, budget=3))
+    track.update([1, 2])
+    assert track.forced_id is None
+    track.update([1, 2, 7])
+    assert track.forced_id == 8
+
+
+def test_an_answer_that_does_not_open_is_over_at_its_first_token() -> None:
+    track = ThinkingTrack(Thinking([5, 6], [7], is_open=False, budget=0))
+    track.update([])
+    assert (track.opening_id, track.is_over) == (5, False)
+    track.update([5, 4])
+    assert (track.is_over, track.answer_start, track.forced_id) == (True, 0, None)
