@@ -29,11 +29,16 @@ class ToolMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """`names`: the function of NAMED; of AUTO and REQUIRED those that may be called (empty: all). `is_parallel` False: one call."""
+    """`names`: the function of NAMED; of AUTO and REQUIRED those that may be called (empty: all). `is_parallel` False: one call.
+
+    `whitespace` and `closes_objects` say of the JSON of enforced calls what the same fields of `Constraint` say of its own.
+    """
 
     mode: ToolMode = ToolMode.NONE
     names: tuple[str, ...] = ()
     is_parallel: bool = True
+    whitespace: str = ""
+    closes_objects: bool = False
 
 
 @dataclass(frozen=True, slots=True)
