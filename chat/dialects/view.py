@@ -25,6 +25,7 @@ from django.views.decorators.csrf import csrf_exempt
 from chat.addresses import request_address
 from chat.auth import AuthFailures, caller_identify
 from chat.dialects.request.build import generation_request
+from chat.dialects.request.messages import last_message_text
 from chat.dialects.request.schema import request_check
 from chat.dialects.request.strict_json import json_object_read
 from chat.errors import INTERNAL_MESSAGE, ApiError, engine_api_error
@@ -35,7 +36,7 @@ from chat.services.catalogue import ModelEntry, model_resolve_async
 from chat.services.completions import LimitExceeded, RequestTrace, RunReader, completion_start, request_rejected_record
 from chat.services.keys import Caller
 from chat.sse import PING, EventStreamResponse
-from engine.api import Admitted, Completed, EngineError, ErrorCode, Event, Failed, Outcome
+from engine.api import Admitted, Completed, EngineError, ErrorCode, Event, Failed, GenerationRequest, Outcome, ToolMode
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +49,12 @@ _failures = AuthFailures(limit=settings.LIGHTCONE_LIMITS.max_auth_failures, wind
 
 @dataclass(frozen=True, slots=True)
 class AnswerHead:
-    """What is known of an answer before its first token, for the dialect to write. `created`: unix seconds."""
+    """What is known of an answer before its first token, for the dialect to write.
+
+    `created`: unix seconds. `prompt_ids`, `prompt_text`: only where asked for. `echo`: text that each choice begins with.
+    `names_tokens_by_id`: `token_id:N` stands for the text of tokens in log-probabilities. `stream_interval`: tokens per chunk.
+    `answers_function_call`: calls go out in the deprecated form, one at most.
+    """
 
     request_id: str
     created: int
@@ -61,6 +67,14 @@ class AnswerHead:
     continuous_usage: bool
     service_tier: str | None
     num_prompt_tokens: int
+    prompt_ids: tuple[int, ...] | None = None
+    prompt_text: str | None = None
+    returns_token_ids: bool = False
+    names_tokens_by_id: bool = False
+    includes_reasoning: bool = True
+    echo: str = ""
+    stream_interval: int = 1
+    answers_function_call: bool = False
 
 
 class AnswerWriter(Protocol):
@@ -164,15 +178,24 @@ async def completion(request: HttpRequest, dialect: Dialect) -> HttpResponseBase
     try:
         caller = await caller_require(request, dialect, str(Right.INFERENCE))
         values = await _read(request, dialect)
-        model, reader = await run_start(values, caller=caller, trace=_trace(request, dialect, values), arrived_at=arrived_at)
+        run = await run_start(values, caller=caller, trace=_trace(request, dialect, values), arrived_at=arrived_at)
     except ApiError as error:
         rejection_record(error, caller=caller, trace=_trace(request, dialect, values), arrived_at=arrived_at)
         raise
-    return await _answer(request, dialect, values, model, reader, arrived_at)
+    return await _answer(request, dialect, values, run, arrived_at)
 
 
-async def run_start(values: dict[str, Any], *, caller: Caller, trace: RequestTrace, arrived_at: float) -> tuple[ModelEntry, RunReader]:
-    """Steps 3 and 4, for the playground too: the model and the reader of the started run. Raises ApiError; then nothing was started."""
+@dataclass(frozen=True, slots=True)
+class StartedRun:
+    """A run that is on its way to a worker; whoever holds it leaves its reader."""
+
+    model: ModelEntry
+    generation: GenerationRequest
+    reader: RunReader
+
+
+async def run_start(values: dict[str, Any], *, caller: Caller, trace: RequestTrace, arrived_at: float) -> StartedRun:
+    """Steps 3 and 4, for the playground too. Raises ApiError; then nothing was started."""
     model = await model_resolve_async(name=values["model"], caller=caller)
     if model is None:
         raise model_unknown(values["model"] or "(default)")
@@ -180,7 +203,7 @@ async def run_start(values: dict[str, Any], *, caller: Caller, trace: RequestTra
         values, model=model.name, sampling_defaults=model.sampling_defaults, caller=caller, arrived_at=arrived_at
     )
     try:
-        return model, await completion_start(request=generation, caller=caller, trace=trace)
+        return StartedRun(model, generation, await completion_start(request=generation, caller=caller, trace=trace))
     except LimitExceeded as error:
         raise ApiError("rate_limit_exceeded", error.message, retry_after_s=error.retry_after_s, headers=error.headers) from None
     except EngineError as error:
@@ -198,19 +221,19 @@ def rejection_record(error: ApiError, *, caller: Caller | None, trace: RequestTr
     request_rejected_record(run_id=run_id, caller=caller, trace=trace, status=error.status, code=error.code, arrived_at=arrived_at)
 
 
-async def _answer(
-    request: HttpRequest, dialect: Dialect, values: dict[str, Any], model: ModelEntry, reader: RunReader, arrived_at: float
-) -> HttpResponseBase:
+async def _answer(request: HttpRequest, dialect: Dialect, values: dict[str, Any], run: StartedRun, arrived_at: float) -> HttpResponseBase:
     """Wait for the admission, then answer. The reader is left on every way out, a cancelled view included."""
+    reader = run.reader
     hands_over = False
     try:
         try:
             admitted = await reader.first(timeout_s=settings.LIGHTCONE_QUEUE_TIMEOUT_S)
+            ahead = await _first_news(reader) if values["stream"] and _may_leave_no_token(run.generation) else None
         except EngineError as error:
             raise engine_api_error(error) from None
-        head = _head(request, values, model, admitted, arrived_at)
+        head = _head(request, values, run, admitted, arrived_at)
         if values["stream"]:
-            frames = _frames(reader, dialect.stream(head))
+            frames = _frames(reader, dialect.stream(head), ahead)
             response: HttpResponseBase = EventStreamResponse(frames, on_close=reader.leave, headers=reader.headers)
             hands_over = True
             return response
@@ -226,6 +249,22 @@ async def _answer(
             reader.leave()
 
 
+def _may_leave_no_token(generation: GenerationRequest) -> bool:
+    """Whether what the request forbids could leave no first token to choose: then the status line waits for that token."""
+    sampling = generation.sampling
+    is_forced = generation.tool_choice.mode in (ToolMode.REQUIRED, ToolMode.NAMED)
+    return bool(generation.constraint or is_forced or sampling.allowed_token_ids is not None or sampling.bad_words)
+
+
+async def _first_news(reader: RunReader) -> Event | None:
+    """The event after the admission, None if it is long in coming; raises ApiError if it says that the run has failed."""
+    event = await reader.next(_keep_alive_s())
+    error = None if event is None else ending_error(event)
+    if error is not None:
+        raise error
+    return event
+
+
 async def _collect(reader: RunReader, answer: AnswerWriter) -> bytes:
     async for event in reader:
         error = ending_error(event)
@@ -235,26 +274,36 @@ async def _collect(reader: RunReader, answer: AnswerWriter) -> bytes:
     return answer.body()
 
 
-async def _frames(reader: RunReader, writer: StreamWriter) -> AsyncIterator[bytes]:
-    """The frames of a run, with a ping after each silence. Errors that come now travel inside the stream."""
-    keep_alive_s = settings.LIGHTCONE_LIMITS.sse_keep_alive or settings.LIGHTCONE_LIMITS.request_timeout
+async def _frames(reader: RunReader, writer: StreamWriter, ahead: Event | None) -> AsyncIterator[bytes]:
+    """The frames of a run, with a ping after each silence. `ahead`: an event already taken. Errors that come now travel in the stream."""
+    keep_alive_s = _keep_alive_s()
+    clock = asyncio.get_running_loop().time
+    spoke_at = clock()
     is_ended = False
     try:
         while not is_ended:
-            event = await reader.next(keep_alive_s)
-            if event is None:
-                yield PING
-                continue
-            is_ended = event.is_terminal
-            error = ending_error(event)
-            frame = writer.feed(event) if error is None else writer.error(error)
+            event = ahead or await reader.next(keep_alive_s)
+            ahead = None
+            frame = b""
+            if event is not None:
+                is_ended = event.is_terminal
+                error = ending_error(event)
+                frame = writer.feed(event) if error is None else writer.error(error)
             if frame:
+                spoke_at = clock()
                 yield frame
+            elif event is None or clock() - spoke_at >= keep_alive_s:
+                spoke_at = clock()
+                yield PING
     except EngineError as error:
         yield writer.error(engine_api_error(error))
     except Exception:
         logger.exception("A stream broke off")
         yield writer.error(ApiError("internal_error", INTERNAL_MESSAGE))
+
+
+def _keep_alive_s() -> float:
+    return settings.LIGHTCONE_LIMITS.sse_keep_alive or settings.LIGHTCONE_LIMITS.request_timeout
 
 
 def ending_error(event: Event) -> ApiError | None:
@@ -263,7 +312,7 @@ def ending_error(event: Event) -> ApiError | None:
     if isinstance(payload, Failed):
         if payload.outcome == Outcome.TIMED_OUT:
             return ApiError("inference_timeout", payload.message)
-        return engine_api_error(EngineError(payload.code, payload.message))
+        return engine_api_error(EngineError(payload.code, payload.message, getattr(payload, "param", None)))
     if not isinstance(payload, Completed) or payload.outcome == Outcome.FINISHED:
         return None
     if payload.outcome == Outcome.TIMED_OUT:
@@ -304,15 +353,17 @@ def _check_content_type(request: HttpRequest) -> None:
         raise ApiError("invalid_content_type", "The Content-Encoding header must be absent or identity: bodies are not decompressed.")
 
 
-def _head(request: HttpRequest, values: dict[str, Any], model: ModelEntry, admitted: Admitted, arrived_at: float) -> AnswerHead:
+def _head(request: HttpRequest, values: dict[str, Any], run: StartedRun, admitted: Admitted, arrived_at: float) -> AnswerHead:
     options = values["stream_options"] or {}
-    last = values["messages"][-1]
-    role = "assistant" if values["add_generation_prompt"] or not isinstance(last, dict) else str(last.get("role", "assistant"))
+    generation = run.generation
+    last = generation.messages[-1]
+    opens_turn = generation.prompt.add_generation_prompt and not generation.prompt.continue_final_message
+    role = "assistant" if opens_turn else str(last["role"])
     return AnswerHead(
         request_id=request_id(request),
         created=int(arrived_at),
-        model=model.name,
-        fingerprint=model.fingerprint,
+        model=run.model.name,
+        fingerprint=run.model.fingerprint,
         role=role,
         num_choices=values["n"],
         has_logprobs=values["logprobs"],
@@ -320,6 +371,14 @@ def _head(request: HttpRequest, values: dict[str, Any], model: ModelEntry, admit
         continuous_usage=options.get("continuous_usage_stats", False),
         service_tier=values["service_tier"],
         num_prompt_tokens=admitted.num_prompt_tokens,
+        prompt_ids=admitted.prompt_ids,
+        prompt_text=admitted.prompt_text,
+        returns_token_ids=bool(values["return_token_ids"]),
+        names_tokens_by_id=bool(values["return_tokens_as_token_ids"]),
+        includes_reasoning=values["include_reasoning"] is not False,
+        echo=last_message_text(generation.messages) if values["echo"] and last["role"] == role else "",
+        stream_interval=values["stream_interval"] or 1,
+        answers_function_call=bool(values["functions"]),
     )
 
 

@@ -128,7 +128,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         values: dict[str, Any] = {}
         try:
             values = request_check(body)
-            return (await run_start(values, caller=caller, trace=self.trace(values), arrived_at=arrived_at))[1]
+            return (await run_start(values, caller=caller, trace=self.trace(values), arrived_at=arrived_at)).reader
         except ApiError as error:
             rejection_record(error, caller=caller, trace=self.trace(values), arrived_at=arrived_at)
             raise

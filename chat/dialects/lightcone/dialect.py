@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from chat.dialects.lightcone.answer import ChatAnswer
 from chat.dialects.lightcone.errors import error_body
-from chat.dialects.lightcone.response import ChatAnswer, ChatStream
+from chat.dialects.lightcone.stream import ChatStream
 from chat.dialects.view import AnswerHead
 from chat.errors import ApiError
 

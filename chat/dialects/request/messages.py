@@ -6,6 +6,7 @@ arguments, and whatever further keys the caller sent. Walking stops at the tenth
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
@@ -202,3 +203,11 @@ def messages_walk(messages: list[Any], *, model: str, max_parts: int) -> tuple[M
         return MessageWalk(model=model, max_parts=max_parts).walk(messages)
     except RecursionError:
         raise ApiError("invalid_value", "messages are nested too deeply", "messages") from None
+
+
+def last_message_text(messages: Sequence[Message]) -> str:
+    """The text of the last walked message, its parts joined by line breaks: what `echo` puts before an answer."""
+    content = messages[-1]["content"]
+    if isinstance(content, list):
+        return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return str(content or "")
