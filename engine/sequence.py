@@ -25,8 +25,8 @@ class Sequence:
 
     `num_computed` tokens have their keys and values in `block_ids`; a step computes the next ones. `sampling.seed` is never
     None here. `cache_root` seeds the prefix-cache hash chain of this tenant and salt. `stop_ids` end the sequence when sampled
-    (EOS included unless ignored); `num_cached` counts prompt tokens that came from the prefix cache at first admission. What the other
-    fields ask for: `messages.AddSequence`.
+    (EOS included unless ignored); `num_cached` counts prompt tokens that came from the prefix cache at first admission; `num_scored`
+    counts those whose log-probabilities have been reported, the first one included. What the other fields ask for: `messages.AddSequence`.
     """
 
     seq_id: int
@@ -48,6 +48,7 @@ class Sequence:
     output_ids: list[int] = field(default_factory=list)
     num_computed: int = 0
     num_cached: int | None = None
+    num_scored: int = 1
     block_ids: list[int] = field(default_factory=list)
     status: SequenceStatus = SequenceStatus.WAITING
 

@@ -165,13 +165,14 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The run broke after its admission."""
+    """The run broke after its admission. `param`: the request field that left no token to choose, if one did."""
 
     code: ErrorCode
     message: str
     usage: Usage = field(default_factory=Usage)
     timings: Timings | None = None
     outcome: Outcome = Outcome.FAILED
+    param: str | None = None
 
 
 Payload = Admitted | Rejected | PromptScored | Delta | ChoiceFinished | Completed | Failed
