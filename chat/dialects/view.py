@@ -312,7 +312,7 @@ def ending_error(event: Event) -> ApiError | None:
     if isinstance(payload, Failed):
         if payload.outcome == Outcome.TIMED_OUT:
             return ApiError("inference_timeout", payload.message)
-        return engine_api_error(EngineError(payload.code, payload.message, getattr(payload, "param", None)))
+        return engine_api_error(EngineError(payload.code, payload.message, payload.param))
     if not isinstance(payload, Completed) or payload.outcome == Outcome.FINISHED:
         return None
     if payload.outcome == Outcome.TIMED_OUT:
