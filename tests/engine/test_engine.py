@@ -1,7 +1,6 @@
-"""The engine through submit() and what it publishes, over a core that the test plays: order, ends, deaths, resumption."""
+"""The engine through submit() and what it publishes, over a core that the test plays."""
 
 import dataclasses
-import queue
 import threading
 
 import pytest
@@ -15,7 +14,6 @@ from engine.api import (
     Event,
     Failed,
     FinishReason,
-    GenerationRequest,
     Outcome,
     Rejected,
     SamplingParams,
@@ -23,89 +21,12 @@ from engine.api import (
     Usage,
 )
 from engine.api.errors import EngineUnavailable, ModelLoadError
-from engine.config import EngineConfig
-from engine.core_life import MAX_RESTARTS
-from engine.engine import Engine, Resume
-from engine.messages import AbortSequences, CoreFailed, CoreProgress, CoreStats, Heartbeat, QueryStats, SequenceOutput
+from engine.messages import AbortSequences, CoreFailed, CoreProgress, CoreStats, Heartbeat, QueryStats
 from tests.engine.scripted_core import READY, ScriptedCore
-from tests.engine.tiny_tokenizer import CHATML, IM_END, tiny_tokenizer
+from tests.engine.stage import Stage, output, payloads
+from tests.engine.tiny_tokenizer import IM_END, tiny_tokenizer
 
 STATS = CoreStats(1, 2, 3, 4, 5, 6, 7, 8, 9)
-
-
-class Stage:
-    """An engine over scripted cores, a clock that stands still, and what was published."""
-
-    def __init__(self, folder, *cores, **config):
-        self.now = 100.0
-        self.cores = list(cores) or [ScriptedCore(READY)]
-        self.core = self.cores[0]
-        waiting = iter(self.cores)
-        self._news = queue.SimpleQueue()
-        config = EngineConfig(folder, "tiny", max_sequences=4, **config)
-        self.engine = Engine(config, self._news.put, connect=lambda _: next(waiting), clock=lambda: self.now)
-
-    def submit(self, run_id="run", text="hi", resume=None, **changes):
-        request = GenerationRequest(run_id, "tiny", ({"role": "user", "content": text},), arrived_at=99.0)
-        self.engine.submit(dataclasses.replace(request, **changes), resume)
-
-    def news(self):
-        """The next publication: run ids with their events."""
-        return {run.run_id: list(run.events) for run in self._news.get(timeout=20)}
-
-    def events_to_end(self, run_id="run"):
-        events = []
-        while not (events and events[-1].is_terminal):
-            events += self.news().get(run_id, [])
-        return events
-
-    def has_no_news(self):
-        return self._news.empty()
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tiny")
-    tiny_tokenizer().backend.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text('{"eos_token": "<|im_end|>"}')
-    (folder / "chat_template.jinja").write_text(CHATML)
-    return folder
-
-
-@pytest.fixture
-def make_stage(folder):
-    stages = []
-
-    def make(*cores, **config):
-        stage = Stage(folder, *cores, **config)
-        stages.append(stage)
-        stage.engine.start()
-        return stage
-
-    yield make
-    for stage in stages:
-        for core in stage.cores:
-            core.answers_aborts = True
-        stage.engine.close()
-
-
-@pytest.fixture
-def stage(make_stage):
-    return make_stage()
-
-
-def output(sequence, token_ids=(), finish=None, **more):
-    return SequenceOutput(sequence.seq_id, list(token_ids), finish=finish, **more)
-
-
-def check_positions(events):
-    for before, after in zip(events, events[1:], strict=False):
-        assert before.start + before.count == after.start
-    return events
-
-
-def payloads(events):
-    return [event.payload for event in check_positions(events)]
 
 
 def test_a_run_from_admission_to_its_account(stage):
@@ -323,194 +244,3 @@ def test_statistics_come_from_the_core(stage):
     asker.join(20)
     assert results[0].core == STATS
     assert (results[0].state, results[0].max_model_len) == ("ready", 512)
-
-
-# The death of the core
-
-
-def test_a_run_goes_on_in_the_next_core_without_gap_or_repeat(make_stage):
-    """The new core counts as alive at once: with the old one's last heartbeat the worker looked dead after a long load."""
-    second = ScriptedCore()
-    stage = make_stage(ScriptedCore(READY), second)
-    stage.submit(num_choices=2, sampling=SamplingParams(seed=5))
-    first_choice, second_choice = stage.core.hear_sequences(2)
-    stage.core.say(output(first_choice, b"a", num_cached=0), output(second_choice, b"x", "length"))
-    stage.core.die()
-    stage.now = 150.0  # as long as the second core takes to load
-    second.say(message=READY)
-    (again,) = second.hear_sequences()
-    assert stage.engine.heartbeat_at == 150.0
-    assert (again.prompt_ids, again.output_ids) == (first_choice.prompt_ids, [*b"a"])
-    assert (again.sampling.seed, again.max_tokens) == (5, first_choice.max_tokens)
-    second.say(output(again, b"b", "length", num_cached=16))
-    events = payloads(stage.events_to_end())
-    assert [event.text for event in events if isinstance(event, Delta) and event.choice == 0] == ["a", "b"]
-    assert events[-1].usage == Usage(len(again.prompt_ids), 0, 3)
-
-
-def test_a_run_that_was_being_ended_is_ended_by_the_death_of_the_core(make_stage):
-    second = ScriptedCore(READY)
-    stage = make_stage(ScriptedCore(READY), second)
-    stage.submit()
-    stage.core.hear_sequences()
-    stage.engine.abort("run", Outcome.STOPPED)
-    stage.core.die()
-    assert payloads(stage.events_to_end())[-1].outcome == Outcome.STOPPED
-    stage.submit("next")
-    assert second.hear_sequences()
-
-
-def test_a_core_that_reports_its_failure_is_replaced(make_stage):
-    second = ScriptedCore(READY)
-    stage = make_stage(ScriptedCore(READY), second)
-    stage.submit()
-    stage.core.hear_sequences()
-    stage.core.say(message=CoreFailed("broken", "detail"))
-    assert second.hear_sequences()
-
-
-def test_a_core_that_dies_too_often_fails_its_runs_and_the_engine(make_stage):
-    cores = [ScriptedCore(READY) for _ in range(MAX_RESTARTS + 1)]
-    stage = make_stage(*cores)
-    stage.engine._starter._closing.wait = lambda delay_s: False  # no back-off
-    stage.submit()
-    for core in cores:
-        core.hear_sequences()
-        core.die()
-    events = payloads(stage.events_to_end())
-    assert (events[-1].code, events[-1].outcome) == (ErrorCode.ENGINE_ERROR, Outcome.FAILED)
-    with pytest.raises(EngineUnavailable):
-        stage.submit("next")
-    assert stage.engine.stats().state == "failed"
-
-
-def test_closing_ends_a_core_that_is_still_loading_and_the_runs_that_wait_for_it(make_stage):
-    """Such a core was left alone: it loaded on behind a closed engine, and its runs never ended."""
-    loading, is_awaited = ScriptedCore(), threading.Event()
-    receive = loading.receive
-    loading.receive = lambda: is_awaited.set() or receive()
-    stage = make_stage(ScriptedCore(READY), loading)
-    stage.submit()
-    stage.core.hear_sequences()
-    stage.engine.abort("run", Outcome.STOPPED)
-    stage.core.die()
-    assert is_awaited.wait(20)
-    stage.engine._changed.wait_for = lambda predicate, timeout: predicate()  # no drain
-    stage.engine.close()
-    assert loading._is_dead
-    assert payloads(stage.events_to_end())[-1].outcome == Outcome.STOPPED
-    assert not stage.engine._receiver.is_alive()
-
-
-def test_a_run_that_is_being_admitted_while_the_last_core_dies_ends_after_its_admission(make_stage, monkeypatch):
-    """Its end was published first: the receiver did not wait for the thread that publishes the admission."""
-    monkeypatch.setattr("engine.core_life.MAX_RESTARTS", 0)
-    stage = make_stage()
-    publish = stage.engine._publish
-
-    def publish_when_the_core_is_gone(news):
-        if isinstance(news[0].events[0].payload, Admitted):
-            stage.core.die()
-            stage.engine._receiver.join(20)
-        publish(news)
-
-    stage.engine._publish = publish_when_the_core_is_gone
-    stage.submit()
-    assert [type(payload) for payload in payloads(stage.events_to_end())] == [Admitted, Failed]
-    assert stage.engine.stats().num_runs == 0
-
-
-# Resumption by another worker
-
-
-def interrupted(events, keep):
-    """The first events of a run, as a log that broke off."""
-    return Resume(tuple(events[:keep]))
-
-
-@pytest.mark.parametrize("keep", [0, 1, 2, 3])
-def test_a_resumed_run_continues_at_the_next_position(make_stage, keep):
-    stop = StopRules(stop=("bad",), max_tokens=20)
-    first = make_stage()
-    first.submit(stop=stop)
-    (sequence,) = first.core.hear_sequences()
-    for text in (b"a b", b"a", b"x bad"):
-        first.core.say(output(sequence, text))
-    events = first.events_to_end()
-    texts = "".join(getattr(event.payload, "text", "") for event in events)
-    assert texts == "a bax "
-
-    second = make_stage()
-    resume = interrupted(events, keep)
-    second.submit(stop=stop, resume=resume)
-    (again,) = second.core.hear_sequences()
-    if keep:
-        assert again.sampling.seed == sequence.sampling.seed
-    logged = b"a b" * (keep > 1) + b"a" * (keep > 2)
-    assert bytes(again.output_ids) == logged
-    for token in b"a bax bad"[len(logged) :]:
-        second.core.say(output(again, [token]))
-    resumed = second.events_to_end()
-    check_positions([*resume.events, *resumed])
-    assert "".join(getattr(event.payload, "text", "") for event in [*resume.events, *resumed]) == texts
-    assert resumed[-1].payload.usage == events[-1].payload.usage
-    assert sum(isinstance(event.payload, Admitted) for event in [*resume.events, *resumed]) == 1
-
-
-@pytest.mark.parametrize("finish", ["length", "stop"])
-def test_a_run_whose_last_words_were_not_logged_ends_when_it_is_resumed(make_stage, finish):
-    first = make_stage()
-    first.submit(stop=StopRules(max_tokens=2))
-    (sequence,) = first.core.hear_sequences()
-    first.core.say(output(sequence, [97, 98] if finish == "length" else [IM_END], finish))
-    events = first.events_to_end()
-    second = make_stage()
-    second.submit(stop=StopRules(max_tokens=2), resume=interrupted(events, 2))
-    resumed = second.events_to_end()
-    assert [event.payload for event in resumed][:-1] == [event.payload for event in events][2:-1]
-    assert resumed[-1].payload.usage.completion_tokens == events[-1].payload.usage.completion_tokens
-    check_positions([*events[:2], *resumed])
-    assert second.core.has_heard_all()
-
-
-def test_a_resumed_run_may_start_behind_positions_that_others_took(stage):
-    stage.submit(resume=Resume((), next_position=7))
-    ((event,),) = stage.news().values()
-    assert (event.start, type(event.payload)) == (7, Admitted)
-
-
-def test_a_resumed_run_that_cannot_be_served_any_more_fails(stage):
-    """What the earlier attempt has generated is on its account, also when nothing follows."""
-    logged = (Event(0, 1, Admitted(1, 2, 3)), Event(1, 1, Delta(0, (97,), "a")))
-    stage.submit(text="x" * 5000, resume=Resume(logged))
-    ((event,),) = stage.news().values()
-    assert (event.start, type(event.payload)) == (2, Failed)
-    assert event.payload.usage == Usage(1, 0, 1)
-
-
-# Closing
-
-
-def test_closing_waits_for_live_runs_up_to_its_limit(make_stage):
-    stage = make_stage()
-    stage.submit()
-    (sequence,) = stage.core.hear_sequences()
-    closer = threading.Thread(target=stage.engine.close, kwargs={"drain_s": 60.0})
-    closer.start()
-    stage.core.say(output(sequence, b"a", "length"))
-    assert payloads(stage.events_to_end())[-1].outcome == Outcome.FINISHED
-    closer.join(20)
-    assert stage.engine.stats().state == "closed"
-
-
-def test_what_is_left_at_the_end_of_draining_is_lost_and_says_so(stage):
-    stage.submit()
-    stage.core.hear_sequences()
-    closer = threading.Thread(target=stage.engine.close)
-    closer.start()
-    stage.core.answer_abort()
-    failed = payloads(stage.events_to_end())[-1]
-    assert (failed.code, failed.outcome) == (ErrorCode.WORKER_LOST, Outcome.WORKER_LOST)
-    closer.join(20)
-    with pytest.raises(EngineUnavailable):
-        stage.submit("next")

@@ -1,0 +1,54 @@
+"""An engine over cores that the test plays, and what it published."""
+
+import dataclasses
+import queue
+
+from engine.api import GenerationRequest
+from engine.config import EngineConfig
+from engine.engine import Engine
+from engine.messages import SequenceOutput
+from tests.engine.scripted_core import READY, ScriptedCore
+
+
+class Stage:
+    """An engine over scripted cores, a clock that stands still, and what was published."""
+
+    def __init__(self, folder, *cores, **config):
+        self.now = 100.0
+        self.cores = list(cores) or [ScriptedCore(READY)]
+        self.core = self.cores[0]
+        waiting = iter(self.cores)
+        self._news = queue.SimpleQueue()
+        config = EngineConfig(folder, "tiny", max_sequences=4, **config)
+        self.engine = Engine(config, self._news.put, connect=lambda _: next(waiting), clock=lambda: self.now)
+
+    def submit(self, run_id="run", text="hi", resume=None, **changes):
+        request = GenerationRequest(run_id, "tiny", ({"role": "user", "content": text},), arrived_at=99.0)
+        self.engine.submit(dataclasses.replace(request, **changes), resume)
+
+    def news(self):
+        """The next publication: run ids with their events."""
+        return {run.run_id: list(run.events) for run in self._news.get(timeout=20)}
+
+    def events_to_end(self, run_id="run"):
+        events = []
+        while not (events and events[-1].is_terminal):
+            events += self.news().get(run_id, [])
+        return events
+
+    def has_no_news(self):
+        return self._news.empty()
+
+
+def output(sequence, token_ids=(), finish=None, **more):
+    return SequenceOutput(sequence.seq_id, list(token_ids), finish=finish, **more)
+
+
+def check_positions(events):
+    for before, after in zip(events, events[1:], strict=False):
+        assert before.start + before.count == after.start
+    return events
+
+
+def payloads(events):
+    return [event.payload for event in check_positions(events)]
