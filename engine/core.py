@@ -19,6 +19,9 @@ import torch
 
 from engine.api.errors import EngineError
 from engine.config import EngineConfig
+from engine.decoding.costs import StepCosts
+from engine.decoding.drafter import Drafter
+from engine.decoding.verify import draw_tokens, num_accepted
 from engine.execution.runner import ModelRunner
 from engine.link import CoreChannel
 from engine.loading.loader import load_model
@@ -37,7 +40,7 @@ from engine.messages import (
     ToCore,
 )
 from engine.sampling.sampler import SampledToken, Sampler
-from engine.scheduling.scheduler import Scheduler, StepPlan
+from engine.scheduling.scheduler import Chunk, Scheduler, StepPlan
 from engine.sequence import Sequence
 
 logger = logging.getLogger(__name__)
@@ -51,18 +54,26 @@ class Runner(Protocol):
     """What the loop needs of execution.runner.ModelRunner."""
 
     def forward(self, plan: StepPlan) -> torch.Tensor:
-        """Logits (R, V) float32 of the chunks that sample, in the plan's order."""
+        """Logits (R, V) float32 of the chunks that sample, in the plan's order: after the last known token and after each draft."""
 
 
 class EngineCore:
     """Owns the sequences. `run` returns after Shutdown."""
 
     def __init__(
-        self, scheduler: Scheduler, runner: Runner, sampler: Sampler, channel: CoreChannel, clock: Callable[[], float] = time.time
+        self,
+        scheduler: Scheduler,
+        runner: Runner,
+        sampler: Sampler,
+        channel: CoreChannel,
+        clock: Callable[[], float] = time.time,
+        drafter: Drafter | None = None,
     ) -> None:
+        """`drafter`: the one that the scheduler asks, if any."""
         self._scheduler = scheduler
         self._runner = runner
         self._sampler = sampler
+        self._drafter = drafter
         self._channel = channel
         self._clock = clock
         self._new: dict[int, float | None] = {}
@@ -83,27 +94,45 @@ class EngineCore:
             self._note_start(plan)
         try:
             logits = self._runner.forward(plan)
-            sequences = [chunk.sequence for chunk in plan.chunks if chunk.samples]
-            tokens = self._sampler.sample(logits, sequences)
+            chunks = [chunk for chunk in plan.chunks if chunk.samples]
+            drawn = draw_tokens(self._sampler.sample, logits, chunks, self._scheduler.end_reason)
         except Exception:
             logger.exception("a step of %d sequences failed", len(plan.chunks))
             self._fail_step(plan)
             return True
-        sampled = {sequence.seq_id: [token.token_id] for sequence, token in zip(sequences, tokens, strict=True) if not token.is_failed}
+        sampled = {
+            chunk.sequence.seq_id: [token.token_id for token in tokens]
+            for chunk, tokens in zip(chunks, drawn, strict=True)
+            if not tokens[0].is_failed
+        }
         finished = {sequence.seq_id: reason for sequence, reason in self._scheduler.advance(plan, sampled)}
         for seq_id in finished:
-            self._sampler.remove(seq_id)
-        if sequences:
-            self._channel.send(StepResult([self._output(*pair, finished) for pair in zip(sequences, tokens, strict=True)]))
+            self._forget(seq_id)
+        if chunks:
+            self._channel.send(StepResult([self._output(*pair, finished) for pair in zip(chunks, drawn, strict=True)]))
         return True
 
-    def _output(self, sequence: Sequence, token: SampledToken, finished: dict[int, str]) -> SequenceOutput:
-        seq_id = sequence.seq_id
-        token_ids = [] if token.is_failed else [token.token_id]
-        logprobs = None if token.logprobs is None else [token.logprobs]
-        if seq_id in self._new:
-            return SequenceOutput(seq_id, token_ids, logprobs, finished.get(seq_id), sequence.num_cached, self._new.pop(seq_id))
-        return SequenceOutput(seq_id, token_ids, logprobs, finished.get(seq_id))
+    def _output(self, chunk: Chunk, tokens: list[SampledToken], finished: dict[int, str]) -> SequenceOutput:
+        sequence = chunk.sequence
+        is_first = sequence.seq_id in self._new
+        num_predicted = len(chunk.draft_ids) if sequence.draft_ids else 0
+        accepted = num_accepted(chunk, tokens) if num_predicted else 0
+        return SequenceOutput(
+            seq_id=sequence.seq_id,
+            token_ids=[token.token_id for token in tokens if not token.is_failed],
+            logprobs=None if tokens[0].logprobs is None else [token.logprobs for token in tokens if token.logprobs is not None],
+            finish=finished.get(sequence.seq_id),
+            num_cached=sequence.num_cached if is_first else None,
+            started_at=self._new.pop(sequence.seq_id, None),
+            num_accepted=accepted,
+            num_rejected=num_predicted - accepted,
+        )
+
+    def _forget(self, seq_id: int) -> None:
+        """Drop what is remembered of a sequence outside the scheduler."""
+        self._sampler.remove(seq_id)
+        if self._drafter is not None:
+            self._drafter.remove(seq_id)
 
     def _note_start(self, plan: StepPlan) -> None:
         now = self._clock()
@@ -155,6 +184,8 @@ class EngineCore:
         try:
             self._sampler.add(sequence)
             self._scheduler.add(sequence)
+            if self._drafter is not None:
+                self._drafter.add(sequence)
         except Exception:
             logger.exception("sequence %d cannot be taken", sequence.seq_id)
             self._drop(sequence.seq_id, "failed")
@@ -164,7 +195,7 @@ class EngineCore:
 
     def _drop(self, seq_id: int, reason: str) -> SequenceOutput | None:
         """Free a sequence; None if it is unknown."""
-        self._sampler.remove(seq_id)
+        self._forget(seq_id)
         sequence = self._scheduler.abort(seq_id)
         if sequence is None:
             return None
@@ -204,6 +235,8 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
         progress=lambda phase, fraction: channel.send(CoreProgress(phase, fraction)),
     )
     runner = ModelRunner(loaded, config)
+    costs = StepCosts.measure(runner.time_rows, runner.max_model_len) if config.device == "cpu" else StepCosts.flat()
+    drafter = Drafter(costs, config.prompt_lookup)
     scheduler = Scheduler(
         runner.num_blocks,
         config.block_size,
@@ -212,9 +245,10 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
         config.max_waiting,
         config.prefix_caching,
         quiet_step_tokens=QUIET_STEPS * runner.step_tokens,
+        drafter=drafter,
     )
     logits_width = loaded.config.vocab_size
-    core = EngineCore(scheduler, runner, Sampler(logits_width, config.device), channel)
+    core = EngineCore(scheduler, runner, Sampler(logits_width, config.device), channel, drafter=drafter)
     gc.collect()
     gc.freeze()  # what loading has left is never garbage: collections during steps need not look at it
     return core, CoreReady(logits_width, runner.max_model_len, runner.num_blocks, runner.step_tokens, config.max_sequences)

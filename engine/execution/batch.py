@@ -15,7 +15,10 @@ _INITIAL_TOKENS = 512
 
 @dataclass(frozen=True, slots=True)
 class StepBatch:
-    """token_ids, positions: (T,) int64. `sample_rows`: (R,) int64, the rows whose logits are wanted; None if that is every row."""
+    """token_ids, positions: (T,) int64. `sample_rows`: (R,) int64, the rows whose logits are wanted; None if that is every row.
+
+    Of a chunk with drafts these are the last known token's row and one per draft.
+    """
 
     token_ids: torch.Tensor
     positions: torch.Tensor
@@ -34,15 +37,18 @@ class BatchBuilder:
     def build(self, plan: StepPlan) -> StepBatch:
         """Lay out the chunks in the plan's order."""
         chunks = plan.chunks
-        num_tokens = sum(chunk.num_tokens for chunk in chunks)
+        num_tokens = sum(chunk.num_positions for chunk in chunks)
         if num_tokens > self._buffer.shape[1]:
             self._reserve(2 * num_tokens)
         token_ids, positions, slots = self._buffer[:, :num_tokens]
         block_size = self._block_size
         samples, first = [], 0
-        for sequence, start, count, is_sampled in chunks:
+        for sequence, start, num_known, is_sampled, draft_ids in chunks:
+            count = num_known + len(draft_ids)
             end, last = start + count, first + count
-            token_ids[first:last] = sequence.token_slice(start, end)
+            token_ids[first : first + num_known] = sequence.token_slice(start, start + num_known)
+            if draft_ids:
+                token_ids[first + num_known : last] = draft_ids
             if count == 1:
                 positions[first] = start
                 slots[first] = sequence.block_ids[start // block_size] * block_size + start % block_size
@@ -51,16 +57,16 @@ class BatchBuilder:
                 positions[first:last] = places
                 slots[first:last] = np.asarray(sequence.block_ids)[places // block_size] * block_size + places % block_size
             if is_sampled:
-                samples.append(last - 1)
+                samples.extend(range(first + num_known - 1, last))
             first = last
         return self._to_device(plan, num_tokens, samples)
 
     def _to_device(self, plan: StepPlan, num_tokens: int, samples: list[int]) -> StepBatch:
         token_ids, positions, slots = self._tensor[:, :num_tokens].to(self._device, non_blocking=True)
-        query_lens = [chunk.num_tokens for chunk in plan.chunks]
+        query_lens = [chunk.num_positions for chunk in plan.chunks]
         layout = StepLayout(
             query_lens=query_lens,
-            context_lens=[chunk.start + chunk.num_tokens for chunk in plan.chunks],
+            context_lens=[chunk.start + chunk.num_positions for chunk in plan.chunks],
             slots=slots,
             block_ids=[chunk.sequence.block_ids for chunk in plan.chunks],
             num_decodes=next((i for i, length in enumerate(query_lens) if length > 1), len(query_lens)),

@@ -79,7 +79,7 @@ class ModelRunner:
 
     @torch.inference_mode()
     def forward(self, plan: StepPlan) -> torch.Tensor:
-        """Compute the plan's chunks; logits (R, V) float32 of the chunks that sample, in the plan's order.
+        """Compute the plan's chunks; logits (R, V) float32 of the chunks that sample, in the plan's order, one more row for each draft.
 
         Only those rows go through the vocabulary projection.
         """
@@ -88,6 +88,10 @@ class ModelRunner:
         if batch.sample_rows is not None:
             hidden = hidden.index_select(0, batch.sample_rows)
         return self._decoder.logits(hidden)
+
+    def time_rows(self, num_rows: int) -> float:
+        """Seconds of a step that draws so many tokens."""
+        return self._run_prompt(1, num_rows - 1)
 
     def _default_step_tokens(self) -> int:
         """On CUDA the cap; on a CPU as many prompt tokens as the machine computes in STEP_SECONDS, found by doubling."""
@@ -104,12 +108,12 @@ class ModelRunner:
         affordable = int(num_tokens * STEP_SECONDS / seconds)
         return max(MIN_STEP_TOKENS, min(MAX_STEP_TOKENS, affordable // self._block_size * self._block_size))
 
-    def _run_prompt(self, num_tokens: int) -> float:
+    def _run_prompt(self, num_tokens: int, num_drafts: int = 0) -> float:
         """Seconds for a prompt of token 0. Uses the first blocks, whose contents nobody reads before writing them again."""
-        blocks = list(range(-(-num_tokens // self._block_size)))
+        blocks = list(range(-(-(num_tokens + num_drafts) // self._block_size)))
         sequence = Sequence(
             0, [0] * num_tokens, SamplingParams(seed=0), StopRules(), LogprobOptions(), frozenset(), 1, b"", block_ids=blocks
         )
         start = perf_counter()
-        self.forward(StepPlan((Chunk(sequence, 0, num_tokens, True),)))
+        self.forward(StepPlan((Chunk(sequence, 0, num_tokens, True, (0,) * num_drafts),)))
         return perf_counter() - start

@@ -5,9 +5,10 @@ There are no prefill and decode phases. A step
    blocks and later compute again what the prefix cache lost,
 1. gives every running sequence that lacks one token that token; if there is no block for it, the running sequence of
    worst priority, youngest first, is preempted,
-2. lets running prompts go on,
-3. seats waiting sequences, best first, while tokens, seats and blocks last,
-4. gives what is left to the prompts that were held to their share.
+2. lets these decodes verify drafts, tokens that a drafter expects next, within a share of the budget; nobody is preempted for them,
+3. lets running prompts go on,
+4. seats waiting sequences, best first, while tokens, seats and blocks last,
+5. gives what is left to the prompts that were held to their share.
 
 All blocks for the known tokens of a sequence are taken when it is seated, so only decodes can run out of them. Pure Python;
 called by the core, one `advance` after each `plan`. Method: Orca (iteration-level scheduling), Sarathi-Serve (chunked
@@ -18,31 +19,41 @@ from __future__ import annotations
 
 from bisect import insort
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from engine.api.errors import EngineUnavailable, ErrorCode, RequestError
 from engine.messages import CoreStats
 from engine.scheduling.blocks import BlockPool
+from engine.scheduling.ending import end_reason
 from engine.scheduling.prefix_cache import BlockChain, PrefixCache
 from engine.scheduling.waiting import WaitingQueue, urgency
 from engine.sequence import Sequence, SequenceStatus
+
+DRAFT_SHARE = 4
+"""Drafts take at most this part of a step's tokens: a quarter."""
 
 
 class Chunk(NamedTuple):
     """Compute known tokens `start..start + num_tokens`. `samples`: the chunk reaches the last known token, so a next one is drawn.
 
-    A named tuple, because one is made per sequence and step.
+    `draft_ids`: tokens that may come next. They are computed behind the known ones in the same step, so that a token can be drawn after
+    each of them. A named tuple, because one is made per sequence and step.
     """
 
     sequence: Sequence
     start: int
     num_tokens: int
     samples: bool
+    draft_ids: tuple[int, ...] = ()
+
+    @property
+    def num_positions(self) -> int:
+        return self.num_tokens + len(self.draft_ids)
 
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """Work of one step, never empty. Chunks of one token that sample come first."""
+    """Work of one step, never empty. Chunks of one position that sample come first."""
 
     chunks: tuple[Chunk, ...]
 
@@ -52,6 +63,13 @@ class Finished(NamedTuple):
 
     sequence: Sequence
     reason: str
+
+
+class Drafter(Protocol):
+    """Expects what comes next (engine.decoding.drafter)."""
+
+    def propose(self, sequence: Sequence, num_rows: int, limit: int) -> tuple[int, ...]:
+        """At most `limit` tokens that may come next, if it pays to verify them in a step that draws `num_rows` tokens so far."""
 
 
 class Scheduler:
@@ -69,6 +87,7 @@ class Scheduler:
         max_waiting: int,
         prefix_caching: bool,
         quiet_step_tokens: int = 0,
+        drafter: Drafter | None = None,
     ) -> None:
         self._block_size = block_size
         self._step_tokens = step_tokens
@@ -78,6 +97,7 @@ class Scheduler:
         self._max_waiting = max_waiting
         self._max_known = max_waiting + max_sequences
         self._prefix_caching = prefix_caching
+        self._drafter = drafter
         self._capacity_tokens = num_blocks * block_size
         self._cache = PrefixCache()
         self._pool = BlockPool(num_blocks, self._cache)
@@ -129,6 +149,10 @@ class Scheduler:
         decodes, prefills = self._plan_running()
         grants: list[tuple[Sequence, int]] = []
         budget = self._step_tokens - len(decodes) if decodes else self._quiet_step_tokens
+        drafted: list[Chunk] = []
+        if self._drafter is not None and decodes:
+            decodes, drafted = self._add_drafts(decodes, self._drafter)
+            budget -= sum(len(chunk.draft_ids) for chunk in drafted)
         long_budget = self._share_tokens
         for sequence in prefills:
             num_tokens = self._grant(sequence.num_tokens - sequence.num_computed, budget, long_budget)
@@ -138,34 +162,46 @@ class Scheduler:
                 grants.append((sequence, num_tokens))
         if budget and self._waiting:
             budget = self._seat_waiting(decodes, grants, budget, long_budget)
-        if not decodes and not grants:
+        if not decodes and not drafted and not grants:
             return None
-        return StepPlan(tuple(decodes + self._prefill_chunks(grants, budget)))
+        return StepPlan(tuple(decodes + drafted + self._prefill_chunks(grants, budget)))
 
     def advance(self, plan: StepPlan, sampled: dict[int, list[int]]) -> list[Finished]:
         """Take in what a step has computed: `sampled` holds the new token ids by `seq_id`.
 
-        Appends tokens, makes full blocks findable and ends sequences. A sequence whose chunk samples but that is not in `sampled`
+        Appends tokens, makes full blocks findable and ends sequences. Of several tokens all but the last must be the chunk's drafts: these
+        are computed, what was computed of other drafts counts for nothing. A sequence whose chunk samples but that is not in `sampled`
         has failed; its blocks are forgotten, as their content may be what broke it. Chunks of aborted sequences are skipped.
         """
         self._num_steps += 1
         finished = []
-        for sequence, start, num_tokens, samples in plan.chunks:
+        for sequence, start, num_tokens, samples, draft_ids in plan.chunks:
             if sequence.status is not SequenceStatus.RUNNING:
                 continue
+            reason = None
             sequence.num_computed = start + num_tokens
-            if samples and not sampled.get(sequence.seq_id):
-                for block_id in sequence.block_ids:
-                    self._cache.forget(block_id)
-                finished.append(Finished(sequence, "failed"))
-                continue
+            if samples:
+                token_ids = sampled.get(sequence.seq_id)
+                if not token_ids:
+                    for block_id in sequence.block_ids:
+                        self._cache.forget(block_id)
+                    finished.append(Finished(sequence, "failed"))
+                    continue
+                reason = self._append(sequence, token_ids)
+                sequence.num_computed = sequence.num_tokens - 1
             if self._prefix_caching and sequence.num_computed // self._block_size > start // self._block_size:
                 self._register_blocks(sequence, start // self._block_size)
-            if samples and (reason := self._append(sequence, sampled[sequence.seq_id])):
+            if reason:
                 finished.append(Finished(sequence, reason))
+            elif draft_ids:
+                self._trim_blocks(sequence)
         for sequence, _ in finished:
             self._end(sequence)
         return finished
+
+    def end_reason(self, sequence: Sequence) -> str | None:
+        """Why a sequence would end with its last token, or None; `advance` ends it there."""
+        return end_reason(sequence, self._capacity_tokens)
 
     def stats(self) -> CoreStats:
         """Count what there is and what has been done."""
@@ -211,6 +247,33 @@ class Scheduler:
                 continue
             decodes.append(Chunk(sequence, start, 1, True))
         return decodes, [sequence for sequence in prefills if sequence.status is SequenceStatus.RUNNING]
+
+    def _add_drafts(self, decodes: list[Chunk], drafter: Drafter) -> tuple[list[Chunk], list[Chunk]]:
+        """Split decodes into those without drafts and those that got some, most urgent first."""
+        plain: list[Chunk] = []
+        drafted: list[Chunk] = []
+        budget = min(self._step_tokens - len(decodes), self._step_tokens // DRAFT_SHARE)
+        num_rows = len(decodes)
+        for chunk in decodes:
+            sequence = chunk.sequence
+            limit = min(budget, sequence.max_tokens - len(sequence.output_ids) - 1, self._capacity_tokens - sequence.num_tokens)
+            draft_ids = drafter.propose(sequence, num_rows, limit) if limit > 0 else ()
+            draft_ids = draft_ids[: self._draft_room(sequence, len(draft_ids))]
+            if not draft_ids:
+                plain.append(chunk)
+                continue
+            budget -= len(draft_ids)
+            num_rows += len(draft_ids)
+            drafted.append(chunk._replace(draft_ids=draft_ids))
+        return plain, drafted
+
+    def _draft_room(self, sequence: Sequence, num_drafts: int) -> int:
+        """Take blocks for drafts, as long as one stays free per running sequence; return how many of the drafts find a place."""
+        num_missing = -(-(sequence.num_tokens + num_drafts) // self._block_size) - len(sequence.block_ids)
+        num_affordable = max(0, min(num_missing, self._pool.num_free - len(self._running)))
+        if num_affordable:
+            sequence.block_ids += self._pool.allocate(num_affordable)
+        return max(0, len(sequence.block_ids) * self._block_size - sequence.num_tokens)
 
     def _make_room(self) -> None:
         """Preempt for the most urgent waiting sequence, as long as that helps, whoever has worse priority.
@@ -358,11 +421,16 @@ class Scheduler:
         for token_id in token_ids:
             output_ids.append(token_id)
             self._num_output_tokens += 1
-            if token_id in sequence.stop_ids and len(output_ids) > sequence.stop.min_tokens:
-                return "stop"
-            if len(output_ids) >= sequence.max_tokens or sequence.num_tokens > self._capacity_tokens:
-                return "length"
+            if reason := self.end_reason(sequence):
+                return reason
         return None
+
+    def _trim_blocks(self, sequence: Sequence) -> None:
+        """Give back blocks that only rejected drafts have used."""
+        num_needed = self._num_blocks_of(sequence)
+        if len(sequence.block_ids) > num_needed:
+            self._pool.release(sequence.block_ids[num_needed:])
+            del sequence.block_ids[num_needed:]
 
     def _release(self, sequence: Sequence) -> None:
         self._pool.release(sequence.block_ids)

@@ -39,8 +39,9 @@ def plans(draw):
         start = draw(st.integers(0, known - 1))
         count = draw(st.sampled_from([1, known - start, draw(st.integers(1, known - start))]))
         seq = sequence(number, list(range(1000, 1000 + num_prompt)), list(range(num_output)), blocks)
-        chunks.append(Chunk(seq, start, count, start + count == known))
-    return StepPlan(tuple(sorted(chunks, key=lambda chunk: not (chunk.num_tokens == 1 and chunk.samples))))
+        draft_ids = tuple(range(5000, 5000 + draw(st.integers(0, 5)))) if start + count == known and known < 190 else ()
+        chunks.append(Chunk(seq, start, count, start + count == known, draft_ids))
+    return StepPlan(tuple(sorted(chunks, key=lambda chunk: not (chunk.num_positions == 1 and chunk.samples))))
 
 
 BUILDER = BatchBuilder(BLOCK_SIZE, torch.device("cpu"))
@@ -53,17 +54,18 @@ def test_every_token_has_its_id_position_and_slot(plan):
     ids, positions, slots, samples = [], [], [], []
     for chunk in plan.chunks:
         seq = chunk.sequence
-        for position in range(chunk.start, chunk.start + chunk.num_tokens):
-            ids.append((seq.prompt_ids + seq.output_ids)[position])
+        last_known = chunk.start + chunk.num_tokens - 1
+        for position in range(chunk.start, chunk.start + chunk.num_positions):
+            ids.append([*seq.prompt_ids, *seq.output_ids, *chunk.draft_ids][position])
             positions.append(position)
             slots.append(seq.block_ids[position // BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE)
-        if chunk.samples:
-            samples.append(len(ids) - 1)
+            if chunk.samples and position >= last_known:
+                samples.append(len(ids) - 1)
     assert batch.token_ids.tolist() == ids
     assert batch.positions.tolist() == positions
     assert batch.layout.slots.tolist() == slots
-    assert batch.layout.query_lens == [chunk.num_tokens for chunk in plan.chunks]
-    assert batch.layout.context_lens == [chunk.start + chunk.num_tokens for chunk in plan.chunks]
+    assert batch.layout.query_lens == [chunk.num_positions for chunk in plan.chunks]
+    assert batch.layout.context_lens == [chunk.start + chunk.num_positions for chunk in plan.chunks]
     assert batch.layout.block_ids == [chunk.sequence.block_ids for chunk in plan.chunks]
     assert all(length == 1 for length in batch.layout.query_lens[: batch.layout.num_decodes])
     rows = list(range(len(ids))) if batch.sample_rows is None else batch.sample_rows.tolist()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
-from engine.scheduling.scheduler import Finished, Scheduler, StepPlan
+from engine.scheduling.ending import end_reason
+from engine.scheduling.scheduler import Chunk, Drafter, Finished, Scheduler, StepPlan
 from engine.sequence import Sequence
 
 STOP_ID = 7
@@ -40,8 +44,9 @@ def make_scheduler(
     max_sequences: int = 8,
     max_waiting: int = 100,
     prefix_caching: bool = True,
+    drafter: Drafter | None = None,
 ) -> Scheduler:
-    return Scheduler(num_blocks, block_size, step_tokens, max_sequences, max_waiting, prefix_caching)
+    return Scheduler(num_blocks, block_size, step_tokens, max_sequences, max_waiting, prefix_caching, drafter=drafter)
 
 
 def next_token(sequence: Sequence) -> int:
@@ -60,8 +65,34 @@ def solo_output(sequence: Sequence) -> list[int]:
             return copy.output_ids
 
 
+def draw(chunk: Chunk) -> list[int]:
+    """What is drawn for a chunk: the next token, and one more for as long as drafts hold and the sequence has not ended."""
+    copy = replace(chunk.sequence, output_ids=list(chunk.sequence.output_ids))
+    num_before = len(copy.output_ids)
+    for draft_id in (*chunk.draft_ids, None):
+        copy.output_ids.append(next_token(copy))
+        if copy.output_ids[-1] != draft_id or end_reason(copy, 1 << 30):
+            break
+    return copy.output_ids[num_before:]
+
+
 def sample(plan: StepPlan) -> dict[int, list[int]]:
-    return {chunk.sequence.seq_id: [next_token(chunk.sequence)] for chunk in plan.chunks if chunk.samples}
+    return {chunk.sequence.seq_id: draw(chunk) for chunk in plan.chunks if chunk.samples}
+
+
+class OracleDrafter:
+    """Knows what each sequence will say, and is wrong at the places (counted from 0) that `errs` holds for."""
+
+    def __init__(self, length: int = 3, errs: Callable[[int], bool] = lambda place: False) -> None:
+        self.length = length
+        self.errs = errs
+
+    def propose(self, sequence: Sequence, num_rows: int, limit: int) -> tuple[int, ...]:
+        copy = replace(sequence, output_ids=list(sequence.output_ids))
+        for _ in range(min(limit, self.length)):
+            wrong = self.errs(len(copy.output_ids))
+            copy.output_ids.append(99 if wrong else next_token(copy))
+        return tuple(copy.output_ids[len(sequence.output_ids) :])
 
 
 def step(scheduler: Scheduler) -> tuple[StepPlan | None, list[Finished]]:

@@ -3,7 +3,17 @@ import pytest
 from engine.api.errors import EngineUnavailable, ErrorCode, RequestError
 from engine.scheduling.scheduler import Scheduler
 from engine.sequence import SequenceStatus
-from tests.engine.scheduling.sequences import STOP_ID, make_scheduler, make_sequence, next_token, run, sample, solo_output, step
+from tests.engine.scheduling.sequences import (
+    STOP_ID,
+    OracleDrafter,
+    make_scheduler,
+    make_sequence,
+    next_token,
+    run,
+    sample,
+    solo_output,
+    step,
+)
 
 
 def shape(plan):
@@ -292,3 +302,58 @@ def test_a_prompt_may_take_more_of_a_step_while_nobody_waits_for_a_next_token():
     assert [shape(step(scheduler)[0]) for _ in range(2)] == [[(1, 0, 20, False)], [(1, 20, 10, True)]]
     scheduler.add(make_sequence(2, list(range(100, 130))))
     assert shape(step(scheduler)[0]) == [(1, 30, 1, True), (2, 0, 7, False)]
+
+
+# Drafts
+
+
+def test_drafts_are_computed_behind_the_last_token_and_only_the_accepted_ones_count():
+    scheduler = make_scheduler(drafter=OracleDrafter(3, lambda place: place == 6))
+    sequence = make_sequence(1, [1, 2, 3], max_tokens=9, min_tokens=9)
+    expected = solo_output(sequence)
+    scheduler.add(sequence)
+    step(scheduler)
+    plan, _ = step(scheduler)
+    assert (shape(plan), plan.chunks[0].draft_ids) == ([(1, 3, 1, True)], tuple(expected[1:4]))
+    assert (sequence.output_ids, sequence.num_computed) == (expected[:5], 7)
+    step(scheduler)
+    assert (sequence.output_ids, sequence.num_computed) == (expected[:7], 9)
+
+
+def test_a_draft_may_be_the_stop_id_and_nothing_comes_after_it():
+    sequence = make_sequence(1, [1, 2, 3], max_tokens=9)
+    expected = solo_output(sequence)[:3]
+    sequence.stop_ids = frozenset(expected[2:])
+    scheduler = make_scheduler(drafter=OracleDrafter(4))
+    scheduler.add(sequence)
+    (finished,) = run(scheduler)
+    assert (finished.reason, sequence.output_ids) == ("stop", expected)
+
+
+def test_blocks_that_only_rejected_drafts_used_are_given_back_and_never_shared():
+    scheduler = make_scheduler(num_blocks=8, drafter=OracleDrafter(9, lambda place: True), step_tokens=64)
+    sequence = make_sequence(1, [1, 2, 3], max_tokens=20, min_tokens=20)
+    scheduler.add(sequence)
+    step(scheduler)
+    plan = scheduler.plan()
+    assert (len(plan.chunks[0].draft_ids), len(sequence.block_ids)) == (9, 4)
+    scheduler.advance(plan, sample(plan))
+    assert (len(sequence.block_ids), scheduler.stats().num_free_blocks) == (2, 6)
+    assert len(scheduler._cache) == 1
+
+
+def test_drafts_take_no_block_that_a_running_sequence_may_need():
+    scheduler = make_scheduler(num_blocks=4, drafter=OracleDrafter(9))
+    scheduler.add(make_sequence(1, [1, 2, 3], max_tokens=9, min_tokens=9))
+    scheduler.add(make_sequence(2, [5, 6, 7], max_tokens=9, min_tokens=9))
+    step(scheduler)
+    assert [len(chunk.draft_ids) for chunk in scheduler.plan().chunks] == [0, 0]
+
+
+def test_drafts_take_a_share_of_a_step_and_prompts_go_on_beside_them():
+    scheduler = make_scheduler(step_tokens=16, drafter=OracleDrafter(9))
+    scheduler.add(make_sequence(1, [1, 2, 3], max_tokens=40, min_tokens=40))
+    step(scheduler)
+    scheduler.add(make_sequence(2, list(range(100, 140))))
+    plan, _ = step(scheduler)
+    assert [(chunk.sequence.seq_id, chunk.num_tokens, len(chunk.draft_ids)) for chunk in plan.chunks] == [(1, 1, 4), (2, 11, 0)]

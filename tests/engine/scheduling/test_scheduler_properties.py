@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.waiting import urgency
 from engine.sequence import SequenceStatus
-from tests.engine.scheduling.sequences import make_sequence, next_token, solo_output
+from tests.engine.scheduling.sequences import OracleDrafter, draw, make_sequence, solo_output
 
 ROOTS = (b"one", b"two")
 
@@ -29,11 +29,14 @@ class SchedulerMachine(RuleBasedStateMachine):
         step_tokens=st.integers(1, 20),
         max_sequences=st.integers(1, 6),
         caching=st.booleans(),
+        draft_length=st.sampled_from([0, 1, 3, 9]),
+        error_every=st.integers(1, 7),
     )
-    def start(self, num_blocks, block_size, step_tokens, max_sequences, caching):
+    def start(self, num_blocks, block_size, step_tokens, max_sequences, caching, draft_length, error_every):
         self.num_blocks, self.block_size, self.step_tokens, self.max_sequences = num_blocks, block_size, step_tokens, max_sequences
         self.caching = caching
-        self.scheduler = Scheduler(num_blocks, block_size, step_tokens, max_sequences, 1000, caching)
+        drafter = OracleDrafter(draft_length, lambda place: place % error_every == error_every - 1) if draft_length else None
+        self.scheduler = Scheduler(num_blocks, block_size, step_tokens, max_sequences, 1000, caching, drafter=drafter)
 
     @rule(
         prefix=st.integers(0, 16),
@@ -80,16 +83,18 @@ class SchedulerMachine(RuleBasedStateMachine):
         if self.plan is None:
             return
         chunks = self.plan.chunks
-        assert 1 <= sum(chunk.num_tokens for chunk in chunks) <= self.step_tokens
+        assert 1 <= sum(chunk.num_positions for chunk in chunks) <= self.step_tokens
         assert len({chunk.sequence.seq_id for chunk in chunks}) == len(chunks) <= self.max_sequences
-        one_token = [chunk.num_tokens == 1 and chunk.samples for chunk in chunks]
+        one_token = [chunk.num_positions == 1 and chunk.samples for chunk in chunks]
         assert one_token == sorted(one_token, reverse=True)
-        for sequence, start, num_tokens, samples in chunks:
+        for sequence, start, num_tokens, samples, draft_ids in chunks:
             assert sequence.status is SequenceStatus.RUNNING
             assert start == sequence.num_computed, "tokens are computed once, without gaps"
             assert num_tokens > 0
             assert samples == (start + num_tokens == sequence.num_tokens)
-            assert len(sequence.block_ids) * self.block_size >= start + num_tokens
+            assert len(sequence.block_ids) * self.block_size >= start + num_tokens + len(draft_ids)
+            assert not draft_ids or (samples and num_tokens == 1)
+            assert len(sequence.output_ids) + len(draft_ids) < sequence.max_tokens or not draft_ids
             assert sequence.block_ids
             if not self.caching:
                 assert not sequence.num_cached
@@ -105,14 +110,16 @@ class SchedulerMachine(RuleBasedStateMachine):
     def advance(self):
         plan, self.plan = self.plan, None
         sampled = {}
-        for sequence, start, num_tokens, samples in plan.chunks:
+        for chunk in plan.chunks:
+            sequence, start, num_tokens, samples, draft_ids = chunk
             if sequence.status is SequenceStatus.FINISHED:
                 continue
             self.check_cache(sequence, start)
-            for position in range(start, start + num_tokens):
-                self.written[self.slot(sequence, position)] = self.content(sequence, position)
+            computed = sequence.token_slice(0, start + num_tokens) + list(draft_ids)
+            for position in range(start, len(computed)):
+                self.written[self.slot(sequence, position)] = (sequence.cache_root, tuple(computed[: position + 1]))
             if samples:
-                sampled[sequence.seq_id] = [next_token(sequence)]
+                sampled[sequence.seq_id] = draw(chunk)
         for sequence, reason in self.scheduler.advance(plan, sampled):
             del self.live[sequence.seq_id]
             assert sequence.output_ids == self.expected[sequence.seq_id]

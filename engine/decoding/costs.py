@@ -1,0 +1,55 @@
+"""What a step costs by the tokens that it draws, and how many drafts are worth their rows. Pure Python."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+
+MEASURED_ROWS = (1, 2, 4, 8, 16, 32)
+LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 31)
+"""How many drafts a sequence may get."""
+GAIN = 1.05
+"""Drafts must promise this factor at least: costs are measured with some noise."""
+
+
+class StepCosts:
+    """Relative cost of a step of so many rows, each drawing a token: straight lines between what was measured, and on beyond it."""
+
+    def __init__(self, seconds: dict[int, float]) -> None:
+        """`seconds` by rows, of at least two numbers of rows. A step of more rows never costs less."""
+        self._rows = sorted(seconds)
+        self._seconds: list[float] = []
+        for rows in self._rows:
+            self._seconds.append(max([seconds[rows], *self._seconds[-1:]]))
+
+    @classmethod
+    def measure(cls, time_rows: Callable[[int], float], max_rows: int) -> StepCosts:
+        """The best of two steps each, `time_rows(rows)` giving seconds; never of more than `max_rows`."""
+        return cls({rows: min(time_rows(rows) for _ in range(2)) for rows in MEASURED_ROWS if rows <= max(max_rows, 2)})
+
+    @classmethod
+    def flat(cls) -> StepCosts:
+        """Of a device on which a few hundred rows cost what one does."""
+        return cls({1: 1.0, 256: 1.5})
+
+    def cost(self, rows: int) -> float:
+        """In the unit of `seconds`."""
+        place = min(max(bisect_left(self._rows, rows), 1), len(self._rows) - 1)
+        low, high = self._rows[place - 1], self._rows[place]
+        below, above = self._seconds[place - 1], self._seconds[place]
+        return below + (above - below) * (rows - low) / (high - low)
+
+    def best_length(self, confidence: float, num_rows: int, limit: int) -> int:
+        """How many drafts, each right with this probability after the one before, make a step of `num_rows` rows yield most per second.
+
+        0 where they do not pay.
+        """
+        best, best_rate = 0, GAIN * num_rows / self.cost(num_rows)
+        for length in LENGTHS:
+            if length > limit:
+                break
+            num_expected = num_rows + sum(confidence**place for place in range(1, length + 1))
+            rate = num_expected / self.cost(num_rows + length)
+            if rate > best_rate:
+                best, best_rate = length, rate
+        return best

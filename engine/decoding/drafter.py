@@ -1,0 +1,78 @@
+"""Proposes drafts for sequences that decode: from the predicted text of a request, else from what the sequence has said before.
+
+It watches every token, also while it proposes none, and so knows how often its source is right; a proposal is as long as that and the
+measured cost of rows make worth while, which for a source that misses is not at all. Called by the scheduler (`propose`) and by the
+core (`add`, `remove`). What it proposes decides how fast tokens come, never which.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.decoding.costs import StepCosts
+from engine.decoding.ngram import SeenText
+from engine.decoding.prediction import PredictedText
+from engine.sequence import Sequence
+
+PREDICTED_CONFIDENCE, SEEN_CONFIDENCE = 0.9, 0.3
+"""What a source is trusted with before it has shown anything: a prediction was made by somebody who should know."""
+MAX_CONFIDENCE = 0.98
+LEARNING_RATE = 0.15
+
+
+class Source(Protocol):
+    """A text that the output may follow. `num_followed`: tokens of the output that it has taken."""
+
+    num_followed: int
+
+    def follow(self, token_id: int) -> bool | None:
+        """Take the next token of the output; returns whether it was the expected one, None if none was expected."""
+
+    def ahead(self, limit: int) -> tuple[int, ...]:
+        """The tokens that should follow, at most `limit`."""
+
+
+@dataclass(slots=True)
+class _Track:
+    source: Source
+    confidence: float
+
+
+class Drafter:
+    """`looks_back`: sequences without a prediction get drafts from their own text."""
+
+    def __init__(self, costs: StepCosts, looks_back: bool) -> None:
+        self._costs = costs
+        self._looks_back = looks_back
+        self._tracks: dict[int, _Track] = {}
+
+    def __len__(self) -> int:
+        return len(self._tracks)
+
+    def add(self, sequence: Sequence) -> None:
+        """Watch a sequence from now on, if there is anything to expect."""
+        if sequence.draft_ids:
+            self._tracks[sequence.seq_id] = _Track(PredictedText(sequence.draft_ids), PREDICTED_CONFIDENCE)
+        elif self._looks_back:
+            self._tracks[sequence.seq_id] = _Track(SeenText(sequence.prompt_ids), SEEN_CONFIDENCE)
+
+    def remove(self, seq_id: int) -> None:
+        """Forget a sequence; unknown ids are ignored."""
+        self._tracks.pop(seq_id, None)
+
+    def propose(self, sequence: Sequence, num_rows: int, limit: int) -> tuple[int, ...]:
+        """At most `limit` tokens that may come next, if it pays to verify them in a step that draws `num_rows` tokens so far."""
+        track = self._tracks.get(sequence.seq_id)
+        if track is None:
+            return ()
+        self._catch_up(track, sequence.output_ids)
+        return track.source.ahead(self._costs.best_length(track.confidence, num_rows, limit))
+
+    def _catch_up(self, track: _Track, output_ids: list[int]) -> None:
+        source = track.source
+        for token_id in output_ids[source.num_followed :]:
+            was_right = source.follow(token_id)
+            if was_right is not None:
+                track.confidence += LEARNING_RATE * (was_right - track.confidence)
+        track.confidence = min(track.confidence, MAX_CONFIDENCE)

@@ -1,0 +1,74 @@
+"""Draws the tokens of a step, several for a sequence whose drafts hold.
+
+A draft is verified, never believed: after each position a token is drawn exactly as without drafts, from the same seed, with penalties,
+masks and reasoning that see the true output so far. While it equals the draft the next position's logits are those of the true
+output too, and the next token is drawn from them; the first that differs is the last. So the output is that without drafts, up to
+the precision of kernels that depend on the number of rows. Called by the core. Method: speculative sampling with exact matching,
+Leviathan et al., https://arxiv.org/abs/2211.17192.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from engine.sampling.sampler import SampledToken
+from engine.scheduling.scheduler import Chunk
+from engine.sequence import Sequence
+
+Draw = Callable[[torch.Tensor, list[Sequence]], list[SampledToken]]
+"""Logits (R, V) and a sequence per row, each at most once -> a token per row. May overwrite the logits."""
+
+
+def draw_tokens(draw: Draw, logits: torch.Tensor, chunks: list[Chunk], ends: Callable[[Sequence], object]) -> list[list[SampledToken]]:
+    """Draw the tokens of each chunk, at least one. logits: (R, V), per chunk one row and one per draft.
+
+    All but the last token of a chunk equal its drafts. Nothing is drawn after a token at which `ends(sequence)` says that it ends. While
+    it draws, accepted tokens stand in `output_ids`; they are taken out again, as `Scheduler.advance` appends them.
+    """
+    if len(logits) == len(chunks):
+        return [[token] for token in draw(logits, [chunk.sequence for chunk in chunks])]
+    first_rows = _first_rows(chunks)
+    drawn: list[list[SampledToken]] = [[] for _ in chunks]
+    lengths = [len(chunk.sequence.output_ids) for chunk in chunks]
+    active = list(range(len(chunks)))
+    depth = 0
+    try:
+        while active:
+            rows = torch.tensor([first_rows[index] + depth for index in active], device=logits.device)
+            tokens = draw(logits.index_select(0, rows), [chunks[index].sequence for index in active])
+            active = [index for index, token in zip(active, tokens, strict=True) if _accept(chunks[index], drawn[index], token, ends)]
+            depth += 1
+    finally:
+        for chunk, length in zip(chunks, lengths, strict=True):
+            del chunk.sequence.output_ids[length:]
+    return drawn
+
+
+def num_accepted(chunk: Chunk, tokens: list[SampledToken]) -> int:
+    """Count the drafts of a chunk that became output."""
+    return sum(draft_id == token.token_id for draft_id, token in zip(chunk.draft_ids, tokens, strict=False))
+
+
+def _first_rows(chunks: list[Chunk]) -> list[int]:
+    rows, row = [], 0
+    for chunk in chunks:
+        rows.append(row)
+        row += 1 + len(chunk.draft_ids)
+    return rows
+
+
+def _accept(chunk: Chunk, tokens: list[SampledToken], token: SampledToken, ends: Callable[[Sequence], object]) -> bool:
+    """Take a drawn token; returns whether one may be drawn at the next position.
+
+    A position that fails after others is left to the next step, which will fail the sequence with nothing lost.
+    """
+    if token.is_failed and tokens:
+        return False
+    tokens.append(token)
+    place = len(tokens) - 1
+    if place >= len(chunk.draft_ids) or token.token_id != chunk.draft_ids[place]:
+        return False
+    chunk.sequence.output_ids.append(token.token_id)
+    return not ends(chunk.sequence)
