@@ -231,7 +231,7 @@ async def _answer(request: HttpRequest, dialect: Dialect, values: dict[str, Any]
             ahead = await _first_news(reader) if values["stream"] and _may_leave_no_token(run.generation) else None
         except EngineError as error:
             raise engine_api_error(error) from None
-        head = _head(request, values, run, admitted, arrived_at)
+        head = answer_head(request_id(request), values, run, admitted, arrived_at)
         if values["stream"]:
             frames = _frames(reader, dialect.stream(head), ahead)
             response: HttpResponseBase = EventStreamResponse(frames, on_close=reader.leave, headers=reader.headers)
@@ -353,14 +353,15 @@ def _check_content_type(request: HttpRequest) -> None:
         raise ApiError("invalid_content_type", "The Content-Encoding header must be absent or identity: bodies are not decompressed.")
 
 
-def _head(request: HttpRequest, values: dict[str, Any], run: StartedRun, admitted: Admitted, arrived_at: float) -> AnswerHead:
+def answer_head(request_id: str, values: dict[str, Any], run: StartedRun, admitted: Admitted, arrived_at: float) -> AnswerHead:
+    """What the values, the model and the admission say of the answer; for the playground too."""
     options = values["stream_options"] or {}
     generation = run.generation
     last = generation.messages[-1]
     opens_turn = generation.prompt.add_generation_prompt and not generation.prompt.continue_final_message
     role = "assistant" if opens_turn else str(last["role"])
     return AnswerHead(
-        request_id=request_id(request),
+        request_id=request_id,
         created=int(arrived_at),
         model=run.model.name,
         fingerprint=run.model.fingerprint,

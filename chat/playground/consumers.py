@@ -1,10 +1,11 @@
 """The playground's socket: a door to the same service as the API, one reader task per run.
 
     browser → {"type": "start", "id", "request"} · {"type": "stop", "id"}
-    server  → {"type": "delta", "id", "text"}* · one of {"type": "completed", "id", …} · {"type": "error", "id", "error"}
+    server  → {"type": "delta", "id", "text", …}* · one of {"type": "completed", "id", …} · {"type": "error", "id", "error"}
 
-`id` is the page's own name of the run. A request is a Lightcone request body and passes the same checks. A handler starts a
-task and returns at once, so that "stop" is read while a run goes on (Channels dispatches one message at a time).
+`id` is the page's own name of the run. A delta also has "reasoning" and "tool_calls" where there is some; a piece of a call is
+{"index", "id", "name", "arguments"}, and the first piece names it. A request is a Lightcone request body and passes the same checks.
+A handler starts a task and returns at once, so that "stop" is read while a run goes on (Channels dispatches one message at a time).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from django.conf import settings
 from chat.addresses import client_address
 from chat.dialects.request.schema import request_check
 from chat.dialects.request.strict_json import json_object_read
-from chat.dialects.view import ending_error, rejection_record, run_start
+from chat.dialects.view import AnswerHead, StartedRun, answer_head, ending_error, rejection_record, run_start
 from chat.errors import INTERNAL_MESSAGE, ApiError, engine_api_error
 from chat.services.accounts import session_caller
 from chat.services.completions import RequestTrace, RunReader
@@ -104,9 +105,10 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         """Start the run and pass on its events until the last."""
         arrived_at = time.time()
         try:
-            reader = self.readers[run_name] = await self.open(body, arrived_at)
-            await reader.first(timeout_s=settings.LIGHTCONE_QUEUE_TIMEOUT_S)
-            await self.forward(run_name, reader, arrived_at)
+            values, run = await self.open(body, arrived_at)
+            self.readers[run_name] = run.reader
+            admitted = await run.reader.first(timeout_s=settings.LIGHTCONE_QUEUE_TIMEOUT_S)
+            await self.forward(run_name, run.reader, answer_head(run_name, values, run, admitted, arrived_at), arrived_at)
         except ApiError as error:
             await self.send_error(run_name, error)
         except EngineError as error:
@@ -121,14 +123,14 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             if left is not None:
                 left.leave()
 
-    async def open(self, body: dict[str, Any], arrived_at: float) -> RunReader:
+    async def open(self, body: dict[str, Any], arrived_at: float) -> tuple[dict[str, Any], StartedRun]:
         """Check the request as the API does, and start it. Raises ApiError, and KeyInvalid for who is not signed in any more."""
         caller = await self.current_caller()
         await configuration_refresh()
         values: dict[str, Any] = {}
         try:
             values = request_check(body)
-            return (await run_start(values, caller=caller, trace=self.trace(values), arrived_at=arrived_at)).reader
+            return values, await run_start(values, caller=caller, trace=self.trace(values), arrived_at=arrived_at)
         except ApiError as error:
             rejection_record(error, caller=caller, trace=self.trace(values), arrived_at=arrived_at)
             raise
@@ -152,15 +154,17 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             address=client_address(peer=peer, forwarded=headers.get(b"x-forwarded-for", ""))[:size],
         )
 
-    async def forward(self, run_name: str, reader: RunReader, arrived_at: float) -> None:
-        """Send the text of the first choice as it comes, then the counters."""
+    async def forward(self, run_name: str, reader: RunReader, head: AnswerHead, arrived_at: float) -> None:
+        """Send what the first choice says as it comes, then the counters."""
         reason = None
+        if head.echo:
+            await self.send_message({"type": "delta", "id": run_name, "text": head.echo})
         async for event in reader:
             payload = event.payload
             if isinstance(payload, Delta | ChoiceFinished):
-                reason = payload.reason if isinstance(payload, ChoiceFinished) else None
-                if payload.text and payload.choice == 0:
-                    await self.send_message({"type": "delta", "id": run_name, "text": payload.text})
+                if payload.choice == 0:
+                    reason = payload.reason if isinstance(payload, ChoiceFinished) else None
+                    await self.send_delta(run_name, payload, head)
             elif isinstance(payload, Completed) and payload.outcome in (Outcome.FINISHED, Outcome.STOPPED):
                 await self.send_message(
                     {
@@ -176,6 +180,16 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
                 error = ending_error(event)
                 if error is not None:
                     raise error
+
+    async def send_delta(self, run_name: str, payload: Delta | ChoiceFinished, head: AnswerHead) -> None:
+        """One message for what there is to see; none for a step that shows nothing."""
+        message: dict[str, object] = {"type": "delta", "id": run_name, "text": payload.text}
+        if payload.reasoning and head.includes_reasoning:
+            message["reasoning"] = payload.reasoning
+        if payload.tool_calls:
+            message["tool_calls"] = [asdict(call) for call in payload.tool_calls]
+        if payload.text or len(message) > 3:
+            await self.send_message(message)
 
     async def send_message(self, message: dict[str, object]) -> None:
         await self.send(text_data=json.dumps(message))

@@ -84,6 +84,31 @@ def test_hostile_model_text_does_nothing(page):
     assert page.locator("#messages a[href^='javascript']").count() == 0
 
 
+def test_thoughts_are_folded_and_calls_are_set_out_as_plain_text(page):
+    hostile = "<img src=x onerror=window.hit=1>"
+    call = {"id": "c", "name": "look", "arguments": '{"where":"' + hostile + '"}'}
+    message = {"role": "assistant", "content": "", "reasoning": hostile, "calls": [call], "time": "", "counters": []}
+    page.evaluate("message => sessionStorage.setItem('lightcone.chat', JSON.stringify([message]))", message)
+    page.reload()
+    page.wait_for_selector(".thoughts")
+    assert not page.is_visible(".thoughts-text")
+    page.click(".thoughts summary")
+    assert page.inner_text(".thoughts-text") == hostile
+    assert page.inner_text(".call-name") == "look"
+    assert page.inner_text(".call pre") == '{\n  "where": "' + hostile + '"\n}'
+    assert page.evaluate("window.hit") is None
+
+
+def test_further_fields_reach_the_server_and_are_checked_on_the_page(page):
+    page.fill("#further", "{")
+    send(page, "Hello")
+    assert page.locator("#messages > li").count() == 0
+    page.fill("#further", '{"max_tokens": 3, "ignore_eos": true, "temperature": 0}')
+    page.press("#composer-text", "Enter")
+    finished(page, 2)
+    assert "3 tokens" in page.inner_text("#messages > li:nth-child(2) .message-foot")
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 def test_nothing_overflows_and_the_parameters_open(page, width):
     page.set_viewport_size({"width": width, "height": 780})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from django.test import Client
 from chat.dialects import view
 from chat.models import Project
 from chat.playground import consumers
-from engine.api import Admitted, EngineUnavailable, ErrorCode, Event, Outcome, Payload
+from engine.api import Admitted, Delta, EngineUnavailable, ErrorCode, Event, Outcome, Payload, ToolCallDelta, Usage
 from tests.chat.dialects.conftest import ADMITTED, HELLO, MODEL, Scripted, ScriptedReader, completed, delta, finished
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -84,10 +85,23 @@ async def test_a_run_streams_its_text_and_ends_with_counters(page: WebsocketComm
     *deltas, end = await messages_until_end(page)
     assert "".join(message["text"] for message in deltas) == "Hello"
     assert (end["type"], end["id"], end["outcome"], end["finish_reason"]) == ("completed", "a", "finished", "stop")
-    assert end["usage"] == {"prompt_tokens": 3, "cached_tokens": 1, "completion_tokens": 2}
+    assert end["usage"] == asdict(Usage(prompt_tokens=3, cached_tokens=1, completion_tokens=2))
     assert service.requests[0].stop.max_tokens == 5
     assert (service.traces[0].dialect, service.traces[0].user_label, service.traces[0].user_agent) == ("playground", "ada", "test")
     assert service.readers[0].num_left == 1
+
+
+async def test_thoughts_and_calls_travel_beside_the_text(page: WebsocketCommunicator, service: Scripted) -> None:
+    call = ToolCallDelta(0, "call-1", "add", "{}")
+    thought, said = Delta(0, (1,), reasoning="hm"), Delta(0, (2, 3), "See", tool_calls=(call,))
+    service.script = [ADMITTED, thought, Delta(0, (4,)), Delta(1, (5,), "of another choice"), said, finished(), completed()]
+    await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY})
+    *deltas, end = await messages_until_end(page)
+    assert deltas == [
+        {"type": "delta", "id": "a", "text": "", "reasoning": "hm"},
+        {"type": "delta", "id": "a", "text": "See", "tool_calls": [{"index": 0, "id": "call-1", "name": "add", "arguments": "{}"}]},
+    ]
+    assert end["finish_reason"] == "stop"
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ function answer() {
 
 function handle(own, news) {
   if (news.type === "delta") {
-    own.message.view.append(news.text);
+    own.message.view.append(news);
     announcer.feed(news.text);
     own.frame ||= SLOW_PAINT_MS ? setTimeout(() => paint(own), SLOW_PAINT_MS) : requestAnimationFrame(() => paint(own));
   } else if (news.type === "completed") {
@@ -117,7 +117,8 @@ function end(own, result) {
 }
 
 function counters({ usage, timings, finish_reason: reason, outcome }) {
-  const tokens = `${usage.completion_tokens.toLocaleString()} tokens`;
+  const thought = usage.reasoning_tokens ? `, ${usage.reasoning_tokens.toLocaleString()} of them thinking` : "";
+  const tokens = `${usage.completion_tokens.toLocaleString()} tokens${thought}`;
   const prompt = `${usage.prompt_tokens.toLocaleString()} in the prompt${usage.cached_tokens ? `, ${usage.cached_tokens.toLocaleString()} cached` : ""}`;
   const list = [tokens, prompt];
   if (timings.first_token_s != null) list.push(`first after ${timings.first_token_s.toFixed(2)} s`);

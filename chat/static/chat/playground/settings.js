@@ -1,5 +1,5 @@
 // The parameters panel. Values live in the browser, per reader; a value that differs from its default is marked.
-const DEFAULTS = { system: "", temperature: "1", top_p: "1", max_tokens: "", seed: "" };
+const DEFAULTS = { system: "", temperature: "1", top_p: "1", max_tokens: "", seed: "", further: "" };
 const KEY = "lightcone.parameters";
 
 export class Settings {
@@ -29,6 +29,7 @@ export class Settings {
 
   changed() {
     const values = {};
+    this.inputs.further.setCustomValidity(this.furtherFields ? "" : "Must be one JSON object, such as {\"top_k\": 5}.");
     for (const [name, input] of Object.entries(this.inputs)) {
       values[name] = input.value;
       const field = input.closest(".field");
@@ -53,19 +54,30 @@ export class Settings {
     return this.inputs.system.value.trim();
   }
 
-  /** Only what differs from the defaults travels, as numbers. */
+  /** Any other fields of the request, as the reader wrote them; null while they are no JSON object. */
+  get furtherFields() {
+    try {
+      const fields = JSON.parse(this.inputs.further.value.trim() || "{}");
+      return typeof fields === "object" && !Array.isArray(fields) ? fields : null;
+    } catch {
+      return null;
+    }
+  }
+
+  /** Only what differs from the defaults travels, as numbers; a field written out as JSON wins over its control. */
   get parameters() {
     const request = {};
     for (const name of ["temperature", "top_p", "max_tokens", "seed"]) {
       const value = this.inputs[name].value;
       if (value !== "" && value !== DEFAULTS[name]) request[name] = Number(value);
     }
-    return request;
+    return { ...request, ...this.furtherFields };
   }
 
-  /** Put the cursor on the field that an error names. */
+  /** Put the cursor on the field that an error names (`tools.0.function` is in `tools`). */
   focus(param) {
-    const input = this.inputs[param];
+    const name = String(param ?? "").split(".")[0];
+    const input = name in (this.furtherFields ?? {}) ? this.inputs.further : this.inputs[name];
     if (!input) return false;
     input.closest(".field").classList.add("is-wrong");
     input.focus();

@@ -1,14 +1,9 @@
-// The list of messages on the page and in memory. A message: {role, content, counters?, error?}.
+// The list of messages on the page and in memory. A message: {role, content, reasoning?, calls?, counters?, error?}.
+import { CallsView, ThoughtsView } from "./asides.js";
+import { element } from "./elements.js";
 import { MarkdownStream } from "./markdown.js";
 
 const AUTHORS = { user: "You", assistant: "Assistant" };
-
-function element(tag, className, text) {
-  const node = document.createElement(tag);
-  if (className) node.className = className;
-  if (text !== undefined) node.textContent = text;
-  return node;
-}
 
 function button(label, act) {
   const node = element("button", "button button-quiet button-small", label);
@@ -27,7 +22,9 @@ export class MessageView {
     head.append(element("span", "message-author", AUTHORS[message.role]), element("time", "", message.time));
     this.body = element("div", "message-body");
     this.foot = element("div", "message-foot");
-    this.node.append(head, this.body, this.foot);
+    this.thoughts = new ThoughtsView(message);
+    this.calls = new CallsView(message);
+    this.node.append(head, this.thoughts.node, this.body, this.calls.node, this.foot);
     if (message.role === "user") {
       this.body.textContent = message.content;
       this.foot.append(button("Edit", () => acts.edit(message)), this.copyButton());
@@ -35,7 +32,7 @@ export class MessageView {
     }
     this.body.classList.add("prose");
     this.stream = new MarkdownStream(this.body);
-    if (message.content || message.counters || message.error) {
+    if (message.content || message.reasoning || message.calls || message.counters || message.error) {
       this.stream.append(message.content);
       this.finish();
     } else {
@@ -54,20 +51,27 @@ export class MessageView {
     return copy;
   }
 
-  append(text) {
+  /** Take a delta: its text, and what the model thinks and calls. */
+  append({ text, reasoning, tool_calls: calls }) {
     this.pending?.remove();
     this.pending = null;
     this.message.content += text;
     this.stream.append(text);
+    if (reasoning) this.thoughts.append(reasoning);
+    if (calls) this.calls.append(calls);
   }
 
   paint() {
     this.stream.paint();
+    this.thoughts.paint();
+    this.calls.paint();
   }
 
   finish() {
     this.pending?.remove();
     this.stream.finish();
+    this.thoughts.finish();
+    this.calls.finish();
     this.foot.replaceChildren();
     const { counters, error } = this.message;
     if (counters) for (const text of counters) this.foot.append(element("span", "", text));
