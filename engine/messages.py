@@ -135,7 +135,10 @@ class CoreProgress:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorParameter:
-    """One argument of a logits processor. `kind`: "int", "float", "bool", "str" or "int_list"; a bound of None is none."""
+    """One argument of a logits processor. `kind`: "int", "float", "bool", "str", "int_list", "token_ids" or "token_id_lists".
+
+    `minimum` and `maximum` bound numbers, and those in an "int_list"; a bound of None is none. Token ids are bounded by the model.
+    """
 
     name: str
     kind: str

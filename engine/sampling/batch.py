@@ -6,12 +6,18 @@ The tensors of a `StepRows` are uploaded once and serve until a sequence joins, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dataclasses
+from dataclasses import dataclass, field
 
 import torch
 
 from engine.sampling.filters import Filters
+from engine.sampling.logprobs import LogprobRow
+from engine.sampling.masks import BadWords, Places
 from engine.sampling.penalties import TokenCounts, has_penalties
+from engine.sampling.processors.chain import ProcessorChain
+from engine.sampling.processors.registry import ProcessorRegistry
+from engine.sampling.thinking import ThinkingTrack
 from engine.sequence import Sequence
 
 MIN_TEMPERATURE = 0.01
@@ -19,7 +25,7 @@ MIN_TEMPERATURE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class SequenceRecord:
-    """What sampling remembers of one sequence. `counts` is None without penalties; `top_k` is 0 when off."""
+    """What sampling remembers of one sequence. What it does not ask for is None or empty; `top_k` is 0 when off."""
 
     seed: int
     temperature: float
@@ -29,7 +35,13 @@ class SequenceRecord:
     is_greedy: bool
     counts: TokenCounts | None
     stop_ids: list[int]
-    top_logprobs: int | None
+    allowed_ids: list[int] | None
+    bad_words: BadWords | None
+    bias: dict[int, float]
+    processors: ProcessorChain | None
+    thinking: ThinkingTrack | None
+    logprobs: LogprobRow | None
+    scores_processed: bool
 
     @property
     def is_filtered(self) -> bool:
@@ -48,31 +60,50 @@ class DrawRows:
 
 @dataclass(frozen=True, slots=True)
 class StepRows:
-    """The rows of a step by feature. A feature that nobody uses is an empty list or None, and costs nothing."""
+    """The rows of a step by feature. A feature that nobody uses is an empty list or None, and costs nothing.
 
-    unfiltered: DrawRows | None
-    filtered: DrawRows | None
-    penalised: list[tuple[int, TokenCounts]]
-    floored: list[tuple[int, list[int]]]
-    logprobs: list[tuple[int, int]]
+    `raw_logprobs` are taken before the masks, `processed_logprobs` after masks, bias and penalties.
+    """
+
+    unfiltered: DrawRows | None = None
+    filtered: DrawRows | None = None
+    allowed: Places | None = None
+    worded: list[tuple[int, BadWords]] = field(default_factory=list)
+    floored: list[tuple[int, list[int]]] = field(default_factory=list)
+    biased: Places | None = None
+    penalised: list[tuple[int, TokenCounts]] = field(default_factory=list)
+    processed: list[tuple[int, ProcessorChain]] = field(default_factory=list)
+    thinking: list[tuple[int, ThinkingTrack]] = field(default_factory=list)
+    raw_logprobs: list[LogprobRow] = field(default_factory=list)
+    processed_logprobs: list[LogprobRow] = field(default_factory=list)
 
 
 class SamplingBatch:
     """Records of the sequences in the engine, and the grouping of the rows of the last step."""
 
-    def __init__(self, vocab_size: int, device: torch.device) -> None:
+    def __init__(self, vocab_size: int, device: torch.device, processors: ProcessorRegistry) -> None:
         self._vocab_size = vocab_size
         self._device = device
+        self._processors = processors
         self._records: dict[int, SequenceRecord] = {}
         self._last_ids: list[int] = []
-        self._last_rows = StepRows(None, None, [], [], [])
+        self._last_rows = StepRows()
 
     def __len__(self) -> int:
         return len(self._records)
 
     def add(self, sequence: Sequence) -> None:
-        """Remember a sequence. Its `sampling.seed` must be set unless it is greedy."""
+        """Remember a sequence. Its `sampling.seed` must be set unless it is greedy.
+
+        Raises ValueError for token ids that the model does not have (the worker refuses them; here they would reach other rows), and
+        whatever the constructor of a logits processor raises.
+        """
         sampling = sequence.sampling
+        bias = dict(sampling.logit_bias)
+        self._check_ids([*(sampling.allowed_token_ids or ()), *bias, *sequence.logprobs.token_ids])
+        self._check_ids([token_id for word in sequence.bad_word_ids for token_id in word])
+        thinking = sequence.thinking
+        self._check_ids(thinking.end_ids if thinking is not None else [])
         self._records[sequence.seq_id] = SequenceRecord(
             seed=sampling.seed or 0,
             temperature=max(sampling.temperature, MIN_TEMPERATURE),
@@ -82,7 +113,13 @@ class SamplingBatch:
             is_greedy=sampling.is_greedy,
             counts=TokenCounts(sequence, self._vocab_size) if has_penalties(sampling) else None,
             stop_ids=[token_id for token_id in sequence.stop_ids if token_id < self._vocab_size] if sequence.stop.min_tokens else [],
-            top_logprobs=sequence.logprobs.top if sequence.logprobs.enabled else None,
+            allowed_ids=None if sampling.allowed_token_ids is None else sorted(set(sampling.allowed_token_ids)),
+            bad_words=BadWords(sequence.bad_word_ids) if sequence.bad_word_ids else None,
+            bias=bias,
+            processors=self._processors.chain(sequence, self._vocab_size) if sampling.processors else None,
+            thinking=ThinkingTrack(thinking) if thinking is not None and thinking.budget is not None else None,
+            logprobs=LogprobRow(0, sequence.logprobs.top, sequence.logprobs.token_ids) if sequence.logprobs.enabled else None,
+            scores_processed=sequence.scores_processed,
         )
         self._last_ids = []
 
@@ -90,6 +127,9 @@ class SamplingBatch:
         """Forget a sequence; unknown ids are ignored."""
         self._records.pop(seq_id, None)
         self._last_ids = []
+
+    def record(self, sequence: Sequence) -> SequenceRecord:
+        return self._records[sequence.seq_id]
 
     def rows(self, sequences: list[Sequence]) -> StepRows:
         """Group the rows of a step, one per sequence."""
@@ -103,13 +143,36 @@ class SamplingBatch:
         rows = list(enumerate(records))
         filtered = [row for row, record in rows if not record.is_greedy and record.is_filtered]
         unfiltered = [row for row, record in rows if not record.is_greedy and not record.is_filtered]
+        scored = [(record, dataclasses.replace(record.logprobs, row=row)) for row, record in rows if record.logprobs is not None]
         return StepRows(
             unfiltered=self._draw_rows(unfiltered, records),
             filtered=self._draw_rows(filtered, records),
-            penalised=[(row, record.counts) for row, record in rows if record.counts is not None],
+            allowed=self._places({row: dict.fromkeys(record.allowed_ids, 0.0) for row, record in rows if record.allowed_ids is not None}),
+            worded=[(row, record.bad_words) for row, record in rows if record.bad_words is not None],
             floored=[(row, record.stop_ids) for row, record in rows if record.stop_ids],
-            logprobs=[(row, record.top_logprobs) for row, record in rows if record.top_logprobs is not None],
+            biased=self._places({row: record.bias for row, record in rows if record.bias}),
+            penalised=[(row, record.counts) for row, record in rows if record.counts is not None],
+            processed=[(row, record.processors) for row, record in rows if record.processors is not None],
+            thinking=[(row, record.thinking) for row, record in rows if record.thinking is not None],
+            raw_logprobs=[row for record, row in scored if not record.scores_processed],
+            processed_logprobs=[row for record, row in scored if record.scores_processed],
         )
+
+    def _places(self, tokens: dict[int, dict[int, float]]) -> Places | None:
+        """Where the tokens of some rows (row to token to value) lie in the logits of a step; None without rows."""
+        if not tokens:
+            return None
+        index = [row * self._vocab_size + token_id for row, values in tokens.items() for token_id in values]
+        values = [value for row_values in tokens.values() for value in row_values.values()]
+        return Places(
+            rows=torch.tensor(list(tokens), device=self._device),
+            index=torch.tensor(index, dtype=torch.int64, device=self._device),
+            values=torch.tensor(values, device=self._device),
+        )
+
+    def _check_ids(self, token_ids: list[int]) -> None:
+        if token_ids and not 0 <= min(token_ids) <= max(token_ids) < self._vocab_size:
+            raise ValueError(f"token ids must be from 0 to {self._vocab_size - 1}")
 
     def _draw_rows(self, rows: list[int], records: list[SequenceRecord]) -> DrawRows | None:
         if not rows:

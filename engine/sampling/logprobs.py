@@ -1,9 +1,11 @@
-"""Natural-log probabilities from raw logits, before masks, penalties and temperature; only for the rows that ask.
+"""Log-probabilities of a step, for the rows that ask only, as they are at the moment when they are taken.
 
 -inf is reported as -9999.0, so that a value always fits into JSON.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 
@@ -13,28 +15,47 @@ from engine.sampling.ranking import block_maxima, pad_to_blocks, rank
 LEAST = -9999.0
 
 
-class RawLogprobs:
-    """A copy, as log-probabilities (L, V) float32, of the L rows that ask; taken before logits are changed."""
+@dataclass(frozen=True, slots=True)
+class LogprobRow:
+    """A row that asks: `token_ids`, if any, are reported instead of the `top` most likely (-1: the whole vocabulary)."""
 
-    def __init__(self, logits: torch.Tensor, rows: list[tuple[int, int]]) -> None:
-        """`rows`: (number in the batch, count of alternatives; -1 stands for the whole vocabulary)."""
+    row: int
+    top: int = 0
+    token_ids: tuple[int, ...] = ()
+
+
+class TakenLogprobs:
+    """A copy, as log-probabilities (L, V) float32, of the L rows that ask; what is changed in logits later does not touch it."""
+
+    def __init__(self, logits: torch.Tensor, rows: list[LogprobRow]) -> None:
         self._rows = rows
-        self._width = logits.shape[1]
-        index = torch.tensor([row for row, _ in rows], device=logits.device)
-        self._values = logits[index].float().log_softmax(1)
+        self._index = torch.tensor([row.row for row in rows], device=logits.device)
+        self._values = logits[self._index].float().log_softmax(1)
 
     def of(self, token_ids: torch.Tensor) -> dict[int, SampledLogprobs]:
         """Report the sampled `token_ids` (R,) by number of row, with the alternatives best first, ties by id."""
-        index = torch.tensor([row for row, _ in self._rows], device=token_ids.device)
-        own = self._values.gather(1, token_ids[index][:, None]).clamp_(min=LEAST).squeeze(1).tolist()
-        tops = [self._width if top < 0 else min(top, self._width) for _, top in self._rows]
+        own = self._values.gather(1, token_ids[self._index][:, None]).clamp_(min=LEAST).squeeze(1).tolist()
+        width = self._values.shape[1]
+        tops = [0 if row.token_ids else width if row.top < 0 else min(row.top, width) for row in self._rows]
         ids: list[list[int]] = [[] for _ in tops]
         values: list[list[float]] = [[] for _ in tops]
         if max(tops):
-            padded = pad_to_blocks(self._values)
-            best, best_ids = rank(padded, block_maxima(padded), max(tops))
-            ids, values = best_ids.tolist(), best.clamp_(min=LEAST).tolist()
+            best, best_ids = top_values(self._values, max(tops))
+            ids, values = best_ids.tolist(), best.tolist()
         return {
-            row: SampledLogprobs(own[place], ids[place][:top], values[place][:top])
-            for place, ((row, _), top) in enumerate(zip(self._rows, tops, strict=True))
+            row.row: SampledLogprobs(own[place], list(row.token_ids), self._values_at(place, row.token_ids))
+            if row.token_ids
+            else SampledLogprobs(own[place], ids[place][: tops[place]], values[place][: tops[place]])
+            for place, row in enumerate(self._rows)
         }
+
+    def _values_at(self, place: int, token_ids: tuple[int, ...]) -> list[float]:
+        index = torch.tensor(token_ids, device=self._values.device)
+        return self._values[place, index].clamp_(min=LEAST).tolist()
+
+
+def top_values(values: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the `count` largest of values (L, V) and their ids, both (L, count): best first, ties by id, -inf as LEAST."""
+    padded = pad_to_blocks(values)
+    best, ids = rank(padded, block_maxima(padded), count)
+    return best.clamp_(min=LEAST), ids

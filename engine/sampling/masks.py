@@ -1,12 +1,18 @@
-"""Tokens that may not be drawn now. Today the stop ids of sequences below their `min_tokens`; every further mask joins here."""
+"""What forbids or favours tokens whatever was said: grammar, allowed ids, bad words, stop ids below a minimum, bias, a forced token.
+
+Each function changes logits (R, V) in place, for the rows that ask only, all of them at once. Called by the sampler, in its order.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import torch
+from torch.nn.functional import pad
 
 from engine.sequence import Sequence
+
+FORBIDDEN = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,25 +26,71 @@ class GrammarBitmask:
     words: torch.Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Some tokens of some `rows`: their flat `index` into the logits of the step, and a value for each."""
+
+    rows: torch.Tensor
+    index: torch.Tensor
+    values: torch.Tensor
+
+
+class BadWords:
+    """Token sequences that one output must not complete."""
+
+    def __init__(self, words: list[list[int]]) -> None:
+        """`words`: none of them empty."""
+        self._always = [word[0] for word in words if len(word) == 1]
+        self._after = [(word[:-1], word[-1]) for word in words if len(word) > 1]
+
+    def next_ids(self, output_ids: list[int]) -> list[int]:
+        """The tokens that would complete one now."""
+        return self._always + [last for before, last in self._after if output_ids[-len(before) :] == before]
+
+
 def mask_grammar(logits: torch.Tensor, bitmask: GrammarBitmask) -> None:
-    """Set to -inf, in logits (R, V), what the grammars forbid."""
+    """Forbid what the grammars do not allow."""
     num_rows, width = len(bitmask.rows), logits.shape[1]
     words = bitmask.words.to(logits.device)
     shifts = torch.arange(32, dtype=torch.int32, device=logits.device)
     is_allowed = ((words[:, :, None] >> shifts) & 1).bool().view(num_rows, -1)[:, :width]
-    if is_allowed.shape[1] < width:
-        is_allowed = torch.nn.functional.pad(is_allowed, (0, width - is_allowed.shape[1]))
+    is_allowed = pad(is_allowed, (0, width - is_allowed.shape[1]))
     index = torch.tensor(bitmask.rows, device=logits.device)
-    logits[index] = logits[index].masked_fill_(~is_allowed, float("-inf"))
+    logits[index] = logits[index].masked_fill_(~is_allowed, FORBIDDEN)
+
+
+def mask_all_but(logits: torch.Tensor, allowed: Places) -> None:
+    """Forbid all tokens of these rows but those at the places."""
+    flat = logits.view(-1)
+    kept = flat[allowed.index]
+    logits.index_fill_(0, allowed.rows, FORBIDDEN)
+    flat[allowed.index] = kept
+
+
+def mask_bad_words(logits: torch.Tensor, rows: list[tuple[int, BadWords]], sequences: list[Sequence]) -> None:
+    """Forbid the tokens that would complete a bad word of their row's output."""
+    _forbid(logits, [(row, token_id) for row, words in rows for token_id in words.next_ids(sequences[row].output_ids)])
 
 
 def mask_stop_ids(logits: torch.Tensor, rows: list[tuple[int, list[int]]], sequences: list[Sequence]) -> None:
-    """Set to -inf, in logits (R, V), the stop ids of those `rows` (number, stop ids) that still lack tokens of their minimum."""
-    places = [
-        row * logits.shape[1] + token_id
-        for row, stop_ids in rows
-        if len(sequences[row].output_ids) < sequences[row].stop.min_tokens
-        for token_id in stop_ids
-    ]
-    if places:
-        logits.view(-1).index_fill_(0, torch.tensor(places, device=logits.device), float("-inf"))
+    """Forbid the stop ids of those `rows` (number, stop ids) that still lack tokens of their minimum."""
+    early = [(row, stop_ids) for row, stop_ids in rows if len(sequences[row].output_ids) < sequences[row].stop.min_tokens]
+    _forbid(logits, [(row, token_id) for row, stop_ids in early for token_id in stop_ids])
+
+
+def add_bias(logits: torch.Tensor, bias: Places) -> None:
+    """Add its value to the logit at each place; no place is named twice."""
+    logits.view(-1)[bias.index] += bias.values
+
+
+def force(logits: torch.Tensor, tokens: list[tuple[int, int]]) -> None:
+    """Leave one token to each of these rows (row, token), whatever was forbidden before."""
+    index = torch.tensor([row for row, _ in tokens], device=logits.device)
+    logits.index_fill_(0, index, FORBIDDEN)
+    logits[index, torch.tensor([token_id for _, token_id in tokens], device=logits.device)] = 0.0
+
+
+def _forbid(logits: torch.Tensor, tokens: list[tuple[int, int]]) -> None:
+    if tokens:
+        places = [row * logits.shape[1] + token_id for row, token_id in tokens]
+        logits.view(-1).index_fill_(0, torch.tensor(places, device=logits.device), FORBIDDEN)

@@ -12,6 +12,9 @@ import torch
 from engine.api.sampling import SamplingParams
 from engine.sequence import Sequence
 
+LEAST_FACTOR = 1e-30
+"""Repetition penalties beyond this, and beyond one over it, have no effect of their own: they would leave the range of float32."""
+
 
 def has_penalties(sampling: SamplingParams) -> bool:
     """Tell whether any penalty is on."""
@@ -19,17 +22,20 @@ def has_penalties(sampling: SamplingParams) -> bool:
 
 
 class TokenCounts:
-    """The distinct tokens of one sequence and how often each was generated, kept up to date with its output."""
+    """The distinct tokens of one sequence and how often each was generated, kept up to date with its output.
+
+    The output may also shrink, as drafts are withdrawn: from its end, and with at most one token in their place.
+    """
 
     def __init__(self, sequence: Sequence, vocab_size: int) -> None:
-        self.params = np.array(
-            [sequence.sampling.repetition_penalty, sequence.sampling.frequency_penalty, sequence.sampling.presence_penalty], np.float32
-        )
+        sampling = sequence.sampling
+        repetition = min(max(sampling.repetition_penalty, LEAST_FACTOR), 1 / LEAST_FACTOR)
+        self.params = np.array([repetition, sampling.frequency_penalty, sampling.presence_penalty], np.float32)
         self._vocab_size = vocab_size
-        self._num_counted = 0
-        self._places: dict[int, int] = {}
+        self._counted: list[int] = []
         prompt_ids = dict.fromkeys(sequence.prompt_ids) if sequence.sampling.repetition_penalty != 1.0 else {}
         known = [token_id for token_id in prompt_ids if token_id < vocab_size]
+        self._num_known = len(known)
         self._places = {token_id: place for place, token_id in enumerate(known)}
         self._ids = np.zeros(len(known) + 256, np.int64)
         self._ids[: len(known)] = known
@@ -41,30 +47,48 @@ class TokenCounts:
 
     @property
     def counts(self) -> np.ndarray:
+        """How often each was generated."""
         return self._counts[: len(self._places)]
 
+    @property
+    def repeats(self) -> np.ndarray:
+        """Whether each stands in prompt or output; a token that was withdrawn does in neither."""
+        repeats = self.counts > 0
+        repeats[: self._num_known] = True
+        return repeats
+
     def update(self, output_ids: list[int]) -> None:
-        """Count the tokens that were generated since the last call."""
-        for token_id in output_ids[self._num_counted :]:
+        """Count the tokens that were generated since the last call, and no longer those that were withdrawn."""
+        counted = self._counted
+        while len(counted) > len(output_ids) or (counted and counted[-1] != output_ids[len(counted) - 1]):
+            self._counts[self._places[counted.pop()]] -= 1
+        for token_id in output_ids[len(counted) :]:
             place = self._places.setdefault(token_id, len(self._places))
             if place == len(self._ids):
                 self._ids = np.concatenate([self._ids, np.zeros_like(self._ids)])
                 self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)])
             self._ids[place] = token_id
             self._counts[place] += 1
-        self._num_counted = len(output_ids)
+            counted.append(token_id)
 
 
 def apply_penalties(logits: torch.Tensor, rows: list[tuple[int, TokenCounts]], sequences: list[Sequence]) -> None:
-    """Change logits (R, V) in place for the penalised `rows` (number, counts)."""
+    """Change logits (R, V) in place for the penalised `rows` (number, counts).
+
+    The counts are read row by row: a sequence that tries drafts has several rows, each with an output of its own.
+    """
+    places, divisors, subtracted = [], [], []
     for row, counts in rows:
         counts.update(sequences[row].output_ids)
-    places = np.concatenate([counts.ids + row * logits.shape[1] for row, counts in rows])
-    num_generated = np.concatenate([counts.counts for _, counts in rows])
-    params = np.repeat(np.stack([counts.params for _, counts in rows]), [len(counts.ids) for _, counts in rows], axis=0)
-    repetition = torch.from_numpy(np.ascontiguousarray(params[:, 0])).to(logits.device)
-    subtracted = torch.from_numpy(params[:, 1] * num_generated + params[:, 2] * (num_generated > 0)).to(logits.device)
-    index = torch.from_numpy(places).to(logits.device)
+        repetition, frequency, presence = counts.params
+        places.append(counts.ids + row * logits.shape[1])
+        divisors.append(np.where(counts.repeats, repetition, np.float32(1.0)))
+        subtracted.append(frequency * counts.counts + presence * (counts.counts > 0))
+    index = torch.from_numpy(np.concatenate(places)).to(logits.device)
+    factors = torch.from_numpy(np.concatenate(divisors)).to(logits.device)
+    less = torch.from_numpy(np.concatenate(subtracted)).to(logits.device)
     flat = logits.view(-1)
     values = flat[index]
-    flat[index] = torch.where(values > 0, values / repetition, values * repetition) - subtracted
+    changed = torch.where(values > 0, values / factors, values * factors) - less
+    # NOTE: the most extreme penalties leave float32's range; they may not turn a sound row into a broken one.
+    flat[index] = torch.where(values.isfinite(), changed.nan_to_num_(0.0), values)

@@ -1,8 +1,11 @@
 """Chooses the next token of every sequence of a step. Called by the core; knows nothing of blocks, text or requests.
 
-Order, as docs/api/chat-completions.md promises it: grammar mask, raw log-probabilities, min_tokens mask, repetition, frequency and presence
-penalties, greedy choice (ties to the lowest id), temperature, min_p, top_k, top_p, draw. Each stage looks only at the rows that
-asked for it, and each row's result is a function of that row alone.
+Order, as docs/api/chat-completions.md promises it:
+1. grammar mask; raw log-probabilities are taken           2. allowed_token_ids           3. bad_words           4. min_tokens
+5. logit_bias           6. repetition, frequency and presence penalties; processed log-probabilities are taken
+7. logits processors; what is forbidden by now stays so    8. the end of reasoning, forced when its budget is spent
+9. greedy choice, ties to the lowest id                    10. temperature, min_p, top_k, top_p, draw
+Each stage looks only at the rows that asked for it, and each row's result is a function of that row alone.
 """
 
 from __future__ import annotations
@@ -11,13 +14,14 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.messages import SampledLogprobs
-from engine.sampling.batch import DrawRows, SamplingBatch
+from engine.messages import ProcessorSpec, SampledLogprobs
+from engine.sampling.batch import DrawRows, SamplingBatch, StepRows
 from engine.sampling.draw import draw_from_all
 from engine.sampling.filters import draw_filtered
-from engine.sampling.logprobs import RawLogprobs
-from engine.sampling.masks import GrammarBitmask, mask_grammar, mask_stop_ids
+from engine.sampling.logprobs import TakenLogprobs
+from engine.sampling.masks import GrammarBitmask, add_bias, force, mask_all_but, mask_bad_words, mask_grammar, mask_stop_ids
 from engine.sampling.penalties import apply_penalties
+from engine.sampling.processors.registry import ProcessorRegistry
 from engine.sampling.randomness import uniform
 from engine.sampling.ranking import block_maxima, first_largest, pad_to_blocks
 from engine.sequence import Sequence
@@ -27,10 +31,14 @@ FAILED_TOKEN = -1
 
 @dataclass(frozen=True, slots=True)
 class SampledToken:
-    """The token of one row. A row that held NaN or +inf, or whose tokens are all forbidden, has failed and has no token."""
+    """The token of one row. A row that held NaN or +inf, or whose tokens are all forbidden, has failed and has no token.
+
+    `failed_param`: the request field that has forbidden the last tokens, if one did.
+    """
 
     token_id: int
     logprobs: SampledLogprobs | None = None
+    failed_param: str = ""
 
     @property
     def is_failed(self) -> bool:
@@ -40,12 +48,18 @@ class SampledToken:
 class Sampler:
     """Keeps what sampling needs of each sequence between `add` and `remove`."""
 
-    def __init__(self, vocab_size: int, device: torch.device | str) -> None:
-        """`vocab_size` is the width of the logits."""
-        self._batch = SamplingBatch(vocab_size, torch.device(device))
+    def __init__(self, vocab_size: int, device: torch.device | str, processors: ProcessorRegistry | None = None) -> None:
+        """`vocab_size` is the width of the logits; `processors` None: those that are shipped."""
+        self._processors = processors or ProcessorRegistry()
+        self._batch = SamplingBatch(vocab_size, torch.device(device), self._processors)
+
+    @property
+    def processor_specs(self) -> list[ProcessorSpec]:
+        """The logits processors that sequences may name."""
+        return self._processors.specs
 
     def add(self, sequence: Sequence) -> None:
-        """Remember a new sequence, or one that resumes with output already there."""
+        """Remember a new sequence, or one that resumes with output already there. Raises if it cannot be sampled as it asks."""
         self._batch.add(sequence)
 
     def remove(self, seq_id: int) -> None:
@@ -54,17 +68,14 @@ class Sampler:
 
     @torch.inference_mode()
     def sample(self, logits: torch.Tensor, sequences: list[Sequence], bitmask: GrammarBitmask | None = None) -> list[SampledToken]:
-        """Choose a token per row of logits (R, V) float32, row i for `sequences[i]`. Overwrites logits."""
+        """Choose a token per row of logits (R, V) float32, row i for `sequences[i]`. Overwrites logits.
+
+        A sequence may have several rows, each in a copy of its own that has the same `seq_id` and another output.
+        """
         if not sequences:
             return []
         rows = self._batch.rows(sequences)
-        if bitmask is not None:
-            mask_grammar(logits, bitmask)
-        logprobs = RawLogprobs(logits, rows.logprobs) if rows.logprobs else None
-        if rows.floored:
-            mask_stop_ids(logits, rows.floored, sequences)
-        if rows.penalised:
-            apply_penalties(logits, rows.penalised, sequences)
+        taken = _constrain(logits, rows, sequences, bitmask)
         logits = pad_to_blocks(logits)
         maxima = block_maxima(logits)
         token_ids, best = first_largest(logits, maxima)
@@ -76,12 +87,63 @@ class Sampler:
             uniforms = _uniforms(draws, sequences, logits.device)
             drawn = draw_from_all(*_select(draws.index, logits, best), draws.filters.temperature, uniforms)
             token_ids = _place(token_ids, draws.index, drawn)
-        reported = logprobs.of(token_ids) if logprobs is not None else {}
+        reported = {row: logprobs for entries in taken for row, logprobs in entries.of(token_ids).items()}
         is_sound = best.isfinite().tolist()
         return [
-            SampledToken(token_id, reported.get(row)) if is_sound[row] else SampledToken(FAILED_TOKEN)
+            SampledToken(token_id, reported.get(row)) if is_sound[row] else self._failure(row, sequences[row], best[row], bitmask)
             for row, token_id in enumerate(token_ids.tolist())
         ]
+
+    def _failure(self, row: int, sequence: Sequence, best: torch.Tensor, bitmask: GrammarBitmask | None) -> SampledToken:
+        """A row without a token, and the field to blame if every token was forbidden."""
+        if not best.isneginf():
+            return SampledToken(FAILED_TOKEN)
+        record = self._batch.record(sequence)
+        blame = {
+            "structured_outputs": bitmask is not None and row in bitmask.rows,
+            "allowed_token_ids": record.allowed_ids is not None,
+            "logits_processors": record.processors is not None,
+            "bad_words": record.bad_words is not None,
+            "min_tokens": bool(record.stop_ids),
+        }
+        return SampledToken(FAILED_TOKEN, None, next((param for param, is_used in blame.items() if is_used), ""))
+
+
+def _constrain(logits: torch.Tensor, rows: StepRows, sequences: list[Sequence], bitmask: GrammarBitmask | None) -> list[TakenLogprobs]:
+    """Steps 1 to 8 on logits (R, V), in place; returns the log-probabilities that were taken on the way."""
+    taken = []
+    if bitmask is not None:
+        mask_grammar(logits, bitmask)
+    if rows.raw_logprobs:
+        taken.append(TakenLogprobs(logits, rows.raw_logprobs))
+    if rows.allowed is not None:
+        mask_all_but(logits, rows.allowed)
+    if rows.worded:
+        mask_bad_words(logits, rows.worded, sequences)
+    if rows.floored:
+        mask_stop_ids(logits, rows.floored, sequences)
+    if rows.biased is not None:
+        add_bias(logits, rows.biased)
+    if rows.penalised:
+        apply_penalties(logits, rows.penalised, sequences)
+    if rows.processed_logprobs:
+        taken.append(TakenLogprobs(logits, rows.processed_logprobs))
+    for row, processors in rows.processed:
+        processors.apply(sequences[row].output_ids, logits[row])
+    if rows.thinking:
+        _force_thinking(logits, rows, sequences)
+    return taken
+
+
+def _force_thinking(logits: torch.Tensor, rows: StepRows, sequences: list[Sequence]) -> None:
+    """Force the end marker where the budget is spent."""
+    forced = []
+    for row, track in rows.thinking:
+        track.update(sequences[row].output_ids)
+        if track.forced_id is not None:
+            forced.append((row, track.forced_id))
+    if forced:
+        force(logits, forced)
 
 
 def _select(index: torch.Tensor | None, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:

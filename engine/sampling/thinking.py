@@ -21,6 +21,7 @@ class ThinkingTrack:
         self._end_ids = thinking.end_ids
         self._budget = thinking.budget
         self._opens_at_once = thinking.is_open
+        self._last_id = -1
         self._restart()
 
     @property
@@ -56,7 +57,6 @@ class ThinkingTrack:
         self.num_tokens = 0
         self._num_matched = 0
         self._num_seen = 0
-        self._last_id = -1
 
     def _follow(self, token_id: int) -> None:
         if self.is_open:

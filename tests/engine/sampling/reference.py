@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
+from engine.messages import Thinking
 from engine.sampling.randomness import uniform
 from engine.sequence import Sequence
 
@@ -17,6 +18,9 @@ def make_sequence(
     stop_ids: tuple[int, ...] = (),
     min_tokens: int = 0,
     logprobs: LogprobOptions | None = None,
+    bad_words: list[list[int]] | None = None,
+    thinking: Thinking | None = None,
+    scores_processed: bool = False,
 ) -> Sequence:
     return Sequence(
         seq_id=seq_id,
@@ -28,16 +32,25 @@ def make_sequence(
         max_tokens=100,
         cache_root=b"",
         output_ids=list(output_ids or []),
+        bad_word_ids=bad_words or [],
+        thinking=thinking,
+        scores_processed=scores_processed,
     )
 
 
 def penalised(logits: list[float], sequence: Sequence) -> list[float]:
-    """Mask and penalties."""
+    """Masks, bias and penalties: steps 2 to 6 of the order; a grammar's mask is in the logits already."""
     sampling = sequence.sampling
-    logits = list(logits)
-    if len(sequence.output_ids) < sequence.stop.min_tokens:
-        for token_id in sequence.stop_ids:
-            logits[token_id] = -math.inf
+    output_ids = sequence.output_ids
+    forbidden = set() if sampling.allowed_token_ids is None else set(range(len(logits))) - set(sampling.allowed_token_ids)
+    for word in sequence.bad_word_ids:
+        if len(output_ids) >= len(word) - 1 and output_ids[len(output_ids) - len(word) + 1 :] == word[:-1]:
+            forbidden.add(word[-1])
+    if len(output_ids) < sequence.stop.min_tokens:
+        forbidden |= sequence.stop_ids
+    logits = [-math.inf if token_id in forbidden else logit for token_id, logit in enumerate(logits)]
+    for token_id, bias in dict(sampling.logit_bias).items():
+        logits[token_id] += bias
     for token_id in set(sequence.prompt_ids) | set(sequence.output_ids):
         factor = sampling.repetition_penalty
         logits[token_id] = logits[token_id] / factor if logits[token_id] > 0 else logits[token_id] * factor
@@ -46,10 +59,28 @@ def penalised(logits: list[float], sequence: Sequence) -> list[float]:
     return logits
 
 
+def constrained(logits: list[float], sequence: Sequence) -> list[float]:
+    """Steps 2 to 8, without logits processors."""
+    logits = penalised(logits, sequence)
+    forced = forced_id(sequence)
+    return logits if forced is None else [0.0 if token_id == forced else -math.inf for token_id in range(len(logits))]
+
+
+def forced_id(sequence: Sequence) -> int | None:
+    """The token of the end marker that must come, for markers of one token."""
+    thinking, output_ids = sequence.thinking, sequence.output_ids
+    if thinking is None or thinking.budget is None:
+        return None
+    (start_id,), (end_id,) = thinking.start_ids, thinking.end_ids
+    reasoning = output_ids if thinking.is_open else output_ids[1:]
+    is_open = (thinking.is_open or output_ids[:1] == [start_id]) and end_id not in reasoning
+    return end_id if is_open and len(reasoning) >= thinking.budget else None
+
+
 def distribution(logits: list[float], sequence: Sequence) -> dict[int, float]:
     """Token id to probability after every filter, most likely first, ties by id."""
     sampling = sequence.sampling
-    logits = penalised(logits, sequence)
+    logits = constrained(logits, sequence)
     ranked = sorted(range(len(logits)), key=lambda token_id: (-logits[token_id], token_id))
     if sampling.is_greedy:
         return {ranked[0]: 1.0}

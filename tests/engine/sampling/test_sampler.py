@@ -1,5 +1,6 @@
 """The sampler against the slow reference, and a row's independence of its neighbours."""
 
+import dataclasses
 import math
 from collections import Counter
 
@@ -8,10 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.api.sampling import LogprobOptions, SamplingParams
+from engine.api.sampling import LogprobOptions, ProcessorCall, SamplingParams
+from engine.messages import Thinking
+from engine.sampling.masks import GrammarBitmask
 from engine.sampling.randomness import uniform
 from engine.sampling.sampler import FAILED_TOKEN, Sampler
-from tests.engine.sampling.reference import distribution, draw, make_sequence, penalised
+from tests.engine.sampling.reference import constrained, distribution, draw, make_sequence
 
 BORDER = 1e-5
 """float32 exponentials are summed in place of float64 ones: a draw this near to the border between two tokens may fall on either."""
@@ -26,19 +29,29 @@ sampling_params = st.builds(
     frequency_penalty=st.sampled_from([0.0, 0.0, 0.7, -2.0]),
     repetition_penalty=st.sampled_from([1.0, 1.0, 1.3, 0.5]),
     seed=st.integers(-(2**63), 2**64),
+    logit_bias=st.lists(st.tuples(st.integers(0, 639), st.sampled_from([-100.0, -1.5, 0.0, 3.0, 100.0])), max_size=4).map(tuple),
+    allowed_token_ids=st.none() | st.lists(st.integers(0, 639), min_size=1, max_size=30).map(tuple),
 )
 token_ids = st.lists(st.integers(0, 199), max_size=12)
+bad_words = st.lists(st.lists(st.integers(0, 199), min_size=1, max_size=3), max_size=3)
+thinking = st.none() | st.builds(Thinking, st.just([150]), st.just([151]), st.booleans(), st.none() | st.integers(0, 8))
 
 
 @st.composite
 def rows(draw):
     """A sequence and its logits, coarse ones included, so that ties happen everywhere."""
     vocab_size = 640
+    output_ids = draw(token_ids)
+    words = draw(bad_words)
+    if words and draw(st.booleans()):
+        words[0] = [*output_ids[len(output_ids) - draw(st.integers(0, min(2, len(output_ids)))) :], words[0][-1]]
     sequence = make_sequence(
         draw(st.integers(1, 10**6)),
         draw(sampling_params),
         prompt_ids=draw(token_ids) or [3],
-        output_ids=draw(token_ids),
+        output_ids=output_ids,
+        bad_words=words,
+        thinking=draw(thinking),
         stop_ids=tuple(draw(st.lists(st.integers(0, 199), max_size=3))),
         min_tokens=draw(st.sampled_from([0, 0, 5, 20])),
         logprobs=draw(st.sampled_from([None, None, LogprobOptions(True, 0), LogprobOptions(True, 7), LogprobOptions(True, -1)])),
@@ -62,6 +75,10 @@ def sample_crowd(crowd):
 def test_a_row_is_drawn_as_the_reference_draws_it(row):
     sequence, logits = row
     (token,) = sample_crowd([row])
+    if max(constrained(logits.tolist(), sequence)) == -math.inf:
+        assert token.is_failed
+        assert token.failed_param in ("allowed_token_ids", "bad_words")
+        return
     expected, margin = draw(logits.tolist(), sequence)
     assert token.token_id in distribution(logits.tolist(), sequence) or sequence.sampling.top_p < 1.0
     assert token.token_id == expected or margin < BORDER or is_on_the_edge_of_top_p(sequence, logits)
@@ -70,7 +87,7 @@ def test_a_row_is_drawn_as_the_reference_draws_it(row):
 def is_on_the_edge_of_top_p(sequence, logits):
     """Whether the mass of some prefix is within rounding of top_p, so that one token more or less is right."""
     cumulative, upper = [], 0.0
-    unlimited = make_sequence(1, SamplingParams(**{**params(sequence.sampling), "top_p": 1.0}), sequence.prompt_ids, sequence.output_ids)
+    unlimited = dataclasses.replace(sequence, sampling=dataclasses.replace(sequence.sampling, top_p=1.0))
     for probability in distribution(logits.tolist(), unlimited).values():
         upper += probability
         cumulative.append(upper)
@@ -230,11 +247,11 @@ def test_stop_ids_are_masked_until_min_tokens_exist():
 @settings(max_examples=60, deadline=None)
 def test_greedy_follows_the_penalties(row):
     sequence, logits = row
-    greedy = SamplingParams(**{**params(sequence.sampling), "temperature": 0.0})
-    twin = make_sequence(1, greedy, sequence.prompt_ids, sequence.output_ids, tuple(sequence.stop_ids), sequence.stop.min_tokens)
+    twin = dataclasses.replace(sequence, sampling=dataclasses.replace(sequence.sampling, temperature=0.0))
     (token,) = sample_crowd([(twin, logits)])
-    expected = penalised(logits.tolist(), twin)
-    assert expected[token.token_id] == pytest.approx(max(expected), abs=1e-5)
+    expected = constrained(logits.tolist(), twin)
+    assert token.is_failed == (max(expected) == -math.inf)
+    assert token.is_failed or expected[token.token_id] == pytest.approx(max(expected), abs=1e-5)
 
 
 def test_staggered_sequences_leave_no_state_behind():
@@ -249,11 +266,19 @@ def test_staggered_sequences_leave_no_state_behind():
     def make(i, seq_id):
         return make_sequence(
             seq_id,
-            SamplingParams(seed=i, **kinds[i % len(kinds)]),
+            SamplingParams(
+                seed=i,
+                logit_bias=((i, 30.0),) if i % 4 == 1 else (),
+                allowed_token_ids=tuple(range(i, 600, 3)) if i % 4 == 2 else None,
+                processors=(ProcessorCall("no_repeat_ngram", (1 + i % 2,)),) if i % 4 == 3 else (),
+                **kinds[i % len(kinds)],
+            ),
             prompt_ids=[i + 1, 2, 3],
             stop_ids=(4,),
             min_tokens=i % 7,
             logprobs=LogprobOptions(i % 3 == 0, i % 5),
+            bad_words=[[5 + i], [6, 7 + i]] if i % 2 else None,
+            thinking=Thinking([150], [151], is_open=True, budget=i % 5) if i % 3 == 1 else None,
         )
 
     def solo(i, length):
@@ -291,3 +316,131 @@ def test_staggered_sequences_leave_no_state_behind():
 
 def test_nothing_is_sampled_for_no_sequences():
     assert Sampler(64, "cpu").sample(torch.zeros(0, 64), []) == []
+
+
+def greedy(seq_id=1, sampling=None, **more):
+    return make_sequence(seq_id, dataclasses.replace(sampling or SamplingParams(), temperature=0.0), **more)
+
+
+def sample_masked(crowd, allowed):
+    """`allowed`: number of a row to the tokens that its grammar allows; the words are one short of the vocabulary's width."""
+    width = len(crowd[0][1])
+    words = torch.zeros(len(allowed), -(-width // 32) - 1, dtype=torch.int32)
+    for place, token_ids in enumerate(allowed.values()):
+        for token_id in token_ids:
+            words[place, token_id // 32] |= -(2**31) if token_id % 32 == 31 else 1 << token_id % 32
+    sampler = Sampler(width, "cpu")
+    for sequence, _ in crowd:
+        sampler.add(sequence)
+    rows = [sequence for sequence, _ in crowd]
+    return sampler.sample(torch.stack([logits for _, logits in crowd]), rows, GrammarBitmask(list(allowed), words))
+
+
+@given(st.sets(st.integers(0, 159), min_size=1), st.integers(0, 2**31))
+@settings(max_examples=50, deadline=None)
+def test_a_grammar_leaves_its_own_tokens_to_its_row_and_the_others_as_they_were(allowed, seed):
+    logits = torch.randn(3, 180, generator=torch.Generator().manual_seed(seed))
+    crowd = [(greedy(row), logits[row]) for row in range(3)]
+    tokens = sample_masked(crowd, {1: allowed})
+    assert tokens[1].token_id == max(allowed, key=lambda token_id: logits[1, token_id])
+    assert [tokens[0].token_id, tokens[2].token_id] == [logits[0].argmax(), logits[2].argmax()]
+
+
+def test_log_probabilities_are_taken_after_the_grammar_and_before_everything_else():
+    logits = torch.randn(64, generator=torch.Generator().manual_seed(1))
+    options = LogprobOptions(True, -1)
+    bent = SamplingParams(logit_bias=((3, 50.0),), allowed_token_ids=(3, 4), repetition_penalty=3.0)
+    sequence = greedy(1, bent, logprobs=options, thinking=Thinking([1], [5], is_open=True, budget=0))
+    (token,) = sample_masked([(sequence, logits)], {0: {3, 5, 9}})
+    expected = logits[[3, 5, 9]].log_softmax(0)
+    reported = dict(zip(token.logprobs.top_ids, token.logprobs.top_logprobs, strict=True))
+    assert token.token_id == 5
+    assert [reported[3], reported[5], reported[9]] == pytest.approx(expected.tolist(), abs=1e-6)
+    assert {value for token_id, value in reported.items() if token_id not in (3, 5, 9)} == {-9999.0}
+    assert token.logprobs.logprob == reported[5]
+
+
+def test_processed_scores_are_taken_after_masks_bias_and_penalties():
+    logits = torch.randn(64, generator=torch.Generator().manual_seed(1))
+    sampling = SamplingParams(allowed_token_ids=(3, 4, 5), logit_bias=((4, 2.0),), presence_penalty=1.0, temperature=0.3)
+    sequence = make_sequence(1, sampling, output_ids=[5], logprobs=LogprobOptions(True, 3), scores_processed=True)
+    (token,) = sample_crowd([(sequence, logits)])
+    expected = torch.tensor([logits[3], logits[4] + 2.0, logits[5] - 1.0]).log_softmax(0)
+    reported = dict(zip(token.logprobs.top_ids, token.logprobs.top_logprobs, strict=True))
+    assert [reported[token_id] for token_id in (3, 4, 5)] == pytest.approx(expected.tolist(), abs=1e-5)
+
+
+def test_a_forced_end_of_reasoning_overrides_every_mask():
+    sampling = SamplingParams(allowed_token_ids=(3,), processors=(ProcessorCall("token_trie", ([[3]],)),))
+    sequence = greedy(1, sampling, bad_words=[[9]], stop_ids=(9,), min_tokens=5, thinking=Thinking([1], [9], is_open=True, budget=0))
+    (token,) = sample_masked([(sequence, torch.zeros(64))], {0: {4}})
+    assert token.token_id == 9
+
+
+def test_no_bias_forbids_a_token():
+    """Hostile 2.5: -100 on every id still samples."""
+    logits = torch.randn(64, generator=torch.Generator().manual_seed(1))
+    sampling = SamplingParams(logit_bias=tuple((token_id, -100.0) for token_id in range(64)))
+    assert sample_crowd([(greedy(1, sampling), logits)])[0].token_id == logits.argmax()
+
+
+@pytest.mark.parametrize("penalty", [1e-300, 1e-30, 1e30, 1e300])
+def test_the_most_extreme_penalty_does_not_break_a_row(penalty):
+    logits = torch.randn(64, generator=torch.Generator().manual_seed(1))
+    logits[7] = 0.0
+    for sampling in (SamplingParams(repetition_penalty=penalty), SamplingParams(repetition_penalty=penalty, temperature=0.0)):
+        (token,) = sample_crowd([(make_sequence(1, sampling, prompt_ids=list(range(20))), logits)])
+        assert not token.is_failed
+
+
+@pytest.mark.parametrize(
+    ("param", "sampling", "more", "grammar"),
+    [
+        ("structured_outputs", {"allowed_token_ids": (3,)}, {}, {4}),
+        ("structured_outputs", {}, {"bad_words": [[4]]}, {4}),
+        ("allowed_token_ids", {"allowed_token_ids": (3,)}, {"bad_words": [[3]]}, None),
+        ("logits_processors", {"processors": (ProcessorCall("token_trie", ([[3]],)),)}, {"bad_words": [[3]]}, None),
+        ("bad_words", {}, {"bad_words": [[token_id] for token_id in range(64)]}, None),
+        ("min_tokens", {}, {"stop_ids": tuple(range(64)), "min_tokens": 1}, None),
+    ],
+)
+def test_a_row_whose_tokens_are_all_forbidden_fails_alone_and_names_the_field(param, sampling, more, grammar):
+    logits = torch.randn(3, 64, generator=torch.Generator().manual_seed(1))
+    crowd = [(greedy(0), logits[0]), (greedy(1, SamplingParams(**sampling), **more), logits[1]), (greedy(2), logits[2])]
+    tokens = sample_masked(crowd, {1: grammar}) if grammar else sample_crowd(crowd)
+    assert [token.failed_param for token in tokens] == ["", param, ""]
+    assert [token.is_failed for token in tokens] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"sampling": SamplingParams(allowed_token_ids=(64,))},
+        {"sampling": SamplingParams(logit_bias=((-1, 1.0),))},
+        {"sampling": SamplingParams(), "bad_words": [[1, 64]]},
+        {"sampling": SamplingParams(), "logprobs": LogprobOptions(True, 0, (2**40,))},
+        {"sampling": SamplingParams(), "thinking": Thinking([1], [64], is_open=True, budget=1)},
+    ],
+)
+def test_an_id_that_the_model_does_not_have_is_not_taken_in(broken):
+    """Hostile 2.1: the worker refuses them; if one came through, it would be written into the row of a neighbour."""
+    with pytest.raises(ValueError, match="from 0 to 63"):
+        Sampler(64, "cpu").add(make_sequence(1, **broken))
+
+
+@given(rows(), st.lists(st.integers(0, 199), max_size=4), st.integers(0, 4), st.integers(0, 199))
+@settings(max_examples=60, deadline=None)
+def test_drafts_that_are_tried_and_withdrawn_leave_no_trace(row, drafts, num_kept, drawn):
+    """A sequence has a row per draft in one step; afterwards some drafts are part of its output, and one other token."""
+    sequence, logits = row
+    sampler = Sampler(len(logits), "cpu")
+    sampler.add(sequence)
+
+    def at(output_ids):
+        return dataclasses.replace(sequence, output_ids=output_ids)
+
+    tried = [at(sequence.output_ids + drafts[:size]) for size in range(len(drafts) + 1)]
+    tokens = sampler.sample(logits.repeat(len(tried), 1), tried)
+    assert tokens == [sample_crowd([(copy, logits)])[0] for copy in tried]
+    after = at(sequence.output_ids + drafts[:num_kept] + [drawn])
+    assert sampler.sample(logits[None].clone(), [after]) == sample_crowd([(after, logits)])

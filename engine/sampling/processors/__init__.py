@@ -1,0 +1,1 @@
+"""Logits processors: code of the server, or of its operator, that requests call by name. See docs/adding-a-logits-processor.md."""

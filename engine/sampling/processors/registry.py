@@ -1,0 +1,80 @@
+"""The logits processors that requests may name: those that are shipped, and those that the operator's configuration adds.
+
+Only configuration is imported, when the core starts; a name in a request is looked up here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+from engine.api.errors import ModelLoadError
+from engine.messages import ProcessorParameter, ProcessorSpec
+from engine.sampling.processors.arguments import KINDS, bind_arguments
+from engine.sampling.processors.chain import ProcessorChain
+from engine.sampling.processors.no_repeat_ngram import NoRepeatNgram
+from engine.sampling.processors.processor import LogitsProcessor, ProcessorSetup
+from engine.sampling.processors.token_trie import TokenTrie
+from engine.sequence import Sequence
+
+SHIPPED: tuple[type[LogitsProcessor], ...] = (NoRepeatNgram, TokenTrie)
+
+
+class ProcessorRegistry:
+    """Processors by the name of their declaration."""
+
+    def __init__(self, classes: Iterable[type[LogitsProcessor]] = SHIPPED) -> None:
+        self._classes = {cls.spec.name: cls for cls in classes}
+
+    @property
+    def specs(self) -> list[ProcessorSpec]:
+        """The declarations, by name."""
+        return [self._classes[name].spec for name in sorted(self._classes)]
+
+    def chain(self, sequence: Sequence, vocab_size: int) -> ProcessorChain:
+        """Make the processors that a sequence names. Raises KeyError for an unknown name, RequestError, and what constructors raise."""
+        processors = []
+        free = sequence.sampling.processor_args
+        for call in sequence.sampling.processors:
+            cls = self._classes[call.name]
+            arguments = bind_arguments(cls.spec, call, free, vocab_size)
+            processors.append(cls(ProcessorSetup(arguments, free, sequence.prompt_ids, sequence.stop_ids, vocab_size)))
+        return ProcessorChain(processors, sequence.prompt_ids)
+
+
+def load_registry(entries: Iterable[str]) -> ProcessorRegistry:
+    """The shipped processors and those at `entries`, each `module:name`. Raises ModelLoadError."""
+    classes = list(SHIPPED)
+    for entry in entries:
+        cls = _load(entry)
+        if cls.spec.name in {other.spec.name for other in classes}:
+            raise ModelLoadError(f"the logits processor {entry!r} has the name {cls.spec.name!r}, which another one has; give it its own")
+        classes.append(cls)
+    return ProcessorRegistry(classes)
+
+
+def _load(entry: str) -> Any:
+    module_name, _, class_name = entry.partition(":")
+    if not module_name or not class_name:
+        raise ModelLoadError(f"the logits processor {entry!r} must be written module:name")
+    try:
+        cls = getattr(importlib.import_module(module_name), class_name)
+    except Exception as error:  # whatever the operator's module does when it is imported
+        raise ModelLoadError(f"the logits processor {entry!r} cannot be loaded: {error}") from error
+    if not inspect.isclass(cls) or not callable(getattr(cls, "apply", None)) or not _is_declaration(getattr(cls, "spec", None)):
+        raise ModelLoadError(
+            f"the logits processor {entry!r} must be a class with a method apply and a ProcessorSpec in `spec`, whose parameters have "
+            f"different names and kinds among {', '.join(sorted(KINDS))}; see docs/adding-a-logits-processor.md"
+        )
+    return cls
+
+
+def _is_declaration(spec: object) -> bool:
+    if not isinstance(spec, ProcessorSpec) or not spec.name or not isinstance(spec.name, str):
+        return False
+    parameters = spec.parameters
+    if not all(isinstance(parameter, ProcessorParameter) and parameter.kind in KINDS for parameter in parameters):
+        return False
+    return len({parameter.name for parameter in parameters}) == len(parameters)
