@@ -23,6 +23,7 @@ from engine.config import EngineConfig
 from engine.core_life import Connect, CoreStarter, Progress, connect_core
 from engine.inputs.limits import ContextLimits, check_prompt_ids, choice_token_limit
 from engine.inputs.processor import PromptProcessor
+from engine.inputs.rendering import Renderer
 from engine.link import CoreLink, LinkClosed
 from engine.messages import (
     AbortSequences,
@@ -100,12 +101,19 @@ class Engine:
     """
 
     def __init__(
-        self, config: EngineConfig, publish: Publish, *, connect: Connect = connect_core, clock: Callable[[], float] = time.time
+        self,
+        config: EngineConfig,
+        publish: Publish,
+        *,
+        connect: Connect = connect_core,
+        clock: Callable[[], float] = time.time,
+        renderer: Renderer | None = None,
     ) -> None:
         self._config = config
         self._publish = publish
         self._starter = CoreStarter(config, connect, clock)
         self._clock = clock
+        self._renderer = renderer
         self._cache_secret = secrets.token_bytes(32)
         self._seq_ids = itertools.count(1)
         self._state = "loading"
@@ -138,12 +146,15 @@ class Engine:
     def start(self, progress: Progress | None = None) -> None:
         """Load the model and wait until it is ready; `progress(phase, fraction)`. Raises ModelLoadError."""
         self._link = self._starter.connect()
+        processor = None
         try:
             self._tokenizer = Tokenizer.from_path(self._config.model_path)
-            self._processor = PromptProcessor(self._tokenizer)
+            processor = self._processor = PromptProcessor(self._tokenizer, self._renderer)
             self._limits = self._starter.await_ready(self._link, progress)
         except Exception:
             self._state = "failed"
+            if processor is not None:
+                processor.close()
             self._link.close(0.0)
             raise
         self._state = "ready"
@@ -161,7 +172,7 @@ class Engine:
             refusal = Failed(error.code, error.message, resume.usage) if is_admitted else Rejected(error.code, error.message, error.param)
             self._publish([RunEvents(request.run_id, (Event(resume.position, 1, refusal),))])
             return
-        events = [] if resume.admitted else [run.event(Admitted(len(run.prompt_ids), run.max_tokens, run.seed))]
+        events = [] if resume.admitted else [run.event(run.admitted())]
         events += run.replay(resume.events)
         if not run.live_ids():
             events.append(run.end(self._clock()))
@@ -199,6 +210,7 @@ class Engine:
             link = self._link
         link.close(LEAVE_S)
         self._receiver.join(LEAVE_S)
+        self._processor.close()
         self._state = "closed"
 
     # Submitting
@@ -213,9 +225,9 @@ class Engine:
 
     def _admit(self, request: GenerationRequest, resume: Resume) -> Run:
         """Check a request and make its run. Raises EngineError."""
-        prompt_ids = self._processor.prompt_ids(request, self._limits.max_model_len)
-        max_tokens = choice_token_limit(request, len(prompt_ids), self._limits)
-        check_prompt_ids(prompt_ids, self._limits)
+        prompt = self._processor.prompt(request, self._limits.max_model_len)
+        max_tokens = choice_token_limit(request, len(prompt.token_ids), self._limits)
+        check_prompt_ids(prompt.token_ids, self._limits)
         if len(self._by_seq_id) + request.num_choices > self._config.max_waiting + self._config.max_sequences:
             raise EngineUnavailable(ErrorCode.OVERLOADED, f"the queue is full ({self._config.max_waiting} requests wait); try again later")
         seed, admitted = request.sampling.seed, resume.admitted
@@ -224,7 +236,8 @@ class Engine:
         eos_ids = () if request.stop.ignore_eos else self._tokenizer.eos_ids
         return Run(
             request=request,
-            prompt_ids=prompt_ids,
+            prompt_ids=prompt.token_ids,
+            prompt_text=prompt.text if request.prompt.returns_text else None,
             seed=secrets.randbits(63) if seed is None else seed,
             max_tokens=max_tokens,
             stop_ids=list(dict.fromkeys((*eos_ids, *request.stop.stop_token_ids))),

@@ -9,6 +9,7 @@ import dataclasses
 from dataclasses import dataclass, field
 
 from engine.api import (
+    Admitted,
     ChoiceFinished,
     Completed,
     Delta,
@@ -65,6 +66,12 @@ class Run:
     ending: Ending | None = None
     num_cached: int | None = None
     timings: Timings = field(default_factory=lambda: Timings(0.0))
+    prompt_text: str | None = None
+
+    def admitted(self) -> Admitted:
+        """The first event of the run, with the prompt where the request asks for it."""
+        prompt_ids = tuple(self.prompt_ids) if self.request.prompt.returns_ids else None
+        return Admitted(len(self.prompt_ids), self.max_tokens, self.seed, prompt_ids, self.prompt_text)
 
     def live_ids(self) -> list[int]:
         """Sequences that the core still works on."""

@@ -1,152 +1,185 @@
-"""Messages to token ids: normalise for the template, render, tokenise. Called in the thread that submits a run.
+"""Messages to token ids: files read, control texts marked, rendered, cut, tokenised. Called in the thread that submits a run.
 
-Control tokens that a client types in a message are not control tokens: before rendering they are swapped for private marks, and
-what stood there is encoded as ordinary text afterwards. Messages of the assistant are exempt: they may quote the model's own output.
+Control tokens that a client types in a message, document, tool or variable are not control tokens (marks.py). Messages of the
+assistant are exempt: they may quote the model's own output.
 """
 
 from __future__ import annotations
 
-import json
-import re
-import secrets
+from dataclasses import dataclass
 from typing import Any
 
-from engine.api.errors import ErrorCode, RequestError
-from engine.api.request import GenerationRequest, Json, Message
+from engine.api.errors import ErrorCode, ModelLoadError, RequestError
+from engine.api.request import GenerationRequest, Message, PromptOptions
+from engine.api.tools import Json
+from engine.inputs.files import FileReader
 from engine.inputs.limits import context_length_exceeded
-from engine.inputs.template import MAX_OUTPUT_CHARS, ChatTemplate, PromptTooLong
+from engine.inputs.marks import ControlTexts, Marks, Piece
+from engine.inputs.rendering import Renderer, RenderJob, TrialRenderer
+from engine.inputs.template import MAX_OUTPUT_CHARS
+from engine.inputs.truncation import cut_ids, cut_pieces, kept_tokens
 from engine.tokenizer import Tokenizer
+
+KNOWN_ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What the model reads. `text` is that of `token_ids`: where the prompt was truncated, what is left of it."""
+
+    token_ids: list[int]
+    text: str
 
 
 class PromptProcessor:
-    """Holds the compiled template of one model. Thread-safe."""
+    """Turns the requests of one model into prompts. Thread-safe."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        """Raises ModelLoadError when the model's template cannot be compiled."""
+    def __init__(self, tokenizer: Tokenizer, renderer: Renderer | None = None) -> None:
+        """Raises ModelLoadError when the model's template cannot be used."""
         self._tokenizer = tokenizer
-        self._template = ChatTemplate(tokenizer.chat_template) if tokenizer.chat_template else None
-        self._control = re.compile("|".join(map(re.escape, tokenizer.added_texts))) if tokenizer.added_texts else None
+        self._controls = ControlTexts(tokenizer.added_texts)
+        self._renderer = renderer or TrialRenderer()
+        self._files = FileReader()
+        if tokenizer.chat_template is not None:
+            try:
+                self._renderer.check(tokenizer.chat_template)
+            except ModelLoadError:
+                self.close()
+                raise
 
-    def prompt_ids(self, request: GenerationRequest, max_model_len: int) -> list[int]:
-        """The prompt of a request. Raises RequestError; a text that no tokenising could make fit is refused before it is tokenised."""
-        if self._template is None:
-            raise RequestError(ErrorCode.INVALID_VALUE, "this model has no chat template", "messages")
-        marks = _Marks(self._control)
-        messages = [self._prepare(message, marks) for message in request.messages]
-        variables = self._tokenizer.special_tokens | {
-            "add_generation_prompt": request.prompt.add_generation_prompt,
-            "tools": None,
-            "documents": None,
-        }
+    def close(self) -> None:
+        """End the helper processes. Idempotent."""
+        self._renderer.close()
+        self._files.close()
+
+    def prompt(self, request: GenerationRequest, max_model_len: int) -> Prompt:
+        """The prompt of a request. Raises RequestError; a text that no tokenising could make fit is refused before it is tokenised.
+
+        1. Files become text, control texts become marks, the last message gets a mark if it is left open.
+        2. The template renders; reasoning and message are left open at their marks.
+        3. Text that is too long is cut, or refused; what is left is tokenised and cut to the tokens that are asked for.
+        """
+        options = request.prompt
+        num_kept = kept_tokens(options.truncate_to, max_model_len)
+        marks = Marks(self._controls)
+        messages = [_marked(message, marks) for message in self._files.read(request.messages)]
+        if options.continue_final_message and messages:
+            messages = [*messages[:-1], _left_open(messages[-1], marks)]
         max_chars = max_model_len * self._tokenizer.longest_token_chars
-        try:
-            text = self._template.render(messages, variables, max_chars=min(marks.spread(max_chars), MAX_OUTPUT_CHARS))
-            pieces = marks.split(text)
-            if sum(len(piece) for piece, _ in pieces) > max_chars:
-                raise PromptTooLong
-        except PromptTooLong as error:
-            if max_chars > MAX_OUTPUT_CHARS:
-                message = f"the prompt must have at most {MAX_OUTPUT_CHARS} characters"
-                raise RequestError(ErrorCode.INVALID_VALUE, message, "messages") from error
-            # NOTE: the count is a lower bound; counting exactly is the work that this check avoids.
-            raise context_length_exceeded(max_model_len + 1, request.stop.max_tokens, max_model_len) from error
-        return self._encode(pieces, request.prompt.add_special_tokens)
+        text = self._rendered(request, messages, marks, MAX_OUTPUT_CHARS if num_kept is not None else marks.spread(max_chars))
+        if text is not None:
+            text = _ended(text, messages[-1], marks) if options.continue_final_message and messages else text
+            pieces = marks.split(marks.close_open_reasoning(text))
+        if text is None or (num_kept is None and sum(len(piece.text) for piece in pieces) > max_chars):
+            raise _too_long(request, max_chars, max_model_len, is_cut=num_kept is not None)
+        if num_kept is None:
+            return Prompt(self._encode(pieces, options.add_special_tokens), "".join(piece.text for piece in pieces))
+        return self._truncated(pieces, num_kept, options)
 
-    def _encode(self, pieces: list[tuple[str, bool]], add_special_tokens: bool) -> list[int]:
+    def _rendered(self, request: GenerationRequest, messages: list[Message], marks: Marks, max_chars: int) -> str | None:
+        options = request.prompt
+        source = self._tokenizer.chat_template if options.chat_template is None else options.chat_template
+        if source is None:
+            raise RequestError(ErrorCode.INVALID_VALUE, "this model has no chat template", "messages")
+        documents = marks.swap(list(options.documents)) if options.documents else None
+        variables: dict[str, Json] = {
+            **self._tokenizer.special_tokens,
+            "add_generation_prompt": options.add_generation_prompt and not options.continue_final_message,
+            "documents": documents,
+        }
+        free: Any = marks.swap(options.template_kwargs)
+        tools: Any = marks.swap([tool.spec for tool in request.tools])
+        job = RenderJob(messages, variables, free, tools, min(max_chars, MAX_OUTPUT_CHARS))
+        return self._renderer.render(source, job, is_models=options.chat_template is None)
+
+    def _truncated(self, pieces: list[Piece], num_kept: int, options: PromptOptions) -> Prompt:
+        """A prompt of at most `num_kept` tokens; text far beyond them is not tokenised."""
+        side = options.truncation_side
+        cut = cut_pieces(pieces, num_kept, self._tokenizer.longest_token_chars, side)
+        token_ids = self._encode(cut, options.add_special_tokens)
+        kept = cut_ids(token_ids, num_kept, side)
+        if len(kept) == len(token_ids):
+            return Prompt(kept, "".join(piece.text for piece in cut))
+        return Prompt(kept, b"".join(map(self._tokenizer.token_bytes, kept)).decode("utf-8", "replace"))
+
+    def _encode(self, pieces: list[Piece], add_special_tokens: bool) -> list[int]:
         token_ids: list[int] = []
-        for index, (piece, is_typed) in enumerate(pieces):
-            if is_typed:
-                token_ids += self._tokenizer.encode_ordinary(piece)
+        for index, piece in enumerate(pieces):
+            if piece.is_typed:
+                token_ids += self._tokenizer.encode_ordinary(piece.text)
             else:
-                token_ids += self._tokenizer.encode(piece, add_special_tokens=add_special_tokens and index == 0)
+                token_ids += self._tokenizer.encode(piece.text, add_special_tokens=add_special_tokens and index == 0)
         return token_ids
 
-    def _prepare(self, message: Message, marks: _Marks) -> Message:
-        """The message as templates expect it: content in one form, call arguments as objects, reasoning under both names."""
-        role = message.get("role")
-        prepared = message if role == "assistant" else {key: marks.swap(value) for key, value in message.items()}
-        prepared = dict(prepared)
-        if role == "developer" and self._template and not self._template.knows_developer:
-            prepared["role"] = "system"
-        prepared["content"] = self._content(prepared.get("content"))
-        if prepared.get("tool_calls"):
-            prepared["tool_calls"] = [_with_argument_object(call) for call in prepared["tool_calls"]]  # type: ignore[union-attr]
-        else:
-            prepared.pop("tool_calls", None)
-        reasoning = prepared.get("reasoning", prepared.get("reasoning_content"))
-        if reasoning is not None:
-            prepared["reasoning"] = prepared["reasoning_content"] = reasoning
-        return prepared
 
-    def _content(self, content: Json) -> Json:
-        """A list of parts or one string, as the template takes it; text parts join with a line break."""
-        if self._template and self._template.takes_parts:
-            parts = [content] if isinstance(content, str) else content or []
-            return [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts]  # type: ignore[union-attr]
-        if isinstance(content, list):
-            return "\n".join(_part_text(part) for part in content)
-        return content if content is not None else ""
+def _marked(message: Message, marks: Marks) -> Message:
+    """The message with its control texts marked, and reasoning that is to stay open."""
+    role, content = message.get("role"), message.get("content")
+    if role != "assistant":
+        return {name: value if name == "role" and value in KNOWN_ROLES else marks.swap(value) for name, value in message.items()}
+    if not isinstance(content, list):
+        return message
+    is_open = any(_is_thinking(part) and part.get("closed") is False for part in content if isinstance(part, dict))
+    parts: list[Json] = [part for part in content if not _is_thinking(part)]
+    reasoning = message.get("reasoning")
+    if not is_open or not isinstance(reasoning, str):
+        return message | {"content": parts}
+    return message | {"content": parts, "reasoning": reasoning + marks.open, "reasoning_content": reasoning + marks.open}
 
 
-class _Marks:
-    """The control texts that a client typed in one request, each swapped for a mark that cannot be guessed."""
-
-    def __init__(self, control: re.Pattern[str] | None) -> None:
-        self._control = control
-        self._nonce = secrets.token_hex(8)
-        self._texts: list[str] = []
-        self._numbers: dict[str, int] = {}
-
-    def swap(self, value: Json) -> Json:
-        """The value with marks in its strings, however deep."""
-        if isinstance(value, str):
-            return self._control.sub(self._mark, value) if self._control else value
-        if isinstance(value, list):
-            return [self.swap(item) for item in value]
-        if isinstance(value, dict):
-            return {str(self.swap(key)): self.swap(item) for key, item in value.items()}
-        return value
-
-    def spread(self, num_chars: int) -> int:
-        """A bound on text with marks, where `num_chars` bounds the text without."""
-        longest = max((len(self._spell(number)) for number in self._numbers.values()), default=1)
-        return num_chars * longest
-
-    def split(self, text: str) -> list[tuple[str, bool]]:
-        """Cut rendered text into (piece, whether a client typed it as a control text), in order, no empty ones."""
-        if not self._texts:
-            return [(text, False)] if text else []
-        cut = re.split(f"\ue000{self._nonce}\\.(\\d+)\ue001", text)
-        pieces = [(self._texts[int(piece)], True) if index % 2 else (piece, False) for index, piece in enumerate(cut)]
-        return [piece for piece in pieces if piece[0]]
-
-    def _mark(self, match: re.Match[str]) -> str:
-        text = match.group()
-        if text not in self._numbers:
-            self._numbers[text] = len(self._texts)
-            self._texts.append(text)
-        return self._spell(self._numbers[text])
-
-    def _spell(self, number: int) -> str:
-        return f"\ue000{self._nonce}.{number}\ue001"
+def _is_thinking(part: Json) -> bool:
+    return isinstance(part, dict) and part.get("type") == "thinking"
 
 
-def _part_text(part: Json) -> str:
-    if isinstance(part, dict):
-        text = part.get("text", part.get("refusal", ""))
-        return text if isinstance(text, str) else ""
-    return part if isinstance(part, str) else ""
+def _left_open(message: Message, marks: Marks) -> Message:
+    """The last message with a mark, and a blank that tells whether the template trims, behind its text. Raises RequestError."""
+    if message.get("tool_calls"):
+        raise _cannot_continue("it ends with tool calls")
+    ending = marks.end + " "
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message | {"content": f"{content or ''}{ending}"}
+    parts: list[Json] = list(content)
+    last = next((part for part in reversed(parts) if isinstance(part, dict) and isinstance(part.get("text"), str)), None)
+    if last is None:
+        return message | {"content": [*parts, {"type": "text", "text": ending}]}
+    return message | {"content": [part | {"text": f"{part['text']}{ending}"} if part is last else part for part in parts]}
 
 
-def _with_argument_object(call: Any) -> Any:
-    """A tool call whose arguments are an object where they are the JSON text of one; other text is left as it is."""
-    function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict):
-        return call
-    arguments = function.get("arguments") or {}
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
-            return call
-    return call | {"function": function | {"arguments": arguments}}
+def _ended(text: str, message: Message, marks: Marks) -> str:
+    """Rendered text up to the end of its last message, as transformers cuts it. Raises RequestError.
+
+    Where the message is nothing but open reasoning, it ends with that. White space that the template would have trimmed is cut too.
+    """
+    place = text.rfind(marks.end)
+    if place < 0:
+        raise _cannot_continue("the chat template changes it so that its end cannot be found")
+    content = message["content"]
+    written = "".join(_texts(content)).removesuffix(" ").removesuffix(marks.end)
+    open_place = text.rfind(marks.open)
+    if not written and open_place >= 0:
+        return text[:open_place]
+    after = place + len(marks.end)
+    if text[after : after + 1] == " ":
+        return text[:place]
+    num_blanks = len(written) - len(written.rstrip())
+    return text[: place - num_blanks] if not text[place - num_blanks : place].strip() else text[:place]
+
+
+def _texts(content: Json) -> list[str]:
+    """The text of a message, one for each of its parts."""
+    if isinstance(content, list):
+        return [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]  # type: ignore[misc]
+    return [content] if isinstance(content, str) else []
+
+
+def _cannot_continue(reason: str) -> RequestError:
+    message = f"continue_final_message cannot continue the last message: {reason}"
+    return RequestError(ErrorCode.INVALID_VALUE, message, "messages")
+
+
+def _too_long(request: GenerationRequest, max_chars: int, max_model_len: int, *, is_cut: bool) -> RequestError:
+    if is_cut or max_chars > MAX_OUTPUT_CHARS:
+        return RequestError(ErrorCode.INVALID_VALUE, f"the prompt must have at most {MAX_OUTPUT_CHARS} characters", "messages")
+    # NOTE: the count is a lower bound; counting exactly is the work that this check avoids.
+    return context_length_exceeded(max_model_len + 1, request.stop.max_tokens, max_model_len)

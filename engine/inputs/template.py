@@ -1,25 +1,26 @@
 """A chat template: Jinja source to prompt text, in a sandbox, with the conventions of Hugging Face templates.
 
 The conventions are those of transformers' `apply_chat_template` (https://huggingface.co/docs/transformers/chat_templating): `tojson`,
-`raise_exception`, `strftime_now`, loop controls, generation blocks, trimmed blocks. The source comes from the model's files, so it
-is not trusted: immutable sandbox, bounded output. Knows nothing of tokens.
+`raise_exception`, `strftime_now`, loop controls, generation blocks, trimmed blocks. The source comes from the model's files or from a
+request, so it is not trusted: immutable sandbox, bounded output, and both compiling and rendering happen in a process that can be
+killed (rendering.py). Knows nothing of tokens.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 import jinja2
-from jinja2 import nodes
+from jinja2 import meta, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
 
-from engine.api.errors import ErrorCode, ModelLoadError, RequestError
+from engine.api.errors import ErrorCode, RequestError
 from engine.api.request import Message
 
 MAX_OUTPUT_CHARS = 8_000_000
@@ -27,8 +28,17 @@ MAX_POWER_BITS = 4096
 MAX_MESSAGE_CHARS = 200
 """What of a template's own message is repeated to the client."""
 
+RESERVED = frozenset({"self", "messages", "tools", "documents", "add_generation_prompt", "continue_final_message"})
+"""Variables that free variables of a request never replace."""
+
+ATTRIBUTE_FILTERS = frozenset({"attr", "map", "selectattr", "rejectattr", "groupby", "sort", "sum", "unique"})
+HARMONY_MARKER = "<|channel|>"
+PROBE: list[Message] = [{"role": "user", "content": "Hello"}]
 
 _WIDE_FORMAT = re.compile(r"%[^a-zA-Z%]*(\d{4}|\*)")
+_INTERNAL_NAME = re.compile(r"__\w+__")
+_INTERNALS = re.compile(r"( at 0x[0-9a-fA-F]+)|(\b(?:jinja2|engine|builtins)(?:\.\w+)+)")
+_INDIGESTIBLE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError)
 
 
 class PromptTooLong(Exception):
@@ -40,20 +50,48 @@ class TemplateRefusal(jinja2.TemplateError):
 
 
 class ChatTemplate:
-    """One compiled template. `takes_parts`: it loops over `message.content`, so content is given as a list of parts."""
+    """One compiled template, and what it wants of messages.
 
-    def __init__(self, source: str) -> None:
-        """Compile; raises ModelLoadError."""
+    `takes_parts`: it loops over `message.content`, so content is given as a list of parts. `takes_thinking_parts`: reasoning is such a
+    part. `names`: the variables that it looks up. `is_harmony`: it writes channels. `param`: the request field that its refusals name.
+    """
+
+    def __init__(self, source: str, param: str = "messages") -> None:
+        """Compile. Raises RequestError for a source that is not a template, or one that reaches for what templates may not have."""
         environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationBlock])
         environment.filters["tojson"] = _to_json
         environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
+        self.param = param
         try:
             tree = environment.parse(source)
             self._template = environment.from_string(source)
-        except (jinja2.TemplateError, RecursionError) as error:
-            raise ModelLoadError(f"the model's chat template cannot be compiled: {error}") from error
+            self.names = frozenset(meta.find_undeclared_variables(tree))
+        except (jinja2.TemplateError, *_INDIGESTIBLE) as error:
+            raise self._refused(f"the chat template cannot be compiled: {_clean(str(error))}") from error
+        attributes = set(_attributes(tree))
+        internal = next(filter(_INTERNAL_NAME.fullmatch, sorted(attributes)), None)
+        if internal is not None:
+            raise self._refused(f"the chat template cannot be used: it reaches for {internal[:MAX_MESSAGE_CHARS]}, which no template may")
+        constants = {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)}
         self.takes_parts = _loops_over_content(tree)
-        self.knows_developer = any(constant.value == "developer" for constant in tree.find_all(nodes.Const))
+        self.takes_thinking_parts = self.takes_parts and "thinking" in constants and not {"reasoning", "reasoning_content"} & attributes
+        self.knows_developer = "developer" in constants
+        self.knows_tools = "tools" in self.names
+        self.knows_calls = "tool_calls" in attributes | constants
+        self.is_harmony = HARMONY_MARKER in source
+
+    def probe(self) -> None:
+        """Render the shortest conversation. Raises RequestError if that meets the walls of the sandbox; a refusal in words is fine."""
+        num_chars = 0
+        try:
+            for piece in self._generate(PROBE, {"add_generation_prompt": True, "tools": None, "documents": None}):
+                num_chars += len(piece)
+                if num_chars > MAX_OUTPUT_CHARS:
+                    raise SecurityError("its text grows without end")
+        except SecurityError as error:
+            raise self._refused(f"the chat template cannot be used: {_clean(str(error))}") from error
+        except (jinja2.TemplateError, *_INDIGESTIBLE):
+            return
 
     def render(self, messages: list[Message], variables: Mapping[str, Any], max_chars: int = MAX_OUTPUT_CHARS) -> str:
         """Render to prompt text. Raises RequestError with the template's own message if it refuses or cannot digest the
@@ -62,16 +100,38 @@ class ChatTemplate:
         pieces: list[str] = []
         num_chars = 0
         try:
-            for piece in self._template.generate(**variables, messages=messages):
+            for piece in self._generate(messages, variables):
                 num_chars += len(piece)
                 if num_chars > max_chars:
                     raise PromptTooLong
                 pieces.append(piece)
         except jinja2.TemplateError as error:
-            raise _refused(error.message or "no reason given") from error
-        except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError, MemoryError) as error:
-            raise _refused("the template cannot be applied to these messages") from error
+            raise self._refused(f"the chat template refuses the messages: {_clean(error.message or 'no reason given')}") from error
+        except _INDIGESTIBLE as error:
+            raise self._refused("the chat template refuses the messages: it cannot be applied to them") from error
         return "".join(pieces)
+
+    def refuses(self, messages: list[Message], variables: Mapping[str, Any]) -> bool:
+        """Whether the template refuses these messages in its own words."""
+        try:
+            for _ in self._generate(messages, variables):
+                pass
+        except TemplateRefusal:
+            return True
+        except (jinja2.TemplateError, *_INDIGESTIBLE):
+            return False
+        return False
+
+    def used(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of a request's free variables that the template looks up and that are not reserved."""
+        return {name: value for name, value in variables.items() if name in self.names and name not in RESERVED}
+
+    def _generate(self, messages: list[Message], variables: Mapping[str, Any]) -> Iterator[str]:
+        # NOTE: one positional dictionary. As keyword arguments, variables of a request would be arguments of Jinja's function.
+        return self._template.generate({**variables, "messages": messages})
+
+    def _refused(self, reason: str) -> RequestError:
+        return RequestError(ErrorCode.INVALID_VALUE, reason, self.param)
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
@@ -113,9 +173,26 @@ def _strftime_now(form: str) -> str:
     return datetime.now().strftime(form)
 
 
-def _refused(reason: str) -> RequestError:
-    message = f"the model's chat template refuses the messages: {reason[:MAX_MESSAGE_CHARS]}"
-    return RequestError(ErrorCode.INVALID_VALUE, message, "messages")
+def _clean(reason: str) -> str:
+    """A template's message without addresses and names of modules, bounded."""
+    return _INTERNALS.sub("", reason[: 4 * MAX_MESSAGE_CHARS])[:MAX_MESSAGE_CHARS]
+
+
+def _attributes(tree: nodes.Template) -> Iterator[str]:
+    """Every name that the template looks up on a value, as far as the source spells it."""
+    for node in tree.find_all((nodes.Getattr, nodes.Getitem, nodes.Filter)):
+        if isinstance(node, nodes.Getattr):
+            yield node.attr
+        elif isinstance(node, nodes.Getitem):
+            yield from _strings([node.arg])
+        elif isinstance(node, nodes.Filter) and node.name in ATTRIBUTE_FILTERS:
+            yield from _strings([*node.args, *(pair.value for pair in node.kwargs)])
+
+
+def _strings(expressions: list[nodes.Expr]) -> Iterator[str]:
+    for expression in expressions:
+        if isinstance(expression, nodes.Const) and isinstance(expression.value, str):
+            yield expression.value
 
 
 def _loops_over_content(tree: nodes.Template) -> bool:

@@ -6,6 +6,7 @@ import queue
 from engine.api import GenerationRequest
 from engine.config import EngineConfig
 from engine.engine import Engine
+from engine.inputs.rendering import LocalRenderer
 from engine.messages import SequenceOutput
 from tests.engine.scripted_core import READY, ScriptedCore
 
@@ -20,7 +21,7 @@ class Stage:
         waiting = iter(self.cores)
         self._news = queue.SimpleQueue()
         config = EngineConfig(folder, "tiny", max_sequences=4, **config)
-        self.engine = Engine(config, self._news.put, connect=lambda _: next(waiting), clock=lambda: self.now)
+        self.engine = Engine(config, self._news.put, connect=lambda _: next(waiting), clock=lambda: self.now, renderer=LocalRenderer())
 
     def submit(self, run_id="run", text="hi", resume=None, **changes):
         request = GenerationRequest(run_id, "tiny", ({"role": "user", "content": text},), arrived_at=99.0)

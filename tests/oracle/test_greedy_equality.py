@@ -15,6 +15,7 @@ import transformers
 from engine.api import GenerationRequest
 from engine.config import EngineConfig
 from engine.inputs.processor import PromptProcessor
+from engine.inputs.rendering import LocalRenderer
 from engine.loading.loader import load_model
 from engine.tokenizer import Tokenizer
 from tests.oracle.greedy import CoreUnderTest, disagreements
@@ -134,9 +135,9 @@ def smollm2():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         reference = transformers.AutoModelForCausalLM.from_pretrained(SMOLLM2.parent, gguf_file=SMOLLM2.name, dtype=torch.float32).eval()
-    processor = PromptProcessor(Tokenizer.from_path(SMOLLM2))
+    processor = PromptProcessor(Tokenizer.from_path(SMOLLM2), LocalRenderer())
     requests = [GenerationRequest("run", "smollm2", ({"role": "user", "content": question},), 0.0) for question in QUESTIONS]
-    return reference, load_model(SMOLLM2, weights="float32"), [processor.prompt_ids(request, 2048) for request in requests]
+    return reference, load_model(SMOLLM2, weights="float32"), [processor.prompt(request, 2048).token_ids for request in requests]
 
 
 @pytest.mark.slow

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from engine.api import GenerationRequest, PromptOptions
 from engine.api.errors import ErrorCode, RequestError
 from engine.inputs.processor import PromptProcessor
+from engine.inputs.rendering import LocalRenderer
 from tests.engine.tiny_tokenizer import CHATML, IM_END, IM_START, THINK, tiny_tokenizer
 
 TOKENIZER = tiny_tokenizer()
-PROCESSOR = PromptProcessor(TOKENIZER)
+PROCESSOR = PromptProcessor(TOKENIZER, LocalRenderer())
 PARTS_TEMPLATE = "{% for m in messages %}{{ m.role }}:{% for part in m.content %}[{{ part.type }} {{ part.text }}]{% endfor %}{% endfor %}"
 ECHO_TEMPLATE = "{% for m in messages %}{{ m | tojson }}{% endfor %}"
 
@@ -22,7 +23,7 @@ def request(*messages, **options):
 
 
 def ids_of(*messages, processor=PROCESSOR, context=100_000, **options):
-    return processor.prompt_ids(request(*messages, **options), context)
+    return processor.prompt(request(*messages, **options), context).token_ids
 
 
 def text_of(token_ids):
@@ -30,7 +31,7 @@ def text_of(token_ids):
 
 
 def processor_with(template):
-    return PromptProcessor(tiny_tokenizer(**{"tokenizer.chat_template": template}))
+    return PromptProcessor(tiny_tokenizer(**{"tokenizer.chat_template": template}), LocalRenderer())
 
 
 def test_a_plain_conversation_is_the_template_encoded():
@@ -115,7 +116,7 @@ def test_call_arguments_reach_the_template_as_objects():
 
 def test_bos_is_added_once_when_asked_for():
     assert ids_of({"role": "user", "content": "a"}, add_special_tokens=True)[:2] == [IM_START, *TOKENIZER.encode("user")[:1]]
-    adding = PromptProcessor(tiny_tokenizer(**{"tokenizer.ggml.add_bos_token": True, "tokenizer.chat_template": "x"}))
+    adding = PromptProcessor(tiny_tokenizer(**{"tokenizer.ggml.add_bos_token": True, "tokenizer.chat_template": "x"}), LocalRenderer())
     assert ids_of({"role": "user", "content": ""}, processor=adding, add_special_tokens=True) == [IM_START, *b"x"]
     assert ids_of({"role": "user", "content": ""}, processor=adding) == [*b"x"]
 

@@ -1,0 +1,130 @@
+"""Private marks in the strings of one request: what a client typed as a control text, and where a message is left open.
+
+Control tokens that a client types are not control tokens: before rendering they are swapped for marks that cannot be guessed, and what
+stood there is encoded as ordinary text afterwards. A control text that only comes about when a template joins two strings is
+found by marks at the ends of such strings. Marks pass through templates as ordinary characters do.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from engine.api.tools import Json
+
+FIRST, LAST = "\ue000", "\ue001"
+EDGE, END, OPEN = "edge", "end", "open"
+REASONING_ENDS = ("</think>", "</seed:think>", "[/THINK]")
+"""How templates close the block of reasoning; taken away behind reasoning that is left open."""
+
+_CLOSED = re.compile(r"\s*(?:" + "|".join(map(re.escape, REASONING_ENDS)) + r")\s*")
+
+
+class ControlTexts:
+    """The texts that a tokenizer reads as one control token wherever they stand, and the pieces they can begin and end with."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        """`texts` that are blank are no control texts: some vocabularies have runs of spaces."""
+        ordered = sorted({text for text in texts if text.strip()}, key=len, reverse=True)
+        self.pattern = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+        self.longest = max(map(len, ordered), default=0)
+        # NOTE: a plain word is no piece of a control text, or the words that templates compare with would get marks.
+        self._heads = frozenset(text[:cut] for text in ordered for cut in range(1, len(text)) if not text[:cut].isalnum())
+        self._tails = frozenset(text[cut:] for text in ordered for cut in range(1, len(text)) if not text[cut:].isalnum())
+
+    def may_begin_at_end_of(self, text: str) -> bool:
+        return any(text[-size:] in self._heads for size in range(1, min(self.longest, len(text) + 1)))
+
+    def may_end_at_start_of(self, text: str) -> bool:
+        return any(text[:size] in self._tails for size in range(1, min(self.longest, len(text) + 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Prompt text. `is_typed`: a control text that a client typed, to be encoded as ordinary text."""
+
+    text: str
+    is_typed: bool = False
+
+
+class Marks:
+    """The marks of one request. `end` goes behind the text of a message that is left open, `open` behind such reasoning."""
+
+    def __init__(self, controls: ControlTexts) -> None:
+        self._controls = controls
+        self._nonce = secrets.token_hex(8)
+        self._texts: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._edge, self.end, self.open = self._spell(EDGE), self._spell(END), self._spell(OPEN)
+        self._pattern = re.compile(rf"(?:{FIRST}|\\ue000){self._nonce}\.(\w+)(?:{LAST}|\\ue001)")
+
+    def swap(self, value: Json) -> Json:
+        """The value with marks in its strings, however deep."""
+        if isinstance(value, str):
+            return self._swap_text(value)
+        if isinstance(value, list):
+            return [self.swap(item) for item in value]
+        if isinstance(value, dict):
+            return {self._swap_text(key): self.swap(item) for key, item in value.items()}
+        return value
+
+    def spread(self, num_chars: int) -> int:
+        """A bound on text with marks, where `num_chars` bounds the text without."""
+        return num_chars * 4 * len(self._spell(str(len(self._texts)) + EDGE))
+
+    def close_open_reasoning(self, text: str) -> str:
+        """Take away what the template wrote to close reasoning that is left open, and the marks of it."""
+        before, *others = text.split(self.open)
+        return before + "".join(_CLOSED.sub("", other, count=1) if _CLOSED.match(other) else other for other in others)
+
+    def split(self, text: str) -> list[Piece]:
+        """Cut rendered text into pieces, in order, no empty ones and no marks."""
+        pieces: list[Piece] = []
+        plain: list[str] = []
+        position = 0
+        for match in self._pattern.finditer(text):
+            plain.append(text[position : match.start()])
+            position = match.end()
+            if match.group(1).isdecimal():
+                pieces += self._without_forged(plain)
+                pieces.append(Piece(self._texts[int(match.group(1))], True))
+                plain = []
+        pieces += self._without_forged([*plain, text[position:]])
+        return [piece for piece in pieces if piece.text]
+
+    def _without_forged(self, strings: list[str]) -> list[Piece]:
+        """Joined strings; a control text that stands across one of their borders was made by a client, not by the template."""
+        text = "".join(strings)
+        if len(strings) == 1 or self._controls.pattern is None:
+            return [Piece(text)]
+        edges, offset = set(), 0
+        for string in strings[:-1]:
+            offset += len(string)
+            edges.add(offset)
+        pieces, position = [], 0
+        for match in self._controls.pattern.finditer(text):
+            if any(edge in edges for edge in range(match.start() + 1, match.end())):
+                pieces += [Piece(text[position : match.start()]), Piece(match.group(), True)]
+                position = match.end()
+        return [*pieces, Piece(text[position:])]
+
+    def _swap_text(self, text: str) -> str:
+        controls = self._controls
+        if controls.pattern is None:
+            return text
+        swapped = controls.pattern.sub(self._mark, text)
+        if controls.may_begin_at_end_of(swapped):
+            swapped += self._edge
+        return self._edge + swapped if controls.may_end_at_start_of(swapped) else swapped
+
+    def _mark(self, match: re.Match[str]) -> str:
+        text = match.group()
+        if text not in self._numbers:
+            self._numbers[text] = len(self._texts)
+            self._texts.append(text)
+        return self._spell(str(self._numbers[text]))
+
+    def _spell(self, word: str) -> str:
+        return f"{FIRST}{self._nonce}.{word}{LAST}"

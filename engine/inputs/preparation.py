@@ -1,0 +1,124 @@
+"""Messages as one template expects them: content in its form, calls with argument objects, tools that it would lose. No rendering.
+
+Works on messages whose control texts are marked already. What it returns is new; what it is given stays as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from engine.api.request import Message
+from engine.api.tools import Json
+from engine.inputs.harmony import harmony_messages
+from engine.inputs.template import ChatTemplate
+
+CALL_START, CALL_END = "<tool_call>", "</tool_call>"
+
+
+def prepared_messages(messages: list[Message], template: ChatTemplate) -> list[Message]:
+    """The messages in the form that `template` takes.
+
+    1. `developer` is `system` where the template does not know it; reasoning gets both of its names.
+    2. Arguments of calls are objects. Calls that the template would not show become text of the message, in hermes form.
+    3. A template of harmony's channels gets one call per message, and analysis only where it still counts.
+    4. Content is one string, or a list of parts.
+    """
+    prepared = [_prepared(message, template) for message in messages]
+    if template.is_harmony:
+        prepared = harmony_messages(prepared)
+    return [message | {"content": _shaped(message, template)} for message in prepared]
+
+
+def with_tools_told(messages: list[Message], tools: list[dict[str, Json]], *, in_system: bool) -> list[Message]:
+    """The messages with the tools described in hermes form: in the system message, or in the first one of the user."""
+    if in_system:
+        first = messages[0] if messages else {}
+        if first.get("role") not in ("system", "developer"):
+            return [{"role": "system", "content": tools_text(tools)}, *messages]
+        return [first | {"content": _appended(first.get("content"), tools_text(tools))}, *messages[1:]]
+    place = next((index for index, message in enumerate(messages) if message.get("role") == "user"), None)
+    if place is None:
+        return [{"role": "user", "content": tools_text(tools)}, *messages]
+    told = messages[place] | {"content": _appended(tools_text(tools), messages[place].get("content"))}
+    return [*messages[:place], told, *messages[place + 1 :]]
+
+
+def tools_text(tools: list[dict[str, Json]]) -> str:
+    """What a model must know of its tools, in the form that the hermes parser reads back."""
+    signatures = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
+    return (
+        "# Tools\n\nYou may call one or more of these functions to help with the request. "
+        f"Their signatures stand within <tools></tools>:\n<tools>\n{signatures}\n</tools>\n\n"
+        "For each call, write a JSON object with the name of the function and its arguments within "
+        f"{CALL_START}{CALL_END}:\n{CALL_START}\n"
+        '{"name": <name of the function>, "arguments": <object of arguments>}'
+        f"\n{CALL_END}"
+    )
+
+
+def _prepared(message: Message, template: ChatTemplate) -> Message:
+    prepared = dict(message)
+    if prepared.get("role") == "developer" and not template.knows_developer:
+        prepared["role"] = "system"
+    reasoning = prepared.get("reasoning")
+    reasoning = prepared.get("reasoning_content") if reasoning is None else reasoning
+    if reasoning is not None:
+        prepared["reasoning"] = prepared["reasoning_content"] = reasoning
+    content = prepared.get("content")
+    prepared["content"] = "" if content is None else content
+    calls = prepared.get("tool_calls")
+    if not calls:
+        prepared.pop("tool_calls", None)
+    elif isinstance(calls, list):
+        prepared["tool_calls"] = [_with_argument_object(call) for call in calls]
+        if not template.knows_calls and prepared.get("role") == "assistant":
+            prepared["content"] = _appended(prepared["content"], _calls_text(prepared.pop("tool_calls")))
+    return prepared
+
+
+def _shaped(message: Message, template: ChatTemplate) -> Json:
+    content = message["content"]
+    if not template.takes_parts:
+        return "\n".join(map(_part_text, content)) if isinstance(content, list) else content
+    given = content if isinstance(content, list) else [content] if content else []
+    parts: list[Any] = [{"type": "text", "text": part} if isinstance(part, str) else part for part in given]
+    reasoning = message.get("reasoning")
+    if template.takes_thinking_parts and message.get("role") == "assistant" and isinstance(reasoning, str) and reasoning:
+        parts.insert(0, {"type": "thinking", "thinking": reasoning, "closed": True})
+    return parts
+
+
+def _part_text(part: Json) -> str:
+    text = part.get("text", "") if isinstance(part, dict) else part
+    return text if isinstance(text, str) else ""
+
+
+def _appended(content: Json, text: Json) -> Json:
+    """Two texts, or a list of parts and a text, one after the other."""
+    if isinstance(content, list) or isinstance(text, list):
+        before = content if isinstance(content, list) else [{"type": "text", "text": content}]
+        after = text if isinstance(text, list) else [{"type": "text", "text": text}]
+        return [*before, *after]
+    return f"{content}\n\n{text}" if content and text else content or text
+
+
+def _calls_text(calls: Any) -> str:
+    """Calls as a model in hermes form has written them."""
+    functions = [call.get("function") for call in calls if isinstance(call, dict)]
+    told = [{"name": function.get("name"), "arguments": function.get("arguments")} for function in functions if isinstance(function, dict)]
+    return "\n".join(f"{CALL_START}\n{json.dumps(call, ensure_ascii=False)}\n{CALL_END}" for call in told)
+
+
+def _with_argument_object(call: Any) -> Any:
+    """A tool call whose arguments are an object where they are the JSON text of one; other text is left as it is."""
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        return call
+    arguments = function.get("arguments") or {}
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            return call
+    return call | {"function": function | {"arguments": arguments}}

@@ -1,0 +1,145 @@
+"""Where templates run: in processes of their own, bounded in time and memory and killed beyond it, whoever wrote the template.
+
+The model's template and those of requests have separate processes, so that no request's template keeps others waiting. `serve` is what
+such a process runs; `LocalRenderer` runs it in this process, for tests. Why the model's own template runs there too:
+docs/decisions/0005-templates-in-a-process.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Protocol
+
+from engine.api.errors import ErrorCode, ModelLoadError, RequestError
+from engine.api.request import Message
+from engine.api.tools import Json
+from engine.inputs.preparation import prepared_messages, with_tools_told
+from engine.inputs.template import ChatTemplate, PromptTooLong
+from engine.trial import TrialExceeded, TrialPool
+
+TARGET = "engine.inputs.rendering:serve"
+POOL_SIZE = 2
+MEMORY_BYTES = 512 << 20
+MAX_TEMPLATE_BYTES = 64 << 10
+"""Of a template that a request brings."""
+REQUEST_TEMPLATE_S = 2.0
+MODEL_TEMPLATE_S = 10.0
+"""The model's own template has shown at load that it ends; it may take longer over long conversations."""
+CHECK, RENDER = "check", "render"
+
+
+@dataclass(frozen=True, slots=True)
+class RenderJob:
+    """One conversation. `variables` are the server's; `free` those of the request, of which the template gets what it uses."""
+
+    messages: list[Message]
+    variables: dict[str, Json]
+    free: dict[str, Json] = field(default_factory=dict)
+    tools: list[dict[str, Json]] = field(default_factory=list)
+    max_chars: int = 0
+
+
+class Renderer(Protocol):
+    """Renders with the model's template, or with one of a request. Thread-safe."""
+
+    def check(self, source: str) -> None:
+        """Raises ModelLoadError if the model's template cannot be used."""
+
+    def render(self, source: str, job: RenderJob, *, is_models: bool) -> str | None:
+        """Prompt text; None if it has more than `job.max_chars`. Raises RequestError."""
+
+    def close(self) -> None:
+        """Idempotent."""
+
+
+class TrialRenderer:
+    """Renders in child processes, started on first use."""
+
+    def __init__(self) -> None:
+        self._for_model = TrialPool(TARGET, POOL_SIZE, MEMORY_BYTES)
+        self._for_requests = TrialPool(TARGET, POOL_SIZE, MEMORY_BYTES)
+
+    def check(self, source: str) -> None:
+        try:
+            self._for_model.call(CHECK, source, timeout_s=MODEL_TEMPLATE_S)
+        except RequestError as error:
+            raise ModelLoadError(f"the model cannot be served: {error.message}") from error
+        except TrialExceeded as error:
+            limit = f"{MODEL_TEMPLATE_S:g} s" if error.reason == "time" else f"{MEMORY_BYTES >> 20} MiB"
+            raise ModelLoadError(f"the model cannot be served: its chat template needs more than {limit} to say hello") from error
+
+    def render(self, source: str, job: RenderJob, *, is_models: bool) -> str | None:
+        pool, timeout_s = (self._for_model, MODEL_TEMPLATE_S) if is_models else (self._for_requests, REQUEST_TEMPLATE_S)
+        param = "messages" if is_models else "chat_template"
+        try:
+            text: str | None = pool.call(RENDER, source, *_packed(job), param, timeout_s=timeout_s)
+        except TrialExceeded as error:
+            limit = f"{timeout_s:g} s" if error.reason == "time" else f"{MEMORY_BYTES >> 20} MiB"
+            remedy = "send fewer or shorter messages" if is_models else "send a simpler template, or fewer messages"
+            message = f"the chat template needs more than {limit} for these messages; {remedy}"
+            raise RequestError(ErrorCode.INVALID_VALUE, message, param) from error
+        return text
+
+    def close(self) -> None:
+        self._for_model.close()
+        self._for_requests.close()
+
+
+class LocalRenderer:
+    """Renders in this process, without bounds on time and memory."""
+
+    def check(self, source: str) -> None:
+        try:
+            serve(CHECK, source)
+        except RequestError as error:
+            raise ModelLoadError(f"the model cannot be served: {error.message}") from error
+
+    def render(self, source: str, job: RenderJob, *, is_models: bool) -> str | None:
+        text: str | None = serve(RENDER, source, *_packed(job), "messages" if is_models else "chat_template")
+        return text
+
+    def close(self) -> None:
+        return
+
+
+def serve(word: str, source: str, *arguments: Any) -> str | None:
+    """One call in the child: check a template, or render a job with it. Raises RequestError."""
+    if word == CHECK:
+        ChatTemplate(source).probe()
+        return None
+    messages, variables, free, tools, max_chars, param = arguments
+    return _render(_compiled(source, param), RenderJob(messages, variables, free, tools, max_chars))
+
+
+def _packed(job: RenderJob) -> tuple[Any, ...]:
+    return job.messages, job.variables, job.free, job.tools, job.max_chars
+
+
+@lru_cache(maxsize=8)
+def _compiled(source: str, param: str) -> ChatTemplate:
+    if param == "chat_template" and len(source.encode()) > MAX_TEMPLATE_BYTES:
+        message = f"chat_template must have at most {MAX_TEMPLATE_BYTES} bytes, got {len(source.encode())}"
+        raise RequestError(ErrorCode.INVALID_VALUE, message, param)
+    return ChatTemplate(source, param)
+
+
+def _render(template: ChatTemplate, job: RenderJob) -> str | None:
+    variables = job.variables | template.used(job.free)
+    if template.knows_tools or not job.tools:
+        variables["tools"] = job.tools or None
+        messages = job.messages
+    else:
+        messages = _told(template, job, variables)
+    try:
+        return template.render(prepared_messages(messages, template), variables, job.max_chars)
+    except PromptTooLong:
+        return None
+
+
+def _told(template: ChatTemplate, job: RenderJob, variables: dict[str, Any]) -> list[Message]:
+    """Messages that tell of the tools themselves: in the system message, unless the template refuses one that the request did not send."""
+    told = with_tools_told(job.messages, job.tools, in_system=True)
+    if len(told) == len(job.messages) or not template.refuses(prepared_messages(told, template), variables):
+        return told
+    return with_tools_told(job.messages, job.tools, in_system=False)
