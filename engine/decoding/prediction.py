@@ -1,7 +1,7 @@
 """Where an output stands in a text that it is expected to repeat (the request's `prediction`). Pure Python.
 
 The text is followed token by token. At a difference the place is lost; it is found again where the last tokens of the output occur in
-the text, as near as possible to where it was lost. Constant work per token, linear work once to index the text.
+the text next after where it was lost, or last before that. Constant work per token, linear work once to index the text.
 """
 
 from __future__ import annotations
@@ -43,15 +43,13 @@ class PredictedText:
         return () if self._next is None else tuple(self._token_ids[self._next : self._next + limit])
 
     def _find(self) -> int | None:
-        """The place after the nearest occurrence of the output's last tokens."""
+        """The place after the occurrence of the output's last tokens that is next."""
         if self._index is None:
             self._index = _places(self._token_ids)
         places = self._index.get(self._tail)
         if not places:
             return None
-        right = bisect_left(places, self._last)
-        near = places[max(right - 1, 0) : right + 1]
-        return min(near, key=lambda place: (abs(place - self._last), place))
+        return places[min(bisect_left(places, self._last), len(places) - 1)]
 
 
 def _places(token_ids: list[int]) -> dict[tuple[int, ...], list[int]]:

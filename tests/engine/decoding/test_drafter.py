@@ -1,0 +1,137 @@
+"""Where drafts come from and how many there are: sources that follow an output, trust that is earned, and costs that decide."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.decoding.costs import LENGTHS, StepCosts
+from engine.decoding.drafter import Drafter
+from engine.decoding.ngram import RUN_TOKENS, SeenText
+from engine.decoding.prediction import PredictedText
+from tests.engine.decoding.table_model import TableCore
+from tests.engine.scheduling.sequences import make_sequence
+
+FLAT = StepCosts.flat()
+STEEP = StepCosts({1: 1.0, 2: 2.0, 4: 4.0, 32: 32.0})
+TEXT = [10, 11, 12, 13, 14, 15, 16, 17, 18, 19]
+
+
+def follow(source, token_ids):
+    return [source.follow(token_id) for token_id in token_ids]
+
+
+def test_a_prediction_is_expected_from_its_first_token_on():
+    source = PredictedText(TEXT)
+    assert source.ahead(3) == (10, 11, 12)
+    assert follow(source, [10, 11]) == [True, True]
+    assert source.ahead(99) == tuple(TEXT[2:])
+    assert follow(source, TEXT[2:]) == [True] * 8
+    assert source.ahead(5) == ()
+    assert source.follow(5) is None
+
+
+def test_a_prediction_is_found_again_after_replaced_inserted_and_left_out_tokens():
+    for said in ([10, 11, 99, 13, 14], [10, 11, 98, 99, 97, 13, 14], [10, 13, 14]):
+        source = PredictedText(TEXT)
+        follow(source, said)
+        assert source.ahead(2) == (15, 16), said
+
+
+def test_of_several_places_in_a_prediction_the_next_one_counts():
+    source = PredictedText([1, 2, 3, 4, 1, 2, 5, 6, 1, 2, 7, 8])
+    follow(source, [1, 2, 3, 9, 1, 2])
+    assert source.ahead(2) == (5, 6)
+
+
+def test_what_followed_before_is_expected_again():
+    source = SeenText([1, 2, 3, 4, 5, 6])
+    assert follow(source, [9, 2, 3, 4]) == [None] * 4
+    assert source.ahead(3) == (5, 6, 9)
+    assert follow(source, [5, 6, 7]) == [True, True, False]
+    assert source.ahead(3) == ()
+
+
+@given(st.lists(st.integers(0, 3), max_size=40), st.lists(st.integers(0, 3), max_size=40))
+def test_seen_text_expects_only_what_has_stood_after_the_same_run(prompt_ids, output_ids):
+    source = SeenText(prompt_ids)
+    follow(source, output_ids)
+    text = prompt_ids + output_ids
+    ahead = source.ahead(4)
+    if ahead:
+        run = text[-RUN_TOKENS:]
+        starts = [i for i in range(len(text) - RUN_TOKENS) if text[i : i + RUN_TOKENS] == run]
+        assert ahead in [tuple(text[i + RUN_TOKENS : i + RUN_TOKENS + 4]) for i in starts]
+
+
+def test_rows_that_cost_as_much_as_steps_are_never_worth_it():
+    assert STEEP.best_length(0.98, 1, 31) == 0
+    assert STEEP.best_length(0.98, 8, 31) == 0
+
+
+def test_free_rows_are_used_as_far_as_the_source_is_right():
+    lengths = [FLAT.best_length(confidence, 1, 31) for confidence in (0.01, 0.3, 0.9, 0.98)]
+    assert lengths == sorted(lengths)
+    assert (lengths[0], lengths[-1]) == (0, 31)
+    assert FLAT.best_length(0.98, 1, 5) == 4
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=3, max_size=3), st.integers(1, 40), st.floats(0, 0.98), st.integers(0, 40))
+def test_costs_never_fall_and_lengths_stay_within_their_limit(seconds, rows, confidence, limit):
+    costs = StepCosts(dict(zip((1, 4, 16), seconds, strict=True)))
+    assert costs.cost(rows) <= costs.cost(rows + 1)
+    assert costs.best_length(confidence, rows, limit) in (0, *(length for length in LENGTHS if length <= limit))
+
+
+def test_costs_are_measured_with_as_many_rows_as_fit():
+    asked = []
+    StepCosts.measure(lambda rows: asked.append(rows) or float(rows), 8)
+    assert asked == [1, 1, 2, 2, 4, 4, 8, 8]
+
+
+def test_a_source_that_misses_is_given_up_and_one_that_is_right_again_comes_back():
+    drafter = Drafter(StepCosts({1: 1.0, 4: 2.0, 32: 8.0}), looks_back=False)
+    text = [100 + place for place in range(60)]
+    sequence = make_sequence(1, [1], max_tokens=200)
+    sequence.draft_ids = text
+    drafter.add(sequence)
+    assert drafter.propose(sequence, 1, 31)[:3] == tuple(text[:3])
+    for place in range(0, 30, 3):
+        sequence.output_ids += [text[place], text[place + 1], 7]
+        last = drafter.propose(sequence, 1, 31)
+    assert last == ()
+    for place in range(30, 50):
+        sequence.output_ids.append(text[place])
+        last = drafter.propose(sequence, 1, 31)
+    assert last[:2] == tuple(text[50:52])
+
+
+def test_sequences_without_a_source_are_not_watched():
+    for looks_back in (False, True):
+        drafter = Drafter(FLAT, looks_back)
+        drafter.add(make_sequence(1, [1]))
+        assert len(drafter) == looks_back
+        drafter.remove(1)
+        drafter.remove(2)
+        assert len(drafter) == 0
+        assert drafter.propose(make_sequence(1, [1]), 1, 9) == ()
+
+
+def test_a_core_with_a_right_prediction_takes_fewer_steps_for_the_same_answer():
+    plain = TableCore()
+    plain.add(1, [1, 2], max_tokens=60, stop_ids=[])
+    plain.run()
+    core = TableCore(Drafter(FLAT, looks_back=False))
+    core.add(1, [1, 2], max_tokens=60, stop_ids=[], draft_ids=plain.tokens(1))
+    core.run()
+    assert core.tokens(1) == plain.tokens(1)
+    assert core.runner.num_steps < 10
+    assert sum(output.num_accepted for output in core.outputs[1]) > 50
+
+
+def test_a_core_that_looks_back_is_quick_where_an_answer_repeats_itself():
+    plain, core = TableCore(), TableCore(Drafter(FLAT, looks_back=True))
+    for each in (plain, core):
+        each.add(1, [1, 2], max_tokens=120, stop_ids=[])
+        each.run()
+    assert core.tokens(1) == plain.tokens(1)
+    assert core.runner.num_steps < plain.runner.num_steps
+    assert all(output.num_accepted == output.num_rejected == 0 for output in core.outputs[1])
