@@ -9,7 +9,12 @@ from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.api.tools import Json, Tool, ToolChoice
 
 Message = dict[str, Json]
-"""A chat message as the template sees it: `role`, `content` (a string or a list of parts) and any further keys."""
+"""A chat message as the template sees it: `role`, `content` (a string or a list of parts) and any further keys.
+
+Parts are `{"type": "text", "text"}`; `{"type": "file", "file": {"file_data", "filename"}, "param"}`, whose text the engine puts in their
+place (`param` is what refusals of the file name); and, of the assistant, an empty `{"type": "thinking", "closed": false}` that leaves the
+`reasoning` of the message open.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chat.dialects.request.messages import messages_walk
+from chat.dialects.request.messages import last_message_text, messages_walk
 from chat.errors import ApiError
 
 
@@ -58,9 +58,24 @@ def test_extra_keys_reach_the_template():
         ({"role": "assistant", "tool_calls": 5}, "messages.0.tool_calls"),
         ({"role": "assistant", "tool_calls": [5]}, "messages.0.tool_calls.0"),
         ({"role": "assistant", "tool_calls": [{"id": "a"}]}, "messages.0.tool_calls.0.function"),
-        ({"role": "assistant", "function_call": {}}, "messages.0.tool_calls.0.function"),
+        ({"role": "assistant", "tool_calls": [{"type": "custom", "function": {"name": "f"}}]}, "messages.0.tool_calls.0.custom"),
+        ({"role": "assistant", "function_call": {}}, "messages.0.function_call"),
+        ({"role": "assistant", "function_call": {"name": "f"}, "tool_calls": [{"function": {"name": "f"}}]}, "messages.0.function_call"),
         ({"role": "assistant", "audio": {"id": "a"}}, "messages.0.audio"),
         ({"role": "assistant", "reasoning": 5}, "messages.0.reasoning"),
+        ({"role": "assistant", "reasoning_content": []}, "messages.0.reasoning_content"),
+        ({"role": "assistant", "content": [{"type": "thinking", "thinking": 5}]}, "messages.0.content.0.thinking"),
+        ({"role": "assistant", "content": [{"type": "thinking", "thinking": "x", "closed": "no"}]}, "messages.0.content.0.closed"),
+        ({"role": "critic", "tool_calls": [{}]}, "messages.0.tool_calls.0.function"),
+        ({"role": "critic", "tools": [{"type": "function"}]}, "messages.0.tools.0"),
+        ({"role": "developer", "tools": 5}, "messages.0.tools"),
+        ({"role": "user", "content": [{"type": "file"}]}, "messages.0.content.0.file"),
+        ({"role": "user", "content": [{"type": "file", "file": {}}]}, "messages.0.content.0.file"),
+        ({"role": "user", "content": [{"type": "file", "file": {"file_data": ""}}]}, "messages.0.content.0.file"),
+        ({"role": "user", "content": [{"type": "file", "file": {"file_data": 5}}]}, "messages.0.content.0.file"),
+        ({"role": "user", "content": [{"type": "file", "file": {"file_id": "file-1"}}]}, "messages.0.content.0.file"),
+        ({"role": "user", "content": [{"type": "file", "file": {"file_data": "eA==", "filename": "a\nb"}}]}, "messages.0.content.0.file"),
+        ({"role": "user", "content": [{"type": "file", "file": {"file_data": "eA==", "filename": 5}}]}, "messages.0.content.0.file"),
     ],
     ids=str,
 )
@@ -86,11 +101,17 @@ def test_media_for_a_text_model_is_refused_before_anything_is_fetched(part):
     assert "tiny is not a multimodal model" in error.message
 
 
-def test_forms_that_come_later_say_so():
-    for message in ({"author": {"role": "user"}, "content": ["x"]}, {"role": "user", "content": [{"type": "file", "file": {}}]}):
-        error = refused(message)
-        assert error.code == "unsupported_parameter"
-        assert "not supported yet" in error.message
+def test_a_file_goes_to_the_worker_as_it_was_sent_with_the_place_that_its_refusals_name():
+    part = {"type": "file", "file": {"file_data": "eA==", "filename": "a.txt", "more": 1}}
+    (message,) = walk({"role": "user", "content": ["see", {"type": "text"}, part]})
+    sent = {"file_data": "eA==", "filename": "a.txt"}
+    assert message["content"][1] == {"type": "file", "file": sent, "param": "messages.0.content.2.file"}
+
+
+def test_a_file_beyond_the_limit_is_refused_without_decoding():
+    error = refused({"role": "user", "content": [{"type": "file", "file": {"file_data": "!" * (15 << 20)}}]})
+    assert error.param == "messages.0.content.0.file"
+    assert "10485760 bytes" in error.message
 
 
 @pytest.mark.parametrize(
@@ -139,6 +160,59 @@ def test_thinking_parts_of_the_assistant_are_reasoning_under_both_names():
     assert message["reasoning"] == message["reasoning_content"] == "hm"
     assert message["content"] == [{"type": "text", "text": "yes"}]
     assert walk({"role": "user", "content": content})[0]["content"][0] == {"type": "text", "text": "hm"}
+
+
+def test_thinking_parts_are_joined_with_reasoning_unless_that_says_it_already():
+    parts = [{"type": "thinking", "thinking": "a"}, {"type": "thinking", "thinking": "b", "closed": True}]
+    assert walk({"role": "assistant", "content": parts})[0]["reasoning"] == "a\nb"
+    assert walk({"role": "assistant", "content": parts, "reasoning_content": "x"})[0]["reasoning"] == "x\na\nb"
+    assert walk({"role": "assistant", "content": parts, "reasoning": "a\nb"})[0]["reasoning_content"] == "a\nb"
+
+
+def test_reasoning_of_null_is_absent():
+    (message,) = walk({"role": "assistant", "content": "x", "reasoning": None, "reasoning_content": "hm"})
+    assert message["reasoning"] == message["reasoning_content"] == "hm"
+
+
+def test_reasoning_that_is_left_open_is_said_by_an_empty_part():
+    (message,) = walk({"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "closed": False}]})
+    assert message["reasoning"] == "hm"
+    assert message["content"] == [{"type": "thinking", "thinking": "", "closed": False}]
+
+
+def test_a_role_of_the_models_own_calls_as_the_assistant_does():
+    call = {"id": "c", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    (message,) = walk(
+        {"role": "critic", "reasoning": "hm", "tool_calls": [call], "tools": [{"type": "function", "function": {"name": "f"}}]}
+    )
+    assert message["tool_calls"][0]["function"]["arguments"] == {"a": 1}
+    assert message["reasoning_content"] == "hm"
+    assert message["tools"] == tools
+
+
+def test_what_looks_like_calls_of_a_user_is_a_key_like_any_other():
+    assert walk({"role": "user", "content": "x", "tool_calls": 5})[0]["tool_calls"] == 5
+
+
+def test_ids_that_are_missing_have_nine_letters_and_digits():
+    """The templates of Mistral refuse others."""
+    (message,) = walk({"role": "assistant", "tool_calls": [{"function": {"name": "f"}}, {"function": {"name": "g"}}]})
+    first, second = (call["id"] for call in message["tool_calls"])
+    assert first != second
+    assert all(len(call_id) == 9 and call_id.isalnum() for call_id in (first, second))
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ({"role": "user", "content": "x"}, ("user", "x")),
+        ({"role": "assistant", "content": ["a", {"type": "text", "text": "b"}]}, ("assistant", "a\nb")),
+        ({"role": "assistant", "content": None}, ("assistant", "")),
+        ({"role": "assistant", "content": [{"type": "thinking", "thinking": "x", "closed": False}, "y"]}, ("assistant", "y")),
+    ],
+)
+def test_the_text_of_the_last_message_is_that_of_its_parts(message, expected):
+    assert last_message_text(walk({"role": "user", "content": "first"}, message)) == expected
 
 
 def test_a_refusal_is_the_text_of_a_message_without_one():
