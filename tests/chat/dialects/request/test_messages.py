@@ -182,9 +182,8 @@ def test_reasoning_that_is_left_open_is_said_by_an_empty_part():
 
 def test_a_role_of_the_models_own_calls_as_the_assistant_does():
     call = {"id": "c", "function": {"name": "f", "arguments": '{"a": 1}'}}
-    (message,) = walk(
-        {"role": "critic", "reasoning": "hm", "tool_calls": [call], "tools": [{"type": "function", "function": {"name": "f"}}]}
-    )
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    (message,) = walk({"role": "critic", "reasoning": "hm", "tool_calls": [call], "tools": tools})
     assert message["tool_calls"][0]["function"]["arguments"] == {"a": 1}
     assert message["reasoning_content"] == "hm"
     assert message["tools"] == tools
