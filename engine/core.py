@@ -22,6 +22,7 @@ from engine.config import EngineConfig
 from engine.decoding.costs import StepCosts
 from engine.decoding.drafter import Drafter
 from engine.decoding.verify import draw_tokens, num_accepted
+from engine.execution.prompt_scores import is_scored
 from engine.execution.runner import ModelRunner
 from engine.link import CoreChannel
 from engine.loading.loader import load_model
@@ -34,11 +35,13 @@ from engine.messages import (
     CoreStats,
     Heartbeat,
     QueryStats,
+    SampledLogprobs,
     SequenceOutput,
     Shutdown,
     StepResult,
     ToCore,
 )
+from engine.sampling.processors.registry import load_registry
 from engine.sampling.sampler import SampledToken, Sampler
 from engine.scheduling.scheduler import Chunk, Scheduler, StepPlan
 from engine.sequence import Sequence
@@ -55,6 +58,9 @@ class Runner(Protocol):
 
     def forward(self, plan: StepPlan) -> torch.Tensor:
         """Logits (R, V) float32 of the chunks that sample, in the plan's order: after the last known token and after each draft."""
+
+    def prompt_scores(self, plan: StepPlan) -> dict[int, list[SampledLogprobs]]:
+        """Log-probabilities of the prompt tokens that the step just computed scores, by `seq_id`."""
 
 
 class EngineCore:
@@ -96,6 +102,7 @@ class EngineCore:
             logits = self._runner.forward(plan)
             chunks = [chunk for chunk in plan.chunks if chunk.samples]
             drawn = draw_tokens(self._sampler.sample, logits, chunks, self._scheduler.end_reason)
+            scores = self._runner.prompt_scores(plan) if is_scored(plan) else {}
         except Exception:
             logger.exception("a step of %d sequences failed", len(plan.chunks))
             self._fail_step(plan)
@@ -108,24 +115,34 @@ class EngineCore:
         finished = {sequence.seq_id: reason for sequence, reason in self._scheduler.advance(plan, sampled)}
         for seq_id in finished:
             self._forget(seq_id)
-        if chunks:
-            self._channel.send(StepResult([self._output(*pair, finished) for pair in zip(chunks, drawn, strict=True)]))
+        outputs = [
+            self._output(chunk, [], finished, scores) for chunk in plan.chunks if not chunk.samples and chunk.sequence.seq_id in scores
+        ]
+        outputs += [self._output(chunk, tokens, finished, scores) for chunk, tokens in zip(chunks, drawn, strict=True)]
+        if outputs:
+            self._channel.send(StepResult(outputs))
         return True
 
-    def _output(self, chunk: Chunk, tokens: list[SampledToken], finished: dict[int, str]) -> SequenceOutput:
+    def _output(
+        self, chunk: Chunk, tokens: list[SampledToken], finished: dict[int, str], scores: dict[int, list[SampledLogprobs]]
+    ) -> SequenceOutput:
         sequence = chunk.sequence
+        prompt_logprobs = scores.get(sequence.seq_id)
+        sequence.num_scored += len(prompt_logprobs or ())
         is_first = sequence.seq_id in self._new
         num_predicted = len(chunk.draft_ids) if sequence.draft_ids else 0
         accepted = num_accepted(chunk, tokens) if num_predicted else 0
         return SequenceOutput(
             seq_id=sequence.seq_id,
             token_ids=[token.token_id for token in tokens if not token.is_failed],
-            logprobs=None if tokens[0].logprobs is None else [token.logprobs for token in tokens if token.logprobs is not None],
+            logprobs=[token.logprobs for token in tokens if token.logprobs is not None] or None,
             finish=finished.get(sequence.seq_id),
             num_cached=sequence.num_cached if is_first else None,
             started_at=self._new.pop(sequence.seq_id, None),
+            prompt_logprobs=prompt_logprobs,
             num_accepted=accepted,
             num_rejected=num_predicted - accepted,
+            failed_param=tokens[0].failed_param if tokens else "",
         )
 
     def _forget(self, seq_id: int) -> None:
@@ -226,6 +243,7 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
     """Load the model and size everything for it. Raises ModelLoadError."""
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
+    processors = load_registry(config.processors)
     loaded = load_model(
         config.model_path,
         device=config.device,
@@ -248,10 +266,14 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
         drafter=drafter,
     )
     logits_width = loaded.config.vocab_size
-    core = EngineCore(scheduler, runner, Sampler(logits_width, config.device), channel, drafter=drafter)
+    sampler = Sampler(logits_width, config.device, processors)
+    core = EngineCore(scheduler, runner, sampler, channel, drafter=drafter)
     gc.collect()
     gc.freeze()  # what loading has left is never garbage: collections during steps need not look at it
-    return core, CoreReady(logits_width, runner.max_model_len, runner.num_blocks, runner.step_tokens, config.max_sequences)
+    ready = CoreReady(
+        logits_width, runner.max_model_len, runner.num_blocks, runner.step_tokens, config.max_sequences, sampler.processor_specs
+    )
+    return core, ready
 
 
 def _beat(channel: CoreChannel, is_over: threading.Event) -> None:

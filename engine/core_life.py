@@ -70,7 +70,7 @@ class CoreStarter:
                     raise ModelLoadError(text)
                 case CoreReady():
                     capacity = message.num_blocks * self._config.block_size
-                    return ContextLimits(min(message.max_model_len, capacity), message.logits_width)
+                    return ContextLimits(min(message.max_model_len, capacity), message.logits_width, tuple(message.processors))
 
     def replace(self) -> tuple[CoreLink, ContextLimits] | None:
         """Start a core in place of the dead one; None if cores died too often, or at `close`."""

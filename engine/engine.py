@@ -21,8 +21,10 @@ from engine.api import Admitted, Delta, EngineError, ErrorCode, Event, Failed, G
 from engine.api.errors import EngineUnavailable
 from engine.config import EngineConfig
 from engine.core_life import Connect, CoreStarter, Progress, connect_core
-from engine.inputs.limits import ContextLimits, check_prompt_ids, choice_token_limit
+from engine.inputs.bad_words import bad_word_ids
+from engine.inputs.limits import ContextLimits, check_prompt_ids, check_token_ids, choice_token_limit
 from engine.inputs.processor import PromptProcessor
+from engine.inputs.processor_calls import check_processors
 from engine.inputs.rendering import Renderer
 from engine.link import CoreLink, LinkClosed
 from engine.messages import (
@@ -36,6 +38,7 @@ from engine.messages import (
     StepResult,
 )
 from engine.outputs.pipeline import ChoicePipeline
+from engine.outputs.prompt_scores import PromptScores
 from engine.run import FAILED, LOST, Choice, Ending, Run
 from engine.tokenizer import Tokenizer
 
@@ -228,6 +231,9 @@ class Engine:
         prompt = self._processor.prompt(request, self._limits.max_model_len)
         max_tokens = choice_token_limit(request, len(prompt.token_ids), self._limits)
         check_prompt_ids(prompt.token_ids, self._limits)
+        check_token_ids(request, self._limits)
+        forbidden = bad_word_ids(request.sampling.bad_words, self._tokenizer, self._limits)
+        check_processors(request.sampling, self._limits)
         if len(self._by_seq_id) + request.num_choices > self._config.max_waiting + self._config.max_sequences:
             raise EngineUnavailable(ErrorCode.OVERLOADED, f"the queue is full ({self._config.max_waiting} requests wait); try again later")
         seed, admitted = request.sampling.seed, resume.admitted
@@ -248,6 +254,8 @@ class Engine:
             ],
             position=resume.position,
             timings=Timings(request.arrived_at),
+            bad_word_ids=forbidden,
+            scores=PromptScores(prompt.token_ids, self._tokenizer) if request.logprobs.prompt is not None else None,
         )
 
     def _cache_root(self, request: GenerationRequest) -> bytes:

@@ -17,13 +17,16 @@ from engine.api import (
     Event,
     Failed,
     GenerationRequest,
+    LogprobOptions,
     Outcome,
     Payload,
+    PromptScored,
     Timings,
     Usage,
 )
 from engine.messages import AddSequence, SequenceOutput
 from engine.outputs.pipeline import ChoicePipeline
+from engine.outputs.prompt_scores import PromptScores
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ class Ending:
     outcome: Outcome
     code: ErrorCode | None = None
     message: str = ""
+    param: str | None = None
 
 
 FAILED = Ending(Outcome.FAILED, ErrorCode.ENGINE_ERROR, "The engine failed while it generated this answer. Please try again.")
@@ -67,6 +71,11 @@ class Run:
     num_cached: int | None = None
     timings: Timings = field(default_factory=lambda: Timings(0.0))
     prompt_text: str | None = None
+    bad_word_ids: list[list[int]] = field(default_factory=list)
+    scores: PromptScores | None = None
+    """Until they are reported, where they were asked for."""
+    held: list[tuple[Choice, SequenceOutput]] = field(default_factory=list)
+    """News that has to wait for them: the first choice computes the scores, and others may be ahead of it."""
 
     def admitted(self) -> Admitted:
         """The first event of the run, with the prompt where the request asks for it."""
@@ -78,7 +87,10 @@ class Run:
         return [choice.seq_id for choice in self.choices if choice.is_live]
 
     def sequences(self) -> list[AddSequence]:
-        """What the core must work on, from where each choice stands."""
+        """What the core must work on, from where each choice stands. What an earlier core has said and nobody has heard is forgotten."""
+        if self.scores is not None:
+            self.scores.restart()
+            self.held.clear()
         return [
             AddSequence(
                 seq_id=choice.seq_id,
@@ -86,11 +98,12 @@ class Run:
                 output_ids=list(choice.output_ids),
                 sampling=dataclasses.replace(self.request.sampling, seed=self.seed + index),
                 stop=self.request.stop,
-                logprobs=self.request.logprobs,
+                logprobs=self._logprobs(index),
                 stop_ids=self.stop_ids,
                 max_tokens=self.max_tokens,
                 cache_root=self.cache_root,
                 priority=self.request.priority,
+                bad_word_ids=self.bad_word_ids,
             )
             for index, choice in enumerate(self.choices)
             if choice.is_live
@@ -98,9 +111,25 @@ class Run:
 
     def take(self, choice: Choice, output: SequenceOutput, now: float) -> list[Event]:
         """Events of one sequence's news, and of the run's end if this was the last choice."""
+        if self.scores is None:
+            return self._take(choice, output, now)
+        self.scores.add(output.prompt_logprobs or [])
+        if not self.scores.is_complete:
+            if output.finish in ("aborted", "failed"):
+                return self._take(choice, output, now)
+            self.held.append((choice, output))
+            return []
+        events = [self.event(self.scores.payload())]
+        news, self.held, self.scores = [*self.held, (choice, output)], [], None
+        for held_choice, held_output in news:
+            if not self.is_ended:
+                events += self._take(held_choice, held_output, now)
+        return events
+
+    def _take(self, choice: Choice, output: SequenceOutput, now: float) -> list[Event]:
         self._note(output, now)
         if output.finish == "failed" and self.ending is None:
-            self.ending = FAILED
+            self.ending = self._no_token_left(output.failed_param) if output.failed_param else FAILED
         events = []
         if output.token_ids and not choice.pipeline.finished:
             payloads = choice.pipeline.feed(output.token_ids, output.logprobs, output.finish)
@@ -108,7 +137,7 @@ class Run:
             choice.output_ids += events[0].payload.token_ids  # type: ignore[union-attr]  # tokens always make a Delta, first
         if choice.pipeline.finished or output.finish is not None:
             choice.is_live = False
-        if self.ending is FAILED or not self.live_ids():
+        if (self.ending is not None and self.ending.outcome is Outcome.FAILED) or not self.live_ids():
             events.append(self.end(now))
         return events
 
@@ -121,7 +150,7 @@ class Run:
         ending = self.ending or Ending(Outcome.FINISHED)
         if ending.code is None:
             return self.event(Completed(ending.outcome, self.usage(), self.timings))
-        return self.event(Failed(ending.code, ending.message, self.usage(), self.timings, ending.outcome))
+        return self.event(Failed(ending.code, ending.message, self.usage(), self.timings, ending.outcome, ending.param))
 
     def event(self, payload: Payload) -> Event:
         """The payload at the run's next position."""
@@ -144,6 +173,8 @@ class Run:
                 choice.output_ids += payload.token_ids
             elif isinstance(payload, ChoiceFinished):
                 self.choices[payload.choice].is_live = False
+            elif isinstance(payload, PromptScored):
+                self.scores = None
         missing: list[Event] = []
         for choice in self.choices:
             payloads = choice.pipeline.feed(choice.output_ids, finish=self._core_word(choice.output_ids))
@@ -151,6 +182,18 @@ class Run:
                 choice.is_live = False
                 missing.append(self.event(payloads[-1]))
         return missing
+
+    def _logprobs(self, index: int) -> LogprobOptions:
+        """What choice number `index` reports; the first one scores the prompt for all, once."""
+        options = self.request.logprobs
+        return options if options.prompt is None or (index == 0 and self.scores is not None) else dataclasses.replace(options, prompt=None)
+
+    def _no_token_left(self, param: str) -> Ending:
+        """The request itself has forbidden every token. `param`: the core's name for the field; a grammar may come from another one."""
+        if param == "structured_outputs":
+            param = self.request.constraint.param if self.request.constraint else "tool_choice"
+        message = f"{param} and the other constraints of this request left no token to choose; relax one of them"
+        return Ending(Outcome.FAILED, ErrorCode.INVALID_VALUE, message, param)
 
     def _core_word(self, output_ids: list[int]) -> str | None:
         """What the core says of the last of these tokens."""

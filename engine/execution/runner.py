@@ -17,6 +17,8 @@ from engine.config import EngineConfig
 from engine.execution.batch import BatchBuilder
 from engine.execution.kv_cache import bytes_per_block, size_cache
 from engine.execution.memory import free_memory
+from engine.execution.prompt_scores import is_scored, score_prompts
+from engine.messages import SampledLogprobs
 from engine.scheduling.scheduler import Chunk, StepPlan
 from engine.sequence import Sequence
 
@@ -65,6 +67,8 @@ class ModelRunner:
             dtype=dtype,
             batch_invariant=config.batch_invariant,
         )
+        self._scored_hidden: torch.Tensor | None = None
+        """Of the last step (T, E), if it scores tokens of a prompt."""
         self._batches = BatchBuilder(config.block_size, self._device)
         self.step_tokens = config.step_tokens or self._default_step_tokens()
         self._run_prompt(1)
@@ -85,9 +89,16 @@ class ModelRunner:
         """
         batch = self._batches.build(plan)
         hidden = self._decoder.forward(batch.token_ids, batch.positions, self._attention.begin_step(batch.layout))
+        self._scored_hidden = hidden if is_scored(plan) else None
         if batch.sample_rows is not None:
             hidden = hidden.index_select(0, batch.sample_rows)
         return self._decoder.logits(hidden)
+
+    @torch.inference_mode()
+    def prompt_scores(self, plan: StepPlan) -> dict[int, list[SampledLogprobs]]:
+        """Log-probabilities of the prompt tokens that the step just computed scores, by `seq_id`."""
+        hidden, self._scored_hidden = self._scored_hidden, None
+        return {} if hidden is None else score_prompts(plan, hidden, self._decoder.logits)
 
     def time_rows(self, num_rows: int) -> float:
         """Seconds of a step that draws so many tokens."""

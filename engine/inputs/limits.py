@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from engine.api.errors import ErrorCode, RequestError
 from engine.api.request import GenerationRequest
+from engine.messages import ProcessorSpec
 
 MAX_CHOICE_TOKENS = 262_144
 """Tokens that all choices of a run may have together; an absent limit is lowered to fit."""
@@ -16,10 +17,11 @@ MAX_CHOICE_TOKENS = 262_144
 
 @dataclass(frozen=True, slots=True)
 class ContextLimits:
-    """Of a loaded model: positions per sequence and logits per position."""
+    """Of a loaded model: positions per sequence, logits per position, and the logits processors of its core."""
 
     max_model_len: int
     logits_width: int
+    processors: tuple[ProcessorSpec, ...] = ()
 
 
 def choice_token_limit(request: GenerationRequest, num_prompt_tokens: int, limits: ContextLimits) -> int:
@@ -36,10 +38,27 @@ def choice_token_limit(request: GenerationRequest, num_prompt_tokens: int, limit
     if not 0 <= request.stop.min_tokens <= max_tokens:
         message = f"min_tokens must be from 0 to the token limit of {max_tokens}, got {request.stop.min_tokens}"
         raise RequestError(ErrorCode.INVALID_VALUE, message, "min_tokens")
-    if any(not 0 <= token_id < limits.logits_width for token_id in request.stop.stop_token_ids):
-        message = f"stop_token_ids must be from 0 to {limits.logits_width - 1}, the model's token ids"
-        raise RequestError(ErrorCode.INVALID_VALUE, message, "stop_token_ids")
     return max_tokens
+
+
+def check_token_ids(request: GenerationRequest, limits: ContextLimits) -> None:
+    """Every id that the request names must have a logit: one that has none would be read or written in another row. Raises RequestError."""
+    sampling = request.sampling
+    named = {
+        "logit_bias": [token_id for token_id, _ in sampling.logit_bias],
+        "stop_token_ids": request.stop.stop_token_ids,
+        "allowed_token_ids": sampling.allowed_token_ids or (),
+        "logprob_token_ids": request.logprobs.token_ids,
+    }
+    for param, token_ids in named.items():
+        unknown = next((token_id for token_id in token_ids if not 0 <= token_id < limits.logits_width), None)
+        if unknown is not None:
+            message = f"{param} must hold ids from 0 to {limits.logits_width - 1}, the token ids of this model, got {unknown}"
+            raise RequestError(ErrorCode.INVALID_VALUE, message, param)
+    if sampling.allowed_token_ids == ():
+        raise RequestError(
+            ErrorCode.INVALID_VALUE, "allowed_token_ids must hold at least one id; leave it out to allow all", "allowed_token_ids"
+        )
 
 
 def check_prompt_ids(prompt_ids: list[int], limits: ContextLimits) -> None:

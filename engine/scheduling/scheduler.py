@@ -351,8 +351,12 @@ class Scheduler:
         return budget
 
     def _num_matchable(self, sequence: Sequence) -> int:
-        """Count the blocks that may come from the cache: the last known token is always computed, as its logits are needed."""
-        return (sequence.num_tokens - 1) // self._block_size if self._prefix_caching else 0
+        """Count the blocks that may come from the cache: the last known token is always computed, as its logits are needed.
+
+        A prompt that is scored needs the hidden states of all its tokens.
+        """
+        is_matchable = self._prefix_caching and sequence.logprobs.prompt is None
+        return (sequence.num_tokens - 1) // self._block_size if is_matchable else 0
 
     def _match_prefix(self, sequence: Sequence) -> tuple[list[bytes], list[int]]:
         limit = self._num_matchable(sequence)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from engine.api import GenerationRequest, StopRules
+from engine.api import GenerationRequest, LogprobOptions, SamplingParams, StopRules
 from engine.api.errors import ErrorCode, RequestError
-from engine.inputs.limits import MAX_CHOICE_TOKENS, ContextLimits, check_prompt_ids, choice_token_limit
+from engine.inputs.limits import MAX_CHOICE_TOKENS, ContextLimits, check_prompt_ids, check_token_ids, choice_token_limit
 
 LIMITS = ContextLimits(max_model_len=4096, logits_width=1000)
 
@@ -53,14 +53,35 @@ def test_an_absent_limit_is_lowered_to_what_all_choices_may_have():
         ({"max_tokens": 10, "min_tokens": 11}, "min_tokens"),
         ({"min_tokens": 4096}, "min_tokens"),
         ({"min_tokens": -1}, "min_tokens"),
-        ({"stop_token_ids": (1000,)}, "stop_token_ids"),
-        ({"stop_token_ids": (5, -1)}, "stop_token_ids"),
-        ({"stop_token_ids": (10**12,), "min_tokens": 5}, "stop_token_ids"),
     ],
 )
 def test_a_value_out_of_range_is_refused_by_name(rules, param):
     error = refusal(10, **rules)
     assert (error.code, error.param) == (ErrorCode.INVALID_VALUE, param)
+
+
+@pytest.mark.parametrize("token_id", [-1, 1000, 1001, 10**12, 2**63])
+@pytest.mark.parametrize(
+    ("param", "fields"),
+    [
+        ("stop_token_ids", lambda i: {"stop": StopRules(stop_token_ids=(5, i), min_tokens=5)}),
+        ("allowed_token_ids", lambda i: {"sampling": SamplingParams(allowed_token_ids=(5, i))}),
+        ("logit_bias", lambda i: {"sampling": SamplingParams(logit_bias=((5, 1.0), (i, 1.0)))}),
+        ("logprob_token_ids", lambda i: {"logprobs": LogprobOptions(True, 0, (5, i))}),
+    ],
+)
+def test_an_id_without_a_logit_is_refused_by_the_name_of_its_list(param, fields, token_id):
+    """Hostile 2.1, 2.3, 2.4: such an id would be read or written in the row of a neighbour."""
+    check_token_ids(GenerationRequest("run", "model", (), 0.0, **fields(999)), LIMITS)
+    with pytest.raises(RequestError, match="0 to 999") as caught:
+        check_token_ids(GenerationRequest("run", "model", (), 0.0, **fields(token_id)), LIMITS)
+    assert (caught.value.code, caught.value.param) == (ErrorCode.INVALID_VALUE, param)
+
+
+def test_an_empty_list_of_allowed_ids_is_refused():
+    with pytest.raises(RequestError) as caught:
+        check_token_ids(GenerationRequest("run", "model", (), 0.0, sampling=SamplingParams(allowed_token_ids=())), LIMITS)
+    assert caught.value.param == "allowed_token_ids"
 
 
 def test_a_token_of_the_tokenizer_that_the_model_lacks_is_refused():
