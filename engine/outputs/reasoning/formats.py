@@ -1,0 +1,71 @@
+"""How families of models mark their reasoning, by the names that operators use.
+
+Markers are those of the models' published chat templates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HARMONY = "openai_gptoss"
+
+THOUGHT = ("Here is my thought process:", "Here's my thought process:")
+RESPONSE = ("Here is my response:", "Here's my response:")
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningFormat:
+    """Reasoning between one of `starts` and one of `ends`; the first of each is the usual one. `forced_end` is what the core looks for
+    and forces.
+
+    `needs_start`: without the start tag at its beginning all of an answer is content; otherwise reasoning begins with the answer, and a
+    start tag is left out. `vocabulary`: texts that must be single tokens. `switch`: the reasoning follows the template's variables
+    `thinking` and `enable_thinking`; the value holds where a request sets neither. `wrapper`: tags around the content.
+    `takes_breaks`: line breaks beside the tags belong to them. `is_shown`: reasoning and its tags go into the content.
+    """
+
+    name: str
+    starts: tuple[str, ...] = ("<think>",)
+    ends: tuple[str, ...] = ("</think>",)
+    needs_start: bool = False
+    vocabulary: tuple[str, ...] = ("<think>", "</think>")
+    switch: bool | None = None
+    wrapper: tuple[str, str] | None = None
+    takes_breaks: bool = False
+    is_shown: bool = False
+
+    @property
+    def forced_end(self) -> str:
+        """The first of `ends`, and the tag that opens the content where the two belong together."""
+        return f"\n{self.ends[0]}\n{self.wrapper[0]}\n" if self.wrapper and not self.vocabulary else self.ends[0]
+
+    @property
+    def control_texts(self) -> frozenset[str]:
+        return frozenset((*self.starts, *self.ends, *(self.wrapper or ())))
+
+
+_ALL = (
+    ReasoningFormat("deepseek_r1"),
+    ReasoningFormat("kimi_k2"),
+    ReasoningFormat("qwen3", needs_start=True),
+    ReasoningFormat("deepseek_v3", switch=False),
+    ReasoningFormat("glm45", switch=True),
+    ReasoningFormat("holo2", switch=True),
+    ReasoningFormat("step3", vocabulary=("</think>",)),
+    ReasoningFormat("olmo3", vocabulary=()),
+    ReasoningFormat("ernie45", wrapper=("<response>", "</response>"), takes_breaks=True),
+    ReasoningFormat("minimax_m2", vocabulary=("</think>",)),
+    ReasoningFormat("minimax_m2_append_think", vocabulary=("</think>",), is_shown=True),
+    ReasoningFormat("mistral", ("[THINK]",), ("[/THINK]",), needs_start=True, vocabulary=("[THINK]", "[/THINK]")),
+    ReasoningFormat("seed_oss", ("<seed:think>",), ("</seed:think>",), vocabulary=("<seed:think>", "</seed:think>")),
+    ReasoningFormat("granite", THOUGHT, RESPONSE, needs_start=True, vocabulary=()),
+    ReasoningFormat("hunyuan_a13b", needs_start=True, vocabulary=(), wrapper=("<answer>", "</answer>"), takes_breaks=True),
+    ReasoningFormat(
+        HARMONY,
+        ("<|channel|>analysis<|message|>",),
+        ("<|channel|>final<|message|>",),
+        vocabulary=("<|start|>", "<|channel|>", "<|message|>", "<|end|>"),
+    ),
+)
+
+FORMATS = {form.name: form for form in _ALL}

@@ -1,0 +1,72 @@
+"""Where a prompt leaves the reasoning: what stands behind its last header, read by tokens where the markers are tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.api.request import GenerationRequest
+from engine.outputs.reasoning.formats import HARMONY, ReasoningFormat
+from engine.outputs.reasoning.harmony import START
+from engine.outputs.reasoning.parser import Beginning
+from engine.tokenizer import Tokenizer
+
+SWITCHES = ("thinking", "enable_thinking")
+
+
+def prompt_beginning(form: ReasoningFormat, tokenizer: Tokenizer, request: GenerationRequest, prompt_ids: list[int]) -> Beginning:
+    """What the prompt and the request's switches say of the reasoning. A message that is continued without it has none."""
+    if form.name == HARMONY:
+        return Beginning.OVER if form.ends[0] in harmony_head(tokenizer, prompt_ids) else Beginning.OPEN
+    is_wanted = _switch(form, request)
+    if is_wanted is False:
+        return Beginning.OVER
+    said = _marked_beginning(form, tokenizer, prompt_ids)
+    if said is Beginning.UNSAID and (request.prompt.continue_final_message or (form.switch is False and not is_wanted)):
+        return Beginning.OVER
+    return said
+
+
+def harmony_head(tokenizer: Tokenizer, prompt_ids: list[int]) -> str:
+    """What follows the last start of a message in the prompt."""
+    start_id = tokenizer.backend.token_to_id(START)
+    index = next((index for index in reversed(range(len(prompt_ids))) if prompt_ids[index] == start_id), len(prompt_ids) - 1)
+    return _text(tokenizer, prompt_ids[index + 1 :])
+
+
+def _switch(form: ReasoningFormat, request: GenerationRequest) -> bool | None:
+    """What the request sets of the thinking switch; None if it sets nothing or the format has no switch."""
+    values = [bool(request.prompt.template_kwargs[name]) for name in SWITCHES if name in request.prompt.template_kwargs]
+    return any(values) if values and form.switch is not None else None
+
+
+def _marked_beginning(form: ReasoningFormat, tokenizer: Tokenizer, prompt_ids: list[int]) -> Beginning:
+    """The last marker behind the last header tells."""
+    head = _answer_head(form, tokenizer, prompt_ids)
+    if form.vocabulary:
+        start, end = _last_id(tokenizer, head, form.starts), _last_id(tokenizer, head, form.ends)
+    else:
+        text = _text(tokenizer, head)
+        start, end = max(map(text.rfind, form.starts)), max(map(text.rfind, form.ends))
+    if start == end:
+        return Beginning.UNSAID
+    return Beginning.OPEN if start > end else Beginning.OVER
+
+
+def _answer_head(form: ReasoningFormat, tokenizer: Tokenizer, prompt_ids: list[int]) -> list[int]:
+    """The prompt behind its last control token, markers left aside: the rest of the header, and what the answer has already."""
+    markers = {tokenizer.backend.token_to_id(text) for text in form.control_texts}
+    for index in reversed(range(len(prompt_ids))):
+        token_id = prompt_ids[index]
+        if (tokenizer.is_special(token_id) or token_id in tokenizer.eos_ids) and token_id not in markers:
+            return prompt_ids[index + 1 :]
+    return prompt_ids
+
+
+def _last_id(tokenizer: Tokenizer, token_ids: Sequence[int], texts: tuple[str, ...]) -> int:
+    """Where the last of these markers is, -1 if nowhere."""
+    wanted = {token_id for text in texts if (token_id := tokenizer.backend.token_to_id(text)) is not None}
+    return next((index for index in reversed(range(len(token_ids))) if token_ids[index] in wanted), -1)
+
+
+def _text(tokenizer: Tokenizer, token_ids: list[int]) -> str:
+    return b"".join(map(tokenizer.token_bytes, token_ids)).decode(errors="replace")

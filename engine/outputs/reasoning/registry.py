@@ -1,0 +1,84 @@
+"""Reasoning parsers by name: which there are, which a model needs, and the making of one per answer."""
+
+from __future__ import annotations
+
+from engine.api.errors import ModelLoadError
+from engine.outputs.reasoning.formats import FORMATS, HARMONY, ReasoningFormat
+from engine.outputs.reasoning.harmony import HarmonyParser
+from engine.outputs.reasoning.parser import Beginning, ReasoningParser
+from engine.outputs.reasoning.tags import TagParser
+from engine.tokenizer import Tokenizer
+
+AUTO, NONE = "auto", "none"
+
+SIGNS: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("<|channel|>", "analysis"), HARMONY),
+    (("[THINK]",), "mistral"),
+    (("<seed:think>",), "seed_oss"),
+    (("Here is my thought process:",), "granite"),
+    (("]~b]", "<think>"), "minimax_m2"),
+    (("<response>", "<think>"), "ernie45"),
+    (("<answer>", "<think>"), "hunyuan_a13b"),
+    (("<|BOT|>", "<think>"), "step3"),
+    (("<|im_middle|>", "<think>"), "kimi_k2"),
+    (("[gMASK]", "<think>"), "glm45"),
+    (("<｜Assistant｜>", "thinking", "</think>"), "deepseek_v3"),
+    (("<｜Assistant｜>", "</think>"), "deepseek_r1"),
+)
+"""Texts in a chat template that tell its family; the first row of which all occur."""
+
+
+def reasoning_format(name: str, tokenizer: Tokenizer) -> ReasoningFormat | None:
+    """The format of this name, of the model's template for "auto", None for "none".
+
+    Raises ModelLoadError for another name, or if the vocabulary lacks a marker of the format.
+    """
+    if name == AUTO:
+        return _choose(tokenizer)
+    if name == NONE:
+        return None
+    form = FORMATS.get(name)
+    if form is None:
+        raise ModelLoadError(f"there is no reasoning parser {name[:80]!r}; known are {', '.join((AUTO, NONE, *FORMATS))}")
+    missing = _missing(form, tokenizer)
+    if missing:
+        raise ModelLoadError(
+            f"the reasoning parser {name!r} does not fit the model, whose vocabulary lacks {', '.join(missing)}; "
+            f"take {AUTO}, {NONE}, or another of {', '.join(FORMATS)}"
+        )
+    return form
+
+
+def make_reasoning_parser(
+    form: ReasoningFormat, beginning: Beginning = Beginning.UNSAID, *, keeps_calls: bool = False, head: str = ""
+) -> ReasoningParser:
+    """A parser for one answer. `keeps_calls`, `head`: as HarmonyParser has them; other formats go by `beginning`."""
+    if form.name == HARMONY:
+        return HarmonyParser(keeps_calls, head)
+    return TagParser(form, beginning)
+
+
+def _choose(tokenizer: Tokenizer) -> ReasoningFormat | None:
+    template = tokenizer.chat_template or ""
+    name = next((name for signs, name in SIGNS if all(sign in template for sign in signs)), None)
+    if name is None and "</think>" in template:
+        name = _plain_tags(template)
+    if name is None:
+        return None
+    form = FORMATS[name]
+    if not _missing(form, tokenizer):
+        return form
+    return FORMATS["olmo3"] if form.ends == FORMATS["olmo3"].ends else None
+
+
+def _plain_tags(template: str) -> str:
+    """Think tags without a sign of the family: does the template open them itself, or follow a switch, or leave it to the model?"""
+    generation = template[template.rfind("add_generation_prompt") :] if "add_generation_prompt" in template else ""
+    opens = generation.rfind("<think>") > generation.rfind("</think>")
+    if opens and "enable_thinking" not in generation:
+        return "deepseek_r1"
+    return "qwen3"
+
+
+def _missing(form: ReasoningFormat, tokenizer: Tokenizer) -> list[str]:
+    return [text for text in form.vocabulary if tokenizer.backend.token_to_id(text) is None]

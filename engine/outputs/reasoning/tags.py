@@ -1,0 +1,143 @@
+"""Reasoning between two tags: the parser of every format but harmony."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine.outputs.markers import MarkerCutter, TagAhead
+from engine.outputs.pieces import Content, Piece, Reasoning
+from engine.outputs.reasoning.formats import ReasoningFormat
+from engine.outputs.reasoning.parser import Beginning
+
+
+class TagParser:
+    """One answer. Goes through `_opening` → `_reasoning` → (`_lead` → `_wrapped` →)* or `_answer`; each stage takes text and
+    returns what it leaves to the next.
+    """
+
+    def __init__(self, form: ReasoningFormat, beginning: Beginning = Beginning.UNSAID) -> None:
+        self.control_texts = form.control_texts
+        self.is_open = self.is_over = False
+        self.is_shown = form.is_shown
+        self._form = form
+        self._needs_start = form.needs_start and beginning is Beginning.UNSAID
+        self._opener = TagAhead(*form.starts)
+        self._ender = MarkerCutter(*_with_breaks(form.ends, form.takes_breaks))
+        self._leader: TagAhead
+        self._closer: MarkerCutter
+        self._stage: Callable[[str], str] = self._opening
+        self._pieces: list[Piece] = []
+        self._skips_break = False
+        if beginning is Beginning.OVER:
+            self._begin_content()
+        elif not self._needs_start:
+            self._begin_reasoning("")
+
+    def feed(self, text: str) -> list[Piece]:
+        while text:
+            if self._skips_break:
+                self._skips_break = False
+                text = text.removeprefix("\n")
+                continue
+            text = self._stage(text)
+        return self._take()
+
+    def flush(self) -> list[Piece]:
+        if self._stage == self._opening:
+            self._say_opening("".join(self._opener.flush()))
+        elif self._stage == self._reasoning:
+            self._say_reasoning(self._ender.flush())
+        elif self._stage == self._lead:
+            self._say_content(self._leader.flush()[1])
+        elif self._stage == self._wrapped:
+            self._say_content(self._closer.flush())
+        return self._take()
+
+    # The stages
+
+    def _opening(self, text: str) -> str:
+        """White space and the start tag, if it comes."""
+        found = self._opener.feed(text)
+        if found is None:
+            return ""
+        space, tag, rest = found
+        if not tag and self._needs_start:
+            self._begin_content()
+            return space + rest
+        if not self.is_open:
+            self._begin_reasoning(tag)
+        self._stage = self._reasoning
+        self._skips_break = bool(tag) and self._form.takes_breaks
+        return rest if tag else space + rest
+
+    def _reasoning(self, text: str) -> str:
+        before, *found = self._ender.feed(text, most=1)
+        self._say_reasoning(before)
+        if not found:
+            return ""
+        tag, rest = found
+        if self.is_shown:
+            self._say_reasoning(tag)
+        self.is_open = False
+        self._begin_content()
+        return rest
+
+    def _lead(self, text: str) -> str:
+        """White space and the tag that opens the content; neither belongs to it."""
+        found = self._leader.feed(text)
+        if found is None:
+            return ""
+        _, tag, rest = found
+        self._stage = self._wrapped
+        self._skips_break = bool(tag)
+        return rest
+
+    def _wrapped(self, text: str) -> str:
+        before, *found = self._closer.feed(text, most=1)
+        self._say_content(before)
+        if not found:
+            return ""
+        self._begin_content()
+        return found[1]
+
+    def _answer(self, text: str) -> str:
+        self._say_content(text)
+        return ""
+
+    # Between the stages
+
+    def _begin_reasoning(self, tag: str) -> None:
+        self.is_open = True
+        if self.is_shown:
+            self._say_reasoning(tag or self._form.starts[0])
+
+    def _begin_content(self) -> None:
+        wrapper = self._form.wrapper
+        if wrapper is None:
+            self._stage, self.is_over = self._answer, True
+            return
+        self._leader = TagAhead(wrapper[0])
+        self._closer = MarkerCutter(*_with_breaks(wrapper[1:], True))
+        self._stage = self._lead
+
+    def _say_opening(self, text: str) -> None:
+        if self._needs_start:
+            self._say_content(text)
+        else:
+            self._say_reasoning(text)
+
+    def _say_reasoning(self, text: str) -> None:
+        if text:
+            self._pieces.append(Reasoning(text))
+
+    def _say_content(self, text: str) -> None:
+        if text:
+            self._pieces.append(Content(text))
+
+    def _take(self) -> list[Piece]:
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
+
+def _with_breaks(tags: tuple[str, ...], takes_breaks: bool) -> tuple[str, ...]:
+    return (*(f"\n{tag}" for tag in tags), *tags) if takes_breaks else tags

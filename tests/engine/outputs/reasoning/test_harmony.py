@@ -1,0 +1,60 @@
+"""The channels of harmony in any split: analysis is reasoning, messages to functions are left to the parser of calls."""
+
+from hypothesis import given
+
+from engine.outputs.pieces import Content, Reasoning
+from engine.outputs.reasoning.harmony import HarmonyParser
+from tests.engine.outputs.splits import cut, cuts, every_cut_in_two, say, texts_of
+
+ANALYSIS = "<|channel|>analysis<|message|>why"
+FINAL = "<|start|>assistant<|channel|>final<|message|>so"
+CALL = "<|start|>assistant to=functions.f<|channel|>commentary <|constrain|>json<|message|>{}<|call|>"
+
+
+def parsed(text, **options):
+    results = {tuple(say(HarmonyParser(**options), pieces)) for pieces in [*every_cut_in_two(text), list(text)]}
+    assert len(results) == 1
+    return list(results.pop())
+
+
+@given(texts_of(ANALYSIS, FINAL, CALL, "<|end|>", "<|channel|>", "<|start|>", "<|message|>"), cuts)
+def test_any_split_says_the_same(text, points):
+    assert say(HarmonyParser(True), cut(text, points)) == say(HarmonyParser(True), [text])
+
+
+def test_analysis_is_reasoning_and_final_is_content():
+    assert parsed(f"{ANALYSIS}<|end|>{FINAL}<|return|>") == [Reasoning("why"), Content("so")]
+    assert parsed(ANALYSIS) == [Reasoning("why")]
+    assert parsed("<|channel|>final<|message|>so") == [Content("so")]
+
+
+def test_a_preamble_is_content_and_reasoning_may_go_on_behind_it():
+    text = f"<|channel|>commentary<|message|>I look.<|end|><|start|>assistant{ANALYSIS}<|end|>{FINAL}"
+    assert parsed(text) == [Content("I look."), Reasoning("why"), Content("so")]
+
+
+def test_a_forced_end_within_the_analysis_is_an_end():
+    assert parsed(f"{ANALYSIS}<|channel|>final<|message|>so") == [Reasoning("why"), Content("so")]
+
+
+def test_a_call_is_left_to_its_parser_whichever_way_it_is_addressed():
+    call = Content("<|channel|>commentary to=functions.f<|message|>{}<|call|>")
+    assert parsed(f"{ANALYSIS}<|end|>{CALL}", keeps_calls=True) == [Reasoning("why"), call]
+    late = "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>"
+    assert parsed(f"{ANALYSIS}<|end|><|start|>assistant{late}", keeps_calls=True) == [Reasoning("why"), call]
+
+
+def test_without_a_parser_of_calls_their_text_is_content():
+    assert parsed(CALL) == [Content("{}")]
+
+
+def test_what_the_prompt_has_begun_goes_on():
+    assert parsed(" more", head="assistant<|channel|>final<|message|>part") == [Content(" more")]
+    assert parsed("why", head="assistant<|channel|>analysis<|message|>") == [Reasoning("why")]
+    assert parsed(ANALYSIS, head="assistant") == [Reasoning("why")]
+
+
+def test_text_that_is_no_message_is_content_and_half_a_header_is_nothing():
+    assert parsed("plain") == [Content("plain")]
+    assert parsed("<|channel|>analys") == []
+    assert "".join(piece.text for piece in parsed("x" * 600)) == "x" * 600
