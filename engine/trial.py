@@ -44,11 +44,15 @@ class TrialExceeded(Exception):
 
 
 class TrialProcess:
-    """Runs one function, `module:function`, in a child that may grow by `memory_bytes` after its imports. One call at a time."""
+    """Runs one function, `module:function`, in a child that may grow by `memory_bytes` after its imports. One call at a time.
 
-    def __init__(self, target: str, memory_bytes: int) -> None:
+    `first_call`: arguments of a call that each new child gets before all others, to load what it needs; not counted against a call either.
+    """
+
+    def __init__(self, target: str, memory_bytes: int, first_call: tuple[Any, ...] | None = None) -> None:
         self._target = target
         self._memory_bytes = memory_bytes
+        self._first_call = first_call
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
@@ -67,7 +71,7 @@ class TrialProcess:
                 env=os.environ | {"OMP_NUM_THREADS": "1"},
             )
         self._connection = Connection(ours.detach())
-        if not self._has_news(START_S) or self._receive() != [READY, None]:
+        if not self._has_news(START_S) or self._receive() != [READY, None] or not self._is_prepared():
             self.close()
             raise EngineFailure(ErrorCode.INTERNAL_ERROR, "a helper process of the engine could not be started")
 
@@ -100,6 +104,16 @@ class TrialProcess:
             self._process.wait()
         self._connection = self._process = None
 
+    def _is_prepared(self) -> bool:
+        """Whether the first call, if there is one, has been answered."""
+        if self._first_call is None:
+            return True
+        assert self._connection is not None
+        with contextlib.suppress(OSError):
+            self._connection.send_bytes(msgpack.packb(self._first_call))
+        answer = self._receive() if self._has_news(START_S) else None
+        return answer is not None and answer[0] == ANSWER
+
     def _has_news(self, timeout_s: float) -> bool:
         assert self._connection is not None
         try:
@@ -119,9 +133,9 @@ class TrialProcess:
 class TrialPool:
     """Several such processes; a call takes an idle one or waits for it. Thread-safe."""
 
-    def __init__(self, target: str, size: int, memory_bytes: int) -> None:
-        self._processes = [TrialProcess(target, memory_bytes) for _ in range(size)]
-        self._idle: queue.SimpleQueue[TrialProcess] = queue.SimpleQueue()
+    def __init__(self, target: str, size: int, memory_bytes: int, first_call: tuple[Any, ...] | None = None) -> None:
+        self._processes = [TrialProcess(target, memory_bytes, first_call) for _ in range(size)]
+        self._idle: queue.LifoQueue[TrialProcess] = queue.LifoQueue()  # the last one used is warm
         for process in reversed(self._processes):
             self._idle.put(process)
 

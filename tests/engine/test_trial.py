@@ -62,3 +62,23 @@ def test_work_that_exceeds_its_bounds_is_killed_and_the_next_call_is_served(proc
         process.call(kind, timeout_s=timeout_s)
     assert caught.value.reason == reason
     assert process.call("echo", 1, timeout_s=30)[0] == 1
+
+
+def test_a_new_child_is_prepared_before_its_calls():
+    made = TrialProcess("tests.engine.test_trial:prepared", MEMORY, first_call=("prepare", 7))
+    try:
+        assert made.call("ask", timeout_s=30) == 7
+        made.close()
+        assert made.call("ask", timeout_s=30) == 7
+    finally:
+        made.close()
+
+
+PREPARED = []
+
+
+def prepared(word: str, value: object = None) -> object:
+    """What that child runs."""
+    if word == "prepare":
+        PREPARED.append(value)
+    return PREPARED[0]

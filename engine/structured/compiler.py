@@ -1,0 +1,131 @@
+"""Constraints of requests to grammars for the core, in the worker: tried in processes that can be killed, kept in a cache bounded in bytes.
+
+A constraint is compiled once; equal ones share the result. Nothing is kept on disk. Called by `engine.engine` from many threads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import threading
+from collections import OrderedDict
+from pathlib import Path
+
+from engine.api.constraint import Constraint
+from engine.messages import DefineGrammar
+from engine.structured.limits import DEFAULT_LIMITS, StructuredLimits
+from engine.structured.refusal import refusal
+from engine.structured.trial_task import CHECK_SCHEMAS, COMPILE, PREPARE
+from engine.trial import TrialExceeded, TrialPool
+
+NUM_PROCESSES = 2
+GRAMMAR_BYTES = 128 << 10
+"""What a built grammar takes in the core beside its payload, about."""
+MAX_REFUSALS = 256
+
+
+class ConstraintCompiler:
+    """Of one model. `evicted` keys are those whose grammars the cache has dropped since it was last asked."""
+
+    def __init__(self, model_path: Path, limits: StructuredLimits = DEFAULT_LIMITS) -> None:
+        self._limits = limits
+        first_call = (PREPARE, str(model_path.resolve()), dataclasses.asdict(limits))
+        self._pool = TrialPool("engine.structured.trial_task:run", NUM_PROCESSES, limits.compile_bytes, first_call)
+        self._model = str(model_path.resolve()).encode()
+        self._changed = threading.Lock()
+        self._grammars: OrderedDict[str, DefineGrammar] = OrderedDict()
+        self._refusals: OrderedDict[str, str] = OrderedDict()
+        self._num_bytes = 0
+        self._evicted: list[str] = []
+
+    def warm(self) -> None:
+        """Start a process ahead of the first constraint."""
+        self._pool.warm()
+
+    def compile(self, constraint: Constraint) -> DefineGrammar:
+        """The grammar of a constraint. Raises RequestError, and EngineFailure if a process of ours fails."""
+        key = self._key(constraint)
+        if (found := self._find(key, constraint.param)) is not None:
+            return found
+        fields = (constraint.kind.value, constraint.source, constraint.whitespace, constraint.closes_objects, constraint.param)
+        self._check_size(constraint)
+        try:
+            backend, payload = self._pool.call(COMPILE, *fields, timeout_s=self._limits.compile_timeout_s)
+        except TrialExceeded as error:
+            message = self._exceeded(error)
+            self._note_refusal(key, message)
+            raise refusal(constraint.param, message) from error
+        grammar = DefineGrammar(key, backend, payload)
+        self._keep(grammar)
+        return grammar
+
+    def check_tool_schemas(self, schemas: list[tuple[str, str]]) -> None:
+        """Check (JSON text, param) of tools' parameters. Raises RequestError for the first that is no valid schema of an object."""
+        total = sum(len(text) for text, _ in schemas)
+        if total > self._limits.tool_bytes:
+            raise refusal("tools", f"the tools must have at most {self._limits.tool_bytes} bytes together, got {total}")
+        try:
+            self._pool.call(CHECK_SCHEMAS, schemas, timeout_s=self._limits.compile_timeout_s)
+        except TrialExceeded as error:
+            raise refusal("tools", self._exceeded(error)) from error
+
+    def take_evicted(self) -> list[str]:
+        """Keys that were dropped since the last call."""
+        with self._changed:
+            evicted, self._evicted = self._evicted, []
+            return evicted
+
+    def has(self, key: str) -> bool:
+        """Whether the cache still holds a grammar."""
+        return key in self._grammars
+
+    def close(self) -> None:
+        """End the processes. Idempotent."""
+        self._pool.close()
+
+    def _key(self, constraint: Constraint) -> str:
+        """Equal for constraints of equal grammars: everything that shapes one, the vocabulary included."""
+        shape = [constraint.kind.value, constraint.source, constraint.whitespace, constraint.closes_objects]
+        return hashlib.sha256(self._model + b"\0" + json.dumps(shape).encode()).hexdigest()
+
+    def _find(self, key: str, param: str) -> DefineGrammar | None:
+        with self._changed:
+            if (message := self._refusals.get(key)) is not None:
+                raise refusal(param, message)
+            if key in self._grammars:
+                self._grammars.move_to_end(key)
+            return self._grammars.get(key)
+
+    def _keep(self, grammar: DefineGrammar) -> None:
+        with self._changed:
+            if grammar.key in self._grammars:
+                return
+            self._grammars[grammar.key] = grammar
+            self._num_bytes += _size(grammar)
+            while self._num_bytes > self._limits.cache_bytes and len(self._grammars) > 1:
+                key, dropped = self._grammars.popitem(last=False)
+                self._num_bytes -= _size(dropped)
+                self._evicted.append(key)
+
+    def _note_refusal(self, key: str, message: str) -> None:
+        """Remember what was too slow, so that asking again costs nothing."""
+        with self._changed:
+            self._refusals[key] = message
+            if len(self._refusals) > MAX_REFUSALS:
+                self._refusals.popitem(last=False)
+
+    def _exceeded(self, error: TrialExceeded) -> str:
+        if error.reason == "time":
+            return f"the constraint takes longer to compile than {self._limits.compile_timeout_s:g} s; make it simpler"
+        return f"the constraint takes more memory to compile than {self._limits.compile_bytes >> 20} MiB; make it simpler"
+
+    def _check_size(self, constraint: Constraint) -> None:
+        """Sources far over any limit do not even travel. Raises RequestError."""
+        most = 8 * max(self._limits.schema_bytes, self._limits.choice_bytes, self._limits.grammar_bytes)
+        if len(constraint.source) > most:
+            raise refusal(constraint.param, f"a constraint must have at most {most} characters, got {len(constraint.source)}")
+
+
+def _size(grammar: DefineGrammar) -> int:
+    return len(grammar.payload) + GRAMMAR_BYTES

@@ -1,0 +1,41 @@
+"""Constraints as grammars of llguidance, and the limits under which it may work on one. No tokenizer is needed for these."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any
+
+import llguidance
+
+from engine.structured.expressions import Expression
+from engine.structured.rust_regex import write_regex
+
+NAME = "llguidance"
+
+
+@lru_cache(maxsize=1)
+def parser_limits() -> llguidance.LLParserLimits:
+    """For the trial and the core alike: what passes the trial can be built by the core. Large enumerations need the fuel."""
+    return llguidance.LLParserLimits(
+        initial_lexer_fuel=200_000_000, step_lexer_fuel=500_000, max_lexer_states=100_000, max_grammar_size=2_000_000, verbose_errors=False
+    )
+
+
+def json_options(whitespace: Expression | None) -> Any:
+    """How JSON is written: with these gaps, or without any."""
+    if whitespace is None:
+        return {"whitespace_flexible": False}
+    return {"whitespace_flexible": True, "whitespace_pattern": write_regex(whitespace)}
+
+
+def json_grammar(schema: Any, whitespace: Expression | None) -> str:
+    """A value under a rewritten schema."""
+    if isinstance(schema, bool):
+        schema = {"anyOf": [schema]}
+    return llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=json_options(whitespace))
+
+
+def regex_grammar(expression: Expression) -> str:
+    """The texts of an expression."""
+    return llguidance.LLMatcher.grammar_from_regex(write_regex(expression))

@@ -1,0 +1,113 @@
+"""What the trial process does with a constraint: check it, turn it into a grammar of a backend, build that, look at its first mask.
+
+`run` is a target of engine.trial: plain values in and out; it refuses by raising RequestError. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import llguidance
+
+from engine.api.constraint import ConstraintKind
+from engine.structured.expressions import Either, Expression, Text
+from engine.structured.gaps import read_gaps
+from engine.structured.json_text import read_json
+from engine.structured.limits import StructuredLimits
+from engine.structured.llguidance_grammar import NAME, json_grammar, parser_limits, regex_grammar
+from engine.structured.refusal import check_bytes, first_line, refusal
+from engine.structured.regex_reader import read_regex
+from engine.structured.schema_check import check_schema
+from engine.structured.schema_rewrite import rewrite_schema
+from engine.structured.vocabulary import Vocabulary
+
+PREPARE, COMPILE, CHECK_SCHEMAS = "prepare", "compile", "check_schemas"
+
+_prepared: dict[str, Any] = {}
+"""What the first call has left for the others: this process serves one model under one set of limits."""
+
+
+def run(word: str, *arguments: Any) -> Any:
+    """`prepare` (model path, limits): load the vocabulary. `compile` (kind, source, whitespace, closes_objects, param): the backend's name
+    and payload. `check_schemas` (list of (JSON text, param)): nothing, if all are valid schemas that an object may satisfy."""
+    if word == PREPARE:
+        path, limits = arguments
+        _prepared["vocabulary"] = Vocabulary.from_path(Path(path))
+        _prepared["limits"] = StructuredLimits(**limits)
+        return _prepared["vocabulary"].llguidance.vocab_size
+    if word == COMPILE:
+        return compile_constraint(_prepared["vocabulary"], _prepared["limits"], *arguments)
+    for text, param in arguments[0]:
+        check_tool_schema(text, _prepared["limits"], param)
+    return None
+
+
+def compile_constraint(
+    vocabulary: Vocabulary, limits: StructuredLimits, kind: str, source: str, whitespace: str, closes_objects: bool, param: str
+) -> tuple[str, bytes]:
+    """The backend and its payload. Raises RequestError."""
+    match ConstraintKind(kind):
+        case ConstraintKind.REGEX:
+            grammar = regex_grammar(read_regex(source, limits, param))
+        case ConstraintKind.CHOICE:
+            grammar = regex_grammar(read_choices(source, limits, param))
+        case ConstraintKind.JSON_OBJECT:
+            grammar = json_grammar({"type": "object"}, read_gaps(whitespace, limits, param))
+        case ConstraintKind.JSON_SCHEMA:
+            schema = read_schema(source, limits, param)
+            gaps = read_gaps(whitespace, limits, param)
+            grammar = json_grammar(rewrite_schema(schema, limits, param, closes_objects=closes_objects), gaps)
+        case _:
+            raise refusal(param, "this kind of constraint is not supported")
+    try_grammar(grammar, vocabulary, param)
+    return NAME, grammar.encode()
+
+
+def read_schema(source: str, limits: StructuredLimits, param: str) -> Any:
+    """The schema of a JSON text, which must be an object. Raises RequestError."""
+    schema = read_json(source, limits, param)
+    if not isinstance(schema, dict):
+        raise refusal(param, "a JSON Schema must be an object")
+    return schema
+
+
+def read_choices(source: str, limits: StructuredLimits, param: str) -> Expression:
+    """Exactly one of the strings of a JSON list. Raises RequestError."""
+    check_bytes(source, 8 * limits.choice_bytes, "the list of choices", param)
+    choices = read_json(source, _with_bytes(limits, 8 * limits.choice_bytes), param)
+    if not isinstance(choices, list) or not choices or not all(isinstance(choice, str) and choice for choice in choices):
+        raise refusal(param, "choice must be a list of at least one string, none of them empty")
+    if len(choices) > limits.choice_strings:
+        raise refusal(param, f"choice must have at most {limits.choice_strings} strings, got {len(choices)}")
+    check_bytes("".join(choices), limits.choice_bytes, "the choices together", param)
+    texts = sorted(set(choices))
+    return Either(tuple(map(Text, texts))) if len(texts) > 1 else Text(texts[0])
+
+
+def try_grammar(grammar: str, vocabulary: Vocabulary, param: str) -> None:
+    """Build a grammar and its first mask. Raises RequestError if it cannot be built, is too complex, or admits no text."""
+    matcher = llguidance.LLMatcher(vocabulary.llguidance, grammar, log_level=0, limits=parser_limits())
+    if matcher.is_error():
+        raise refusal(param, f"the constraint cannot be compiled: {first_line(matcher.get_error())}")
+    mask = bytearray(matcher.compute_bitmask())
+    if matcher.is_error() and "NoExtension" not in matcher.get_error():
+        raise refusal(param, f"the constraint is too complex: {first_line(matcher.get_error())}")
+    for token_id in vocabulary.eos_ids:
+        mask[token_id // 8] &= ~(1 << token_id % 8)
+    if matcher.is_error() or not (any(mask) or matcher.is_accepting()):
+        raise refusal(param, "the constraint cannot be satisfied: no text, or only an endless one, would do")
+
+
+def check_tool_schema(text: str, limits: StructuredLimits, param: str) -> None:
+    """A tool's parameters: a valid schema that an object may satisfy. Raises RequestError."""
+    schema = read_json(text, _with_bytes(limits, limits.tool_bytes), param)
+    check_schema(schema, limits, param, is_enforced=False)
+    types = schema.get("type", "object") if isinstance(schema, dict) else "object" if schema is True else ""
+    if types != "object" and "object" not in types:
+        raise refusal(param, "the parameters of a function must be a schema of an object")
+
+
+def _with_bytes(limits: StructuredLimits, number: int) -> StructuredLimits:
+    return dataclasses.replace(limits, schema_bytes=number)
