@@ -12,6 +12,8 @@ from engine.api import EngineError, ErrorCode
 
 MAX_PROBLEMS = 10
 MAX_PROBLEM_CHARS = 1_000
+MAX_MESSAGE_BYTES = 4_000
+"""Of all problems together: bodies hold the message twice, escaped, and are at most 16 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,8 @@ class Problem:
 def problems_error(problems: list[Problem]) -> ApiError:
     """All problems as one error: code and param are the first one's, at most ten sentences of bounded length."""
     sentences = [problem.message[:MAX_PROBLEM_CHARS] for problem in problems[:MAX_PROBLEMS]]
-    return ApiError(problems[0].code, "; ".join(sentences), problems[0].param)
+    message = "; ".join(sentences).encode(errors="replace")[:MAX_MESSAGE_BYTES].decode(errors="ignore")
+    return ApiError(problems[0].code, message, problems[0].param)
 
 
 def engine_api_error(error: EngineError) -> ApiError:

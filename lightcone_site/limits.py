@@ -11,7 +11,7 @@ from typing import cast
 
 from lightcone_site import env
 
-MIB = 2**20
+KIB, MIB = 2**10, 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +34,41 @@ class HttpLimits:
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """Bounds of what one request may ask for, and of who may ask how often in vain. `sse_keep_alive` 0 is off."""
+    """Bounds of what one request may ask for, and of who may ask how often in vain.
+
+    `max_output_tokens` is per choice, 0: the context. `sse_keep_alive` 0 is off.
+    """
 
     max_json_depth: int = 256
     max_json_digits: int = 64
     max_messages: int = 10_000
     max_parts: int = 10_000
     max_n: int = 128
+    max_output_tokens: int = 0
     max_choice_tokens: int = 262_144
     max_stop_strings: int = 32
     max_stop_chars: int = 1_024
     max_stop_token_ids: int = 1_024
     max_logprobs: int = 20
+    max_logprob_token_ids: int = 128
+    max_logit_bias: int = 4_096
+    max_allowed_token_ids: int = 262_144
+    max_bad_words: int = 128
+    max_bad_word_chars: int = 1_024
+    max_logits_processors: int = 32
+    max_xargs: int = 64
+    max_xargs_bytes: int = 64 * KIB
+    max_tools: int = 1_024
+    max_tool_bytes: int = MIB
+    max_documents: int = 1_024
+    max_template_bytes: int = 64 * KIB
+    max_choice_strings: int = 10_000
+    max_choice_bytes: int = MIB
+    max_regex_bytes: int = 16 * KIB
+    max_grammar_bytes: int = 256 * KIB
+    max_schema_bytes: int = 256 * KIB
+    max_schema_depth: int = 64
+    max_structural_tag_depth: int = 80
     max_id_chars: int = 128
     max_label_chars: int = 256
     max_auth_failures: int = 20
@@ -54,9 +77,9 @@ class RequestLimits:
     sse_keep_alive: int = 15
 
 
-MAY_BE_ZERO = {"max_logprobs", "sse_keep_alive"}
-MAXIMUM = {"max_json_depth": 900}
-"""The JSON parser itself gives up at 1,024 levels."""
+MAY_BE_ZERO = {"max_output_tokens", "max_logprobs", "sse_keep_alive"}
+MAXIMUM = {"max_json_depth": 480, "max_schema_depth": 80, "max_structural_tag_depth": 80}
+"""What packs requests for their worker gives up at 511 levels, what writes schemas at 254, which may be three for each of theirs."""
 
 
 def http_limits_read() -> HttpLimits:

@@ -37,6 +37,7 @@ LIGHTCONE_LIMITS = request_limits_read()
 DATA_UPLOAD_MAX_MEMORY_SIZE = LIGHTCONE_HTTP_LIMITS.max_body_bytes
 LIGHTCONE_MAX_WAITING = env.integer("MAX_WAITING", 4096, minimum=1)
 LIGHTCONE_MAX_LIVE_PER_KEY = env.integer("MAX_LIVE_PER_KEY", 64, minimum=1)
+LIGHTCONE_SCHEDULING_POLICY = env.choice("SCHEDULING_POLICY", "priority", ("priority", "fcfs"))
 LIGHTCONE_QUEUE_TIMEOUT_S = env.integer("QUEUE_TIMEOUT", 120, minimum=1)
 LIGHTCONE_MAX_LOGIN_FAILURES = env.integer("MAX_LOGIN_FAILURES", 5, minimum=1)
 LIGHTCONE_LOG_FIELD_CHARS = env.integer("LOG_FIELD_CHARS", 256, minimum=16)

@@ -10,11 +10,14 @@ from chat.models.checks import check_networks, check_origins, check_rights, chec
 
 
 class Right(models.TextChoices):
-    """What a key may be used for."""
+    """What a key may be used for. The last three are powers over the model's worker: code, templates and memory that a request brings."""
 
     INFERENCE = "inference", "Inference"
     USAGE_READ = "usage_read", "Read usage"
     KEYS_MANAGE = "keys_manage", "Manage keys"
+    CHAT_TEMPLATE = "chat_template", "Send chat templates"
+    LOGITS_PROCESSORS = "logits_processors", "Use logits processors"
+    MM_KWARGS = "mm_kwargs", "Set media options"
 
 
 def default_rights() -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from django.core.exceptions import ValidationError
 
 ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\](:[0-9]{1,5})?", re.ASCII)
-RIGHTS = ("inference", "usage_read", "keys_manage")
+RIGHTS = ("inference", "usage_read", "keys_manage", "chat_template", "logits_processors", "mm_kwargs")
 MAX_ENTRIES = 100
 MAX_ENTRY_CHARS = 200
 

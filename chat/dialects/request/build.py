@@ -9,18 +9,18 @@ from typing import Any
 
 from django.conf import settings
 
+from chat.dialects.request.gates import gates_check
 from chat.dialects.request.messages import messages_walk
 from chat.dialects.request.schema import choices_check
-from chat.errors import ApiError
 from chat.run_id import run_id_create
 from chat.services.keys import Caller
-from engine.api import GenerationRequest, LogprobOptions, PromptOptions, SamplingParams, StopRules
+from engine.api import BeamSearch, GenerationRequest, Json, LogprobOptions, PromptOptions, SamplingParams, StopRules
 
 LOWEST_TEMPERATURE = 0.01
 
 
 def generation_request(
-    values: Mapping[str, Any],
+    values: dict[str, Any],
     *,
     model: str,
     sampling_defaults: Mapping[str, Any],
@@ -29,28 +29,35 @@ def generation_request(
 ) -> GenerationRequest:
     """Build the request of `model` (its served name) from the values of `schema.request_check`.
 
-    `sampling_defaults` are the model's own values for fields that the request leaves out. Raises ApiError: a priority above the
-    caller's rights, then whatever is wrong with the messages.
+    `sampling_defaults` are the model's own values for fields that the request leaves out. `values["service_tier"]` becomes the tier used,
+    None for who sent none. Raises ApiError: what the caller may not ask for, then whatever is wrong with the messages.
     """
     limits = settings.LIGHTCONE_LIMITS
     arrived_at = time.time() if arrived_at is None else arrived_at
-    if values["priority"] < caller.min_priority:
-        message = f"priority must be at least {caller.min_priority} for this API key, got {values['priority']}"
-        raise ApiError("invalid_value", message, "priority")
+    seat = gates_check(values, model=model, caller=caller)
+    values["service_tier"] = seat.tier
     messages = messages_walk(values["messages"], model=model, max_parts=limits.max_parts)
+    budget = values["thinking_token_budget"]
     return GenerationRequest(
         run_id=run_id_create(),
         model=model,
         messages=messages,
         arrived_at=arrived_at,
         sampling=_sampling(values, sampling_defaults),
-        stop=_stop(values, limits.max_choice_tokens),
-        logprobs=LogprobOptions(enabled=values["logprobs"], top=values["top_logprobs"]),
-        prompt=PromptOptions(add_generation_prompt=values["add_generation_prompt"], add_special_tokens=values["add_special_tokens"]),
+        stop=_stop(values),
+        logprobs=_logprobs(values),
+        prompt=_prompt(values),
+        tools=values["tools"],
+        tool_choice=values["tool_choice"],
+        constraint=values["constraint"],
         num_choices=values["n"],
-        priority=values["priority"],
+        beam=BeamSearch(values["length_penalty"]) if values["use_beam_search"] else None,
+        prediction=values["prediction"],
+        thinking_token_budget=None if budget == -1 else budget,
+        priority=seat.priority,
         tenant=caller.tenant,
         cache_salt=values["cache_salt"] or "",
+        group=values["prompt_cache_key"] or "",
         deadline_at=arrived_at + limits.request_timeout,
     )
 
@@ -60,7 +67,7 @@ def _sampling(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> Samplin
         value = values[name] if values[name] is not None else defaults.get(name)
         return default if value is None else value
 
-    seed = values["seed"]
+    seed, allowed = values["seed"], values["allowed_token_ids"]
     sampling = SamplingParams(
         temperature=float(chosen("temperature", 1.0)),
         top_k=max(0, int(chosen("top_k", 0))),
@@ -70,18 +77,27 @@ def _sampling(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> Samplin
         frequency_penalty=float(chosen("frequency_penalty", 0.0)),
         repetition_penalty=float(chosen("repetition_penalty", 1.0)),
         seed=None if seed == -1 else seed,
+        logit_bias=values["logit_bias"] or (),
+        allowed_token_ids=tuple(allowed) if allowed is not None else None,
+        bad_words=tuple(values["bad_words"] or ()),
+        processors=tuple(values["logits_processors"] or ()),
+        processor_args=values["vllm_xargs"] or {},
     )
-    choices_check(values["n"], sampling)
+    choices_check(values, sampling)
     if not sampling.is_greedy and sampling.temperature < LOWEST_TEMPERATURE:
         sampling = replace(sampling, temperature=LOWEST_TEMPERATURE)
     return sampling
 
 
-def _stop(values: Mapping[str, Any], max_choice_tokens: int) -> StopRules:
-    """An absent token limit is lowered so that all choices together stay within `max_choice_tokens`."""
+def _stop(values: Mapping[str, Any]) -> StopRules:
+    """An absent token limit is lowered to the most per choice, and so that all choices together stay within `max_choice_tokens`."""
+    limits = settings.LIGHTCONE_LIMITS
     max_tokens = values["max_completion_tokens"] if values["max_completion_tokens"] is not None else values["max_tokens"]
     if max_tokens is None and values["n"] > 1:
-        max_tokens = max(1, max_choice_tokens // values["n"])
+        max_tokens = max(1, limits.max_choice_tokens // values["n"])
+        max_tokens = min(max_tokens, limits.max_output_tokens or max_tokens)
+    elif max_tokens is None:
+        max_tokens = limits.max_output_tokens or None
     return StopRules(
         max_tokens=max_tokens,
         min_tokens=values["min_tokens"],
@@ -90,4 +106,41 @@ def _stop(values: Mapping[str, Any], max_choice_tokens: int) -> StopRules:
         ignore_eos=values["ignore_eos"],
         include_stop_str_in_output=values["include_stop_str_in_output"],
         skip_special_tokens=values["skip_special_tokens"],
+        spaces_between_special_tokens=values["spaces_between_special_tokens"],
+        repetition=values["repetition_detection"],
     )
+
+
+def _logprobs(values: Mapping[str, Any]) -> LogprobOptions:
+    return LogprobOptions(
+        enabled=values["logprobs"],
+        top=values["top_logprobs"],
+        token_ids=tuple(values["logprob_token_ids"] or ()),
+        prompt=values["prompt_logprobs"],
+    )
+
+
+def _prompt(values: Mapping[str, Any]) -> PromptOptions:
+    return PromptOptions(
+        add_generation_prompt=values["add_generation_prompt"],
+        add_special_tokens=values["add_special_tokens"],
+        continue_final_message=values["continue_final_message"],
+        chat_template=values["chat_template"],
+        template_kwargs=_template_variables(values),
+        documents=tuple(values["documents"] or ()),
+        truncate_to=values["truncate_prompt_tokens"],
+        truncation_side=values["truncation_side"],
+        returns_ids=values["return_token_ids"],
+        returns_text=values["return_prompt_text"],
+    )
+
+
+def _template_variables(values: Mapping[str, Any]) -> dict[str, Json]:
+    """What the caller sets by name goes before what other fields imply."""
+    variables: dict[str, Json] = {}
+    if values["verbosity"] is not None:
+        variables["verbosity"] = values["verbosity"]
+    if values["reasoning_effort"] is not None:
+        variables["reasoning_effort"] = values["reasoning_effort"]
+        variables["enable_thinking"] = values["reasoning_effort"] != "none"
+    return variables | (values["chat_template_kwargs"] or {})

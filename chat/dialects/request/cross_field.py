@@ -6,23 +6,27 @@ passed over here; the schema refuses them next.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rest_framework.exceptions import ValidationError
 
-from chat.dialects.request.fields import boolean_read, integer_read
+from chat.dialects.request.constraints import CONSTRAINT_KEYS, ResponseFormat
+from chat.dialects.request.fields import boolean_read, field_error, integer_read
+from chat.dialects.request.tools import function_call_read, is_forced, raw_choice, raw_names, tool_choice_read
 from chat.errors import ApiError
+from engine.api import ToolChoice, ToolMode
 
-CONSTRAINTS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
-FORMAT_TYPES = ("text", "json_object", "json_schema", "structural_tag")
+STRUCTURED_FORMATS = ("json_object", "json_schema", "structural_tag")
+RESPONSE_FORMAT = ResponseFormat()
 
 
 def cross_field_check(body: Mapping[str, Any], *, max_id_chars: int) -> None:
     """Run every rule in order; raises ApiError of the first that fails."""
     _check_cache_salt(body, max_id_chars)
     _check_continuation(body)
-    _check_tools(body)
+    _check_functions(body)
+    _check_tool_choice(body)
     _check_structured_outputs(body)
     _check_logprobs(body)
     _check_stream_options(body)
@@ -33,16 +37,18 @@ def _invalid(param: str, message: str, code: str = "invalid_value") -> ApiError:
     return ApiError(code, f"{param} {message}", param)
 
 
-def _boolean(value: Any) -> bool:
+def _is(value: Any, wanted: bool) -> bool:
+    """Whether a boolean field has this value; absent is false, and what is no boolean is neither."""
     try:
-        return boolean_read(value)
+        return (value is not None and boolean_read(value)) is wanted
     except ValidationError:
         return False
 
 
-def _integer(value: Any) -> int:
+def _count(value: Any) -> int:
+    """An integer field that takes no strings; 0 where it is absent or no integer."""
     try:
-        return integer_read(value)
+        return integer_read(value, accepts_strings=False)
     except ValidationError:
         return 0
 
@@ -60,73 +66,83 @@ def _check_cache_salt(body: Mapping[str, Any], max_id_chars: int) -> None:
 
 
 def _check_continuation(body: Mapping[str, Any]) -> None:
-    if _boolean(body.get("continue_final_message")) and _boolean(body.get("add_generation_prompt")):
+    if _is(body.get("continue_final_message"), True) and _is(body.get("add_generation_prompt"), True):
         raise _invalid("continue_final_message", "cannot be combined with add_generation_prompt: true; leave one of them out")
 
 
-def _check_tools(body: Mapping[str, Any]) -> None:
+def _check_functions(body: Mapping[str, Any]) -> None:
     functions, call, tools, choice = (body.get(name) for name in ("functions", "function_call", "tools", "tool_choice"))
     if (functions or call is not None) and (tools or choice is not None):
         raise _invalid("functions" if functions else "function_call", "cannot be combined with tools or tool_choice; use tools")
-    if call is not None and call != "none" and not functions:
-        raise _invalid("function_call", "needs functions to choose from")
-    if choice is None or tools:
+    if isinstance(call, str | dict):
+        chosen = _read("function_call", function_call_read, call)
+        if chosen.mode != ToolMode.NONE and not functions:
+            raise _invalid("function_call", "needs functions to choose from")
+        _check_known(chosen, raw_names(functions, ("name",)), "function_call.name", "functions")
+
+
+def _check_tool_choice(body: Mapping[str, Any]) -> None:
+    tools, choice = body.get("tools"), body.get("tool_choice")
+    if not isinstance(choice, str | dict):
         return
-    if isinstance(choice, str) and choice not in ("none", "auto", "required"):
-        raise _invalid("tool_choice", "must be none, auto, required or an object that names a function")
-    if choice not in ("none", "auto"):
+    chosen = _read("tool_choice", tool_choice_read, choice)
+    if not tools and (is_forced(chosen) or chosen.names):
         raise _invalid("tool_choice", "needs tools to choose from")
+    is_named = chosen.mode == ToolMode.NAMED
+    param = "tool_choice.function.name" if is_named else "tool_choice.allowed_tools.tools.{}.function.name"
+    _check_known(chosen, raw_names(tools, ("function", "name")), param, "tools")
+
+
+def _read(name: str, read: Callable[[Any], ToolChoice], value: Any) -> ToolChoice:
+    try:
+        return read(value)
+    except ValidationError as error:
+        raise field_error(name, error) from None
+
+
+def _check_known(choice: ToolChoice, names: set[str] | None, param: str, source: str) -> None:
+    """Every chosen name is one of `names`; None: the list itself is at fault, and refused by its own field."""
+    for index, name in enumerate(choice.names):
+        if names is not None and name not in names:
+            raise _invalid(param.format(index), f"must be the name of one of {source}, got {name[:200]!r}")
 
 
 def _check_structured_outputs(body: Mapping[str, Any]) -> None:
     structured = body.get("structured_outputs")
     if not isinstance(structured, dict):
         return
-    given = [name for name in CONSTRAINTS if structured.get(name) is not None]
+    given = [name for name in CONSTRAINT_KEYS if structured.get(name) is not None]
     response_format = body.get("response_format")
-    is_formatted = isinstance(response_format, dict) and response_format.get("type") not in (None, "text")
+    is_formatted = isinstance(response_format, dict) and response_format.get("type") in STRUCTURED_FORMATS
+    has_forced_call = is_forced(raw_choice(body))
     if len(given) > 1:
         raise _invalid("structured_outputs", f"takes one constraint, got {' and '.join(given)}")
     if given and is_formatted:
         raise _invalid("structured_outputs", "cannot be combined with response_format; use one of them")
-    if not given and not is_formatted:
-        raise _invalid("structured_outputs", f"needs one of {', '.join(CONSTRAINTS)}")
-    if given and choice_is_forced(body.get("tool_choice")):
-        raise _invalid("structured_outputs", "cannot be combined with a tool_choice that forces a tool")
-
-
-def choice_is_forced(tool_choice: Any) -> bool:
-    """Whether this `tool_choice` makes the answer a tool call."""
-    return tool_choice == "required" or isinstance(tool_choice, dict)
+    if not (given or is_formatted or has_forced_call):
+        raise _invalid("structured_outputs", f"needs one of {', '.join(CONSTRAINT_KEYS)}")
+    if given and has_forced_call:
+        raise _invalid("structured_outputs", "cannot be combined with a tool_choice that forces a call")
 
 
 def _check_logprobs(body: Mapping[str, Any]) -> None:
-    if _integer(body.get("top_logprobs")) != 0 and not _boolean(body.get("logprobs")):
+    has_none = _is(body.get("logprobs"), False)
+    if has_none and _count(body.get("top_logprobs")) != 0:
         raise _invalid("top_logprobs", "needs logprobs: true")
-    if body.get("logprob_token_ids") and not _boolean(body.get("logprobs")):
+    if has_none and isinstance(body.get("logprob_token_ids"), list) and body["logprob_token_ids"]:
         raise _invalid("logprob_token_ids", "needs logprobs: true")
-    if _boolean(body.get("stream")) and _integer(body.get("prompt_logprobs")) != 0:
+    if _is(body.get("stream"), True) and _count(body.get("prompt_logprobs")) != 0:
         raise _invalid("prompt_logprobs", "must be 0 or absent when stream is true")
 
 
 def _check_stream_options(body: Mapping[str, Any]) -> None:
-    if body.get("stream_options") and not _boolean(body.get("stream")):
+    options = body.get("stream_options")
+    if isinstance(options, dict) and options and _is(body.get("stream"), False):
         raise _invalid("stream_options", "is allowed only when stream is true")
 
 
 def _check_response_format(body: Mapping[str, Any]) -> None:
-    response_format = body.get("response_format")
-    if response_format is None:
-        return
-    if not isinstance(response_format, dict):
-        raise _invalid("response_format", "must be an object", "invalid_type")
-    kind = response_format.get("type")
-    if kind not in FORMAT_TYPES:
-        raise ApiError("invalid_value", f"response_format.type must be one of {', '.join(FORMAT_TYPES)}", "response_format.type")
-    if kind != "json_schema":
-        return
-    schema = response_format.get("json_schema")
-    if not isinstance(schema, dict):
-        raise ApiError("invalid_value", "response_format.json_schema must be an object", "response_format.json_schema")
-    if not isinstance(schema.get("name"), str):
-        raise ApiError("invalid_value", "response_format.json_schema.name must be a string", "response_format.json_schema.name")
+    try:
+        RESPONSE_FORMAT.run_validation(body.get("response_format"))
+    except ValidationError as error:
+        raise field_error("response_format", error) from None

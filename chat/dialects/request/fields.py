@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail, ValidationError
 
+from chat.errors import ApiError, Problem, problems_error
+
+T = TypeVar("T")
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 INTEGER_TEXT = re.compile(r"[+-]?[0-9]{1,64}(\.0{0,64})?", re.ASCII)
 NUMBER_TEXT = re.compile(r"[+-]?([0-9]{1,64}(\.[0-9]{0,64})?|\.[0-9]{1,64})", re.ASCII)
@@ -34,13 +37,29 @@ def refuse(code: str, message: str, path: str = "") -> ValidationError:
     return ValidationError({path: detail} if path else detail)
 
 
+def field_problems(detail: Any, path: str = "") -> list[Problem]:
+    """The leaves of a ValidationError's detail, in order, with their dotted paths."""
+    if isinstance(detail, ErrorDetail):
+        return [Problem(detail.code, f"{path} {detail}", path)]
+    if isinstance(detail, list):
+        return [problem for item in detail for problem in field_problems(item, path)]
+    named = ((f"{path}.{name}".lstrip(".")[:MAX_ECHO_CHARS], item) for name, item in detail.items())
+    return [problem for inner, item in named for problem in field_problems(item, inner)]
+
+
+def field_error(name: str, error: ValidationError) -> ApiError:
+    """What is wrong with the field `name`, as the answer."""
+    return problems_error(field_problems(error.detail, name))
+
+
 class RequestField(serializers.Field):
     """A field of the request. `nullable` false: null is refused, as the published schema types the field without it."""
 
-    json_schema: dict[str, Any] = {}
+    json_schema: Mapping[str, Any] = {}
 
-    def __init__(self, *, default: Any = None, nullable: bool = True, help_text: str = "") -> None:
-        super().__init__(required=False, allow_null=nullable, help_text=help_text)
+    def __init__(self, *, default: Any = None, nullable: bool = True, is_required: bool = False, help_text: str = "") -> None:
+        # NOTE: `allow_null` stays off, as the schema generator would add a second null to what `schema_object` says.
+        super().__init__(required=is_required, help_text=help_text)
         self.default_value = default
         self.nullable = nullable
 
@@ -54,6 +73,8 @@ class RequestField(serializers.Field):
 
     def run_validation(self, data: Any = serializers.empty) -> Any:
         if data is serializers.empty:
+            if self.required:
+                raise refuse("missing_required_parameter", "is required")
             return self.default_value
         if data is None:
             if not self.nullable:
@@ -66,13 +87,19 @@ class RequestField(serializers.Field):
         schema = dict(self.json_schema)
         if self.nullable and isinstance(schema.get("type"), str):
             schema["type"] = [schema["type"], "null"]
+            if "enum" in schema:
+                schema["enum"] = [*schema["enum"], None]
+        elif self.nullable and "oneOf" in schema:
+            schema["oneOf"] = [*schema["oneOf"], {"type": "null"}]
         if self.default_value is not None:
             schema["default"] = self.default_value
         return schema
 
 
-def integer_read(value: Any, *, accepts_strings: bool = True) -> int:
+def integer_read(value: Any, *, accepts_strings: bool = True, accepts_integers_only: bool = False) -> int:
     """An int64 from an integer, a whole float, a boolean or a decimal string; raises ValidationError."""
+    if accepts_integers_only and type(value) is not int:
+        raise refuse("invalid_type", f"must be a JSON integer, got {echo(value)}")
     if isinstance(value, str) and accepts_strings and INTEGER_TEXT.fullmatch(value):
         number = int(value.partition(".")[0])
     elif isinstance(value, bool | int) or isinstance(value, float) and value.is_integer():
@@ -109,26 +136,42 @@ def boolean_read(value: Any) -> bool:
 
 
 class Integer(RequestField):
-    """An int64 within `minimum`..`maximum`."""
+    """An int64 within `minimum`..`maximum`, `but_not` one value."""
 
     def __init__(
-        self, *, minimum: int = INT64_MIN, maximum: int = INT64_MAX, accepts_strings: bool = True, default: Any = None, **kwargs: Any
+        self,
+        *,
+        minimum: int = INT64_MIN,
+        maximum: int = INT64_MAX,
+        but_not: int | None = None,
+        accepts_strings: bool = True,
+        accepts_integers_only: bool = False,
+        default: Any = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(default=default, **kwargs)
-        self.minimum, self.maximum, self.accepts_strings = minimum, maximum, accepts_strings
+        self.minimum, self.maximum, self.but_not = minimum, maximum, but_not
+        self.coercions = {"accepts_strings": accepts_strings, "accepts_integers_only": accepts_integers_only}
         self.json_schema = {"type": "integer", "format": "int64"}
         if minimum > INT64_MIN:
             self.json_schema["minimum"] = minimum
         if maximum < INT64_MAX:
             self.json_schema["maximum"] = maximum
+        if but_not is not None:
+            self.json_schema["not"] = {"const": but_not}
 
-    def to_internal_value(self, data: Any) -> int:
-        number = integer_read(data, accepts_strings=self.accepts_strings)
-        if number < self.minimum:
-            raise refuse("invalid_value", f"must be at least {self.minimum}, got {number}")
-        if number > self.maximum:
-            raise refuse("invalid_value", f"must be at most {self.maximum}, got {number}")
+    def to_internal_value(self, data: Any) -> Any:
+        number = integer_read(data, **self.coercions)
+        if not self.minimum <= number <= self.maximum:
+            raise refuse("invalid_value", f"must be {self._range()}, got {number}")
+        if number == self.but_not:
+            raise refuse("invalid_value", f"must not be {number}; it must be {self._range()}")
         return number
+
+    def _range(self) -> str:
+        if self.minimum > INT64_MIN and self.maximum < INT64_MAX:
+            return f"from {self.minimum} to {self.maximum}"
+        return f"at least {self.minimum}" if self.minimum > INT64_MIN else f"at most {self.maximum}"
 
 
 class Number(RequestField):
@@ -142,31 +185,37 @@ class Number(RequestField):
         bounds = {"minimum": minimum, "maximum": maximum, "exclusiveMinimum": above}
         self.json_schema = {"type": "number", **{word: bound for word, bound in bounds.items() if bound is not None}}
 
-    def to_internal_value(self, data: Any) -> float:
+    def to_internal_value(self, data: Any) -> Any:
         number = number_read(data)
-        if self.minimum is not None and number < self.minimum:
-            raise refuse("invalid_value", f"must be at least {self.minimum:g}, got {number:g}")
-        if self.above is not None and number <= self.above:
-            raise refuse("invalid_value", f"must be greater than {self.above:g}, got {number:g}")
-        if self.maximum is not None and number > self.maximum:
-            raise refuse("invalid_value", f"must be at most {self.maximum:g}, got {number:g}")
+        is_low = self.minimum is not None and number < self.minimum or self.above is not None and number <= self.above
+        if is_low or self.maximum is not None and number > self.maximum:
+            raise refuse("invalid_value", f"must be {self._range()}, got {number:g}")
         return number
+
+    def _range(self) -> str:
+        bounds = (("greater than", self.above), ("at least", self.minimum), ("at most", self.maximum))
+        return " and ".join(f"{words} {bound:g}" for words, bound in bounds if bound is not None)
 
 
 class Boolean(RequestField):
     json_schema = {"type": "boolean"}
 
-    def to_internal_value(self, data: Any) -> bool:
+    def to_internal_value(self, data: Any) -> Any:
         return boolean_read(data)
 
 
 class Text(RequestField):
-    """A string of at most `max_chars` characters. `is_label`: NUL characters are refused. `pattern`: the whole string matches it."""
+    """A string of at most `max_chars` characters and `max_bytes` bytes of UTF-8.
+
+    `is_filled`: it must hold more than blanks. `is_label`: NUL characters are refused. `pattern`: the whole string matches it.
+    """
 
     def __init__(
         self,
         *,
         max_chars: int | None = None,
+        max_bytes: int | None = None,
+        is_filled: bool = False,
         is_label: bool = False,
         pattern: str = "",
         choices: tuple[str, ...] = (),
@@ -174,7 +223,8 @@ class Text(RequestField):
         **kwargs: Any,
     ) -> None:
         super().__init__(default=default, **kwargs)
-        self.max_chars, self.is_label, self.choices = max_chars, is_label, choices
+        self.max_chars, self.max_bytes, self.is_filled = max_chars, max_bytes, is_filled
+        self.is_label, self.choices = is_label, choices
         self.pattern = re.compile(pattern, re.ASCII) if pattern else None
         self.json_schema = {"type": "string"}
         if max_chars is not None:
@@ -184,11 +234,15 @@ class Text(RequestField):
         if choices:
             self.json_schema["enum"] = list(choices)
 
-    def to_internal_value(self, data: Any) -> str:
+    def to_internal_value(self, data: Any) -> Any:
         if not isinstance(data, str):
             raise refuse("invalid_type", f"must be a string, got {echo(data)}")
         if self.max_chars is not None and len(data) > self.max_chars:
             raise refuse("invalid_value", f"must be at most {self.max_chars} characters long, got {len(data)}")
+        if self.max_bytes is not None:
+            check_bytes(data, self.max_bytes)
+        if self.is_filled and not data.strip():
+            raise refuse("invalid_value", "must not be empty")
         if self.is_label and "\0" in data:
             raise refuse("invalid_value", "must not contain NUL characters")
         if self.pattern is not None and not self.pattern.fullmatch(data):
@@ -196,6 +250,14 @@ class Text(RequestField):
         if self.choices and data not in self.choices:
             raise refuse("invalid_value", f"must be one of {', '.join(self.choices)}; got {echo(data)}")
         return data
+
+
+def check_bytes(text: str, limit: int) -> None:
+    """Raise ValidationError if `text` is longer than `limit` bytes of UTF-8."""
+    # NOTE: characters first, so that a text far too long is not encoded.
+    num_bytes = len(text) if len(text) > limit else len(text.encode())
+    if num_bytes > limit:
+        raise refuse("invalid_value", f"must be at most {limit} bytes long, got {num_bytes} or more")
 
 
 class Array(RequestField):
@@ -216,20 +278,20 @@ class Array(RequestField):
         if max_items is not None:
             self.json_schema["maxItems"] = max_items
 
-    def to_internal_value(self, data: Any) -> list[Any]:
+    def to_internal_value(self, data: Any) -> Any:
         if not isinstance(data, list):
             raise refuse("invalid_type", f"must be an array, got {echo(data)}")
         if self.max_items is not None and len(data) > self.max_items:
             raise refuse("invalid_value", f"must have at most {self.max_items} items, got {len(data)}")
-        if self.read is None:
-            return data
-        items = []
-        for index, item in enumerate(data):
-            try:
-                items.append(self.read(item))
-            except ValidationError as error:
-                raise ValidationError({str(index): error.detail}) from None
-        return items
+        return data if self.read is None else [read_at(index, self.read, item) for index, item in enumerate(data)]
+
+
+def read_at(place: str | int, read: Callable[[Any], T], value: Any) -> T:
+    """`read(value)`, whose ValidationError is said to be at `place` of the field."""
+    try:
+        return read(value)
+    except ValidationError as error:
+        raise ValidationError({str(place): error.detail}) from None
 
 
 class Object(RequestField):
@@ -237,34 +299,24 @@ class Object(RequestField):
 
     json_schema = {"type": "object", "additionalProperties": True}
 
-    def to_internal_value(self, data: Any) -> dict[str, Any]:
+    def to_internal_value(self, data: Any) -> Any:
         if not isinstance(data, dict):
             raise refuse("invalid_type", f"must be an object, got {echo(data)}")
         return data
 
 
-class AnyJson(RequestField):
-    """Any value; `cross_field.py` has looked at its shape."""
+class Record(Object):
+    """An object with known `parts`, each a field; further ones are ignored. Reads to a dict of all parts."""
+
+    parts: Mapping[str, RequestField] = {}
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.json_schema = {"type": "object", "properties": {name: part.schema_object() for name, part in self.parts.items()}}
+        required = [name for name, part in self.parts.items() if part.required]
+        if required:
+            self.json_schema["required"] = required
 
     def to_internal_value(self, data: Any) -> Any:
-        return data
-
-
-class NotYet(RequestField):
-    """A known field whose type is checked but whose wish cannot be granted yet.
-
-    Values that ask for nothing pass and are dropped: null, the default, [] and {}, and what `asks_nothing` accepts.
-    """
-
-    def __init__(
-        self, inner: RequestField, asks_nothing: Callable[[Any], bool] | None = None, *, reason: str = "is not supported yet"
-    ) -> None:
-        super().__init__(default=inner.default_value, nullable=inner.nullable, help_text=inner.help_text)
-        self.inner, self.asks_nothing, self.reason = inner, asks_nothing, reason
-        self.json_schema = inner.json_schema
-
-    def to_internal_value(self, data: Any) -> Any:
-        value = self.inner.to_internal_value(data)
-        if value == self.default_value or value in ([], {}) or (self.asks_nothing is not None and self.asks_nothing(value)):
-            return self.default_value
-        raise refuse("unsupported_parameter", self.reason)
+        record = super().to_internal_value(data)
+        return {name: read_at(name, part.run_validation, record.get(name, serializers.empty)) for name, part in self.parts.items()}
