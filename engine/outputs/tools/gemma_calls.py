@@ -1,0 +1,122 @@
+"""FunctionGemma and Gemma 4: `call:NAME{key:value, …}` between special tokens, strings between delimiters that are special tokens too.
+
+<start_function_call>call:NAME{k:<escape>v<escape>,n:5}<end_function_call>      <|tool_call>call:NAME{k:<|"|>v<|"|>,n:5}<tool_call|>
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.outputs.tools.object_writer import ObjectWriter
+from engine.outputs.tools.parameters import quote, text_to_json
+from engine.outputs.tools.reader import SPACE, Steps
+from engine.outputs.tools.scripted import Held, ScriptedParser
+from engine.outputs.tools.values import Syntax, read_value
+
+SCALARS = frozenset({"number", "boolean", "null", "string"})
+PLAIN = Syntax(quotes="", opens="", closes="", stops=",}]")
+
+
+@dataclass(frozen=True, slots=True)
+class GemmaCallFormat:
+    """The special tokens of one generation."""
+
+    begin: str
+    end: str
+    delimiter: str
+
+
+FUNCTION_GEMMA = GemmaCallFormat("<start_function_call>", "<end_function_call>", "<escape>")
+GEMMA_4 = GemmaCallFormat("<|tool_call>", "<tool_call|>", '<|"|>')
+
+
+class GemmaCallParser(ScriptedParser):
+    """Members of the arguments go out as they are read."""
+
+    def __init__(self, names: frozenset[str], call_format: GemmaCallFormat) -> None:
+        super().__init__(names, frozenset((call_format.begin, call_format.end, call_format.delimiter)))
+        self._format = call_format
+
+    def _run(self) -> Steps[None]:
+        while marker := (yield from self._reader.until((self._format.begin,), self._answer.content)):
+            held = Held(self._answer, marker)
+            yield from self._read_call(held)
+            held.release()
+
+    def _read_call(self, held: Held) -> Steps[None]:
+        yield from self._reader.take_run(SPACE, held.write)
+        held.write((yield from self._reader.take("call:")))
+        header: list[str] = []
+        stop = yield from self._reader.until(("{", self._format.end), header.append)
+        held.write("".join(header) + stop)
+        name = "".join(header).strip()
+        if not stop or name not in self._answer.names:
+            return
+        held.drop()
+        self._answer.start(name)
+        if stop == "{":
+            yield from self._read_members()
+            yield from self._reader.skip_space()
+            yield from self._reader.take(self._format.end)
+        else:
+            self._answer.end()
+
+    def _read_members(self) -> Steps[None]:
+        """`key:value` pairs up to the closing brace, or the end marker; at the end of the text the call stays open."""
+        writer = ObjectWriter(self._answer)
+        while True:
+            yield from self._reader.take_run(SPACE + ",", lambda text: None)
+            if (yield from self._reader.take("}")) or (yield from self._reader.see(self._format.end)):
+                writer.end()
+                return
+            key = yield from self._read_key()
+            if not key:
+                return
+            writer.member(key)
+            yield from self._read_value(writer)
+
+    def _read_key(self) -> Steps[str]:
+        """A key up to its colon, in delimiters or not; "" if the text ends first."""
+        key: list[str] = []
+        yield from self._reader.take(self._format.delimiter)
+        stop = yield from self._reader.until((self._format.delimiter, ":"), key.append)
+        if stop == self._format.delimiter:
+            stop = yield from self._reader.until((":",), lambda text: None)
+        return "".join(key).strip() if stop else ""
+
+    def _read_value(self, writer: ObjectWriter) -> Steps[None]:
+        """Turn one value into JSON, bracket by bracket: `closers` is what must still close."""
+        closers: list[str] = []
+        while True:
+            yield from self._reader.skip_space()
+            opening = yield from self._reader.take("{", "[")
+            if opening:
+                closers.append("}" if opening == "{" else "]")
+                writer.raw(opening)
+            else:
+                yield from self._read_scalar(writer)
+            is_first = bool(opening)
+            while closers:
+                yield from self._reader.take_run(SPACE + ",", lambda text: None)
+                if not (yield from self._reader.take(closers[-1])):
+                    break
+                writer.raw(closers.pop())
+                is_first = False
+            if not closers or not (yield from self._reader.peek()) or (yield from self._reader.see(self._format.end)):
+                return
+            writer.raw("" if is_first else ", ")
+            if closers[-1] == "}":
+                writer.raw(quote((yield from self._read_key())) + ": ")
+
+    def _read_scalar(self, writer: ObjectWriter) -> Steps[None]:
+        """A string in delimiters, passed on as it comes, or a number or word."""
+        if (yield from self._reader.take(self._format.delimiter)):
+            writer.open_string()
+            if (yield from self._reader.until((self._format.delimiter,), writer.string)):
+                writer.close_string()
+            return
+        parts: list[str] = []
+        yield from read_value(self._reader, parts.append, (self._format.end,), PLAIN)
+        if not parts:
+            yield from self._reader.take("}", "]", ",")
+        writer.raw(text_to_json("".join(parts).strip(), SCALARS))

@@ -1,0 +1,75 @@
+"""Calls written as JSON objects, one by one or in a list, between markers or bare.
+
+The arguments are passed on as they come, exactly as the model writes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.outputs.tools.json_object import JsonObjectCall
+from engine.outputs.tools.reader import SPACE, Steps
+from engine.outputs.tools.scripted import Held, ScriptedParser
+
+
+@dataclass(frozen=True, slots=True)
+class JsonCallFormat:
+    """What sets one family apart.
+
+    `begins`: markers before an object or a list of them, `openers`: what may follow such a marker; `ends`: markers after it. `is_bare`:
+    the answer may also begin with an object or a list, without a marker. `name_key`: see `JsonObjectCall`. `dropped`: markers around plain
+    text.
+    """
+
+    begins: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+    is_bare: bool = False
+    name_key: str = "name"
+    openers: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+    @property
+    def markers(self) -> frozenset[str]:
+        return frozenset(marker.strip() for marker in self.begins + self.openers + self.ends + self.dropped)
+
+
+class JsonCallParser(ScriptedParser):
+    """Content up to a begin marker; after it objects, single or in a list."""
+
+    def __init__(self, names: frozenset[str], call_format: JsonCallFormat) -> None:
+        super().__init__(names, call_format.markers)
+        self._format = call_format
+
+    def _run(self) -> Steps[None]:
+        if self._format.is_bare:
+            yield from self._read_block(Held(self._answer), is_marked=False)
+        while marker := (yield from self._reader.until(self._format.begins + self._format.dropped, self._answer.content)):
+            if marker in self._format.dropped:
+                yield from self._reader.skip_space()
+            else:
+                yield from self._read_block(Held(self._answer, marker))
+
+    def _read_block(self, held: Held, is_marked: bool = True) -> Steps[None]:
+        """Objects, what is between them, and the end marker. Where an object is content, what surrounds it is content too."""
+        yield from self._take_opening(held)
+        has_called = has_content = False
+        while (yield from self._reader.peek()) == "{":
+            call = JsonObjectCall(self._reader, self._answer, held, self._format.name_key, self._format.begins, self._format.ends)
+            is_call = yield from call.read(is_marked or has_called)
+            has_called, has_content = has_called or is_call, has_content or not is_call
+            if not is_call and not is_marked:
+                return
+            yield from self._reader.take_run(SPACE + "]}", held.write)
+            if not has_content:
+                held.drop()
+            yield from self._reader.take_run(SPACE + ",;", held.write)
+        held.write(end := (yield from self._reader.take(*self._format.ends)))
+        if end and has_called and not has_content:
+            held.drop()
+        held.release()
+
+    def _take_opening(self, held: Held) -> Steps[None]:
+        for literals in (self._format.openers, ("[",)):
+            yield from self._reader.take_run(SPACE, held.write)
+            held.write((yield from self._reader.take(*literals)))
+        yield from self._reader.take_run(SPACE, held.write)

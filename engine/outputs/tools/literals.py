@@ -1,0 +1,165 @@
+"""Python literals turned into JSON text by a small parser of our own: strings, numbers, True, False, None, lists, tuples and dicts.
+
+Nothing is evaluated and no name is looked up. Whatever is anything else, too long or too deep is refused with None.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+MAX_CHARACTERS = 1 << 20
+MAX_DEPTH = 64
+
+_NUMBER = re.compile(r"[+-]?(?:(?:0|[1-9][0-9]*+)(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+(?![0-9A-Za-z_.])")
+_WORD = re.compile(r"[A-Za-z]++(?![0-9A-Za-z_.'\"(\[])")
+_SPACE = re.compile(r"[ \t\r\n]*")
+_PLAIN = re.compile(r"[^\\'\"\n]+")
+_HEX = re.compile(r"[0-9a-fA-F]+")
+_WORDS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
+_ESCAPES = dict(zip("ntrbfva0\\'\"\n", ("\n", "\t", "\r", "\b", "\f", "\v", "\a", "\0", "\\", "'", '"', ""), strict=True))
+_CODES = {"x": 2, "u": 4, "U": 8}
+
+
+class _NotALiteral(ValueError):
+    pass
+
+
+def literal_to_json(text: str) -> str | None:
+    """JSON text of the literal, None if it is none."""
+    if len(text) > MAX_CHARACTERS:
+        return None
+    literal = _Literal(text)
+    try:
+        value = literal.value(0)
+    except _NotALiteral:
+        return None
+    return value if literal.is_at_end() else None
+
+
+class _Literal:
+    """Recursive descent; the depth is capped."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._skip_space()
+
+    def is_at_end(self) -> bool:
+        return self._at == len(self._text)
+
+    def value(self, depth: int) -> str:
+        """The JSON text of the next value, and the white space after it."""
+        if depth > MAX_DEPTH:
+            raise _NotALiteral
+        character = self._text[self._at : self._at + 1]
+        if character in ("'", '"'):
+            return json.dumps(self._strings(), ensure_ascii=False)
+        if character == "{":
+            return "{" + ", ".join(self._items("{", "}", depth)) + "}"
+        if character == "[":
+            return "[" + ", ".join(self._items("[", "]", depth)) + "]"
+        if character == "(":
+            return self._parenthesis(depth)
+        word = _WORD.match(self._text, self._at)
+        if word and word.group() in _WORDS:
+            self._move(word.end())
+            return _WORDS[word.group()]
+        return self._number()
+
+    def _items(self, opening: str, closing: str, depth: int) -> list[str]:
+        items: list[str] = []
+        self._take(opening)
+        while not self._next_is(closing):
+            if items:
+                self._take(",")
+                if self._next_is(closing):
+                    break
+            items.append(self._member(depth) if opening == "{" else self.value(depth + 1))
+        self._take(closing)
+        return items
+
+    def _member(self, depth: int) -> str:
+        key = self.value(depth + 1)
+        if key[:1] in "[{":
+            raise _NotALiteral
+        self._take(":")
+        name = key if key.startswith('"') else json.dumps(key)
+        return f"{name}: {self.value(depth + 1)}"
+
+    def _parenthesis(self, depth: int) -> str:
+        """A tuple; a single value in parentheses is itself."""
+        start = self._at
+        items = self._items("(", ")", depth)
+        has_comma = len(items) != 1 or self._text[start : self._at].rstrip().rstrip(")").rstrip().endswith(",")
+        return "[" + ", ".join(items) + "]" if has_comma else items[0]
+
+    def _number(self) -> str:
+        """JSON has no leading sign and no bare point."""
+        match = _NUMBER.match(self._text, self._at)
+        if not match:
+            raise _NotALiteral
+        self._move(match.end())
+        number = match.group().lstrip("+")
+        number = number.replace("-.", "-0.") if number.startswith("-") else number
+        number = "0" + number if number.startswith(".") else number
+        mantissa, exponent_sign, exponent = number.partition("e" if "e" in number else "E")
+        return (mantissa + "0" if mantissa.endswith(".") else mantissa) + exponent_sign + exponent
+
+    def _strings(self) -> str:
+        """Strings side by side are one."""
+        parts: list[str] = []
+        while self._next_is("'") or self._next_is('"'):
+            self._string(parts)
+            self._skip_space()
+        return "".join(parts)
+
+    def _string(self, parts: list[str]) -> None:
+        quote = self._text[self._at]
+        if self._text.startswith(quote * 3, self._at):
+            quote *= 3
+        self._at += len(quote)
+        while not self._text.startswith(quote, self._at):
+            plain = _PLAIN.match(self._text, self._at)
+            character = self._text[self._at : self._at + 1]
+            if plain:
+                parts.append(plain.group())
+                self._at = plain.end()
+            elif character == "\\":
+                parts.append(self._escape())
+            elif character:
+                parts.append(character)
+                self._at += 1
+            else:
+                raise _NotALiteral
+        self._at += len(quote)
+
+    def _escape(self) -> str:
+        """Unknown escapes mean themselves, as in Python; half a surrogate pair becomes U+FFFD."""
+        character = self._text[self._at + 1 : self._at + 2]
+        self._at += 2
+        if character not in _CODES:
+            return _ESCAPES.get(character, "\\" + character)
+        size = _CODES[character]
+        digits = self._text[self._at : self._at + size]
+        if len(digits) < size or not _HEX.fullmatch(digits):
+            raise _NotALiteral
+        self._at += size
+        code = int(digits, 16)
+        return chr(code) if code < 0xD800 or 0xE000 <= code < 0x110000 else "\ufffd"
+
+    def _next_is(self, character: str) -> bool:
+        return self._text.startswith(character, self._at)
+
+    def _take(self, character: str) -> None:
+        if not self._next_is(character):
+            raise _NotALiteral
+        self._move(self._at + 1)
+
+    def _move(self, at: int) -> None:
+        self._at = at
+        self._skip_space()
+
+    def _skip_space(self) -> None:
+        match = _SPACE.match(self._text, self._at)
+        self._at = match.end() if match else self._at

@@ -1,0 +1,257 @@
+"""Tool parsers by name, what the rest of the engine must know of each, and the choice of one from a model's chat template."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.api.errors import ModelLoadError
+from engine.api.tools import Tool
+from engine.outputs.pieces import OutputParser
+from engine.outputs.tools import formats
+from engine.outputs.tools.call_ids import CallIdStyle
+from engine.outputs.tools.deepseek import DEEPSEEK, DeepseekV3Parser, DeepseekV31Parser
+from engine.outputs.tools.gemma_calls import FUNCTION_GEMMA, GEMMA_4, GemmaCallFormat, GemmaCallParser
+from engine.outputs.tools.harmony import CHANNEL, MESSAGE, START, HarmonyParser
+from engine.outputs.tools.json_calls import JsonCallFormat, JsonCallParser
+from engine.outputs.tools.kimi_k2 import KIMI_K2, KimiK2Parser
+from engine.outputs.tools.mistral import MARKER, MistralParser
+from engine.outputs.tools.python_calls import PythonCallFormat, PythonCallParser
+from engine.outputs.tools.tagged_calls import TaggedCallFormat, TaggedCallParser
+
+Make = Callable[[frozenset[str], tuple[Tool, ...]], OutputParser]
+
+
+@dataclass(frozen=True, slots=True)
+class CallFormat:
+    """How one call is written, so that its arguments can be held to a schema: `begin` NAME `middle` ARGUMENTS `end`.
+
+    The rule sets in where the model writes `trigger`, with which `begin` begins. Where `number_end` is set, a decimal number and this text
+    stand between `middle` and the arguments. `style`: how arguments are written, "json" or one of the styles of structural tags.
+    """
+
+    trigger: str
+    begin: str
+    middle: str
+    end: str
+    number_end: str = ""
+    style: str = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFormat:
+    """One format. `start_marker`: the text that always opens calls, None where they may begin without any.
+
+    `special`: markers that the vocabulary must have as tokens. `id_style`: what ids its templates accept.
+    """
+
+    make: Make
+    start_marker: str | None = None
+    call_format: CallFormat | None = None
+    special: tuple[str, ...] = ()
+    id_style: CallIdStyle = CallIdStyle.DEFAULT
+
+
+def _json(call_format: JsonCallFormat) -> Make:
+    return lambda names, tools: JsonCallParser(names, call_format)
+
+
+def _python(call_format: PythonCallFormat) -> Make:
+    return lambda names, tools: PythonCallParser(names, call_format)
+
+
+def _tagged(tags: TaggedCallFormat) -> Make:
+    return lambda names, tools: TaggedCallParser(names, tools, tags)
+
+
+def _gemma(call_format: GemmaCallFormat) -> ToolFormat:
+    tokens = (call_format.begin, call_format.end, call_format.delimiter)
+    return ToolFormat(lambda names, tools: GemmaCallParser(names, call_format), call_format.begin, special=tokens)
+
+
+def _json_call(trigger: str, opening: str, closing: str, key: str = "arguments", name_key: str = "name") -> CallFormat:
+    return CallFormat(trigger, f'{trigger}{opening}{{"{name_key}": "', f'", "{key}": ', "}" + closing)
+
+
+HERMES = ToolFormat(_json(formats.HERMES), "<tool_call>", _json_call("<tool_call>", "\n", "\n</tool_call>"))
+LLAMA_JSON = ToolFormat(_json(formats.LLAMA_JSON))
+TOOL_CALLS = ToolFormat(_json(formats.TOOL_CALLS), "<tool_calls>", _json_call("<tool_calls>", "[", "]</tool_calls>"))
+QWEN_CODER = ToolFormat(
+    _tagged(formats.QWEN_CODER), "<tool_call>", CallFormat("<function=", "<function=", ">\n", "\n</function>", style="qwen_xml")
+)
+GLM = ToolFormat(_tagged(formats.GLM), "<tool_call>", CallFormat("<tool_call>", "<tool_call>", "", "</tool_call>", style="glm_xml"))
+
+FORMATS: dict[str, ToolFormat] = {
+    "hermes": HERMES,
+    "mistral": ToolFormat(lambda names, tools: MistralParser(names), MARKER, special=(MARKER,), id_style=CallIdStyle.MISTRAL),
+    "llama3_json": LLAMA_JSON,
+    "llama4_json": LLAMA_JSON,
+    "llama4_pythonic": ToolFormat(_python(formats.LLAMA_4_PYTHONIC)),
+    "pythonic": ToolFormat(_python(formats.PYTHONIC)),
+    "olmo3": ToolFormat(_python(formats.OLMO_3), "<function_calls>"),
+    "granite": ToolFormat(_json(formats.GRANITE)),
+    "granite-20b-fc": ToolFormat(_json(formats.GRANITE_20B), "<function_call>", _json_call("<function_call>", " ", "")),
+    "internlm": ToolFormat(
+        _json(formats.INTERNLM),
+        "<|action_start|>",
+        _json_call("<|action_start|>", "<|plugin|>\n", "<|action_end|>", key="parameters"),
+        special=("<|action_start|>", "<|plugin|>", "<|action_end|>"),
+    ),
+    "jamba": ToolFormat(TOOL_CALLS.make, TOOL_CALLS.start_marker, TOOL_CALLS.call_format, special=("<tool_calls>", "</tool_calls>")),
+    "hunyuan_a13b": TOOL_CALLS,
+    "xlam": ToolFormat(_json(formats.XLAM)),
+    "phi4_mini_json": ToolFormat(_json(formats.PHI_4_MINI), "functools[", _json_call("functools[", "", "]")),
+    "deepseek_v3": ToolFormat(
+        lambda names, tools: DeepseekV3Parser(names),
+        DEEPSEEK.section_begin,
+        CallFormat(
+            DEEPSEEK.call_begin,
+            f"{DEEPSEEK.call_begin}function{DEEPSEEK.separator}",
+            "\n```json\n",
+            f"\n```{DEEPSEEK.call_end}",
+        ),
+        special=tuple(sorted(DEEPSEEK.markers)),
+    ),
+    "deepseek_v31": ToolFormat(
+        lambda names, tools: DeepseekV31Parser(names),
+        DEEPSEEK.section_begin,
+        CallFormat(DEEPSEEK.call_begin, DEEPSEEK.call_begin, DEEPSEEK.separator, DEEPSEEK.call_end),
+        special=tuple(sorted(DEEPSEEK.markers)),
+    ),
+    "deepseek_v32": ToolFormat(
+        _tagged(formats.DEEPSEEK_V32),
+        formats.DEEPSEEK_V32.block_begin,
+        CallFormat("<｜DSML｜invoke", '<｜DSML｜invoke name="', '">\n', "</｜DSML｜invoke>\n", style="deepseek_xml"),
+    ),
+    "kimi_k2": ToolFormat(
+        lambda names, tools: KimiK2Parser(names),
+        KIMI_K2.section_begin,
+        CallFormat(KIMI_K2.call_begin, f"{KIMI_K2.call_begin}functions.", ":", KIMI_K2.call_end, number_end=KIMI_K2.separator),
+        special=tuple(sorted(KIMI_K2.markers)),
+        id_style=CallIdStyle.KIMI_K2,
+    ),
+    "glm45": GLM,
+    "glm47": GLM,
+    "qwen3_coder": QWEN_CODER,
+    "qwen3_xml": QWEN_CODER,
+    "seed_oss": ToolFormat(
+        _tagged(formats.SEED_OSS),
+        "<seed:tool_call>",
+        CallFormat("<function=", "<function=", ">\n", "\n</function>", style="qwen_xml"),
+        special=("<seed:tool_call>", "</seed:tool_call>"),
+    ),
+    "minimax": ToolFormat(_json(formats.TOOL_CALLS), "<tool_calls>", _json_call("<tool_calls>", "\n", "\n</tool_calls>")),
+    "minimax_m2": ToolFormat(
+        _tagged(formats.MINIMAX_M2),
+        "<minimax:tool_call>",
+        CallFormat("<invoke name=", '<invoke name="', '">\n', "</invoke>\n", style="minimax_xml"),
+        special=("<minimax:tool_call>", "</minimax:tool_call>"),
+    ),
+    "step3": ToolFormat(
+        _tagged(formats.STEP_3),
+        formats.STEP_3.block_begin,
+        special=("<｜tool_calls_begin｜>", "<｜tool_call_begin｜>", "<｜tool_sep｜>", "<｜tool_call_end｜>", "<｜tool_calls_end｜>"),
+    ),
+    "longcat": ToolFormat(
+        _json(formats.LONGCAT),
+        "<longcat_tool_call>",
+        _json_call("<longcat_tool_call>", "\n", "\n</longcat_tool_call>"),
+        special=("<longcat_tool_call>", "</longcat_tool_call>"),
+    ),
+    "ernie45": ToolFormat(_json(formats.ERNIE), "<tool_call>", HERMES.call_format),
+    "gigachat3": ToolFormat(
+        _json(formats.GIGACHAT), "function call<|role_sep|>", _json_call("function call<|role_sep|>", "\n", ""), special=("<|role_sep|>",)
+    ),
+    "functiongemma": _gemma(FUNCTION_GEMMA),
+    "openai": ToolFormat(
+        lambda names, tools: HarmonyParser(names),
+        CHANNEL,
+        CallFormat(CHANNEL, f"{CHANNEL}commentary to=functions.", f" <|constrain|>json{MESSAGE}", ""),
+        special=(START, CHANNEL, MESSAGE, "<|call|>"),
+    ),
+    "gemma4": _gemma(GEMMA_4),
+    "lfm2": ToolFormat(_python(formats.LFM_2), "<|tool_call_start|>", special=("<|tool_call_start|>", "<|tool_call_end|>")),
+    "cohere_command": ToolFormat(_json(formats.COHERE), "<|START_ACTION|>", special=("<|START_ACTION|>", "<|END_ACTION|>")),
+    "apertus": ToolFormat(
+        _json(formats.APERTUS),
+        "<|tools_prefix|>",
+        CallFormat("<|tools_prefix|>", '<|tools_prefix|>[{"', '": ', "}]<|tools_suffix|>"),
+        special=("<|tools_prefix|>", "<|tools_suffix|>"),
+    ),
+    "granite4": HERMES,
+    "qwen3_json": HERMES,
+    "mimo": QWEN_CODER,
+    "step3p5": QWEN_CODER,
+}
+
+DEFAULT = "hermes"
+
+TEMPLATE_MARKS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("openai", (CHANNEL, MESSAGE)),
+    ("gemma4", (GEMMA_4.begin,)),
+    ("functiongemma", (FUNCTION_GEMMA.begin,)),
+    ("kimi_k2", (KIMI_K2.section_begin,)),
+    ("deepseek_v32", (formats.DEEPSEEK_V32.block_begin,)),
+    ("deepseek_v3", (DEEPSEEK.section_begin, "```json")),
+    ("deepseek_v31", (DEEPSEEK.section_begin,)),
+    ("step3", ("<steptml:invoke",)),
+    ("mistral", (MARKER,)),
+    ("cohere_command", ("<|START_ACTION|>",)),
+    ("apertus", ("<|tools_prefix|>",)),
+    ("lfm2", ("<|tool_list_start|>",)),
+    ("lfm2", ("<|tool_call_start|>",)),
+    ("internlm", ("<|action_start|>",)),
+    ("seed_oss", ("<seed:tool_call>",)),
+    ("minimax_m2", ("<minimax:tool_call>",)),
+    ("longcat", ("<longcat_tool_call>",)),
+    ("gigachat3", ("function call<|role_sep|>",)),
+    ("glm45", ("<arg_key>",)),
+    ("qwen3_coder", ("<function=", "<parameter=")),
+    ("ernie45", ("<tool_call>", "<response>")),
+    ("granite", ("<|tool_call|>",)),
+    ("phi4_mini_json", ("<|tool|>", "<|/tool|>")),
+    ("olmo3", ("<function_calls>",)),
+    ("granite-20b-fc", ("<function_call>",)),
+    ("minimax", ("<tool_calls>", "<beginning_of_sentence>")),
+    ("jamba", ("<tool_calls>", "<|bom|>")),
+    ("hunyuan_a13b", ("<tool_calls>",)),
+    ("llama4_pythonic", ("<|python_start|>",)),
+    ("llama3_json", ("<|python_tag|>",)),
+)
+"""Parsers in the order in which they are looked for, each with texts that all stand in the templates of its models and in no earlier's."""
+
+
+def known_tool_parsers() -> tuple[str, ...]:
+    """The names of all parsers, sorted."""
+    return tuple(sorted(FORMATS))
+
+
+def tool_format(name: str) -> ToolFormat:
+    """The format of this name. Raises ModelLoadError."""
+    try:
+        return FORMATS[name]
+    except KeyError:
+        known = ", ".join(known_tool_parsers())
+        raise ModelLoadError(f"there is no tool parser {name!r}; known are {known}") from None
+
+
+def make_tool_parser(name: str, tools: tuple[Tool, ...], names: tuple[str, ...] = ()) -> OutputParser:
+    """A parser for one choice. `names`: the functions that may be called; none given, all `tools`."""
+    allowed = frozenset(tool.name for tool in tools)
+    return tool_format(name).make(allowed.intersection(names) if names else allowed, tools)
+
+
+def check_tool_parser(name: str, find_token: Callable[[str], int | None]) -> None:
+    """Raise ModelLoadError unless the parser exists and the vocabulary has its markers. `find_token`: a token's id by its text, or None."""
+    missing = [marker for marker in tool_format(name).special if find_token(marker) is None]
+    if missing:
+        raise ModelLoadError(
+            f"the tool parser {name!r} looks for {', '.join(missing)}, which the model's vocabulary does not have; "
+            "choose the parser of the model's own format"
+        )
+
+
+def choose_tool_parser(chat_template: str | None) -> str:
+    """The parser whose markers stand in the template; `DEFAULT` where none do."""
+    template = chat_template or ""
+    return next((name for name, marks in TEMPLATE_MARKS if all(mark in template for mark in marks)), DEFAULT)

@@ -1,0 +1,142 @@
+"""The common part of the tool parsers: pieces out of a script of reading steps, and what of the text is content.
+
+White space directly before the first call (where nothing else precedes it), between calls and after them is dropped; other text is content.
+"""
+
+from __future__ import annotations
+
+from engine.outputs.pieces import CallArguments, CallEnd, CallStart, Content, Piece, Reasoning
+from engine.outputs.tools.reader import SPACE, Reader, Steps
+
+
+class Answer:
+    """Collects the pieces of one choice. `names`: the functions that may be called."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        self.names = names
+        self.is_open = False
+        self._pieces: list[Piece] = []
+        self._space: list[str] = []
+        self._has_text = False
+        self._num_calls = 0
+        self._has_arguments = False
+
+    def take_pieces(self) -> list[Piece]:
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
+    def content(self, text: str) -> None:
+        """Text outside calls. White space waits until it is known what follows, unless it stands within the text before the first call."""
+        stripped = text.lstrip(SPACE)
+        if not stripped:
+            self._hold_space(text)
+            return
+        space = text[: len(text) - len(stripped)]
+        if self._has_text or not self._num_calls:
+            self._write("".join(self._space) + space)
+        self._space = []
+        self._has_text = True
+        kept = stripped.rstrip(SPACE) if self._num_calls else stripped
+        self._write(kept)
+        self._hold_space(stripped[len(kept) :])
+
+    def _hold_space(self, space: str) -> None:
+        if self._has_text and not self._num_calls:
+            self._write(space)
+        elif space:
+            self._space.append(space)
+
+    def _write(self, text: str) -> None:
+        if text:
+            self._pieces.append(Content(text))
+
+    def reasoning(self, text: str) -> None:
+        self._pieces.append(Reasoning(text))
+
+    def start(self, name: str, call_id: str = "") -> None:
+        """Commit a call; one that is still open was complete."""
+        self.end()
+        self._space = []
+        self._has_text = False
+        self._has_arguments = False
+        self._num_calls += 1
+        self.is_open = True
+        self._pieces.append(CallStart(name, call_id))
+
+    def arguments(self, text: str) -> None:
+        if text:
+            self._has_arguments = True
+            self._pieces.append(CallArguments(text))
+
+    def end(self) -> None:
+        """The open call, if any, is complete; without arguments they are `{}`."""
+        if self.is_open:
+            if not self._has_arguments:
+                self.arguments("{}")
+            self._pieces.append(CallEnd())
+            self.is_open = False
+
+    def flush(self) -> None:
+        """Nothing follows: white space alone is content, after a call it is dropped."""
+        if not self._num_calls:
+            self._write("".join(self._space))
+        self._space = []
+
+
+class Held:
+    """Structure around calls since the last commit: dropped with the next commit, content if no call comes of it."""
+
+    def __init__(self, answer: Answer, text: str = "") -> None:
+        self._answer = answer
+        self._parts = [text]
+
+    def write(self, text: str) -> None:
+        self._parts.append(text)
+
+    def drop(self) -> None:
+        self._parts = []
+
+    def release(self) -> None:
+        self._answer.content("".join(self._parts))
+        self._parts = []
+
+
+class ScriptedParser:
+    """An `OutputParser` whose subclass reads the whole text in `_run`, in steps. `control_texts` as in `OutputParser`."""
+
+    def __init__(self, names: frozenset[str], control_texts: frozenset[str] = frozenset()) -> None:
+        self.control_texts = control_texts
+        self._reader = Reader()
+        self._answer = Answer(names)
+        self._script = self._run()
+
+    def feed(self, text: str) -> list[Piece]:
+        """Take the next text; never raises, whatever the model has written."""
+        self._reader.add(text)
+        next(self._script, None)
+        return self._answer.take_pieces()
+
+    def flush(self) -> list[Piece]:
+        """The answer has ended: what is still held back. A call that is not complete stays open."""
+        self._reader.has_ended = True
+        next(self._script, None)
+        self._answer.flush()
+        return self._answer.take_pieces()
+
+    def _run(self) -> Steps[None]:
+        raise NotImplementedError
+
+
+def read_rest(reader: Reader, answer: Answer, ends: tuple[str, ...], begun: str = "") -> Steps[None]:
+    """The open call is not as it should be: all up to an end marker, without the white space before it, is arguments."""
+    space = [begun]
+
+    def write(text: str) -> None:
+        kept = text.rstrip(SPACE)
+        if kept:
+            answer.arguments("".join(space) + kept)
+            space.clear()
+        space.append(text[len(kept) :])
+
+    if (yield from reader.until(ends, write)):
+        answer.end()

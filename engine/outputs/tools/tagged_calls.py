@@ -1,0 +1,178 @@
+"""Calls written as tags, a tag per parameter, whose values are plain text: Qwen3-Coder, Seed-OSS, MiniMax M2, DeepSeek V3.2, GLM, Step-3.
+
+Values become JSON by the declared type of their parameter. Strings are passed on as they come, other values when they are complete.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.api.tools import Tool
+from engine.outputs.tools.object_writer import ObjectWriter
+from engine.outputs.tools.parameters import STRING, ParameterTypes, text_to_json
+from engine.outputs.tools.reader import SPACE, Steps
+from engine.outputs.tools.scripted import Held, ScriptedParser
+from engine.outputs.tools.values import read_value
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedCallFormat:
+    """The tags of one family.
+
+    A call is `call_begin` NAME `name_end` … `call_end`, a parameter `key_begin` KEY `key_end` (then `value_begin`) VALUE `value_end`.
+    Names and keys may be in quotes, with attributes after them. `name_stops` end a name too and are no part of it. `block_begin`,
+    `block_end` stand around several calls, `noise` between calls. `is_block_optional`: calls also stand alone. `strips_lines`: a value
+    stands on lines of its own.
+    """
+
+    block_begin: str
+    block_end: str
+    call_begin: str
+    name_end: str
+    call_end: str
+    key_begin: str
+    key_end: str
+    value_end: str
+    value_begin: str = ""
+    name_stops: tuple[str, ...] = ()
+    noise: tuple[str, ...] = ()
+    is_block_optional: bool = False
+    strips_lines: bool = False
+    controls: frozenset[str] = frozenset()
+
+
+class TaggedCallParser(ScriptedParser):
+    """Content up to a block; in it calls."""
+
+    def __init__(self, names: frozenset[str], tools: tuple[Tool, ...], tags: TaggedCallFormat) -> None:
+        super().__init__(names, tags.controls | {tags.block_begin, tags.block_end})
+        self._tags = tags
+        self._tools = {tool.name: tool for tool in tools}
+
+    def _run(self) -> Steps[None]:
+        tags = self._tags
+        begins = (tags.block_begin, tags.call_begin) if tags.is_block_optional and tags.call_begin else (tags.block_begin,)
+        while marker := (yield from self._reader.until(begins, self._answer.content)):
+            held = Held(self._answer, marker)
+            yield from self._read_block(held, is_in_call=marker == tags.call_begin)
+            held.release()
+
+    def _read_block(self, held: Held, is_in_call: bool) -> Steps[None]:
+        """Calls up to the end of the block, or up to what is none."""
+        has_called = False
+        while True:
+            if not is_in_call:
+                yield from self._take_noise(held)
+                marker = yield from self._reader.take(self._tags.call_begin, self._tags.block_end)
+                held.write(marker)
+                if marker == self._tags.block_end and has_called:
+                    held.drop()
+                if marker != self._tags.call_begin:
+                    return
+            if (yield from self._read_call(held)) != self._tags.call_end:
+                return
+            has_called, is_in_call = True, False
+
+    def _take_noise(self, held: Held) -> Steps[None]:
+        yield from self._reader.take_run(SPACE, held.write)
+        while noise := (yield from self._reader.take(*self._tags.noise)):
+            held.write(noise)
+            yield from self._reader.take_run(SPACE, held.write)
+
+    def _read_call(self, held: Held) -> Steps[str]:
+        """One call, its begin consumed; returns the tag that ended it, "" if it is none, or of an unknown function, or cut."""
+        tags = self._tags
+        header: list[str] = []
+        stop = yield from self._reader.until((tags.name_end, *tags.name_stops), header.append)
+        held.write("".join(header) + stop)
+        name = _attribute("".join(header))
+        if not stop or name not in self._answer.names:
+            return ""
+        held.drop()
+        self._answer.start(name)
+        return (yield from self._read_parameters(name, stop))
+
+    def _read_parameters(self, name: str, stop: str) -> Steps[str]:
+        """Parameters up to the end of the call. Text between them is lost, but a lone JSON object is the arguments."""
+        tags = self._tags
+        types, writer = ParameterTypes(self._tools[name]), ObjectWriter(self._answer)
+        ends = (tags.call_end, tags.block_end)
+        yield from self._reader.skip_space()
+        if stop == tags.name_end and (yield from self._reader.see("{")):
+            yield from read_value(self._reader, self._answer.arguments, ends)
+        tag = stop
+        while tag not in ends:
+            if tag == tags.key_begin:
+                tag = yield from self._read_parameter(types, writer)
+            else:
+                tag = yield from self._reader.until((tags.key_begin, *ends), lambda text: None)
+            if not tag:
+                return ""
+        writer.end()
+        return tag
+
+    def _read_parameter(self, types: ParameterTypes, writer: ObjectWriter) -> Steps[str]:
+        """One parameter; returns the tag after its value if another than the due one ends it, a blank after the due one, "" at the end."""
+        tags = self._tags
+        header: list[str] = []
+        if not (yield from self._reader.until((tags.key_end,), header.append)):
+            return ""
+        if tags.value_begin:
+            yield from self._reader.skip_space()
+            yield from self._reader.take(tags.value_begin)
+        key, attributes = _attribute("".join(header)), "".join(header)
+        declared = STRING if 'string="true"' in attributes else types.types_of(key)
+        if 'string="false"' in attributes and declared == STRING:
+            declared = frozenset({"number", "boolean", "object", "array", "null"})
+        writer.member(key)
+        value = _StringValue(writer, tags.strips_lines) if declared == STRING else _TypedValue(writer, declared)
+        ends = tuple(dict.fromkeys((tags.value_end, tags.key_begin, tags.call_end, tags.block_end)))
+        end = yield from self._reader.until(ends, value.write)
+        value.close(is_whole=bool(end))
+        return " " if end == tags.value_end else end
+
+
+class _StringValue:
+    """A string, passed on as it comes, without one line break at either end where these belong to the format."""
+
+    def __init__(self, writer: ObjectWriter, strips_lines: bool) -> None:
+        self._writer = writer
+        self._strips_lines = strips_lines
+        self._is_begun = False
+        self._held = ""
+        writer.open_string()
+
+    def write(self, text: str) -> None:
+        if self._strips_lines and not self._is_begun:
+            text = text.removeprefix("\n")
+        self._is_begun = True
+        text = self._held + text
+        self._held = "\n" if self._strips_lines and text.endswith("\n") else ""
+        self._writer.string(text.removesuffix(self._held))
+
+    def close(self, is_whole: bool) -> None:
+        if is_whole:
+            self._writer.close_string()
+
+
+class _TypedValue:
+    """A value of another type, read when it is complete; one that is cut goes out as it is."""
+
+    def __init__(self, writer: ObjectWriter, types: frozenset[str]) -> None:
+        self._writer = writer
+        self._types = types
+        self._parts: list[str] = []
+
+    def write(self, text: str) -> None:
+        self._parts.append(text)
+
+    def close(self, is_whole: bool) -> None:
+        text = "".join(self._parts).strip()
+        self._writer.raw(text_to_json(text, self._types) if is_whole else text)
+
+
+def _attribute(header: str) -> str:
+    """The name in `NAME`, `"NAME"` or `"NAME" other="…"`."""
+    header = header.strip()
+    quote = header[:1]
+    return header[1:].partition(quote)[0] if quote in ("'", '"') and quote else header

@@ -1,0 +1,75 @@
+"""What a parser says of a text, in whatever pieces it is fed: content, reasoning, and calls with their arguments joined."""
+
+from dataclasses import dataclass, field
+
+from engine.api.tools import Tool
+from engine.outputs.pieces import CallArguments, CallEnd, CallStart, Content, Reasoning
+from engine.outputs.tools.registry import make_tool_parser
+
+WEATHER = Tool(
+    "get_weather",
+    {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string"},
+            "days": {"type": "integer"},
+            "ratio": {"type": "number"},
+            "is_metric": {"type": "boolean"},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "options": {"type": "object"},
+            "limit": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+            "place": {"$ref": "#/$defs/Place"},
+        },
+        "$defs": {"Place": {"type": "object"}},
+    },
+)
+TIME = Tool("get_time")
+TOOLS = (WEATHER, TIME)
+
+
+@dataclass
+class Call:
+    name: str
+    arguments: str = ""
+    is_complete: bool = True
+    call_id: str = ""
+
+
+@dataclass
+class Said:
+    content: str = ""
+    calls: list[Call] = field(default_factory=list)
+    reasoning: str = ""
+
+
+def join(pieces):
+    """Also checks the order of pieces: arguments and ends belong to the open call."""
+    said, open_call = Said(), None
+    for piece in pieces:
+        match piece:
+            case Content(text):
+                assert text
+                assert open_call is None
+                said.content += text
+            case Reasoning(text):
+                said.reasoning += text
+            case CallStart(name, call_id):
+                assert open_call is None
+                open_call = Call(name, is_complete=False, call_id=call_id)
+                said.calls.append(open_call)
+            case CallArguments(text):
+                assert text
+                open_call.arguments += text
+            case CallEnd():
+                open_call.is_complete = True
+                open_call = None
+    return said
+
+
+def parse(parser, pieces):
+    said = [piece for text in pieces for piece in parser.feed(text)]
+    return join(said + parser.flush())
+
+
+def parse_with(name, *pieces):
+    return parse(make_tool_parser(name, TOOLS), pieces)

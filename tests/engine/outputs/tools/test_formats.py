@@ -1,0 +1,175 @@
+"""Each parser reads what its models write; each is the same however the text is cut; nothing makes any of them fail."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.outputs.tools.registry import known_tool_parsers
+from tests.engine.outputs.tools.examples import EXAMPLES, TEXT, parser_of
+from tests.engine.outputs.tools.joined import Call, Said, parse_with
+
+LABELS = sorted(EXAMPLES)
+
+
+def test_every_parser_has_an_example():
+    assert {parser_of(label) for label in LABELS} == set(known_tool_parsers())
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_a_parser_reads_what_its_models_write(label):
+    said = parse_with(parser_of(label), EXAMPLES[label])
+    assert [(call.name, call.is_complete) for call in said.calls] == [("get_weather", True), ("get_time", True)]
+    assert json.loads(said.calls[0].arguments) == {"city": 'Zürich "Nord" {1}', "days": 3}
+    assert said.calls[1].arguments == "{}"
+    assert said.content.replace("</think>", "").strip() in (TEXT.strip(), "")
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_every_cut_of_the_text_reads_the_same(label):
+    name, text = parser_of(label), EXAMPLES[label]
+    whole = parse_with(name, text)
+    assert parse_with(name, *text) == whole
+    for cut in range(len(text)):
+        assert parse_with(name, text[:cut], text[cut:]) == whole
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_an_answer_that_is_cut_keeps_what_was_committed(label):
+    name, text = parser_of(label), EXAMPLES[label]
+    whole = parse_with(name, text)
+    for end in range(len(text)):
+        cut = parse_with(name, text[:end])
+        assert cut == parse_with(name, *text[:end])
+        assert len(cut.calls) <= 2
+        for call, complete in zip(cut.calls, whole.calls, strict=False):
+            assert call.name == complete.name
+            assert complete.arguments.startswith(call.arguments) or not call.is_complete
+            assert call.arguments == complete.arguments or not call.is_complete
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_calls_of_unknown_functions_are_content(label):
+    text = EXAMPLES[label].replace("get_weather", "get_news").replace("get_time", "get_news")
+    said = parse_with(parser_of(label), text)
+    assert said.calls == []
+    assert said.content.count("get_news") == 2
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(LABELS), st.data())
+def test_any_split_of_mangled_answers_reads_the_same(label, data):
+    """Pieces of an answer in any order: every parser must hold its own on what is nearly its format."""
+    name, text = parser_of(label), EXAMPLES[label]
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    parts = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    mangled = "".join(data.draw(st.lists(st.sampled_from(parts), max_size=8)))
+    borders = sorted(data.draw(st.lists(st.integers(0, len(mangled)), max_size=8)))
+    pieces = [mangled[start:end] for start, end in zip([0, *borders], [*borders, len(mangled)], strict=True)]
+    assert parse_with(name, *pieces) == parse_with(name, mangled) == parse_with(name, *mangled)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(known_tool_parsers()), st.lists(st.text("<>{}[]()\"':=,\\ \nab1|`", max_size=12), max_size=6))
+def test_text_without_calls_is_content_as_it_is(name, pieces):
+    said = parse_with(name, *pieces)
+    assert said == Said(content="".join(pieces))
+
+
+@pytest.mark.parametrize("name", known_tool_parsers())
+def test_white_space_alone_and_nothing_at_all_are_content(name):
+    assert parse_with(name, " \n", " ") == Said(content=" \n ")
+    assert parse_with(name) == Said()
+
+
+OPEN = '<tool_call>{"name": "get_weather", "arguments": '
+HERMES_CASES = {
+    "arguments before the name wait for it": (
+        '<tool_call>{"arguments": {"city": "Bern"}, "name": "get_weather"}</tool_call>',
+        '{"city": "Bern"}',
+    ),
+    "arguments as a string are unescaped": (OPEN + r'"{\"city\": \"B\u00e4r\ud83d\ude00\"}"}', '{"city": "Bär😀"}'),
+    "white space in arguments is kept": (OPEN + '{ "city" :  1 } }', '{ "city" :  1 }'),
+    "missing arguments are an empty object": ('<tool_call>{"name": "get_weather"}</tool_call>', "{}"),
+    "null is no arguments": (OPEN + "null}</tool_call>", "{}"),
+    "parameters are arguments": ('<tool_call>{"name": "get_weather", "parameters": {"a": [1]}}', '{"a": [1]}'),
+    "other members do not matter": (
+        '<tool_call>{"id": {"x": [1]}, "name": "get_weather", "arguments": {"a": 1}, "z": 0}',
+        '{"a": 1}',
+    ),
+    "no JSON at all up to the end marker": (OPEN + "no JSON}\n</tool_call>", "no JSON}"),
+    "an end marker within a string is text": (OPEN + '{"a": "</tool_call> x"}}', '{"a": "</tool_call> x"}'),
+    "a forgotten quote ends with the end marker": (OPEN + '{"a": "6\'2""}}</tool_call>', '{"a": "6\'2""}}'),
+    "a brace too few": (OPEN + '{"a": 1}\n</tool_call>', '{"a": 1}'),
+    "two braces too few": (OPEN + '{"a": [1</tool_call>', '{"a": [1'),
+    "a brace too many": (OPEN + '{"a": 1}}}\n</tool_call>', '{"a": 1}'),
+    "no end marker": (OPEN + '{"a": 1}}', '{"a": 1}'),
+}
+
+
+@pytest.mark.parametrize("case", HERMES_CASES)
+def test_json_calls_are_read_as_they_are_meant(case):
+    text, arguments = HERMES_CASES[case]
+    said = parse_with("hermes", text)
+    assert said == Said(calls=[Call("get_weather", arguments)])
+    assert parse_with("hermes", *text) == said
+
+
+def test_text_before_is_content_and_white_space_around_calls_is_dropped():
+    call = '<tool_call>{"name": "get_time"}</tool_call>'
+    said = parse_with("hermes", f" First,\n {call}\n\n{call} then\n\nmore \n{call}\n end. \n")
+    assert said.content == " First,\n then\n\nmoreend."
+    assert said.calls == [Call("get_time", "{}")] * 3
+
+
+def test_white_space_alone_before_a_call_is_no_content():
+    assert parse_with("hermes", '\n\n<tool_call>{"name": "get_time"}</tool_call>').content == ""
+
+
+def test_a_call_cut_inside_its_name_is_content():
+    text = 'Well. <tool_call>\n{"name": "get_wea'
+    assert parse_with("hermes", text) == Said(content=text)
+
+
+def test_a_call_cut_inside_its_arguments_keeps_them_and_stays_open():
+    said = parse_with("hermes", '<tool_call>{"name": "get_weather", "arguments": {"city": "Zü')
+    assert said.calls == [Call("get_weather", '{"city": "Zü', is_complete=False)]
+
+
+def test_known_calls_beside_unknown_ones_in_a_list_are_committed():
+    said = parse_with("hunyuan_a13b", '<tool_calls>[{"name": "x", "arguments": {}}, {"name": "get_time"}]</tool_calls>')
+    assert said == Said(content='<tool_calls>[{"name": "x", "arguments": {}}]</tool_calls>', calls=[Call("get_time", "{}")])
+
+
+def test_a_json_answer_that_is_no_call_is_content():
+    text = '{"answer": [1, 2], "name": "get_time"}'
+    assert parse_with("llama3_json", *text) == Said(content=text)
+
+
+def test_kimi_keeps_the_ids_of_the_model():
+    said = parse_with("kimi_k2", EXAMPLES["kimi_k2"])
+    assert [call.call_id for call in said.calls] == ["functions.get_weather:0", "functions.get_time:1"]
+
+
+def test_mistral_keeps_the_ids_of_the_model():
+    said = parse_with("mistral", "[TOOL_CALLS]get_time[CALL_ID]abcDEF123[ARGS]{}")
+    assert said.calls == [Call("get_time", "{}", call_id="abcDEF123")]
+
+
+def test_harmony_channels_are_reasoning_content_and_calls():
+    said = parse_with(
+        "openai",
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.get_time <|constrain|>json"
+        "<|message|>{}<|call|><|start|>assistant<|channel|>final<|message|>Noon.<|return|>",
+    )
+    assert said == Said(content="Noon.", calls=[Call("get_time", "{}")], reasoning="Hm.")
+
+
+def test_harmony_text_that_a_reasoning_parser_passes_on_is_content():
+    assert parse_with("openai", "to=be or not", " to be") == Said(content="to=be or not to be")
+
+
+def test_harmony_calls_may_begin_with_their_recipient():
+    said = parse_with("openai", " to=functions.get_time<|channel|>commentary json<|message|>{}")
+    assert said == Said(calls=[Call("get_time", "{}")])
