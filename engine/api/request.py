@@ -80,3 +80,8 @@ class GenerationRequest:
     cache_salt: str = ""
     group: str = ""
     deadline_at: float | None = None
+
+    @property
+    def num_sequences(self) -> int:
+        """How many answers are generated, reported or not."""
+        return max(self.num_choices, self.best_of or 0)

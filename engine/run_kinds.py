@@ -1,0 +1,34 @@
+"""Which kind of run serves a request: choices on their own, the best of several, or beams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.api import GenerationRequest
+from engine.beam_run import BeamRun
+from engine.decoding.beam_search import BeamSearch, Ends
+from engine.run import Run
+from engine.tokenizer import Tokenizer
+from engine.withheld_run import RankedRun
+
+
+def make_run(tokenizer: Tokenizer, request: GenerationRequest, **fields: Any) -> Run:
+    """`fields`: those of `Run`."""
+    if request.beam is not None:
+        ends = Ends(
+            stop_ids=frozenset(fields["stop_ids"]),
+            stops=tuple(stop.encode() for stop in request.stop.stop),
+            min_tokens=request.stop.min_tokens,
+            max_tokens=fields["max_tokens"],
+            text_of=lambda token_id: _text_of(tokenizer, request, token_id),
+        )
+        search = BeamSearch(request.num_choices, request.beam.length_penalty, ends)
+        return BeamRun(request=request, search=search, **fields)
+    if request.num_sequences > request.num_choices:
+        return RankedRun(request=request, num_reported=request.num_choices, **fields)
+    return Run(request=request, **fields)
+
+
+def _text_of(tokenizer: Tokenizer, request: GenerationRequest, token_id: int) -> bytes:
+    is_left_out = request.stop.skip_special_tokens and tokenizer.is_special(token_id)
+    return b"" if is_left_out else tokenizer.token_bytes(token_id)
