@@ -357,9 +357,9 @@ def answer_head(request_id: str, values: dict[str, Any], run: StartedRun, admitt
     """What the values, the model and the admission say of the answer; for the playground too."""
     options = values["stream_options"] or {}
     generation = run.generation
-    last = generation.messages[-1]
+    last_role, last_text = last_message_text(generation.messages)
     opens_turn = generation.prompt.add_generation_prompt and not generation.prompt.continue_final_message
-    role = "assistant" if opens_turn else str(last["role"])
+    role = "assistant" if opens_turn else last_role
     return AnswerHead(
         request_id=request_id,
         created=int(arrived_at),
@@ -377,7 +377,7 @@ def answer_head(request_id: str, values: dict[str, Any], run: StartedRun, admitt
         returns_token_ids=bool(values["return_token_ids"]),
         names_tokens_by_id=bool(values["return_tokens_as_token_ids"]),
         includes_reasoning=values["include_reasoning"] is not False,
-        echo=last_message_text(generation.messages) if values["echo"] and last["role"] == role else "",
+        echo=last_text if values["echo"] and last_role == role else "",
         stream_interval=values["stream_interval"] or 1,
         answers_function_call=bool(values["functions"]),
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 from django.conf import settings
@@ -9,7 +10,7 @@ from django.conf import settings
 from chat.services.completions import LimitExceeded
 from chat.services.limits import LimitKind
 from engine.api import EngineFailure, EngineUnavailable, ErrorCode, Failed, FinishReason, Outcome, RequestError, TokenLogprob, TopLogprob
-from tests.chat.dialects.conftest import ADMITTED, KEY, MODEL, chat, completed, delta, finished, frames
+from tests.chat.dialects.conftest import ADMITTED, HELLO, KEY, MODEL, chat, completed, delta, finished, frames
 
 ROUTE = "/v1/chat/completions"
 
@@ -237,6 +238,27 @@ async def test_a_defect_while_streaming_tells_no_details(api, scripted):
     assert frames(text)[-2]["error"]["code"] == "internal_error"
 
 
+async def test_events_without_anything_to_see_do_not_hold_back_the_ping(api, scripted, settings):
+    settings.LIGHTCONE_LIMITS = replace(settings.LIGHTCONE_LIMITS, sse_keep_alive=1e-9)
+    scripted.script = [ADMITTED, delta("a"), delta(""), delta("x"), finished(), completed()]
+    text = (await post(api, stream=True)).text
+    assert text.count(": ping\n") == 1, "for the token that shows nothing"
+
+
+# The last message and the answer.
+
+
+async def test_the_echo_is_the_last_messages_text_where_the_roles_are_equal(api, scripted):
+    async def content(**fields):
+        scripted.script = list(HELLO)
+        return (await post(api, echo=True, **fields)).json()["choices"][0]["message"]["content"]
+
+    parts = [{"type": "text", "text": "Once"}, "upon "]
+    opened = {"messages": [{"role": "assistant", "content": parts}], "add_generation_prompt": False}
+    assert await content(**opened) == "Once\nupon Hello"
+    assert await content(messages=[{"role": "user", "content": "hi"}]) == "Hello"
+
+
 # Errors before the first byte.
 
 
@@ -322,6 +344,30 @@ BODIES = [
     ("key elsewhere", json.dumps(chat()).encode(), {"Authorization": "Bearer elsewhere"}, 403, "permission_denied", None),
     ("key before body", b"{", {"Authorization": "Bearer x"}, 401, "invalid_api_key", None),
 ]
+
+
+NO_TOKEN = Failed(ErrorCode.INVALID_VALUE, "allowed_token_ids leaves no token", param="allowed_token_ids")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_request_that_leaves_no_first_token_is_a_plain_400_also_for_streams(api, scripted, stream):
+    scripted.script = [ADMITTED, NO_TOKEN]
+    response = await post(api, stream=stream, allowed_token_ids=[7])
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "allowed_token_ids")
+    assert scripted.readers[0].num_left == 1
+
+
+async def test_a_request_that_runs_out_of_tokens_later_ends_in_an_error_frame_that_names_the_field(api, scripted):
+    scripted.script = [ADMITTED, delta("x"), NO_TOKEN]
+    *_, error, done = frames((await post(api, stream=True, allowed_token_ids=[7])).text)
+    assert (error["error"]["code"], error["error"]["param"], done) == ("invalid_value", "allowed_token_ids", "[DONE]")
+
+
+async def test_a_stream_that_waits_for_its_first_token_loses_nothing(api, scripted):
+    for script in (HELLO, [ADMITTED, None, *HELLO[1:]]):
+        scripted.script = list(script)
+        *chunks, _ = frames((await post(api, stream=True, allowed_token_ids=[7])).text)
+        assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == "Hello"
 
 
 @pytest.mark.parametrize(("body", "headers", "status", "code", "param"), [row[1:] for row in BODIES], ids=[row[0] for row in BODIES])
