@@ -37,6 +37,7 @@ from engine.messages import (
     SequenceOutput,
     StepResult,
 )
+from engine.outputs.parsing import OutputParsing
 from engine.outputs.pipeline import ChoicePipeline
 from engine.outputs.prompt_scores import PromptScores
 from engine.run import FAILED, LOST, Choice, Ending, Run
@@ -133,6 +134,7 @@ class Engine:
         self._link: CoreLink
         self._tokenizer: Tokenizer
         self._processor: PromptProcessor
+        self._parsing: OutputParsing
         self._limits: ContextLimits
         self._receiver: threading.Thread | None = None
 
@@ -152,6 +154,7 @@ class Engine:
         processor = None
         try:
             self._tokenizer = Tokenizer.from_path(self._config.model_path)
+            self._parsing = OutputParsing(self._tokenizer, self._config.reasoning_parser)
             processor = self._processor = PromptProcessor(self._tokenizer, self._renderer)
             self._limits = self._starter.await_ready(self._link, progress)
         except Exception:
@@ -228,12 +231,14 @@ class Engine:
 
     def _admit(self, request: GenerationRequest, resume: Resume) -> Run:
         """Check a request and make its run. Raises EngineError."""
+        self._parsing.check(request)
         prompt = self._processor.prompt(request, self._limits.max_model_len)
         max_tokens = choice_token_limit(request, len(prompt.token_ids), self._limits)
         check_prompt_ids(prompt.token_ids, self._limits)
         check_token_ids(request, self._limits)
         forbidden = bad_word_ids(request.sampling.bad_words, self._tokenizer, self._limits)
         check_processors(request.sampling, self._limits)
+        parsing = self._parsing.plan(request, prompt.token_ids)
         if len(self._by_seq_id) + request.num_choices > self._config.max_waiting + self._config.max_sequences:
             raise EngineUnavailable(ErrorCode.OVERLOADED, f"the queue is full ({self._config.max_waiting} requests wait); try again later")
         seed, admitted = request.sampling.seed, resume.admitted
@@ -249,12 +254,16 @@ class Engine:
             stop_ids=list(dict.fromkeys((*eos_ids, *request.stop.stop_token_ids))),
             cache_root=self._cache_root(request),
             choices=[
-                Choice(next(self._seq_ids), ChoicePipeline(index, self._tokenizer, request.stop, request.logprobs))
+                Choice(
+                    next(self._seq_ids),
+                    ChoicePipeline(index, self._tokenizer, request.stop, request.logprobs, parsing.make_choice(index)),
+                )
                 for index in range(request.num_choices)
             ],
             position=resume.position,
             timings=Timings(request.arrived_at),
             bad_word_ids=forbidden,
+            thinking=parsing.thinking,
             scores=PromptScores(prompt.token_ids, self._tokenizer) if request.logprobs.prompt is not None else None,
         )
 

@@ -24,7 +24,7 @@ from engine.api import (
     Timings,
     Usage,
 )
-from engine.messages import AddSequence, SequenceOutput
+from engine.messages import AddSequence, SequenceOutput, Thinking
 from engine.outputs.pipeline import ChoicePipeline
 from engine.outputs.prompt_scores import PromptScores
 
@@ -45,12 +45,14 @@ LOST = Ending(Outcome.WORKER_LOST, ErrorCode.WORKER_LOST, "The worker that gener
 
 @dataclass(slots=True, eq=False)
 class Choice:
-    """One answer. `output_ids` are the tokens that its events have reported."""
+    """One answer. `output_ids` are the tokens that its events have reported; `num_accepted` of them were drafts."""
 
     seq_id: int
     pipeline: ChoicePipeline
     output_ids: list[int] = field(default_factory=list)
     is_live: bool = True
+    num_accepted: int = 0
+    num_rejected: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -72,6 +74,7 @@ class Run:
     timings: Timings = field(default_factory=lambda: Timings(0.0))
     prompt_text: str | None = None
     bad_word_ids: list[list[int]] = field(default_factory=list)
+    thinking: Thinking | None = None
     scores: PromptScores | None = None
     """Until they are reported, where they were asked for."""
     held: list[tuple[Choice, SequenceOutput]] = field(default_factory=list)
@@ -104,6 +107,7 @@ class Run:
                 cache_root=self.cache_root,
                 priority=self.request.priority,
                 bad_word_ids=self.bad_word_ids,
+                thinking=self.thinking,
             )
             for index, choice in enumerate(self.choices)
             if choice.is_live
@@ -131,10 +135,13 @@ class Run:
         if output.finish == "failed" and self.ending is None:
             self.ending = self._no_token_left(output.failed_param) if output.failed_param else FAILED
         events = []
-        if output.token_ids and not choice.pipeline.finished:
+        if not choice.pipeline.finished:
             payloads = choice.pipeline.feed(output.token_ids, output.logprobs, output.finish)
             events = [self.event(payload) for payload in payloads]
-            choice.output_ids += events[0].payload.token_ids  # type: ignore[union-attr]  # tokens always make a Delta, first
+            if output.token_ids:
+                choice.output_ids += events[0].payload.token_ids  # type: ignore[union-attr]  # tokens always make a Delta, first
+                choice.num_accepted += min(output.num_accepted, events[0].count)
+            choice.num_rejected += output.num_rejected
         if choice.pipeline.finished or output.finish is not None:
             choice.is_live = False
         if (self.ending is not None and self.ending.outcome is Outcome.FAILED) or not self.live_ids():
@@ -161,8 +168,14 @@ class Run:
 
     def usage(self) -> Usage:
         """Exact counts so far."""
-        completion_tokens = sum(choice.pipeline.num_tokens for choice in self.choices)
-        return Usage(len(self.prompt_ids), self.num_cached or 0, completion_tokens)
+        return Usage(
+            prompt_tokens=len(self.prompt_ids),
+            cached_tokens=self.num_cached or 0,
+            completion_tokens=sum(choice.pipeline.num_tokens for choice in self.choices),
+            reasoning_tokens=sum(choice.pipeline.num_reasoning_tokens for choice in self.choices),
+            accepted_prediction_tokens=sum(choice.num_accepted for choice in self.choices),
+            rejected_prediction_tokens=sum(choice.num_rejected for choice in self.choices),
+        )
 
     def replay(self, events: tuple[Event, ...]) -> list[Event]:
         """Bring the choices to where an earlier attempt's events left them; returns events that it had not come to log."""

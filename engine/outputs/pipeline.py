@@ -1,75 +1,160 @@
-"""From the ids that the core sampled for one choice to its events: detokenise, find stop strings, cut, attach log-probabilities.
+"""From the ids that the core sampled for one choice to its events: detokenise, find stop strings, cut, part reasoning, content and calls.
 
-One pipeline per choice, fed by the engine's receiver thread with the news of a step. It decides the end by stop string; the core
-decides the end by stop id and by length.
+One pipeline per choice, fed by the engine's receiver thread with the news of a step. It decides the end by stop string, by
+repetition and after a single call; the core decides the end by stop id, by length and by grammar. Ids go through it one by one, so that
+what has gone out after each depends on the ids alone, and an answer that is taken over goes on where it was.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
-from engine.api import ChoiceFinished, Delta, FinishReason, TokenLogprob, TopLogprob
+from engine.api import ChoiceFinished, Delta, FinishReason, TokenLogprob, ToolMode, TopLogprob
 from engine.api.sampling import LogprobOptions, StopRules
 from engine.messages import SampledLogprobs
 from engine.outputs.detokenizer import Detokenizer
+from engine.outputs.parsing import ChoiceParsers
+from engine.outputs.pieces import Content, Piece, Reasoning
+from engine.outputs.repetition import RepetitionFinder
 from engine.outputs.stop import StopFinder, StopMatch
+from engine.outputs.writing import AnswerWriter
 from engine.tokenizer import Tokenizer
 
 LEAST_LOGPROB = -9999.0
 """Stands for minus infinity, which JSON cannot say."""
 
+CORE_REASONS = {"stop": FinishReason.STOP, "complete": FinishReason.STOP, "length": FinishReason.LENGTH}
+"""The core's words for the regular end of a sequence."""
+
+REPEATED = "repetition_detected"
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Why the answer ends. `is_cut`: text that the search for stop strings holds back does not go out."""
+
+    reason: FinishReason
+    stop_reason: str | int | None = None
+    is_cut: bool = False
+
 
 class ChoicePipeline:
-    """`num_tokens` counts the tokens of the answer so far: up to and including the one that ended it."""
+    """`num_tokens` counts the tokens of the answer so far, up to and including the one that ended it; `num_reasoning_tokens` those of
+    its reasoning, with the markers.
+    """
 
-    def __init__(self, choice: int, tokenizer: Tokenizer, stop: StopRules, logprobs: LogprobOptions) -> None:
+    def __init__(
+        self, choice: int, tokenizer: Tokenizer, stop: StopRules, logprobs: LogprobOptions, parsers: ChoiceParsers | None = None
+    ) -> None:
         self.choice = choice
         self.num_tokens = 0
+        self.num_reasoning_tokens = 0
         self.finished = False
         self._tokenizer = tokenizer
         self._stop = stop
         self._logprobs = logprobs
-        self._detokenizer = Detokenizer(tokenizer, stop.skip_special_tokens)
+        self._detokenizer = Detokenizer(tokenizer, stop.skip_special_tokens, stop.spaces_between_special_tokens)
         self._stop_finder = StopFinder(stop.stop, stop.include_stop_str_in_output)
+        self._repetition = RepetitionFinder(stop.repetition) if stop.repetition else None
+        self._parsers = parsers or ChoiceParsers()
+        self._reasoning = self._parsers.reasoning
+        self._writer = AnswerWriter(self._parsers)
         self._speller = Detokenizer(tokenizer, skip_special_tokens=False) if logprobs.enabled else None
+        self._follow_reasoning()
 
     def feed(
         self, token_ids: list[int], logprobs: list[SampledLogprobs] | None = None, finish: str | None = None
     ) -> list[Delta | ChoiceFinished]:
-        """Events for new tokens. `finish` is the core's word on the last of them: None, "stop" or "length".
+        """Events for new tokens. `finish` is the core's word on the last of them; other words than CORE_REASONS end nothing here.
 
         `logprobs` has an entry per token; None when tokens of an earlier attempt are replayed, whose entries went out then.
 
-        Tokens after the one that completes a stop string are dropped.
+        Tokens after the one that ends the answer here are dropped.
         """
         used: list[int] = []
-        text: list[str] = []
-        end: ChoiceFinished | None = None
+        end: _End | None = None
         for index, token_id in enumerate(token_ids):
             used.append(token_id)
-            self.num_tokens += 1
-            is_stop_id = finish == "stop" and index == len(token_ids) - 1
-            if is_stop_id:
-                text.append(self._stop_id_text(token_id))
-                end = ChoiceFinished(self.choice, FinishReason.STOP, self._stop_id_reason(token_id), self._flush())
+            end = self._take(token_id, is_stop_id=finish == "stop" and index == len(token_ids) - 1)
+            if end is not None:
                 break
-            piece = self._stop_finder.feed(self._detokenizer.feed(token_id), search=self.num_tokens > self._stop.min_tokens)
-            if isinstance(piece, StopMatch):
-                text.append(piece.text)
-                end = ChoiceFinished(self.choice, FinishReason.STOP, piece.stop)
-                break
-            text.append(piece)
-        if end is None and finish == "length":
-            end = ChoiceFinished(self.choice, FinishReason.LENGTH, None, self._flush())
-        self.finished = end is not None
+        if end is None and finish in CORE_REASONS:
+            end = _End(CORE_REASONS[finish])
         events: list[Delta | ChoiceFinished] = []
         if used:
-            events.append(Delta(self.choice, tuple(used), "".join(text), self._entries(used, logprobs)))
+            said = self._writer.take()
+            events.append(Delta(self.choice, tuple(used), said.text, self._entries(used, logprobs), said.reasoning, said.calls))
         if end is not None:
-            events.append(end)
+            events.append(self._finish(end))
         return events
 
-    def _flush(self) -> str:
+    def _take(self, token_id: int, is_stop_id: bool) -> _End | None:
+        """Take one token; why the answer ends with it, if it does."""
+        self.num_tokens += 1
+        is_repeating = self._repetition is not None and self._repetition.feed(token_id)
+        was_open = self._is_open
+        end = self._take_text(token_id, is_stop_id)
+        if was_open or self._is_open:
+            self.num_reasoning_tokens += 1
+        if end is None and is_repeating and self.num_tokens >= self._stop.min_tokens:
+            return _End(FinishReason.REPETITION, REPEATED)
+        return end
+
+    def _take_text(self, token_id: int, is_stop_id: bool) -> _End | None:
+        if is_stop_id:
+            self._parse(self._stop_id_text(token_id))
+            return _End(FinishReason.STOP, self._stop_id_reason(token_id))
+        piece = self._stop_finder.feed(self._detokenizer.feed(token_id), search=self.num_tokens > self._stop.min_tokens)
+        if isinstance(piece, StopMatch):
+            self._parse(piece.text)
+            return _End(FinishReason.STOP, piece.stop, is_cut=True)
+        self._parse(piece)
+        return _End(FinishReason.STOP, is_cut=True) if self._writer.is_full else None
+
+    @property
+    def _is_open(self) -> bool:
+        return self._reasoning is not None and self._reasoning.is_open
+
+    def _parse(self, text: str) -> None:
+        """Text that no stop string can take back any more."""
+        if not text:
+            return
+        if self._reasoning is None:
+            self._writer.write_content(text)
+        else:
+            self._write(self._reasoning.feed(text), self._reasoning.is_shown)
+            self._follow_reasoning()
+
+    def _write(self, pieces: list[Piece], is_shown: bool) -> None:
+        """Pieces of the reasoning parser."""
+        for piece in pieces:
+            if isinstance(piece, Content):
+                self._writer.write_content(piece.text)
+            elif isinstance(piece, Reasoning):
+                write = self._writer.write_text if is_shown else self._writer.write_reasoning
+                write(piece.text)
+
+    def _follow_reasoning(self) -> None:
+        """Past its end the reasoning parser has no part any more, and its markers are special tokens like others."""
+        if self._reasoning is not None and self._reasoning.is_over:
+            self._reasoning = None
+        self._detokenizer.controls = self._parsers.control_ids(is_reasoning=self._reasoning is not None)
+
+    def _finish(self, end: _End) -> ChoiceFinished:
+        """The end of the choice, with what was held back."""
+        self.finished = True
+        if not end.is_cut:
+            self._parse(self._flush_text())
+        if self._reasoning is not None:
+            self._write(self._reasoning.flush(), self._reasoning.is_shown)
+        self._writer.flush()
+        said = self._writer.take()
+        is_called = self._writer.num_calls > 0 and self._parsers.mode is not ToolMode.NAMED
+        reason = FinishReason.TOOL_CALLS if end.reason is FinishReason.STOP and is_called else end.reason
+        return ChoiceFinished(self.choice, reason, end.stop_reason, said.text, said.reasoning, said.calls)
+
+    def _flush_text(self) -> str:
         """Text that was held back, at an end that no stop string has made; a stop string may still be completed by half a character."""
         last = self._stop_finder.feed(self._detokenizer.flush())
         return last.text if isinstance(last, StopMatch) else last + self._stop_finder.flush()

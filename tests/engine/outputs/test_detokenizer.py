@@ -1,10 +1,11 @@
 """Any split of the ids gives the same text, and nothing but complete UTF-8 leaves."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.outputs.detokenizer import Detokenizer
-from tests.engine.tiny_tokenizer import IM_END, THINK, VOCAB_SIZE, tiny_tokenizer
+from tests.engine.tiny_tokenizer import IM_END, IM_START, THINK, VOCAB_SIZE, tiny_tokenizer
 
 TOKENIZER = tiny_tokenizer()
 token_ids = st.lists(st.integers(0, VOCAB_SIZE - 1), max_size=30)
@@ -49,3 +50,16 @@ def test_a_preview_says_what_feeding_would_and_changes_nothing(ids, token_id):
 def test_control_tokens_are_left_out_and_user_defined_ones_are_text():
     assert [Detokenizer(TOKENIZER).feed(token_id) for token_id in (IM_END, THINK)] == ["", "<think>"]
     assert Detokenizer(TOKENIZER, skip_special_tokens=False).feed(IM_END) == "<|im_end|>"
+
+
+@pytest.mark.parametrize(("spaces", "text"), [(True, "<|im_end|> <|im_end|>a<|im_end|>"), (False, "<|im_end|><|im_end|>a<|im_end|>")])
+def test_a_space_stands_between_two_control_tokens_only_where_it_is_wanted(spaces, text):
+    detokenizer = Detokenizer(TOKENIZER, skip_special_tokens=False, spaces_between=spaces)
+    assert "".join(map(detokenizer.feed, [IM_END, IM_END, *b"a", IM_END])) == text
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_tokens_that_a_parser_reads_are_spelled_out_and_never_spaced(skip):
+    detokenizer = Detokenizer(TOKENIZER, skip, spaces_between=True)
+    detokenizer.controls = frozenset({IM_END})
+    assert "".join(map(detokenizer.feed, [IM_END, IM_END, IM_START])) == "<|im_end|><|im_end|>" + ("" if skip else "<|im_start|>")

@@ -1,0 +1,114 @@
+"""Which parsers read the answers of a model, of one run and of one choice. The names are resolved once, when the model is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from engine.api.errors import ErrorCode, RequestError
+from engine.api.request import GenerationRequest
+from engine.api.tools import ToolMode
+from engine.messages import Thinking
+from engine.outputs.pieces import OutputParser
+from engine.outputs.reasoning.formats import HARMONY, ReasoningFormat
+from engine.outputs.reasoning.parser import Beginning, ReasoningParser
+from engine.outputs.reasoning.prompt import harmony_head, prompt_beginning
+from engine.outputs.reasoning.registry import NONE, make_reasoning_parser, reasoning_format
+from engine.tokenizer import Tokenizer
+
+UNLIMITED = -1
+
+MakeReasoning = Callable[[], ReasoningParser]
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceParsers:
+    """Of one choice: the parser of its reasoning and that of its calls, if it has any.
+
+    `make_call_id(index, name)`; `takes_one_call`: the choice ends after its first call. `reasoning_ids`, `call_ids`: special tokens that
+    the parsers read.
+    """
+
+    reasoning: ReasoningParser | None = None
+    calls: OutputParser | None = None
+    mode: ToolMode = ToolMode.NONE
+    takes_one_call: bool = False
+    make_call_id: Callable[[int, str], str] = lambda index, name: ""
+    reasoning_ids: frozenset[int] = frozenset()
+    call_ids: frozenset[int] = frozenset()
+
+    def control_ids(self, is_reasoning: bool) -> frozenset[int]:
+        """The special tokens that are read now."""
+        return self.reasoning_ids | self.call_ids if is_reasoning else self.call_ids
+
+
+@dataclass(frozen=True, slots=True)
+class RunParsing:
+    """Of one run. `thinking`: what the core must know of the reasoning, None if it need not follow it."""
+
+    make_choice: Callable[[int], ChoiceParsers]
+    thinking: Thinking | None = None
+
+
+class OutputParsing:
+    """Of one model. Thread-safe."""
+
+    def __init__(self, tokenizer: Tokenizer, reasoning_parser: str) -> None:
+        """Raises ModelLoadError for an unknown parser, or one whose markers the vocabulary lacks."""
+        self._tokenizer = tokenizer
+        self._reasoning = reasoning_format(reasoning_parser, tokenizer)
+
+    @property
+    def reasoning_parser(self) -> str:
+        """The name that holds, "none" if none does."""
+        return self._reasoning.name if self._reasoning else NONE
+
+    def check(self, request: GenerationRequest) -> None:
+        """Refuse what no prompt could make possible. Raises RequestError."""
+        if request.thinking_token_budget is not None and self._reasoning is None:
+            raise RequestError(
+                ErrorCode.UNSUPPORTED_PARAMETER,
+                "thinking_token_budget needs a model whose reasoning has an end marker, and the server knows of none for this model; "
+                "leave the field out",
+                "thinking_token_budget",
+            )
+
+    def plan(self, request: GenerationRequest, prompt_ids: list[int]) -> RunParsing:
+        """How the answers to this prompt are read."""
+        form = self._reasoning
+        if form is None:
+            return RunParsing(partial(self._choice_parsers, request, None))
+        beginning = prompt_beginning(form, self._tokenizer, request, prompt_ids)
+        head = harmony_head(self._tokenizer, prompt_ids) if form.name == HARMONY else ""
+
+        make_reasoning = partial(make_reasoning_parser, form, beginning, head=head)
+        thinking = self._thinking(form, beginning, request) if _follows_reasoning(request) else None
+        return RunParsing(partial(self._choice_parsers, request, make_reasoning), thinking)
+
+    def _choice_parsers(
+        self, request: GenerationRequest, make_reasoning: Callable[[], ReasoningParser] | None, choice: int
+    ) -> ChoiceParsers:
+        reasoning = make_reasoning() if make_reasoning else None
+        return ChoiceParsers(reasoning=reasoning, reasoning_ids=self._special_ids(reasoning))
+
+    def _thinking(self, form: ReasoningFormat, beginning: Beginning, request: GenerationRequest) -> Thinking | None:
+        if beginning is Beginning.OVER:
+            return None
+        is_open = beginning is Beginning.OPEN or not form.needs_start
+        budget = request.thinking_token_budget
+        start_ids, end_ids = self._tokenizer.encode(form.starts[0]), self._tokenizer.encode(form.forced_end)
+        return Thinking(start_ids, end_ids, is_open, None if budget == UNLIMITED else budget)
+
+    def _special_ids(self, parser: OutputParser | None) -> frozenset[int]:
+        """Of the texts that a parser reads, those that are special tokens."""
+        texts = parser.control_texts if parser else ()
+        ids = (self._tokenizer.backend.token_to_id(text) for text in texts)
+        return frozenset(token_id for token_id in ids if token_id is not None and self._tokenizer.is_special(token_id))
+
+
+def _follows_reasoning(request: GenerationRequest) -> bool:
+    """Whether the core must know where the reasoning ends: to force the end, or to start a grammar behind it."""
+    budget = request.thinking_token_budget
+    has_grammar = request.constraint is not None or request.tool_choice.mode in (ToolMode.REQUIRED, ToolMode.NAMED)
+    return budget not in (None, UNLIMITED) or has_grammar or any(tool.is_strict for tool in request.tools)
