@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from chat import selectors
 from chat.models import ApiKey, Project
+from chat.models.access import Right, default_rights
 from chat.services.accounts import default_project
 from chat.services.keys import KeyPolicy, KeyRefused, key_create, key_delete, key_rotate
 
@@ -24,6 +25,13 @@ class Command(BaseCommand):
         create.add_argument("name")
         create.add_argument("--project", help="name of the project (default: the first one)")
         create.add_argument("--model", action="append", dest="models", help="allow this model only; may be repeated")
+        create.add_argument(
+            "--right",
+            action="append",
+            dest="rights",
+            choices=Right.values,
+            help="give this right; may be repeated (default: inference alone)",
+        )
         create.add_argument("--days", type=int, help="days until the key expires (default: never)")
         acts.add_parser("list", help="list the keys that are not deleted")
         rotate = acts.add_parser("rotate", help="give a key a new secret and print the new text")
@@ -40,6 +48,7 @@ class Command(BaseCommand):
 
     def _create(self, options: dict[str, Any]) -> None:
         policy = KeyPolicy(
+            rights=tuple(options["rights"] or default_rights()),
             model_names=tuple(options["models"]) if options["models"] else None,
             expires_at=timezone.now() + timedelta(days=options["days"]) if options["days"] is not None else None,
         )

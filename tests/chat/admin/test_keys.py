@@ -53,6 +53,15 @@ def test_the_list_shows_key_id_and_last_four(admin_client: Client, project: Proj
     assert f"lc_{key.public_id}_…{raw[-4:]}" in admin_client.get(reverse("admin:chat_apikey_changelist")).text
 
 
+def test_powers_over_the_worker_are_off_until_they_are_ticked(admin_client: Client, project: Project) -> None:
+    powers = {"chat_template", "logits_processors", "mm_kwargs"}
+    page = admin_client.get(reverse("admin:chat_apikey_add")).text
+    assert all(f'value="{power}"' in page for power in powers)
+    assert key_authenticate(raw=key_create(project=project, name="plain")[1]).rights == {"inference"}
+    answer = admin_client.post(reverse("admin:chat_apikey_add"), form_data(project, rights=["inference", *powers]))
+    assert key_authenticate(raw=KEY_TEXT.findall(answer.text)[0]).rights == {"inference", *powers}
+
+
 def test_a_form_that_means_nothing_makes_no_key(admin_client: Client, project: Project) -> None:
     for fields in ({"networks": "everywhere"}, {"origins": "app"}, {"rights": ["root"]}, {"name": ""}, {"requests_per_minute": "0"}):
         answer = admin_client.post(reverse("admin:chat_apikey_add"), form_data(project, **fields))

@@ -24,6 +24,8 @@ def run(*arguments: str, **options: Any) -> str:
 
 def test_a_key_is_made_listed_rotated_and_revoked(project: Project) -> None:
     raw = run("api_key", "create", "night job", "--model", "small", "--days", "30").strip()
+    trusted = run("api_key", "create", "trusted", "--right", "inference", "--right", "chat_template").strip()
+    assert key_authenticate(raw=trusted).rights == {"inference", "chat_template"}
     caller = key_authenticate(raw=raw)
     assert caller.models == frozenset({"small"})
     listed = run("api_key", "list")

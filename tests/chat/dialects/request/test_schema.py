@@ -1,11 +1,13 @@
 """The request schema: every field in the specified order, exact answers to bad values, and a plain no to what comes later."""
 
+import json
+
 import pytest
 from django.conf import settings
 
 from chat.dialects.request.schema import ChatCompletionRequest, request_check
 from chat.errors import ApiError
-from tests.chat.dialects.request.bad_requests import BAD, MESSAGES, NOT_NULL, Bad
+from tests.chat.dialects.request.bad_requests import BAD, MESSAGES, NOT_NULL, Bad, nested, tool
 
 SPECIFIED_ORDER = [
     "messages",
@@ -170,6 +172,26 @@ GOOD = [
     {"vllm_xargs": {"a": [1, "b"], "c": True}},
     {"parallel_tool_calls": False},
     {"length_penalty": 3},
+    {"min_tokens": "3", "max_tokens": 3.0},
+    {"top_logprobs": 0, "logprobs": False},
+    {"top_logprobs": None},
+    {"logprob_token_ids": []},
+    {"prompt_logprobs": 0, "stream": True},
+    {"truncate_prompt_tokens": -1},
+    {"allowed_token_ids": [0]},
+    {"chat_template_kwargs": {"enable_thinking": False}},
+    {"documents": []},
+    {"web_search_options": None},
+    {"structured_outputs": {"disable_any_whitespace": False}, "response_format": {"type": "json_object"}},
+    {"structured_outputs": {"whitespace_pattern": " ?"}, "tools": [tool()], "tool_choice": "required"},
+    {"structured_outputs": {"regex": "a", "_backend": "x", "_backend_was_auto": True}},
+    {"tools": [tool(parameters=nested(64))]},
+    {"tools": [tool(parameters={"type": ["object", "null"]})]},
+    {"tools": [tool(parameters={"additionalProperties": False, "not": {}})]},
+    {"use_beam_search": True, "n": 4, "temperature": 0, "tools": [tool()]},
+    {"use_beam_search": True, "response_format": {"type": "text"}},
+    {"thinking_token_budget": -1},
+    {"service_tier": "scale"},
 ]
 
 
@@ -198,3 +220,10 @@ def test_continuous_usage_switches_usage_on_unless_it_is_refused():
 
 def test_one_field_per_limit_of_the_settings():
     assert refused(stop=["x"] * (settings.LIGHTCONE_LIMITS.max_stop_strings + 1)).param == "stop"
+
+
+def test_errors_stay_small_whatever_is_echoed():
+    long = "🙂\\" * 50_000
+    error = refused(vllm_xargs={long: None}, metadata={long: 1}, documents=[{long: 5}], stop=[long], user=[long], verbosity=long, n=long)
+    assert len(json.dumps({"error": error.described(), "message": error.message}, ensure_ascii=False).encode()) <= 16_384
+    assert len(refused(documents=[{long: 5}]).param) <= 200
