@@ -8,15 +8,12 @@ from engine.api.errors import ErrorCode, RequestError
 from engine.inputs.limits import ContextLimits
 from engine.tokenizer import Tokenizer
 
-MAX_WORDS = 128
 MAX_TOKENS = 1_024
 """Of all words together, each counted as it is written."""
 
 
 def bad_word_ids(words: Sequence[str], tokenizer: Tokenizer, limits: ContextLimits) -> list[list[int]]:
     """Tokenise each word as it is and with a leading space, as it stands at the start and in the middle of a text. Raises RequestError."""
-    if len(words) > MAX_WORDS:
-        raise _refusal(f"bad_words must hold at most {MAX_WORDS} words, got {len(words)}; send fewer words")
     spellings: dict[tuple[int, ...], None] = {}
     num_tokens = 0
     for word in words:

@@ -34,7 +34,7 @@ def choice_token_limit(request: GenerationRequest, num_prompt_tokens: int, limit
     if asked is not None and not 1 <= asked <= context:
         message = f"max_tokens must be from 1 to {context}, the model's context length, got {asked}"
         raise RequestError(ErrorCode.INVALID_VALUE, message, "max_tokens")
-    max_tokens = min(MAX_CHOICE_TOKENS // request.num_choices if asked is None else asked, context - num_prompt_tokens)
+    max_tokens = min(MAX_CHOICE_TOKENS // request.num_sequences if asked is None else asked, context - num_prompt_tokens)
     if not 0 <= request.stop.min_tokens <= max_tokens:
         message = f"min_tokens must be from 0 to the token limit of {max_tokens}, got {request.stop.min_tokens}"
         raise RequestError(ErrorCode.INVALID_VALUE, message, "min_tokens")

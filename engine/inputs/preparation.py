@@ -6,6 +6,7 @@ Works on messages whose control texts are marked already. What it returns is new
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from engine.api.request import Message
@@ -36,11 +37,11 @@ def with_tools_told(messages: list[Message], tools: list[dict[str, Json]], *, in
         first = messages[0] if messages else {}
         if first.get("role") not in ("system", "developer"):
             return [{"role": "system", "content": tools_text(tools)}, *messages]
-        return [first | {"content": _appended(first.get("content"), tools_text(tools))}, *messages[1:]]
+        return [first | {"content": _joined(first.get("content"), tools_text(tools))}, *messages[1:]]
     place = next((index for index, message in enumerate(messages) if message.get("role") == "user"), None)
     if place is None:
         return [{"role": "user", "content": tools_text(tools)}, *messages]
-    told = messages[place] | {"content": _appended(tools_text(tools), messages[place].get("content"))}
+    told = messages[place] | {"content": _joined(tools_text(tools), messages[place].get("content"))}
     return [*messages[:place], told, *messages[place + 1 :]]
 
 
@@ -73,7 +74,7 @@ def _prepared(message: Message, template: ChatTemplate) -> Message:
     elif isinstance(calls, list):
         prepared["tool_calls"] = [_with_argument_object(call) for call in calls]
         if not template.knows_calls and prepared.get("role") == "assistant":
-            prepared["content"] = _appended(prepared["content"], _calls_text(prepared.pop("tool_calls")))
+            prepared["content"] = _joined(prepared["content"], _calls_text(prepared.pop("tool_calls")))
     return prepared
 
 
@@ -94,13 +95,20 @@ def _part_text(part: Json) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _appended(content: Json, text: Json) -> Json:
-    """Two texts, or a list of parts and a text, one after the other."""
-    if isinstance(content, list) or isinstance(text, list):
-        before = content if isinstance(content, list) else [{"type": "text", "text": content}]
-        after = text if isinstance(text, list) else [{"type": "text", "text": text}]
-        return [*before, *after]
-    return f"{content}\n\n{text}" if content and text else content or text
+def _joined(before: Json, after: Json) -> Json:
+    """Two texts one after the other, where either may be a list of parts: then the text joins the part next to it."""
+    if isinstance(before, list):
+        return _in_part(before, len(before) - 1, lambda text: f"{text}\n\n{after}")
+    if isinstance(after, list):
+        return _in_part(after, 0, lambda text: f"{before}\n\n{text}")
+    return f"{before}\n\n{after}" if before and after else before or after
+
+
+def _in_part(parts: list[Json], index: int, change: Callable[[str], str]) -> list[Json]:
+    part = parts[index] if parts else None
+    if not isinstance(part, dict) or not isinstance(part.get("text"), str):
+        return [*parts, {"type": "text", "text": change("").strip()}]
+    return [*parts[:index], part | {"text": change(str(part["text"]))}, *parts[index + 1 :]]
 
 
 def _calls_text(calls: Any) -> str:

@@ -7,14 +7,9 @@ from engine.api.sampling import SamplingParams
 from engine.inputs.limits import ContextLimits
 from engine.sampling.processors.arguments import bind_arguments
 
-MAX_CALLS = 16
-
 
 def check_processors(sampling: SamplingParams, limits: ContextLimits) -> None:
     """Every name must be registered and its arguments must be as declared. Raises RequestError."""
-    if len(sampling.processors) > MAX_CALLS:
-        message = f"logits_processors must hold at most {MAX_CALLS} entries, got {len(sampling.processors)}"
-        raise RequestError(ErrorCode.INVALID_VALUE, message, "logits_processors")
     specs = {spec.name: spec for spec in limits.processors}
     for index, call in enumerate(sampling.processors):
         spec = specs.get(call.name)

@@ -1,0 +1,88 @@
+"""Nothing that a client types becomes a control token, wherever it types it and however the template joins it; all else is as it was."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.api import GenerationRequest, PromptOptions, Tool
+from engine.inputs.marks import ControlTexts, Marks
+from engine.inputs.processor import PromptProcessor
+from engine.inputs.rendering import LocalRenderer
+from tests.engine.tiny_tokenizer import IM_END, IM_START, THINK, tiny_tokenizer
+
+CONTROL = {IM_START, IM_END, THINK}
+JOINED = (
+    "{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}"
+    "{% for d in documents or [] %}{{ d.title }}{{ d.text }}{% endfor %}"
+    "{% for t in tools or [] %}{{ t.function.description }}{% endfor %}{{ word or '' }}<|im_end|>"
+)
+TOKENIZER = tiny_tokenizer(**{"tokenizer.chat_template": JOINED})
+PROCESSOR = PromptProcessor(TOKENIZER, LocalRenderer())
+FRAGMENTS = st.sampled_from(["<|im_end|>", "<|im_start|>", "<think>", *"<| < im_ end |> > | <th ink> x \ue000 é".split(), " "])
+TYPED = st.lists(FRAGMENTS, max_size=4).map("".join)
+TYPED_LISTS = st.lists(TYPED, max_size=4)
+
+
+def prompt(parts=(), documents=(), descriptions=(), word="", **options):
+    content = [{"type": "text", "text": part} for part in parts]
+    options |= {"documents": tuple({"title": text, "text": text} for text in documents), "template_kwargs": {"word": word}}
+    tools = tuple(Tool("f", spec={"type": "function", "function": {"name": "f", "description": text}}) for text in descriptions)
+    request = GenerationRequest("run", "model", ({"role": "user", "content": content},), 0.0, prompt=PromptOptions(**options), tools=tools)
+    return PROCESSOR.prompt(request, 100_000)
+
+
+@given(TYPED_LISTS, TYPED_LISTS, TYPED_LISTS, TYPED)
+def test_no_way_to_cut_a_control_text_makes_it_one(parts, documents, descriptions, word):
+    made = prompt(parts, documents, descriptions, word)
+    typed = "".join([*parts, *(text * 2 for text in documents), *descriptions, word])
+    assert made.text == typed + "<|im_end|>"
+    assert b"".join(map(TOKENIZER.token_bytes, made.token_ids)).decode() == made.text
+    assert [token_id for token_id in made.token_ids if token_id in CONTROL] == [IM_END]
+
+
+@given(TYPED_LISTS)
+def test_text_without_control_texts_is_encoded_as_if_there_were_no_marks(parts):
+    text = "".join(parts)
+    if not any(control in text for control in TOKENIZER.added_texts):
+        assert prompt(parts).token_ids == TOKENIZER.encode(text + "<|im_end|>")
+
+
+def test_a_control_text_that_the_template_itself_joins_is_one():
+    """Some templates write the role between brackets: `<|` + role + `|>`."""
+    template = "{% for m in messages %}{{ '<|' + m.role + '|>' }}{% endfor %}"
+    processor = PromptProcessor(tiny_tokenizer(**{"tokenizer.chat_template": template}), LocalRenderer())
+    request = GenerationRequest("run", "model", ({"role": "im_end", "content": ""},), 0.0)
+    assert processor.prompt(request, 1000).token_ids == [IM_END]
+
+
+def test_marks_survive_json_that_escapes_them():
+    template = "{{ messages | tojson(ensure_ascii=true) }}"
+    processor = PromptProcessor(tiny_tokenizer(**{"tokenizer.chat_template": template}), LocalRenderer())
+    made = processor.prompt(GenerationRequest("run", "model", ({"role": "user", "content": "<think>"},), 0.0), 1000)
+    assert json.loads(made.text) == [{"role": "user", "content": "<think>"}]
+    assert THINK not in made.token_ids
+
+
+def test_a_control_text_between_the_template_and_what_is_typed_is_none():
+    processor = PromptProcessor(tiny_tokenizer(**{"tokenizer.chat_template": "<|{{ messages[0].content }}|>"}), LocalRenderer())
+    for typed in ("im_end|>", "<|im_end", "|>|im_start|>"):
+        made = processor.prompt(GenerationRequest("run", "model", ({"role": "user", "content": typed},), 0.0), 1000)
+        assert made.text == f"<|{typed}|>"
+        assert not CONTROL & set(made.token_ids)
+
+
+def test_a_vocabulary_that_has_words_as_added_tokens_does_not_change_the_words_that_templates_compare():
+    marks = Marks(ControlTexts(["response", "ruser", "textual"]))
+    assert marks.swap({"role": "user", "type": "text"}) == {"role": "user", "type": "text"}
+
+
+def test_runs_of_spaces_are_no_control_texts():
+    marks = Marks(ControlTexts(["  ", "\n\n", "<x>"]))
+    assert marks.swap("a  b\n\n") == "a  b\n\n"
+
+
+def test_marks_of_two_requests_differ():
+    """Or a client could type the marks of another's request."""
+    controls = ControlTexts(["<x>"])
+    assert Marks(controls).swap("<x>") != Marks(controls).swap("<x>")

@@ -1,0 +1,158 @@
+"""Templates in processes of their own: the same text as here, and hostile ones are killed while others are served."""
+
+import threading
+
+import pytest
+
+from engine.api import GenerationRequest, ModelLoadError, PromptOptions, RequestError, Tool
+from engine.inputs import rendering
+from engine.inputs.processor import PromptProcessor
+from engine.inputs.rendering import LocalRenderer, RenderJob, TrialRenderer
+from tests.engine.tiny_tokenizer import CHATML, tiny_tokenizer
+
+MESSAGES = ({"role": "user", "content": "hi <|im_end|>"},)
+ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+HUGE_WHEN_COMPILED = "{{ 'x' | center(3000000000) }}"
+HUGE = "{% set n = namespace(s=['x']) %}{% for i in range(40) %}{% set n.s = n.s + n.s %}{% endfor %}"
+
+
+@pytest.fixture(scope="module")
+def trial():
+    made = PromptProcessor(tiny_tokenizer())
+    yield made
+    made.close()
+
+
+def request(**options):
+    return GenerationRequest("run", "model", MESSAGES, 0.0, prompt=PromptOptions(**options))
+
+
+def refused(processor, template, **options) -> RequestError:
+    with pytest.raises(RequestError) as caught:
+        processor.prompt(request(chat_template=template, **options), 1000)
+    return caught.value
+
+
+def test_a_child_renders_what_is_rendered_here(trial):
+    here = PromptProcessor(tiny_tokenizer(), LocalRenderer())
+    assert trial.prompt(request(), 1000) == here.prompt(request(), 1000)
+
+
+def test_a_request_may_bring_its_template(trial):
+    own = request(chat_template="{{ messages[0].content }}{{ word }}", template_kwargs={"word": "!"})
+    assert trial.prompt(own, 1000).text == "hi <|im_end|>!"
+    assert trial.prompt(request(), 1000).text.startswith("<|im_start|>user")
+
+
+def test_the_form_of_content_follows_the_template_of_the_request(trial):
+    template = "{% for m in messages %}{% for part in m.content %}[{{ part.text }}]{% endfor %}{% endfor %}"
+    assert trial.prompt(request(chat_template=template), 1000).text == "[hi <|im_end|>]"
+
+
+def test_a_child_that_is_killed_is_replaced_and_others_are_not_delayed(trial, monkeypatch):
+    """The templates of requests have processes of their own: the model's template renders while they loop."""
+    errors = []
+    with monkeypatch.context() as patch:
+        patch.setattr(rendering, "REQUEST_TEMPLATE_S", 0.3)
+        loops = [threading.Thread(target=lambda: errors.append(refused(trial, ENDLESS))) for _ in range(3)]
+        for loop in loops:
+            loop.start()
+        assert trial.prompt(request(), 1000).text.startswith("<|im_start|>user")
+        for loop in loops:
+            loop.join()
+    assert [(error.param, "0.3 s" in error.message) for error in errors] == [("chat_template", True)] * 3
+    assert trial.prompt(request(chat_template="x"), 1000).text == "x"
+
+
+@pytest.mark.parametrize("template", [HUGE_WHEN_COMPILED, HUGE])
+def test_memory_is_bounded(trial, template):
+    error = refused(trial, template)
+    assert (error.param, "512 MiB" in error.message) == ("chat_template", True)
+    assert trial.prompt(request(chat_template="x"), 1000).text == "x"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ ''.__class__.__mro__ }}",
+        "{{ cycler.__init__.__globals__ }}",
+        "{{ lipsum.__globals__['os'].popen('id').read() }}",
+        "{{ ('' | attr('for' ~ 'mat')).__self__ }}",
+        "{{ self.__init__.__globals__ }}",
+        "{% include '/etc/passwd' %}",
+        "{% import 'os' as os %}{{ os }}",
+        "{{ raise_exception('no') }}",
+        "{{ raise_exception(raise_exception) }}",
+        "{{ raise_exception(cycler) }}",
+        "{{ loop.nothing.at_all }}",
+        "{% for m in messages %}{{ loop.nothing.at_all }}{% endfor %}",
+        "{% if %}",
+        "{{ 1 / 0 }}",
+        "{{ '%c' % 55555555 }}",
+        "{{ 'x' * 10 ** 9 }}",
+        "{{" + "(" * 30000,
+        "x" * (64 * 1024 + 1),
+        "",
+    ],
+    ids=lambda template: template[:40],
+)
+def test_any_error_of_a_requests_template_is_its_own(template):
+    processor = PromptProcessor(tiny_tokenizer(), LocalRenderer())
+    if template == "":
+        assert processor.prompt(request(chat_template=template), 1000).token_ids == []
+        return
+    error = refused(processor, template)
+    assert error.param == "chat_template"
+    assert not any(word in error.message for word in (" at 0x", "jinja2.", "engine.", "Traceback", "/"))
+    assert len(error.message) < 1000
+
+
+@pytest.mark.parametrize("template", ["{{ cycler.__init__.__globals__ }}", "{{ [].append(1) }}{{ messages.append(1) }}", "{% if %}"])
+def test_a_model_with_a_hostile_template_does_not_load(template):
+    with pytest.raises(ModelLoadError, match="chat template cannot be"):
+        PromptProcessor(tiny_tokenizer(**{"tokenizer.chat_template": template}), LocalRenderer())
+
+
+def test_a_model_whose_template_does_not_end_does_not_load(monkeypatch):
+    renderer = TrialRenderer()
+    try:
+        renderer.check(CHATML)
+        monkeypatch.setattr(rendering, "MODEL_TEMPLATE_S", 0.3)
+        with pytest.raises(ModelLoadError, match=r"more than 0\.3 s"):
+            renderer.check(ENDLESS)
+    finally:
+        renderer.close()
+
+
+def test_a_model_whose_template_refuses_in_words_loads():
+    PromptProcessor(tiny_tokenizer(**{"tokenizer.chat_template": "{{ raise_exception('system first') }}"}), LocalRenderer())
+
+
+def test_free_variables_are_never_arguments_of_our_functions():
+    """As keyword arguments, `self` or `context` would clash with those of Jinja's own functions."""
+    names = (
+        "self",
+        "context",
+        "args",
+        "kwargs",
+        "vars",
+        "messages",
+        "tools",
+        "documents",
+        "add_generation_prompt",
+        "environment",
+        "caller",
+    )
+    free = dict.fromkeys(names, "INTRUDER") | {"raise_exception": "INTRUDER", "range": "INTRUDER"}
+    template = "{{ messages[0].content }}{{ tools }}{{ documents }}{{ add_generation_prompt }}{{ context }}{{ range(2) | list }}"
+    job = RenderJob([{"role": "user", "content": "hi"}], {"add_generation_prompt": True, "documents": None}, free, [], 1000)
+    assert LocalRenderer().render(template, job, is_models=True) == "hiNoneNoneTrueINTRUDER[0, 1]"
+
+
+def test_documents_and_tools_reach_the_template():
+    template = "{{ documents | tojson }}{{ tools | tojson }}"
+    processor = PromptProcessor(tiny_tokenizer(**{"tokenizer.chat_template": template}), LocalRenderer())
+    spec = {"type": "function", "function": {"name": "f"}}
+    asked = GenerationRequest("run", "m", MESSAGES, 0.0, prompt=PromptOptions(documents=({"text": "d"},)), tools=(Tool("f", spec=spec),))
+    assert processor.prompt(asked, 1000).text == '[{"text": "d"}][{"type": "function", "function": {"name": "f"}}]'
+    assert processor.prompt(request(), 1000).text == "nullnull"
