@@ -33,6 +33,8 @@ from engine.messages import (
     CoreProgress,
     CoreReady,
     CoreStats,
+    DefineGrammar,
+    ForgetGrammars,
     Heartbeat,
     QueryStats,
     SampledLogprobs,
@@ -45,6 +47,8 @@ from engine.sampling.processors.registry import load_registry
 from engine.sampling.sampler import SampledToken, Sampler
 from engine.scheduling.scheduler import Chunk, Scheduler, StepPlan
 from engine.sequence import Sequence
+from engine.structured.core_grammars import CoreGrammars
+from engine.structured.vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -74,12 +78,16 @@ class EngineCore:
         channel: CoreChannel,
         clock: Callable[[], float] = time.time,
         drafter: Drafter | None = None,
+        grammars: CoreGrammars | None = None,
     ) -> None:
-        """`drafter`: the one that the scheduler asks, if any."""
+        """`drafter`, `grammars`: those that the scheduler asks, if any."""
         self._scheduler = scheduler
         self._runner = runner
         self._sampler = sampler
         self._drafter = drafter
+        self._grammars = grammars
+        self._held: list[AddSequence] = []
+        """Sequences whose grammars are still being built."""
         self._channel = channel
         self._clock = clock
         self._new: dict[int, float | None] = {}
@@ -93,15 +101,19 @@ class EngineCore:
 
     def step(self) -> bool:
         """Compute one step and emit its results; False if there was nothing to do."""
+        if self._held:
+            self._add_held()
         plan = self._scheduler.plan()
         if plan is None:
-            return False
+            return self._await_grammars()
         if self._new:
             self._note_start(plan)
         try:
-            logits = self._runner.forward(plan)
             chunks = [chunk for chunk in plan.chunks if chunk.samples]
-            drawn = draw_tokens(self._sampler.sample, logits, chunks, self._scheduler.end_reason)
+            if self._grammars is not None:
+                self._grammars.start_filling([chunk.sequence for chunk in chunks])
+            logits = self._runner.forward(plan)
+            drawn = draw_tokens(self._draw, logits, chunks, self._scheduler.end_reason)
             scores = self._runner.prompt_scores(plan) if is_scored(plan) else {}
         except Exception:
             logger.exception("a step of %d sequences failed", len(plan.chunks))
@@ -122,6 +134,10 @@ class EngineCore:
         if outputs:
             self._channel.send(StepResult(outputs))
         return True
+
+    def _draw(self, logits: torch.Tensor, sequences: list[Sequence]) -> list[SampledToken]:
+        bitmask = self._grammars.bitmask(sequences) if self._grammars is not None else None
+        return self._sampler.sample(logits, sequences, bitmask)
 
     def _output(
         self, chunk: Chunk, tokens: list[SampledToken], finished: dict[int, str], scores: dict[int, list[SampledLogprobs]]
@@ -150,6 +166,8 @@ class EngineCore:
         self._sampler.remove(seq_id)
         if self._drafter is not None:
             self._drafter.remove(seq_id)
+        if self._grammars is not None:
+            self._grammars.remove(seq_id)
 
     def _note_start(self, plan: StepPlan) -> None:
         now = self._clock()
@@ -168,7 +186,14 @@ class EngineCore:
         for message in messages:
             match message:
                 case AddSequence():
-                    self._add(message)
+                    if self._grammars is not None and not self._grammars.is_ready(message.grammar):
+                        self._held.append(message)
+                    else:
+                        self._add(message)
+                case DefineGrammar() if self._grammars is not None:
+                    self._grammars.define(message)
+                case ForgetGrammars(keys) if self._grammars is not None:
+                    self._grammars.forget(keys)
                 case AbortSequences(seq_ids):
                     dropped = [output for seq_id in seq_ids if (output := self._drop(seq_id, "aborted"))]
                     if dropped:
@@ -203,15 +228,40 @@ class EngineCore:
             self._scheduler.add(sequence)
             if self._drafter is not None:
                 self._drafter.add(sequence)
+            if self._grammars is not None:
+                self._grammars.add(sequence)
         except Exception:
             logger.exception("sequence %d cannot be taken", sequence.seq_id)
             self._drop(sequence.seq_id, "failed")
             self._channel.send(StepResult([SequenceOutput(sequence.seq_id, [], finish="failed")]))
             return
+        if sequence.output_ids and self._grammars is not None and self._grammars.is_complete(sequence):
+            self._drop(sequence.seq_id, "complete")
+            self._channel.send(StepResult([SequenceOutput(sequence.seq_id, [], finish="complete")]))
+            return
         self._new[sequence.seq_id] = None
+
+    def _add_held(self) -> None:
+        """Take the sequences whose grammars have been built."""
+        held, self._held = self._held, []
+        for message in held:
+            if self._grammars is None or self._grammars.is_ready(message.grammar):
+                self._add(message)
+            else:
+                self._held.append(message)
+
+    def _await_grammars(self) -> bool:
+        """With nothing to compute, wait a moment for a grammar if a sequence waits for one; False if none does."""
+        if self._held and self._grammars is not None:
+            self._grammars.wait_for([message.grammar for message in self._held])
+        return bool(self._held)
 
     def _drop(self, seq_id: int, reason: str) -> SequenceOutput | None:
         """Free a sequence; None if it is unknown."""
+        held = [message for message in self._held if message.seq_id == seq_id]
+        if held:
+            self._held.remove(held[0])
+            return SequenceOutput(seq_id, [], finish=reason)
         self._forget(seq_id)
         sequence = self._scheduler.abort(seq_id)
         if sequence is None:
@@ -255,6 +305,8 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
     runner = ModelRunner(loaded, config)
     costs = StepCosts.measure(runner.time_rows, runner.max_model_len) if config.device == "cpu" else StepCosts.flat()
     drafter = Drafter(costs, config.prompt_lookup)
+    logits_width = loaded.config.vocab_size
+    grammars = CoreGrammars(lambda: Vocabulary.from_path(config.model_path, logits_width))
     scheduler = Scheduler(
         runner.num_blocks,
         config.block_size,
@@ -264,10 +316,10 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
         config.prefix_caching,
         quiet_step_tokens=QUIET_STEPS * runner.step_tokens,
         drafter=drafter,
+        is_complete=grammars.is_complete,
     )
-    logits_width = loaded.config.vocab_size
     sampler = Sampler(logits_width, config.device, processors)
-    core = EngineCore(scheduler, runner, sampler, channel, drafter=drafter)
+    core = EngineCore(scheduler, runner, sampler, channel, drafter=drafter, grammars=grammars)
     gc.collect()
     gc.freeze()  # what loading has left is never garbage: collections during steps need not look at it
     ready = CoreReady(

@@ -18,6 +18,7 @@ prefill, https://arxiv.org/abs/2403.02310), vLLM (https://arxiv.org/abs/2309.061
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -59,7 +60,7 @@ class StepPlan:
 
 
 class Finished(NamedTuple):
-    """A sequence that has ended: "stop" (a stop id was sampled), "length", or "failed" (its chunk sampled nothing)."""
+    """A sequence that has ended: "stop" (a stop id was sampled), "complete", "length", or "failed" (its chunk sampled nothing)."""
 
     sequence: Sequence
     reason: str
@@ -88,7 +89,9 @@ class Scheduler:
         prefix_caching: bool,
         quiet_step_tokens: int = 0,
         drafter: Drafter | None = None,
+        is_complete: Callable[[Sequence], bool] | None = None,
     ) -> None:
+        """`is_complete` says of a sequence with a grammar whether its answer can only end."""
         self._block_size = block_size
         self._step_tokens = step_tokens
         self._quiet_step_tokens = quiet_step_tokens or step_tokens
@@ -98,6 +101,7 @@ class Scheduler:
         self._max_known = max_waiting + max_sequences
         self._prefix_caching = prefix_caching
         self._drafter = drafter
+        self._is_complete = is_complete
         self._capacity_tokens = num_blocks * block_size
         self._cache = PrefixCache()
         self._pool = BlockPool(num_blocks, self._cache)
@@ -201,7 +205,10 @@ class Scheduler:
 
     def end_reason(self, sequence: Sequence) -> str | None:
         """Why a sequence would end with its last token, or None; `advance` ends it there."""
-        return end_reason(sequence, self._capacity_tokens)
+        reason = end_reason(sequence, self._capacity_tokens)
+        if reason != "stop" and sequence.grammar and self._is_complete is not None and self._is_complete(sequence):
+            return "complete"
+        return reason
 
     def stats(self) -> CoreStats:
         """Count what there is and what has been done."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import llguidance
 
 from engine.structured.llguidance_grammar import parser_limits
-from engine.structured.matcher import MatcherFailed, Words
+from engine.structured.matcher import MatcherFailed, Words, clear_bit
 from engine.structured.refusal import first_line
 from engine.structured.vocabulary import Vocabulary
 
@@ -27,7 +27,7 @@ class LlguidanceMatcher:
 
     def __init__(self, matcher: llguidance.LLMatcher, eos_ids: tuple[int, ...]) -> None:
         self._matcher = matcher
-        self._ends = [(token_id // 32, ~(1 << token_id % 32)) for token_id in eos_ids]
+        self._ends = [(token_id // 32, clear_bit(token_id)) for token_id in eos_ids]
 
     def fill(self, words: Words) -> None:
         if self._matcher.is_stopped():
@@ -38,10 +38,12 @@ class LlguidanceMatcher:
         for word, others in self._ends:
             words[word] &= others
 
-    def accept(self, token_id: int) -> None:
-        if not self._matcher.consume_token(token_id):
-            _check(self._matcher)
-            raise MatcherFailed("the token is not allowed")
+    def accept(self, token_id: int) -> bool:
+        if self._matcher.is_stopped() or not self._matcher.validate_tokens([token_id]):
+            return False
+        self._matcher.consume_token(token_id)
+        _check(self._matcher)
+        return True
 
     def rollback(self, num_tokens: int) -> None:
         if num_tokens and not self._matcher.rollback(num_tokens):

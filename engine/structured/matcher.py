@@ -12,7 +12,7 @@ Words = NDArray[np.int32]
 
 
 class MatcherFailed(Exception):
-    """A grammar cannot go on: a token was not allowed, or following it has become too complex."""
+    """A grammar cannot be built or cannot go on: following it has become too complex."""
 
 
 class Matcher(Protocol):
@@ -21,8 +21,8 @@ class Matcher(Protocol):
     def fill(self, words: Words) -> None:
         """Write the mask of the next token over the row. May be called from a thread. Raises MatcherFailed."""
 
-    def accept(self, token_id: int) -> None:
-        """Take the next token. Raises MatcherFailed."""
+    def accept(self, token_id: int) -> bool:
+        """Take the next token; False, and nothing changed, if it is not allowed. Raises MatcherFailed."""
 
     def rollback(self, num_tokens: int) -> None:
         """Withdraw the last tokens."""
@@ -39,3 +39,13 @@ class GrammarTemplate(Protocol):
 
     def start(self) -> Matcher:
         """A matcher at the beginning; cheap."""
+
+
+def bit_of(token_id: int) -> int:
+    """The bit of a token in its word, as a signed number of 32 bits."""
+    return 1 << token_id % 32 if token_id % 32 < 31 else -(1 << 31)
+
+
+def clear_bit(token_id: int) -> int:
+    """All other bits of its word."""
+    return ~bit_of(token_id)

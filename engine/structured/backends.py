@@ -1,0 +1,21 @@
+"""Grammars by the name of the library that follows them. A library is imported with the first grammar that needs it."""
+
+from __future__ import annotations
+
+from engine.structured.matcher import GrammarTemplate
+from engine.structured.vocabulary import Vocabulary
+
+LLGUIDANCE, XGRAMMAR = "llguidance", "xgrammar"
+
+
+def build_template(backend: str, payload: bytes, vocabulary: Vocabulary) -> GrammarTemplate:
+    """Build what the trial has left. Raises MatcherFailed, or KeyError for an unknown backend."""
+    if backend == LLGUIDANCE:
+        from engine.structured.llguidance_matcher import LlguidanceTemplate
+
+        return LlguidanceTemplate(payload, vocabulary)
+    if backend == XGRAMMAR:
+        from engine.structured.xgrammar_matcher import XgrammarTemplate
+
+        return XgrammarTemplate(payload, vocabulary)
+    raise KeyError(backend)
