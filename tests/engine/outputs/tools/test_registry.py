@@ -1,0 +1,107 @@
+"""Parsers are found by name and by template, and a model that cannot work with one is refused."""
+
+import pytest
+
+from engine.api import ModelLoadError
+from engine.outputs.pieces import CallEnd, Content
+from engine.outputs.reasoning.harmony import HarmonyParser
+from engine.outputs.tools.registry import (
+    FORMATS,
+    TEMPLATE_MARKS,
+    check_tool_parser,
+    choose_tool_parser,
+    known_tool_parsers,
+    make_tool_parser,
+)
+from tests.engine.outputs.tools.examples import EXAMPLES, parser_of
+from tests.engine.outputs.tools.joined import TOOLS, Call, parse, parse_with
+
+WITHOUT_MARKER = {"llama3_json", "llama4_json", "llama4_pythonic", "pythonic", "granite", "xlam"}
+"""The parsers that lightcone-api.md does not mark as having a start marker."""
+
+
+def test_an_unknown_parser_is_refused():
+    with pytest.raises(ModelLoadError, match="hermes"):
+        make_tool_parser("nothing", TOOLS)
+    with pytest.raises(ModelLoadError):
+        check_tool_parser("nothing", {}.get)
+
+
+def test_a_vocabulary_without_the_markers_is_refused():
+    with pytest.raises(ModelLoadError, match="tool_calls_section_begin"):
+        check_tool_parser("kimi_k2", {}.get)
+    check_tool_parser("kimi_k2", dict.fromkeys(FORMATS["kimi_k2"].special, 1).get)
+    check_tool_parser("hermes", {}.get)
+
+
+def test_start_markers_are_those_of_the_specification():
+    assert {name for name in known_tool_parsers() if FORMATS[name].start_marker is None} == WITHOUT_MARKER
+
+
+@pytest.mark.parametrize("name", sorted(set(known_tool_parsers()) - WITHOUT_MARKER))
+def test_the_start_marker_stands_before_the_calls(name):
+    text = EXAMPLES[name]
+    assert FORMATS[name].start_marker in text[: text.index("get_weather")]
+
+
+WITH_FORMAT = [name for name in known_tool_parsers() if FORMATS[name].call_format and FORMATS[name].call_format.style == "json"]
+
+
+@pytest.mark.parametrize("name", WITH_FORMAT)
+def test_a_call_that_is_written_by_its_format_is_read(name):
+    form = FORMATS[name].call_format
+    assert form.begin.startswith(form.trigger)
+    number = "0" + form.number_end if form.number_end else ""
+    call = f'{form.begin}get_weather{form.middle}{number}{{"city": "Bern"}}{form.end}'
+    said = parse_with(name, call, call)
+    assert [(said.name, said.arguments, said.is_complete) for said in said.calls] == [("get_weather", '{"city": "Bern"}', True)] * 2
+    assert said.content == ""
+
+
+def test_only_the_named_functions_may_be_called():
+    text = EXAMPLES["hermes"]
+    said = parse(make_tool_parser("hermes", TOOLS, ("get_time",)), [text])
+    assert said.calls == [Call("get_time", "{}")]
+    assert "get_weather" in said.content
+
+
+@pytest.mark.parametrize("label", sorted(EXAMPLES))
+def test_a_call_is_complete_before_the_next_one_has_a_name(label):
+    text = EXAMPLES[label]
+    said = make_tool_parser(parser_of(label), TOOLS).feed(text[: text.index("get_time")])
+    assert CallEnd() in said
+
+
+@pytest.mark.parametrize("name", ["hermes", "mistral", "llama3_json", "jamba", "kimi_k2", "deepseek_v31", "openai"])
+def test_a_json_call_is_complete_with_its_last_brace(name):
+    text = EXAMPLES[name]
+    end = text.index("}", text.index("3")) + 1
+    end += text[end : end + 1] == "}"
+    parser = make_tool_parser(name, TOOLS)
+    assert CallEnd() not in parser.feed(text[: end - 1])
+    assert CallEnd() in parser.feed(text[end - 1 : end])
+
+
+@pytest.mark.parametrize("name", [name for name, _ in TEMPLATE_MARKS])
+def test_every_marked_parser_can_be_chosen(name):
+    marks = next(marks for marked, marks in TEMPLATE_MARKS if marked == name)
+    assert choose_tool_parser(" ".join(marks)) == name
+
+
+def test_without_markers_the_choice_is_hermes():
+    assert choose_tool_parser(None) == choose_tool_parser("{{ messages }}") == choose_tool_parser("<tool_call>") == "hermes"
+
+
+def test_calls_come_through_the_reasoning_parser_of_harmony():
+    reasoning, passed = HarmonyParser(keeps_calls=True), []
+    for character in EXAMPLES["openai"]:
+        passed += reasoning.feed(character)
+    passed += reasoning.flush()
+    said = parse_with("openai", *(piece.text for piece in passed if isinstance(piece, Content)))
+    assert said == parse_with("openai", EXAMPLES["openai"])
+
+
+def test_markers_reach_the_parser():
+    for label, text in EXAMPLES.items():
+        parser = make_tool_parser(parser_of(label), TOOLS)
+        assert {marker for marker in FORMATS[parser_of(label)].special if marker in text} <= parser.control_texts
