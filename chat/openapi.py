@@ -59,19 +59,34 @@ class LogprobsBody(serializers.Serializer):
     refusal = serializers.CharField(allow_null=True)
 
 
+class FunctionCall(serializers.Serializer):
+    name = serializers.CharField()
+    arguments = serializers.CharField(help_text="JSON text; cut where the token limit cut the answer.")
+
+
+class ToolCall(serializers.Serializer):
+    id = serializers.CharField()
+    type = serializers.ChoiceField(choices=["function"])
+    function = FunctionCall()
+
+
 class AnswerMessage(serializers.Serializer):
     role = serializers.CharField()
-    content = serializers.CharField(allow_null=True)
+    content = serializers.CharField(allow_null=True, help_text="Null where the model has only called, or only thought.")
     refusal = serializers.CharField(allow_null=True)
+    annotations = serializers.JSONField(allow_null=True)
+    audio = serializers.JSONField(allow_null=True)
+    function_call = FunctionCall(allow_null=True, help_text="Only for requests with the deprecated functions.")
     reasoning = serializers.CharField(allow_null=True)
-    reasoning_content = serializers.CharField(allow_null=True)
+    reasoning_content = serializers.CharField(allow_null=True, help_text="The same as reasoning.")
+    tool_calls = ToolCall(many=True, required=False, help_text="Only where there are any.")
 
 
 class AnswerChoice(serializers.Serializer):
     index = serializers.IntegerField()
     message = AnswerMessage()
     logprobs = LogprobsBody(allow_null=True)
-    finish_reason = serializers.ChoiceField(choices=["stop", "length"])
+    finish_reason = serializers.ChoiceField(choices=["stop", "length", "tool_calls", "function_call", "repetition"])
     stop_reason = serializers.JSONField(allow_null=True, help_text="The stop string or stop token id, or null.")
     token_ids = serializers.ListField(child=serializers.IntegerField(), allow_null=True)
 
@@ -102,9 +117,11 @@ class ChatCompletion(serializers.Serializer):
     choices = AnswerChoice(many=True)
     system_fingerprint = serializers.CharField()
     usage = UsageBody()
-    prompt_logprobs = serializers.JSONField(allow_null=True)
-    prompt_token_ids = serializers.JSONField(allow_null=True)
+    prompt_logprobs = serializers.JSONField(allow_null=True, help_text="Per prompt token null or {id: {logprob, rank, decoded_token}}.")
+    prompt_token_ids = serializers.ListField(child=serializers.IntegerField(), allow_null=True)
     kv_transfer_params = serializers.JSONField(allow_null=True)
+    prompt_text = serializers.CharField(required=False, help_text="Only where asked for.")
+    service_tier = serializers.CharField(required=False, help_text="The tier used; only for requests that sent one.")
 
 
 class Model(serializers.Serializer):
