@@ -7,6 +7,7 @@ found by marks at the ends of such strings. Marks pass through templates as ordi
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 from collections.abc import Iterable
@@ -19,6 +20,11 @@ EDGE, END, OPEN = "edge", "end", "open"
 REASONING_ENDS = ("</think>", "</seed:think>", "[/THINK]")
 """How templates close the block of reasoning; taken away behind reasoning that is left open."""
 
+MAX_CUT_CHARS = 256
+"""Of control texts whose pieces are known; real ones have a few dozen characters."""
+MAX_BRANCHES = 100
+"""How deep expressions may be nested before Python refuses to compile them."""
+
 _CLOSED = re.compile(r"\s*(?:" + "|".join(map(re.escape, REASONING_ENDS)) + r")\s*")
 
 
@@ -28,17 +34,37 @@ class ControlTexts:
     def __init__(self, texts: Iterable[str]) -> None:
         """`texts` that are blank are no control texts: some vocabularies have runs of spaces."""
         ordered = sorted({text for text in texts if text.strip()}, key=len, reverse=True)
-        self.pattern = re.compile("|".join(map(re.escape, ordered))) if ordered else None
-        self.longest = max(map(len, ordered), default=0)
+        self.pattern = re.compile(_longest_of(ordered)) if ordered else None
+        cut = [text for text in ordered if len(text) <= MAX_CUT_CHARS]
+        self.longest = max(map(len, cut), default=0)
         # NOTE: a plain word is no piece of a control text, or the words that templates compare with would get marks.
-        self._heads = frozenset(text[:cut] for text in ordered for cut in range(1, len(text)) if not text[:cut].isalnum())
-        self._tails = frozenset(text[cut:] for text in ordered for cut in range(1, len(text)) if not text[cut:].isalnum())
+        self._heads = frozenset(text[:at] for text in cut for at in range(1, len(text)) if not text[:at].isalnum())
+        self._tails = frozenset(text[at:] for text in cut for at in range(1, len(text)) if not text[at:].isalnum())
 
     def may_begin_at_end_of(self, text: str) -> bool:
         return any(text[-size:] in self._heads for size in range(1, min(self.longest, len(text) + 1)))
 
     def may_end_at_start_of(self, text: str) -> bool:
         return any(text[:size] in self._tails for size in range(1, min(self.longest, len(text) + 1)))
+
+
+def _longest_of(texts: list[str], depth: int = 0) -> str:
+    """An expression for the longest of `texts` (different, longest first), in time that hardly grows with their number.
+
+    What they begin with in common is written once, or a vocabulary's thousand reserved tokens would be tried one by one.
+    """
+    if depth > MAX_BRANCHES:
+        return "|".join(map(re.escape, texts))
+    by_first: dict[str, list[str]] = {}
+    for text in texts:
+        by_first.setdefault(text[:1], []).append(text)
+    ends = bool(by_first.pop("", None))
+    branches = []
+    for group in by_first.values():
+        common = os.path.commonprefix(group)
+        rests = [text[len(common) :] for text in group]
+        branches.append(re.escape(common) + (_longest_of(rests, depth + 1) if len(rests) > 1 else ""))
+    return f"(?:{'|'.join(branches)})" + ("?" if ends else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Nothing that a client types becomes a control token, wherever it types it and however the template joins it; all else is as it was."""
 
 import json
+import re
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,3 +87,24 @@ def test_marks_of_two_requests_differ():
     """Or a client could type the marks of another's request."""
     controls = ControlTexts(["<x>"])
     assert Marks(controls).swap("<x>") != Marks(controls).swap("<x>")
+
+
+@given(st.lists(st.text("ab|", min_size=1, max_size=5), min_size=1, max_size=12), st.text("ab|", max_size=30))
+def test_the_longest_control_text_is_found_as_by_trying_each(texts, typed):
+    tried = re.compile("|".join(map(re.escape, sorted(texts, key=len, reverse=True))))
+    pattern = ControlTexts(texts).pattern
+    assert pattern is not None
+    assert pattern.findall(typed) == tried.findall(typed)
+
+
+def test_a_vocabulary_of_a_thousand_reserved_tokens_costs_no_more_than_one():
+    """Tried one by one, their common beginnings took 18 seconds of a text that the character bound lets pass."""
+    controls = ControlTexts(["<|im_end|>", *(f"<|reserved_special_token_{number}|>" for number in range(1000))])
+    for typed in ("<|" * 500_000, "<|reserved_special_token_9" * 40_000):
+        marks = Marks(controls)
+        assert "".join(piece.text for piece in marks.split(marks.swap(typed))) == typed
+
+
+def test_control_texts_of_any_length_and_number_can_be_read():
+    texts = ["a|" * length for length in range(1, 300)] + ["|" * 100_000]
+    assert ControlTexts(texts).pattern.sub("", "a|" * 1000 + "|" * 100_000) == ""
