@@ -154,7 +154,7 @@ class Engine:
         processor = None
         try:
             self._tokenizer = Tokenizer.from_path(self._config.model_path)
-            self._parsing = OutputParsing(self._tokenizer, self._config.reasoning_parser)
+            self._parsing = OutputParsing(self._tokenizer, self._config.tool_parser, self._config.reasoning_parser)
             processor = self._processor = PromptProcessor(self._tokenizer, self._renderer)
             self._limits = self._starter.await_ready(self._link, progress)
         except Exception:

@@ -14,7 +14,11 @@ from engine.outputs.pieces import OutputParser
 from engine.outputs.reasoning.formats import HARMONY, ReasoningFormat
 from engine.outputs.reasoning.parser import Beginning, ReasoningParser
 from engine.outputs.reasoning.prompt import harmony_head, prompt_beginning
-from engine.outputs.reasoning.registry import NONE, make_reasoning_parser, reasoning_format
+from engine.outputs.reasoning.registry import AUTO, NONE, make_reasoning_parser
+from engine.outputs.reasoning.registry import reasoning_format as resolve_reasoning_format
+from engine.outputs.tools.call_ids import CallIdStyle, call_id
+from engine.outputs.tools.forced import NamedCallReader, RequiredCallsReader
+from engine.outputs.tools.registry import DEFAULT, check_tool_parser, choose_tool_parser, make_tool_parser, tool_format
 from engine.tokenizer import Tokenizer
 
 UNLIMITED = -1
@@ -52,21 +56,24 @@ class RunParsing:
 
 
 class OutputParsing:
-    """Of one model. Thread-safe."""
+    """Of one model. `reasoning_format`, `tool_format`: how it marks reasoning and calls, None where nobody has said. Thread-safe."""
 
-    def __init__(self, tokenizer: Tokenizer, reasoning_parser: str) -> None:
+    def __init__(self, tokenizer: Tokenizer, tool_parser: str, reasoning_parser: str) -> None:
         """Raises ModelLoadError for an unknown parser, or one whose markers the vocabulary lacks."""
         self._tokenizer = tokenizer
-        self._reasoning = reasoning_format(reasoning_parser, tokenizer)
-
-    @property
-    def reasoning_parser(self) -> str:
-        """The name that holds, "none" if none does."""
-        return self._reasoning.name if self._reasoning else NONE
+        self._tool_parser = self._resolve_tool_parser(tool_parser)
+        self.tool_format = tool_format(self._tool_parser) if self._tool_parser != NONE else None
+        self.reasoning_format = resolve_reasoning_format(reasoning_parser, tokenizer)
 
     def check(self, request: GenerationRequest) -> None:
         """Refuse what no prompt could make possible. Raises RequestError."""
-        if request.thinking_token_budget is not None and self._reasoning is None:
+        if request.tools and request.tool_choice.mode is ToolMode.AUTO and self.tool_format is None:
+            raise RequestError(
+                ErrorCode.UNSUPPORTED_PARAMETER,
+                "tool_choice must not be auto: the server has no parser for the calls of this model; use none, required or a named tool",
+                "tool_choice",
+            )
+        if request.thinking_token_budget is not None and self.reasoning_format is None:
             raise RequestError(
                 ErrorCode.UNSUPPORTED_PARAMETER,
                 "thinking_token_budget needs a model whose reasoning has an end marker, and the server knows of none for this model; "
@@ -76,21 +83,52 @@ class OutputParsing:
 
     def plan(self, request: GenerationRequest, prompt_ids: list[int]) -> RunParsing:
         """How the answers to this prompt are read."""
-        form = self._reasoning
+        form = self.reasoning_format
         if form is None:
             return RunParsing(partial(self._choice_parsers, request, None))
         beginning = prompt_beginning(form, self._tokenizer, request, prompt_ids)
         head = harmony_head(self._tokenizer, prompt_ids) if form.name == HARMONY else ""
-
-        make_reasoning = partial(make_reasoning_parser, form, beginning, head=head)
+        keeps_calls = self.tool_format is not None and bool(request.tools) and request.tool_choice.mode is ToolMode.AUTO
+        make_reasoning = partial(make_reasoning_parser, form, beginning, keeps_calls=keeps_calls, head=head)
         thinking = self._thinking(form, beginning, request) if _follows_reasoning(request) else None
         return RunParsing(partial(self._choice_parsers, request, make_reasoning), thinking)
 
-    def _choice_parsers(
-        self, request: GenerationRequest, make_reasoning: Callable[[], ReasoningParser] | None, choice: int
-    ) -> ChoiceParsers:
+    def _choice_parsers(self, request: GenerationRequest, make_reasoning: MakeReasoning | None, choice: int) -> ChoiceParsers:
         reasoning = make_reasoning() if make_reasoning else None
-        return ChoiceParsers(reasoning=reasoning, reasoning_ids=self._special_ids(reasoning))
+        calls = self._call_parser(request)
+        style = self.tool_format.id_style if self.tool_format else CallIdStyle.DEFAULT
+        mode = request.tool_choice.mode
+        return ChoiceParsers(
+            reasoning=reasoning,
+            calls=calls,
+            mode=mode,
+            takes_one_call=mode is ToolMode.AUTO and not request.tool_choice.is_parallel,
+            make_call_id=partial(call_id, style, request.run_id, choice),
+            reasoning_ids=self._special_ids(reasoning),
+            call_ids=self._special_ids(calls),
+        )
+
+    def _call_parser(self, request: GenerationRequest) -> OutputParser | None:
+        names = request.tool_choice.names
+        match request.tool_choice.mode:
+            case ToolMode.AUTO if request.tools:
+                return make_tool_parser(self._tool_parser, request.tools, names)
+            case ToolMode.REQUIRED:
+                return RequiredCallsReader(frozenset(names or (tool.name for tool in request.tools)))
+            case ToolMode.NAMED:
+                return NamedCallReader(names[0])
+        return None
+
+    def _resolve_tool_parser(self, name: str) -> str:
+        """The parser's name; for "auto" that of the template, or the default where its markers are missing."""
+        if name == NONE:
+            return NONE
+        find_token = self._tokenizer.backend.token_to_id
+        if name != AUTO:
+            check_tool_parser(name, find_token)
+            return name
+        chosen = choose_tool_parser(self._tokenizer.chat_template)
+        return chosen if all(find_token(text) is not None for text in tool_format(chosen).special) else DEFAULT
 
     def _thinking(self, form: ReasoningFormat, beginning: Beginning, request: GenerationRequest) -> Thinking | None:
         if beginning is Beginning.OVER:
