@@ -1,6 +1,6 @@
 """How the next token of a request is chosen and when the answer ends. Values are checked by `chat` before they get here.
 
-Meaning of each field: the request schema in docs/api/chat-completions.md.
+Meaning of each field: the request schema in docs/api/lightcone.md.
 """
 
 from __future__ import annotations
