@@ -138,7 +138,7 @@ class Scheduler:
         sequence.status = SequenceStatus.WAITING
         self._sequences[sequence.seq_id] = sequence
         self._chains[sequence.seq_id] = BlockChain()
-        self._waiting.add(sequence)
+        self._waiting.arrive(sequence)
 
     def abort(self, seq_id: int) -> Sequence | None:
         """End a sequence now, also between plan and advance; returns it, or None if the id is unknown."""

@@ -1,6 +1,8 @@
 """Sequences that wait for a seat: lower `priority` first, then the earlier `arrival`.
 
-A preempted sequence keeps its arrival, and so returns before those that came later.
+Sequences of one tenant and group that wait at the same time are served one after the other, as they are likely to share blocks: a newcomer
+takes the place of the first of its group. At most GROUP_SIZE share a place, so nobody waits longer than that many times its turn.
+A preempted sequence keeps its place, and so returns before those that came later.
 """
 
 from __future__ import annotations
@@ -9,10 +11,15 @@ from bisect import bisect_left, insort
 
 from engine.sequence import Sequence
 
+GROUP_SIZE = 8
 
-def urgency(sequence: Sequence) -> tuple[int, int]:
+GroupKey = tuple[bytes, str, int]
+"""Tenant and salt (the root of their hash chains), group, priority."""
+
+
+def urgency(sequence: Sequence) -> tuple[int, int, int]:
     """Order of service; smaller is served first. Unique, as arrivals are."""
-    return (sequence.priority, sequence.arrival)
+    return (sequence.priority, sequence.place, sequence.arrival)
 
 
 class WaitingQueue:
@@ -20,6 +27,8 @@ class WaitingQueue:
 
     def __init__(self) -> None:
         self._sequences: list[Sequence] = []
+        self._groups: dict[GroupKey, list[Sequence]] = {}
+        """Groups that newcomers may still join: those that wait, since the last of the group got a seat."""
 
     def __len__(self) -> int:
         return len(self._sequences)
@@ -28,8 +37,19 @@ class WaitingQueue:
         """Return the `count` most urgent sequences, best first."""
         return self._sequences[:count]
 
+    def arrive(self, sequence: Sequence) -> None:
+        """Give a new sequence, whose arrival is the latest, its place, and put it there."""
+        sequence.place = sequence.arrival
+        if sequence.group:
+            members = self._groups.setdefault(_group_key(sequence), [])
+            if len(members) == GROUP_SIZE:
+                members.clear()
+            members.append(sequence)
+            sequence.place = members[0].arrival
+        self.add(sequence)
+
     def add(self, sequence: Sequence) -> None:
-        """Put a sequence in its place."""
+        """Put a sequence back in its place."""
         insort(self._sequences, sequence, key=urgency)
 
     def remove(self, sequence: Sequence) -> None:
@@ -37,3 +57,8 @@ class WaitingQueue:
         index = bisect_left(self._sequences, urgency(sequence), key=urgency)
         assert self._sequences[index] is sequence
         del self._sequences[index]
+        self._groups.pop(_group_key(sequence), None)
+
+
+def _group_key(sequence: Sequence) -> GroupKey:
+    return (sequence.cache_root, sequence.group, sequence.priority)

@@ -22,6 +22,7 @@ def make_sequence(
     min_tokens: int = 0,
     cache_root: bytes = b"tenant",
     output_ids: list[int] | None = None,
+    group: str = "",
 ) -> Sequence:
     return Sequence(
         seq_id=seq_id,
@@ -33,6 +34,7 @@ def make_sequence(
         max_tokens=max_tokens,
         cache_root=cache_root,
         priority=priority,
+        group=group,
         output_ids=list(output_ids or []),
     )
 

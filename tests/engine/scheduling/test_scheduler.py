@@ -2,6 +2,7 @@ import pytest
 
 from engine.api.errors import EngineUnavailable, ErrorCode, RequestError
 from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.waiting import GROUP_SIZE
 from engine.sequence import SequenceStatus
 from tests.engine.scheduling.sequences import (
     STOP_ID,
@@ -357,3 +358,39 @@ def test_drafts_take_a_share_of_a_step_and_prompts_go_on_beside_them():
     scheduler.add(make_sequence(2, list(range(100, 140))))
     plan, _ = step(scheduler)
     assert [(chunk.sequence.seq_id, chunk.num_tokens, len(chunk.draft_ids)) for chunk in plan.chunks] == [(1, 1, 4), (2, 11, 0)]
+
+
+# Groups
+
+
+def served_order(scheduler, *wanted):
+    """The order in which sequences (number, fields) that arrive in this order are served, one at a time."""
+    for seq_id, fields in wanted:
+        scheduler.add(make_sequence(seq_id, [seq_id], max_tokens=1, **fields))
+    return [finished.sequence.seq_id for finished in run(scheduler)]
+
+
+def test_waiting_sequences_of_one_group_are_served_together():
+    a, b = {"group": "a"}, {"group": "b"}
+    wanted = [(1, a), (2, b), (3, {}), (4, a), (5, {}), (6, b)]
+    assert served_order(make_scheduler(max_sequences=1), *wanted) == [1, 4, 2, 6, 3, 5]
+
+
+def test_a_group_is_one_tenants_and_one_prioritys():
+    wanted = [(1, {"group": "a"}), (2, {}), (3, {"group": "a", "cache_root": b"other"}), (4, {"group": "a", "priority": 1}), (5, {})]
+    assert served_order(make_scheduler(max_sequences=1), *wanted) == [1, 2, 3, 5, 4]
+
+
+def test_a_group_lets_others_wait_no_longer_than_for_its_size():
+    wanted = [(1, {"group": "a"}), (2, {}), *((number, {"group": "a"}) for number in range(3, 3 + 2 * GROUP_SIZE))]
+    order = served_order(make_scheduler(max_sequences=1), *wanted)
+    assert order.index(2) == GROUP_SIZE
+    assert sorted(order) == [number for number, _ in wanted]
+
+
+def test_a_group_that_has_got_its_seats_is_no_shelter_for_newcomers():
+    scheduler = make_scheduler(max_sequences=1)
+    scheduler.add(make_sequence(1, [1], max_tokens=9, min_tokens=9, group="a"))
+    step(scheduler)
+    assert served_order(scheduler, (2, {}), (3, {"group": "a"})) == [1, 2, 3]
+    assert not scheduler._waiting._groups

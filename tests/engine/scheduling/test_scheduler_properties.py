@@ -45,9 +45,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         min_tokens=st.integers(0, 8),
         priority=st.integers(0, 2),
         root=st.sampled_from(ROOTS),
+        group=st.sampled_from(["", "", "a", "b"]),
         resumed=st.booleans(),
     )
-    def add(self, prefix, tail, max_tokens, min_tokens, priority, root, resumed):
+    def add(self, prefix, tail, max_tokens, min_tokens, priority, root, group, resumed):
         capacity = self.num_blocks * self.block_size
         prompt = ([60 + i for i in range(prefix)] + tail)[: max(1, capacity - 10)]
         max_tokens = min(max_tokens, capacity - len(prompt))
@@ -61,6 +62,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             priority=priority,
             min_tokens=min(min_tokens, max_tokens),
             cache_root=root,
+            group=group,
             output_ids=[11] if resumed else [],
         )
         self.expected[sequence.seq_id] = solo_output(sequence)
