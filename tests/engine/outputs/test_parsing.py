@@ -1,0 +1,117 @@
+"""Which parsers a model's settings give, what they make of a request, and what the core is told of the reasoning."""
+
+import dataclasses
+
+import pytest
+
+from engine.api import Constraint, ConstraintKind, GenerationRequest, ModelLoadError, RequestError, Tool, ToolChoice, ToolMode
+from engine.messages import Thinking
+from engine.outputs.parsing import OutputParsing
+from tests.engine.outputs.marked_tokenizer import marked_tokenizer, template_of
+from tests.engine.tiny_tokenizer import THINK, tiny_tokenizer
+
+TOKENIZER = marked_tokenizer(markers=["</think>"])
+END_THINK = TOKENIZER.backend.token_to_id("</think>")
+TOOLS = (Tool("f"), Tool("g"))
+HEADER = "<|im_start|>assistant\n"
+A_CONSTRAINT = Constraint(ConstraintKind.JSON_OBJECT)
+
+
+def request(**changes):
+    return dataclasses.replace(GenerationRequest("run", "tiny", (), 0.0), **changes)
+
+
+def parsing(tools="none", reasoning="none", tokenizer=TOKENIZER):
+    return OutputParsing(tokenizer, tools, reasoning)
+
+
+def thinking(name, prompt=HEADER, tokenizer=TOKENIZER, **changes):
+    return parsing(reasoning=name, tokenizer=tokenizer).plan(request(**changes), tokenizer.encode(prompt)).thinking
+
+
+def test_settings_that_do_not_fit_stop_the_start():
+    for tools, reasoning in [("clever", "none"), ("none", "clever"), ("kimi_k2", "none"), ("none", "seed_oss")]:
+        with pytest.raises(ModelLoadError):
+            parsing(tools, reasoning)
+
+
+def test_auto_takes_what_the_template_shows_and_falls_back_to_hermes():
+    shown = marked_tokenizer(control=["[TOOL_CALLS]"], **template_of("[TOOL_CALLS]"))
+    assert parsing("auto", tokenizer=shown).plan(request(tools=TOOLS, tool_choice=ToolChoice(ToolMode.AUTO)), []).make_choice(0).call_ids
+    lacks = tiny_tokenizer(**template_of("[TOOL_CALLS]"))
+    assert parsing("auto", tokenizer=lacks).tool_format == parsing("hermes").tool_format
+    assert parsing("auto", "auto", tokenizer=lacks).reasoning_format is None
+
+
+def test_auto_mode_without_a_parser_is_refused():
+    with pytest.raises(RequestError) as refused:
+        parsing().check(request(tools=TOOLS, tool_choice=ToolChoice(ToolMode.AUTO)))
+    assert refused.value.param == "tool_choice"
+    parsing().check(request(tools=TOOLS, tool_choice=ToolChoice(ToolMode.REQUIRED)))
+    parsing().check(request(tool_choice=ToolChoice(ToolMode.AUTO)))
+
+
+@pytest.mark.parametrize("budget", [0, 5, -1])
+def test_a_budget_needs_a_format_with_an_end_marker(budget):
+    with pytest.raises(RequestError) as refused:
+        parsing().check(request(thinking_token_budget=budget))
+    assert refused.value.param == "thinking_token_budget"
+    parsing(reasoning="qwen3").check(request(thinking_token_budget=budget))
+
+
+@pytest.mark.parametrize(
+    ("mode", "tools", "has_parser"),
+    [(ToolMode.NONE, TOOLS, False), (ToolMode.AUTO, (), False), (ToolMode.AUTO, TOOLS, True), (ToolMode.REQUIRED, TOOLS, True)],
+)
+def test_calls_are_looked_for_only_where_there_may_be_some(mode, tools, has_parser):
+    parsers = parsing("hermes").plan(request(tools=tools, tool_choice=ToolChoice(mode)), []).make_choice(0)
+    assert (parsers.calls is not None) == has_parser
+
+
+def test_ids_of_calls_follow_from_run_choice_and_number():
+    plan = parsing("hermes").plan(request(), [])
+    ids = {plan.make_choice(choice).make_call_id(index, "f") for choice in (0, 1) for index in (0, 1)}
+    assert len(ids) == 4
+    assert plan.make_choice(1).make_call_id(1, "f") in ids
+
+
+@pytest.mark.parametrize(
+    ("name", "prompt", "expected"),
+    [
+        ("qwen3", HEADER, Thinking([THINK], [END_THINK], False, 7)),
+        ("qwen3", f"{HEADER}<think>\n", Thinking([THINK], [END_THINK], True, 7)),
+        ("deepseek_r1", HEADER, Thinking([THINK], [END_THINK], True, 7)),
+        ("deepseek_r1", f"{HEADER}</think>", None),
+        ("none", HEADER, None),
+    ],
+)
+def test_the_core_learns_where_the_reasoning_stands(name, prompt, expected):
+    assert thinking(name, prompt, thinking_token_budget=7) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_told"),
+    [
+        ({}, False),
+        ({"thinking_token_budget": -1}, False),
+        ({"thinking_token_budget": 0}, True),
+        ({"constraint": A_CONSTRAINT}, True),
+        ({"tools": TOOLS, "tool_choice": ToolChoice(ToolMode.AUTO)}, False),
+        ({"tools": (Tool("f", is_strict=True),), "tool_choice": ToolChoice(ToolMode.AUTO)}, True),
+        ({"tools": TOOLS, "tool_choice": ToolChoice(ToolMode.REQUIRED)}, True),
+        ({"tools": TOOLS, "tool_choice": ToolChoice(ToolMode.NAMED, ("f",))}, True),
+    ],
+)
+def test_it_is_told_only_for_a_budget_or_a_grammar(changes, is_told):
+    assert (thinking("qwen3", **changes) is not None) == is_told
+
+
+def test_unlimited_is_no_budget():
+    assert thinking("qwen3", thinking_token_budget=-1, constraint=A_CONSTRAINT).budget is None
+
+
+def test_markers_of_several_tokens_are_spelled_as_the_model_would():
+    told = thinking("olmo3", tokenizer=tiny_tokenizer(), thinking_token_budget=1)
+    assert (told.start_ids, bytes(told.end_ids[:2])) == ([THINK], b"</")
+    told = thinking("hunyuan_a13b", thinking_token_budget=1)
+    assert (told.end_ids[1], told.is_open) == (END_THINK, False)
