@@ -24,6 +24,9 @@ END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_tur
 MAX_TOKENS = 1 << 31
 """Ids that a folder lists may lie behind the tokenizer's own, in rows that pad the vocabulary."""
 
+LOCK_CHARS = 4096
+"""Of a text that may be encoded with the interpreter lock held: about a millisecond."""
+
 SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 
 
@@ -94,14 +97,14 @@ class Tokenizer:
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
         """Token ids of text in which control tokens mean themselves; `add_special_tokens` adds BOS and the like."""
-        ids = self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+        ids = _encoded(self.backend, text, add_special_tokens)
         if add_special_tokens and self.add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
             return [self.bos_id, *ids]
         return ids
 
     def encode_ordinary(self, text: str) -> list[int]:
         """Token ids of text that a user typed: no control token can come out."""
-        return self._ordinary.encode(text, add_special_tokens=False).ids
+        return _encoded(self._ordinary, text, False)
 
     def token_bytes(self, token_id: int) -> bytes:
         """The raw bytes that a token adds to the text; empty for ids outside the vocabulary."""
@@ -162,6 +165,13 @@ class Tokenizer:
         if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
             return bytes([int(token[3:5], 16)])
         return token.replace("\u2581", " ").encode()
+
+
+def _encoded(backend: tokenizers.Tokenizer, text: str, add_special_tokens: bool) -> list[int]:
+    """Token ids. The library lets go of the interpreter lock for batches only; other threads would wait while it reads a long text."""
+    if len(text) < LOCK_CHARS:
+        return backend.encode(text, add_special_tokens=add_special_tokens).ids
+    return backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
 
 
 def _byte_alphabet() -> dict[str, bytes]:

@@ -17,9 +17,11 @@ from engine.inputs.limits import context_length_exceeded
 from engine.inputs.marks import ControlTexts, Marks, Piece
 from engine.inputs.rendering import Renderer, RenderJob, TrialRenderer
 from engine.inputs.template import MAX_OUTPUT_CHARS
-from engine.inputs.truncation import cut_ids, cut_pieces, kept_tokens
+from engine.inputs.truncation import SPARE_TOKENS, cut_ids, cut_pieces, kept_tokens
 from engine.tokenizer import Tokenizer
 
+MIN_SLICE_CHARS, COMMON_TOKEN_CHARS = 100_000, 8
+"""Text of at most so many characters (the second per token of the context) is tokenised without a look at its first slices."""
 KNOWN_ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
 
@@ -73,8 +75,23 @@ class PromptProcessor:
         if text is None or (num_kept is None and sum(len(piece.text) for piece in pieces) > max_chars):
             raise _too_long(request, max_chars, max_model_len, is_cut=num_kept is not None)
         if num_kept is None:
+            self._check_tokens(pieces, request, max_model_len)
             return Prompt(self._encode(pieces, options.add_special_tokens), "".join(piece.text for piece in pieces))
         return self._truncated(pieces, num_kept, options)
+
+    def _check_tokens(self, pieces: list[Piece], request: GenerationRequest, max_model_len: int) -> None:
+        """Refuse text of far more tokens than the context before all of it is tokenised; ordinary text is short enough to pass at once."""
+        slice_chars = MIN_SLICE_CHARS + COMMON_TOKEN_CHARS * max_model_len
+        num_chars = sum(len(piece.text) for piece in pieces)
+        if num_chars <= slice_chars:
+            return
+        text = "".join(piece.text for piece in pieces)
+        num_tokens = 0
+        for start in range(0, num_chars, slice_chars):
+            # NOTE: a cut may add a few tokens to those of the whole text, never a share of them.
+            num_tokens += max(0, len(self._tokenizer.encode_ordinary(text[start : start + slice_chars])) - SPARE_TOKENS)
+            if num_tokens > max_model_len:
+                raise context_length_exceeded(num_tokens, request.stop.max_tokens, max_model_len)
 
     def _rendered(self, request: GenerationRequest, messages: list[Message], marks: Marks, max_chars: int) -> str | None:
         options = request.prompt

