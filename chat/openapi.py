@@ -14,11 +14,11 @@ from django.urls import path
 from drf_spectacular.extensions import OpenApiSerializerFieldExtension
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from drf_spectacular.views import SpectacularJSONAPIView
-from rest_framework import serializers
 from rest_framework.views import APIView
 
 from chat.dialects.request.fields import RequestField
 from chat.dialects.request.schema import ChatCompletionRequest
+from chat.openapi_answers import ChatCompletion, ChatCompletionChunk, ErrorBody, Model, ModelList, Status
 
 
 class RequestFieldSchema(OpenApiSerializerFieldExtension):
@@ -32,119 +32,11 @@ class RequestFieldSchema(OpenApiSerializerFieldExtension):
         return schema
 
 
-class ErrorDetail(serializers.Serializer):
-    message = serializers.CharField()
-    type = serializers.CharField()
-    param = serializers.CharField(allow_null=True)
-    code = serializers.CharField(allow_null=True)
-
-
-class ErrorBody(serializers.Serializer):
-    error = ErrorDetail()
-    message = serializers.CharField()
-
-
-class TopLogprobBody(serializers.Serializer):
-    token = serializers.CharField()
-    logprob = serializers.FloatField()
-    bytes = serializers.ListField(child=serializers.IntegerField())
-
-
-class TokenLogprobBody(TopLogprobBody):
-    top_logprobs = TopLogprobBody(many=True)
-
-
-class LogprobsBody(serializers.Serializer):
-    content = TokenLogprobBody(many=True)
-    refusal = serializers.CharField(allow_null=True)
-
-
-class FunctionCall(serializers.Serializer):
-    name = serializers.CharField()
-    arguments = serializers.CharField(help_text="JSON text; cut where the token limit cut the answer.")
-
-
-class ToolCall(serializers.Serializer):
-    id = serializers.CharField()
-    type = serializers.ChoiceField(choices=["function"])
-    function = FunctionCall()
-
-
-class AnswerMessage(serializers.Serializer):
-    role = serializers.CharField()
-    content = serializers.CharField(allow_null=True, help_text="Null where the model has only called, or only thought.")
-    refusal = serializers.CharField(allow_null=True)
-    annotations = serializers.JSONField(allow_null=True)
-    audio = serializers.JSONField(allow_null=True)
-    function_call = FunctionCall(allow_null=True, help_text="Only for requests with the deprecated functions.")
-    reasoning = serializers.CharField(allow_null=True)
-    reasoning_content = serializers.CharField(allow_null=True, help_text="The same as reasoning.")
-    tool_calls = ToolCall(many=True, required=False, help_text="Only where there are any.")
-
-
-class AnswerChoice(serializers.Serializer):
-    index = serializers.IntegerField()
-    message = AnswerMessage()
-    logprobs = LogprobsBody(allow_null=True)
-    finish_reason = serializers.ChoiceField(choices=["stop", "length", "tool_calls", "function_call", "repetition"])
-    stop_reason = serializers.JSONField(allow_null=True, help_text="The stop string or stop token id, or null.")
-    token_ids = serializers.ListField(child=serializers.IntegerField(), allow_null=True)
-
-
-class PromptTokensDetails(serializers.Serializer):
-    cached_tokens = serializers.IntegerField()
-
-
-class CompletionTokensDetails(serializers.Serializer):
-    reasoning_tokens = serializers.IntegerField()
-    accepted_prediction_tokens = serializers.IntegerField()
-    rejected_prediction_tokens = serializers.IntegerField()
-
-
-class UsageBody(serializers.Serializer):
-    prompt_tokens = serializers.IntegerField()
-    completion_tokens = serializers.IntegerField()
-    total_tokens = serializers.IntegerField()
-    prompt_tokens_details = PromptTokensDetails()
-    completion_tokens_details = CompletionTokensDetails()
-
-
-class ChatCompletion(serializers.Serializer):
-    id = serializers.CharField(help_text="chatcmpl- and the request id.")
-    object = serializers.ChoiceField(choices=["chat.completion"])
-    created = serializers.IntegerField(help_text="Unix seconds.")
-    model = serializers.CharField()
-    choices = AnswerChoice(many=True)
-    system_fingerprint = serializers.CharField()
-    usage = UsageBody()
-    prompt_logprobs = serializers.JSONField(allow_null=True, help_text="Per prompt token null or {id: {logprob, rank, decoded_token}}.")
-    prompt_token_ids = serializers.ListField(child=serializers.IntegerField(), allow_null=True)
-    kv_transfer_params = serializers.JSONField(allow_null=True)
-    prompt_text = serializers.CharField(required=False, help_text="Only where asked for.")
-    service_tier = serializers.CharField(required=False, help_text="The tier used; only for requests that sent one.")
-
-
-class Model(serializers.Serializer):
-    id = serializers.CharField()
-    object = serializers.ChoiceField(choices=["model"])
-    created = serializers.IntegerField(help_text="Unix seconds.")
-    owned_by = serializers.CharField()
-
-
-class ModelList(serializers.Serializer):
-    object = serializers.ChoiceField(choices=["list"])
-    data = Model(many=True)
-
-
-class Status(serializers.Serializer):
-    status = serializers.CharField()
-
-
 def _errors(*statuses: int) -> dict[Any, Any]:
     return {status: OpenApiResponse(ErrorBody) for status in statuses}
 
 
-STREAM = OpenApiResponse(str, description="Server-sent events: chat.completion.chunk objects, then [DONE].")
+STREAM = OpenApiResponse(ChatCompletionChunk, description="With stream: true, server-sent events: one of these in each, then [DONE].")
 
 
 class CompletionRoute(APIView):
@@ -164,13 +56,17 @@ class CompletionRoute(APIView):
 
 
 class ModelsRoute(APIView):
-    @extend_schema(operation_id="list_models", summary="List models", responses={200: ModelList, **_errors(401, 403)}, tags=["models"])
+    @extend_schema(
+        operation_id="list_models", summary="List models", responses={200: ModelList, **_errors(401, 403, 429, 500)}, tags=["models"]
+    )
     def get(self, request: HttpRequest) -> None:
         """The models that the key may use."""
 
 
 class ModelRoute(APIView):
-    @extend_schema(operation_id="retrieve_model", summary="One model", responses={200: Model, **_errors(401, 404)}, tags=["models"])
+    @extend_schema(
+        operation_id="retrieve_model", summary="One model", responses={200: Model, **_errors(401, 403, 404, 429, 500)}, tags=["models"]
+    )
     def get(self, request: HttpRequest, model_id: str) -> None:
         """One model by name or alias; names may contain slashes."""
 

@@ -1,13 +1,115 @@
-"""The OpenAPI document holds every field and every route, and its page obeys the content policy."""
+"""The OpenAPI document holds every field and every route, and describes all that answers hold; its page obeys the content policy."""
 
+import json
 import re
 
 import httpx
 import pytest
+from django.test import RequestFactory
 from django.urls import resolve
+from jsonschema import Draft202012Validator
 
+from chat.dialects.lightcone.answer import ChatAnswer
+from chat.dialects.lightcone.stream import ChatStream
 from chat.dialects.request.schema import ChatCompletionRequest
-from chat.openapi import Routes
+from chat.dialects.view import AnswerHead
+from chat.openapi import Routes, schema_view
+from engine.api import (
+    Admitted,
+    ChoiceFinished,
+    Completed,
+    Delta,
+    Event,
+    FinishReason,
+    Outcome,
+    PromptScored,
+    RankedLogprob,
+    Timings,
+    TokenLogprob,
+    ToolCallDelta,
+    TopLogprob,
+    Usage,
+)
+from tests.chat.test_api_docs import EXAMPLE, PAGE
+
+ENTRY = TokenLogprob(5, -0.5, "a", b"a", (TopLogprob(5, -0.5, "a", b"a"),))
+EVENTS = [
+    Admitted(3, 9, 1, (1, 2, 3), "<prompt>"),
+    PromptScored(((), (RankedLogprob(2, -1.0, 1, "b"),))),
+    Delta(0, (5,), "", (ENTRY,), reasoning="so"),
+    Delta(0, (6,), "text", (ENTRY,)),
+    Delta(0, (7,), tool_calls=(ToolCallDelta(0, "call", "f", "{"),)),
+    Delta(1, (), ""),
+    ChoiceFinished(0, FinishReason.TOOL_CALLS, 7, tool_calls=(ToolCallDelta(0, arguments="}"),)),
+    ChoiceFinished(1, FinishReason.STOP, "end", text="."),
+    Completed(Outcome.FINISHED, Usage(3, 1, 3), Timings(0.0)),
+]
+
+
+def head(*, is_function_form: bool, service_tier: str | None = "flex") -> AnswerHead:
+    return AnswerHead(
+        request_id="r",
+        created=1,
+        model="m",
+        fingerprint="fp",
+        role="assistant",
+        num_choices=2,
+        has_logprobs=True,
+        include_usage=True,
+        continuous_usage=is_function_form,
+        service_tier=service_tier,
+        num_prompt_tokens=3,
+        prompt_ids=(1, 2, 3),
+        prompt_text="<prompt>",
+        returns_token_ids=True,
+        answers_function_call=is_function_form,
+    )
+
+
+@pytest.fixture(scope="module")
+def components():
+    response = schema_view(RequestFactory().get("/api/schema"))
+    response.render()
+    return json.loads(response.content)["components"]
+
+
+def complete(value):
+    """The same description, with nothing allowed beside what it names."""
+    if isinstance(value, list):
+        return [complete(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    closed = {name: complete(item) for name, item in value.items()}
+    return closed | {"additionalProperties": False} if isinstance(value.get("properties"), dict) else closed
+
+
+def validator(components, name, *, is_complete: bool = True) -> Draft202012Validator:
+    described = complete(components) if is_complete else components
+    return Draft202012Validator({"$ref": f"#/components/schemas/{name}", "components": described})
+
+
+@pytest.mark.parametrize("is_function_form", [False, True])
+def test_an_answer_holds_what_is_described_and_nothing_else(components, is_function_form):
+    answer = ChatAnswer(head(is_function_form=is_function_form))
+    for payload in EVENTS:
+        answer.feed(Event(0, 1, payload))
+    validator(components, "ChatCompletion").validate(json.loads(answer.body()))
+
+
+@pytest.mark.parametrize("is_function_form", [False, True])
+def test_chunks_hold_what_is_described_and_nothing_else(components, is_function_form):
+    stream = ChatStream(head(is_function_form=is_function_form))
+    frames = b"".join(stream.feed(Event(0, 1, payload)) for payload in EVENTS).decode()
+    chunks = [json.loads(line[6:]) for line in frames.splitlines() if line.startswith("data: {")]
+    assert len(chunks) > 8
+    for chunk in chunks:
+        validator(components, "ChatCompletionChunk").validate(chunk)
+
+
+def test_the_examples_of_the_page_fit_the_described_request(components):
+    described = validator(components, "ChatCompletionRequest", is_complete=False)
+    for example in EXAMPLE.findall(PAGE):
+        described.validate({"messages": [{"role": "user", "content": "hi"}]} | json.loads(example))
 
 
 @pytest.fixture
