@@ -1,6 +1,6 @@
 """Chooses the next token of every sequence of a step. Called by the core; knows nothing of blocks, text or requests.
 
-Order, as docs/api/chat-completions.md promises it:
+Order, as docs/api/lightcone.md promises it:
 1. grammar mask; raw log-probabilities are taken           2. allowed_token_ids           3. bad_words           4. min_tokens
 5. logit_bias           6. repetition, frequency and presence penalties; processed log-probabilities are taken
 7. logits processors; what is forbidden by now stays so    8. the end of reasoning, forced when its budget is spent
