@@ -23,6 +23,7 @@ from engine.config import EngineConfig
 from engine.core_life import Connect, CoreStarter, Progress, connect_core
 from engine.inputs.bad_words import bad_word_ids
 from engine.inputs.limits import ContextLimits, check_prompt_ids, check_token_ids, choice_token_limit
+from engine.inputs.prediction import prediction_ids
 from engine.inputs.processor import PromptProcessor
 from engine.inputs.processor_calls import check_processors
 from engine.inputs.rendering import Renderer
@@ -41,6 +42,7 @@ from engine.outputs.parsing import OutputParsing
 from engine.outputs.pipeline import ChoicePipeline
 from engine.outputs.prompt_scores import PromptScores
 from engine.run import FAILED, LOST, Choice, Ending, Run
+from engine.run_kinds import make_run
 from engine.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -175,7 +177,8 @@ class Engine:
             run = self._admit(request, resume)
         except EngineError as error:
             is_admitted = resume.admitted is not None
-            refusal = Failed(error.code, error.message, resume.usage) if is_admitted else Rejected(error.code, error.message, error.param)
+            failed = Failed(error.code, error.message, resume.usage, param=error.param)
+            refusal = failed if is_admitted else Rejected(error.code, error.message, error.param)
             self._publish([RunEvents(request.run_id, (Event(resume.position, 1, refusal),))])
             return
         events = [] if resume.admitted else [run.event(run.admitted())]
@@ -239,14 +242,15 @@ class Engine:
         forbidden = bad_word_ids(request.sampling.bad_words, self._tokenizer, self._limits)
         check_processors(request.sampling, self._limits)
         parsing = self._parsing.plan(request, prompt.token_ids)
-        if len(self._by_seq_id) + request.num_choices > self._config.max_waiting + self._config.max_sequences:
+        if len(self._by_seq_id) + request.num_sequences > self._config.max_waiting + self._config.max_sequences:
             raise EngineUnavailable(ErrorCode.OVERLOADED, f"the queue is full ({self._config.max_waiting} requests wait); try again later")
         seed, admitted = request.sampling.seed, resume.admitted
         if admitted is not None:
             max_tokens, seed = admitted.max_tokens, admitted.seed
         eos_ids = () if request.stop.ignore_eos else self._tokenizer.eos_ids
-        return Run(
-            request=request,
+        return make_run(
+            self._tokenizer,
+            request,
             prompt_ids=prompt.token_ids,
             prompt_text=prompt.text if request.prompt.returns_text else None,
             seed=secrets.randbits(63) if seed is None else seed,
@@ -258,12 +262,13 @@ class Engine:
                     next(self._seq_ids),
                     ChoicePipeline(index, self._tokenizer, request.stop, request.logprobs, parsing.make_choice(index)),
                 )
-                for index in range(request.num_choices)
+                for index in range(request.num_sequences)
             ],
             position=resume.position,
             timings=Timings(request.arrived_at),
             bad_word_ids=forbidden,
             thinking=parsing.thinking,
+            draft_ids=prediction_ids(request.prediction or "", self._tokenizer, max_tokens, self._limits.logits_width),
             scores=PromptScores(prompt.token_ids, self._tokenizer) if request.logprobs.prompt is not None else None,
         )
 
@@ -378,6 +383,8 @@ class Engine:
             if not choice.is_live and output.finish is None:
                 surplus.append(output.seq_id)
             self._forget_ended(run, choice, surplus)
+            if run.has_more and not run.is_ended:
+                self._send_run(run)
         if surplus:
             self._send_abort(surplus)
         if news:

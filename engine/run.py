@@ -79,6 +79,9 @@ class Run:
     """Until they are reported, where they were asked for."""
     held: list[tuple[Choice, SequenceOutput]] = field(default_factory=list)
     """News that has to wait for them: the first choice computes the scores, and others may be ahead of it."""
+    draft_ids: list[int] = field(default_factory=list)
+    has_more: bool = False
+    """The last news has made further `sequences` necessary."""
 
     def admitted(self) -> Admitted:
         """The first event of the run, with the prompt where the request asks for it."""
@@ -108,6 +111,8 @@ class Run:
                 priority=self.request.priority,
                 bad_word_ids=self.bad_word_ids,
                 thinking=self.thinking,
+                draft_ids=self.draft_ids,
+                group=self.request.group,
             )
             for index, choice in enumerate(self.choices)
             if choice.is_live

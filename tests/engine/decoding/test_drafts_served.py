@@ -1,0 +1,149 @@
+"""Predictions through the whole engine in float32: the same answers as without, whatever the prediction and whatever else is asked for."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from engine.api import BeamSearch, LogprobOptions, Outcome, SamplingParams, StopRules
+from engine.decoding.costs import StepCosts
+from engine.engine import Resume
+from tests.engine.real_engine import RealEngine, finishes_of, text_of, tokens_of, write_model
+from tests.engine.tiny_tokenizer import tiny_tokenizer
+
+GREEDY = SamplingParams(temperature=0.0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("random")
+    write_model(folder)
+    return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def free_rows():
+    """How many drafts are tried must not depend on how fast this machine is just now."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StepCosts, "measure", lambda time_rows, max_rows: StepCosts.flat())
+        yield
+
+
+@pytest.fixture(scope="module")
+def engine(folder):
+    engine = RealEngine(folder)
+    yield engine
+    engine.close()
+
+
+def ascii_only(**changes):
+    """Answers of characters that any text can predict."""
+    return SamplingParams(allowed_token_ids=tuple(range(32, 127)), **changes)
+
+
+def essence(payloads):
+    """All that a prediction may not change."""
+    usage = dataclasses.replace(payloads[-1].usage, accepted_prediction_tokens=0, rejected_prediction_tokens=0, cached_tokens=0)
+    choices = range(1 + max(finished.choice for finished in finishes_of(payloads)))
+    return [tokens_of(payloads, choice) for choice in choices], [text_of(payloads, choice) for choice in choices], usage
+
+
+def logprobs_of(payloads):
+    return [entry.logprob for payload in payloads for entry in getattr(payload, "logprobs", None) or ()]
+
+
+ASKED = {
+    "greedy": {"sampling": ascii_only(temperature=0.0), "stop": StopRules(max_tokens=40)},
+    "seeded": {"sampling": ascii_only(temperature=0.8, seed=5), "stop": StopRules(max_tokens=40)},
+    "filtered": {"sampling": ascii_only(temperature=1.2, seed=5, top_k=9, top_p=0.9, min_p=0.01), "stop": StopRules(max_tokens=40)},
+    "penalised": {
+        "sampling": ascii_only(temperature=0.5, seed=5, presence_penalty=0.5, frequency_penalty=0.3, repetition_penalty=1.2),
+        "stop": StopRules(max_tokens=40),
+    },
+    "with bad words": {"sampling": ascii_only(temperature=0.0, bad_words=("a", "or")), "stop": StopRules(max_tokens=40)},
+    "two choices": {"sampling": ascii_only(seed=5), "num_choices": 2, "stop": StopRules(max_tokens=30)},
+    "min_tokens": {"sampling": ascii_only(seed=5), "stop": StopRules(max_tokens=30, min_tokens=10, stop_token_ids=tuple(range(60, 90)))},
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_prediction_changes_nothing_but_the_number_of_steps(engine, name):
+    asked = ASKED[name]
+    plain = engine.answer(**asked)
+    (_, texts, usage) = essence(plain)
+    text = texts[0]
+    half_right = text[: len(text) // 2] + "??" + text[len(text) // 2 + 1 :]
+    for prediction in (text, half_right, "something else altogether", text + text, ""):
+        payloads = engine.answer(prediction=prediction, **asked)
+        assert essence(payloads) == essence(plain), prediction
+        accepted = payloads[-1].usage.accepted_prediction_tokens
+        assert accepted <= usage.completion_tokens
+        if prediction == text and usage.completion_tokens > 20:
+            assert accepted >= len(tokens_of(plain)) // 2
+
+
+def test_a_right_prediction_saves_most_steps(engine):
+    asked = {"sampling": ascii_only(temperature=0.0), "stop": StopRules(max_tokens=60)}
+    text = text_of(engine.answer(**asked))
+    before = engine.core_stats().num_steps
+    payloads = engine.answer(prediction=text, **asked)
+    assert engine.core_stats().num_steps - before < 40
+    assert payloads[-1].usage.accepted_prediction_tokens > 30
+    wrong = engine.answer(prediction=text[:20] + "@" * 40, **asked)
+    assert 0 < wrong[-1].usage.rejected_prediction_tokens <= 80  # two proposals at most, then it is given up
+
+
+def test_log_probabilities_are_those_without_a_prediction(engine):
+    asked = {"sampling": ascii_only(seed=9), "stop": StopRules(max_tokens=30), "logprobs": LogprobOptions(enabled=True, top=2)}
+    plain = engine.answer(**asked)
+    payloads = engine.answer(prediction=text_of(plain), **asked)
+    assert logprobs_of(payloads) == pytest.approx(logprobs_of(plain), abs=1e-4)
+
+
+def test_a_stop_string_among_predicted_tokens_ends_the_answer_there(engine):
+    asked = {"sampling": ascii_only(temperature=0.0), "stop": StopRules(max_tokens=40)}
+    text = text_of(engine.answer(**asked))
+    stop = text[20:23]
+    stopped = engine.answer(sampling=asked["sampling"], stop=StopRules(max_tokens=40, stop=(stop,)))
+    payloads = engine.answer(sampling=asked["sampling"], stop=StopRules(max_tokens=40, stop=(stop,)), prediction=text)
+    assert essence(payloads) == essence(stopped)
+    assert finishes_of(payloads)[0].stop_reason == stop
+
+
+def test_a_prediction_longer_than_the_context_is_cut(engine):
+    payloads = engine.answer(prediction="a b c d " * 5000, sampling=GREEDY, stop=StopRules(max_tokens=5))
+    assert payloads[-1].outcome is Outcome.FINISHED
+    whole = engine.answer(sampling=ascii_only(temperature=0.0), stop=StopRules(ignore_eos=True), prediction="a b c d " * 500)
+    assert len(tokens_of(whole)) == 512 - len(tiny_tokenizer().encode("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"))
+
+
+@pytest.mark.parametrize("keep", [2, 9, 20])
+def test_a_resumed_answer_goes_on_along_its_prediction(engine, keep):
+    asked = {"sampling": ascii_only(seed=4, temperature=0.7), "stop": StopRules(max_tokens=40)}
+    events = engine.events(**asked)
+    text = text_of([event.payload for event in events])
+    resumed = engine.events(resume=Resume(tuple(events[:keep])), prediction=text, **asked)
+    assert tokens_of([event.payload for event in [*events[:keep], *resumed]]) == tokens_of([event.payload for event in events])
+
+
+@pytest.mark.parametrize("lookup", [False, True])
+def test_a_crowd_that_is_preempted_answers_as_each_does_alone(folder, engine, lookup):
+    """Few blocks, many at once, some with a prediction: the accounts balance and nobody's answer changes."""
+    wanted = {f"run-{i}": {"sampling": ascii_only(seed=i, temperature=0.6), "stop": StopRules(max_tokens=60)} for i in range(6)}
+    alone = {run_id: engine.answer(text=run_id, **asked) for run_id, asked in wanted.items()}
+    crowd = RealEngine(folder, kv_cache_bytes=14 << 12, prompt_lookup=lookup, max_model_len=128)
+    for run_id, asked in wanted.items():
+        crowd.submit(run_id, run_id, prediction=text_of(alone[run_id]) if run_id != "run-3" else None, **asked)
+    events = crowd.events_to_end(*wanted)
+    stats = crowd.core_stats()
+    crowd.close()
+    assert stats.num_preemptions > 0
+    for run_id in wanted:
+        assert tokens_of([event.payload for event in events[run_id]]) == tokens_of(alone[run_id]), run_id
+
+
+def test_a_beam_search_makes_no_use_of_a_prediction(engine):
+    asked = {"beam": BeamSearch(), "num_choices": 2, "stop": StopRules(max_tokens=6)}
+    plain = engine.answer(**asked)
+    assert engine.answer(prediction=text_of(plain), **asked)[1:-1] == plain[1:-1]

@@ -1,0 +1,93 @@
+"""A whole engine on a small random model in float32, core in this process: what is asked for, and what is published."""
+
+from __future__ import annotations
+
+import dataclasses
+import queue
+from pathlib import Path
+
+import torch
+
+from engine.api import ChoiceFinished, Delta, GenerationRequest
+from engine.config import EngineConfig
+from engine.engine import Engine
+from engine.inputs.rendering import LocalRenderer
+from tests.engine.tiny_tokenizer import CHATML, tiny_tokenizer
+
+SMALL = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": False,
+}
+
+
+def write_model(folder: Path, spread: float = 0.4):
+    """A random Llama with the tiny tokenizer; returns the transformers model. `spread`: the larger, the surer of its next tokens."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    tokenizer = tiny_tokenizer()
+    tokenizer.backend.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"eos_token": "<|im_end|>"}')
+    (folder / "chat_template.jinja").write_text(CHATML)
+    torch.manual_seed(3)
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=tokenizer.num_tokens, **SMALL)).float().eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(torch.randn_like(parameter) * spread + ("norm" in name))
+    model.save_pretrained(folder)
+    return model
+
+
+class RealEngine:
+    """`close` checks the accounts of blocks."""
+
+    def __init__(self, folder: Path, **config) -> None:
+        settings = {"weights": "float32", "core_in_process": True, "step_tokens": 64, "max_sequences": 8, "kv_cache_bytes": 4 << 20}
+        self._news: queue.SimpleQueue = queue.SimpleQueue()
+        self.engine = Engine(EngineConfig(folder, "tiny", **settings | config), self._news.put, renderer=LocalRenderer())
+        self.engine.start()
+
+    def answer(self, text="hi", resume=None, **changes):
+        """The payloads of one request."""
+        return [event.payload for event in self.events(text, resume, **changes)]
+
+    def events(self, text="hi", resume=None, **changes):
+        self.submit("run", text, resume, **changes)
+        return self.events_to_end("run")["run"]
+
+    def submit(self, run_id, text="hi", resume=None, **changes):
+        request = GenerationRequest(run_id, "tiny", ({"role": "user", "content": text},), arrived_at=0.0)
+        self.engine.submit(dataclasses.replace(request, **changes), resume)
+
+    def events_to_end(self, *run_ids):
+        """All events of these runs."""
+        events = {run_id: [] for run_id in run_ids}
+        while not all(found and found[-1].is_terminal for found in events.values()):
+            for run in self._news.get(timeout=60):
+                events[run.run_id] += run.events
+        return events
+
+    def core_stats(self):
+        return self.engine.stats(check_integrity=True).core
+
+    def close(self):
+        stats = self.core_stats()
+        assert stats.integrity == ""
+        assert stats.num_free_blocks == stats.num_blocks
+        self.engine.close()
+
+
+def tokens_of(payloads, choice=0):
+    return [token_id for payload in payloads if isinstance(payload, Delta) and payload.choice == choice for token_id in payload.token_ids]
+
+
+def text_of(payloads, choice=0):
+    return "".join(payload.text for payload in payloads if isinstance(payload, Delta | ChoiceFinished) and payload.choice == choice)
+
+
+def finishes_of(payloads):
+    return [payload for payload in payloads if isinstance(payload, ChoiceFinished)]
