@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from engine.outputs.tools.json_calls import JsonCallFormat
 from engine.outputs.tools.python_calls import PythonCallFormat
 from engine.outputs.tools.tagged_calls import TaggedCallFormat
 
 HERMES = JsonCallFormat(begins=("<tool_call>",), ends=("</tool_call>",))
-LLAMA_JSON = JsonCallFormat(begins=("<|python_tag|>",), is_bare=True)
-GRANITE = JsonCallFormat(begins=("<|tool_call|>", "<tool_call>"), ends=("</tool_call>",))
+LLAMA_3_JSON = JsonCallFormat(begins=("<|python_tag|>",), is_bare=True, is_inline=True)
+LLAMA_4_JSON = JsonCallFormat(begins=("<|python_tag|>", "<|python_start|>"), ends=("<|python_end|>",), is_bare=True, is_inline=True)
+GRANITE = JsonCallFormat(begins=("<|tool_call|>", "<tool_call>"), ends=("</tool_call>",), is_bare=True)
 GRANITE_20B = JsonCallFormat(begins=("<function_call>",), ends=("</function_call>",))
 INTERNLM = JsonCallFormat(begins=("<|action_start|>",), openers=("<|plugin|>",), ends=("<|action_end|>",))
 TOOL_CALLS = JsonCallFormat(begins=("<tool_calls>",), ends=("</tool_calls>",))
@@ -47,17 +50,7 @@ QWEN_CODER = TaggedCallFormat(
     is_block_optional=True,
     strips_lines=True,
 )
-SEED_OSS = TaggedCallFormat(
-    block_begin="<seed:tool_call>",
-    block_end="</seed:tool_call>",
-    call_begin="<function=",
-    name_end=">",
-    call_end="</function>",
-    key_begin="<parameter=",
-    key_end=">",
-    value_end="</parameter>",
-    strips_lines=True,
-)
+SEED_OSS = replace(QWEN_CODER, block_begin="<seed:tool_call>", block_end="</seed:tool_call>", is_block_optional=False)
 MINIMAX_M2 = TaggedCallFormat(
     block_begin="<minimax:tool_call>",
     block_end="</minimax:tool_call>",
@@ -79,6 +72,7 @@ DEEPSEEK_V32 = TaggedCallFormat(
     value_end="</｜DSML｜parameter>",
     controls=frozenset({"｜DSML｜"}),
 )
+DEEPSEEK_V4 = replace(DEEPSEEK_V32, block_begin="<｜DSML｜tool_calls>", block_end="</｜DSML｜tool_calls>")
 STEP_3 = TaggedCallFormat(
     block_begin="<｜tool_calls_begin｜>",
     block_end="<｜tool_calls_end｜>",

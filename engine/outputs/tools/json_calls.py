@@ -17,13 +17,14 @@ class JsonCallFormat:
     """What sets one family apart.
 
     `begins`: markers before an object or a list of them, `openers`: what may follow such a marker; `ends`: markers after it. `is_bare`:
-    the answer may also begin with an object or a list, without a marker. `name_key`: see `JsonObjectCall`. `dropped`: markers around plain
-    text.
+    the answer may also begin with an object or a list, without a marker; `is_inline`: objects may stand anywhere in the text.
+    `name_key`: see `JsonObjectCall`. `dropped`: markers around plain text.
     """
 
     begins: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()
     is_bare: bool = False
+    is_inline: bool = False
     name_key: str = "name"
     openers: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
@@ -43,9 +44,13 @@ class JsonCallParser(ScriptedParser):
     def _run(self) -> Steps[None]:
         if self._format.is_bare:
             yield from self._read_block(Held(self._answer), is_marked=False)
-        while marker := (yield from self._reader.until(self._format.begins + self._format.dropped, self._answer.content)):
+        stops = self._format.begins + self._format.dropped + (("{",) if self._format.is_inline else ())
+        while marker := (yield from self._reader.until(stops, self._answer.content)):
             if marker in self._format.dropped:
                 yield from self._reader.skip_space()
+            elif marker == "{":
+                self._reader.give_back(marker)
+                yield from self._read_block(Held(self._answer), is_marked=False)
             else:
                 yield from self._read_block(Held(self._answer, marker))
 

@@ -118,6 +118,6 @@ class PythonCallParser(ScriptedParser):
 
 def _cut_value(text: str) -> str:
     """What is there of a value that the end of the answer has cut: the beginning of a string as JSON, anything else as it is."""
-    if text[:1] in ("'", '"') and text[:1]:
+    if text[:1] in ("'", '"'):
         return quote(text[1:])[:-1]
     return text

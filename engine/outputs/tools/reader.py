@@ -70,6 +70,10 @@ class Reader:
         self.at += len(literal)
         return literal
 
+    def give_back(self, literal: str) -> None:
+        """Undo the step that has just consumed the literal."""
+        self.at -= len(literal)
+
     def take_run(self, characters: str, write: Write) -> Steps[None]:
         """Consume characters as long as they are among these."""
         while True:

@@ -15,7 +15,7 @@ from engine.outputs.tools.gemma_calls import FUNCTION_GEMMA, GEMMA_4, GemmaCallF
 from engine.outputs.tools.harmony import CHANNEL, MESSAGE, START, HarmonyParser
 from engine.outputs.tools.json_calls import JsonCallFormat, JsonCallParser
 from engine.outputs.tools.kimi_k2 import KIMI_K2, KimiK2Parser
-from engine.outputs.tools.mistral import MARKER, MistralParser
+from engine.outputs.tools.mistral import ARGUMENTS, MARKER, MistralParser
 from engine.outputs.tools.python_calls import PythonCallFormat, PythonCallParser
 from engine.outputs.tools.tagged_calls import TaggedCallFormat, TaggedCallParser
 
@@ -69,12 +69,16 @@ def _gemma(call_format: GemmaCallFormat) -> ToolFormat:
     return ToolFormat(lambda names, tools: GemmaCallParser(names, call_format), call_format.begin, special=tokens)
 
 
+def _dsml(tags: TaggedCallFormat) -> ToolFormat:
+    invoke = CallFormat("<｜DSML｜invoke", '<｜DSML｜invoke name="', '">\n', "</｜DSML｜invoke>\n", style="deepseek_xml")
+    return ToolFormat(_tagged(tags), tags.block_begin, invoke)
+
+
 def _json_call(trigger: str, opening: str, closing: str, key: str = "arguments", name_key: str = "name") -> CallFormat:
     return CallFormat(trigger, f'{trigger}{opening}{{"{name_key}": "', f'", "{key}": ', "}" + closing)
 
 
 HERMES = ToolFormat(_json(formats.HERMES), "<tool_call>", _json_call("<tool_call>", "\n", "\n</tool_call>"))
-LLAMA_JSON = ToolFormat(_json(formats.LLAMA_JSON))
 TOOL_CALLS = ToolFormat(_json(formats.TOOL_CALLS), "<tool_calls>", _json_call("<tool_calls>", "[", "]</tool_calls>"))
 QWEN_CODER = ToolFormat(
     _tagged(formats.QWEN_CODER), "<tool_call>", CallFormat("<function=", "<function=", ">\n", "\n</function>", style="qwen_xml")
@@ -83,9 +87,15 @@ GLM = ToolFormat(_tagged(formats.GLM), "<tool_call>", CallFormat("<tool_call>", 
 
 FORMATS: dict[str, ToolFormat] = {
     "hermes": HERMES,
-    "mistral": ToolFormat(lambda names, tools: MistralParser(names), MARKER, special=(MARKER,), id_style=CallIdStyle.MISTRAL),
-    "llama3_json": LLAMA_JSON,
-    "llama4_json": LLAMA_JSON,
+    "mistral": ToolFormat(
+        lambda names, tools: MistralParser(names),
+        MARKER,
+        _json_call(MARKER, "[", "]"),
+        special=(MARKER,),
+        id_style=CallIdStyle.MISTRAL,
+    ),
+    "llama3_json": ToolFormat(_json(formats.LLAMA_3_JSON)),
+    "llama4_json": ToolFormat(_json(formats.LLAMA_4_JSON)),
     "llama4_pythonic": ToolFormat(_python(formats.LLAMA_4_PYTHONIC)),
     "pythonic": ToolFormat(_python(formats.PYTHONIC)),
     "olmo3": ToolFormat(_python(formats.OLMO_3), "<function_calls>"),
@@ -118,11 +128,7 @@ FORMATS: dict[str, ToolFormat] = {
         CallFormat(DEEPSEEK.call_begin, DEEPSEEK.call_begin, DEEPSEEK.separator, DEEPSEEK.call_end),
         special=tuple(sorted(DEEPSEEK.markers)),
     ),
-    "deepseek_v32": ToolFormat(
-        _tagged(formats.DEEPSEEK_V32),
-        formats.DEEPSEEK_V32.block_begin,
-        CallFormat("<｜DSML｜invoke", '<｜DSML｜invoke name="', '">\n', "</｜DSML｜invoke>\n", style="deepseek_xml"),
-    ),
+    "deepseek_v32": _dsml(formats.DEEPSEEK_V32),
     "kimi_k2": ToolFormat(
         lambda names, tools: KimiK2Parser(names),
         KIMI_K2.section_begin,
@@ -169,9 +175,20 @@ FORMATS: dict[str, ToolFormat] = {
         CallFormat(CHANNEL, f"{CHANNEL}commentary to=functions.", f" <|constrain|>json{MESSAGE}", ""),
         special=(START, CHANNEL, MESSAGE, "<|call|>"),
     ),
+    "deepseek_v4": _dsml(formats.DEEPSEEK_V4),
     "gemma4": _gemma(GEMMA_4),
     "lfm2": ToolFormat(_python(formats.LFM_2), "<|tool_call_start|>", special=("<|tool_call_start|>", "<|tool_call_end|>")),
-    "cohere_command": ToolFormat(_json(formats.COHERE), "<|START_ACTION|>", special=("<|START_ACTION|>", "<|END_ACTION|>")),
+    "cohere_command": ToolFormat(
+        _json(formats.COHERE),
+        "<|START_ACTION|>",
+        CallFormat(
+            "<|START_ACTION|>",
+            '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "',
+            '", "parameters": ',
+            "}\n]<|END_ACTION|>",
+        ),
+        special=("<|START_ACTION|>", "<|END_ACTION|>"),
+    ),
     "apertus": ToolFormat(
         _json(formats.APERTUS),
         "<|tools_prefix|>",
@@ -185,6 +202,8 @@ FORMATS: dict[str, ToolFormat] = {
 }
 
 DEFAULT = "hermes"
+LLAMA_PROMPT = '"parameters": dictionary of argument name'
+"""What the templates of Llama 3.1 to 4 ask for, most of which have no marker."""
 
 TEMPLATE_MARKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("openai", (CHANNEL, MESSAGE)),
@@ -192,6 +211,7 @@ TEMPLATE_MARKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("functiongemma", (FUNCTION_GEMMA.begin,)),
     ("kimi_k2", (KIMI_K2.section_begin,)),
     ("deepseek_v32", (formats.DEEPSEEK_V32.block_begin,)),
+    ("deepseek_v4", (formats.DEEPSEEK_V4.block_begin,)),
     ("deepseek_v3", (DEEPSEEK.section_begin, "```json")),
     ("deepseek_v31", (DEEPSEEK.section_begin,)),
     ("step3", ("<steptml:invoke",)),
@@ -205,6 +225,7 @@ TEMPLATE_MARKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("minimax_m2", ("<minimax:tool_call>",)),
     ("longcat", ("<longcat_tool_call>",)),
     ("gigachat3", ("function call<|role_sep|>",)),
+    ("gigachat3", ("<|function_call|>",)),
     ("glm45", ("<arg_key>",)),
     ("qwen3_coder", ("<function=", "<parameter=")),
     ("ernie45", ("<tool_call>", "<response>")),
@@ -215,7 +236,9 @@ TEMPLATE_MARKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("minimax", ("<tool_calls>", "<beginning_of_sentence>")),
     ("jamba", ("<tool_calls>", "<|bom|>")),
     ("hunyuan_a13b", ("<tool_calls>",)),
+    ("llama4_json", ("<|python_start|>", LLAMA_PROMPT)),
     ("llama4_pythonic", ("<|python_start|>",)),
+    ("llama3_json", (LLAMA_PROMPT,)),
     ("llama3_json", ("<|python_tag|>",)),
 )
 """Parsers in the order in which they are looked for, each with texts that all stand in the templates of its models and in no earlier's."""
@@ -239,6 +262,13 @@ def make_tool_parser(name: str, tools: tuple[Tool, ...], names: tuple[str, ...] 
     """A parser for one choice. `names`: the functions that may be called; none given, all `tools`."""
     allowed = frozenset(tool.name for tool in tools)
     return tool_format(name).make(allowed.intersection(names) if names else allowed, tools)
+
+
+def call_format(name: str, find_token: Callable[[str], int | None]) -> CallFormat | None:
+    """How a model with this vocabulary writes one call, None where no rule can be set up. `find_token` as in `check_tool_parser`."""
+    if name == "mistral" and find_token(ARGUMENTS) is not None:
+        return CallFormat(MARKER, MARKER, ARGUMENTS, "")
+    return tool_format(name).call_format
 
 
 def check_tool_parser(name: str, find_token: Callable[[str], int | None]) -> None:

@@ -51,7 +51,7 @@ class TaggedCallParser(ScriptedParser):
 
     def _run(self) -> Steps[None]:
         tags = self._tags
-        begins = (tags.block_begin, tags.call_begin) if tags.is_block_optional and tags.call_begin else (tags.block_begin,)
+        begins = (tags.block_begin, tags.call_begin) if tags.is_block_optional else (tags.block_begin,)
         while marker := (yield from self._reader.until(begins, self._answer.content)):
             held = Held(self._answer, marker)
             yield from self._read_block(held, is_in_call=marker == tags.call_begin)
@@ -175,4 +175,4 @@ def _attribute(header: str) -> str:
     """The name in `NAME`, `"NAME"` or `"NAME" other="…"`."""
     header = header.strip()
     quote = header[:1]
-    return header[1:].partition(quote)[0] if quote in ("'", '"') and quote else header
+    return header[1:].partition(quote)[0] if quote in ("'", '"') else header

@@ -46,11 +46,14 @@ EXAMPLES = {
     "mistral, newer": TEXT + f"[TOOL_CALLS]get_weather{WEATHER}[TOOL_CALLS]get_time[ARGS]{{}}",
     "llama3_json": TEXT + "<|python_tag|>" + "; ".join(_json("parameters")),
     "llama3_json, bare": "; ".join(_json("parameters")),
+    "llama3_json, inline": TEXT + "\n".join(_json("parameters")) + "\nDone.",
+    "llama4_json, marked": TEXT + "<|python_start|>" + "".join(_json("parameters")) + "<|python_end|>",
     "llama4_json": "\n".join(_json("parameters")),
     "llama4_pythonic": TEXT + f"<|python_start|>[{PYTHON}, get_time()]<|python_end|>",
     "pythonic": f"[{PYTHON}, get_time()]",
     "olmo3": TEXT + f"<function_calls>\n{PYTHON}\nget_time()\n</function_calls>",
     "granite": TEXT + f"<|tool_call|>[{FIRST}, {SECOND}]",
+    "granite, bare": f"[{FIRST}, {SECOND}]",
     "granite, text marker": TEXT + f"<tool_call>[{FIRST}, {SECOND}]",
     "granite-20b-fc": TEXT + f"<function_call> {FIRST}\n<function_call> {SECOND}",
     "internlm": TEXT + "".join(f"<|action_start|><|plugin|>\n{call}<|action_end|>" for call in _json("parameters")),
@@ -68,6 +71,7 @@ EXAMPLES = {
     "deepseek_v31": TEXT + f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{WEATHER}<｜tool▁call▁end｜>"
     "<｜tool▁call▁begin｜>get_time<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
     "deepseek_v32": TEXT + f"<｜DSML｜function_calls>\n{_invokes('｜DSML｜', DSML_PARAMETERS)}</｜DSML｜function_calls>",
+    "deepseek_v4": TEXT + f"<｜DSML｜tool_calls>\n{_invokes('｜DSML｜', DSML_PARAMETERS)}</｜DSML｜tool_calls>",
     "kimi_k2": TEXT
     + f"<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{WEATHER}<|tool_call_end|>"
     "<|tool_call_begin|>functions.get_time:1<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",

@@ -23,7 +23,7 @@ def test_a_parser_reads_what_its_models_write(label):
     assert [(call.name, call.is_complete) for call in said.calls] == [("get_weather", True), ("get_time", True)]
     assert json.loads(said.calls[0].arguments) == {"city": 'Zürich "Nord" {1}', "days": 3}
     assert said.calls[1].arguments == "{}"
-    assert said.content.replace("</think>", "").strip() in (TEXT.strip(), "")
+    assert said.content.replace("</think>", "").strip() in (TEXT.strip(), TEXT + "Done.", "")
 
 
 @pytest.mark.parametrize("label", LABELS)
@@ -140,6 +140,11 @@ def test_a_call_cut_inside_its_arguments_keeps_them_and_stays_open():
 def test_known_calls_beside_unknown_ones_in_a_list_are_committed():
     said = parse_with("hunyuan_a13b", '<tool_calls>[{"name": "x", "arguments": {}}, {"name": "get_time"}]</tool_calls>')
     assert said == Said(content='<tool_calls>[{"name": "x", "arguments": {}}]</tool_calls>', calls=[Call("get_time", "{}")])
+
+
+def test_llama_calls_may_stand_within_text():
+    said = parse_with("llama3_json", 'Here: {"name": "get_time", "parameters": {}} More?')
+    assert said == Said(content="Here: More?", calls=[Call("get_time", "{}")])
 
 
 def test_a_json_answer_that_is_no_call_is_content():

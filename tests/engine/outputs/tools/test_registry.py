@@ -8,13 +8,14 @@ from engine.outputs.reasoning.harmony import HarmonyParser
 from engine.outputs.tools.registry import (
     FORMATS,
     TEMPLATE_MARKS,
+    call_format,
     check_tool_parser,
     choose_tool_parser,
     known_tool_parsers,
     make_tool_parser,
 )
 from tests.engine.outputs.tools.examples import EXAMPLES, parser_of
-from tests.engine.outputs.tools.joined import TOOLS, Call, parse, parse_with
+from tests.engine.outputs.tools.joined import TOOLS, Call, Said, parse, parse_with
 
 WITHOUT_MARKER = {"llama3_json", "llama4_json", "llama4_pythonic", "pythonic", "granite", "xlam"}
 """The parsers that lightcone-api.md does not mark as having a start marker."""
@@ -56,6 +57,13 @@ def test_a_call_that_is_written_by_its_format_is_read(name):
     said = parse_with(name, call, call)
     assert [(said.name, said.arguments, said.is_complete) for said in said.calls] == [("get_weather", '{"city": "Bern"}', True)] * 2
     assert said.content == ""
+
+
+def test_mistral_writes_calls_as_its_vocabulary_has_them():
+    for find_token in ({}.get, {"[ARGS]": 1}.get):
+        form = call_format("mistral", find_token)
+        said = parse_with("mistral", f'{form.begin}get_weather{form.middle}{{"city": "Bern"}}{form.end}')
+        assert said == Said(calls=[Call("get_weather", '{"city": "Bern"}')])
 
 
 def test_only_the_named_functions_may_be_called():
