@@ -26,6 +26,7 @@ from chat.addresses import request_address
 from chat.auth import AuthFailures, caller_identify
 from chat.dialects.request.build import generation_request
 from chat.dialects.request.messages import last_message_text
+from chat.dialects.request.refusals import refusal_reworded
 from chat.dialects.request.schema import request_check
 from chat.dialects.request.strict_json import json_object_read
 from chat.errors import INTERNAL_MESSAGE, ApiError, engine_api_error
@@ -230,7 +231,7 @@ async def _answer(request: HttpRequest, dialect: Dialect, values: dict[str, Any]
             admitted = await reader.first(timeout_s=settings.LIGHTCONE_QUEUE_TIMEOUT_S)
             ahead = await _first_news(reader) if values["stream"] and _may_leave_no_token(run.generation) else None
         except EngineError as error:
-            raise engine_api_error(error) from None
+            raise engine_api_error(refusal_reworded(error, values)) from None
         head = answer_head(request_id(request), values, run, admitted, arrived_at)
         if values["stream"]:
             frames = _frames(reader, dialect.stream(head), ahead)

@@ -1,0 +1,30 @@
+"""Refusals of the engine in the words of the request: what a request may spell in two ways has one name in the engine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from engine.api import EngineError
+
+
+def refusal_reworded(error: EngineError, values: Mapping[str, Any]) -> EngineError:
+    """The same error, naming the field that was sent: the newer name of the token limit, the older ones of tools."""
+    if error.param is None:
+        return error
+    param = _sent_name(error.param, values)
+    if param == error.param:
+        return error
+    message = param + error.message.removeprefix(error.param) if error.message.startswith(error.param) else error.message
+    return type(error)(error.code, message, param)
+
+
+def _sent_name(param: str, values: Mapping[str, Any]) -> str:
+    if param == "max_tokens" and values["max_completion_tokens"] is not None:
+        return "max_completion_tokens"
+    if not values["functions"]:
+        return param
+    if param == "tool_choice":
+        return "function_call"
+    return re.sub(r"^tools(\.\d+)?(\.function)?(?=\.|$)", r"functions\1", param)
