@@ -11,10 +11,11 @@ from engine.kernels.team import Kernel, team
 
 _team = team()  # its symbols must be there before the kernels are compiled or loaded
 
-from engine.kernels import attention, rows  # noqa: E402
+from engine.kernels import attention, four_bit, rows  # noqa: E402
 
 _ADD_NORMALIZE, _GATE, _QUANTIZE, _ROTATE = (Kernel(f) for f in (rows.add_normalize, rows.gate, rows.quantize, rows.rotate))
 _ATTEND = Kernel(attention.attend)
+_MULTIPLY_FOUR_BIT = Kernel(four_bit.multiply) if four_bit.is_available() else None
 
 _PARALLEL_FROM = 1 << 14
 """Elements below which a kernel is over before a second thread has woken."""
@@ -82,6 +83,28 @@ def rotate(heads: torch.Tensor, num_rotated: int, rotations: torch.Tensor) -> to
     out = torch.empty(num_rows, num_heads, size) if is_half else heads
     elements = num_rows * num_heads * size
     _run(_ROTATE, elements, num_rows, num_rotated, num_heads, size, heads.data_ptr(), is_half, rotations.data_ptr(), out.data_ptr())
+    return out
+
+
+def multiply_four_bit(x: torch.Tensor, tiles: torch.Tensor, num_outputs: int) -> torch.Tensor:
+    """x times the transposed weight of tiles (N / 16, G, 320), where `four_bit.is_available()`. x: (R, K) float32  ->  (R, N) float32."""
+    assert _MULTIPLY_FOUR_BIT is not None
+    num_rows, num_inputs = x.shape
+    out = torch.empty(num_rows, num_outputs)
+    floats = num_rows * (num_inputs + num_inputs // 4) // 4
+    work = num_rows * num_inputs * num_outputs
+    _run(
+        _MULTIPLY_FOUR_BIT,
+        work,
+        num_rows,
+        num_outputs,
+        num_inputs,
+        x.data_ptr(),
+        tiles.data_ptr(),
+        out.data_ptr(),
+        _scratch(floats),
+        4 * _aligned(floats),
+    )
     return out
 
 

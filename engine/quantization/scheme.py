@@ -20,6 +20,7 @@ from engine.api.errors import ModelLoadError
 from engine.quantization.dense import DenseWeight
 from engine.quantization.gguf_blocks import GROUP_SIZE
 from engine.quantization.int4 import Int4Weight
+from engine.quantization.int4_vnni import Int4VnniWeight
 from engine.quantization.int8 import Int8PackedWeight, Int8Weight, quantize_rows
 from engine.quantization.stored import StoredMatrix
 
@@ -67,14 +68,18 @@ class RowForms:
 
 BUILDERS: dict[str, Callable[[StoredMatrix, torch.device], WeightForm]] = {
     "int4": lambda matrix, device: Int4Weight(matrix.to_four_bit_groups()),
+    "int4_vnni": lambda matrix, device: Int4VnniWeight(matrix.to_four_bit_groups()),
     "int8": lambda matrix, device: Int8Weight(*quantize_rows(matrix.open_rows())),
     "int8_packed": lambda matrix, device: Int8PackedWeight(*quantize_rows(matrix.open_rows())),
     "bf16": lambda matrix, device: DenseWeight(matrix.to_dtype(torch.bfloat16).to(device)),
     "float32": lambda matrix, device: DenseWeight(matrix.to_dtype(torch.float32).to(device)),
 }
-"""int4 is for 4-bit matrices only; the integer forms are for CPUs."""
+"""The integer forms are for CPUs."""
 
-ROW_INDEPENDENT = ("int8", "int8_packed", "int4")
+FOUR_BIT_FORMS: dict[str, type[Int4Weight | Int4VnniWeight]] = {"int4": Int4Weight, "int4_vnni": Int4VnniWeight}
+"""For 4-bit matrices whose shape `fits`."""
+
+ROW_INDEPENDENT = ("int8", "int8_packed", *FOUR_BIT_FORMS)
 
 
 class WeightScheme:
@@ -196,7 +201,8 @@ def _copies(height: int, num_inputs: int, four_bit: bool) -> dict[str, list[Weig
     else:
         matrix = StoredMatrix.from_float(torch.rand(height, num_inputs).sub_(0.5))
     cpu = torch.device("cpu")
-    forms = {name: build(matrix, cpu) for name, build in BUILDERS.items() if four_bit or name != "int4"}
+    left_out = {name for name, form in FOUR_BIT_FORMS.items() if not four_bit or not form.fits(matrix.shape)}
+    forms = {name: build(matrix, cpu) for name, build in BUILDERS.items() if name not in left_out}
     return {name: [form] + [form.clone() for _ in range(min(MAX_COPIES, COLD_BYTES // form.num_bytes))] for name, form in forms.items()}
 
 
