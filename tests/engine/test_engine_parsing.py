@@ -1,0 +1,193 @@
+"""Reasoning and tool calls through submit(): events, ends, what the core hears, and take-overs."""
+
+import pytest
+
+from engine.api import (
+    ChoiceFinished,
+    Constraint,
+    ConstraintKind,
+    Delta,
+    ErrorCode,
+    FinishReason,
+    ModelLoadError,
+    Rejected,
+    RepetitionRule,
+    StopRules,
+    Tool,
+    ToolChoice,
+    ToolMode,
+)
+from engine.engine import Resume
+from engine.messages import AbortSequences
+from tests.engine.scripted_core import READY, ScriptedCore
+from tests.engine.stage import Stage, check_positions, output, payloads
+from tests.engine.tiny_tokenizer import IM_END, THINK, tiny_tokenizer
+
+TOOLS = (Tool("f"), Tool("g"))
+AUTO = {"tools": TOOLS, "tool_choice": ToolChoice(ToolMode.AUTO)}
+CALL = '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
+ids_of = tiny_tokenizer().encode
+
+
+@pytest.fixture
+def thinker(make_stage):
+    """An engine whose model thinks in plain tags and calls in the form of hermes."""
+    return lambda *cores: make_stage(*cores, reasoning_parser="olmo3", tool_parser="hermes")
+
+
+def told(events):
+    """What a client has of choice 0: reasoning, text, calls, the end."""
+    reasoning = text = ""
+    calls, end = [], None
+    for payload in payloads(events):
+        if isinstance(payload, Delta | ChoiceFinished) and payload.choice == 0:
+            reasoning, text = reasoning + payload.reasoning, text + payload.text
+            for delta in payload.tool_calls:
+                if delta.name:
+                    calls.append([delta.id, delta.name, ""])
+                else:
+                    calls[delta.index][2] += delta.arguments
+            end = payload if isinstance(payload, ChoiceFinished) else end
+    return reasoning, text, calls, end and (end.reason, end.stop_reason)
+
+
+def play(core, sequence, ids, finish=None):
+    """One step per token, the last with the core's word."""
+    for index, token in enumerate(ids):
+        core.say(output(sequence, [token], finish if index + 1 == len(ids) else None))
+
+
+def test_an_answer_with_reasoning_and_calls(thinker):
+    stage = thinker()
+    stage.submit(**AUTO)
+    (sequence,) = stage.core.hear_sequences()
+    ids = [*ids_of(f"why</think>I look.{CALL}{CALL}"), IM_END]
+    play(stage.core, sequence, ids, "stop")
+    events = stage.events_to_end()
+    reasoning, text, calls, end = told(events)
+    assert (reasoning, text, end) == ("why", "I look.", (FinishReason.TOOL_CALLS, None))
+    assert [call[1:] for call in calls] == [["f", '{"a": 1}']] * 2
+    usage = payloads(events)[-1].usage
+    assert (usage.completion_tokens, usage.reasoning_tokens) == (len(ids), len(ids_of("why</think>")))
+
+
+def test_one_call_ends_the_choice_here_and_the_sequence_in_the_core(thinker):
+    stage = thinker()
+    stage.submit(tools=TOOLS, tool_choice=ToolChoice(ToolMode.AUTO, is_parallel=False), num_choices=2)
+    first, second = stage.core.hear_sequences(2)
+    stage.core.say(output(first, ids_of(f"</think>{CALL} and more {CALL}")))
+    assert stage.core.hear(AbortSequences).seq_ids == [first.seq_id]
+    stage.core.say(output(first, ids_of(CALL)))  # the core was a step ahead
+    stage.core.say(output(second, b"x", "length"))
+    _, _, calls, end = told(stage.events_to_end())
+    assert (len(calls), end) == (1, (FinishReason.TOOL_CALLS, None))
+
+
+def test_an_answer_that_repeats_itself_is_ended_in_the_core(thinker):
+    stage = thinker()
+    stage.submit(stop=StopRules(repetition=RepetitionRule(2, 1, 4)))
+    (sequence,) = stage.core.hear_sequences()
+    stage.core.say(output(sequence, b"xabababababab"))
+    assert stage.core.hear(AbortSequences).seq_ids == [sequence.seq_id]
+    events = stage.events_to_end()
+    assert told(events)[0] == "xabababab"
+    assert told(events)[3] == (FinishReason.REPETITION, "repetition_detected")
+
+
+def test_a_grammar_that_has_ended_ends_the_answer_even_without_a_token(thinker):
+    """A sequence that goes on behind the end of its grammar, after a take-over, has no token left to say."""
+    stage = thinker()
+    stage.submit(num_choices=2)
+    first, second = stage.core.hear_sequences(2)
+    stage.core.say(output(first, ids_of("</think>so"), "complete"), output(second, ids_of("</think>so")))
+    stage.core.say(output(second, [], "complete"))
+    ends = [event for event in payloads(stage.events_to_end()) if isinstance(event, ChoiceFinished)]
+    assert [(end.choice, end.reason, end.stop_reason) for end in ends] == [(0, FinishReason.STOP, None), (1, FinishReason.STOP, None)]
+
+
+def test_drafts_are_on_the_account(stage):
+    stage.submit(stop=StopRules(stop=("b",)))
+    (sequence,) = stage.core.hear_sequences()
+    stage.core.say(output(sequence, b"xx", num_accepted=1, num_rejected=3), output(sequence, b"abcd", num_accepted=3))
+    usage = payloads(stage.events_to_end())[-1].usage
+    assert (usage.completion_tokens, usage.accepted_prediction_tokens, usage.rejected_prediction_tokens) == (4, 3, 3)
+
+
+def test_the_core_hears_of_the_reasoning_where_a_budget_or_a_grammar_needs_it(thinker):
+    stage = thinker()
+    stage.submit("plain")
+    stage.submit("budget", thinking_token_budget=3)
+    stage.submit("constraint", constraint=Constraint(ConstraintKind.REGEX, "a+"))
+    plain, budget, constraint = (stage.core.hear_sequences()[0].thinking for _ in range(3))
+    assert plain is None
+    assert (budget.start_ids, budget.end_ids, budget.is_open, budget.budget) == ([THINK], ids_of("</think>"), True, 3)
+    assert (constraint.is_open, constraint.budget) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "param"), [({"thinking_token_budget": 3}, "thinking_token_budget"), (AUTO, "tool_choice")], ids=["budget", "calls"]
+)
+def test_what_the_models_parsers_cannot_do_is_rejected(make_stage, changes, param):
+    stage = make_stage(tool_parser="none", reasoning_parser="none")
+    stage.submit(**changes)
+    ((event,),) = stage.news().values()
+    assert (type(event.payload), event.payload.code, event.payload.param) == (Rejected, ErrorCode.UNSUPPORTED_PARAMETER, param)
+    assert stage.core.has_heard_all()
+
+
+@pytest.mark.parametrize("config", [{"reasoning_parser": "clever"}, {"reasoning_parser": "qwen3"}, {"tool_parser": "mistral"}])
+def test_a_parser_that_does_not_fit_the_model_stops_the_start(folder, config):
+    stage = Stage(folder, **config)
+    with pytest.raises(ModelLoadError, match="parser"):
+        stage.engine.start()
+    assert stage.engine.stats().state == "failed"
+
+
+ANSWER = [*ids_of(f"why</think>I look.{CALL}{CALL}"), IM_END]
+
+
+@pytest.mark.parametrize("num_before", [1, 5, 12, 20, 30, 48, 60, 75, 90])
+def test_a_core_that_dies_within_an_answer_leaves_no_gap_and_no_repeat(thinker, num_before):
+    expected = thinker()
+    expected.submit(**AUTO)
+    play(expected.core, expected.core.hear_sequences()[0], ANSWER, "stop")
+    second = ScriptedCore(READY)
+    stage = thinker(ScriptedCore(READY), second)
+    stage.submit(**AUTO)
+    play(stage.core, stage.core.hear_sequences()[0], ANSWER[:num_before])
+    stage.core.die()
+    (again,) = second.hear_sequences()
+    assert again.output_ids == ANSWER[:num_before]
+    play(second, again, ANSWER[num_before:], "stop")
+    assert told(stage.events_to_end()) == told(expected.events_to_end())
+
+
+@pytest.mark.parametrize("num_logged", range(1, len(ANSWER) + 4, 5))
+def test_a_worker_that_takes_an_answer_over_goes_on_where_the_log_ends(thinker, num_logged):
+    first = thinker()
+    first.submit(**AUTO)
+    play(first.core, first.core.hear_sequences()[0], ANSWER, "stop")
+    events = first.events_to_end()
+    second = thinker()
+    resume = Resume(tuple(events[:num_logged]))
+    second.submit(resume=resume, **AUTO)
+    if num_logged <= len(ANSWER):
+        (again,) = second.core.hear_sequences()
+        play(second.core, again, ANSWER[len(again.output_ids) :], "stop")
+    resumed = check_positions([*resume.events, *second.events_to_end()])
+    assert told(resumed) == told(events)
+    assert resumed[-1].payload.usage == events[-1].payload.usage
+
+
+def test_a_single_call_whose_end_was_not_logged_ends_when_it_is_taken_over(thinker):
+    request = {"tools": TOOLS, "tool_choice": ToolChoice(ToolMode.AUTO, is_parallel=False)}
+    first = thinker()
+    first.submit(**request)
+    (sequence,) = first.core.hear_sequences()
+    first.core.say(output(sequence, ids_of(f"</think>{CALL} and")))
+    events = first.events_to_end()
+    second = thinker()
+    second.submit(resume=Resume(tuple(events[:2])), **request)
+    resumed = second.events_to_end()
+    assert [event.payload for event in resumed[:-1]] == [event.payload for event in events[2:-1]]
+    assert second.core.has_heard_all()
