@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.api.errors import ErrorCode, ModelLoadError, RequestError
-from engine.api.request import GenerationRequest, Message, PromptOptions
+from engine.api.request import GenerationRequest, Message
 from engine.api.tools import Json
+from engine.inputs.continuation import ended, left_open
+from engine.inputs.encoding import PieceEncoder
 from engine.inputs.files import FileReader
 from engine.inputs.limits import context_length_exceeded
-from engine.inputs.marks import ControlTexts, Marks, Piece
+from engine.inputs.marks import ControlTexts, Marks
 from engine.inputs.rendering import Renderer, RenderJob, TrialRenderer
 from engine.inputs.template import MAX_OUTPUT_CHARS
-from engine.inputs.truncation import SPARE_TOKENS, cut_ids, cut_pieces, kept_tokens
+from engine.inputs.truncation import kept_tokens
 from engine.tokenizer import Tokenizer
 
-MIN_SLICE_CHARS, COMMON_TOKEN_CHARS = 100_000, 8
-"""Text of at most so many characters (the second per token of the context) is tokenised without a look at its first slices."""
 KNOWN_ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
 
@@ -40,6 +40,7 @@ class PromptProcessor:
         """Raises ModelLoadError when the model's template cannot be used."""
         self._tokenizer = tokenizer
         self._controls = ControlTexts(tokenizer.added_texts)
+        self._encoder = PieceEncoder(tokenizer, self._controls)
         self._renderer = renderer or TrialRenderer()
         self._files = FileReader()
         if tokenizer.chat_template is not None:
@@ -66,32 +67,18 @@ class PromptProcessor:
         marks = Marks(self._controls)
         messages = [_marked(message, marks) for message in self._files.read(request.messages)]
         if options.continue_final_message and messages:
-            messages = [*messages[:-1], _left_open(messages[-1], marks)]
+            messages = [*messages[:-1], left_open(messages[-1], marks)]
         max_chars = max_model_len * self._tokenizer.longest_token_chars
         text = self._rendered(request, messages, marks, MAX_OUTPUT_CHARS if num_kept is not None else marks.spread(max_chars))
         if text is not None:
-            text = _ended(text, messages[-1], marks) if options.continue_final_message and messages else text
+            text = ended(text, messages[-1], marks) if options.continue_final_message and messages else text
             pieces = marks.split(marks.close_open_reasoning(text))
         if text is None or (num_kept is None and sum(len(piece.text) for piece in pieces) > max_chars):
             raise _too_long(request, max_chars, max_model_len, is_cut=num_kept is not None)
         if num_kept is None:
-            self._check_tokens(pieces, request, max_model_len)
-            return Prompt(self._encode(pieces, options.add_special_tokens), "".join(piece.text for piece in pieces))
-        return self._truncated(pieces, num_kept, options)
-
-    def _check_tokens(self, pieces: list[Piece], request: GenerationRequest, max_model_len: int) -> None:
-        """Refuse text of far more tokens than the context before all of it is tokenised; ordinary text is short enough to pass at once."""
-        slice_chars = MIN_SLICE_CHARS + COMMON_TOKEN_CHARS * max_model_len
-        num_chars = sum(len(piece.text) for piece in pieces)
-        if num_chars <= slice_chars:
-            return
-        text = "".join(piece.text for piece in pieces)
-        num_tokens = 0
-        for start in range(0, num_chars, slice_chars):
-            # NOTE: a cut may add a few tokens to those of the whole text, never a share of them.
-            num_tokens += max(0, len(self._tokenizer.encode_ordinary(text[start : start + slice_chars])) - SPARE_TOKENS)
-            if num_tokens > max_model_len:
-                raise context_length_exceeded(num_tokens, request.stop.max_tokens, max_model_len)
+            self._encoder.check(pieces, request.stop.max_tokens, max_model_len)
+            return Prompt(self._encoder.encode(pieces, options.add_special_tokens), "".join(piece.text for piece in pieces))
+        return Prompt(*self._encoder.encode_kept(pieces, num_kept, options))
 
     def _rendered(self, request: GenerationRequest, messages: list[Message], marks: Marks, max_chars: int) -> str | None:
         options = request.prompt
@@ -108,25 +95,6 @@ class PromptProcessor:
         tools: Any = marks.swap([tool.spec for tool in request.tools])
         job = RenderJob(messages, variables, free, tools, min(max_chars, MAX_OUTPUT_CHARS))
         return self._renderer.render(source, job, is_models=options.chat_template is None)
-
-    def _truncated(self, pieces: list[Piece], num_kept: int, options: PromptOptions) -> Prompt:
-        """A prompt of at most `num_kept` tokens; text far beyond them is not tokenised."""
-        side = options.truncation_side
-        cut = cut_pieces(pieces, num_kept, self._tokenizer.longest_token_chars, side)
-        token_ids = self._encode(cut, options.add_special_tokens)
-        kept = cut_ids(token_ids, num_kept, side)
-        if len(kept) == len(token_ids):
-            return Prompt(kept, "".join(piece.text for piece in cut))
-        return Prompt(kept, b"".join(map(self._tokenizer.token_bytes, kept)).decode("utf-8", "replace"))
-
-    def _encode(self, pieces: list[Piece], add_special_tokens: bool) -> list[int]:
-        token_ids: list[int] = []
-        for index, piece in enumerate(pieces):
-            if piece.is_typed:
-                token_ids += self._tokenizer.encode_ordinary(piece.text)
-            else:
-                token_ids += self._tokenizer.encode(piece.text, add_special_tokens=add_special_tokens and index == 0)
-        return token_ids
 
 
 def _marked(message: Message, marks: Marks) -> Message:
@@ -146,53 +114,6 @@ def _marked(message: Message, marks: Marks) -> Message:
 
 def _is_thinking(part: Json) -> bool:
     return isinstance(part, dict) and part.get("type") == "thinking"
-
-
-def _left_open(message: Message, marks: Marks) -> Message:
-    """The last message with a mark, and a blank that tells whether the template trims, behind its text. Raises RequestError."""
-    if message.get("tool_calls"):
-        raise _cannot_continue("it ends with tool calls")
-    ending = marks.end + " "
-    content = message.get("content")
-    if not isinstance(content, list):
-        return message | {"content": f"{content or ''}{ending}"}
-    parts: list[Json] = list(content)
-    last = next((part for part in reversed(parts) if isinstance(part, dict) and isinstance(part.get("text"), str)), None)
-    if last is None:
-        return message | {"content": [*parts, {"type": "text", "text": ending}]}
-    return message | {"content": [part | {"text": f"{part['text']}{ending}"} if part is last else part for part in parts]}
-
-
-def _ended(text: str, message: Message, marks: Marks) -> str:
-    """Rendered text up to the end of its last message, as transformers cuts it. Raises RequestError.
-
-    Where the message is nothing but open reasoning, it ends with that. White space that the template would have trimmed is cut too.
-    """
-    place = text.rfind(marks.end)
-    if place < 0:
-        raise _cannot_continue("the chat template changes it so that its end cannot be found")
-    content = message["content"]
-    written = "".join(_texts(content)).removesuffix(" ").removesuffix(marks.end)
-    open_place = text.rfind(marks.open)
-    if not written and open_place >= 0:
-        return text[:open_place]
-    after = place + len(marks.end)
-    if text[after : after + 1] == " ":
-        return text[:place]
-    num_blanks = len(written) - len(written.rstrip())
-    return text[: place - num_blanks] if not text[place - num_blanks : place].strip() else text[:place]
-
-
-def _texts(content: Json) -> list[str]:
-    """The text of a message, one for each of its parts."""
-    if isinstance(content, list):
-        return [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]  # type: ignore[misc]
-    return [content] if isinstance(content, str) else []
-
-
-def _cannot_continue(reason: str) -> RequestError:
-    message = f"continue_final_message cannot continue the last message: {reason}"
-    return RequestError(ErrorCode.INVALID_VALUE, message, "messages")
 
 
 def _too_long(request: GenerationRequest, max_chars: int, max_model_len: int, *, is_cut: bool) -> RequestError:

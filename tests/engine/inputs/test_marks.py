@@ -5,12 +5,14 @@ import re
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import AddedToken, normalizers
 
 from engine.api import GenerationRequest, PromptOptions, Tool
 from engine.inputs.marks import ControlTexts, Marks
 from engine.inputs.processor import PromptProcessor
 from engine.inputs.rendering import LocalRenderer
-from tests.engine.tiny_tokenizer import IM_END, IM_START, THINK, tiny_tokenizer
+from engine.tokenizer import Tokenizer
+from tests.engine.tiny_tokenizer import IM_END, IM_START, THINK, tiny_metadata, tiny_tokenizer
 
 CONTROL = {IM_START, IM_END, THINK}
 JOINED = (
@@ -108,3 +110,16 @@ def test_a_vocabulary_of_a_thousand_reserved_tokens_costs_no_more_than_one():
 def test_control_texts_of_any_length_and_number_can_be_read():
     texts = ["a|" * length for length in range(1, 300)] + ["|" * 100_000]
     assert ControlTexts(texts).pattern.sub("", "a|" * 1000 + "|" * 100_000) == ""
+
+
+def test_a_normalising_tokenizer_makes_no_control_token_of_other_characters():
+    """NFC writes the Kelvin sign as K; an added token that is looked for in normalised text was found where nobody had spelled it."""
+    backend = Tokenizer.from_metadata(tiny_metadata()).backend
+    backend.normalizer = normalizers.NFC()
+    backend.add_tokens([AddedToken("[THINK]", normalized=True)])
+    made = Tokenizer(backend, (IM_END,), chat_template="{% for m in messages %}{{ m.content }}[THINK]é{% endfor %}")
+    processor = PromptProcessor(made, LocalRenderer())
+    think = backend.token_to_id("[THINK]")
+    for typed in ("a[THIN\u212a]b", "a", "é", "[THINK]"):
+        prompt = processor.prompt(GenerationRequest("run", "model", ({"role": "user", "content": typed},), 0.0), 1000)
+        assert prompt.token_ids.count(think) == 1

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from engine import tokenizer
 from engine.api import GenerationRequest, PromptOptions
 from engine.api.errors import ErrorCode, RequestError
-from engine.inputs import processor as processor_module
+from engine.inputs import encoding
 from engine.inputs.processor import PromptProcessor
 from engine.inputs.rendering import LocalRenderer
 from tests.engine.tiny_tokenizer import CHATML, IM_END, IM_START, THINK, tiny_tokenizer
@@ -83,9 +83,9 @@ def test_text_that_cannot_fit_is_refused_before_it_is_tokenised():
 def test_text_of_far_more_tokens_than_the_context_is_not_tokenised_whole(monkeypatch):
     """A text that could fit if its tokens were long: eight million letters took the tokenizer 15 seconds."""
     seen = []
-    encode = tokenizer.Tokenizer.encode_ordinary
+    encode = tokenizer.Tokenizer.encode
     monkeypatch.setattr(tokenizer.Tokenizer, "longest_token_chars", 1000)
-    monkeypatch.setattr(tokenizer.Tokenizer, "encode_ordinary", lambda self, text: (seen.append(len(text)), encode(self, text))[1])
+    monkeypatch.setattr(tokenizer.Tokenizer, "encode", lambda self, text: (seen.append(len(text)), encode(self, text))[1])
     with pytest.raises(RequestError) as refusal:
         ids_of({"role": "user", "content": "x" * 3_000_000}, context=4096)
     assert refusal.value.code == ErrorCode.CONTEXT_LENGTH_EXCEEDED
@@ -93,8 +93,8 @@ def test_text_of_far_more_tokens_than_the_context_is_not_tokenised_whole(monkeyp
 
 
 def test_long_text_of_long_tokens_is_served(monkeypatch):
-    monkeypatch.setattr(processor_module, "COMMON_TOKEN_CHARS", 1)
-    monkeypatch.setattr(processor_module, "MIN_SLICE_CHARS", 100)
+    monkeypatch.setattr(encoding, "COMMON_TOKEN_CHARS", 1)
+    monkeypatch.setattr(encoding, "MIN_SLICE_CHARS", 100)
     assert len(ids_of({"role": "user", "content": "hello" * 500}, context=600)) < 600
 
 

@@ -1,0 +1,77 @@
+"""Pieces of prompt text to token ids, with bounds on the work. No control token comes of anything but a control text of the template."""
+
+from __future__ import annotations
+
+from engine.api.request import PromptOptions
+from engine.inputs.limits import context_length_exceeded
+from engine.inputs.marks import ControlTexts, Piece
+from engine.inputs.truncation import SPARE_TOKENS, cut_ids, cut_pieces
+from engine.tokenizer import Tokenizer
+
+MIN_SLICE_CHARS, COMMON_TOKEN_CHARS = 100_000, 8
+"""Text of at most so many characters (the second per token of the context) is tokenised without a look at its first slices."""
+
+
+class PieceEncoder:
+    """Encodes with the tokenizer of one model."""
+
+    def __init__(self, tokenizer: Tokenizer, controls: ControlTexts) -> None:
+        self._tokenizer = tokenizer
+        self._controls = controls
+        self._normalises = tokenizer.backend.normalizer is not None
+        known = tokenizer.backend.token_to_id
+        self._control_ids = frozenset(token_id for text in tokenizer.added_texts if text.strip() and (token_id := known(text)) is not None)
+
+    def check(self, pieces: list[Piece], max_tokens: int | None, max_model_len: int) -> None:
+        """Refuse text of far more tokens than the context before all of it is tokenised; ordinary text is short enough to pass at once."""
+        slice_chars = MIN_SLICE_CHARS + COMMON_TOKEN_CHARS * max_model_len
+        num_chars = sum(len(piece.text) for piece in pieces)
+        if num_chars <= slice_chars:
+            return
+        text = "".join(piece.text for piece in pieces)
+        num_tokens = 0
+        for start in range(0, num_chars, slice_chars):
+            # NOTE: a cut may add a few tokens to those of the whole text, never a share of them.
+            num_tokens += max(0, len(self._tokenizer.encode(text[start : start + slice_chars])) - SPARE_TOKENS)
+            if num_tokens > max_model_len:
+                raise context_length_exceeded(num_tokens, max_tokens, max_model_len)
+
+    def encode_kept(self, pieces: list[Piece], num_kept: int, options: PromptOptions) -> tuple[list[int], str]:
+        """Token ids and text of at most `num_kept` tokens; text far beyond them is not tokenised."""
+        side = options.truncation_side
+        cut = cut_pieces(pieces, num_kept, self._tokenizer.longest_token_chars, side)
+        token_ids = self.encode(cut, options.add_special_tokens)
+        kept = cut_ids(token_ids, num_kept, side)
+        if len(kept) == len(token_ids):
+            return kept, "".join(piece.text for piece in cut)
+        return kept, b"".join(map(self._tokenizer.token_bytes, kept)).decode("utf-8", "replace")
+
+    def encode(self, pieces: list[Piece], add_special_tokens: bool) -> list[int]:
+        """Token ids of all pieces; `add_special_tokens` adds BOS and the like in front."""
+        token_ids: list[int] = []
+        for index, piece in enumerate(pieces):
+            if piece.is_typed:
+                token_ids += self._tokenizer.encode_ordinary(piece.text)
+                continue
+            adds = add_special_tokens and index == 0
+            encoded = self._tokenizer.encode(piece.text, add_special_tokens=adds)
+            if self._normalises and not piece.text.isascii():
+                plain = self._tokenizer.encode(piece.text) if adds else encoded
+                encoded = self._encode_spelled(piece.text) if self._has_forged(piece.text, plain) else encoded
+            token_ids += encoded
+        return token_ids
+
+    def _has_forged(self, text: str, token_ids: list[int]) -> bool:
+        """Whether more control tokens came out than are spelled: a tokenizer that normalises first can make one of other characters."""
+        num_tokens = sum(token_id in self._control_ids for token_id in token_ids)
+        return bool(self._controls.pattern and num_tokens > sum(1 for _ in self._controls.pattern.finditer(text)))
+
+    def _encode_spelled(self, text: str) -> list[int]:
+        """Token ids of text in which control texts count as spelled only."""
+        assert self._controls.pattern is not None
+        token_ids: list[int] = []
+        position = 0
+        for match in self._controls.pattern.finditer(text):
+            token_ids += self._tokenizer.encode_ordinary(text[position : match.start()]) + self._tokenizer.encode(match.group())
+            position = match.end()
+        return token_ids + self._tokenizer.encode_ordinary(text[position:])

@@ -1,0 +1,61 @@
+"""The first event of a run carries the prompt where the request asks for it; a prompt that cannot be made is a refusal by name."""
+
+import dataclasses
+
+import pytest
+
+from engine.api import Admitted, PromptOptions, Rejected
+from tests.engine.stage import Stage
+from tests.engine.tiny_tokenizer import CHATML, tiny_tokenizer
+
+TEXT = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+IDS = tuple(tiny_tokenizer().encode(TEXT))
+
+
+@pytest.fixture
+def stage(tmp_path):
+    tiny_tokenizer().backend.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|im_end|>"}')
+    (tmp_path / "chat_template.jinja").write_text(CHATML)
+    made = Stage(tmp_path)
+    made.core.answers_aborts = True
+    made.engine.start()
+    yield made
+    made.engine.close()
+
+
+def first_event(stage, **options):
+    stage.submit(prompt=PromptOptions(**options))
+    return stage.news()["run"][0].payload
+
+
+@pytest.mark.parametrize("returns_ids", [True, False])
+@pytest.mark.parametrize("returns_text", [True, False])
+def test_the_prompt_is_in_the_first_event_as_far_as_it_is_asked_for(stage, returns_ids, returns_text):
+    admitted = first_event(stage, returns_ids=returns_ids, returns_text=returns_text)
+    assert isinstance(admitted, Admitted)
+    assert admitted.num_prompt_tokens == len(IDS)
+    assert admitted.prompt_ids == (IDS if returns_ids else None)
+    assert admitted.prompt_text == (TEXT if returns_text else None)
+
+
+def test_a_truncated_prompt_is_counted_and_returned_as_what_is_left(stage):
+    admitted = first_event(stage, returns_ids=True, returns_text=True, truncate_to=5)
+    assert dataclasses.astuple(admitted)[0] == 5
+    assert admitted.prompt_ids == IDS[-5:]
+    assert TEXT.endswith(admitted.prompt_text)
+
+
+@pytest.mark.parametrize(
+    ("options", "param"),
+    [
+        ({"truncate_to": 10**9}, "truncate_prompt_tokens"),
+        ({"chat_template": "{{ nothing.at.all }}"}, "chat_template"),
+        ({"chat_template": ""}, "messages"),
+        ({"chat_template": "fixed", "continue_final_message": True}, "messages"),
+    ],
+)
+def test_a_prompt_that_cannot_be_made_is_refused_by_name(stage, options, param):
+    rejected = first_event(stage, **options)
+    assert isinstance(rejected, Rejected)
+    assert rejected.param == param
