@@ -22,6 +22,7 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 
 from chat.addresses import client_address
+from chat.dialects.request.given_names import as_given
 from chat.dialects.request.schema import request_check
 from chat.dialects.request.strict_json import json_object_read
 from chat.dialects.view import AnswerHead, StartedRun, answer_head, ending_error, rejection_record, run_start
@@ -104,6 +105,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
     async def run(self, run_name: str, body: dict[str, Any]) -> None:
         """Start the run and pass on its events until the last."""
         arrived_at = time.time()
+        values: dict[str, Any] = {}
         try:
             values, run = await self.open(body, arrived_at)
             self.readers[run_name] = run.reader
@@ -112,7 +114,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         except ApiError as error:
             await self.send_error(run_name, error)
         except EngineError as error:
-            await self.send_error(run_name, engine_api_error(error))
+            await self.send_error(run_name, as_given(engine_api_error(error), values))
         except KeyInvalid:
             await self.close(code=SIGNED_OUT)
         except Exception:
