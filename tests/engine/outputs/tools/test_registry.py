@@ -1,5 +1,7 @@
 """Parsers are found by name and by template, and a model that cannot work with one is refused."""
 
+from pathlib import Path
+
 import pytest
 
 from engine.api import ModelLoadError
@@ -26,6 +28,11 @@ def test_an_unknown_parser_is_refused():
         make_tool_parser("nothing", TOOLS)
     with pytest.raises(ModelLoadError):
         check_tool_parser("nothing", {}.get)
+
+
+def test_operators_find_every_name_in_the_documentation():
+    page = (Path(__file__).parents[4] / "docs" / "operations.md").read_text()
+    assert [name for name in known_tool_parsers() if f"`{name}`" not in page] == []
 
 
 def test_a_vocabulary_without_the_markers_is_refused():
