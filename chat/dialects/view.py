@@ -25,7 +25,6 @@ from django.views.decorators.csrf import csrf_exempt
 from chat.addresses import request_address
 from chat.auth import AuthFailures, caller_identify
 from chat.dialects.request.build import generation_request
-from chat.dialects.request.given_names import as_given
 from chat.dialects.request.messages import last_message_text
 from chat.dialects.request.refusals import refusal_reworded
 from chat.dialects.request.schema import request_check
@@ -245,7 +244,7 @@ async def _answer(request: HttpRequest, dialect: Dialect, values: dict[str, Any]
         return response
     except ApiError as error:
         error.extra_headers = reader.headers | error.extra_headers
-        raise as_given(error, values) from None
+        raise
     finally:
         if not hands_over:
             reader.leave()

@@ -22,7 +22,7 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 
 from chat.addresses import client_address
-from chat.dialects.request.given_names import as_given
+from chat.dialects.request.refusals import refusal_reworded
 from chat.dialects.request.schema import request_check
 from chat.dialects.request.strict_json import json_object_read
 from chat.dialects.view import AnswerHead, StartedRun, answer_head, ending_error, rejection_record, run_start
@@ -107,14 +107,14 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         arrived_at = time.time()
         values: dict[str, Any] = {}
         try:
-            values, run = await self.open(body, arrived_at)
+            run = await self.open(body, values, arrived_at)
             self.readers[run_name] = run.reader
             admitted = await run.reader.first(timeout_s=settings.LIGHTCONE_QUEUE_TIMEOUT_S)
             await self.forward(run_name, run.reader, answer_head(run_name, values, run, admitted, arrived_at), arrived_at)
         except ApiError as error:
             await self.send_error(run_name, error)
         except EngineError as error:
-            await self.send_error(run_name, as_given(engine_api_error(error), values))
+            await self.send_error(run_name, engine_api_error(refusal_reworded(error, values)))
         except KeyInvalid:
             await self.close(code=SIGNED_OUT)
         except Exception:
@@ -125,14 +125,16 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             if left is not None:
                 left.leave()
 
-    async def open(self, body: dict[str, Any], arrived_at: float) -> tuple[dict[str, Any], StartedRun]:
-        """Check the request as the API does, and start it. Raises ApiError, and KeyInvalid for who is not signed in any more."""
+    async def open(self, body: dict[str, Any], values: dict[str, Any], arrived_at: float) -> StartedRun:
+        """Check the request as the API does, which fills `values`, and start it.
+
+        Raises ApiError, and KeyInvalid for who is not signed in any more.
+        """
         caller = await self.current_caller()
         await configuration_refresh()
-        values: dict[str, Any] = {}
         try:
-            values = request_check(body)
-            return values, await run_start(values, caller=caller, trace=self.trace(values), arrived_at=arrived_at)
+            values.update(request_check(body))
+            return await run_start(values, caller=caller, trace=self.trace(values), arrived_at=arrived_at)
         except ApiError as error:
             rejection_record(error, caller=caller, trace=self.trace(values), arrived_at=arrived_at)
             raise
