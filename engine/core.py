@@ -313,7 +313,7 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
         runner.step_tokens,
         config.max_sequences,
         config.max_waiting,
-        config.prefix_caching,
+        prefix_caching=True,  # who shares with whom is the worker's business: it gives each tenant, or each run, a root of its own
         quiet_step_tokens=QUIET_STEPS * runner.step_tokens,
         drafter=drafter,
         is_complete=grammars.is_complete,

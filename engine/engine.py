@@ -273,7 +273,12 @@ class Engine:
         )
 
     def _cache_root(self, request: GenerationRequest) -> bytes:
-        """Requests of two tenants or salts share no prefix: the root of their hash chains differs. Secret, so nobody can aim at one."""
+        """Requests of two tenants or salts share no prefix: the root of their hash chains differs. Secret, so nobody can aim at one.
+
+        Without prefix caching no two runs share any; the choices of one still compute their prompt together.
+        """
+        if not self._config.prefix_caching:
+            return secrets.token_bytes(32)
         tenant, salt = request.tenant.encode(), request.cache_salt.encode()
         return hmac.digest(self._cache_secret, len(tenant).to_bytes(8, "big") + tenant + salt, hashlib.sha256)
 
