@@ -58,6 +58,9 @@ def _joined(first: Event, second: Event) -> Event | None:
         return None
     if (one.logprobs is None) != (two.logprobs is None) or first.start + first.count != second.start:
         return None
+    if (one.text and two.reasoning) or (one.tool_calls and (two.reasoning or two.text)):
+        return None  # within one delta reasoning goes before text, and text before calls
     logprobs = None if one.logprobs is None else one.logprobs + (two.logprobs or ())
-    payload = Delta(one.choice, one.token_ids + two.token_ids, one.text + two.text, logprobs)
+    reasoning, tool_calls = one.reasoning + two.reasoning, one.tool_calls + two.tool_calls
+    payload = Delta(one.choice, one.token_ids + two.token_ids, one.text + two.text, logprobs, reasoning, tool_calls)
     return Event(first.start, first.count + second.count, payload)
