@@ -83,13 +83,13 @@ class TagParser:
         return rest
 
     def _lead(self, text: str) -> str:
-        """White space and the tag that opens the content; neither belongs to it."""
+        """White space and the tag that opens the content, if it comes; neither belongs to it."""
         found = self._leader.feed(text)
         if found is None:
             return ""
         _, tag, rest = found
-        self._stage = self._wrapped
-        self._skips_break = bool(tag)
+        self._stage = self._wrapped if tag else self._answer
+        self._skips_break, self.is_over = bool(tag), not tag
         return rest
 
     def _wrapped(self, text: str) -> str:

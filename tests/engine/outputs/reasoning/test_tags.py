@@ -84,7 +84,7 @@ def test_hunyuan_takes_its_line_breaks_and_the_answer_tags_away():
 
 def test_ernie_takes_the_response_tags_away():
     assert parsed("ernie45", "why\n</think>\n\n<response>\nso\n</response>\n") == ("why", "so")
-    assert parsed("ernie45", "why</think>\nso <response>") == ("why", "so <response>")
+    assert parsed("ernie45", "why</think>\nso </response>") == ("why", "so </response>")
 
 
 def test_minimax_can_leave_its_reasoning_in_the_content():
