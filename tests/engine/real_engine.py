@@ -63,11 +63,15 @@ class RealEngine:
         request = GenerationRequest(run_id, "tiny", ({"role": "user", "content": text},), arrived_at=0.0)
         self.engine.submit(dataclasses.replace(request, **changes), resume)
 
+    def news(self):
+        """The next publication."""
+        return self._news.get(timeout=60)
+
     def events_to_end(self, *run_ids):
         """All events of these runs."""
         events = {run_id: [] for run_id in run_ids}
         while not all(found and found[-1].is_terminal for found in events.values()):
-            for run in self._news.get(timeout=60):
+            for run in self.news():
                 events[run.run_id] += run.events
         return events
 

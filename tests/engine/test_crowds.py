@@ -47,28 +47,33 @@ def test_the_choices_of_a_run_compute_their_prompt_about_once(make_engine, prefi
 
 
 class Crowd:
-    """An engine with one seat, whose core takes no step while the gate is closed. `seen`: (run_id, event) of all runs."""
+    """An engine with one seat, whose core takes no more steps than `let_step` allows. `seen`: (run_id, event) of all runs."""
 
     def __init__(self, engine, monkeypatch):
         self.engine = engine
         self.seen = []
-        self.gate = threading.Event()
-        self.gate.set()
+        self._steps = threading.Semaphore(0)
         step, publish = EngineCore.step, engine.engine._publish
-        monkeypatch.setattr(EngineCore, "step", lambda core: self.gate.wait(60) and step(core))
+        monkeypatch.setattr(EngineCore, "step", lambda core: self._steps.acquire(timeout=60) and step(core))
         engine.engine._publish = lambda news: (self.seen.extend((run.run_id, event) for run in news for event in run.events), publish(news))
+
+    def let_step(self, times=1_000_000):
+        self._steps.release(times)
+
+    def wait_for_words(self):
+        while not any(isinstance(event.payload, Delta) for _, event in self.seen):
+            self.engine.news()
 
     def submit(self, run_id, **changes):
         asked = {"text": run_id, "sampling": SamplingParams(seed=1), "stop": StopRules(max_tokens=2, ignore_eos=True)} | changes
         self.engine.submit(run_id, **asked)
 
     def serve(self, **wanted):
-        """Submit in this order, all before the second step; returns the order in which they began to speak."""
-        self.gate.clear()
+        """Submit in this order, all before the first step; returns the order in which they began to speak."""
         self.submit("first", priority=-9)
         for run_id, changes in wanted.items():
             self.submit(run_id, **changes)
-        self.gate.set()
+        self.let_step()
         self.engine.events_to_end("first", *wanted)
         speakers = dict.fromkeys(run_id for run_id, event in self.seen if isinstance(event.payload, Delta))
         return [run_id for run_id in speakers if run_id in wanted]
@@ -86,14 +91,16 @@ def test_lower_priorities_are_served_first_and_ties_by_arrival(crowd):
 
 def test_an_urgent_request_takes_the_seat_of_one_that_can_wait(crowd):
     long = StopRules(max_tokens=300, ignore_eos=True)
-    crowd.gate.clear()
     crowd.submit("flex", priority=5, stop=long)
+    crowd.let_step(9)
+    crowd.wait_for_words()
     crowd.submit("urgent", priority=-5)
-    crowd.gate.set()
-    events = crowd.engine.events_to_end("flex", "urgent")
+    crowd.let_step()
+    crowd.engine.events_to_end("flex", "urgent")
     assert [run_id for run_id, event in crowd.seen if event.is_terminal] == ["urgent", "flex"]
+    assert crowd.engine.core_stats().num_preemptions == 1
     alone = crowd.engine.answer(text="flex", sampling=SamplingParams(seed=1), stop=long)
-    assert tokens_of([event.payload for event in events["flex"]]) == tokens_of(alone)
+    assert tokens_of([event.payload for run_id, event in crowd.seen if run_id == "flex"]) == tokens_of(alone)
 
 
 def test_requests_with_one_cache_key_are_served_together_and_answer_as_without(crowd):
