@@ -254,7 +254,8 @@ def _may_leave_no_token(generation: GenerationRequest) -> bool:
     """Whether what the request forbids could leave no first token to choose: then the status line waits for that token."""
     sampling = generation.sampling
     is_forced = generation.tool_choice.mode in (ToolMode.REQUIRED, ToolMode.NAMED)
-    return bool(generation.constraint or is_forced or sampling.allowed_token_ids is not None or sampling.bad_words)
+    is_limited = sampling.allowed_token_ids is not None or sampling.bad_words or sampling.processors
+    return bool(generation.constraint or is_forced or is_limited)
 
 
 async def _first_news(reader: RunReader) -> Event | None:

@@ -189,9 +189,8 @@ class RunReader:
 
 def error_of(payload: Rejected | Failed) -> EngineError:
     """The exception for a run that ended before it was admitted."""
-    param = payload.param if isinstance(payload, Rejected) else None
     if payload.code in UNAVAILABLE_CODES:
-        return EngineUnavailable(payload.code, payload.message, param)
+        return EngineUnavailable(payload.code, payload.message, payload.param)
     if payload.code in FAILURE_CODES:
-        return EngineFailure(payload.code, payload.message, param)
-    return RequestError(payload.code, payload.message, param)
+        return EngineFailure(payload.code, payload.message, payload.param)
+    return RequestError(payload.code, payload.message, payload.param)
