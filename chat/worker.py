@@ -59,6 +59,7 @@ def engine_config() -> EngineConfig:
         kv_cache_bytes=settings.LIGHTCONE_KV_CACHE_BYTES,
         prefix_caching=settings.LIGHTCONE_PREFIX_CACHING,
         batch_invariant=settings.LIGHTCONE_BATCH_INVARIANT,
+        prompt_lookup=settings.LIGHTCONE_PROMPT_LOOKUP,
         num_threads=settings.LIGHTCONE_NUM_THREADS,
         max_waiting=settings.LIGHTCONE_MAX_WAITING,
         tool_parser=settings.LIGHTCONE_TOOL_PARSER,
