@@ -101,7 +101,7 @@ class SequenceOutput:
     """News of one sequence in one step.
 
     `finish`: None, "stop" (a stop id was sampled, last of `token_ids`), "complete" (the grammar admits nothing more), "length",
-    "repetition", "aborted" or "failed"; `failed_param` then names the request field that left no token to choose, if one did.
+    "aborted" or "failed"; `failed_param` then names the request field that left no token to choose, if one did.
     `num_cached` is set in the first output of a sequence. `prompt_logprobs`: of the prompt's next tokens, in order, the first one left
     out. `num_accepted`: drafts among `token_ids`; `num_rejected`: drafts that this step has tried in vain.
     """

@@ -61,7 +61,7 @@ def make_reasoning_parser(
 def _choose(tokenizer: Tokenizer) -> ReasoningFormat | None:
     template = tokenizer.chat_template or ""
     name = next((name for signs, name in SIGNS if all(sign in template for sign in signs)), None)
-    if name is None and "</think>" in template:
+    if name is None and "think>" in template:
         name = _plain_tags(template)
     if name is None:
         return None

@@ -67,5 +67,6 @@ def test_the_template_tells_the_format(template, name):
 
 
 def test_think_tags_that_are_no_tokens_are_read_as_plain_text():
+    assert chosen("{% if add_generation_prompt %}<|im_start|>assistant\n<think>{% endif %}", markers=[]) == "olmo3"
     assert chosen(QWEN_3, markers=[]) == "olmo3"
     assert chosen("[THINK][/THINK]", markers=[]) is None
