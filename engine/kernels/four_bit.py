@@ -11,106 +11,28 @@ Every row is computed by itself in a fixed order: its result is the same alone a
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from typing import Any
 
-import llvmlite.binding as llvm
-import numpy as np
 from llvmlite import ir
 from numba import cfunc, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from engine.kernels.integer_vectors import (
+    AHEAD_BYTES,
+    BYTES64,
+    FLOATS,
+    FUSED,
+    GROUP,
+    HALVES,
+    ROWS_AT_ONCE,
+    TILE,
+    WORDS,
+    VectorBuilder,
+    quantize_group,
+)
 from engine.kernels.primitives import OPTIONS, SIGNATURE, thread_count, thread_number
 
-GROUP = 32
-TILE = 16
 BLOCK_BYTES = 4 * 64 + 2 * 2 * TILE
-ROWS_AT_ONCE = (4, 2, 1)
-AHEAD_BYTES = 8 * BLOCK_BYTES
-"""How far ahead of the block in work memory is asked for; the processor's own prefetcher stops at each page."""
-
-_BYTE, _WORD = ir.IntType(8), ir.IntType(32)
-_BYTES16 = ir.VectorType(_BYTE, TILE)
-_BYTES64 = ir.VectorType(_BYTE, 64)
-_WORDS = ir.VectorType(_WORD, TILE)
-_FLOATS = ir.VectorType(ir.FloatType(), TILE)
-_HALVES = ir.VectorType(ir.HalfType(), TILE)
-_FUSED = ("contract",)
-
-
-@cache
-def is_available() -> bool:
-    """Whether this processor has the instructions."""
-    features = llvm.get_host_cpu_features()
-    return bool(features.get("avx512vnni") and features.get("avx512f") and features.get("f16c"))
-
-
-class _Builder:
-    """The vector operations that both intrinsics are written in. Addresses are integers."""
-
-    def __init__(self, builder: Any) -> None:
-        self.ir = builder
-        self.integer = ir.IntType(64)
-
-    def at(self, address: Any, offset: int) -> Any:
-        return self.ir.add(address, ir.Constant(self.integer, offset)) if offset else address
-
-    def times(self, number: Any, size: int) -> Any:
-        return self.ir.mul(number, ir.Constant(self.integer, size))
-
-    def load(self, kind: Any, address: Any, align: int) -> Any:
-        return self.ir.load(self.ir.inttoptr(address, kind.as_pointer()), align=align)
-
-    def store(self, value: Any, address: Any, align: int) -> None:
-        self.ir.store(value, self.ir.inttoptr(address, value.type.as_pointer()), align=align)
-
-    def splat(self, value: Any) -> Any:
-        kind = ir.VectorType(value.type, TILE)
-        first = self.ir.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(_WORD, 0))
-        return self.ir.shuffle_vector(first, ir.Constant(kind, ir.Undefined), ir.Constant(_WORDS, [0] * TILE))
-
-    def prefetch(self, address: Any) -> None:
-        byte = _BYTE.as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [byte, _WORD, _WORD, _WORD])
-        function = cgutils.get_or_insert_function(self.ir.module, kind, "llvm.prefetch.p0")
-        flags = [ir.Constant(_WORD, flag) for flag in (0, 3, 1)]
-        self.ir.call(function, [self.ir.inttoptr(address, byte), *flags])
-
-    def call(self, name: str, result: Any, *arguments: Any) -> Any:
-        kind = ir.FunctionType(result, [argument.type for argument in arguments])
-        return self.ir.call(cgutils.get_or_insert_function(self.ir.module, kind, name), arguments)
-
-
-@intrinsic
-def quantize_group(typingctx, source, levels, scale, total):
-    """Quantise 32 floats: levels (int8), the size of a level (float32) and the level's size times the sum of the levels (float32)."""
-
-    def generate(context, builder, signature, arguments):
-        source, levels, scale, total = arguments
-        b = _Builder(builder)
-        halves = [b.load(_FLOATS, b.at(source, 64 * part), 4) for part in range(2)]
-        sizes = [b.call("llvm.fabs.v16f32", _FLOATS, half) for half in halves]
-        largest = b.call("llvm.vector.reduce.fmax.v16f32", ir.FloatType(), b.call("llvm.maxnum.v16f32", _FLOATS, *sizes))
-        broken = b.call(
-            "llvm.vector.reduce.or.v16i1", ir.IntType(1), builder.or_(*[builder.fcmp_unordered("uno", half, half) for half in halves])
-        )
-        level = builder.fmul(largest, ir.Constant(ir.FloatType(), float(np.float32(1 / 127))))
-        least = ir.Constant(ir.FloatType(), float(np.float32(1e-30)))
-        inverse = builder.fdiv(ir.Constant(ir.FloatType(), 1.0), b.call("llvm.maxnum.f32", ir.FloatType(), level, least))
-        # NOTE: a maximum passes over NaN, which has to stay visible.
-        level = builder.select(broken, ir.Constant(ir.FloatType(), float("nan")), level)
-        words = []
-        for part, half in enumerate(halves):
-            rounded = b.call("llvm.rint.v16f32", _FLOATS, builder.fmul(half, b.splat(inverse)))
-            words.append(builder.fptosi(rounded, _WORDS))
-            b.store(builder.trunc(words[-1], _BYTES16), b.at(levels, TILE * part), 1)
-        count = b.call("llvm.vector.reduce.add.v16i32", _WORD, builder.add(*words))
-        b.store(level, scale, 4)
-        b.store(builder.fmul(level, builder.sitofp(count, ir.FloatType())), total, 4)
-        return context.get_dummy_value()
-
-    return types.none(types.int64, types.int64, types.int64, types.int64), generate
 
 
 def _make_multiply_tile(num_rows: int) -> Callable[..., None]:
@@ -120,40 +42,37 @@ def _make_multiply_tile(num_rows: int) -> Callable[..., None]:
 
         def generate(context, builder, signature, arguments):
             block, levels, scales, totals, num_groups, out, out_stride = arguments
-            b = _Builder(builder)
-            sums = [cgutils.alloca_once_value(builder, ir.Constant(_FLOATS, [0.0] * TILE)) for _ in range(num_rows)]
-            low_nibbles = ir.Constant(_BYTES64, [15] * 64)
+            b = VectorBuilder(builder)
+            sums = [cgutils.alloca_once_value(builder, ir.Constant(FLOATS, [0.0] * TILE)) for _ in range(num_rows)]
+            low_nibbles = ir.Constant(BYTES64, [15] * 64)
             shift = ir.Constant(ir.VectorType(ir.IntType(16), TILE * 2), [4] * TILE * 2)
             zero, one = ir.Constant(b.integer, 0), ir.Constant(b.integer, 1)
             with cgutils.for_range_slice(builder, zero, num_groups, one, b.integer) as (group, _):
                 place = builder.add(block, b.times(group, BLOCK_BYTES))
                 for line in range(BLOCK_BYTES // 64):
                     b.prefetch(b.at(place, AHEAD_BYTES + 64 * line))
-                products = [[ir.Constant(_WORDS, [0] * TILE)] * 2 for _ in range(num_rows)]
+                products = [[ir.Constant(WORDS, [0] * TILE)] * 2 for _ in range(num_rows)]
                 for chunk in range(4):
-                    packed = b.load(_BYTES64, b.at(place, 64 * chunk), 64)
+                    packed = b.load(BYTES64, b.at(place, 64 * chunk), 64)
                     low = builder.and_(packed, low_nibbles)
                     shifted = builder.lshr(builder.bitcast(packed, shift.type), shift)
-                    high = builder.and_(builder.bitcast(shifted, _BYTES64), low_nibbles)
+                    high = builder.and_(builder.bitcast(shifted, BYTES64), low_nibbles)
                     for row in range(num_rows):
                         first = builder.add(
                             builder.add(levels, b.times(builder.mul(num_groups, ir.Constant(b.integer, row)), GROUP)), b.times(group, GROUP)
                         )
                         for half, weights in enumerate((low, high)):
-                            four = b.splat(b.load(_WORD, b.at(first, 8 * chunk + 4 * half), 4))
-                            products[row][half] = b.call(
-                                "llvm.x86.avx512.vpdpbusd.512", _WORDS, products[row][half], weights, builder.bitcast(four, _BYTES64)
-                            )
-                scale = builder.fpext(b.load(_HALVES, b.at(place, 256), 32), _FLOATS)
-                minimum = builder.fpext(b.load(_HALVES, b.at(place, 288), 32), _FLOATS)
+                            products[row][half] = b.dot(products[row][half], weights, b.at(first, 8 * chunk + 4 * half))
+                scale = builder.fpext(b.load(HALVES, b.at(place, 256), 32), FLOATS)
+                minimum = builder.fpext(b.load(HALVES, b.at(place, 288), 32), FLOATS)
                 for row in range(num_rows):
                     index = b.times(builder.add(group, builder.mul(num_groups, ir.Constant(b.integer, row))), 4)
                     level = b.splat(b.load(ir.FloatType(), builder.add(scales, index), 4))
                     total = b.splat(b.load(ir.FloatType(), builder.add(totals, index), 4))
-                    product = builder.sitofp(builder.add(*products[row]), _FLOATS)
+                    product = builder.sitofp(builder.add(*products[row]), FLOATS)
                     value = builder.load(sums[row])
-                    value = builder.fadd(value, builder.fmul(product, builder.fmul(scale, level), flags=_FUSED), flags=_FUSED)
-                    value = builder.fadd(value, builder.fmul(minimum, total, flags=_FUSED), flags=_FUSED)
+                    value = builder.fadd(value, builder.fmul(product, builder.fmul(scale, level), flags=FUSED), flags=FUSED)
+                    value = builder.fadd(value, builder.fmul(minimum, total, flags=FUSED), flags=FUSED)
                     builder.store(value, sums[row])
             for row in range(num_rows):
                 place = builder.add(out, builder.mul(out_stride, ir.Constant(b.integer, row)))

@@ -11,11 +11,12 @@ from engine.kernels.team import Kernel, team
 
 _team = team()  # its symbols must be there before the kernels are compiled or loaded
 
-from engine.kernels import attention, four_bit, rows  # noqa: E402
+from engine.kernels import attention, eight_bit, four_bit, rows  # noqa: E402
+from engine.kernels.integer_vectors import is_available  # noqa: E402
 
 _ADD_NORMALIZE, _GATE, _QUANTIZE, _ROTATE = (Kernel(f) for f in (rows.add_normalize, rows.gate, rows.quantize, rows.rotate))
 _ATTEND = Kernel(attention.attend)
-_MULTIPLY_FOUR_BIT = Kernel(four_bit.multiply) if four_bit.is_available() else None
+_MULTIPLY = {bits: Kernel(kernel.multiply) for bits, kernel in ((4, four_bit), (8, eight_bit)) if is_available()}
 
 _PARALLEL_FROM = 1 << 14
 """Elements below which a kernel is over before a second thread has woken."""
@@ -86,16 +87,17 @@ def rotate(heads: torch.Tensor, num_rotated: int, rotations: torch.Tensor) -> to
     return out
 
 
-def multiply_four_bit(x: torch.Tensor, tiles: torch.Tensor, num_outputs: int) -> torch.Tensor:
-    """x times the transposed weight of tiles (N / 16, G, 320), where `four_bit.is_available()`. x: (R, K) float32  ->  (R, N) float32."""
-    assert _MULTIPLY_FOUR_BIT is not None
+def multiply(x: torch.Tensor, tiles: torch.Tensor, num_outputs: int, bits: int) -> torch.Tensor:
+    """x times the transposed weight that four_bit.py or eight_bit.py describes. x: (R, K) float32  ->  (R, N) float32.
+
+    Only where `integer_vectors.is_available()`.
+    """
     num_rows, num_inputs = x.shape
     out = torch.empty(num_rows, num_outputs)
-    floats = num_rows * (num_inputs + num_inputs // 4) // 4
-    work = num_rows * num_inputs * num_outputs
+    floats = num_rows * (num_inputs + num_inputs // 4 + 4) // 4
     _run(
-        _MULTIPLY_FOUR_BIT,
-        work,
+        _MULTIPLY[bits],
+        num_rows * num_inputs * num_outputs,
         num_rows,
         num_outputs,
         num_inputs,

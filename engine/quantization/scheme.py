@@ -20,9 +20,9 @@ from engine.api.errors import ModelLoadError
 from engine.quantization.dense import DenseWeight
 from engine.quantization.gguf_blocks import GROUP_SIZE
 from engine.quantization.int4 import Int4Weight
-from engine.quantization.int4_vnni import Int4VnniWeight
 from engine.quantization.int8 import Int8PackedWeight, Int8Weight, quantize_rows
 from engine.quantization.stored import StoredMatrix
+from engine.quantization.vnni import VnniWeight
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,8 @@ class RowForms:
 
 BUILDERS: dict[str, Callable[[StoredMatrix, torch.device], WeightForm]] = {
     "int4": lambda matrix, device: Int4Weight(matrix.to_four_bit_groups()),
-    "int4_vnni": lambda matrix, device: Int4VnniWeight(matrix.to_four_bit_groups()),
+    "int4_vnni": lambda matrix, device: VnniWeight.four_bit(matrix.to_four_bit_groups()),
+    "int8_vnni": lambda matrix, device: VnniWeight.eight_bit(*quantize_rows(matrix.open_rows())),
     "int8": lambda matrix, device: Int8Weight(*quantize_rows(matrix.open_rows())),
     "int8_packed": lambda matrix, device: Int8PackedWeight(*quantize_rows(matrix.open_rows())),
     "bf16": lambda matrix, device: DenseWeight(matrix.to_dtype(torch.bfloat16).to(device)),
@@ -76,10 +77,14 @@ BUILDERS: dict[str, Callable[[StoredMatrix, torch.device], WeightForm]] = {
 }
 """The integer forms are for CPUs."""
 
-FOUR_BIT_FORMS: dict[str, type[Int4Weight | Int4VnniWeight]] = {"int4": Int4Weight, "int4_vnni": Int4VnniWeight}
-"""For 4-bit matrices whose shape `fits`."""
+FOUR_BIT_FORMS = ("int4", "int4_vnni")
+ROW_INDEPENDENT = ("int8", "int8_packed", "int8_vnni", *FOUR_BIT_FORMS)
 
-ROW_INDEPENDENT = ("int8", "int8_packed", *FOUR_BIT_FORMS)
+
+def possible_forms(shape: tuple[int, int], four_bit: bool) -> set[str]:
+    """Names of the forms that a matrix of this shape can take on this machine."""
+    names = set(BUILDERS) if four_bit and Int4Weight.fits(shape) else set(BUILDERS) - set(FOUR_BIT_FORMS)
+    return names if VnniWeight.fits(shape) else {name for name in names if not name.endswith("_vnni")}
 
 
 class WeightScheme:
@@ -201,8 +206,7 @@ def _copies(height: int, num_inputs: int, four_bit: bool) -> dict[str, list[Weig
     else:
         matrix = StoredMatrix.from_float(torch.rand(height, num_inputs).sub_(0.5))
     cpu = torch.device("cpu")
-    left_out = {name for name, form in FOUR_BIT_FORMS.items() if not four_bit or not form.fits(matrix.shape)}
-    forms = {name: build(matrix, cpu) for name, build in BUILDERS.items() if name not in left_out}
+    forms = {name: BUILDERS[name](matrix, cpu) for name in sorted(possible_forms(matrix.shape, four_bit))}
     return {name: [form] + [form.clone() for _ in range(min(MAX_COPIES, COLD_BYTES // form.num_bytes))] for name, form in forms.items()}
 
 

@@ -6,8 +6,8 @@ import torch
 from engine.quantization.dense import DenseWeight
 from engine.quantization.gguf_blocks import FourBitGroups
 from engine.quantization.int4 import Int4Weight
-from engine.quantization.int4_vnni import Int4VnniWeight
 from engine.quantization.int8 import Int8PackedWeight, Int8Weight, quantize_weight
+from engine.quantization.vnni import VnniWeight
 
 NUM_OUTPUTS, NUM_INPUTS = 96, 160
 
@@ -23,14 +23,18 @@ def opened(groups: FourBitGroups) -> torch.Tensor:
     return (groups.q.reshape(*groups.scale.shape, 32) * groups.scale[..., None] + groups.minimum[..., None]).reshape(groups.q.shape)
 
 
-VNNI = pytest.mark.skipif(not Int4VnniWeight.fits((16, 32)), reason="needs a processor with AVX512-VNNI")
+VNNI = pytest.mark.skipif(not VnniWeight.fits((16, 32)), reason="needs a processor with AVX512-VNNI")
+
+VNNI_NAMES = [pytest.param(name, marks=VNNI) for name in ("int4_vnni", "int8_vnni")]
 
 
 def forms() -> dict:
     groups = four_bit_groups(torch.Generator().manual_seed(0))
     weight = opened(groups)
-    four_bit = {"int4_vnni": Int4VnniWeight(groups)} if Int4VnniWeight.fits(weight.shape) else {}
-    return four_bit | {
+    vnni = {}
+    if VnniWeight.fits((NUM_OUTPUTS, NUM_INPUTS)):
+        vnni = {"int4_vnni": VnniWeight.four_bit(groups), "int8_vnni": VnniWeight.eight_bit(*quantize_weight(weight))}
+    return vnni | {
         "int4": Int4Weight(groups),
         "int8": Int8Weight(*quantize_weight(weight)),
         "int8_packed": Int8PackedWeight(*quantize_weight(weight)),
@@ -41,8 +45,8 @@ def forms() -> dict:
 
 # Relative to the spread of the exact result. int4 and bf16 round inputs, scales and outputs to 8 bits of mantissa; int8 rounds
 # inputs and weights to 7 bits: about 1 % on average, and this is the largest of thousands.
-TOLERANCES = {"int4": 0.02, "int4_vnni": 0.03, "int8": 0.06, "int8_packed": 0.06, "bf16": 0.02, "float32": 1e-5}
-NAMES = [pytest.param(name, marks=VNNI if name == "int4_vnni" else ()) for name in TOLERANCES]
+TOLERANCES = {"int4": 0.02, "int4_vnni": 0.03, "int8_vnni": 0.06, "int8": 0.06, "int8_packed": 0.06, "bf16": 0.02, "float32": 1e-5}
+NAMES = [pytest.param(name, marks=VNNI if name.endswith("_vnni") else ()) for name in TOLERANCES]
 
 
 @pytest.mark.parametrize("rows", [1, 3, 32, 129])
@@ -55,7 +59,7 @@ def test_a_form_multiplies_like_float32_within_its_precision(name, rows):
     assert error < TOLERANCES[name]
 
 
-@pytest.mark.parametrize("name", ["int4", pytest.param("int4_vnni", marks=VNNI), "int8", "int8_packed"])
+@pytest.mark.parametrize("name", ["int4", "int8", "int8_packed", *VNNI_NAMES])
 def test_a_row_alone_equals_the_row_in_a_batch(name):
     built, _ = forms()
     x = torch.randn(37, NUM_INPUTS, generator=torch.Generator().manual_seed(5))
@@ -65,13 +69,13 @@ def test_a_row_alone_equals_the_row_in_a_batch(name):
         assert torch.equal(built[name](x[row : row + 1])[0], together[row])
 
 
-@pytest.mark.parametrize("name", [pytest.param("int4_vnni", marks=VNNI), "int8", "int8_packed"])
+@pytest.mark.parametrize("name", ["int8", "int8_packed", *VNNI_NAMES])
 def test_a_row_of_zeros_gives_zeros_and_no_nan(name):
     built, _ = forms()
     assert torch.equal(built[name](torch.zeros(2, NUM_INPUTS)), torch.zeros(2, NUM_OUTPUTS))
 
 
-@pytest.mark.parametrize("name", [pytest.param("int4_vnni", marks=VNNI), "int8", "int8_packed"])
+@pytest.mark.parametrize("name", ["int8", "int8_packed", *VNNI_NAMES])
 def test_a_row_that_is_not_finite_harms_no_other_row(name):
     built, _ = forms()
     x = torch.randn(4, NUM_INPUTS, generator=torch.Generator().manual_seed(6))
@@ -103,14 +107,15 @@ def test_int4_takes_only_shapes_that_its_kernel_takes(shape, fits):
 
 @VNNI
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_broken_input_shows_in_every_output_of_its_row(threads):
+@pytest.mark.parametrize("name", ["int4_vnni", "int8_vnni"])
+def test_a_broken_input_shows_in_every_output_of_its_row(name, threads):
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         built, _ = forms()
         x = torch.ones(3, NUM_INPUTS)
         x[1, 7], x[2, 9] = torch.nan, torch.inf
-        is_finite = built["int4_vnni"](x).isfinite()
+        is_finite = built[name](x).isfinite()
         assert is_finite[0].all()
         assert not is_finite[1:].any()
     finally:
