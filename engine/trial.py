@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -25,12 +26,15 @@ from typing import Any
 
 import msgpack
 
-from engine.api.errors import EngineFailure, ErrorCode, RequestError
+from engine.api.errors import EngineFailure, EngineUnavailable, ErrorCode, RequestError
 
 logger = logging.getLogger(__name__)
 
 START_S = 60.0
 """What a child may take to import its function; not counted against a call."""
+
+CALL_CPU_S = 120
+"""Processor time after which the system ends a child in mid-call: it would go on for ever if its parent had died meanwhile."""
 
 READY, ANSWER, REFUSAL, DEFECT = "ready", "answer", "refusal", "defect"
 
@@ -131,9 +135,16 @@ class TrialProcess:
 
 
 class TrialPool:
-    """Several such processes; a call takes an idle one or waits for it. Thread-safe."""
+    """Several such processes; a call takes an idle one or waits for it. Thread-safe.
 
-    def __init__(self, target: str, size: int, memory_bytes: int, first_call: tuple[Any, ...] | None = None) -> None:
+    With `max_callers`, so many calls at most run or wait at a time, and a further one is refused: a few that take long must not come to
+    hold every thread of the caller.
+    """
+
+    def __init__(
+        self, target: str, size: int, memory_bytes: int, first_call: tuple[Any, ...] | None = None, *, max_callers: int | None = None
+    ) -> None:
+        self._seats = threading.BoundedSemaphore(max_callers) if max_callers is not None else None
         self._processes = [TrialProcess(target, memory_bytes, first_call) for _ in range(size)]
         self._idle: queue.LifoQueue[TrialProcess] = queue.LifoQueue()  # the last one used is warm
         for process in reversed(self._processes):
@@ -144,12 +155,19 @@ class TrialPool:
         threading.Thread(target=self._warm, name="trial-warm", daemon=True).start()
 
     def call(self, *arguments: Any, timeout_s: float) -> Any:
-        """As TrialProcess.call; before it, wait for an idle process, which each call ahead delays by its `timeout_s` at most."""
+        """As TrialProcess.call; before it, wait for an idle process, which each call ahead delays by its `timeout_s` at most.
+
+        Raises EngineUnavailable where too many wait already.
+        """
+        if self._seats is not None and not self._seats.acquire(blocking=False):
+            raise EngineUnavailable(ErrorCode.OVERLOADED, "too many requests need such work at once; try again later")
         process = self._idle.get()
         try:
             return process.call(*arguments, timeout_s=timeout_s)
         finally:
             self._idle.put(process)
+            if self._seats is not None:
+                self._seats.release()
 
     def close(self) -> None:
         """Kill all processes. Idempotent."""
@@ -179,7 +197,9 @@ def main(descriptor: int, target: str, memory_bytes: int) -> None:
     connection.send_bytes(msgpack.packb((READY, None)))
     with contextlib.suppress(EOFError, OSError):
         while True:
-            connection.send_bytes(msgpack.packb(_answer(function, msgpack.unpackb(connection.recv_bytes()))))
+            call = msgpack.unpackb(connection.recv_bytes())
+            resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + CALL_CPU_S, resource.RLIM_INFINITY))
+            connection.send_bytes(msgpack.packb(_answer(function, call)))
 
 
 def _answer(function: Callable[..., Any], arguments: list[Any]) -> tuple[str, Any]:

@@ -6,6 +6,8 @@ decoded before.
 
 from __future__ import annotations
 
+from typing import Any
+
 from engine.api.errors import EngineFailure, ErrorCode, RequestError
 from engine.api.request import Message
 from engine.api.tools import Json
@@ -14,8 +16,10 @@ from engine.trial import TrialExceeded, TrialPool
 TARGET = "engine.inputs.file_text:extract"
 POOL_SIZE = 2
 MEMORY_BYTES = 512 << 20
+MAX_CALLERS = 8
+"""Files that are read or wait at a time: half of the threads of a worker."""
 EXTRACT_S = 10.0
-"""For one file."""
+"""For all files of a request together; each has its share."""
 MAX_FILES = 8
 UNNAMED = "unnamed"
 
@@ -24,48 +28,51 @@ class FileReader:
     """Puts the text of files in the place of their parts. Thread-safe."""
 
     def __init__(self) -> None:
-        self._pool = TrialPool(TARGET, POOL_SIZE, MEMORY_BYTES)
+        self._pool = TrialPool(TARGET, POOL_SIZE, MEMORY_BYTES, max_callers=MAX_CALLERS)
 
     def read(self, messages: tuple[Message, ...]) -> list[Message]:
         """The messages with every file part as a text part. Raises RequestError that names the part."""
-        num_files = 0
+        files = [part for message in messages for part in _parts(message) if _is_file(part)]
+        if not files:
+            return list(messages)
+        if len(files) > MAX_FILES:
+            raise _refused(f"the messages must have at most {MAX_FILES} files, got {len(files)}", _param(files[MAX_FILES]))
+        timeout_s = EXTRACT_S / len(files)
         read: list[Message] = []
         for message in messages:
-            content = message.get("content")
-            if not isinstance(content, list) or not any(_is_file(part) for part in content):
-                read.append(message)
-                continue
-            parts: list[Json] = []
-            for part in content:
-                if isinstance(part, dict) and _is_file(part):
-                    num_files += 1
-                    parts.append({"type": "text", "text": self._text(part, num_files)})
-                else:
-                    parts.append(part)
-            read.append(message | {"content": parts})
+            parts = _parts(message)
+            if any(map(_is_file, parts)):
+                message = message | {"content": [self._as_text(part, timeout_s) if _is_file(part) else part for part in parts]}
+            read.append(message)
         return read
 
     def close(self) -> None:
         """Idempotent."""
         self._pool.close()
 
-    def _text(self, part: dict[str, Json], number: int) -> str:
-        file, param = part.get("file"), part.get("param")
-        param = param if isinstance(param, str) else "messages"
-        if number > MAX_FILES:
-            raise _refused(f"the messages must have at most {MAX_FILES} files", param)
-        assert isinstance(file, dict)
+    def _as_text(self, part: Any, timeout_s: float) -> Json:
+        file, param = part["file"], _param(part)
         name = file.get("filename") or UNNAMED
         try:
-            text = self._pool.call(file.get("file_data"), name, timeout_s=EXTRACT_S)
+            text = self._pool.call(file.get("file_data"), name, timeout_s=timeout_s)
         except RequestError as error:
             raise _refused(error.message, param) from error
         except TrialExceeded as error:
-            limit = f"{EXTRACT_S:g} s" if error.reason == "time" else f"{MEMORY_BYTES >> 20} MiB"
+            limit = f"{timeout_s:g} s" if error.reason == "time" else f"{MEMORY_BYTES >> 20} MiB"
             raise _refused(f"the file takes more than {limit} to read; send its text instead", param) from error
         except EngineFailure as error:
             raise _refused("the file cannot be read; send its text instead", param) from error
-        return f"File: {name}\n{text}"
+        return {"type": "text", "text": f"File: {name}\n{text}"}
+
+
+def _parts(message: Message) -> list[Json]:
+    content = message.get("content")
+    return content if isinstance(content, list) else []
+
+
+def _param(part: Any) -> str:
+    param = part.get("param")
+    return param if isinstance(param, str) else "messages"
 
 
 def _is_file(part: Json) -> bool:

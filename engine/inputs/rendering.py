@@ -26,6 +26,8 @@ MAX_TEMPLATE_BYTES = 64 << 10
 REQUEST_TEMPLATE_S = 2.0
 MODEL_TEMPLATE_S = 10.0
 """The model's own template has shown at load that it ends; it may take longer over long conversations."""
+MAX_CALLERS = 8
+"""Templates of requests that render or wait at a time: half of the threads of a worker."""
 CHECK, RENDER = "check", "render"
 
 
@@ -58,7 +60,7 @@ class TrialRenderer:
 
     def __init__(self) -> None:
         self._for_model = TrialPool(TARGET, POOL_SIZE, MEMORY_BYTES)
-        self._for_requests = TrialPool(TARGET, POOL_SIZE, MEMORY_BYTES)
+        self._for_requests = TrialPool(TARGET, POOL_SIZE, MEMORY_BYTES, max_callers=MAX_CALLERS)
 
     def check(self, source: str) -> None:
         try:

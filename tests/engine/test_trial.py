@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import resource
+import threading
+import time
+from pathlib import Path
 
 import pytest
 
-from engine.api import EngineFailure, ErrorCode, RequestError
-from engine.trial import TrialExceeded, TrialProcess
+from engine.api import EngineFailure, EngineUnavailable, ErrorCode, RequestError
+from engine.trial import CALL_CPU_S, TrialExceeded, TrialPool, TrialProcess
 
 MEMORY = 256 << 20
 
@@ -25,6 +29,12 @@ def work(kind: str, value: object = None) -> object:
         raise RequestError(ErrorCode.INVALID_VALUE, "no", "field")
     if kind == "defect":
         raise ZeroDivisionError
+    if kind == "limit":
+        return resource.getrlimit(resource.RLIMIT_CPU)[0] - time.process_time()
+    if kind == "hold":
+        Path(str(value)).write_text("")
+        while Path(str(value)).exists():
+            time.sleep(0.01)
     return [value, os.getpid()]
 
 
@@ -82,3 +92,26 @@ def prepared(word: str, value: object = None) -> object:
     if word == "prepare":
         PREPARED.append(value)
     return PREPARED[0]
+
+
+def test_a_call_that_outlives_its_parent_ends_by_itself(process):
+    """A child in an endless template stayed for ever when its worker was killed."""
+    assert 0 < process.call("limit", timeout_s=30) <= CALL_CPU_S
+
+
+def test_a_pool_refuses_what_would_wait_too_long_and_serves_again(tmp_path):
+    pool = TrialPool("tests.engine.test_trial:work", 1, MEMORY, max_callers=1)
+    held = tmp_path / "held"
+    holder = threading.Thread(target=lambda: pool.call("hold", str(held), timeout_s=30))
+    holder.start()
+    try:
+        while not held.exists():
+            time.sleep(0.01)
+        with pytest.raises(EngineUnavailable) as caught:
+            pool.call("echo", timeout_s=30)
+        assert caught.value.code == ErrorCode.OVERLOADED
+        held.unlink()
+        holder.join()
+        assert pool.call("echo", 1, timeout_s=30)[0] == 1
+    finally:
+        pool.close()
