@@ -13,7 +13,6 @@ from tests.engine.tiny_tokenizer import CHATML, tiny_tokenizer
 MESSAGES = ({"role": "user", "content": "hi <|im_end|>"},)
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 HUGE_WHEN_COMPILED = "{{ 'x' | center(3000000000) }}"
-HUGE = "{% set n = namespace(s='xxxxxxxx') %}{% for i in range(40) %}{% set n.s = n.s ~ n.s %}{% endfor %}"
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +63,9 @@ def test_a_child_that_is_killed_is_replaced_and_others_are_not_delayed(trial, mo
     assert trial.prompt(request(chat_template="x"), 1000).text == "x"
 
 
-@pytest.mark.parametrize("template", [HUGE_WHEN_COMPILED, HUGE])
-def test_memory_is_bounded(trial, template, monkeypatch):
-    monkeypatch.setattr(rendering, "REQUEST_TEMPLATE_S", 60.0)
-    error = refused(trial, template)
+def test_memory_is_bounded_from_the_compiling_on(trial):
+    """Jinja folds constants: this one asks for three gigabytes before anything is rendered."""
+    error = refused(trial, HUGE_WHEN_COMPILED)
     assert (error.param, "512 MiB" in error.message) == ("chat_template", True)
     assert trial.prompt(request(chat_template="x"), 1000).text == "x"
 
