@@ -106,7 +106,8 @@ def integer_read(value: Any, *, accepts_strings: bool = True, accepts_integers_o
         number = int(value)
     else:
         raise refuse("invalid_type", f"must be an integer, got {echo(value)}")
-    if not INT64_MIN <= number <= INT64_MAX:
+    # NOTE: the JSON parser makes floats of integers beyond 64 bits, so that the float -2^63 may have been less.
+    if not INT64_MIN <= number <= INT64_MAX or isinstance(value, float) and number == INT64_MIN:
         raise refuse("invalid_value", "must fit into 64 bits")
     return number
 

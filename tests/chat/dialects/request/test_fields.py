@@ -19,7 +19,7 @@ def test_integers_are_read_from_whole_numbers_in_any_dress(given_value, read):
 
 
 @pytest.mark.parametrize(
-    "value", [2.5, "2.5", "1e3", "", " 5", "5 ", "٥", "0x10", "1_000", None, [], {}, 2**63, -(2**63) - 1, 1e30, "9" * 64]
+    "value", [2.5, "2.5", "1e3", "", " 5", "5 ", "٥", "0x10", "1_000", None, [], {}, 2**63, -(2**63) - 1, -(2.0**63), 1e30, "9" * 64]
 )
 def test_anything_else_is_no_integer(value):
     with pytest.raises(ValidationError):
