@@ -22,6 +22,7 @@ XLAM = JsonCallFormat(
     is_bare=True,
 )
 PHI_4_MINI = JsonCallFormat(begins=("functools", "<|tool_call|>"), ends=("<|/tool_call|>",))
+NEMOTRON = JsonCallFormat(begins=("<TOOLCALL>",), ends=("</TOOLCALL>",))
 LONGCAT = JsonCallFormat(begins=("<longcat_tool_call>",), ends=("</longcat_tool_call>",))
 ERNIE = JsonCallFormat(begins=("<tool_call>",), ends=("</tool_call>",), dropped=("<response>", "\n</response>", "</response>", "</think>"))
 GIGACHAT = JsonCallFormat(begins=("function call", "<|function_call|>"), openers=("<|role_sep|>",), dropped=("<|message_sep|>",))
@@ -82,7 +83,7 @@ STEP_3 = TaggedCallFormat(
     key_begin="<steptml:parameter name=",
     key_end=">",
     value_end="</steptml:parameter>",
-    noise=("<｜tool_call_begin｜>", "function", "<｜tool_sep｜>", "<｜tool_call_end｜>"),
+    has_headings=True,
     controls=frozenset({"<｜tool_call_begin｜>", "<｜tool_sep｜>", "<｜tool_call_end｜>"}),
 )
 GLM = TaggedCallFormat(

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.api.tools import Tool
 from engine.outputs.tools.object_writer import ObjectWriter
-from engine.outputs.tools.parameters import quote, text_to_json
+from engine.outputs.tools.parameters import STRING, ParameterTypes, quote, text_to_json
 from engine.outputs.tools.reader import SPACE, Steps
 from engine.outputs.tools.scripted import Held, ScriptedParser
 from engine.outputs.tools.values import Syntax, read_value
@@ -33,9 +34,10 @@ GEMMA_4 = GemmaCallFormat("<|tool_call>", "<tool_call|>", '<|"|>')
 class GemmaCallParser(ScriptedParser):
     """Members of the arguments go out as they are read."""
 
-    def __init__(self, names: frozenset[str], call_format: GemmaCallFormat) -> None:
+    def __init__(self, names: frozenset[str], tools: tuple[Tool, ...], call_format: GemmaCallFormat) -> None:
         super().__init__(names, frozenset((call_format.begin, call_format.end, call_format.delimiter)))
         self._format = call_format
+        self._tools = {tool.name: tool for tool in tools}
 
     def _run(self) -> Steps[None]:
         while marker := (yield from self._reader.until((self._format.begin,), self._answer.content)):
@@ -55,13 +57,13 @@ class GemmaCallParser(ScriptedParser):
         held.drop()
         self._answer.start(name)
         if stop == "{":
-            yield from self._read_members()
+            yield from self._read_members(ParameterTypes(self._tools[name]))
             yield from self._reader.skip_space()
             yield from self._reader.take(self._format.end)
         else:
             self._answer.end()
 
-    def _read_members(self) -> Steps[None]:
+    def _read_members(self, types: ParameterTypes) -> Steps[None]:
         """`key:value` pairs up to the closing brace, or the end marker; at the end of the text the call stays open."""
         writer = ObjectWriter(self._answer)
         while True:
@@ -73,7 +75,16 @@ class GemmaCallParser(ScriptedParser):
             if not key:
                 return
             writer.member(key)
-            yield from self._read_value(writer)
+            if types.types_of(key) != STRING and (yield from self._reader.take(self._format.delimiter)):
+                yield from self._read_typed(writer, types.types_of(key))
+            else:
+                yield from self._read_value(writer)
+
+    def _read_typed(self, writer: ObjectWriter, types: frozenset[str]) -> Steps[None]:
+        """What stands in delimiters although it is declared to be no string; cut, it goes out as it is."""
+        parts: list[str] = []
+        is_whole = yield from self._reader.until((self._format.delimiter,), parts.append)
+        writer.raw(text_to_json("".join(parts), types) if is_whole else "".join(parts))
 
     def _read_key(self) -> Steps[str]:
         """A key up to its colon, in delimiters or not; "" if the text ends first."""

@@ -1,4 +1,4 @@
-"""Python literals turned into JSON text by a small parser of our own: strings, numbers, True, False, None, lists, tuples and dicts.
+"""Python literals turned into JSON text by a small parser of our own: strings, numbers, True, False, None, lists, tuples, sets and dicts.
 
 Nothing is evaluated and no name is looked up. Whatever is anything else, too long or too deep is refused with None.
 """
@@ -6,12 +6,14 @@ Nothing is evaluated and no name is looked up. Whatever is anything else, too lo
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections.abc import Callable
 
 MAX_CHARACTERS = 1 << 20
 MAX_DEPTH = 64
 
-_NUMBER = re.compile(r"[+-]?(?:(?:0|[1-9][0-9]*+)(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+(?![0-9A-Za-z_.])")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+(?![0-9A-Za-z_.])")
 _WORD = re.compile(r"[A-Za-z]++(?![0-9A-Za-z_.'\"(\[])")
 _SPACE = re.compile(r"[ \t\r\n]*")
 _PLAIN = re.compile(r"[^\\'\"\n]+")
@@ -43,6 +45,7 @@ class _Literal:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
+        self._num_pairs = 0
         self._skip_space()
 
     def is_at_end(self) -> bool:
@@ -56,9 +59,9 @@ class _Literal:
         if character in ("'", '"'):
             return json.dumps(self._strings(), ensure_ascii=False)
         if character == "{":
-            return "{" + ", ".join(self._items("{", "}", depth)) + "}"
+            return self._braces(depth)
         if character == "[":
-            return "[" + ", ".join(self._items("[", "]", depth)) + "]"
+            return "[" + ", ".join(self._items("[", "]", self.value, depth)[0]) + "]"
         if character == "(":
             return self._parenthesis(depth)
         word = _WORD.match(self._text, self._at)
@@ -67,44 +70,60 @@ class _Literal:
             return _WORDS[word.group()]
         return self._number()
 
-    def _items(self, opening: str, closing: str, depth: int) -> list[str]:
+    def _items(self, opening: str, closing: str, read_item: Callable[[int], str], depth: int) -> tuple[list[str], bool]:
+        """What stands between brackets, and whether a comma follows the last item."""
         items: list[str] = []
+        has_comma = False
         self._take(opening)
         while not self._next_is(closing):
-            if items:
+            if items and not has_comma:
+                raise _NotALiteral
+            items.append(read_item(depth + 1))
+            has_comma = self._next_is(",")
+            if has_comma:
                 self._take(",")
-                if self._next_is(closing):
-                    break
-            items.append(self._member(depth) if opening == "{" else self.value(depth + 1))
         self._take(closing)
-        return items
+        return items, has_comma
+
+    def _braces(self, depth: int) -> str:
+        """A dict, or a set, which becomes a list, as JSON has none."""
+        self._num_pairs, outer = 0, self._num_pairs
+        items, _ = self._items("{", "}", self._member, depth)
+        num_pairs, self._num_pairs = self._num_pairs, outer
+        if num_pairs not in (0, len(items)):
+            raise _NotALiteral
+        return "[" + ", ".join(items) + "]" if items and not num_pairs else "{" + ", ".join(items) + "}"
 
     def _member(self, depth: int) -> str:
-        key = self.value(depth + 1)
+        """A pair of a dict, or an item of a set."""
+        key = self.value(depth)
+        if not self._next_is(":"):
+            return key
         if key[:1] in "[{":
             raise _NotALiteral
+        self._num_pairs += 1
         self._take(":")
         name = key if key.startswith('"') else json.dumps(key)
-        return f"{name}: {self.value(depth + 1)}"
+        return f"{name}: {self.value(depth)}"
 
     def _parenthesis(self, depth: int) -> str:
         """A tuple; a single value in parentheses is itself."""
-        start = self._at
-        items = self._items("(", ")", depth)
-        has_comma = len(items) != 1 or self._text[start : self._at].rstrip().rstrip(")").rstrip().endswith(",")
-        return "[" + ", ".join(items) + "]" if has_comma else items[0]
+        items, has_comma = self._items("(", ")", self.value, depth)
+        return items[0] if len(items) == 1 and not has_comma else "[" + ", ".join(items) + "]"
 
     def _number(self) -> str:
-        """JSON has no leading sign and no bare point."""
+        """JSON has no leading plus, no leading zeros and no bare point, and nobody can read what overflows."""
         match = _NUMBER.match(self._text, self._at)
         if not match:
             raise _NotALiteral
         self._move(match.end())
-        number = match.group().lstrip("+")
-        number = number.replace("-.", "-0.") if number.startswith("-") else number
-        number = "0" + number if number.startswith(".") else number
-        mantissa, exponent_sign, exponent = number.partition("e" if "e" in number else "E")
-        return (mantissa + "0" if mantissa.endswith(".") else mantissa) + exponent_sign + exponent
+        sign = "-" if match.group().startswith("-") else ""
+        mantissa, exponent_sign, exponent = match.group().lower().lstrip("+-").partition("e")
+        whole, point, fraction = mantissa.partition(".")
+        number = sign + (whole.lstrip("0") or "0") + (point and "." + (fraction or "0")) + exponent_sign + exponent
+        if (point or exponent) and not math.isfinite(float(number)):
+            raise _NotALiteral
+        return number
 
     def _strings(self) -> str:
         """Strings side by side are one."""

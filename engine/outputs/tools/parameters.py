@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable
 from typing import NoReturn
@@ -77,7 +78,7 @@ def text_to_json(text: str, types: frozenset[str]) -> str:
         return "null"
     if "boolean" in types and word in ("true", "false"):
         return word
-    if "number" in types and _NUMBER.fullmatch(stripped):
+    if "number" in types and _NUMBER.fullmatch(stripped) and math.isfinite(float(stripped)):
         return stripped
     if "integer" in types and _INTEGER.fullmatch(stripped):
         return stripped
@@ -98,7 +99,7 @@ def json_text(text: str) -> str | None:
     if len(text) > MAX_CHARACTERS or not is_shallow(text):
         return None
     try:
-        json.loads(text, parse_constant=_refuse, parse_int=str)
+        json.loads(text, parse_constant=_refuse, parse_int=str, parse_float=_check_finite)
     except ValueError:
         return None
     return text
@@ -115,6 +116,11 @@ def is_shallow(text: str) -> bool:
         elif character in "]}":
             depth -= 1
     return True
+
+
+def _check_finite(number: str) -> None:
+    if not math.isfinite(float(number)):
+        _refuse(number)
 
 
 def _refuse(constant: str) -> NoReturn:

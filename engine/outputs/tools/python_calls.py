@@ -13,7 +13,7 @@ from engine.outputs.tools.object_writer import ObjectWriter
 from engine.outputs.tools.parameters import quote
 from engine.outputs.tools.reader import SPACE, Steps
 from engine.outputs.tools.scripted import Held, ScriptedParser
-from engine.outputs.tools.values import PYTHON, read_value
+from engine.outputs.tools.values import PYTHON, PYTHON_REST, read_value
 
 NAME_CHARACTERS = string.ascii_letters + string.digits + "_.-"
 
@@ -41,29 +41,43 @@ class PythonCallParser(ScriptedParser):
     def _run(self) -> Steps[None]:
         if self._format.is_bare:
             held = Held(self._answer)
-            yield from self._read_block(held)
+            yield from self._read_block(held, is_marked=False)
             held.release()
         while marker := (yield from self._reader.until(self._format.begins, self._answer.content)):
             held = Held(self._answer, marker)
             yield from self._read_block(held)
             held.release()
 
-    def _read_block(self, held: Held) -> Steps[None]:
-        """Calls, what separates them, and the end marker; up to what is no call."""
+    def _read_block(self, held: Held, is_marked: bool = True) -> Steps[None]:
+        """Calls, what separates them, and the end marker, up to what is no call. Beside a call that is content these are content too."""
         yield from self._reader.take_run(SPACE, held.write)
         bracket = yield from self._reader.take("[")
         held.write(bracket)
         if self._format.needs_list and not bracket:
             return
         yield from self._reader.take_run(SPACE, held.write)
-        while (yield from self._read_call(held)):
+        has_content = False
+        while True:
+            if not (yield from self._read_call(held)):
+                has_content = True
+                if self._answer.is_open or not is_marked or not (yield from self._skip_call(held)):
+                    return
             yield from self._reader.take_run(SPACE + ",;", held.write)
             if (yield from self._reader.see("]", *self._format.ends)):
-                yield from self._reader.take("]")
-                yield from self._reader.skip_space()
-                yield from self._reader.take(*self._format.ends)
-                held.drop()
-                return
+                break
+        held.write((yield from self._reader.take("]")))
+        yield from self._reader.take_run(SPACE, held.write)
+        held.write((yield from self._reader.take(*self._format.ends)))
+        if not has_content:
+            held.drop()
+
+    def _skip_call(self, held: Held) -> Steps[bool]:
+        """What is left of a call of an unknown function, whose name is consumed, is content."""
+        if not (yield from self._reader.take("(")):
+            return False
+        held.write("(")
+        held.release()
+        return (yield from read_value(self._reader, self._answer.content, self._format.begins + self._format.ends, PYTHON_REST, depth=1))
 
     def _read_call(self, held: Held) -> Steps[bool]:
         """One call; False: it is none, or of an unknown function."""

@@ -66,7 +66,7 @@ def _tagged(tags: TaggedCallFormat) -> Make:
 
 def _gemma(call_format: GemmaCallFormat) -> ToolFormat:
     tokens = (call_format.begin, call_format.end, call_format.delimiter)
-    return ToolFormat(lambda names, tools: GemmaCallParser(names, call_format), call_format.begin, special=tokens)
+    return ToolFormat(lambda names, tools: GemmaCallParser(names, tools, call_format), call_format.begin, special=tokens)
 
 
 def _dsml(tags: TaggedCallFormat) -> ToolFormat:
@@ -196,6 +196,7 @@ FORMATS: dict[str, ToolFormat] = {
         special=("<|tools_prefix|>", "<|tools_suffix|>"),
     ),
     "granite4": HERMES,
+    "nemotron_json": ToolFormat(_json(formats.NEMOTRON), "<TOOLCALL>", _json_call("<TOOLCALL>", "[", "]</TOOLCALL>")),
     "qwen3_json": HERMES,
     "mimo": QWEN_CODER,
     "step3p5": QWEN_CODER,
@@ -224,13 +225,14 @@ TEMPLATE_MARKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("seed_oss", ("<seed:tool_call>",)),
     ("minimax_m2", ("<minimax:tool_call>",)),
     ("longcat", ("<longcat_tool_call>",)),
-    ("gigachat3", ("function call<|role_sep|>",)),
+    ("gigachat3", ("function call", "<|role_sep|>")),
     ("gigachat3", ("<|function_call|>",)),
     ("glm45", ("<arg_key>",)),
     ("qwen3_coder", ("<function=", "<parameter=")),
     ("ernie45", ("<tool_call>", "<response>")),
-    ("granite", ("<|tool_call|>",)),
     ("phi4_mini_json", ("<|tool|>", "<|/tool|>")),
+    ("granite", ("<|tool_call|>",)),
+    ("nemotron_json", ("<TOOLCALL>",)),
     ("olmo3", ("<function_calls>",)),
     ("granite-20b-fc", ("<function_call>",)),
     ("minimax", ("<tool_calls>", "<beginning_of_sentence>")),

@@ -21,8 +21,8 @@ class TaggedCallFormat:
 
     A call is `call_begin` NAME `name_end` … `call_end`, a parameter `key_begin` KEY `key_end` (then `value_begin`) VALUE `value_end`.
     Names and keys may be in quotes, with attributes after them. `name_stops` end a name too and are no part of it. `block_begin`,
-    `block_end` stand around several calls, `noise` between calls. `is_block_optional`: calls also stand alone. `strips_lines`: a value
-    stands on lines of its own.
+    `block_end` stand around several calls, after which calls may also have a heading each (`has_headings`). `is_block_optional`: calls
+    also stand alone. `strips_lines`: a value stands on lines of its own.
     """
 
     block_begin: str
@@ -35,7 +35,7 @@ class TaggedCallFormat:
     value_end: str
     value_begin: str = ""
     name_stops: tuple[str, ...] = ()
-    noise: tuple[str, ...] = ()
+    has_headings: bool = False
     is_block_optional: bool = False
     strips_lines: bool = False
     controls: frozenset[str] = frozenset()
@@ -62,8 +62,8 @@ class TaggedCallParser(ScriptedParser):
         has_called = False
         while True:
             if not is_in_call:
-                yield from self._take_noise(held)
-                marker = yield from self._reader.take(self._tags.call_begin, self._tags.block_end)
+                yield from self._reader.take_run(SPACE, held.write)
+                marker = yield from self._take_marker(held)
                 held.write(marker)
                 if marker == self._tags.block_end and has_called:
                     held.drop()
@@ -73,11 +73,12 @@ class TaggedCallParser(ScriptedParser):
                 return
             has_called, is_in_call = True, False
 
-    def _take_noise(self, held: Held) -> Steps[None]:
-        yield from self._reader.take_run(SPACE, held.write)
-        while noise := (yield from self._reader.take(*self._tags.noise)):
-            held.write(noise)
-            yield from self._reader.take_run(SPACE, held.write)
+    def _take_marker(self, held: Held) -> Steps[str]:
+        """The begin of a call or the end of the block, if one comes next; behind a heading where calls have one."""
+        markers = (self._tags.call_begin, self._tags.block_end)
+        if self._tags.has_headings:
+            return (yield from self._reader.until(markers, held.write))
+        return (yield from self._reader.take(*markers))
 
     def _read_call(self, held: Held) -> Steps[str]:
         """One call, its begin consumed; returns the tag that ended it, "" if it is none, or of an unknown function, or cut."""

@@ -11,16 +11,21 @@ _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r"
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """What quotes, what nests, and what ends a value that is neither quoted nor nested."""
+    """What quotes, what nests, and what ends a value that is neither quoted nor nested.
+
+    `ends_closed`: a quoted or nested value ends with its last character; otherwise it goes on, as Python joins strings side by side.
+    """
 
     quotes: str
     opens: str
     closes: str
     stops: str
+    ends_closed: bool = True
 
 
 JSON = Syntax('"', "{[", "}]", ",}] \t\r\n")
-PYTHON = Syntax("\"'", "{[(", "}])", ",}])")
+PYTHON = Syntax("\"'", "{[(", "}])", ",}])", ends_closed=False)
+PYTHON_REST = Syntax("\"'", "{[(", "}])", "")
 
 
 def read_value(reader: Reader, write: Write, ends: tuple[str, ...] = (), syntax: Syntax = JSON, depth: int = 0) -> Steps[bool]:
@@ -70,7 +75,6 @@ class _Scan:
         return self.depth == 0 and not self.quote and character in self._syntax.stops
 
     def _step(self, character: str) -> None:
-        """A quoted or nested JSON value ends with its last character; a Python value goes on (strings side by side are one)."""
         self.is_begun = True
         if self._is_escaped:
             self._is_escaped = False
@@ -90,7 +94,7 @@ class _Scan:
             self.depth -= 1
         else:
             return
-        self.is_done = self.depth == 0 and self._syntax is JSON
+        self.is_done = self.depth == 0 and self._syntax.ends_closed
 
 
 def _is_cut(reader: Reader, ends: tuple[str, ...], in_string: bool) -> Steps[bool]:

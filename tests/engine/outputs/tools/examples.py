@@ -39,6 +39,7 @@ DSML_PARAMETERS = (
     '<｜DSML｜parameter name="days" string="false">3</｜DSML｜parameter>'
 )
 STEP_3_CALL = "<｜tool_call_begin｜>function<｜tool_sep｜>"
+STEP_3_NAMED = '<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜>get_weather\n<steptml:invoke name="get_weather">'
 
 EXAMPLES = {
     "hermes": TEXT + HERMES,
@@ -88,6 +89,12 @@ EXAMPLES = {
     "step3": TEXT + f'<｜tool_calls_begin｜>{STEP_3_CALL}<steptml:invoke name="get_weather"><steptml:parameter name="city">'
     'Zürich "Nord" {1}</steptml:parameter><steptml:parameter name="days">3</steptml:parameter></steptml:invoke><｜tool_call_end｜>'
     f'{STEP_3_CALL}<steptml:invoke name="get_time"></steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>',
+    "step3, with headings": TEXT
+    + STEP_3_NAMED
+    + '<steptml:parameter name="city">Zürich "Nord" {1}</steptml:parameter><steptml:parameter name="days"> 3 </steptml:parameter>'
+    '</steptml:invoke><｜tool_call_end｜>\n<｜tool_call_begin｜>function<｜tool_sep｜>get_time\n<steptml:invoke name="get_time">'
+    "</steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>",
+    "nemotron_json": TEXT + f"<TOOLCALL>[{FIRST}, {SECOND}]</TOOLCALL>",
     "longcat": TEXT + HERMES.replace("tool_call>", "longcat_tool_call>"),
     "ernie45": f"<response>\n{TEXT[:-1]}\n</response>\n\n{HERMES}",
     "gigachat3": TEXT + f"<|message_sep|>\n\nfunction call<|role_sep|>\n{FIRST}<|message_sep|>\n\nfunction call<|role_sep|>\n{SECOND}",

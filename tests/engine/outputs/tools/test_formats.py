@@ -54,7 +54,7 @@ def test_calls_of_unknown_functions_are_content(label):
     text = EXAMPLES[label].replace("get_weather", "get_news").replace("get_time", "get_news")
     said = parse_with(parser_of(label), text)
     assert said.calls == []
-    assert said.content.count("get_news") == 2
+    assert said.content.count("get_news") == text.count("get_news")
 
 
 @settings(max_examples=300, deadline=None)
@@ -145,6 +145,12 @@ def test_known_calls_beside_unknown_ones_in_a_list_are_committed():
 def test_llama_calls_may_stand_within_text():
     said = parse_with("llama3_json", 'Here: {"name": "get_time", "parameters": {}} More?')
     assert said == Said(content="Here: More?", calls=[Call("get_time", "{}")])
+
+
+def test_known_python_calls_beside_unknown_ones_are_committed():
+    said = parse_with("olmo3", "<function_calls>other(x=b')', y=[1])\nget_time()</function_calls> Done")
+    assert said.calls == [Call("get_time", "{}")]
+    assert said.content == "<function_calls>other(x=b')', y=[1])</function_calls> Done"
 
 
 def test_a_json_answer_that_is_no_call_is_content():

@@ -20,6 +20,8 @@ from tests.engine.outputs.tools.joined import WEATHER, parse_with
         ("integer", "null", None),
         ("number", "-1.5e3", -1500.0),
         ("number", "NaN", "NaN"),
+        ("number", "1e999", "1e999"),
+        ("array", "[1e999]", "[1e999]"),
         ("boolean", "True", True),
         ("boolean", "false", False),
         ("boolean", "yes", "yes"),
@@ -102,6 +104,13 @@ def test_a_tagged_string_that_is_cut_is_kept():
     said = parse_with("qwen3_coder", "<function=get_weather><parameter=city>Ber")
     assert said.calls[0].arguments == '{"city": "Ber'
     assert not said.calls[0].is_complete
+
+
+def test_gemma_strings_have_the_types_of_their_parameters():
+    call = "<start_function_call>call:get_weather{city:<escape>7<escape>days:<escape>3<escape>,tags:[<escape>a<escape>,1]}"
+    assert json.loads(parse_with("functiongemma", call).calls[0].arguments) == {"city": "7", "days": 3, "tags": ["a", 1]}
+    nested = '<|tool_call>call:get_weather{options:{a:{},b:[true,<|"|>x}<|"|>],c:null}}<tool_call|>'
+    assert json.loads(parse_with("gemma4", *nested).calls[0].arguments) == {"options": {"a": {}, "b": [True, "x}"], "c": None}}
 
 
 def test_deepseek_says_itself_what_is_a_string():
