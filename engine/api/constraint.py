@@ -27,6 +27,7 @@ class Constraint:
     `source`: the JSON text of a schema, of the list of choices or of a structural tag; a regular expression; a grammar (EBNF or Lark);
     nothing for any JSON object. For JSON: `whitespace` is the regular expression of each gap between tokens (`COMPACT`: none), and
     `closes_objects` gives every object schema that lists properties `additionalProperties: false` unless it says otherwise.
+    `has_control` is for the engine's own structural tags: constants that are texts of control tokens stand for these tokens.
     """
 
     kind: ConstraintKind
@@ -34,3 +35,4 @@ class Constraint:
     param: str = "structured_outputs"
     whitespace: str = COMPACT
     closes_objects: bool = False
+    has_control: bool = False

@@ -14,9 +14,10 @@ from pathlib import Path
 
 from engine.api.constraint import Constraint
 from engine.messages import DefineGrammar
+from engine.structured.backends import XGRAMMAR
 from engine.structured.limits import DEFAULT_LIMITS, StructuredLimits
 from engine.structured.refusal import refusal
-from engine.structured.trial_task import CHECK_SCHEMAS, COMPILE, PREPARE
+from engine.structured.trial_task import CHECK_SCHEMAS, COMPILE, EBNF, PREPARE
 from engine.trial import TrialExceeded, TrialPool
 
 NUM_PROCESSES = 2
@@ -32,6 +33,9 @@ class ConstraintCompiler:
         self._limits = limits
         first_call = (PREPARE, str(model_path.resolve()), dataclasses.asdict(limits))
         self._pool = TrialPool("engine.structured.trial_task:run", NUM_PROCESSES, limits.compile_bytes, first_call)
+        self._xgrammar_pool = TrialPool(
+            "engine.structured.trial_xgrammar:run", 1, limits.compile_bytes, (PREPARE, str(model_path.resolve()))
+        )
         self._model = str(model_path.resolve()).encode()
         self._changed = threading.Lock()
         self._grammars: OrderedDict[str, DefineGrammar] = OrderedDict()
@@ -48,10 +52,13 @@ class ConstraintCompiler:
         key = self._key(constraint)
         if (found := self._find(key, constraint.param)) is not None:
             return found
-        fields = (constraint.kind.value, constraint.source, constraint.whitespace, constraint.closes_objects, constraint.param)
+        fields = (*_shape(constraint), constraint.param)
         self._check_size(constraint)
         try:
             backend, payload = self._pool.call(COMPILE, *fields, timeout_s=self._limits.compile_timeout_s)
+            if backend == EBNF:
+                backend = XGRAMMAR
+                payload = self._xgrammar_pool.call(COMPILE, payload.decode(), constraint.param, timeout_s=self._limits.compile_timeout_s)
         except TrialExceeded as error:
             message = self._exceeded(error)
             self._note_refusal(key, message)
@@ -83,11 +90,11 @@ class ConstraintCompiler:
     def close(self) -> None:
         """End the processes. Idempotent."""
         self._pool.close()
+        self._xgrammar_pool.close()
 
     def _key(self, constraint: Constraint) -> str:
         """Equal for constraints of equal grammars: everything that shapes one, the vocabulary included."""
-        shape = [constraint.kind.value, constraint.source, constraint.whitespace, constraint.closes_objects]
-        return hashlib.sha256(self._model + b"\0" + json.dumps(shape).encode()).hexdigest()
+        return hashlib.sha256(self._model + b"\0" + json.dumps(_shape(constraint)).encode()).hexdigest()
 
     def _find(self, key: str, param: str) -> DefineGrammar | None:
         with self._changed:
@@ -125,6 +132,11 @@ class ConstraintCompiler:
         most = 8 * max(self._limits.schema_bytes, self._limits.choice_bytes, self._limits.grammar_bytes)
         if len(constraint.source) > most:
             raise refusal(constraint.param, f"a constraint must have at most {most} characters, got {len(constraint.source)}")
+
+
+def _shape(constraint: Constraint) -> list[str | bool]:
+    """All that a grammar depends on."""
+    return [constraint.kind.value, constraint.source, constraint.whitespace, constraint.closes_objects, constraint.has_control]
 
 
 def _size(grammar: DefineGrammar) -> int:

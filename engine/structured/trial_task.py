@@ -12,8 +12,11 @@ from typing import Any
 import llguidance
 
 from engine.api.constraint import ConstraintKind
+from engine.structured.ebnf_writer import write_ebnf
 from engine.structured.expressions import Either, Expression, Text
 from engine.structured.gaps import read_gaps
+from engine.structured.grammar_inline import inlined
+from engine.structured.grammar_source import read_grammar
 from engine.structured.json_text import read_json
 from engine.structured.limits import StructuredLimits
 from engine.structured.llguidance_grammar import NAME, json_grammar, parser_limits, regex_grammar
@@ -21,8 +24,11 @@ from engine.structured.refusal import check_bytes, first_line, refusal
 from engine.structured.regex_reader import read_regex
 from engine.structured.schema_check import check_schema
 from engine.structured.schema_rewrite import rewrite_schema
+from engine.structured.tag_grammar import TagOptions, tag_grammar
+from engine.structured.tag_source import read_tag
 from engine.structured.vocabulary import Vocabulary
 
+EBNF = "ebnf"
 PREPARE, COMPILE, CHECK_SCHEMAS = "prepare", "compile", "check_schemas"
 
 _prepared: dict[str, Any] = {}
@@ -30,8 +36,11 @@ _prepared: dict[str, Any] = {}
 
 
 def run(word: str, *arguments: Any) -> Any:
-    """`prepare` (model path, limits): load the vocabulary. `compile` (kind, source, whitespace, closes_objects, param): the backend's name
-    and payload. `check_schemas` (list of (JSON text, param)): nothing, if all are valid schemas that an object may satisfy."""
+    """What the words ask for, with their arguments:
+
+    `prepare` (model path, limits): load the vocabulary. `compile` (kind, source, whitespace, closes_objects, has_control, param): the
+    backend's name and payload. `check_schemas` (list of (JSON text, param)): nothing, if all are schemas that an object may satisfy.
+    """
     if word == PREPARE:
         path, limits = arguments
         _prepared["vocabulary"] = Vocabulary.from_path(Path(path))
@@ -45,9 +54,16 @@ def run(word: str, *arguments: Any) -> Any:
 
 
 def compile_constraint(
-    vocabulary: Vocabulary, limits: StructuredLimits, kind: str, source: str, whitespace: str, closes_objects: bool, param: str
+    vocabulary: Vocabulary,
+    limits: StructuredLimits,
+    kind: str,
+    source: str,
+    whitespace: str,
+    closes_objects: bool,
+    has_control: bool,
+    param: str,
 ) -> tuple[str, bytes]:
-    """The backend and its payload. Raises RequestError."""
+    """The backend and its payload; for a grammar that only xgrammar can follow, EBNF for its own trial. Raises RequestError."""
     match ConstraintKind(kind):
         case ConstraintKind.REGEX:
             grammar = regex_grammar(read_regex(source, limits, param))
@@ -59,8 +75,16 @@ def compile_constraint(
             schema = read_schema(source, limits, param)
             gaps = read_gaps(whitespace, limits, param)
             grammar = json_grammar(rewrite_schema(schema, limits, param, closes_objects=closes_objects), gaps)
-        case _:
-            raise refusal(param, "this kind of constraint is not supported")
+        case ConstraintKind.GRAMMAR:
+            rules = read_grammar(source, limits, param)
+            expression = inlined(rules)
+            if expression is None:
+                return EBNF, write_ebnf(rules, param).encode()
+            grammar = regex_grammar(expression)
+        case ConstraintKind.STRUCTURAL_TAG:
+            options = TagOptions(whitespace, closes_objects, has_control)
+            bounds = _with_bytes(limits, 2 * limits.tool_bytes) if has_control else limits
+            grammar = tag_grammar(read_tag(source, bounds, param), vocabulary, limits, param, options)
     try_grammar(grammar, vocabulary, param)
     return NAME, grammar.encode()
 
