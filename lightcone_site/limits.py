@@ -62,6 +62,7 @@ class RequestLimits:
     max_tool_bytes: int = MIB
     max_documents: int = 1_024
     max_template_bytes: int = 64 * KIB
+    max_file_bytes: int = 10 * MIB
     max_choice_strings: int = 10_000
     max_choice_bytes: int = MIB
     max_regex_bytes: int = 16 * KIB
@@ -78,8 +79,9 @@ class RequestLimits:
 
 
 MAY_BE_ZERO = {"max_output_tokens", "max_logprobs", "sse_keep_alive"}
-MAXIMUM = {"max_json_depth": 480, "max_schema_depth": 80, "max_structural_tag_depth": 80}
-"""What packs requests for their worker gives up at 511 levels, what writes schemas at 254, which may be three for each of theirs."""
+MAXIMUM = {"max_json_depth": 480, "max_schema_depth": 80, "max_structural_tag_depth": 80, "max_file_bytes": 10 * MIB}
+"""What packs requests for their worker gives up at 511 levels, what writes schemas at 254, which may be three for each of theirs. What
+reads files has the memory for 10 MiB of them."""
 
 
 def http_limits_read() -> HttpLimits:

@@ -21,8 +21,6 @@ from engine.trial import TrialExceeded, TrialPool
 TARGET = "engine.inputs.rendering:serve"
 POOL_SIZE = 2
 MEMORY_BYTES = 512 << 20
-MAX_TEMPLATE_BYTES = 64 << 10
-"""Of a template that a request brings."""
 REQUEST_TEMPLATE_S = 2.0
 MODEL_TEMPLATE_S = 10.0
 """The model's own template has shown at load that it ends; it may take longer over long conversations."""
@@ -120,9 +118,6 @@ def _packed(job: RenderJob) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=8)
 def _compiled(source: str, param: str) -> ChatTemplate:
-    if param == "chat_template" and len(source.encode()) > MAX_TEMPLATE_BYTES:
-        message = f"chat_template must have at most {MAX_TEMPLATE_BYTES} bytes, got {len(source.encode())}"
-        raise RequestError(ErrorCode.INVALID_VALUE, message, param)
     return ChatTemplate(source, param)
 
 

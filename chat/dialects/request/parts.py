@@ -17,8 +17,9 @@ from engine.api import Json
 TEXT_PARTS = ("text", "input_text", "output_text")
 MEDIA_PARTS = ("image_url", "input_audio", "audio_url", "video_url", "image_embeds", "audio_embeds")
 ABSENT = object()
-MAX_FILE_BYTES = 10 << 20
 BYTES_OF_BASE64 = 3 / 4
+URL_HEAD_BYTES = 1024
+"""What may stand before the data of a data URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +108,14 @@ class PartReader:
             self._problems.refuse(path, f"must be an object with file_data, got {echo(file)}", "invalid_type")
             return []
         data, name = file.get("file_data"), file.get("filename")
-        max_label_chars = settings.LIGHTCONE_LIMITS.max_label_chars
+        max_label_chars, max_file_bytes = settings.LIGHTCONE_LIMITS.max_label_chars, settings.LIGHTCONE_LIMITS.max_file_bytes
         if file.get("file_id") is not None:
             message = "has a file_id, but this server keeps no files; send the content as file_data"
             self._problems.refuse(path, message, "unsupported_parameter")
         elif not isinstance(data, str) or not data:
             self._problems.refuse(path, "must have file_data: the content in base64, or a data: URL with base64")
-        elif len(data) * BYTES_OF_BASE64 > MAX_FILE_BYTES + 1024:
-            self._problems.refuse(path, f"must have at most {MAX_FILE_BYTES} bytes; send a part of it")
+        elif len(data) * BYTES_OF_BASE64 > max_file_bytes + URL_HEAD_BYTES:
+            self._problems.refuse(path, f"must have at most {max_file_bytes} bytes; send a part of it")
         elif name is not None and not isinstance(name, str):
             self._problems.refuse(path, f"must have a string as filename, got {echo(name)}", "invalid_type")
         elif name is not None and (len(name) > max_label_chars or not name.isprintable()):
