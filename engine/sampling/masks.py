@@ -6,6 +6,7 @@ Each function changes logits (R, V) in place, for the rows that ask only, all of
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch.nn.functional import pad
@@ -13,6 +14,7 @@ from torch.nn.functional import pad
 from engine.sequence import Sequence
 
 FORBIDDEN = float("-inf")
+SLICE_ROWS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +51,18 @@ class BadWords:
 
 
 def mask_grammar(logits: torch.Tensor, bitmask: GrammarBitmask) -> None:
-    """Forbid what the grammars do not allow."""
-    num_rows, width = len(bitmask.rows), logits.shape[1]
-    words = bitmask.words.to(logits.device)
-    shifts = torch.arange(32, dtype=torch.int32, device=logits.device)
-    is_allowed = ((words[:, :, None] >> shifts) & 1).bool().view(num_rows, -1)[:, :width]
-    is_allowed = pad(is_allowed, (0, width - is_allowed.shape[1]))
+    """Forbid what the grammars do not allow. A table says what each byte of the mask adds to eight logits.
+
+    A few rows at a time: what is added to all of them together would not stay in the cache.
+    """
+    width = logits.shape[1]
+    table = _byte_table(logits.device)
+    eights = bitmask.words.to(logits.device).view(torch.uint8).int()
     index = torch.tensor(bitmask.rows, device=logits.device)
-    logits[index] = logits[index].masked_fill_(~is_allowed, FORBIDDEN)
+    for start in range(0, len(index), SLICE_ROWS):
+        rows = index[start : start + SLICE_ROWS]
+        added = table.index_select(0, eights[start : start + SLICE_ROWS].reshape(-1)).view(len(rows), -1)[:, :width]
+        logits.index_add_(0, rows, pad(added, (0, width - added.shape[1]), value=FORBIDDEN))
 
 
 def mask_all_but(logits: torch.Tensor, allowed: Places) -> None:
@@ -94,3 +100,10 @@ def _forbid(logits: torch.Tensor, tokens: list[tuple[int, int]]) -> None:
     if tokens:
         places = [row * logits.shape[1] + token_id for row, token_id in tokens]
         logits.view(-1).index_fill_(0, torch.tensor(places, device=logits.device), FORBIDDEN)
+
+
+@cache
+def _byte_table(device: torch.device) -> torch.Tensor:
+    """(256, 8): 0 where a bit of the byte is set, counted from the lowest, else -inf."""
+    bits = torch.arange(256)[:, None] >> torch.arange(8) & 1
+    return torch.zeros(256, 8).masked_fill_(bits == 0, FORBIDDEN).to(device)
