@@ -7,6 +7,31 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
+class StructuredLimits:
+    """How large a constraint of an answer may be, and what compiling it may cost.
+
+    `schema_nodes` counts schemas, properties, enum values and branches; `schema_bound` is the largest `minItems`, `maxLength` and
+    the like; `repeats` the product of the nested bounds of a regular expression or grammar; `depth` is that of their brackets.
+    """
+
+    schema_bytes: int = 256 << 10
+    schema_depth: int = 64
+    tag_depth: int = 80
+    schema_nodes: int = 20_000
+    schema_bound: int = 100_000
+    repeats: int = 10_000
+    regex_bytes: int = 16 << 10
+    grammar_bytes: int = 256 << 10
+    choice_strings: int = 10_000
+    choice_bytes: int = 1 << 20
+    tool_bytes: int = 1 << 20
+    depth: int = 64
+    compile_timeout_s: float = 5.0
+    compile_bytes: int = 512 << 20
+    cache_bytes: int = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
 class EngineConfig:
     """Settings of one engine. `None` and 0 mean: measure or read from the model at load.
 
@@ -35,3 +60,4 @@ class EngineConfig:
     tool_parser: str = "auto"
     reasoning_parser: str = "auto"
     processors: tuple[str, ...] = ()
+    structured: StructuredLimits = StructuredLimits()

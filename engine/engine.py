@@ -43,6 +43,7 @@ from engine.outputs.pipeline import ChoicePipeline
 from engine.outputs.prompt_scores import PromptScores
 from engine.run import FAILED, LOST, Choice, Ending, Run
 from engine.run_kinds import make_run
+from engine.structured.admission import AnswerForms
 from engine.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -137,6 +138,7 @@ class Engine:
         self._tokenizer: Tokenizer
         self._processor: PromptProcessor
         self._parsing: OutputParsing
+        self._forms: AnswerForms
         self._limits: ContextLimits
         self._receiver: threading.Thread | None = None
 
@@ -157,6 +159,7 @@ class Engine:
         try:
             self._tokenizer = Tokenizer.from_path(self._config.model_path)
             self._parsing = OutputParsing(self._tokenizer, self._config.tool_parser, self._config.reasoning_parser)
+            self._forms = AnswerForms(self._config.model_path, self._parsing.tool_format, self._config.structured)
             processor = self._processor = PromptProcessor(self._tokenizer, self._renderer)
             self._limits = self._starter.await_ready(self._link, progress)
         except Exception:
@@ -165,6 +168,8 @@ class Engine:
                 processor.close()
             self._link.close(0.0)
             raise
+        if not self._config.core_in_process:
+            self._forms.warm()
         self._state = "ready"
         self._receiver = threading.Thread(target=self._receive, name="engine-receiver", daemon=True)
         self._receiver.start()
@@ -220,6 +225,7 @@ class Engine:
         link.close(LEAVE_S)
         self._receiver.join(LEAVE_S)
         self._processor.close()
+        self._forms.close()
         self._state = "closed"
 
     # Submitting
@@ -244,6 +250,7 @@ class Engine:
         parsing = self._parsing.plan(request, prompt.token_ids)
         if len(self._by_seq_id) + request.num_sequences > self._config.max_waiting + self._config.max_sequences:
             raise EngineUnavailable(ErrorCode.OVERLOADED, f"the queue is full ({self._config.max_waiting} requests wait); try again later")
+        grammar = self._forms.grammar(request)
         seed, admitted = request.sampling.seed, resume.admitted
         if admitted is not None:
             max_tokens, seed = admitted.max_tokens, admitted.seed
@@ -268,6 +275,7 @@ class Engine:
             timings=Timings(request.arrived_at),
             bad_word_ids=forbidden,
             thinking=parsing.thinking,
+            grammar=grammar,
             draft_ids=prediction_ids(request.prediction or "", self._tokenizer, max_tokens, self._limits.logits_width),
             scores=PromptScores(prompt.token_ids, self._tokenizer) if request.logprobs.prompt is not None else None,
         )
@@ -304,8 +312,8 @@ class Engine:
 
     def _send_sequences(self, run: Run) -> None:
         try:
-            for sequence in run.sequences():
-                self._link.send(sequence)
+            for message in (*self._forms.before(run.grammar), *run.sequences(), *self._forms.after(run.grammar)):
+                self._link.send(message)
             if run.ending is not None:
                 self._link.send(AbortSequences(run.live_ids()))
         except LinkClosed:
@@ -471,6 +479,7 @@ class Engine:
                 link.close(0.0)
                 return
             self._link, self._limits, self._heartbeat_at = link, limits, self._clock()
+            self._forms.restart()
             self._state = "ready" if self._state == "restarting" else self._state
             sent = [run for run in self._runs.values() if run.is_sent]
             ended = [run for run in sent if run.ending is not None]

@@ -27,7 +27,7 @@ import msgpack
 
 from engine import messages
 from engine.api.sampling import LogprobOptions, ProcessorCall, RepetitionRule, SamplingParams, StopRules
-from engine.config import EngineConfig
+from engine.config import EngineConfig, StructuredLimits
 from engine.messages import FromCore, Shutdown, ToCore
 
 CLOSED_SET: tuple[type, ...] = (
@@ -262,7 +262,8 @@ def pack_config(config: EngineConfig) -> bytes:
 def unpack_config(data: bytes) -> EngineConfig:
     """Inverse of `pack_config`."""
     values = json.loads(data)
-    return EngineConfig(**values | {"model_path": Path(values["model_path"]), "processors": tuple(values["processors"])})
+    values |= {"model_path": Path(values["model_path"]), "processors": tuple(values["processors"])}
+    return EngineConfig(**values | {"structured": StructuredLimits(**values["structured"])})
 
 
 def thread_environment(num_threads: int) -> dict[str, str]:

@@ -24,7 +24,7 @@ from engine.api import (
     Timings,
     Usage,
 )
-from engine.messages import AddSequence, SequenceOutput, Thinking
+from engine.messages import AddSequence, DefineGrammar, SequenceOutput, Thinking
 from engine.outputs.pipeline import ChoicePipeline
 from engine.outputs.prompt_scores import PromptScores
 
@@ -79,6 +79,7 @@ class Run:
     """Until they are reported, where they were asked for."""
     held: list[tuple[Choice, SequenceOutput]] = field(default_factory=list)
     """News that has to wait for them: the first choice computes the scores, and others may be ahead of it."""
+    grammar: DefineGrammar | None = None
     draft_ids: list[int] = field(default_factory=list)
     has_more: bool = False
     """The last news has made further `sequences` necessary."""
@@ -111,6 +112,7 @@ class Run:
                 priority=self.request.priority,
                 bad_word_ids=self.bad_word_ids,
                 thinking=self.thinking,
+                grammar=self.grammar.key if self.grammar else "",
                 draft_ids=self.draft_ids,
                 group=self.request.group,
             )

@@ -21,6 +21,8 @@ from engine.structured.trial_task import CHECK_SCHEMAS, COMPILE, EBNF, PREPARE
 from engine.trial import TrialExceeded, TrialPool
 
 NUM_PROCESSES = 2
+MAX_CALLERS = 8
+"""Constraints that are compiled or wait for it at a time; the worker has more threads than these."""
 GRAMMAR_BYTES = 128 << 10
 """What a built grammar takes in the core beside its payload, about."""
 MAX_REFUSALS = 256
@@ -32,9 +34,13 @@ class ConstraintCompiler:
     def __init__(self, model_path: Path, limits: StructuredLimits = DEFAULT_LIMITS) -> None:
         self._limits = limits
         first_call = (PREPARE, str(model_path.resolve()), dataclasses.asdict(limits))
-        self._pool = TrialPool("engine.structured.trial_task:run", NUM_PROCESSES, limits.compile_bytes, first_call)
+        self._pool = TrialPool("engine.structured.trial_task:run", NUM_PROCESSES, limits.compile_bytes, first_call, max_callers=MAX_CALLERS)
         self._xgrammar_pool = TrialPool(
-            "engine.structured.trial_xgrammar:run", 1, limits.compile_bytes, (PREPARE, str(model_path.resolve()))
+            "engine.structured.trial_xgrammar:run",
+            1,
+            limits.compile_bytes,
+            (PREPARE, str(model_path.resolve())),
+            max_callers=MAX_CALLERS // 2,
         )
         self._model = str(model_path.resolve()).encode()
         self._changed = threading.Lock()
