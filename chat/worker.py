@@ -60,6 +60,7 @@ def engine_config() -> EngineConfig:
         prefix_caching=settings.LIGHTCONE_PREFIX_CACHING,
         batch_invariant=settings.LIGHTCONE_BATCH_INVARIANT,
         prompt_lookup=settings.LIGHTCONE_PROMPT_LOOKUP,
+        step_timeout_s=float(settings.LIGHTCONE_STEP_TIMEOUT),
         num_threads=settings.LIGHTCONE_NUM_THREADS,
         max_waiting=settings.LIGHTCONE_MAX_WAITING,
         tool_parser=settings.LIGHTCONE_TOOL_PARSER,

@@ -38,6 +38,7 @@ class EngineConfig:
     `weights`: "auto" (int4 from 4-bit files and bf16 by row count on CPU), "bf16" or "float32" (the reference).
     `step_tokens`: tokens computed per step (speed of the machine at load when 0). `kv_cache_bytes` 0: a share of memory.
     `prompt_lookup`: tokens that followed before are verified in bulk (engine.decoding.ngram), where measured costs let that pay.
+    `step_timeout_s`: a core whose step lasts longer is replaced (0: never).
     `tool_parser`, `reasoning_parser`: a name of engine.outputs, "none", or "auto" (chosen from the chat template). `processors`: further
     logits processors, each `module:name`.
     """
@@ -56,6 +57,7 @@ class EngineConfig:
     prompt_lookup: bool = False
     num_threads: int = 0
     max_waiting: int = 4096
+    step_timeout_s: float = 120.0
     core_in_process: bool = False
     tool_parser: str = "auto"
     reasoning_parser: str = "auto"

@@ -29,6 +29,7 @@ from engine.loading.loader import load_model
 from engine.messages import (
     AbortSequences,
     AddSequence,
+    AnnounceSteps,
     CoreFailed,
     CoreProgress,
     CoreReady,
@@ -41,12 +42,14 @@ from engine.messages import (
     SequenceOutput,
     Shutdown,
     StepResult,
+    StepStarted,
     ToCore,
 )
 from engine.sampling.processors.registry import load_registry
 from engine.sampling.sampler import SampledToken, Sampler
 from engine.scheduling.scheduler import Chunk, Scheduler, StepPlan
 from engine.sequence import Sequence
+from engine.step_watch import StepWatch
 from engine.structured.core_grammars import CoreGrammars
 from engine.structured.vocabulary import Vocabulary
 
@@ -93,11 +96,21 @@ class EngineCore:
         self._new: dict[int, float | None] = {}
         """Sequences that have no output yet, with the time of their first step."""
         self._is_idle = True
+        self._announces_steps = False
+        self.watch = StepWatch()
 
     def run(self) -> None:
         """Serve until Shutdown."""
-        while self._take_messages(self._channel.receive(block=self._is_idle)):
+        while self._turn(self._channel.receive(block=self._is_idle)):
+            self.watch.end()
+
+    def _turn(self, messages: list[ToCore]) -> bool:
+        """Handle messages and compute a step; False after Shutdown."""
+        self.watch.begin()
+        is_serving = self._take_messages(messages)
+        if is_serving:
             self._is_idle = not self.step()
+        return is_serving
 
     def step(self) -> bool:
         """Compute one step and emit its results; False if there was nothing to do."""
@@ -108,6 +121,8 @@ class EngineCore:
             return self._await_grammars()
         if self._new:
             self._note_start(plan)
+        if self._announces_steps:
+            self._channel.send(StepStarted([chunk.sequence.seq_id for chunk in plan.chunks]))
         try:
             chunks = [chunk for chunk in plan.chunks if chunk.samples]
             if self._grammars is not None:
@@ -200,6 +215,8 @@ class EngineCore:
                         self._channel.send(StepResult(dropped))
                 case QueryStats(check_integrity):
                     self._channel.send(self._stats(check_integrity))
+                case AnnounceSteps():
+                    self._announces_steps = True
                 case Shutdown():
                     return False
         return True
@@ -275,10 +292,12 @@ class EngineCore:
 
 def serve(config: EngineConfig, channel: CoreChannel) -> None:
     """Load the model, say so, and run the loop until Shutdown. Whatever goes wrong is reported as CoreFailed."""
-    is_over = threading.Event()
-    threading.Thread(target=_beat, args=(channel, is_over), name="core-heartbeat", daemon=True).start()
+    is_over, loading = threading.Event(), StepWatch()
+    beats = _Heart(channel, is_over, loading)
+    threading.Thread(target=beats.beat, name="core-heartbeat", daemon=True).start()
     try:
         core, ready = build_core(config, channel)
+        beats.watch = core.watch
         channel.send(ready)
         core.run()
     except EngineError as error:
@@ -328,6 +347,14 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
     return core, ready
 
 
-def _beat(channel: CoreChannel, is_over: threading.Event) -> None:
-    while not is_over.wait(HEARTBEAT_S):
-        channel.send(Heartbeat(time.time()))
+@dataclasses.dataclass(slots=True)
+class _Heart:
+    """Sends heartbeats from a thread of its own, with what the `watch` says; while the model is loaded that is nothing."""
+
+    channel: CoreChannel
+    is_over: threading.Event
+    watch: StepWatch
+
+    def beat(self) -> None:
+        while not self.is_over.wait(HEARTBEAT_S):
+            self.channel.send(Heartbeat(time.time(), self.watch.elapsed_s))

@@ -15,7 +15,7 @@ from engine.api.errors import ModelLoadError
 from engine.config import EngineConfig
 from engine.inputs.limits import ContextLimits
 from engine.link import CoreLink, LinkClosed, ProcessLink, ThreadLink
-from engine.messages import CoreFailed, CoreProgress, CoreReady
+from engine.messages import CoreFailed, CoreProgress, CoreReady, Heartbeat
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +55,8 @@ class CoreStarter:
         """Start a core; it loads its model from now on. Raises OSError."""
         return self._connect(self._config)
 
-    def await_ready(self, link: CoreLink, progress: Progress | None) -> ContextLimits:
-        """Wait until a core is ready. Raises ModelLoadError."""
+    def await_ready(self, link: CoreLink, progress: Progress | None, on_heartbeat: Callable[[], None] = lambda: None) -> ContextLimits:
+        """Wait until a core is ready; `on_heartbeat` is called about once a second meanwhile. Raises ModelLoadError."""
         while True:
             try:
                 message = link.receive()
@@ -65,6 +65,8 @@ class CoreStarter:
             match message:
                 case CoreProgress(phase, fraction) if progress is not None:
                     progress(phase, fraction)
+                case Heartbeat():
+                    on_heartbeat()
                 case CoreFailed(text, detail):
                     logger.error("the core cannot load the model: %s\n%s", text, detail)
                     raise ModelLoadError(text)
@@ -72,8 +74,8 @@ class CoreStarter:
                     capacity = message.num_blocks * self._config.block_size
                     return ContextLimits(min(message.max_model_len, capacity), message.logits_width, tuple(message.processors))
 
-    def replace(self) -> tuple[CoreLink, ContextLimits] | None:
-        """Start a core in place of the dead one; None if cores died too often, or at `close`."""
+    def replace(self, on_heartbeat: Callable[[], None] = lambda: None) -> tuple[CoreLink, ContextLimits] | None:
+        """Start a core in place of the dead one; None if cores died too often, or at `close`. `on_heartbeat`: as in `await_ready`."""
         while True:
             now = self._clock()
             while self._restarts and self._restarts[0] < now - RESTART_WINDOW_S:
@@ -87,7 +89,7 @@ class CoreStarter:
             logger.warning("the core has died; starting it again in %.0f s", delay_s)
             if self._closing.wait(delay_s):
                 return None
-            if (replaced := self._start_another()) is not None:
+            if (replaced := self._start_another(on_heartbeat)) is not None:
                 return replaced
 
     def close(self) -> None:
@@ -97,7 +99,7 @@ class CoreStarter:
             if self._loading is not None:
                 self._loading.close(0.0)
 
-    def _start_another(self) -> tuple[CoreLink, ContextLimits] | None:
+    def _start_another(self, on_heartbeat: Callable[[], None]) -> tuple[CoreLink, ContextLimits] | None:
         """Start one core and wait for it; None if it does not come up."""
         with self._changed:
             if self.is_closing:
@@ -108,7 +110,7 @@ class CoreStarter:
                 logger.exception("the core could not be started again")
                 return None
         try:
-            return link, self.await_ready(link, None)
+            return link, self.await_ready(link, None, on_heartbeat)
         except ModelLoadError as error:
             if not self.is_closing:
                 logger.error("the core could not be started again: %s", error.message)

@@ -7,6 +7,7 @@ when it dies, with every unfinished sequence where it stood.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import itertools
@@ -30,6 +31,7 @@ from engine.inputs.rendering import Renderer
 from engine.link import CoreLink, LinkClosed
 from engine.messages import (
     AbortSequences,
+    AnnounceSteps,
     CoreFailed,
     CoreStats,
     FromCore,
@@ -37,6 +39,7 @@ from engine.messages import (
     QueryStats,
     SequenceOutput,
     StepResult,
+    StepStarted,
 )
 from engine.outputs.parsing import OutputParsing
 from engine.outputs.pipeline import ChoicePipeline
@@ -49,6 +52,8 @@ from engine.tokenizer import Tokenizer
 logger = logging.getLogger(__name__)
 
 STATS_TIMEOUT_S = 5.0
+MAX_DEATHS = 2
+"""So many cores may die with a run in the step that they die of; then it fails."""
 LEAVE_S = 5.0
 """What a core may take to end its runs and leave when the engine closes."""
 
@@ -129,6 +134,8 @@ class Engine:
         self._runs: dict[str, Run] = {}
         self._by_seq_id: dict[int, tuple[Run, Choice]] = {}
         self._heartbeat_at: float | None = None
+        self._in_step: list[int] = []
+        """Sequences in the step that the core is computing, if it announces them."""
         self._asking = threading.Lock()
         self._core_stats: CoreStats | None = None
         self._has_answer = threading.Event()
@@ -365,9 +372,14 @@ class Engine:
         match message:
             case StepResult(outputs):
                 self._take_step(outputs)
-            case Heartbeat():
+            case StepStarted(seq_ids):
+                self._in_step = seq_ids
+            case Heartbeat(_, step_s):
                 self._heartbeat_at = self._clock()
                 self._end_overdue()
+                if 0 < self._config.step_timeout_s < step_s:
+                    logger.error("a step of the core has lasted %.0f s; ending it", step_s)
+                    self._link.close(0.0)
             case CoreStats():
                 self._core_stats = message
                 self._has_answer.set()
@@ -377,6 +389,7 @@ class Engine:
 
     def _take_step(self, outputs: list[SequenceOutput]) -> None:
         """Publish the news of one step, all runs at once, and have the core drop what a stop string has ended."""
+        self._in_step = []
         now = self._clock()
         news: dict[str, list[Event]] = {}
         surplus: list[int] = []
@@ -422,7 +435,7 @@ class Engine:
         now = self._clock()
         with self._changed:
             for run in self._runs.values():
-                if run.request.deadline_at is not None and run.request.deadline_at <= now:
+                if run.is_overdue(now):
                     self._end_early(run, Ending(Outcome.TIMED_OUT))
 
     def _end_all(self, ending: Ending) -> None:
@@ -465,13 +478,37 @@ class Engine:
         """Have a core started in place of the dead one and give it what is unfinished; False if there will be none."""
         with self._changed:
             self._state = "restarting" if self._state != "draining" else "draining"
-        replaced = self._starter.replace()
+        self._end_suspects()
+        replaced = self._starter.replace(self._end_without_core)
         if replaced is None:
             with self._changed:
                 self._state = "failed" if self._state == "restarting" else self._state
             return False
         self._take_over(*replaced)
         return True
+
+    def _end_suspects(self) -> None:
+        """Fail the runs of the step that a core has died of, if they have survived a death before: one of them may kill every core."""
+        with self._changed:
+            sent = [run for run in self._runs.values() if run.is_sent]
+            for run in sent:
+                run.num_deaths += 1
+            suspects = [run for run in sent if run.num_deaths >= MAX_DEATHS and not set(self._in_step).isdisjoint(run.live_ids())]
+        self._in_step = []
+        if suspects:
+            logger.error("the core has died %d times with the same runs in its step; %d fail", MAX_DEATHS, len(suspects))
+        self._end_runs(suspects, FAILED)
+
+    def _end_without_core(self) -> None:
+        """End what is overdue or was stopped while no core is there to be asked."""
+        now = self._clock()
+        with self._changed:
+            sent = [run for run in self._runs.values() if run.is_sent]
+            for run in sent:
+                if run.is_overdue(now):
+                    run.ending = run.ending or Ending(Outcome.TIMED_OUT)
+            over = [run for run in sent if run.ending is not None]
+        self._end_runs(over, None)
 
     def _take_over(self, link: CoreLink, limits: ContextLimits) -> None:
         with self._changed:
@@ -483,6 +520,8 @@ class Engine:
             self._state = "ready" if self._state == "restarting" else self._state
             sent = [run for run in self._runs.values() if run.is_sent]
             ended = [run for run in sent if run.ending is not None]
+            with contextlib.suppress(LinkClosed):  # seen again when it is received from
+                link.send(AnnounceSteps())
             for run in sent:
                 if run.ending is None:
                     self._send_sequences(run)

@@ -37,6 +37,7 @@ CLOSED_SET: tuple[type, ...] = (
     messages.ForgetGrammars,
     messages.AbortSequences,
     messages.QueryStats,
+    messages.AnnounceSteps,
     messages.Shutdown,
     messages.SampledLogprobs,
     messages.SequenceOutput,
@@ -47,6 +48,7 @@ CLOSED_SET: tuple[type, ...] = (
     messages.ProcessorParameter,
     messages.CoreStats,
     messages.Heartbeat,
+    messages.StepStarted,
     messages.CoreFailed,
     SamplingParams,
     ProcessorCall,
@@ -189,6 +191,7 @@ class ProcessLink:
                 env=os.environ | thread_environment(config.num_threads),
             )
         self._connection = Connection(ours.detach())
+        self._silence_s = config.step_timeout_s or None
         self._sending = threading.Lock()
         with contextlib.suppress(OSError):  # a child that died at once shows in receive()
             self._connection.send_bytes(pack_config(config))
@@ -206,7 +209,11 @@ class ProcessLink:
             raise LinkClosed from error
 
     def receive(self) -> FromCore:
+        """A core that does not even send heartbeats for as long as a step may last is ended."""
         try:
+            if not self._connection.poll(self._silence_s):
+                self._process.kill()
+                raise EOFError
             return unpack(self._connection.recv_bytes())
         except (EOFError, OSError) as error:
             self._end_process(EXIT_S)

@@ -78,6 +78,11 @@ class QueryStats:
 
 
 @dataclass(frozen=True, slots=True)
+class AnnounceSteps:
+    """Send StepStarted before each step from now on; asked of a core that has come in place of a dead one."""
+
+
+@dataclass(frozen=True, slots=True)
 class Shutdown:
     """Stop the loop and leave."""
 
@@ -185,9 +190,17 @@ class CoreStats:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Sent once a second by a thread of the core, also during a long step."""
+    """Sent once a second by a thread of the core, also during a long step. `step_s`: how long the present one has lasted, 0 between two."""
 
     at: float
+    step_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepStarted:
+    """Said before a step is computed, where it was asked for: should the core die of it, these sequences were in it."""
+
+    seq_ids: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,5 +211,5 @@ class CoreFailed:
     detail: str
 
 
-ToCore = AddSequence | DefineGrammar | ForgetGrammars | AbortSequences | QueryStats | Shutdown
-FromCore = StepResult | CoreProgress | CoreReady | CoreStats | Heartbeat | CoreFailed
+ToCore = AddSequence | DefineGrammar | ForgetGrammars | AbortSequences | QueryStats | AnnounceSteps | Shutdown
+FromCore = StepResult | CoreProgress | CoreReady | CoreStats | Heartbeat | StepStarted | CoreFailed

@@ -81,6 +81,8 @@ class Run:
     """News that has to wait for them: the first choice computes the scores, and others may be ahead of it."""
     grammar: DefineGrammar | None = None
     draft_ids: list[int] = field(default_factory=list)
+    num_deaths: int = 0
+    """Cores that died while they had the run."""
     has_more: bool = False
     """The last news has made further `sequences` necessary."""
 
@@ -88,6 +90,10 @@ class Run:
         """The first event of the run, with the prompt where the request asks for it."""
         prompt_ids = tuple(self.prompt_ids) if self.request.prompt.returns_ids else None
         return Admitted(len(self.prompt_ids), self.max_tokens, self.seed, prompt_ids, self.prompt_text)
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether its deadline has passed."""
+        return self.request.deadline_at is not None and self.request.deadline_at <= now
 
     def live_ids(self) -> list[int]:
         """Sequences that the core still works on."""

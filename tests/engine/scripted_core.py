@@ -3,7 +3,7 @@
 import queue
 
 from engine.link import LinkClosed
-from engine.messages import AbortSequences, AddSequence, CoreReady, SequenceOutput, Shutdown, StepResult
+from engine.messages import AbortSequences, AddSequence, AnnounceSteps, CoreReady, SequenceOutput, Shutdown, StepResult
 
 READY = CoreReady(logits_width=300, max_model_len=512, num_blocks=64, step_tokens=64, max_sequences=4)
 
@@ -16,6 +16,7 @@ class ScriptedCore:
         self._said = queue.SimpleQueue()
         self._is_dead = False
         self.answers_aborts = False
+        self.announces_steps = False
         for message in greeting:
             self._said.put(message)
 
@@ -51,6 +52,9 @@ class ScriptedCore:
             raise LinkClosed
         if isinstance(message, Shutdown):
             self.die()
+        if isinstance(message, AnnounceSteps):
+            self.announces_steps = True
+            return
         if isinstance(message, AbortSequences) and self.answers_aborts:
             self.say(*(SequenceOutput(seq_id, [], finish="aborted") for seq_id in message.seq_ids))
         self._heard.put(message)

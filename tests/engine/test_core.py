@@ -8,9 +8,10 @@ import torch
 from engine.api import LogprobOptions, SamplingParams, StopRules
 from engine.core import EngineCore
 from engine.link import QueueChannel
-from engine.messages import AbortSequences, AddSequence, CoreStats, QueryStats, Shutdown, StepResult
+from engine.messages import AbortSequences, AddSequence, AnnounceSteps, CoreStats, QueryStats, Shutdown, StepResult, StepStarted
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
+from engine.step_watch import StepWatch
 
 VOCAB_SIZE = 32
 END = 31
@@ -211,3 +212,20 @@ def _add_one(stage):
         return stage.channel.inbox.get_nowait()
     except queue.Empty as error:
         raise AssertionError from error
+
+
+def test_a_core_announces_its_steps_when_it_is_asked_to(stage):
+    stage.add(1, [1], max_tokens=2)
+    announced, output = stage.step(AnnounceSteps())
+    assert (announced, output.token_ids) == (StepStarted([1]), [2])
+
+
+def test_the_watch_tells_how_long_a_turn_lasts_and_rests_between_turns(stage):
+    now = [10.0]
+    stage.core.watch = StepWatch(lambda: now[0])
+    assert stage.core.watch.elapsed_s == 0.0
+    assert stage.core._turn([])
+    now[0] = 17.0
+    assert stage.core.watch.elapsed_s == 7.0
+    stage.core.watch.end()
+    assert stage.core.watch.elapsed_s == 0.0

@@ -6,16 +6,18 @@ import pytest
 
 from engine.api import (
     Admitted,
+    BeamSearch,
     Delta,
     ErrorCode,
     Failed,
     Outcome,
     SamplingParams,
+    StopRules,
     Usage,
 )
 from engine.api.errors import EngineUnavailable
 from engine.core_life import MAX_RESTARTS
-from engine.messages import CoreFailed
+from engine.messages import AbortSequences, CoreFailed, Heartbeat, SampledLogprobs, StepStarted
 from tests.engine.scripted_core import READY, ScriptedCore
 from tests.engine.stage import output, payloads
 
@@ -135,3 +137,146 @@ def test_what_is_left_at_the_end_of_draining_is_lost_and_says_so(stage):
     closer.join(20)
     with pytest.raises(EngineUnavailable):
         stage.submit("next")
+
+
+def test_a_core_whose_step_hangs_is_replaced_and_the_run_goes_on(make_stage):
+    second = ScriptedCore(READY)
+    stage = make_stage(ScriptedCore(READY), second, step_timeout_s=60.0)
+    stage.submit()
+    (sequence,) = stage.core.hear_sequences()
+    stage.core.say(output(sequence, b"a"))
+    stage.core.say(message=Heartbeat(0.0, 59.0))
+    stage.core.say(output(sequence, b"b"))
+    stage.core.say(message=Heartbeat(0.0, 61.0))
+    (again,) = second.hear_sequences()
+    assert again.output_ids == [*b"ab"]
+    assert stage.engine.stats().num_restarts == 1
+
+
+def test_a_step_may_last_for_ever_where_no_limit_is_set(make_stage):
+    stage = make_stage(step_timeout_s=0.0)
+    stage.submit(deadline_at=150.0)
+    (sequence,) = stage.core.hear_sequences()
+    stage.core.say(message=Heartbeat(0.0, 1e6))
+    stage.core.say(output(sequence, b"a", "length"))
+    assert payloads(stage.events_to_end())[-1].outcome == Outcome.FINISHED
+
+
+def test_a_run_that_two_cores_die_of_fails_and_the_others_go_on(make_stage):
+    """It took every run with it: the engine gave up after the third restart."""
+    cores = [ScriptedCore(READY) for _ in range(3)]
+    stage = make_stage(*cores)
+    stage.engine._starter._closing.wait = lambda delay_s: False  # no back-off
+    for run_id in ("poison", "victim", "waiting"):
+        stage.submit(run_id)
+        stage.news()
+    stage.core.hear_sequences(3)
+    stage.core.die()
+    poison, victim, waiting = cores[1].hear_sequences(3)
+    assert cores[1].announces_steps
+    cores[1].say(message=StepStarted([poison.seq_id, victim.seq_id]))
+    cores[1].say(output(victim, b"a"), output(poison, b"b"))
+    cores[1].say(message=StepStarted([poison.seq_id]))
+    cores[1].die()
+    assert payloads(stage.events_to_end("poison"))[-1].outcome == Outcome.FAILED
+    survivors = cores[2].hear_sequences(2)
+    assert [sequence.seq_id for sequence in survivors] == [victim.seq_id, waiting.seq_id]
+    cores[2].say(*(output(sequence, b"z", "length") for sequence in survivors))
+    assert payloads(stage.events_to_end("victim"))[-1].outcome == Outcome.FINISHED
+
+
+def test_a_run_that_was_in_the_step_of_one_death_only_goes_on(make_stage):
+    cores = [ScriptedCore(READY) for _ in range(3)]
+    stage = make_stage(*cores)
+    stage.engine._starter._closing.wait = lambda delay_s: False  # no back-off
+    stage.submit("old")
+    stage.core.hear_sequences()
+    stage.core.die()
+    (old,) = cores[1].hear_sequences()
+    stage.submit("new")
+    (new,) = cores[1].hear_sequences()
+    cores[1].say(message=StepStarted([new.seq_id]))
+    cores[1].die()
+    assert [sequence.seq_id for sequence in cores[2].hear_sequences(2)] == [old.seq_id, new.seq_id]
+
+
+def test_deadlines_and_stops_are_heard_while_a_core_loads(make_stage):
+    """They waited for the new core, which may take minutes to load."""
+    loading = ScriptedCore()
+    stage = make_stage(ScriptedCore(READY), loading)
+    stage.submit("late", deadline_at=105.0)
+    stage.submit("stopped")
+    stage.submit("patient")
+    stage.core.hear_sequences(3)
+    stage.core.die()
+    loading.say(message=Heartbeat(0.0))
+    stage.engine.abort("stopped", Outcome.STOPPED)
+    stage.now = 105.0
+    loading.say(message=Heartbeat(0.0))
+    ends = {}
+    while len(ends) < 2:
+        ends |= {run_id: events[-1].payload for run_id, events in stage.news().items() if events[-1].is_terminal}
+    assert {run_id: end.outcome for run_id, end in ends.items()} == {"late": Outcome.TIMED_OUT, "stopped": Outcome.STOPPED}
+    loading.say(message=READY)
+    assert len(loading.hear_sequences()) == 1
+    assert loading.has_heard_all()
+
+
+def test_a_search_with_beams_is_asked_its_round_again_by_the_next_core(make_stage):
+    second = ScriptedCore(READY)
+    stage = make_stage(ScriptedCore(READY), second)
+    stage.submit(num_choices=2, beam=BeamSearch(), stop=StopRules(max_tokens=2))
+    (first,) = stage.core.hear_sequences()
+    assert (first.output_ids, first.max_tokens, first.scores_processed) == ([], 1, True)
+    stage.core.say(alternatives(first, {97: -1.0, 98: -2.0}))
+    left, right = stage.core.hear_sequences(2)
+    assert [left.output_ids, right.output_ids] == [[97], [98]]
+    stage.core.say(alternatives(left, {99: -1.0, 100: -5.0}))
+    stage.core.die()
+    (again,) = second.hear_sequences()
+    assert (again.seq_id, again.output_ids) == (right.seq_id, [98])
+    second.say(alternatives(again, {101: -0.5, 102: -9.0}))
+    events = payloads(stage.events_to_end())
+    assert [event.token_ids for event in events if isinstance(event, Delta)] == [(97, 99), (98, 101)]
+    assert events[-1].usage.completion_tokens == 4
+
+
+def alternatives(sequence, logprobs):
+    """What the core says of one more token of a beam."""
+    best = next(iter(logprobs))
+    entry = SampledLogprobs(logprobs[best], list(logprobs), list(logprobs.values()))
+    return output(sequence, [best], "length", logprobs=[entry])
+
+
+def test_a_search_can_be_stopped_between_two_rounds(make_stage):
+    stage = make_stage()
+    stage.submit(num_choices=2, beam=BeamSearch())
+    (first,) = stage.core.hear_sequences()
+    stage.core.say(alternatives(first, {97: -1.0, 98: -2.0}))
+    left, right = stage.core.hear_sequences(2)
+    stage.engine.abort("run", Outcome.STOPPED)
+    assert stage.core.hear(AbortSequences).seq_ids == [left.seq_id, right.seq_id]
+    stage.core.say(alternatives(left, {97: -1.0}), output(right, finish="aborted"))
+    events = payloads(stage.events_to_end())
+    assert (events[-1].outcome, events[-1].usage.completion_tokens) == (Outcome.STOPPED, 2)
+
+
+def test_a_search_fails_with_a_step_that_fails(stage):
+    stage.submit("broken", num_choices=2, beam=BeamSearch())
+    (first,) = stage.core.hear_sequences()
+    stage.core.say(output(first, finish="failed"))
+    assert payloads(stage.events_to_end("broken"))[-1].outcome == Outcome.FAILED
+
+
+def test_the_best_of_several_are_ranked_across_the_death_of_a_core(make_stage):
+    second = ScriptedCore(READY)
+    stage = make_stage(ScriptedCore(READY), second)
+    stage.submit(best_of=2, stop=StopRules(max_tokens=2))
+    bad, good = stage.core.hear_sequences(2)
+    stage.core.say(output(bad, b"ab", "length", logprobs=[SampledLogprobs(-5.0)] * 2), output(good, b"x", logprobs=[SampledLogprobs(-1.0)]))
+    stage.core.die()
+    (again,) = second.hear_sequences()
+    second.say(output(again, b"y", "length", logprobs=[SampledLogprobs(-1.0)]))
+    events = payloads(stage.events_to_end())
+    assert [event.text for event in events if isinstance(event, Delta)] == ["x", "y"]
+    assert events[-1].usage.completion_tokens == 4

@@ -132,6 +132,17 @@ def test_a_pipe_keeps_the_order_and_reports_its_end():
     channel.send(Heartbeat(3.0))  # nobody hears it; nothing is raised
 
 
+def test_a_child_that_is_silent_for_longer_than_a_step_may_last_is_ended(monkeypatch):
+    """A step that hangs and holds the interpreter's lock sends no heartbeats either: the worker waited for ever."""
+    popen = subprocess.Popen
+    silent = [sys.executable, "-c", "import signal; signal.pause()"]
+    monkeypatch.setattr("engine.link.subprocess.Popen", lambda command, **more: popen(silent, **more))
+    link = ProcessLink(EngineConfig(Path("x"), "x", step_timeout_s=0.2))
+    with pytest.raises(LinkClosed):
+        link.receive()
+    assert link._process.returncode is not None
+
+
 def wait_for_end(link):
     with contextlib.suppress(LinkClosed):
         while True:
