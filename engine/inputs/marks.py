@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from engine.api.errors import ErrorCode, RequestError
 from engine.api.tools import Json
 
 FIRST, LAST = "\ue000", "\ue001"
@@ -87,14 +88,11 @@ class Marks:
         self._pattern = re.compile(rf"(?:{FIRST}|\\ue000){self._nonce}\.(\w+)(?:{LAST}|\\ue001)")
 
     def swap(self, value: Json) -> Json:
-        """The value with marks in its strings, however deep."""
-        if isinstance(value, str):
-            return self._swap_text(value)
-        if isinstance(value, list):
-            return [self.swap(item) for item in value]
-        if isinstance(value, dict):
-            return {self._swap_text(key): self.swap(item) for key, item in value.items()}
-        return value
+        """The value with marks in its strings, however deep. Raises RequestError where that is deeper than Python goes."""
+        try:
+            return self._swapped(value)
+        except RecursionError:
+            raise RequestError(ErrorCode.INVALID_VALUE, "the messages, tools or variables are nested too deeply", "messages") from None
 
     def spread(self, num_chars: int) -> int:
         """A bound on text with marks, where `num_chars` bounds the text without."""
@@ -119,6 +117,15 @@ class Marks:
                 plain = []
         pieces += self._without_forged([*plain, text[position:]])
         return [piece for piece in pieces if piece.text]
+
+    def _swapped(self, value: Json) -> Json:
+        if isinstance(value, str):
+            return self._swap_text(value)
+        if isinstance(value, list):
+            return [self._swapped(item) for item in value]
+        if isinstance(value, dict):
+            return {self._swap_text(key): self._swapped(item) for key, item in value.items()}
+        return value
 
     def _without_forged(self, strings: list[str]) -> list[Piece]:
         """Joined strings; a control text that stands across one of their borders was made by a client, not by the template."""

@@ -126,7 +126,12 @@ def _with_argument_object(call: Any) -> Any:
     arguments = function.get("arguments") or {}
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments)
+            arguments = json.loads(arguments, parse_constant=_no_constant)
+            json.dumps(arguments, ensure_ascii=False).encode()
         except (ValueError, RecursionError):
             return call
     return call | {"function": function | {"arguments": arguments}}
+
+
+def _no_constant(word: str) -> None:
+    raise ValueError(f"{word} is not JSON")

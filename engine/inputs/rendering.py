@@ -122,16 +122,28 @@ def _compiled(source: str, param: str) -> ChatTemplate:
 
 
 def _render(template: ChatTemplate, job: RenderJob) -> str | None:
+    """Prompt text; None if it is too long. Raises RequestError, also for text that could not leave the process."""
+    try:
+        text = _text(template, job)
+        text.encode()
+    except PromptTooLong:
+        return None
+    except UnicodeEncodeError:
+        message = "the chat template makes text of half characters (surrogates), which no tokenizer reads"
+        raise RequestError(ErrorCode.INVALID_VALUE, message, template.param) from None
+    except RecursionError:
+        raise RequestError(ErrorCode.INVALID_VALUE, "the messages are nested too deeply", "messages") from None
+    return text
+
+
+def _text(template: ChatTemplate, job: RenderJob) -> str:
     variables = job.variables | template.used(job.free)
     if template.knows_tools or not job.tools:
         variables["tools"] = job.tools or None
         messages = job.messages
     else:
         messages = _told(template, job, variables)
-    try:
-        return template.render(prepared_messages(messages, template), variables, job.max_chars)
-    except PromptTooLong:
-        return None
+    return template.render(prepared_messages(messages, template), variables, job.max_chars)
 
 
 def _told(template: ChatTemplate, job: RenderJob, variables: dict[str, Any]) -> list[Message]:

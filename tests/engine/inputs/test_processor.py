@@ -1,5 +1,6 @@
 """Messages become ids as the model's own template and tokenizer make them; what a client types is never a control token."""
 
+import json
 import time
 
 import pytest
@@ -129,9 +130,26 @@ def test_call_arguments_reach_the_template_as_objects():
     processor = processor_with(
         "{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.arguments | tojson }};{% endfor %}{% endfor %}"
     )
-    calls = [{"function": {"name": "f", "arguments": arguments}} for arguments in ('{"a": 1}', "", {"b": 2}, "not json")]
+    calls = [{"function": {"name": "f", "arguments": arguments}} for arguments in ('{"a": 1}', "", {"b": 2}, "not json", "NaN")]
     text = text_of(ids_of({"role": "assistant", "content": None, "tool_calls": calls}, processor=processor))
-    assert text == '{"a": 1};{};{"b": 2};"not json";'
+    assert text == '{"a": 1};{};{"b": 2};"not json";"NaN";'
+
+
+@pytest.mark.parametrize("arguments", [r'{"a": "\ud800"}', "[" * 5000 + "]" * 5000])
+@pytest.mark.parametrize("template", [CHATML, "{% for m in messages %}{{ m.tool_calls | tojson }}{% endfor %}"])
+def test_arguments_that_could_not_leave_the_child_stay_text(arguments, template):
+    """Half a character is JSON, but no text: the answer of the process that rendered could not be packed."""
+    message = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": arguments}}]}
+    assert json.dumps(arguments)[1:-1] in text_of(ids_of(message, processor=processor_with(template)))
+
+
+def test_values_that_are_nested_deeper_than_python_goes_are_the_requests_fault():
+    deep = []
+    for _ in range(2000):
+        deep = [deep]
+    for message in ({"role": "user", "content": "", "data": deep}, {"role": "assistant", "content": "", "data": deep}):
+        with pytest.raises(RequestError):
+            ids_of(message, processor=processor_with(ECHO_TEMPLATE))
 
 
 def test_bos_is_added_once_when_asked_for():

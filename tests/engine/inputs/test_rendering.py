@@ -89,6 +89,7 @@ def test_memory_is_bounded_from_the_compiling_on(trial):
         "{{ 1 / 0 }}",
         "{{ '%c' % 55555555 }}",
         "{{ 'x' * 10 ** 9 }}",
+        "{{ '\\ud800' }}",
         "{{" + "(" * 30000,
         "",
     ],
