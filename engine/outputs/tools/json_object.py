@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
-
 from engine.outputs.tools.reader import SPACE, Reader, Steps
 from engine.outputs.tools.scripted import Answer, Held, read_rest
 from engine.outputs.tools.values import read_string, read_value
@@ -11,12 +9,6 @@ from engine.outputs.tools.values import read_string, read_value
 ARGUMENT_KEYS = ("arguments", "parameters")
 SIDE_KEYS = ("type", "id")
 """Keys that an object without a marker may have beside name and arguments and still be taken for a call."""
-
-
-class _Outcome(Enum):
-    GOOD = "good"
-    BROKEN = "broken"
-    REFUSED = "refused"
 
 
 class JsonObjectCall:
@@ -41,19 +33,17 @@ class JsonObjectCall:
     def read(self, is_marked: bool) -> Steps[bool]:
         """Read the object; False: it is content, as it is no call, or one of an unknown function."""
         self._keep((yield from self._reader.take("{")))
-        outcome = _Outcome.GOOD
-        while outcome is _Outcome.GOOD:
+        is_good = True
+        while is_good:
             yield from self._reader.take_run(SPACE, self._keep)
             if (yield from self._take("}")):
                 return self._finish()
-            outcome = yield from self._read_member(is_marked)
-            if outcome is _Outcome.GOOD:
-                outcome = yield from self._read_separator()
+            is_good = (yield from self._read_member(is_marked)) and (yield from self._read_separator())
         if self._is_committed:
             yield from self._read_rest()
             return True
         self._held.release()
-        if outcome is _Outcome.REFUSED and is_marked:
+        if is_marked:
             yield from read_value(self._reader, self._answer.content, self._begins + self._ends, depth=1)
         return False
 
@@ -68,38 +58,38 @@ class JsonObjectCall:
         """The object is not as it should be: all up to the end marker is arguments."""
         yield from read_rest(self._reader, self._answer, self._ends, "".join(self._gap))
 
-    def _read_separator(self) -> Steps[_Outcome]:
+    def _read_separator(self) -> Steps[bool]:
         self._gap.clear()
         yield from self._reader.take_run(SPACE, self._gap.append)
         self._keep("".join(self._gap))
         is_good = (yield from self._take(",")) or (yield from self._reader.see("}"))
-        return _Outcome.GOOD if is_good else _Outcome.BROKEN
+        return bool(is_good)
 
-    def _read_member(self, is_marked: bool) -> Steps[_Outcome]:
+    def _read_member(self, is_marked: bool) -> Steps[bool]:
+        """One key and its value; False: they are not as they should be, or name an unknown function."""
         parts: list[str] = []
         if not (yield from self._reader.see('"')) or not (yield from read_string(self._reader, parts.append, self._keep)):
-            return _Outcome.BROKEN
+            return False
         yield from self._reader.take_run(SPACE, self._keep)
         if not (yield from self._take(":")):
-            return _Outcome.BROKEN
+            return False
         yield from self._reader.take_run(SPACE, self._keep)
         key = "".join(parts)
         if not self._is_committed and key == self._name_key:
             return (yield from self._read_name())
         if not self._is_committed and not self._name_key:
-            return (yield from self._read_arguments()) if self._commit(key) else _Outcome.REFUSED
+            return self._commit(key) and (yield from self._read_arguments())
         if key in ARGUMENT_KEYS and not self._has_arguments:
             return (yield from self._read_arguments())
         if not is_marked and not self._is_committed and key not in SIDE_KEYS:
-            return _Outcome.REFUSED
-        is_whole = yield from read_value(self._reader, self._keep, self._ends)
-        return _Outcome.GOOD if is_whole else _Outcome.BROKEN
+            return False
+        return (yield from read_value(self._reader, self._keep, self._ends))
 
-    def _read_name(self) -> Steps[_Outcome]:
+    def _read_name(self) -> Steps[bool]:
         parts: list[str] = []
         if not (yield from self._reader.see('"')) or not (yield from read_string(self._reader, parts.append, self._keep)):
-            return _Outcome.BROKEN
-        return _Outcome.GOOD if self._commit("".join(parts)) else _Outcome.REFUSED
+            return False
+        return self._commit("".join(parts))
 
     def _commit(self, name: str) -> bool:
         if name not in self._answer.names:
@@ -110,16 +100,16 @@ class JsonObjectCall:
         self._answer.arguments("".join(self._early_arguments))
         return True
 
-    def _read_arguments(self) -> Steps[_Outcome]:
+    def _read_arguments(self) -> Steps[bool]:
         """The value as it is written; JSON within a string is taken out of it; null is no arguments."""
         if (yield from self._take("null")):
-            return _Outcome.GOOD
+            return True
         self._has_arguments = True
         if (yield from self._reader.see('"')):
             is_whole = yield from read_string(self._reader, self._write_arguments, self._keep)
         else:
             is_whole = yield from read_value(self._reader, self._write_raw_arguments, self._ends)
-        return _Outcome.GOOD if is_whole else _Outcome.BROKEN
+        return is_whole
 
     def _write_arguments(self, text: str) -> None:
         if self._is_committed:

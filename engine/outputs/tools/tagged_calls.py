@@ -58,20 +58,36 @@ class TaggedCallParser(ScriptedParser):
             held.release()
 
     def _read_block(self, held: Held, is_in_call: bool) -> Steps[None]:
-        """Calls up to the end of the block, or up to what is none."""
-        has_called = False
+        """Calls up to the end of the block, or up to what is none. Where a call is content, what surrounds it is content too."""
+        has_called = has_content = False
         while True:
             if not is_in_call:
                 yield from self._reader.take_run(SPACE, held.write)
                 marker = yield from self._take_marker(held)
                 held.write(marker)
-                if marker == self._tags.block_end and has_called:
+                if marker == self._tags.block_end and has_called and not has_content:
                     held.drop()
                 if marker != self._tags.call_begin:
                     return
-            if (yield from self._read_call(held)) != self._tags.call_end:
+            is_in_call = False
+            end = yield from self._read_call(held)
+            if end:
+                has_called = True
+            elif not self._answer.is_open:
+                has_content = True
+                end = yield from self._skip_call(held)
+            if end != self._tags.call_end:
                 return
-            has_called, is_in_call = True, False
+
+    def _skip_call(self, held: Held) -> Steps[str]:
+        """What is left of a call of an unknown function is content; returns the tag that ended it, "" if none did."""
+        held.release()
+        end = yield from self._reader.until((self._tags.call_end, self._tags.block_end, self._tags.block_begin), self._answer.content)
+        if end == self._tags.block_begin:
+            self._reader.give_back(end)
+            return ""
+        self._answer.content(end)
+        return end
 
     def _take_marker(self, held: Held) -> Steps[str]:
         """The begin of a call or the end of the block, if one comes next; behind a heading where calls have one."""

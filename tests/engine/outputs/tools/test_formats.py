@@ -147,6 +147,19 @@ def test_llama_calls_may_stand_within_text():
     assert said == Said(content="Here: More?", calls=[Call("get_time", "{}")])
 
 
+def test_known_calls_behind_a_broken_one_are_committed():
+    said = parse_with("minimax", '<tool_calls>\n{"name": "get_time"}\n{no JSON here}\n{"name": "get_time"}\n</tool_calls>')
+    assert said.calls == [Call("get_time", "{}")] * 2
+    assert said.content == "{no JSON here}</tool_calls>"
+
+
+def test_known_tagged_calls_beside_unknown_ones_are_committed():
+    call = '<invoke name="{}"><parameter name="city">Bern</parameter></invoke>'
+    said = parse_with("minimax_m2", f"<minimax:tool_call>{call.format('other')}\n{call.format('get_time')}</minimax:tool_call>")
+    assert said.calls == [Call("get_time", '{"city": "Bern"}')]
+    assert said.content == f"<minimax:tool_call>{call.format('other')}</minimax:tool_call>"
+
+
 def test_known_python_calls_beside_unknown_ones_are_committed():
     said = parse_with("olmo3", "<function_calls>other(x=b')', y=[1])\nget_time()</function_calls> Done")
     assert said.calls == [Call("get_time", "{}")]
