@@ -39,6 +39,8 @@ class CoreStarter:
 
     def __init__(self, config: EngineConfig, connect: Connect, clock: Callable[[], float]) -> None:
         self.num_restarts = 0
+        self.has_processes = connect is connect_core and not config.core_in_process
+        """Whether cores are processes, as when serving; helpers are then started ahead of time."""
         self._config = config
         self._connect = connect
         self._clock = clock

@@ -175,7 +175,7 @@ class Engine:
                 processor.close()
             self._link.close(0.0)
             raise
-        if not self._config.core_in_process:
+        if self._starter.has_processes:
             self._forms.warm()
         self._state = "ready"
         self._receiver = threading.Thread(target=self._receive, name="engine-receiver", daemon=True)

@@ -178,8 +178,8 @@ class TrialPool:
         process = self._idle.get()
         try:
             process.start()
-        except EngineFailure:
-            logger.exception("a helper process could not be started ahead of time")
+        except Exception:  # closed meanwhile, perhaps; whatever it is, the first call will see it again
+            logger.warning("a helper process could not be started ahead of time", exc_info=True)
         finally:
             self._idle.put(process)
 
