@@ -11,13 +11,16 @@ from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 class Thinking:
     """How the core knows where reasoning ends. `is_open`: the answer begins inside it; else it begins if `start_ids` come first.
 
-    Grammars wait for the end. After `budget` tokens of reasoning (None: no limit) `end_ids` are forced.
+    Grammars wait for the end. After `budget` tokens of reasoning (None: no limit) `end_ids` are forced. `other_starts` and `other_ends`:
+    further tokens that say the same, as a marker of plain text is spelled in other tokens beside spaces and line breaks.
     """
 
     start_ids: list[int]
     end_ids: list[int]
     is_open: bool
     budget: int | None = None
+    other_starts: list[list[int]] = field(default_factory=list)
+    other_ends: list[list[int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ class SamplingBatch:
         self._check_ids([*(sampling.allowed_token_ids or ()), *bias, *sequence.logprobs.token_ids])
         self._check_ids([token_id for word in sequence.bad_word_ids for token_id in word])
         thinking = sequence.thinking
-        self._check_ids(thinking.end_ids if thinking is not None else [])
+        self._check_ids([token_id for end in (thinking.end_ids, *thinking.other_ends) for token_id in end] if thinking is not None else [])
         self._records[sequence.seq_id] = SequenceRecord(
             seed=sampling.seed or 0,
             temperature=max(sampling.temperature, MIN_TEMPERATURE),

@@ -40,9 +40,8 @@ class Follower:
         self._track.update(output_ids)
         if self._track.is_open:
             return False
-        opening_id = self._track.opening_id
         self._fill_answer(words, output_ids[self._track.answer_start :])
-        if opening_id is not None:
+        for opening_id in self._track.opening_ids:
             words[opening_id // 32] |= bit_of(opening_id)
         return True
 

@@ -10,37 +10,42 @@ from engine.sampling.thinking import ThinkingTrack
 
 TOKENS = st.integers(0, 3)
 MARKERS = st.lists(TOKENS, min_size=1, max_size=3)
+OTHERS = st.lists(MARKERS, max_size=2)
 OUTPUTS = st.lists(TOKENS, max_size=12)
+THINKING = st.builds(Thinking, MARKERS, MARKERS, st.booleans(), st.none() | st.integers(0, 6), OTHERS, OTHERS)
 
 
-def find(output_ids: list[int], marker: list[int], start: int) -> int | None:
-    """Where the first `marker` from `start` on ends."""
-    ends = range(start + len(marker), len(output_ids) + 1)
-    return next((end for end in ends if output_ids[end - len(marker) : end] == marker), None)
+def find(output_ids: list[int], markers: list[list[int]], start: int) -> tuple[int, int] | None:
+    """Where the first of `markers` from `start` on ends, and how long it is; the longest of several."""
+    for end in range(start + 1, len(output_ids) + 1):
+        sizes = [len(marker) for marker in markers if end - len(marker) >= start and output_ids[end - len(marker) : end] == marker]
+        if sizes:
+            return end, max(sizes)
+    return None
 
 
 def snapshot(track: ThinkingTrack) -> tuple[object, ...]:
-    return track.is_open, track.is_over, track.answer_start, track.opening_id, track.forced_id, track.num_tokens
+    return track.is_open, track.is_over, track.answer_start, track.opening_ids, track.forced_id, track.num_tokens
 
 
-@given(thinking=st.builds(Thinking, MARKERS, MARKERS, st.booleans(), st.none() | st.integers(0, 6)), output_ids=OUTPUTS)
+@given(thinking=THINKING, output_ids=OUTPUTS)
 def test_the_state_is_that_of_a_plain_search_for_the_markers(thinking: Thinking, output_ids: list[int]) -> None:
     track = ThinkingTrack(thinking)
     track.update(output_ids)
-    start_ids, end_ids = thinking.start_ids, thinking.end_ids
-    begun = 0 if thinking.is_open else len(start_ids)
-    if not thinking.is_open and output_ids[:begun] != start_ids:
-        may_still_open = start_ids[: len(output_ids)] == output_ids
-        assert track.opening_id == (start_ids[len(output_ids)] if may_still_open else None)
-        assert (track.is_open, track.is_over, track.answer_start) == (False, not may_still_open, 0)
+    starts = [thinking.start_ids, *thinking.other_starts]
+    begun = 0 if thinking.is_open else min((len(ids) for ids in starts if output_ids[: len(ids)] == ids), default=None)
+    if begun is None:
+        going_on = {ids[len(output_ids)] for ids in starts if ids[: len(output_ids)] == output_ids}
+        assert set(track.opening_ids) == going_on
+        assert (track.is_open, track.is_over, track.answer_start) == (False, not going_on, 0)
         return
-    end = find(output_ids, end_ids, begun)
+    end = find(output_ids, [thinking.end_ids, *thinking.other_ends], begun)
     assert (track.is_over, track.is_open) == (end is not None, end is None)
-    assert track.answer_start == (end or 0)
-    assert track.num_tokens == (len(output_ids) - begun if end is None else end - len(end_ids) - begun)
+    assert track.answer_start == (end[0] if end else 0)
+    assert track.num_tokens == (end[0] - end[1] - begun if end else len(output_ids) - begun)
 
 
-@given(thinking=st.builds(Thinking, MARKERS, MARKERS, st.booleans(), st.integers(0, 6)), output_ids=OUTPUTS)
+@given(thinking=THINKING, output_ids=OUTPUTS)
 def test_a_forced_marker_ends_the_reasoning_and_is_never_longer_than_needed(thinking: Thinking, output_ids: list[int]) -> None:
     track = ThinkingTrack(thinking)
     output_ids = list(output_ids)
@@ -50,12 +55,12 @@ def test_a_forced_marker_ends_the_reasoning_and_is_never_longer_than_needed(thin
         output_ids.append(forced)
         track.update(output_ids)
         num_forced += 1
-    assert num_forced <= len(thinking.end_ids)
+    assert num_forced <= max(len(end) for end in (thinking.end_ids, *thinking.other_ends))
     assert not num_forced or (track.is_over and track.answer_start == len(output_ids))
 
 
 @given(
-    thinking=st.builds(Thinking, MARKERS, MARKERS, st.booleans(), st.none() | st.integers(0, 6)),
+    thinking=THINKING,
     output_ids=OUTPUTS,
     drafts=OUTPUTS,
     num_accepted=st.integers(0, 12),
@@ -85,6 +90,14 @@ def test_a_spent_budget_goes_on_with_what_the_model_has_said_of_the_marker() -> 
 def test_an_answer_that_does_not_open_is_over_at_its_first_token() -> None:
     track = ThinkingTrack(Thinking([5, 6], [7], is_open=False, budget=0))
     track.update([])
-    assert (track.opening_id, track.is_over) == (5, False)
+    assert (track.opening_ids, track.is_over) == ((5,), False)
     track.update([5, 4])
     assert (track.is_over, track.answer_start, track.forced_id) == (True, 0, None)
+
+
+def test_a_marker_is_met_in_any_of_its_spellings() -> None:
+    track = ThinkingTrack(Thinking([5], [7, 8], is_open=True, other_ends=[[17, 8], [7, 18]]))
+    for output_ids, is_over in (([1, 7, 8], True), ([1, 17, 8], True), ([1, 7, 18], True), ([1, 17, 18], False)):
+        track.update([])
+        track.update(output_ids)
+        assert track.is_over == is_over
