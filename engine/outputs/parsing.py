@@ -42,9 +42,11 @@ class ChoiceParsers:
     reasoning_ids: frozenset[int] = frozenset()
     call_ids: frozenset[int] = frozenset()
 
-    def control_ids(self, is_reasoning: bool) -> frozenset[int]:
-        """The special tokens that are read now."""
-        return self.reasoning_ids | self.call_ids if is_reasoning else self.call_ids
+    def control_ids(self, reasoning: ReasoningParser | None) -> frozenset[int]:
+        """The special tokens that are read now. `reasoning`: its parser while it has a part."""
+        if reasoning is None:
+            return self.call_ids
+        return self.reasoning_ids if reasoning.is_open else self.reasoning_ids | self.call_ids
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,10 +136,12 @@ class ChoicePipeline:
                 write(piece.text)
 
     def _follow_reasoning(self) -> None:
-        """Past its end the reasoning parser has no part any more, and its markers are special tokens like others."""
+        """Past its end the reasoning parser has no part any more, and its markers are special tokens like others; so are those of calls
+        while reasoning goes on.
+        """
         if self._reasoning is not None and self._reasoning.is_over:
             self._reasoning = None
-        self._detokenizer.controls = self._parsers.control_ids(is_reasoning=self._reasoning is not None)
+        self._detokenizer.controls = self._parsers.control_ids(self._reasoning)
 
     def _finish(self, end: _End) -> ChoiceFinished:
         """The end of the choice, with what was held back."""

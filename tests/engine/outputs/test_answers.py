@@ -227,6 +227,11 @@ def test_parsers_see_their_special_tokens_and_others_obey_the_request(skip):
     assert (said.reasoning, said.text) == (f"why{left_out}", "so" if skip else "so[/THINK]<|call|>")
 
 
+def test_special_tokens_of_calls_are_left_out_of_the_reasoning():
+    said = of("why[TOOL_CALLS]</think>so", tools="mistral")
+    assert (said.reasoning, said.text) == ("why", "so")
+
+
 def test_special_tokens_of_calls_reach_their_parser():
     said = of('so[TOOL_CALLS][{"name": "f", "arguments": {}}]', tools="mistral", reasoning="none", finish="complete")
     assert (said.text, said.reason) == ("so", FinishReason.TOOL_CALLS)

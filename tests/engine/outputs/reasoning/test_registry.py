@@ -1,5 +1,7 @@
 """Reasoning parsers by name and by template; what does not fit the model stops the start."""
 
+from pathlib import Path
+
 import pytest
 
 from engine.api import ModelLoadError
@@ -21,6 +23,11 @@ def chosen(template, markers=ALL_MARKERS):
 @pytest.mark.parametrize("name", NAMES.split())
 def test_every_promised_name_is_known(name):
     assert reasoning_format(name, marked_tokenizer(markers=ALL_MARKERS)).name == name
+
+
+def test_the_operators_page_lists_every_name():
+    page = (Path(__file__).parents[4] / "docs/operations.md").read_text(encoding="utf-8")
+    assert [name for name in FORMATS if f"`{name}`" not in page.partition("Reasoning parsers:")[2]] == []
 
 
 def test_an_unknown_name_stops_the_start_with_those_that_are_known():
