@@ -16,6 +16,8 @@ from engine.outputs.tools.values import read_value
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
 ENDS = ("<|end|>", "<|call|>", "<|return|>")
 RECIPIENT, PREFIX = "to=", "functions."
+COMMENTARY = f"{CHANNEL}commentary {RECIPIENT}{PREFIX}"
+"""What every call begins with, up to its name."""
 
 
 class HarmonyParser(ScriptedParser):

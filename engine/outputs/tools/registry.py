@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.api.errors import ModelLoadError
 from engine.api.tools import Tool
@@ -12,7 +12,7 @@ from engine.outputs.tools import formats
 from engine.outputs.tools.call_ids import CallIdStyle
 from engine.outputs.tools.deepseek import DEEPSEEK, DeepseekV3Parser, DeepseekV31Parser
 from engine.outputs.tools.gemma_calls import FUNCTION_GEMMA, GEMMA_4, GemmaCallFormat, GemmaCallParser
-from engine.outputs.tools.harmony import CHANNEL, MESSAGE, START, HarmonyParser
+from engine.outputs.tools.harmony import CHANNEL, COMMENTARY, MESSAGE, START, HarmonyParser
 from engine.outputs.tools.json_calls import JsonCallFormat, JsonCallParser
 from engine.outputs.tools.kimi_k2 import KIMI_K2, KimiK2Parser
 from engine.outputs.tools.mistral import ARGUMENTS, MARKER, MistralParser
@@ -20,6 +20,8 @@ from engine.outputs.tools.python_calls import PythonCallFormat, PythonCallParser
 from engine.outputs.tools.tagged_calls import TaggedCallFormat, TaggedCallParser
 
 Make = Callable[[frozenset[str], tuple[Tool, ...]], OutputParser]
+FindToken = Callable[[str], int | None]
+"""A token's id by its text, None where the vocabulary lacks it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ def _json_call(trigger: str, opening: str, closing: str, key: str = "arguments",
 HERMES = ToolFormat(_json(formats.HERMES), "<tool_call>", _json_call("<tool_call>", "\n", "\n</tool_call>"))
 TOOL_CALLS = ToolFormat(_json(formats.TOOL_CALLS), "<tool_calls>", _json_call("<tool_calls>", "[", "]</tool_calls>"))
 QWEN_CODER = ToolFormat(
-    _tagged(formats.QWEN_CODER), "<tool_call>", CallFormat("<function=", "<function=", ">\n", "\n</function>", style="qwen_xml")
+    _tagged(formats.QWEN_CODER), "<tool_call>", CallFormat("<function=", "<function=", ">\n", "</function>", style="qwen_xml")
 )
 GLM = ToolFormat(_tagged(formats.GLM), "<tool_call>", CallFormat("<tool_call>", "<tool_call>", "", "</tool_call>", style="glm_xml"))
 
@@ -143,7 +145,7 @@ FORMATS: dict[str, ToolFormat] = {
     "seed_oss": ToolFormat(
         _tagged(formats.SEED_OSS),
         "<seed:tool_call>",
-        CallFormat("<function=", "<function=", ">\n", "\n</function>", style="qwen_xml"),
+        CallFormat("<function=", "<function=", ">\n", "</function>", style="qwen_xml"),
         special=("<seed:tool_call>", "</seed:tool_call>"),
     ),
     "minimax": ToolFormat(_json(formats.TOOL_CALLS), "<tool_calls>", _json_call("<tool_calls>", "\n", "\n</tool_calls>")),
@@ -171,8 +173,8 @@ FORMATS: dict[str, ToolFormat] = {
     "functiongemma": _gemma(FUNCTION_GEMMA),
     "openai": ToolFormat(
         lambda names, tools: HarmonyParser(names),
-        CHANNEL,
-        CallFormat(CHANNEL, f"{CHANNEL}commentary to=functions.", f" <|constrain|>json{MESSAGE}", ""),
+        COMMENTARY,
+        CallFormat(COMMENTARY, COMMENTARY, f" <|constrain|>json{MESSAGE}", ""),
         special=(START, CHANNEL, MESSAGE, "<|call|>"),
     ),
     "deepseek_v4": _dsml(formats.DEEPSEEK_V4),
@@ -251,13 +253,14 @@ def known_tool_parsers() -> tuple[str, ...]:
     return tuple(sorted(FORMATS))
 
 
-def tool_format(name: str) -> ToolFormat:
-    """The format of this name. Raises ModelLoadError."""
-    try:
-        return FORMATS[name]
-    except KeyError:
-        known = ", ".join(known_tool_parsers())
-        raise ModelLoadError(f"there is no tool parser {name!r}; known are {known}") from None
+def tool_format(name: str, find_token: FindToken | None = None) -> ToolFormat:
+    """The format of this name, as a model with this vocabulary writes it. Raises ModelLoadError."""
+    if name not in FORMATS:
+        raise ModelLoadError(f"there is no tool parser {name!r}; known are {', '.join(known_tool_parsers())}")
+    form = FORMATS[name]
+    if name == "mistral" and find_token is not None and find_token(ARGUMENTS) is not None:
+        return replace(form, call_format=CallFormat(MARKER, MARKER, ARGUMENTS, ""))
+    return form
 
 
 def make_tool_parser(name: str, tools: tuple[Tool, ...], names: tuple[str, ...] = ()) -> OutputParser:
@@ -266,15 +269,8 @@ def make_tool_parser(name: str, tools: tuple[Tool, ...], names: tuple[str, ...] 
     return tool_format(name).make(allowed.intersection(names) if names else allowed, tools)
 
 
-def call_format(name: str, find_token: Callable[[str], int | None]) -> CallFormat | None:
-    """How a model with this vocabulary writes one call, None where no rule can be set up. `find_token` as in `check_tool_parser`."""
-    if name == "mistral" and find_token(ARGUMENTS) is not None:
-        return CallFormat(MARKER, MARKER, ARGUMENTS, "")
-    return tool_format(name).call_format
-
-
-def check_tool_parser(name: str, find_token: Callable[[str], int | None]) -> None:
-    """Raise ModelLoadError unless the parser exists and the vocabulary has its markers. `find_token`: a token's id by its text, or None."""
+def check_tool_parser(name: str, find_token: FindToken) -> None:
+    """Raise ModelLoadError unless the parser exists and the vocabulary has its markers."""
     missing = [marker for marker in tool_format(name).special if find_token(marker) is None]
     if missing:
         raise ModelLoadError(

@@ -10,11 +10,11 @@ from engine.outputs.reasoning.harmony import HarmonyParser
 from engine.outputs.tools.registry import (
     FORMATS,
     TEMPLATE_MARKS,
-    call_format,
     check_tool_parser,
     choose_tool_parser,
     known_tool_parsers,
     make_tool_parser,
+    tool_format,
 )
 from tests.engine.outputs.tools.examples import EXAMPLES, parser_of
 from tests.engine.outputs.tools.joined import TOOLS, Call, Said, parse, parse_with
@@ -68,7 +68,7 @@ def test_a_call_that_is_written_by_its_format_is_read(name):
 
 def test_mistral_writes_calls_as_its_vocabulary_has_them():
     for find_token in ({}.get, {"[ARGS]": 1}.get):
-        form = call_format("mistral", find_token)
+        form = tool_format("mistral", find_token).call_format
         said = parse_with("mistral", f'{form.begin}get_weather{form.middle}{{"city": "Bern"}}{form.end}')
         assert said == Said(calls=[Call("get_weather", '{"city": "Bern"}')])
 
