@@ -16,6 +16,7 @@ from engine.outputs.reasoning.parser import Beginning, ReasoningParser
 from engine.outputs.reasoning.prompt import harmony_head, prompt_beginning
 from engine.outputs.reasoning.registry import AUTO, NONE, make_reasoning_parser
 from engine.outputs.reasoning.registry import reasoning_format as resolve_reasoning_format
+from engine.outputs.reasoning.spellings import marker_spellings
 from engine.outputs.tools.call_ids import CallIdStyle, call_id
 from engine.outputs.tools.forced import NamedCallReader, RequiredCallsReader
 from engine.outputs.tools.registry import DEFAULT, check_tool_parser, choose_tool_parser, make_tool_parser, tool_format
@@ -137,8 +138,10 @@ class OutputParsing:
             return None
         is_open = beginning is Beginning.OPEN or not form.needs_start
         budget = request.thinking_token_budget
-        start_ids, end_ids = self._tokenizer.encode(form.starts[0]), self._tokenizer.encode(form.forced_end)
-        return Thinking(start_ids, end_ids, is_open, None if budget == UNLIMITED else budget)
+        start_ids, *other_starts = marker_spellings(form.starts, self._tokenizer)
+        ends = form.ends if form.forced_end == form.ends[0] else (form.forced_end,)
+        end_ids, *other_ends = marker_spellings(ends, self._tokenizer)
+        return Thinking(start_ids, end_ids, is_open, None if budget == UNLIMITED else budget, other_starts, other_ends)
 
     def _special_ids(self, parser: OutputParser | None) -> frozenset[int]:
         """Of the texts that a parser reads, those that are special tokens."""
