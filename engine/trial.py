@@ -1,8 +1,8 @@
 """A child process for work that may hang, swallow memory or crash: it is bounded in time and memory, and killed when it exceeds either.
 
-The child is `python -m engine.trial FD MODULE:FUNCTION BYTES`, started on first use and kept. Calls and answers are msgpack, never pickle.
-The function gets the call's arguments, all plain values, and returns plain values; it says no by raising `RequestError`. Used by
-engine.structured (compilers) and engine.inputs (templates of requests).
+The child is `python -m engine.trial FD MODULE:FUNCTION BYTES NICENESS`, started on first use and kept. Calls and answers are msgpack, never
+pickle. The function gets the call's arguments, all plain values, and returns plain values; it says no by raising `RequestError`. Used by
+engine.structured (compilers) and engine.inputs (templates, files).
 """
 
 from __future__ import annotations
@@ -51,9 +51,11 @@ class TrialProcess:
     """Runs one function, `module:function`, in a child that may grow by `memory_bytes` after its imports. One call at a time.
 
     `first_call`: arguments of a call that each new child gets before all others, to load what it needs; not counted against a call either.
+    `niceness`: how far the child stands back for others on a busy processor, as the model computes there too.
     """
 
-    def __init__(self, target: str, memory_bytes: int, first_call: tuple[Any, ...] | None = None) -> None:
+    def __init__(self, target: str, memory_bytes: int, first_call: tuple[Any, ...] | None = None, *, niceness: int = 0) -> None:
+        self._niceness = niceness
         self._target = target
         self._memory_bytes = memory_bytes
         self._first_call = first_call
@@ -68,7 +70,7 @@ class TrialProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "engine.trial", str(theirs.fileno()), self._target, str(self._memory_bytes)],
+                [sys.executable, "-m", "engine.trial", str(theirs.fileno()), self._target, str(self._memory_bytes), str(self._niceness)],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 cwd=Path(__file__).resolve().parent.parent,
@@ -142,10 +144,17 @@ class TrialPool:
     """
 
     def __init__(
-        self, target: str, size: int, memory_bytes: int, first_call: tuple[Any, ...] | None = None, *, max_callers: int | None = None
+        self,
+        target: str,
+        size: int,
+        memory_bytes: int,
+        first_call: tuple[Any, ...] | None = None,
+        *,
+        niceness: int = 0,
+        max_callers: int | None = None,
     ) -> None:
         self._seats = threading.BoundedSemaphore(max_callers) if max_callers is not None else None
-        self._processes = [TrialProcess(target, memory_bytes, first_call) for _ in range(size)]
+        self._processes = [TrialProcess(target, memory_bytes, first_call, niceness=niceness) for _ in range(size)]
         self._idle: queue.LifoQueue[TrialProcess] = queue.LifoQueue()  # the last one used is warm
         for process in reversed(self._processes):
             self._idle.put(process)
@@ -184,10 +193,11 @@ class TrialPool:
             self._idle.put(process)
 
 
-def main(descriptor: int, target: str, memory_bytes: int) -> None:
+def main(descriptor: int, target: str, memory_bytes: int, niceness: int) -> None:
     """Serve calls until the parent's end of the link closes, whatever way the parent dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.nice(niceness)
     connection = Connection(descriptor)
     module, _, name = target.partition(":")
     function: Callable[..., Any] = getattr(importlib.import_module(module), name)
@@ -215,4 +225,4 @@ def _answer(function: Callable[..., Any], arguments: list[Any]) -> tuple[str, An
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

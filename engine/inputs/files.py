@@ -16,6 +16,7 @@ from engine.trial import TrialExceeded, TrialPool
 TARGET = "engine.inputs.file_text:extract"
 POOL_SIZE = 2
 MEMORY_BYTES = 512 << 20
+NICENESS = 10
 MAX_CALLERS = 8
 """Files that are read or wait at a time: half of the threads of a worker."""
 EXTRACT_S = 10.0
@@ -28,7 +29,7 @@ class FileReader:
     """Puts the text of files in the place of their parts. Thread-safe."""
 
     def __init__(self) -> None:
-        self._pool = TrialPool(TARGET, POOL_SIZE, MEMORY_BYTES, max_callers=MAX_CALLERS)
+        self._pool = TrialPool(TARGET, POOL_SIZE, MEMORY_BYTES, niceness=NICENESS, max_callers=MAX_CALLERS)
 
     def read(self, messages: tuple[Message, ...]) -> list[Message]:
         """The messages with every file part as a text part. Raises RequestError that names the part."""

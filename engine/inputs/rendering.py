@@ -24,6 +24,8 @@ MEMORY_BYTES = 512 << 20
 REQUEST_TEMPLATE_S = 2.0
 MODEL_TEMPLATE_S = 10.0
 """The model's own template has shown at load that it ends; it may take longer over long conversations."""
+NICENESS = 10
+"""Of the processes for templates of requests. The model's own template is rendered as fast as it can be."""
 MAX_CALLERS = 8
 """Templates of requests that render or wait at a time: half of the threads of a worker."""
 CHECK, RENDER = "check", "render"
@@ -58,7 +60,7 @@ class TrialRenderer:
 
     def __init__(self) -> None:
         self._for_model = TrialPool(TARGET, POOL_SIZE, MEMORY_BYTES)
-        self._for_requests = TrialPool(TARGET, POOL_SIZE, MEMORY_BYTES, max_callers=MAX_CALLERS)
+        self._for_requests = TrialPool(TARGET, POOL_SIZE, MEMORY_BYTES, niceness=NICENESS, max_callers=MAX_CALLERS)
 
     def check(self, source: str) -> None:
         try:

@@ -29,6 +29,8 @@ def work(kind: str, value: object = None) -> object:
         raise RequestError(ErrorCode.INVALID_VALUE, "no", "field")
     if kind == "defect":
         raise ZeroDivisionError
+    if kind == "nice":
+        return os.nice(0)
     if kind == "limit":
         return resource.getrlimit(resource.RLIMIT_CPU)[0] - time.process_time()
     if kind == "hold":
@@ -97,6 +99,14 @@ def prepared(word: str, value: object = None) -> object:
 def test_a_call_that_outlives_its_parent_ends_by_itself(process):
     """A child in an endless template stayed for ever when its worker was killed."""
     assert 0 < process.call("limit", timeout_s=30) <= CALL_CPU_S
+
+
+def test_a_child_may_stand_back_for_others():
+    pool = TrialPool("tests.engine.test_trial:work", 1, MEMORY, niceness=3)
+    try:
+        assert pool.call("nice", timeout_s=30) == os.nice(0) + 3
+    finally:
+        pool.close()
 
 
 def test_a_pool_refuses_what_would_wait_too_long_and_serves_again(tmp_path):
