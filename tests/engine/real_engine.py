@@ -43,10 +43,12 @@ def write_model(folder: Path, spread: float = 0.4):
 
 
 class RealEngine:
-    """`close` checks the accounts of blocks."""
+    """`close` checks the accounts of blocks. One thread until then: more cost more than they give on small models and busy machines."""
 
     def __init__(self, folder: Path, **config) -> None:
         settings = {"weights": "float32", "core_in_process": True, "step_tokens": 64, "max_sequences": 8, "kv_cache_bytes": 4 << 20}
+        self._num_threads = torch.get_num_threads()
+        torch.set_num_threads(1)
         self._news: queue.SimpleQueue = queue.SimpleQueue()
         self.engine = Engine(EngineConfig(folder, "tiny", **settings | config), self._news.put, renderer=LocalRenderer())
         self.engine.start()
@@ -79,6 +81,7 @@ class RealEngine:
         return self.engine.stats(check_integrity=True).core
 
     def close(self):
+        torch.set_num_threads(self._num_threads)
         stats = self.core_stats()
         assert stats.integrity == ""
         assert stats.num_free_blocks == stats.num_blocks

@@ -3,7 +3,6 @@
 import threading
 
 import pytest
-import torch
 
 from engine.api import Delta, SamplingParams, StopRules
 from engine.core import EngineCore
@@ -14,7 +13,6 @@ LONG = "a rather long prompt that takes several blocks of the cache " * 4
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("random")
     write_model(folder)
     return folder

@@ -24,7 +24,6 @@ PROMPT = tiny_tokenizer().encode("<|im_start|>user\nhi<|im_end|>\n<|im_start|>as
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("random")
     return folder, write_model(folder)
 

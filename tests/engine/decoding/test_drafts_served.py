@@ -3,7 +3,6 @@
 import dataclasses
 
 import pytest
-import torch
 
 from engine.api import BeamSearch, LogprobOptions, Outcome, SamplingParams, StopRules
 from engine.decoding.costs import StepCosts
@@ -16,7 +15,6 @@ GREEDY = SamplingParams(temperature=0.0)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("random")
     write_model(folder)
     return folder

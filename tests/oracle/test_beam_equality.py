@@ -1,0 +1,58 @@
+"""Beam search over the default model is that of transformers on the same float32 weights: the same texts, in the same order."""
+
+import warnings
+
+import pytest
+import torch
+import transformers
+
+from engine.api import BeamSearch, PromptOptions, StopRules
+from engine.tokenizer import Tokenizer
+from tests.engine.real_engine import RealEngine, tokens_of
+from tests.oracle.test_greedy_equality import QUESTIONS, SMOLLM2
+
+WIDTH, NUM_TOKENS = 3, 12
+
+
+@pytest.fixture(scope="module")
+def engine():
+    engine = RealEngine(SMOLLM2, step_tokens=128, kv_cache_bytes=128 << 20, max_model_len=512)
+    yield engine
+    engine.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length_penalty", [1.0, 0.0])
+def test_beams_of_the_default_model_are_those_of_transformers(engine, length_penalty):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        reference = transformers.AutoModelForCausalLM.from_pretrained(SMOLLM2.parent, gguf_file=SMOLLM2.name, dtype=torch.float32).eval()
+    tokenizer = Tokenizer.from_path(SMOLLM2)
+    for question in QUESTIONS[:2]:
+        payloads = engine.answer(
+            text=question,
+            num_choices=WIDTH,
+            beam=BeamSearch(length_penalty),
+            stop=StopRules(max_tokens=NUM_TOKENS),
+            prompt=PromptOptions(returns_ids=True),
+        )
+        prompt_ids = payloads[0].prompt_ids
+        with torch.inference_mode():
+            found = reference.generate(
+                torch.tensor([prompt_ids]),
+                attention_mask=torch.ones(1, len(prompt_ids), dtype=torch.long),
+                max_new_tokens=NUM_TOKENS,
+                num_beams=WIDTH,
+                num_return_sequences=WIDTH,
+                length_penalty=length_penalty,
+                early_stopping=False,
+                do_sample=False,
+                eos_token_id=tokenizer.eos_ids[0],
+                pad_token_id=tokenizer.eos_ids[0],
+            )
+        expected = [until(row, tokenizer.eos_ids[0]) for row in found[:, len(prompt_ids) :].tolist()]
+        assert [tokens_of(payloads, choice) for choice in range(WIDTH)] == expected, question
+
+
+def until(token_ids, eos_id):
+    return token_ids[: token_ids.index(eos_id) + 1] if eos_id in token_ids else token_ids
