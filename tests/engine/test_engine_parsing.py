@@ -4,8 +4,6 @@ import pytest
 
 from engine.api import (
     ChoiceFinished,
-    Constraint,
-    ConstraintKind,
     Delta,
     ErrorCode,
     FinishReason,
@@ -113,15 +111,13 @@ def test_drafts_are_on_the_account(stage):
     assert (usage.completion_tokens, usage.accepted_prediction_tokens, usage.rejected_prediction_tokens) == (4, 3, 3)
 
 
-def test_the_core_hears_of_the_reasoning_where_a_budget_or_a_grammar_needs_it(thinker):
+def test_the_core_hears_of_the_reasoning_where_a_budget_needs_it(thinker):
     stage = thinker()
     stage.submit("plain")
     stage.submit("budget", thinking_token_budget=3)
-    stage.submit("constraint", constraint=Constraint(ConstraintKind.REGEX, "a+"))
-    plain, budget, constraint = (stage.core.hear_sequences()[0].thinking for _ in range(3))
+    plain, budget = (sequence.thinking for sequence in stage.core.hear_sequences(2))
     assert plain is None
     assert (budget.start_ids, budget.end_ids, budget.is_open, budget.budget) == ([THINK], ids_of("</think>"), True, 3)
-    assert (constraint.is_open, constraint.budget) == (True, None)
 
 
 @pytest.mark.parametrize(
