@@ -57,7 +57,7 @@ def test_calls_of_unknown_functions_are_content(label):
     assert said.content.count("get_news") == text.count("get_news")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.sampled_from(LABELS), st.data())
 def test_any_split_of_mangled_answers_reads_the_same(label, data):
     """Pieces of an answer in any order: every parser must hold its own on what is nearly its format."""

@@ -36,12 +36,12 @@ def work_of(make, pieces):
 
 def assert_is_linear(make, start, unit):
     """Four times the text may cost little more than four times the work, and what waits unread stays short (so no feed copies much)."""
-    small, large = unit * (80 // len(unit)), unit * 4 * (80 // len(unit))
+    small, large = unit * (44 // len(unit)), unit * 4 * (44 // len(unit))
     work_of(make, [start, *large])  # searches are built once
     base = work_of(make, [start])
     for split in (list, lambda text: [text]):
         less, more = work_of(make, [start, *split(small)]) - base, work_of(make, [start, *split(large)]) - base
-        assert more <= 5 * less + 400, unit
+        assert more <= 5 * less + 200, unit
     parser = make()
     for piece in (start, *large):
         parser.feed(piece)
@@ -76,8 +76,8 @@ def test_work_of_forced_calls_is_linear(unit):
 
 
 @pytest.mark.parametrize("name", ["hermes", "llama3_json", "jamba", "mistral", "xlam", "phi4_mini_json"])
-def test_a_hundred_thousand_brackets_are_content(name):
-    text = "{" * 100_000
+def test_twenty_thousand_brackets_are_content(name):
+    text = "{" * 20_000
     assert parse_with(name, text).content == text
 
 
