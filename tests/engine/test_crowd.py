@@ -63,9 +63,11 @@ KINDS: dict[str, dict[str, object]] = {
     "prediction": {"prediction": "hello world", "sampling": SamplingParams(repetition_penalty=1.3, logit_bias=((104, 9.0), (101, 9.0)))},
     "grammar": {"constraint": JSON_OBJECT, "stop": StopRules(max_tokens=14)},
     "no way out": {"sampling": SamplingParams(allowed_token_ids=(70,), bad_words=("F",))},
+    "clash": {"constraint": JSON_OBJECT, "sampling": SamplingParams(allowed_token_ids=(70,))},
+    "late clash": {"constraint": Constraint(ConstraintKind.REGEX, "F{3}x"), "sampling": SamplingParams(allowed_token_ids=(70,))},
     "repetition": {"stop": StopRules(max_tokens=14, repetition=RepetitionRule(3)), "sampling": SamplingParams(allowed_token_ids=(65, 66))},
 }
-FAILING = {"no way out"}
+FAILING = {"no way out": "allowed_token_ids", "clash": "structured_outputs", "late clash": "structured_outputs"}
 
 
 class Listener:
@@ -178,7 +180,8 @@ def test_each_kind_does_alone_what_it_should(alone):
     for name, (choices, scores, end) in alone.items():
         assert end[0] == (Outcome.FAILED if name in FAILING else Outcome.FINISHED), name
         assert (scores is not None) == (KINDS[name].get("logprobs", LogprobOptions()).prompt is not None), name
-        assert len(choices) == (0 if name in FAILING else KINDS[name].get("num_choices", 1)), name
+        assert end[1] == FAILING.get(name), name
+        assert len(choices) == (0 if name in ("no way out", "clash") else KINDS[name].get("num_choices", 1)), name
     tokens = {name: [token_id for token_id, _ in choices.get(0, [])] for name, (choices, _, _) in alone.items()}
     assert set(tokens["one allowed"]) == {70}
     assert set(tokens["allowed"]) <= {65, 66, 67, 68, WIDTH - 1}
@@ -187,7 +190,8 @@ def test_each_kind_does_alone_what_it_should(alone):
     assert len(tokens["floor"]) >= 12
     assert not {65, 66, 67, IM_END} & set(tokens["floor"][:12])
     assert 97 not in tokens["bad words"]
-    assert alone["no way out"][2][1] == "allowed_token_ids"
+    assert tokens["late clash"] == [70] * 3
+    assert bytes(tokens["grammar"]).startswith(b"{")
 
 
 @pytest.mark.parametrize("seed", range(8))
