@@ -9,31 +9,34 @@ from engine.tokenizer import Tokenizer
 
 
 class PromptScores:
-    """Entries of one prompt, in order. The first token has no prefix, so it has no entry."""
+    """Entries of one prompt, in order, spelled as they come. The first token has no prefix, so its entry is empty.
+
+    Texts are those of generated tokens: with the bytes of the tokens before.
+    """
 
     def __init__(self, prompt_ids: list[int], tokenizer: Tokenizer) -> None:
         self._prompt_ids = prompt_ids
         self._tokenizer = tokenizer
-        self._entries: list[SampledLogprobs] = []
+        self.restart()
 
     @property
     def is_complete(self) -> bool:
-        return len(self._entries) == len(self._prompt_ids) - 1
+        return len(self._entries) == len(self._prompt_ids)
+
+    def restart(self) -> None:
+        """Nothing is known yet, or no longer: another core computes the prompt from its beginning."""
+        self._speller = Detokenizer(self._tokenizer, skip_special_tokens=False)
+        self._speller.feed(self._prompt_ids[0])
+        self._entries: list[tuple[RankedLogprob, ...]] = [()]
 
     def add(self, entries: list[SampledLogprobs]) -> None:
         """Take what the core has computed next."""
-        self._entries += entries
-        assert len(self._entries) < len(self._prompt_ids)
-
-    def restart(self) -> None:
-        """Another core computes the prompt from its beginning."""
-        self._entries = []
+        self._entries += [_ranked(entry, self._speller) for entry in entries]
+        assert len(self._entries) <= len(self._prompt_ids)
 
     def payload(self) -> PromptScored:
-        """The event, once all entries are there. Texts are spelled as those of generated tokens are: with the bytes of those before."""
-        speller = Detokenizer(self._tokenizer, skip_special_tokens=False)
-        speller.feed(self._prompt_ids[0])
-        return PromptScored(((), *(_ranked(entry, speller) for entry in self._entries)))
+        """The event, once all entries are there."""
+        return PromptScored(tuple(self._entries))
 
 
 def _ranked(entry: SampledLogprobs, speller: Detokenizer) -> tuple[RankedLogprob, ...]:
