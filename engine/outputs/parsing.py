@@ -65,7 +65,7 @@ class OutputParsing:
         """Raises ModelLoadError for an unknown parser, or one whose markers the vocabulary lacks."""
         self._tokenizer = tokenizer
         self._tool_parser = self._resolve_tool_parser(tool_parser)
-        self.tool_format = tool_format(self._tool_parser) if self._tool_parser != NONE else None
+        self.tool_format = tool_format(self._tool_parser, tokenizer.backend.token_to_id) if self._tool_parser != NONE else None
         self.reasoning_format = resolve_reasoning_format(reasoning_parser, tokenizer)
 
     def check(self, request: GenerationRequest) -> None:
