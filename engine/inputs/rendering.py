@@ -7,11 +7,13 @@ docs/decisions/0005-templates-in-a-process.md.
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
 
-from engine.api.errors import ErrorCode, ModelLoadError, RequestError
+from engine.api.errors import EngineError, ErrorCode, ModelLoadError, RequestError
 from engine.api.request import Message
 from engine.api.tools import Json
 from engine.inputs.preparation import prepared_messages, with_tools_told
@@ -63,6 +65,8 @@ class TrialRenderer:
         self._for_requests = TrialPool(TARGET, POOL_SIZE, MEMORY_BYTES, niceness=NICENESS, max_callers=MAX_CALLERS)
 
     def check(self, source: str) -> None:
+        other = threading.Thread(target=self._warm_other, args=(source,), name="template-warm", daemon=True)
+        other.start()
         try:
             self._for_model.call(CHECK, source, timeout_s=MODEL_TEMPLATE_S)
         except RequestError as error:
@@ -70,6 +74,13 @@ class TrialRenderer:
         except TrialExceeded as error:
             limit = f"{MODEL_TEMPLATE_S:g} s" if error.reason == "time" else f"{MEMORY_BYTES >> 20} MiB"
             raise ModelLoadError(f"the model cannot be served: its chat template needs more than {limit} to say hello") from error
+        finally:
+            other.join()
+
+    def _warm_other(self, source: str) -> None:
+        """Start the second process too, so that no request waits for that when two come at once."""
+        with contextlib.suppress(EngineError, TrialExceeded):
+            self._for_model.call(CHECK, source, timeout_s=MODEL_TEMPLATE_S)
 
     def render(self, source: str, job: RenderJob, *, is_models: bool) -> str | None:
         pool, timeout_s = (self._for_model, MODEL_TEMPLATE_S) if is_models else (self._for_requests, REQUEST_TEMPLATE_S)
