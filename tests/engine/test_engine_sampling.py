@@ -21,7 +21,7 @@ from engine.api import (
     StopRules,
 )
 from engine.engine import Resume
-from engine.messages import ProcessorParameter, ProcessorSpec, SampledLogprobs
+from engine.messages import DefineGrammar, ProcessorParameter, ProcessorSpec, SampledLogprobs
 from tests.engine.scripted_core import READY, ScriptedCore
 from tests.engine.stage import check_positions, output, payloads
 from tests.engine.tiny_tokenizer import tiny_tokenizer
@@ -172,6 +172,8 @@ def test_a_run_that_is_stopped_before_its_prompt_is_scored_ends_without_scores(s
 )
 def test_a_choice_whose_request_forbids_every_token_fails_the_run_with_the_field(stage, changes, core_says, param):
     stage.submit(**changes)
+    if changes:
+        stage.core.hear(DefineGrammar)
     (sequence,) = stage.core.hear_sequences()
     stage.core.say(output(sequence, finish="failed", failed_param=core_says, num_cached=0))
     _, failed = payloads(stage.events_to_end())
