@@ -23,7 +23,7 @@ from engine.api.errors import EngineUnavailable
 from engine.config import EngineConfig
 from engine.core_life import Connect, CoreStarter, Progress, connect_core
 from engine.inputs.bad_words import bad_word_ids
-from engine.inputs.limits import ContextLimits, check_prompt_ids, check_token_ids, choice_token_limit
+from engine.inputs.limits import ContextLimits, check_alternatives, check_prompt_ids, check_token_ids, choice_token_limit
 from engine.inputs.prediction import prediction_ids
 from engine.inputs.processor import PromptProcessor
 from engine.inputs.processor_calls import check_processors
@@ -252,6 +252,7 @@ class Engine:
         max_tokens = choice_token_limit(request, len(prompt.token_ids), self._limits)
         check_prompt_ids(prompt.token_ids, self._limits)
         check_token_ids(request, self._limits)
+        check_alternatives(request, self._limits)
         forbidden = bad_word_ids(request.sampling.bad_words, self._tokenizer, self._limits)
         check_processors(request.sampling, self._limits)
         parsing = self._parsing.plan(request, prompt.token_ids)

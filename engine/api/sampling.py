@@ -75,10 +75,11 @@ class LogprobOptions:
     """Which log-probabilities go out: none (`enabled` false), the sampled token's, and `top` alternatives (-1: all).
 
     `token_ids`: exactly these at each position, instead of the `top` most likely. `prompt`: of the prompt's tokens too, each with this many
-    alternatives (-1: all; None: none).
+    alternatives (-1: all; None: none). `max_all`: how many all may be at most (None: any number).
     """
 
     enabled: bool = False
     top: int = 0
     token_ids: tuple[int, ...] = ()
     prompt: int | None = None
+    max_all: int | None = None

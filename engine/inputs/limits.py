@@ -61,6 +61,17 @@ def check_token_ids(request: GenerationRequest, limits: ContextLimits) -> None:
         )
 
 
+def check_alternatives(request: GenerationRequest, limits: ContextLimits) -> None:
+    """The whole vocabulary counts as its size against the limit of alternatives per position. Raises RequestError."""
+    options = request.logprobs
+    if options.max_all is None or limits.logits_width <= options.max_all:
+        return
+    for param, number in (("top_logprobs", options.top), ("prompt_logprobs", options.prompt)):
+        if number == -1:
+            message = f"{param} must be at most {options.max_all}; -1 asks for the whole vocabulary, {limits.logits_width} tokens"
+            raise RequestError(ErrorCode.INVALID_VALUE, message, param)
+
+
 def check_prompt_ids(prompt_ids: list[int], limits: ContextLimits) -> None:
     """A tokenizer may know tokens that its model does not; one such id would fail the whole step. Raises RequestError."""
     unknown = max(prompt_ids)

@@ -117,6 +117,7 @@ def _logprobs(values: Mapping[str, Any]) -> LogprobOptions:
         top=values["top_logprobs"],
         token_ids=tuple(values["logprob_token_ids"] or ()),
         prompt=values["prompt_logprobs"],
+        max_all=settings.LIGHTCONE_LIMITS.max_logprobs,
     )
 
 

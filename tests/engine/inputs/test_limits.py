@@ -4,7 +4,14 @@ import pytest
 
 from engine.api import GenerationRequest, LogprobOptions, SamplingParams, StopRules
 from engine.api.errors import ErrorCode, RequestError
-from engine.inputs.limits import MAX_CHOICE_TOKENS, ContextLimits, check_prompt_ids, check_token_ids, choice_token_limit
+from engine.inputs.limits import (
+    MAX_CHOICE_TOKENS,
+    ContextLimits,
+    check_alternatives,
+    check_prompt_ids,
+    check_token_ids,
+    choice_token_limit,
+)
 
 LIMITS = ContextLimits(max_model_len=4096, logits_width=1000)
 
@@ -76,6 +83,26 @@ def test_an_id_without_a_logit_is_refused_by_the_name_of_its_list(param, fields,
     with pytest.raises(RequestError, match="0 to 999") as caught:
         check_token_ids(GenerationRequest("run", "model", (), 0.0, **fields(token_id)), LIMITS)
     assert (caught.value.code, caught.value.param) == (ErrorCode.INVALID_VALUE, param)
+
+
+@pytest.mark.parametrize(
+    ("options", "param"),
+    [
+        (LogprobOptions(True, -1, max_all=999), "top_logprobs"),
+        (LogprobOptions(prompt=-1, max_all=999), "prompt_logprobs"),
+        (LogprobOptions(True, -1, max_all=1000), None),
+        (LogprobOptions(True, 20, max_all=20), None),
+        (LogprobOptions(True, -1), None),
+    ],
+)
+def test_the_whole_vocabulary_counts_as_its_size(options, param):
+    request = GenerationRequest("run", "model", (), 0.0, logprobs=options)
+    if param is None:
+        check_alternatives(request, LIMITS)
+        return
+    with pytest.raises(RequestError, match="1000 tokens") as caught:
+        check_alternatives(request, LIMITS)
+    assert caught.value.param == param
 
 
 def test_an_empty_list_of_allowed_ids_is_refused():
