@@ -20,7 +20,7 @@ TOKENS = re.compile(
     rf"""(?P<space>\s+)|(?P<comment>//[^\n]*|\#[^\n]*)|(?P<directive>%[a-z]+[^\n]*)
     |(?P<begin>[?!]*{NAME}(?:\.-?\d+)?\s*:(?!:))|(?P<template>{NAME}\s*\{{)|(?P<alias>->\s*{NAME})|(?P<name>{NAME})
     |(?P<text>"(?:[^"\\\n]|\\.)*"i?|'(?:[^'\\\n]|\\.)*'i?)|(?P<regex>/(?!/)(?:[^/\\\n]|\\.)+/[imslux]*)
-    |(?P<repeat>~\s*\d+(?:\s*\.\.\s*\d+)?|[*+?])|(?P<to>\.\.)|(?P<mark>[|()\[\]])""",
+    |(?P<repeat>~\s*\d+(?:\s*\.\.\s*\d+)?|[*+?])|(?P<to>\.\.)|(?P<mark>[|()\[\]{{}},])""",
     re.VERBOSE,
 )
 RULE_BEGIN = re.compile(rf"(?m)^\s*[?!]*{NAME}(?:\.-?\d+)?\s*:(?!:)")

@@ -1,0 +1,131 @@
+"""The worker's side: constraints are compiled in processes that can be killed, and kept in a cache that is bounded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from engine.api import RequestError
+from engine.api.constraint import Constraint, ConstraintKind
+from engine.config import StructuredLimits
+from engine.messages import DefineGrammar, ForgetGrammars
+from engine.structured.admission import AnswerForms
+from engine.structured.compiler import GRAMMAR_BYTES, ConstraintCompiler
+from engine.trial import TrialExceeded
+
+
+def constant(value):
+    return Constraint(ConstraintKind.JSON_SCHEMA, json.dumps({"const": value}))
+
+
+class ScriptedPool:
+    """Stands for the processes: answers each call with what a test says, or a payload of a hundred bytes."""
+
+    def __init__(self):
+        self.calls = []
+        self.answers = []
+
+    def call(self, *arguments, timeout_s):
+        self.calls.append(arguments)
+        answer = self.answers.pop(0) if self.answers else ("llguidance", b"x" * 100)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.fixture
+def compiler():
+    made = ConstraintCompiler(Path("model.gguf"), StructuredLimits(cache_bytes=10 * (GRAMMAR_BYTES + 100)))
+    made._pool = made._xgrammar_pool = ScriptedPool()
+    return made
+
+
+def test_equal_constraints_are_compiled_once(compiler):
+    first = compiler.compile(constant(1))
+    assert compiler.compile(constant(1)) is first
+    assert len(compiler._pool.calls) == 1
+    others = [
+        constant(2),
+        Constraint(ConstraintKind.JSON_SCHEMA, constant(1).source, whitespace="[ ]?"),
+        Constraint(ConstraintKind.JSON_SCHEMA, constant(1).source, closes_objects=True),
+        Constraint(ConstraintKind.REGEX, constant(1).source),
+    ]
+    assert len({compiler.compile(other).key for other in others} | {first.key}) == 5
+
+
+def test_ten_thousand_constraints_stay_within_the_bound_of_the_cache(compiler):
+    keys = [compiler.compile(constant(number)).key for number in range(10_000)]
+    assert [key for key in keys if compiler.has(key)] == keys[-10:]
+    assert compiler.take_evicted() == keys[:-10]
+    assert compiler.take_evicted() == []
+
+
+def test_what_was_too_slow_is_not_tried_again(compiler):
+    compiler._pool.answers = [TrialExceeded("time"), TrialExceeded("memory")]
+    for _ in range(3):
+        with pytest.raises(RequestError, match="5 s") as caught:
+            compiler.compile(constant("slow"))
+        assert caught.value.param == "structured_outputs"
+    assert len(compiler._pool.calls) == 1
+    with pytest.raises(RequestError, match="512 MiB"):
+        compiler.compile(constant("large"))
+    assert compiler.compile(constant("good")).backend == "llguidance"
+
+
+def test_a_recursive_grammar_is_compiled_by_the_process_of_xgrammar(compiler):
+    compiler._pool.answers = [("ebnf", b"root ::= r0"), b"compiled"]
+    grammar = compiler.compile(Constraint(ConstraintKind.GRAMMAR, 'root ::= "(" root ")" | "x"'))
+    assert (grammar.backend, grammar.payload) == ("xgrammar", b"compiled")
+    assert compiler._pool.calls[1][1] == "root ::= r0"
+
+
+def test_a_core_hears_a_grammar_once_and_a_new_core_again():
+    forms = AnswerForms(Path("model.gguf"), None, StructuredLimits(cache_bytes=GRAMMAR_BYTES))
+    forms._compiler._pool = ScriptedPool()
+    first, second = forms._compiler.compile(constant(1)), forms._compiler.compile(constant(2))
+    assert forms.before(first) == [first]
+    assert forms.after(first) == [ForgetGrammars([first.key])]  # the cache holds one, and that is the second
+    assert forms.before(second) == [second]
+    assert forms.before(second) == []
+    assert forms.after(second) == []
+    forms.restart()
+    assert forms.before(second) == [second]
+    third = forms._compiler.compile(constant(3))
+    assert forms.before(third) == [ForgetGrammars([second.key]), third]
+    assert forms.before(None) == forms.after(None) == []
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """Over real processes, with the tiny vocabulary and half a second for each constraint."""
+    from tests.engine.tiny_tokenizer import tiny_tokenizer
+
+    folder = tmp_path_factory.mktemp("tiny")
+    tiny_tokenizer().backend.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"eos_token": "<|im_end|>"}')
+    made = ConstraintCompiler(folder, StructuredLimits(compile_timeout_s=0.5))
+    yield made
+    made.close()
+
+
+@pytest.mark.slow
+def test_processes_compile_refuse_and_are_killed(real):
+    """What is slow in earnest: five thousand properties that may all be left out."""
+    assert isinstance(real.compile(constant("warm")), DefineGrammar)
+    many = {"type": "object", "properties": {f"p{number}": {"type": "integer"} for number in range(5_000)}, "additionalProperties": False}
+    with pytest.raises(RequestError, match="longer to compile"):
+        real.compile(Constraint(ConstraintKind.JSON_SCHEMA, json.dumps(many), "response_format"))
+    with pytest.raises(RequestError, match="two stars|multiple repeat"):
+        real.compile(Constraint(ConstraintKind.REGEX, "foo**"))
+    assert real.compile(constant("after")).payload
+
+
+@pytest.mark.slow
+def test_tools_are_checked_in_a_process(real):
+    real.check_tool_schemas([('{"type":"object","not":{}}', "tools.0.function.parameters")])
+    for text in ('{"type":"foo"}', '{"type":"string"}', "[]", '{"properties":{"a":{"pattern":5}}}', "{" * 1_000):
+        with pytest.raises(RequestError) as caught:
+            real.check_tool_schemas([("true", "tools.0.function.parameters"), (text, "tools.1.function.parameters")])
+        assert caught.value.param == "tools.1.function.parameters"

@@ -1,0 +1,121 @@
+"""EBNF and Lark: an answer is derived from the root, whichever library follows it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from engine.api import RequestError
+from engine.api.constraint import Constraint, ConstraintKind
+from engine.structured.backends import LLGUIDANCE
+from engine.structured.trial_task import EBNF
+from tests.engine.structured.walking import admits, compiled, template_of, walks
+
+ARITHMETIC = 'root ::= sum\nsum ::= term ("+" term)*  # left to right\nterm ::= [0-9]+ | "(" sum ")"'
+LARK_ARITHMETIC = """
+// the same, with spaces
+start: sum
+sum: term (("+" | "-") term)*
+?term: NUMBER | "(" sum ")" -> par
+%import common.INT -> NUMBER
+%import common.WS_INLINE
+%ignore WS_INLINE
+"""
+NESTED_LISTS = 'root ::= "[" (root ("," root)*)? "]"'
+BALANCED = 'root ::= ("(" root ")")*'
+
+
+def grammar(source):
+    return Constraint(ConstraintKind.GRAMMAR, source, "structured_outputs.grammar")
+
+
+@pytest.mark.parametrize(
+    ("source", "right", "wrong"),
+    [
+        ('root ::= "a" [0-9]{2,3} (b | "é\\n")*\nb ::= "x"? [^a-z\\]]', ["a12", "a123é\n", "a12x!", "a12!"], ["a1", "a12]", "a12a"]),
+        ("root ::= 'it' | \"\\x41\\u00e9\\U0001F600\"", ["it", "Aé😀"], ["A"]),
+        ('root ::= ""', [""], ["a"]),
+        ('root ::= "a"{3} | "b"{2,}', ["aaa", "bb", "bbbb"], ["aa", "b"]),
+        ("root ::= [a-c-]+ | [^-a]", ["a-c", "z"], ["", "-z"]),
+        ('root ::= ("" | "a")* "b"', ["b", "aab"], ["a"]),
+        (ARITHMETIC, ["1", "1+23", "(1+2)+3", "((7))"], ["", "1+", "(1", "+1"]),
+        (NESTED_LISTS, ["[]", "[[],[[]]]"], ["[", "[,]"]),
+        (BALANCED, ["", "()", "(())()"], ["(", ")("]),
+        ('start: "a".."c" ("x"i | /[0-9]{2}/)~2..3 [B]\nB: "b"\n  | "c"', ["aX12", "bxxxc"], ["ax", "dxx"]),
+        ("start: WORD (\",\" WORD)*\n%import common (WORD, DIGIT)", ["a,b"], ["a,", "1"]),
+        (LARK_ARITHMETIC, ["1", " 1 + 2", "(1-2) + 3 "], ["1 +", "1 2"]),
+        ('!root: "a" | /b+/i', ["a", "bBb"], ["c"]),
+    ],
+)  # fmt: skip
+def test_texts_are_derived_or_not(source, right, wrong):
+    template = template_of(grammar(source))
+    assert [text for text in right if not admits(template, text)] == []
+    assert [text for text in wrong if admits(template, text)] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "is_right"),
+    [
+        (ARITHMETIC, lambda text: re.fullmatch(r"[0-9+()]+", text) and text.count("(") == text.count(")")),
+        (NESTED_LISTS, lambda text: isinstance(json.loads(text), list)),
+        (LARK_ARITHMETIC, lambda text: re.fullmatch(r"[0-9+\-() \t]+", text) and text.count("(") == text.count(")")),
+    ],
+)
+def test_walks_end_in_derivable_texts(source, is_right):
+    found = walks(template_of(grammar(source)), number=15, length=25)
+    assert found
+    assert all(is_right(text) for text in found)
+
+
+def test_recursion_decides_which_library_follows_a_grammar():
+    assert compiled(grammar('root ::= a a\na ::= "x" | "y"'))[0] == LLGUIDANCE
+    assert compiled(grammar(BALANCED))[0] == EBNF
+
+
+def test_a_long_text_of_a_recursive_grammar_stays_followable():
+    """Its cost per token must not grow with the text, as it would with a chart of all earlier characters."""
+    matcher = template_of(grammar('root ::= "" | [a-z] root')).start()
+    assert all(matcher.accept(ord("q")) for _ in range(5_000))
+    assert matcher.can_end()
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("start: x{y}", "templates"),
+        ('start: "a"\n%declare X', "not supported"),
+        ('start: "a"\n%import python.NAME', "common.NAME"),
+        ("start: X\n%import common.NOTHING", "NOTHING"),
+        ('start: ""', "empty string"),
+        ('start: "a"\nstart: "b"', "twice"),
+        ('start: start "a"', "left-recursive"),
+        ("start: /(?=a)b/", "look-around"),
+        ("root ::= [b-a]", "ends before"),
+        ('root ::= "\\ud800"', "no character"),
+        ("root ::= (", "missing"),
+        ("root ::= @", "not understood"),
+        ('root ::= "a"{3,2}', "ends before"),
+        ('root ::= "a"\n) "b"', "where a rule should begin"),
+    ],
+)
+def test_a_grammar_that_is_wrong_is_refused_with_the_reason(source, reason):
+    with pytest.raises(RequestError) as caught:
+        template_of(grammar(source))
+    assert reason in caught.value.message
+    assert caught.value.param == "structured_outputs.grammar"
+
+
+@pytest.mark.parametrize("source", ['root ::= "a" [b-d]* "e"', BALANCED])
+def test_a_matcher_goes_back_and_forth(source):
+    """Both libraries: what was withdrawn is as if it had never come."""
+    matcher = template_of(grammar(source)).start()
+    text = b"abcde" if "a" in source else b"(())"
+    assert all(matcher.accept(byte) for byte in text)
+    assert matcher.can_end()
+    matcher.rollback(3)
+    assert not matcher.can_end()
+    assert not matcher.accept(ord("!"))
+    assert all(matcher.accept(byte) for byte in text[-3:])
+    assert matcher.can_end()

@@ -1,0 +1,105 @@
+"""What a schema admits is valid under it, by an independent validator; what cannot be enforced is refused with the reason."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+import uuid
+from datetime import datetime, time
+
+import jsonschema
+import pytest
+
+from engine.api import RequestError
+from tests.engine.structured.schemas import ENFORCED, FORMATS, REFUSED
+from tests.engine.structured.walking import admits, schema, template_of, walks
+
+FORMAT_CHECKS = {
+    "date-time": lambda text: datetime.fromisoformat(_without_leap_second(text)).tzinfo is not None and "T" in text.upper(),
+    "date": lambda text: re.fullmatch(r"\d{4}-\d\d-\d\d", text) and datetime.fromisoformat(text),
+    "time": lambda text: time.fromisoformat(_without_leap_second(text)).tzinfo is not None,
+    "duration": lambda text: re.fullmatch(r"P(\d+W|(?=.)(\d+Y)?(\d+M)?(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+S)?)?)", text),
+    "email": lambda text: re.fullmatch(r"[^\s@]+@[^\s@]+", text),
+    "hostname": lambda text: re.fullmatch(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*", text),
+    "ipv4": ipaddress.IPv4Address,
+    "ipv6": ipaddress.IPv6Address,
+    "uri": lambda text: re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*:[!-~]*", text),
+    "uuid": lambda text: uuid.UUID(text) and len(text) == 36,
+}
+CHECKER = jsonschema.FormatChecker(formats=())
+for name, check in FORMAT_CHECKS.items():
+    CHECKER.checks(name, raises=ValueError)(lambda value, check=check: not isinstance(value, str) or bool(check(value)))
+
+
+def _without_leap_second(text):
+    return re.sub(r":60", ":59", text).upper().replace("Z", "+00:00")
+
+
+def check_valid(value, text):
+    """The text is valid under the schema and holds no white space outside strings."""
+    instance = json.loads(text)
+    jsonschema.Draft202012Validator(value, format_checker=CHECKER).validate(instance)
+    assert not re.search(r"\s", re.sub(r'"(\\.|[^"\\])*"', "", text)), text
+
+
+@pytest.mark.parametrize("value", ENFORCED, ids=lambda value: json.dumps(value)[:60])
+def test_whatever_a_schema_admits_is_valid_and_compact(value):
+    template = template_of(schema(value))
+    for text in walks(template):
+        check_valid(value, text)
+
+
+@pytest.mark.parametrize(("value", "reason"), REFUSED, ids=lambda value: json.dumps(value)[:60])
+def test_what_cannot_be_enforced_is_refused_with_the_reason(value, reason):
+    with pytest.raises(RequestError) as caught:
+        template_of(schema(value, param="structured_outputs.json"))
+    assert reason in caught.value.message
+    assert caught.value.param == "structured_outputs.json"
+
+
+def test_there_are_hundreds_of_schemas():
+    assert len(ENFORCED) > 200
+    assert set(FORMATS) == set(FORMAT_CHECKS)
+
+
+@pytest.mark.parametrize(
+    ("value", "right", "wrong"),
+    [
+        ({"type": "integer"}, ["0", "-12"], ["1.5", "01", " 1", "1 "]),
+        ({"type": "number"}, ["0.5", "-1e3", "12"], ["01", "+1", ".5"]),
+        ({"type": "string"}, ['"é😀\\n"', '""'], ['"\n"', "'a'"]),
+        ({"type": "string", "maxLength": 2}, ['"éé"', '"\\n\\n"'], ['"abc"']),
+        ({"type": "object", "properties": {"a": {}, "b": {}}}, ['{"a":1,"b":2}', '{"b":2,"c":3}'], ['{"b":1,"a":2}', '{"a":1,"a":2}']),
+        ({"type": "object", "minProperties": 1, "properties": {"a": {}, "b": {}}}, ['{"b":1}', '{"z":1}'], ["{}"]),
+        ({"anyOf": [{"const": 1}, {"const": "x"}]}, ["1", '"x"'], ["2", '"1"']),
+        ({"type": ["array"], "prefixItems": [{"type": "null"}]}, ["[]", "[null,5]"], ["[5]", "[null, 5]"]),
+        ({"multipleOf": 5, "type": "number"}, ["10", "0", "-15"], ["12"]),
+    ],
+)
+def test_texts_are_admitted_or_not(value, right, wrong):
+    template = template_of(schema(value))
+    assert [text for text in right if not admits(template, text)] == []
+    assert [text for text in wrong if admits(template, text)] == []
+
+
+def test_white_space_stands_where_it_was_asked_for_and_no_longer_than_that():
+    value = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "integer"}}}, "required": ["a"]}
+    template = template_of(schema(value, whitespace="[ \\t\\n\\r]{0,3}"))
+    assert admits(template, '{ "a" :\n[1,\t2 ]   }')
+    assert admits(template, '{"a":[1,2]}')
+    assert not admits(template, '{    "a":[1]}')
+
+
+@pytest.mark.parametrize("whitespace", ["[ a]", "x?", ".*", r"\s", "[^a]", "("])
+def test_white_space_is_space_tab_cr_and_lf_only(whitespace):
+    with pytest.raises(RequestError):
+        template_of(schema({}, whitespace=whitespace))
+
+
+def test_objects_that_list_properties_may_be_closed():
+    value = {"type": "object", "properties": {"a": {"type": "object"}, "b": {"properties": {"c": {}}, "additionalProperties": True}}}
+    template = template_of(schema(value, closes_objects=True))
+    assert admits(template, '{"a":{"x":1},"b":{"y":1}}')
+    assert not admits(template, '{"x":1}')
+    assert admits(template_of(schema(value)), '{"x":1}')
