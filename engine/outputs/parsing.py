@@ -66,7 +66,9 @@ class OutputParsing:
         self._tokenizer = tokenizer
         self._tool_parser = self._resolve_tool_parser(tool_parser)
         self.tool_format = tool_format(self._tool_parser, tokenizer.backend.token_to_id) if self._tool_parser != NONE else None
-        self.reasoning_format = resolve_reasoning_format(reasoning_parser, tokenizer)
+        self.reasoning_format = form = resolve_reasoning_format(reasoning_parser, tokenizer)
+        self._start_spellings = marker_spellings(form.starts, tokenizer) if form else []
+        self._end_spellings = marker_spellings(form.sure_ends, tokenizer) if form else []
 
     def check(self, request: GenerationRequest) -> None:
         """Refuse what no prompt could make possible. Raises RequestError."""
@@ -138,9 +140,7 @@ class OutputParsing:
             return None
         is_open = beginning is Beginning.OPEN or not form.needs_start
         budget = request.thinking_token_budget
-        start_ids, *other_starts = marker_spellings(form.starts, self._tokenizer)
-        ends = form.ends if form.forced_end == form.ends[0] else (form.forced_end,)
-        end_ids, *other_ends = marker_spellings(ends, self._tokenizer)
+        (start_ids, *other_starts), (end_ids, *other_ends) = self._start_spellings, self._end_spellings
         return Thinking(start_ids, end_ids, is_open, None if budget == UNLIMITED else budget, other_starts, other_ends)
 
     def _special_ids(self, parser: OutputParser | None) -> frozenset[int]:

@@ -15,8 +15,7 @@ RESPONSE = ("Here is my response:", "Here's my response:")
 
 @dataclass(frozen=True, slots=True)
 class ReasoningFormat:
-    """Reasoning between one of `starts` and one of `ends`; the first of each is the usual one. `forced_end` is what the core looks for
-    and forces.
+    """Reasoning between one of `starts` and one of `ends`; the first of each is the usual one.
 
     `needs_start`: without the start tag at its beginning all of an answer is content; otherwise reasoning begins with the answer, and a
     start tag is left out. `vocabulary`: texts that must be single tokens. `switch`: the reasoning follows the template's variables
@@ -35,9 +34,9 @@ class ReasoningFormat:
     is_shown: bool = False
 
     @property
-    def forced_end(self) -> str:
-        """The first of `ends`, and the tag that opens the content where the two belong together."""
-        return f"\n{self.ends[0]}\n{self.wrapper[0]}\n" if self.wrapper and not self.vocabulary else self.ends[0]
+    def sure_ends(self) -> tuple[str, ...]:
+        """Texts that the core takes for the end; it forces the first. A plain tag goes with the one that opens the content."""
+        return tuple(f"{end}\n{self.wrapper[0]}\n" for end in self.ends) if self.wrapper and not self.vocabulary else self.ends
 
     @property
     def control_texts(self) -> frozenset[str]:

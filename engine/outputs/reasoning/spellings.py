@@ -1,4 +1,5 @@
-"""The token sequences that a marker of plain text may come in: tokens merge with the spaces and line breaks beside it."""
+"""The token sequences that a marker of plain text may come in: tokens merge with the spaces, line breaks and
+punctuation beside it."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ from collections.abc import Iterable
 
 from engine.tokenizer import Tokenizer
 
-BEFORE, AFTER = ("", " ", "\n"), ("", "\n", "\n\n")
+BEFORE = ("", " ", "\n", "\n\n", ".", ".\n", ".\n\n", "!", "?", ")", '"', "`", ":", ",")
+AFTER = ("", "\n", "\n\n", " ")
 
 
 def marker_spellings(texts: Iterable[str], tokenizer: Tokenizer) -> list[list[int]]:

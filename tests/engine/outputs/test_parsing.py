@@ -114,4 +114,4 @@ def test_markers_of_several_tokens_are_spelled_as_the_model_would():
     told = thinking("olmo3", tokenizer=tiny_tokenizer(), thinking_token_budget=1)
     assert (told.start_ids, bytes(told.end_ids[:2])) == ([THINK], b"</")
     told = thinking("hunyuan_a13b", thinking_token_budget=1)
-    assert (told.end_ids[1], told.is_open) == (END_THINK, False)
+    assert (told.end_ids[0], told.is_open) == (END_THINK, False)

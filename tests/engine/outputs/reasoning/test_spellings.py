@@ -3,6 +3,7 @@
 import pytest
 
 from engine.outputs.reasoning.spellings import AFTER, BEFORE, marker_spellings
+from tests.engine.outputs.marked_tokenizer import marked_tokenizer
 from tests.engine.tiny_tokenizer import THINK, tiny_tokenizer
 
 TEXTS = ("wor", "hello:", "end", "w")
@@ -29,3 +30,30 @@ def test_the_marker_on_its_own_comes_first_and_no_spelling_holds_another():
 
 def test_a_marker_that_is_a_token_has_one_spelling():
     assert marker_spellings(["<think>"], tiny_tokenizer()) == [[THINK]]
+
+
+def merging_tokenizer():
+    """The edges of a tag grow together with what stands beside it, as in large vocabularies."""
+    plain = marked_tokenizer()
+    known = [token for token, _ in sorted(plain.backend.get_vocab().items(), key=lambda item: item[1])]
+    order = ["< /", "t h", "i n", "th in", "thin k", "Ċ Ċ", "> Ċ", "> ĊĊ", "Ċ </", ". </"]
+    tokens = [*known[:256], *(merge.replace(" ", "") for merge in order), "<|im_start|>", "<|im_end|>"]
+    kinds = [1] * (len(tokens) - 2) + [3, 3]
+    return marked_tokenizer(
+        **{
+            "tokenizer.ggml.tokens": tokens,
+            "tokenizer.ggml.token_type": kinds,
+            "tokenizer.ggml.merges": order,
+            "tokenizer.ggml.bos_token_id": len(tokens) - 2,
+            "tokenizer.ggml.eos_token_id": len(tokens) - 1,
+        }
+    )
+
+
+@pytest.mark.parametrize("before", ["a", "a ", "a.", "a\n", "a.\n\n"])
+@pytest.mark.parametrize("after", ["b", "\nb", "\n\nb", " b", ""])
+def test_a_tag_whose_edges_grow_together_with_its_neighbours_is_seen(before, after):
+    tokenizer = merging_tokenizer()
+    said = tokenizer.encode(f"{before}</think>{after}")
+    assert any(holds(said, ids) for ids in marker_spellings(["</think>"], tokenizer))
+    assert not any(holds(tokenizer.encode(f"{before}</thin>{after}"), ids) for ids in marker_spellings(["</think>"], tokenizer))
