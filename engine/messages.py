@@ -29,7 +29,7 @@ class AddSequence:
 
     `grammar`: the key of a DefineGrammar that went before, or ''. `bad_word_ids`: token sequences that must not be completed.
     `draft_ids`: tokens that the output is expected to begin with. `scores_processed`: log-probabilities are taken after all masks and
-    penalties, as beam search wants them, and not from raw logits.
+    penalties, as beam search wants them, and not from raw logits. `group`: sequences of one are seated together; made of tenant and key.
     """
 
     seq_id: int

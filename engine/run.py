@@ -120,7 +120,7 @@ class Run:
                 thinking=self.thinking,
                 grammar=self.grammar.key if self.grammar else "",
                 draft_ids=self.draft_ids,
-                group=self.request.group,
+                group=self._group(),
             )
             for index, choice in enumerate(self.choices)
             if choice.is_live
@@ -208,6 +208,11 @@ class Run:
                 choice.is_live = False
                 missing.append(self.event(payloads[-1]))
         return missing
+
+    def _group(self) -> str:
+        """The request's group as the core knows it: one tenant's is never another's."""
+        tenant, group = self.request.tenant, self.request.group
+        return f"{len(tenant)}:{tenant}{group}" if group else ""
 
     def _logprobs(self, index: int) -> LogprobOptions:
         """What choice number `index` reports; the first one scores the prompt for all, once."""

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 
 MEASURED_ROWS = (1, 2, 4, 8, 16, 32)
+FEW_ROWS = 4
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 31)
 """How many drafts a sequence may get."""
 GAIN = 1.05
@@ -24,8 +25,9 @@ class StepCosts:
 
     @classmethod
     def measure(cls, time_rows: Callable[[int], float], max_rows: int) -> StepCosts:
-        """The best of two steps each, `time_rows(rows)` giving seconds; never of more than `max_rows`."""
-        return cls({rows: min(time_rows(rows) for _ in range(2)) for rows in MEASURED_ROWS if rows <= max(max_rows, 2)})
+        """`time_rows(rows)` gives seconds; the best of two steps of few rows, one of many. Never of more than `max_rows`."""
+        measured = [rows for rows in MEASURED_ROWS if rows <= max(max_rows, 2)]
+        return cls({rows: min(time_rows(rows) for _ in range(2 if rows <= FEW_ROWS else 1)) for rows in measured})
 
     @classmethod
     def flat(cls) -> StepCosts:

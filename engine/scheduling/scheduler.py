@@ -67,7 +67,7 @@ class Finished(NamedTuple):
 
 
 class Drafter(Protocol):
-    """Expects what comes next (engine.decoding.drafter)."""
+    """Expects what comes next (engine.decoding.drafter). One that is empty is not asked."""
 
     def propose(self, sequence: Sequence, num_rows: int, limit: int) -> tuple[int, ...]:
         """At most `limit` tokens that may come next, if it pays to verify them in a step that draws `num_rows` tokens so far."""
@@ -154,7 +154,7 @@ class Scheduler:
         grants: list[tuple[Sequence, int]] = []
         budget = self._step_tokens - len(decodes) if decodes else self._quiet_step_tokens
         drafted: list[Chunk] = []
-        if self._drafter is not None and decodes:
+        if self._drafter and decodes:
             decodes, drafted = self._add_drafts(decodes, self._drafter)
             budget -= sum(len(chunk.draft_ids) for chunk in drafted)
         long_budget = self._share_tokens

@@ -1,6 +1,6 @@
 """Sequences that wait for a seat: lower `priority` first, then the earlier `arrival`.
 
-Sequences of one tenant and group that wait at the same time are served one after the other, as they are likely to share blocks: a newcomer
+Sequences of one group that wait at the same time are served one after the other, as they are likely to share blocks: a newcomer
 takes the place of the first of its group. At most GROUP_SIZE share a place, so nobody waits longer than that many times its turn.
 A preempted sequence keeps its place, and so returns before those that came later.
 """
@@ -13,8 +13,8 @@ from engine.sequence import Sequence
 
 GROUP_SIZE = 8
 
-GroupKey = tuple[bytes, str, int]
-"""Tenant and salt (the root of their hash chains), group, priority."""
+GroupKey = tuple[str, int]
+"""Group (its name holds the tenant: `messages.AddSequence`) and priority."""
 
 
 def urgency(sequence: Sequence) -> tuple[int, int, int]:
@@ -61,4 +61,4 @@ class WaitingQueue:
 
 
 def _group_key(sequence: Sequence) -> GroupKey:
-    return (sequence.cache_root, sequence.group, sequence.priority)
+    return (sequence.group, sequence.priority)

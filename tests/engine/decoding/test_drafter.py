@@ -84,7 +84,7 @@ def test_costs_never_fall_and_lengths_stay_within_their_limit(seconds, rows, con
 def test_costs_are_measured_with_as_many_rows_as_fit():
     asked = []
     StepCosts.measure(lambda rows: asked.append(rows) or float(rows), 8)
-    assert asked == [1, 1, 2, 2, 4, 4, 8, 8]
+    assert asked == [1, 1, 2, 2, 4, 4, 8]
 
 
 def test_a_source_that_misses_is_given_up_and_one_that_is_right_again_comes_back():

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from engine.api import BeamSearch, LogprobOptions, Outcome, SamplingParams, StopRules
+from engine.api import BeamSearch, Constraint, ConstraintKind, LogprobOptions, Outcome, SamplingParams, StopRules
 from engine.decoding.costs import StepCosts
 from engine.engine import Resume
 from tests.engine.real_engine import RealEngine, finishes_of, text_of, tokens_of, write_model
@@ -61,6 +61,11 @@ ASKED = {
     },
     "with bad words": {"sampling": ascii_only(temperature=0.0, bad_words=("a", "or")), "stop": StopRules(max_tokens=40)},
     "two choices": {"sampling": ascii_only(seed=5), "num_choices": 2, "stop": StopRules(max_tokens=30)},
+    "under a grammar": {
+        "constraint": Constraint(ConstraintKind.REGEX, "[a-z]{12} [0-9]{8}"),
+        "sampling": SamplingParams(seed=5, temperature=0.7),
+        "stop": StopRules(max_tokens=40),
+    },
     "min_tokens": {"sampling": ascii_only(seed=5), "stop": StopRules(max_tokens=30, min_tokens=10, stop_token_ids=tuple(range(60, 90)))},
 }
 

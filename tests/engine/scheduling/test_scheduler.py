@@ -376,9 +376,9 @@ def test_waiting_sequences_of_one_group_are_served_together():
     assert served_order(make_scheduler(max_sequences=1), *wanted) == [1, 4, 2, 6, 3, 5]
 
 
-def test_a_group_is_one_tenants_and_one_prioritys():
-    wanted = [(1, {"group": "a"}), (2, {}), (3, {"group": "a", "cache_root": b"other"}), (4, {"group": "a", "priority": 1}), (5, {})]
-    assert served_order(make_scheduler(max_sequences=1), *wanted) == [1, 2, 3, 5, 4]
+def test_a_group_holds_within_one_priority():
+    wanted = [(1, {"group": "a"}), (2, {}), (3, {"group": "a", "cache_root": b"salt"}), (4, {"group": "a", "priority": 1}), (5, {})]
+    assert served_order(make_scheduler(max_sequences=1), *wanted) == [1, 3, 2, 5, 4]
 
 
 def test_a_group_lets_others_wait_no_longer_than_for_its_size():
