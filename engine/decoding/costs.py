@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 
 MEASURED_ROWS = (1, 2, 4, 8, 16, 32)
-FEW_ROWS = 4
+FEW_ROWS = 8
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 31)
 """How many drafts a sequence may get."""
 GAIN = 1.05
@@ -17,17 +17,18 @@ class StepCosts:
     """Relative cost of a step of so many rows, each drawing a token: straight lines between what was measured, and on beyond it."""
 
     def __init__(self, seconds: dict[int, float]) -> None:
-        """`seconds` by rows, of at least two numbers of rows. A step of more rows never costs less."""
+        """`seconds` by rows, of at least two numbers of rows. What more rows were done in, fewer take no longer: noise only adds."""
         self._rows = sorted(seconds)
-        self._seconds: list[float] = []
-        for rows in self._rows:
-            self._seconds.append(max([seconds[rows], *self._seconds[-1:]]))
+        self._seconds = [min(seconds[more] for more in self._rows[place:]) for place in range(len(self._rows))]
 
     @classmethod
     def measure(cls, time_rows: Callable[[int], float], max_rows: int) -> StepCosts:
-        """`time_rows(rows)` gives seconds; the best of two steps of few rows, one of many. Never of more than `max_rows`."""
+        """`time_rows(rows)` gives seconds: the best of three rounds for few rows, of one for many. Never of more than `max_rows`."""
         measured = [rows for rows in MEASURED_ROWS if rows <= max(max_rows, 2)]
-        return cls({rows: min(time_rows(rows) for _ in range(2 if rows <= FEW_ROWS else 1)) for rows in measured})
+        seconds = {rows: time_rows(rows) for rows in measured}
+        for _ in range(2):  # in rounds, so that a disturbance does not hit one number of rows alone
+            seconds |= {rows: min(seconds[rows], time_rows(rows)) for rows in measured if rows <= FEW_ROWS}
+        return cls(seconds)
 
     @classmethod
     def flat(cls) -> StepCosts:

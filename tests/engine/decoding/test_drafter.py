@@ -84,7 +84,12 @@ def test_costs_never_fall_and_lengths_stay_within_their_limit(seconds, rows, con
 def test_costs_are_measured_with_as_many_rows_as_fit():
     asked = []
     StepCosts.measure(lambda rows: asked.append(rows) or float(rows), 8)
-    assert asked == [1, 1, 2, 2, 4, 4, 8]
+    assert asked == [1, 2, 4, 8] * 3
+
+
+def test_a_disturbed_measurement_of_few_rows_is_bounded_by_that_of_more():
+    costs = StepCosts({1: 9.0, 2: 50.0, 4: 4.0, 32: 8.0})
+    assert [costs.cost(rows) for rows in (1, 2, 4, 18, 32)] == [4.0, 4.0, 4.0, 6.0, 8.0]
 
 
 def test_a_source_that_misses_is_given_up_and_one_that_is_right_again_comes_back():
