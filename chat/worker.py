@@ -32,7 +32,7 @@ from chat.relay.runs import Claim, LogEntry
 from chat.relay.store import valkey_connect
 from chat.supervisor.model_choice import NoModel, model_choice
 from engine.api import Admitted, Completed, EngineError, ErrorCode, Event, Failed, Outcome, Payload, Rejected, Timings
-from engine.config import EngineConfig
+from engine.config import EngineConfig, StructuredLimits
 from engine.engine import Engine, EngineStats, Resume, RunEvents
 
 logger = logging.getLogger(__name__)
@@ -66,6 +66,27 @@ def engine_config() -> EngineConfig:
         tool_parser=settings.LIGHTCONE_TOOL_PARSER,
         reasoning_parser=settings.LIGHTCONE_REASONING_PARSER,
         processors=tuple(settings.LIGHTCONE_LOGITS_PROCESSORS),
+        structured=_structured_limits(),
+    )
+
+
+def _structured_limits() -> StructuredLimits:
+    """What bounds constraints in the engine, of the limits of requests."""
+    limits = settings.LIGHTCONE_LIMITS
+    return StructuredLimits(
+        schema_bytes=limits.max_schema_bytes,
+        schema_depth=limits.max_schema_depth,
+        tag_depth=limits.max_structural_tag_depth,
+        schema_nodes=limits.max_schema_nodes,
+        schema_bound=limits.max_schema_bound,
+        repeats=limits.max_repeat,
+        regex_bytes=limits.max_regex_bytes,
+        grammar_bytes=limits.max_grammar_bytes,
+        choice_strings=limits.max_choice_strings,
+        choice_bytes=limits.max_choice_bytes,
+        tool_bytes=limits.max_tool_bytes,
+        compile_timeout_s=limits.grammar_compile_timeout,
+        cache_bytes=limits.grammar_cache_bytes,
     )
 
 

@@ -70,6 +70,11 @@ class RequestLimits:
     max_schema_bytes: int = 256 * KIB
     max_schema_depth: int = 64
     max_structural_tag_depth: int = 80
+    max_schema_nodes: int = 20_000
+    max_schema_bound: int = 100_000
+    max_repeat: int = 10_000
+    grammar_compile_timeout: int = 5
+    grammar_cache_bytes: int = 256 * MIB
     max_id_chars: int = 128
     max_label_chars: int = 256
     max_auth_failures: int = 20
