@@ -97,4 +97,4 @@ def _seat(values: Mapping[str, Any], caller: Caller) -> Seat:
 def _check_parser(values: Mapping[str, Any]) -> None:
     if values["tool_choice"].mode == ToolMode.AUTO and settings.LIGHTCONE_TOOL_PARSER == "none":
         message = "tool_choice cannot be auto: no tool parser is set for this model; use required, a named function or none"
-        raise ApiError("invalid_value", message, "tool_choice")
+        raise ApiError("unsupported_parameter", message, "tool_choice")

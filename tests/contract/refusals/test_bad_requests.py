@@ -64,7 +64,7 @@ NOT_OF_THE_MODEL = [
     Bad({"structured_outputs": {"grammar": "root ::= " + "(" * 30_000}}, "structured_outputs.grammar"),
     Bad({"structured_outputs": {"structural_tag": '{"format": {"type": "x"}}'}}, "structured_outputs.structural_tag"),
     Bad({"response_format": {"type": "json_object", "schema": {"type": 5}}}, "response_format.schema"),
-    Bad({"tools": [tool(parameters={"properties": {"x": {"pattern": "{{ x }}"}}})]}, "tools.0.function.parameters"),
+    Bad({"tools": [tool(parameters={"properties": {"x": {"pattern": "("}}})]}, "tools.0.function.parameters"),
     Bad({"tools": [tool(parameters={"properties": {"x": {"type": 5}}})]}, "tools.0.function.parameters"),
 ]
 
