@@ -123,6 +123,22 @@ def test_a_model_whose_template_does_not_end_does_not_load(monkeypatch):
         renderer.close()
 
 
+def test_a_model_whose_template_loops_over_some_messages_only_is_stopped_at_those(monkeypatch):
+    """What a template does may depend on the messages; the look at load cannot see all of it."""
+    template = "{% if messages[0].content == 'loop' %}" + ENDLESS + "{% endif %}{{ messages[0].content }}"
+    processor = PromptProcessor(tiny_tokenizer(**{"tokenizer.chat_template": template}))
+    looping = GenerationRequest("run", "model", ({"role": "user", "content": "loop"},), 0.0)
+    try:
+        monkeypatch.setattr(rendering, "MODEL_TEMPLATE_S", 0.3)
+        with pytest.raises(RequestError, match=r"more than 0\.3 s") as refusal:
+            processor.prompt(looping, 1000)
+        monkeypatch.undo()
+        assert refusal.value.param == "messages"
+        assert processor.prompt(request(), 1000).text == "hi <|im_end|>"
+    finally:
+        processor.close()
+
+
 def test_a_model_whose_template_refuses_in_words_loads():
     PromptProcessor(tiny_tokenizer(**{"tokenizer.chat_template": "{{ raise_exception('system first') }}"}), LocalRenderer())
 
