@@ -9,8 +9,10 @@ import torch
 
 from engine.api.errors import ModelLoadError, RequestError
 from engine.api.sampling import ProcessorCall, SamplingParams
-from engine.link import pack, unpack
-from engine.messages import CoreReady
+from engine.config import EngineConfig
+from engine.core import serve
+from engine.link import QueueChannel, pack, unpack
+from engine.messages import CoreFailed, CoreReady
 from engine.sampling.processors.registry import ProcessorRegistry, load_registry
 from engine.sampling.sampler import Sampler
 from tests.engine.sampling.processors.making import VOCAB_SIZE, Bomb, Halver, Reviver, apply
@@ -47,6 +49,14 @@ def test_a_bad_entry_stops_the_start_and_is_named(entry, says):
     with pytest.raises(ModelLoadError, match=says) as caught:
         load_registry([entry])
     assert repr(entry) in caught.value.message
+
+
+def test_a_core_with_a_bad_entry_says_so_before_it_reads_the_model(tmp_path):
+    channel = QueueChannel()
+    serve(EngineConfig(tmp_path / "none.gguf", "none", processors=("halver",)), channel)
+    failure = channel.outbox.get()
+    assert isinstance(failure, CoreFailed)
+    assert "'halver' must be written module:name" in failure.message
 
 
 def test_processors_apply_in_the_order_of_the_request():
