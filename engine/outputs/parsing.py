@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +22,8 @@ from engine.outputs.tools.call_ids import CallIdStyle, call_id
 from engine.outputs.tools.forced import NamedCallReader, RequiredCallsReader
 from engine.outputs.tools.registry import DEFAULT, check_tool_parser, choose_tool_parser, make_tool_parser, tool_format
 from engine.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
 
 UNLIMITED = -1
 
@@ -69,6 +72,7 @@ class OutputParsing:
         self.reasoning_format = form = resolve_reasoning_format(reasoning_parser, tokenizer)
         self._start_spellings = marker_spellings(form.starts, tokenizer) if form else []
         self._end_spellings = marker_spellings(form.sure_ends, tokenizer) if form else []
+        logger.info("calls are read as %s, reasoning as %s", self._tool_parser, form.name if form else NONE)
 
     def check(self, request: GenerationRequest) -> None:
         """Refuse what no prompt could make possible. Raises RequestError."""
