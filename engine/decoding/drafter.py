@@ -18,6 +18,8 @@ from engine.sequence import Sequence
 PREDICTED_CONFIDENCE, SEEN_CONFIDENCE = 0.9, 0.3
 """What a source is trusted with before it has shown anything: a prediction was made by somebody who should know."""
 MAX_CONFIDENCE = 0.98
+FLOOR, FLOOR_CONFIDENCE = 4, 0.6
+"""So many predicted tokens are tried while a prediction holds, whatever costs were measured: few, as it was asked for."""
 LEARNING_RATE = 0.15
 
 
@@ -37,6 +39,7 @@ class Source(Protocol):
 class _Track:
     source: Source
     confidence: float
+    is_asked_for: bool
 
 
 class Drafter:
@@ -53,9 +56,9 @@ class Drafter:
     def add(self, sequence: Sequence) -> None:
         """Watch a sequence from now on, if there is anything to expect."""
         if sequence.draft_ids:
-            self._tracks[sequence.seq_id] = _Track(PredictedText(sequence.draft_ids), PREDICTED_CONFIDENCE)
+            self._tracks[sequence.seq_id] = _Track(PredictedText(sequence.draft_ids), PREDICTED_CONFIDENCE, True)
         elif self._looks_back:
-            self._tracks[sequence.seq_id] = _Track(SeenText(sequence.prompt_ids), SEEN_CONFIDENCE)
+            self._tracks[sequence.seq_id] = _Track(SeenText(sequence.prompt_ids), SEEN_CONFIDENCE, False)
 
     def remove(self, seq_id: int) -> None:
         """Forget a sequence; unknown ids are ignored."""
@@ -67,7 +70,10 @@ class Drafter:
         if track is None:
             return ()
         self._catch_up(track, sequence.output_ids)
-        return track.source.ahead(self._costs.best_length(track.confidence, num_rows, limit))
+        length = self._costs.best_length(track.confidence, num_rows, limit)
+        if track.is_asked_for and track.confidence >= FLOOR_CONFIDENCE:
+            length = max(length, min(FLOOR, limit))
+        return track.source.ahead(length)
 
     def _catch_up(self, track: _Track, output_ids: list[int]) -> None:
         source = track.source

@@ -5,7 +5,8 @@ There are no prefill and decode phases. A step
    blocks and later compute again what the prefix cache lost,
 1. gives every running sequence that lacks one token that token; if there is no block for it, the running sequence of
    worst priority, youngest first, is preempted,
-2. lets these decodes verify drafts, tokens that a drafter expects next, within a share of the budget; nobody is preempted for them,
+2. lets these decodes verify drafts, tokens that a drafter expects next, within a share of the budget; nobody is preempted for them
+   (prompts that come to their end do so too, with what is left in the end),
 3. lets running prompts go on,
 4. seats waiting sequences, best first, while tokens, seats and blocks last,
 5. gives what is left to the prompts that were held to their share.
@@ -155,7 +156,7 @@ class Scheduler:
         budget = self._step_tokens - len(decodes) if decodes else self._quiet_step_tokens
         drafted: list[Chunk] = []
         if self._drafter and decodes:
-            decodes, drafted = self._add_drafts(decodes, self._drafter)
+            decodes, drafted = self._add_drafts(decodes, self._drafter, budget)
             budget -= sum(len(chunk.draft_ids) for chunk in drafted)
         long_budget = self._share_tokens
         for sequence in prefills:
@@ -168,7 +169,11 @@ class Scheduler:
             budget = self._seat_waiting(decodes, grants, budget, long_budget)
         if not decodes and not drafted and not grants:
             return None
-        return StepPlan(tuple(decodes + drafted + self._prefill_chunks(grants, budget)))
+        prompts = self._prefill_chunks(grants, budget)
+        if self._drafter and prompts:
+            budget -= sum(chunk.num_tokens for chunk in prompts) - sum(num_tokens for _, num_tokens in grants)
+            prompts = [chunk for part in self._add_drafts(prompts, self._drafter, budget) for chunk in part]
+        return StepPlan(tuple(decodes + drafted + prompts))
 
     def advance(self, plan: StepPlan, sampled: dict[int, list[int]]) -> list[Finished]:
         """Take in what a step has computed: `sampled` holds the new token ids by `seq_id`.
@@ -255,13 +260,16 @@ class Scheduler:
             decodes.append(Chunk(sequence, start, 1, True))
         return decodes, [sequence for sequence in prefills if sequence.status is SequenceStatus.RUNNING]
 
-    def _add_drafts(self, decodes: list[Chunk], drafter: Drafter) -> tuple[list[Chunk], list[Chunk]]:
-        """Split decodes into those without drafts and those that got some, most urgent first."""
+    def _add_drafts(self, chunks: list[Chunk], drafter: Drafter, budget: int) -> tuple[list[Chunk], list[Chunk]]:
+        """Split chunks into those without drafts and those that got some, most urgent first; no more than a share of the budget."""
         plain: list[Chunk] = []
         drafted: list[Chunk] = []
-        budget = min(self._step_tokens - len(decodes), self._step_tokens // DRAFT_SHARE)
-        num_rows = len(decodes)
-        for chunk in decodes:
+        budget = min(budget, self._step_tokens // DRAFT_SHARE)
+        num_rows = sum(chunk.samples for chunk in chunks)
+        for chunk in chunks:
+            if not chunk.samples:
+                plain.append(chunk)
+                continue
             sequence = chunk.sequence
             limit = min(budget, sequence.max_tokens - len(sequence.output_ids) - 1, self._capacity_tokens - sequence.num_tokens)
             draft_ids = drafter.propose(sequence, num_rows, limit) if limit > 0 else ()

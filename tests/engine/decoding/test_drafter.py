@@ -140,3 +140,32 @@ def test_a_core_that_looks_back_is_quick_where_an_answer_repeats_itself():
     assert core.tokens(1) == plain.tokens(1)
     assert core.runner.num_steps < plain.runner.num_steps
     assert all(output.num_accepted == output.num_rejected == 0 for output in core.outputs[1])
+
+
+def test_a_prediction_is_tried_a_little_even_where_rows_seem_dear_and_given_up_when_it_misses():
+    drafter = Drafter(STEEP, looks_back=True)
+    sequence = make_sequence(1, [1], max_tokens=200)
+    sequence.draft_ids = TEXT
+    drafter.add(sequence)
+    assert drafter.propose(sequence, 1, 31) == tuple(TEXT[:4])
+    assert drafter.propose(sequence, 1, 2) == tuple(TEXT[:2])
+    for place in (0, 3, 6):
+        sequence.output_ids += [TEXT[place], TEXT[place + 1], 99]
+        last = drafter.propose(sequence, 1, 31)
+    sequence.output_ids += [TEXT[8], TEXT[9], 99, TEXT[0], TEXT[1]]
+    assert last == drafter.propose(sequence, 1, 31) == ()
+
+
+def test_drafts_are_tried_from_the_first_token_on():
+    plain = TableCore()
+    plain.add(1, [1, 2], max_tokens=6, stop_ids=[])
+    plain.run()
+    core = TableCore(Drafter(FLAT, looks_back=False))
+    core.add(1, [1, 2], max_tokens=6, stop_ids=[], draft_ids=plain.tokens(1))
+    core.run()
+    assert (core.tokens(1), core.runner.num_steps) == (plain.tokens(1), 2)
+    wrong = TableCore(Drafter(FLAT, looks_back=False))
+    wrong.add(1, [1, 2], max_tokens=6, stop_ids=[], draft_ids=[(plain.tokens(1)[0] + 1) % 20] * 5)
+    wrong.run()
+    assert wrong.tokens(1) == plain.tokens(1)
+    assert wrong.outputs[1][0].num_rejected > 0

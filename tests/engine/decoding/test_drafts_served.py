@@ -1,10 +1,12 @@
 """Predictions through the whole engine in float32: the same answers as without, whatever the prediction and whatever else is asked for."""
 
 import dataclasses
+import threading
 
 import pytest
 
 from engine.api import BeamSearch, Constraint, ConstraintKind, LogprobOptions, Outcome, SamplingParams, StopRules
+from engine.core import EngineCore
 from engine.decoding.costs import StepCosts
 from engine.engine import Resume
 from tests.engine.real_engine import RealEngine, finishes_of, text_of, tokens_of, write_model
@@ -131,13 +133,17 @@ def test_a_resumed_answer_goes_on_along_its_prediction(engine, keep):
 
 
 @pytest.mark.parametrize("lookup", [False, True])
-def test_a_crowd_that_is_preempted_answers_as_each_does_alone(folder, engine, lookup):
+def test_a_crowd_that_is_preempted_answers_as_each_does_alone(folder, engine, lookup, monkeypatch):
     """Few blocks, many at once, some with a prediction: the accounts balance and nobody's answer changes."""
     wanted = {f"run-{i}": {"sampling": ascii_only(seed=i, temperature=0.6), "stop": StopRules(max_tokens=60)} for i in range(6)}
     alone = {run_id: engine.answer(text=run_id, **asked) for run_id, asked in wanted.items()}
+    have_come, step = threading.Event(), EngineCore.step
+    monkeypatch.setattr(EngineCore, "step", lambda core: have_come.wait(60) and step(core))
     crowd = RealEngine(folder, kv_cache_bytes=14 << 12, prompt_lookup=lookup, max_model_len=128)
     for run_id, asked in wanted.items():
-        crowd.submit(run_id, run_id, prediction=text_of(alone[run_id]) if run_id != "run-3" else None, **asked)
+        text = text_of(alone[run_id])
+        crowd.submit(run_id, run_id, prediction=text[:30] + "?" + text[31:] if run_id != "run-3" else None, **asked)
+    have_come.set()
     events = crowd.events_to_end(*wanted)
     stats = crowd.core_stats()
     crowd.close()

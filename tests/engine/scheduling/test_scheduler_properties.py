@@ -95,7 +95,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert num_tokens > 0
             assert samples == (start + num_tokens == sequence.num_tokens)
             assert len(sequence.block_ids) * self.block_size >= start + num_tokens + len(draft_ids)
-            assert not draft_ids or (samples and num_tokens == 1)
+            assert samples or not draft_ids
             assert len(sequence.output_ids) + len(draft_ids) < sequence.max_tokens or not draft_ids
             assert sequence.block_ids
             if not self.caching:
