@@ -222,7 +222,7 @@ class Run:
     def _no_token_left(self, param: str) -> Ending:
         """The request itself has forbidden every token. `param`: the core's name for the field; a grammar may come from another one."""
         if param == "structured_outputs":
-            param = self.request.constraint.param if self.request.constraint else "tool_choice"
+            param = self.request.constraint.param.partition(".")[0] if self.request.constraint else "tool_choice"
         message = f"{param} and the other constraints of this request left no token to choose; relax one of them"
         return Ending(Outcome.FAILED, ErrorCode.INVALID_VALUE, message, param)
 
