@@ -8,6 +8,7 @@ from itertools import combinations
 from typing import Any
 
 from engine.structured.expressions import ANY_CHARACTER, Either, Expression, Repeat, Text
+from engine.structured.formats import NATIVE, WRITTEN
 from engine.structured.limits import StructuredLimits
 from engine.structured.refusal import quote, refusal
 from engine.structured.regex_reader import read_regex
@@ -17,7 +18,6 @@ from engine.structured.schema_disjoint import Disjointness
 from engine.structured.schema_finite import forbid_endless
 from engine.structured.schema_references import References
 
-FORMATS = ("date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid")
 COPIED = ("type", "enum", "const", "required", *BOUNDS, "multipleOf")
 VALUE_COUNTS = [name for name in COUNTS if not name.endswith("Properties")]
 MAX_VARIANTS = 256
@@ -64,7 +64,7 @@ class _Rewriter:
         result |= {name: int(schema[name]) for name in VALUE_COUNTS if name in schema}
         if schema.get("pattern"):
             result["pattern"] = self._pattern(schema["pattern"])
-        if schema.get("format") in FORMATS:
+        if schema.get("format") in NATIVE:
             result["format"] = schema["format"]
         if "$ref" in schema:
             result["$ref"] = self._reference(schema["$ref"])
@@ -79,7 +79,9 @@ class _Rewriter:
 
     def _branches(self, schema: Schema) -> list[Any]:
         """What must hold as well."""
-        branches = [self._schema(part) for part in schema.get("allOf", ())]
+        branches: list[Any] = [self._schema(part) for part in schema.get("allOf", ())]
+        if schema.get("format") in WRITTEN:
+            branches.append(WRITTEN[schema["format"]])
         for name in ("anyOf", "oneOf"):
             if name in schema:
                 if name == "oneOf":

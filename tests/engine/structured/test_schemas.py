@@ -74,6 +74,14 @@ def test_there_are_hundreds_of_schemas():
         ({"type": "object", "minProperties": 1, "properties": {"a": {}, "b": {}}}, ['{"b":1}', '{"z":1}'], ["{}"]),
         ({"anyOf": [{"const": 1}, {"const": "x"}]}, ["1", '"x"'], ["2", '"1"']),
         ({"type": ["array"], "prefixItems": [{"type": "null"}]}, ["[]", "[null,5]"], ["[5]", "[null, 5]"]),
+        (
+            {"format": "date", "type": "string"},
+            ['"2024-02-29"', '"2000-02-29"', '"1999-12-31"'],
+            ['"2023-02-29"', '"1900-02-29"', '"2023-04-31"'],
+        ),
+        ({"format": "time", "type": "string"}, ['"23:59:59Z"', '"00:00:00.5+01:30"'], ['"23:59:60Z"', '"12:00:00"', '"24:00:00Z"']),
+        ({"format": "date-time", "type": "string"}, ['"2024-02-29T12:00:00Z"'], ['"2024-02-29"', '"2024-02-29 12:00:00Z"']),
+        ({"format": "hostname", "type": "string"}, ['"a.b-c.example"', f'"{"a" * 63}"'], [f'"{"a" * 64}"', '"-a"', '"a--b"', '"a."']),
         ({"multipleOf": 5, "type": "number"}, ["10", "0", "-15"], ["12"]),
     ],
 )
