@@ -15,6 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+MAKE_KEY = """
+import json, sys
+import django
+django.setup()
+from chat.services.accounts import default_project
+from chat.services.keys import KeyPolicy, key_create
+sys.stdout.write(key_create(project=default_project(), name="of a test", policy=KeyPolicy(**json.loads(sys.argv[1])))[1])
+"""
 
 
 def free_port() -> int:
@@ -53,25 +61,42 @@ class ServedLightcone:
         assert self.process is not None
         return self.process.pid
 
-    def start(self) -> None:
+    @property
+    def _environment(self) -> dict[str, str]:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("LIGHTCONE_", "DJANGO_", "DATABASE_"))}
         settings = {
             "LIGHTCONE_DATA_DIR": str(self.data_dir),
             "LIGHTCONE_PORT": str(self.port),
             "LIGHTCONE_API_KEY": self.api_key,
             "LIGHTCONE_ADMIN_PASSWORD": self.admin_password,
         }
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("LIGHTCONE_", "DJANGO_", "DATABASE_"))}
+        return inherited | settings | self.environment
+
+    def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "console.log").open("ab") as console:
             self.process = subprocess.Popen(
                 [sys.executable, "manage.py", "serve"],
                 cwd=ROOT,
-                env=inherited | settings | self.environment,
+                env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+    def make_key(self, **policy: object) -> str:
+        """The text of a new key; `policy` as `chat.services.keys.KeyPolicy` takes it. For keys that the command line cannot make."""
+        done = subprocess.run(
+            [sys.executable, "-c", MAKE_KEY, json.dumps(policy)],
+            cwd=ROOT,
+            env=self._environment | {"DJANGO_SETTINGS_MODULE": "lightcone_site.settings"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout.strip()
 
     def console(self) -> str:
         """All that the supervisor has said so far."""

@@ -1,0 +1,154 @@
+"""One served model for all tests of request fields, and a client that asks it greedily and shortly unless told otherwise."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from chat.supervisor.model_choice import model_choice
+from tests.served import ServedLightcone
+
+ENVIRONMENT = {
+    # Answers are compared between requests: with and without a cached prefix, alone and beside others.
+    "LIGHTCONE_BATCH_INVARIANT": "1",
+    # Four seats, so that a request of four choices keeps the others waiting.
+    "LIGHTCONE_MAX_SEQUENCES": "4",
+    "LIGHTCONE_MAX_MODEL_LEN": "2048",
+    # A team of threads loses more by waiting for a busy machine than this model gains by one.
+    "LIGHTCONE_NUM_THREADS": "1",
+}
+QUESTION = [{"role": "user", "content": "Tell me about the sea."}]
+COUNTING = [
+    {"role": role, "content": text} for number in ("1", "2") for role, text in (("user", f"Say {number}."), ("assistant", f"{number}."))
+] + [{"role": "user", "content": "Say 3."}]
+"""A conversation whose next answer is short and ends by itself: "3."."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(__file__.rpartition("/")[0]):
+            item.add_marker(pytest.mark.live)
+            item.add_marker(pytest.mark.slow)
+
+
+class Asker:
+    """Requests with one key. Fields given as None are left out."""
+
+    def __init__(self, served: ServedLightcone, key: str) -> None:
+        self.served = served
+        self._client = httpx.Client(base_url=served.api_url, headers={"Authorization": f"Bearer {key}"}, timeout=120)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def post(self, **fields: Any) -> httpx.Response:
+        body = {"messages": QUESTION, "temperature": 0, "max_tokens": 8, **fields}
+        return self._client.post("/chat/completions", json={name: value for name, value in body.items() if value is not None})
+
+    def answer(self, **fields: Any) -> dict[str, Any]:
+        response = self.post(**fields)
+        assert response.status_code == 200, response.text
+        body: dict[str, Any] = response.json()
+        return body
+
+    def choice(self, **fields: Any) -> dict[str, Any]:
+        (choice,) = self.answer(**fields)["choices"]
+        assert isinstance(choice, dict)
+        return choice
+
+    def message(self, **fields: Any) -> dict[str, Any]:
+        message: dict[str, Any] = self.choice(**fields)["message"]
+        return message
+
+    def text(self, **fields: Any) -> str:
+        return str(self.message(**fields)["content"])
+
+    def token_ids(self, **fields: Any) -> list[int]:
+        ids: list[int] = self.choice(return_token_ids=True, **fields)["token_ids"]
+        return ids
+
+    def prompt(self, **fields: Any) -> str:
+        """The rendered prompt of a request."""
+        return str(self.answer(return_prompt_text=True, **{"max_tokens": 1, **fields})["prompt_text"])
+
+    def logprobs(self, **fields: Any) -> list[dict[str, Any]]:
+        entries: list[dict[str, Any]] = self.choice(logprobs=True, **fields)["logprobs"]["content"]
+        return entries
+
+    def chunks(self, **fields: Any) -> list[dict[str, Any]]:
+        """The chunks of a stream, which must end well."""
+        response = self.post(stream=True, **fields)
+        assert response.status_code == 200, response.text
+        *data, done = [line.removeprefix("data: ") for line in response.text.split("\n") if line.startswith("data: ")]
+        assert done == "[DONE]"
+        return [json.loads(frame) for frame in data]
+
+    def refusal(self, **fields: Any) -> tuple[str, str]:
+        """(param, code) of the 400."""
+        response = self.post(**fields)
+        assert response.status_code == 400, response.text
+        error = response.json()["error"]
+        return error["param"], error["code"]
+
+    def with_rights(self, *rights: str, **policy: Any) -> Asker:
+        """The same with a new key."""
+        return Asker(self.served, self.served.make_key(rights=("inference", *rights), **policy))
+
+    def record(self, request_id: str) -> dict[str, Any]:
+        """What the request log keeps of a request, once the flusher has written it."""
+        rows: list[dict[str, Any]] = []
+
+        def is_written() -> bool:
+            with closing(sqlite3.connect(self.served.data_dir / "lightcone.sqlite3")) as database:
+                database.row_factory = sqlite3.Row
+                rows[:] = map(dict, database.execute("SELECT * FROM chat_requestlog WHERE client_request_id = ?", (request_id,)))
+            return bool(rows)
+
+        self.served.wait_for(is_written, timeout_s=30, what="the record of a request")
+        return rows[0]
+
+
+def joined(chunks: list[dict[str, Any]], name: str = "content") -> str:
+    """A text of the only choice of a stream."""
+    return "".join(choice["delta"].get(name) or "" for chunk in chunks for choice in chunk["choices"])
+
+
+def model_that_adds_bos(folder: Path) -> Path:
+    """A copy of the default model whose tokenizer adds a token of its own, as the original's never does."""
+    content = bytearray(model_choice(path="", name="").path.read_bytes())
+    name = b"tokenizer.ggml.add_bos_token"
+    flag = content.index(name) + len(name) + 4
+    assert content[flag] == 0
+    content[flag] = 1
+    path = folder / "model.gguf"
+    path.write_bytes(content)
+    return path
+
+
+@contextmanager
+def serving(folder: Path, **environment: str) -> Iterator[Asker]:
+    """A client of a server of its own."""
+    served = ServedLightcone(folder)
+    model = {"LIGHTCONE_MODEL": str(model_that_adds_bos(folder)), "LIGHTCONE_MODEL_NAME": served.model}
+    served.environment = ENVIRONMENT | model | environment
+    try:
+        served.start()
+        served.wait_until_ready()
+        asker = Asker(served, served.api_key)
+        yield asker
+        asker.close()
+    finally:
+        served.stop()
+
+
+@pytest.fixture(scope="package")
+def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
+    with serving(tmp_path_factory.mktemp("parameters")) as asker:
+        yield asker
