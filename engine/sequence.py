@@ -46,7 +46,7 @@ class Sequence:
     group: str = ""
     arrival: int = 0
     place: int = 0
-    """Its turn in the queue: the arrival of the sequence whose group it joined there, else its own."""
+    """Its turn in the queue (scheduling/waiting.py)."""
     output_ids: list[int] = field(default_factory=list)
     num_computed: int = 0
     num_cached: int | None = None

@@ -2,7 +2,8 @@
 
 Sequences of one group that wait at the same time are served one after the other, as they are likely to share blocks: a newcomer
 takes the place of the first of its group. At most GROUP_SIZE share a place, so nobody waits longer than that many times its turn.
-A preempted sequence keeps its place, and so returns before those that came later.
+A sequence that comes with output goes on where another core, or a round of beams, has left it: it is served before those that have not
+begun. A preempted sequence keeps its place, and so returns before those that came later.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from bisect import bisect_left, insort
 from engine.sequence import Sequence
 
 GROUP_SIZE = 8
+FIRST_PLACE = 0
+"""Before every arrival."""
 
 GroupKey = tuple[str, int]
 """Group (its name holds the tenant: `messages.AddSequence`) and priority."""
@@ -39,8 +42,8 @@ class WaitingQueue:
 
     def arrive(self, sequence: Sequence) -> None:
         """Give a new sequence, whose arrival is the latest, its place, and put it there."""
-        sequence.place = sequence.arrival
-        if sequence.group:
+        sequence.place = FIRST_PLACE if sequence.output_ids else sequence.arrival
+        if sequence.group and not sequence.output_ids:
             members = self._groups.setdefault(_group_key(sequence), [])
             if len(members) == GROUP_SIZE:
                 members.clear()

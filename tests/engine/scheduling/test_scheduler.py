@@ -396,3 +396,18 @@ def test_a_group_that_has_got_its_seats_is_no_shelter_for_newcomers():
     step(scheduler)
     assert served_order(scheduler, (2, {}), (3, {"group": "a"})) == [1, 2, 3]
     assert not scheduler._waiting._groups
+
+
+def test_a_sequence_that_goes_on_is_served_before_those_that_have_not_begun():
+    """Each round of beams stood at the end of the queue again, and a search in a crowd took for ever."""
+    wanted = [
+        (1, {}),
+        (2, {"group": "a"}),
+        (3, {"output_ids": [5], "group": "a"}),
+        (4, {"output_ids": [5], "priority": 1}),
+        (5, {"priority": 1}),
+    ]
+    scheduler = make_scheduler(max_sequences=1)
+    for seq_id, fields in wanted:
+        scheduler.add(make_sequence(seq_id, [seq_id], max_tokens=2, min_tokens=2, **fields))
+    assert [finished.sequence.seq_id for finished in run(scheduler)] == [3, 1, 2, 4, 5]
