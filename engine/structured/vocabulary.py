@@ -5,10 +5,11 @@ Built by the processes that try a constraint and by the core, each for itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from engine.tokenizer import Tokenizer
 
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """`tokens` by id, as wide as the logits at least; `special_ids` never stand for text; `eos_ids`, one at least, end an answer."""
+    """`tokens` by id, as wide as the logits at least; `special_ids` never stand for text; `eos_ids`, one at least, end an answer;
+    `encode` is of text without control tokens."""
 
     tokens: tuple[bytes, ...]
     special_ids: frozenset[int]
     eos_ids: tuple[int, ...]
-    _encode: Any
+    encode: Callable[[str], list[int]]
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, logits_width: int = 0) -> Vocabulary:
@@ -54,7 +56,7 @@ class _Tokens:
         self.bos_token_id = None
         self.tokens = list(vocabulary.tokens)
         self.special_token_ids = sorted(vocabulary.special_ids)
-        self._encode = vocabulary._encode
+        self._encode = vocabulary.encode
 
     def __call__(self, text: bytes | str) -> list[int]:
         return self._encode(text.decode("utf-8", "replace") if isinstance(text, bytes) else text)
