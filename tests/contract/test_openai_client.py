@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import httpx
 import openai
+import pydantic
 import pytest
 
 pytestmark = pytest.mark.live
@@ -116,6 +119,97 @@ def test_the_raw_response_shows_headers(client, lightcone):
     assert raw.parse().id == "chatcmpl-my-id"
 
 
+class City(pydantic.BaseModel):
+    """A city with few inhabitants, so that a small model ends in time."""
+
+    name: Literal["Rome", "Oslo"]
+    inhabitants: int = pydantic.Field(ge=0, le=9)
+
+
+class Weather(pydantic.BaseModel):
+    """The weather of a city."""
+
+    city: Literal["Rome", "Oslo"]
+
+
+WEATHER = openai.pydantic_function_tool(Weather)
+STRUCTURED = {**GREEDY, "max_tokens": 40}
+
+
+def test_parse_gives_a_pydantic_object(client, lightcone):
+    (choice,) = client.chat.completions.parse(model=lightcone.model, response_format=City, **STRUCTURED).choices
+    assert isinstance(choice.message.parsed, City)
+    assert choice.message.refusal is None
+
+
+async def test_the_async_client_parses(lightcone):
+    async with openai.AsyncOpenAI(api_key=lightcone.api_key, base_url=lightcone.api_url, max_retries=0) as client:
+        answer = await client.chat.completions.parse(model=lightcone.model, response_format=City, **STRUCTURED)
+    assert isinstance(answer.choices[0].message.parsed, City)
+
+
+def test_a_parse_that_the_limit_cuts_is_the_clients_own_error(client, lightcone):
+    with pytest.raises(openai.LengthFinishReasonError):
+        client.chat.completions.parse(model=lightcone.model, response_format=City, **{**STRUCTURED, "max_tokens": 3})
+
+
+def test_the_stream_helper_parses_as_it_goes(client, lightcone):
+    with client.chat.completions.stream(model=lightcone.model, response_format=City, **STRUCTURED) as stream:
+        events = list(stream)
+        final = stream.get_final_completion()
+    assert isinstance(final.choices[0].message.parsed, City)
+    (done,) = [event for event in events if event.type == "content.done"]
+    assert done.parsed == final.choices[0].message.parsed
+    assert any(event.type == "content.delta" and event.parsed for event in events)
+
+
+def test_a_tool_is_called_answered_and_the_conversation_goes_on(client, lightcone):
+    forced = {"tools": [WEATHER], "tool_choice": "required", "parallel_tool_calls": False}
+    (choice,) = client.chat.completions.parse(model=lightcone.model, **forced, **STRUCTURED).choices
+    (call,) = choice.message.tool_calls
+    assert isinstance(call.function.parsed_arguments, Weather)
+    assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)
+    messages = [*MESSAGES, choice.message.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
+    answer = client.chat.completions.create(model=lightcone.model, messages=messages, tools=[WEATHER], tool_choice="none", max_tokens=8)
+    assert answer.choices[0].message.content
+
+
+def test_the_stream_helper_sees_a_call_grow(client, lightcone):
+    named = {"type": "function", "function": {"name": "Weather"}}
+    with client.chat.completions.stream(model=lightcone.model, tools=[WEATHER], tool_choice=named, **STRUCTURED) as stream:
+        events = list(stream)
+        final = stream.get_final_completion()
+    (call,) = final.choices[0].message.tool_calls
+    assert isinstance(call.function.parsed_arguments, Weather)
+    assert final.choices[0].finish_reason == "stop"
+    pieces = [event.arguments_delta for event in events if event.type == "tool_calls.function.arguments.delta"]
+    assert "".join(pieces) == call.function.arguments
+    (done,) = [event for event in events if event.type == "tool_calls.function.arguments.done"]
+    assert (done.name, done.index) == ("Weather", 0)
+
+
+def test_the_stream_helper_takes_logprobs_of_tokens_without_text(client, lightcone):
+    asked = {**GREEDY, "logprobs": True, "stop": [" ", "."]}
+    with client.chat.completions.stream(model=lightcone.model, **asked) as stream:
+        kinds = {event.type for event in stream}
+        final = stream.get_final_completion()
+    assert "logprobs.content.delta" in kinds
+    assert len(final.choices[0].logprobs.content) == create(client, lightcone, **asked).usage.completion_tokens
+
+
+def test_several_forced_calls_stream_with_their_indexes(client, lightcone):
+    named = {"type": "function", "function": {"name": "Weather"}}
+    asked = {**STRUCTURED, "n": 2, "temperature": 1, "seed": 1}
+    seen: dict[int, str] = {}
+    for chunk in create(client, lightcone, tools=[WEATHER], tool_choice=named, stream=True, **asked):
+        for choice in chunk.choices:
+            for call in choice.delta.tool_calls or ():
+                assert call.index == 0
+                seen[choice.index] = seen.get(choice.index, "") + (call.function.arguments or "")
+    assert sorted(seen) == [0, 1]
+    assert all(Weather.model_validate_json(arguments) for arguments in seen.values())
+
+
 def test_models_are_listed_and_found(client, lightcone):
     assert lightcone.model in [model.id for model in client.models.list().data]
     assert client.models.retrieve(lightcone.model).id == lightcone.model
@@ -128,7 +222,8 @@ def test_models_are_listed_and_found(client, lightcone):
         ({"messages": []}, openai.BadRequestError, "invalid_value", "messages"),
         ({"model": "gpt-9"}, openai.NotFoundError, "model_not_found", "model"),
         ({"messages": [{"role": "user", "content": "word " * 20_000}]}, openai.BadRequestError, "context_length_exceeded", "messages"),
-        ({"response_format": {"type": "json_object"}}, openai.BadRequestError, "unsupported_parameter", "response_format"),
+        ({"response_format": {"type": "xml"}}, openai.BadRequestError, "invalid_value", "response_format.type"),
+        ({"web_search_options": {}}, openai.BadRequestError, "unsupported_parameter", "web_search_options"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )

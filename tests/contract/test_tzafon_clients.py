@@ -40,6 +40,8 @@ def test_the_client_chats_streams_lists_and_sees_errors(lightcone, version):
     assert seen["streamed"] == seen["text"]
     assert seen["last"] == "[DONE]"
     assert seen["lines"] > 2
+    assert seen["call"] == {"name": "now", "arguments": "{}"}
+    assert seen["formed"] in ("tea", "coffee")
     assert lightcone.model in seen["models"]
     assert seen["error"]["error"]["param"] == "temperature"
     assert seen["error"]["message"] == seen["error"]["error"]["message"]

@@ -25,6 +25,15 @@ def main() -> None:
         model=model, messages=messages, max_tokens=8, temperature=0, stream=True
     ) as response:
         seen["lines"] = sum(line.startswith("data: ") for line in response.iter_lines())
+    schema = {"type": "object", "properties": {}, "additionalProperties": False}
+    tools = [{"type": "function", "function": {"name": "now", "parameters": schema}}]
+    choice = {"type": "function", "function": {"name": "now"}}
+    called = client.chat.create_completion(model=model, messages=messages, tools=tools, tool_choice=choice, max_tokens=8)
+    seen["call"] = called["choices"][0]["message"]["tool_calls"][0]["function"]
+    formed = client.chat.create_completion(
+        model=model, messages=messages, max_tokens=8, extra_body={"structured_outputs": {"choice": ["tea", "coffee"]}}
+    )
+    seen["formed"] = formed["choices"][0]["message"]["content"]
     seen["models"] = [entry["id"] for entry in client.models.list()["data"]]
     try:
         client.chat.create_completion(model=model, messages=messages, temperature=9)
