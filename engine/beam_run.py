@@ -104,9 +104,11 @@ class BeamRun(WithheldRun):
     def _reports_other_values(self) -> bool:
         """Whether reported log-probabilities, from raw logits, differ from those of the search."""
         sampling, plain = self.request.sampling, SamplingParams()
-        names = ("presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "allowed_token_ids", "bad_words")
-        is_plain = all(getattr(sampling, name) == getattr(plain, name) for name in names) and not self.request.stop.min_tokens
-        return self.request.logprobs.enabled and not is_plain
+        penalties = ("presence_penalty", "frequency_penalty", "repetition_penalty")
+        names = (*penalties, "logit_bias", "allowed_token_ids", "bad_words", "processors")
+        is_plain = all(getattr(sampling, name) == getattr(plain, name) for name in names)
+        is_free = not self.request.stop.min_tokens and self.request.thinking_token_budget is None
+        return self.request.logprobs.enabled and not (is_plain and is_free)
 
     def _scored(self, sequence: AddSequence, ended: EndedBeam) -> AddSequence:
         """Have the tokens of a beam scored as if they were a prompt."""
@@ -120,6 +122,7 @@ class BeamRun(WithheldRun):
             logprobs=LogprobOptions(prompt=self.request.logprobs.top),
             draft_ids=[],
             bad_word_ids=[],
+            thinking=None,
         )
 
     def _answer(self, place: int) -> list[Payload]:

@@ -2,8 +2,9 @@
 
 Order, as docs/api/lightcone.md promises it:
 1. grammar mask; raw log-probabilities are taken           2. allowed_token_ids           3. bad_words           4. min_tokens
-5. logit_bias           6. repetition, frequency and presence penalties; processed log-probabilities are taken
-7. logits processors; what is forbidden by now stays so    8. the end of reasoning, forced when its budget is spent
+5. logit_bias           6. repetition, frequency and presence penalties
+7. logits processors; what is forbidden by now stays so    8. the end of reasoning, forced when its budget is spent;
+processed log-probabilities, as beam search wants them, are taken
 9. greedy choice, ties to the lowest id                    10. temperature, min_p, top_k, top_p, draw
 Each stage looks only at the rows that asked for it, and each row's result is a function of that row alone.
 """
@@ -126,12 +127,12 @@ def _constrain(logits: torch.Tensor, rows: StepRows, sequences: list[Sequence], 
         add_bias(logits, rows.biased)
     if rows.penalised:
         apply_penalties(logits, rows.penalised, sequences)
-    if rows.processed_logprobs:
-        taken.append(TakenLogprobs(logits, rows.processed_logprobs))
     for row, processors in rows.processed:
         processors.apply(sequences[row].output_ids, logits[row])
     if rows.thinking:
         _force_thinking(logits, rows, sequences)
+    if rows.processed_logprobs:
+        taken.append(TakenLogprobs(logits, rows.processed_logprobs))
     return taken
 
 

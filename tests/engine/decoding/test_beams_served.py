@@ -11,6 +11,7 @@ from engine.api import (
     FinishReason,
     LogprobOptions,
     Outcome,
+    ProcessorCall,
     PromptScored,
     SamplingParams,
     StopRules,
@@ -109,6 +110,13 @@ def test_masks_biases_and_penalties_hold_in_a_search(engine):
     assert {97, 98} == set(tokens_of(payloads))
     barred = SamplingParams(allowed_token_ids=(97, 98), bad_words=("b",))
     assert tokens_of(beams(engine, 1, sampling=barred, stop=StopRules(max_tokens=4))) == [97] * 4
+
+
+def test_logits_processors_have_their_part_in_a_search(engine):
+    """They were applied after the values that a search goes by had been taken: accepted, and without effect."""
+    trie = ProcessorCall("token_trie", ([[97, 98, 99], [97, 100, 101]],))
+    payloads = beams(engine, 2, sampling=SamplingParams(processors=(trie,)), stop=StopRules(max_tokens=3))
+    assert sorted(answers_of(payloads, 2)) == [[97, 98, 99], [97, 100, 101]]
 
 
 def test_reported_values_are_raw_although_the_search_sees_what_the_request_made_of_them(engine):
