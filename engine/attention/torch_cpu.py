@@ -11,6 +11,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from engine.attention.backend import AttentionShape, StepLayout
+from engine.kernels import operators
 from engine.kernels.operators import RowAttention
 
 
@@ -44,6 +45,10 @@ class TorchCpuAttention:
             first += query_len
         return CpuStep(self, row_attention(rows, layout.slots, self.block_size, self.scale), chunks)
 
+    def fixed_rows(self, num_rows: int, table_width: int) -> FixedRows:
+        """Single rows whose place is filled in step by step."""
+        return FixedRows(self, num_rows, table_width)
+
 
 Row = tuple[int, int, list[int]]
 """A query row: its token in the step, the positions that it sees, the blocks that hold them."""
@@ -71,11 +76,28 @@ class CpuStep:
     def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """q: (T, H, D)  k, v: (T, K, D), float32  ->  (T, H, D)"""
         keys, values = self._layers[layer]
-        out = torch.empty(q.shape)
+        out = operators.empty(q.shape, torch.float32)
         self._rows.attend(keys, values, q, k, v, out)
         for part in self._chunks:
             out[part.tokens] = part.attend(keys, values, q[part.tokens], k[part.tokens], v[part.tokens])
         return out
+
+
+class FixedRows(CpuStep):
+    """A step of single rows in memory that stays: `fill`, then compute. `table_width`: blocks of the longest context."""
+
+    def __init__(self, backend: TorchCpuAttention, num_rows: int, table_width: int) -> None:
+        self._slots, self._contexts = (torch.ones(num_rows, dtype=torch.int64) for _ in range(2))
+        self._table = torch.zeros(num_rows, table_width, dtype=torch.int64)
+        self._table_rows = self._table.numpy()
+        super().__init__(backend, RowAttention(self._slots, torch.arange(num_rows), self._contexts, self._table, backend.scale), [])
+
+    def fill(self, layout: StepLayout) -> None:
+        """Take the places of a step that has as many tokens, all of different sequences."""
+        self._slots.copy_(layout.slots)
+        self._contexts.copy_(torch.tensor(layout.context_lens))
+        for row, block_ids in zip(self._table_rows, layout.block_ids, strict=True):
+            row[: len(block_ids)] = block_ids
 
 
 class ChunkPart:

@@ -13,8 +13,10 @@ import torch
 
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.attention.select import cache_dtype, make_backend
+from engine.attention.torch_cpu import TorchCpuAttention
 from engine.config import EngineConfig
 from engine.execution.batch import BatchBuilder
+from engine.execution.decode_programs import DecodePrograms
 from engine.execution.kv_cache import bytes_per_block, size_cache
 from engine.execution.memory import free_memory
 from engine.execution.prompt_scores import is_scored, score_prompts
@@ -69,6 +71,9 @@ class ModelRunner:
         )
         self._scored_hidden: torch.Tensor | None = None
         """Of the last step (T, E), if it scores tokens of a prompt."""
+        self._programs: DecodePrograms | None = None
+        if isinstance(self._attention, TorchCpuAttention):
+            self._programs = DecodePrograms(loaded.decoder, self._attention, -(-size.max_model_len // config.block_size))
         self._batches = BatchBuilder(config.block_size, self._device)
         self.step_tokens = config.step_tokens or self._default_step_tokens()
         self._run_prompt(1)
@@ -88,7 +93,9 @@ class ModelRunner:
         Only those rows go through the vocabulary projection.
         """
         batch = self._batches.build(plan)
-        hidden = self._decoder.forward(batch.token_ids, batch.positions, self._attention.begin_step(batch.layout))
+        hidden = None if self._programs is None else self._programs.forward(batch)
+        if hidden is None:
+            hidden = self._decoder.forward(batch.token_ids, batch.positions, self._attention.begin_step(batch.layout))
         self._scored_hidden = hidden if is_scored(plan) else None
         if batch.sample_rows is not None:
             hidden = hidden.index_select(0, batch.sample_rows)

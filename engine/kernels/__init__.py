@@ -4,11 +4,15 @@ Torch computes each of these as several operators whose fixed costs are most of 
 (LLVM, no compiler on the machine), cached on disk, and run on torch's own OpenMP threads, so that no second pool fights for the cores.
 
     primitives.py   addresses, bfloat16, exp: what the kernels are written in
-    rows.py         kernels over rows: add and normalise, gate, quantise, rotate
+    rows.py         kernels over rows: add and normalise, gate, quantise, rotate, add a bias
     attention.py    the kernel of paged attention
     vectors.py      its inner loops as explicit vectors
-    team.py         runs a kernel on torch's threads
-    operators.py    the same as functions of tensors; the only module that others import
+    four_bit.py     products with four-bit weights
+    eight_bit.py    products with eight-bit weights
+    integer_vectors.py  what these two share
+    program.py      runs a list of kernels in one call
+    team.py         runs a program on torch's threads
+    operators.py    kernels as functions of tensors, and recordings of them; what others import
 
 Every operator computes a row by itself, in one order: a row's result does not depend on its neighbours or on the number of threads.
 """

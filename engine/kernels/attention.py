@@ -7,11 +7,10 @@ its row. Both inner loops run along memory; the cache is read where it lies, onc
 from __future__ import annotations
 
 import numpy as np
-from numba import cfunc, njit
+from numba import njit
 
 from engine.kernels.primitives import (
     OPTIONS,
-    SIGNATURE,
     exp,
     floats,
     halves,
@@ -20,8 +19,6 @@ from engine.kernels.primitives import (
     prefetch,
     store_row,
     team_barrier,
-    thread_count,
-    thread_number,
     widen,
 )
 from engine.kernels.vectors import (
@@ -199,8 +196,8 @@ def attend_rows(a, thread, threads, size, block_size):
         store_row(a[18] + (token * heads + head * group) * size * (2 if a[19] != 0 else 4), a[19] != 0, 0, group * size, out)
 
 
-@cfunc(SIGNATURE, **OPTIONS)
-def attend(a):
+@njit(**OPTIONS)
+def attend(a, thread, threads):
     """Store the new keys and values of all tokens, then attend the rows.
 
     a: 0 tokens, 1 rows, 2 query heads, 3 kv heads, 4 head size D, 5 block size P, 6 k, 7 v (float32), 8 slots (int64),
@@ -209,7 +206,6 @@ def attend(a):
        18 out (tokens, H, D), 19 out is half, 20 scale (float32, at an address), 21 scratch (float32), 22 its floats a thread,
        23 floats between two tokens in q
     """
-    thread, threads = thread_number(), thread_count()
     for token in range(thread, a[0], threads):
         store_token(a, token)
     if threads > 1:

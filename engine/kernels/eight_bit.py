@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 from llvmlite import ir
-from numba import cfunc, types
+from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -26,7 +26,7 @@ from engine.kernels.integer_vectors import (
     VectorBuilder,
     quantize_group,
 )
-from engine.kernels.primitives import OPTIONS, SIGNATURE, floats, thread_count, thread_number
+from engine.kernels.primitives import OPTIONS, floats
 
 BLOCK_BYTES = GROUP * TILE
 SCALE_BYTES = 4 * TILE
@@ -74,15 +74,14 @@ def _make_multiply_tile(num_rows: int) -> Callable[..., None]:
 _four_rows, _two_rows, _one_row = (_make_multiply_tile(rows) for rows in ROWS_AT_ONCE)
 
 
-@cfunc(SIGNATURE, **OPTIONS)
-def multiply(a):
+@njit(**OPTIONS)
+def multiply(a, thread, threads):
     """out = x times the transposed weight, as four_bit.multiply.
 
     a: rows, outputs, inputs, x (float32), tiles, out (float32), scratch, bytes of scratch a thread (rows * (inputs + inputs / 4 + 4))
     """
     rows, outputs, inputs = a[0], a[1], a[2]
     groups = inputs // GROUP
-    thread, threads = thread_number(), thread_count()
     tiles = outputs // TILE
     levels = a[6] + thread * a[7]
     scales = levels + rows * inputs

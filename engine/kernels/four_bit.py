@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from llvmlite import ir
-from numba import cfunc, types
+from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -30,7 +30,7 @@ from engine.kernels.integer_vectors import (
     VectorBuilder,
     quantize_group,
 )
-from engine.kernels.primitives import OPTIONS, SIGNATURE, thread_count, thread_number
+from engine.kernels.primitives import OPTIONS
 
 BLOCK_BYTES = 4 * 64 + 2 * 2 * TILE
 
@@ -87,15 +87,14 @@ def _make_multiply_tile(num_rows: int) -> Callable[..., None]:
 _four_rows, _two_rows, _one_row = (_make_multiply_tile(rows) for rows in ROWS_AT_ONCE)
 
 
-@cfunc(SIGNATURE, **OPTIONS)
-def multiply(a):
+@njit(**OPTIONS)
+def multiply(a, thread, threads):
     """out = x times the transposed weight. Each thread quantises the rows for itself, which is quicker than to wait for others.
 
     a: rows, outputs, inputs, x (float32), tiles, out (float32), scratch, bytes of scratch a thread (rows * (inputs + inputs / 4))
     """
     rows, outputs, inputs = a[0], a[1], a[2]
     groups = inputs // GROUP
-    thread, threads = thread_number(), thread_count()
     tiles = outputs // TILE
     levels = a[6] + thread * a[7]
     scales = levels + rows * inputs

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -11,18 +14,78 @@ from engine.kernels.team import Kernel, team
 
 _team = team()  # its symbols must be there before the kernels are compiled or loaded
 
-from engine.kernels import attention, eight_bit, four_bit, rows  # noqa: E402
-from engine.kernels.integer_vectors import is_available  # noqa: E402
+from engine.kernels import program  # noqa: E402
 
-_ADD_NORMALIZE, _GATE, _QUANTIZE, _ROTATE = (Kernel(f) for f in (rows.add_normalize, rows.gate, rows.quantize, rows.rotate))
-_ATTEND = Kernel(attention.attend)
-_MULTIPLY = {bits: Kernel(kernel.multiply) for bits, kernel in ((4, four_bit), (8, eight_bit)) if is_available()}
+_RUN = Kernel(program.run)
+_NUMBER = {name: number for number, name in enumerate(program.KERNELS)}
 
 _PARALLEL_FROM = 1 << 14
 """Elements below which a kernel is over before a second thread has woken."""
 _PARALLEL_ATTENTION_FROM = 1 << 15
 _ALIGNMENT = 16
 """Floats: threads' parts of a scratch buffer share no cache line."""
+_RING = 3
+"""Results of one size that a recording keeps apart; an operator's result is read by the next two at most."""
+
+
+class Recording:
+    """What a recorded program reads and writes, and its words. `run` repeats it with what then stands in its inputs."""
+
+    def __init__(self) -> None:
+        self._words: list[int] = []
+        self._held: list[torch.Tensor] = []
+        self._rings: dict[tuple[int, torch.dtype], list[torch.Tensor]] = {}
+        self._num_threads = _team.num_threads
+        self._scratches: dict[int, torch.Tensor] = {}
+        self._program = (ctypes.c_int64 * 1)()
+
+    def add(self, number: int, words: list[int], tensors: list[torch.Tensor]) -> None:
+        """Append an operation. The tensors that it names are kept, whoever has made them."""
+        self._words += [number, *words] + [0] * (program.STRIDE - 1 - len(words))
+        self._held += tensors
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Memory for a result, in turn one of a few of its size."""
+        ring = self._rings.setdefault((math.prod(shape), dtype), [])
+        tensor = ring.pop(0) if len(ring) == _RING else torch.empty(math.prod(shape), dtype=dtype)
+        ring.append(tensor)
+        return tensor.view(shape)
+
+    def scratch(self, floats: int) -> torch.Tensor:
+        """Memory of the threads, shared by operations of one size."""
+        if floats not in self._scratches:
+            self._scratches[floats] = torch.empty(floats)
+        return self._scratches[floats]
+
+    def close(self) -> None:
+        words = [len(self._words) // program.STRIDE, *self._words]
+        self._program = (ctypes.c_int64 * len(words))(*words)
+
+    def run(self) -> None:
+        """Compute the program anew."""
+        _team.run(_RUN, self._program, num_threads=self._num_threads)
+
+
+class _Thread(threading.local):
+    """Of each thread that calls kernels: one buffer, as its kernels run one after another, and what it records."""
+
+    buffer = torch.empty(0)
+    recording: Recording | None = None
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def recording() -> Iterator[Recording]:
+    """Record the operators that this thread calls, while they compute as always. Whatever torch computes in between is not recorded."""
+    assert _thread.recording is None
+    made = _thread.recording = Recording()
+    try:
+        yield made
+    finally:
+        _thread.recording = None
+    made.close()
 
 
 def add_normalize(
@@ -30,18 +93,18 @@ def add_normalize(
 ) -> torch.Tensor:
     """Add delta to hidden in place and return the normalised rows in `dtype`. hidden: (T, E) float32, delta: (T, E)."""
     num_rows, size = hidden.shape
-    out = torch.empty(num_rows, size, dtype=dtype)
+    out = empty((num_rows, size), dtype)
     _run(
-        _ADD_NORMALIZE,
+        "add_normalize",
         num_rows * size,
         num_rows,
         size,
-        hidden.data_ptr(),
-        0 if delta is None else delta.data_ptr(),
+        hidden,
+        0 if delta is None else delta,
         delta is not None and delta.dtype is torch.bfloat16,
-        weight.data_ptr(),
-        eps.data_ptr(),
-        out.data_ptr(),
+        weight,
+        eps,
+        out,
         dtype is torch.bfloat16,
         _scratch(size),
     )
@@ -52,15 +115,15 @@ def gate(gate_up: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """silu(gate) * up in `dtype`. gate_up: (T, 2I), gates first  ->  (T, I)."""
     num_rows, double = gate_up.shape
     size = double // 2
-    out = torch.empty(num_rows, size, dtype=dtype)
+    out = empty((num_rows, size), dtype)
     _run(
-        _GATE,
+        "gate",
         num_rows * double,
         num_rows,
         size,
-        gate_up.data_ptr(),
+        gate_up,
         gate_up.dtype is torch.bfloat16,
-        out.data_ptr(),
+        out,
         dtype is torch.bfloat16,
         _scratch(double),
     )
@@ -70,10 +133,10 @@ def gate(gate_up: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def quantize(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """Quantise each row by itself: levels (R, K) in int8, or uint8 around 128, and the size of a level (R, 1) float32. x: (R, K)."""
     num_rows, size = x.shape
-    levels, scales = torch.empty(num_rows, size, dtype=dtype), torch.empty(num_rows, 1)
+    levels, scales = empty((num_rows, size), dtype), empty((num_rows, 1), torch.float32)
     zero = 128 if dtype is torch.uint8 else 0
     is_half = x.dtype is torch.bfloat16
-    _run(_QUANTIZE, num_rows * size, num_rows, size, x.data_ptr(), is_half, levels.data_ptr(), zero, scales.data_ptr(), _scratch(size))
+    _run("quantize", num_rows * size, num_rows, size, x, is_half, levels, zero, scales, _scratch(size))
     return levels, scales
 
 
@@ -81,9 +144,9 @@ def rotate(heads: torch.Tensor, num_rotated: int, rotations: torch.Tensor) -> to
     """Rotate adjacent pairs of the first `num_rotated` heads; float32 in, changed in place. heads: (T, H, D)   rotations: (T, 1, D/2)."""
     num_rows, num_heads, size = heads.shape
     is_half = heads.dtype is torch.bfloat16
-    out = torch.empty(num_rows, num_heads, size) if is_half else heads
+    out = empty((num_rows, num_heads, size), torch.float32) if is_half else heads
     elements = num_rows * num_heads * size
-    _run(_ROTATE, elements, num_rows, num_rotated, num_heads, size, heads.data_ptr(), is_half, rotations.data_ptr(), out.data_ptr())
+    _run("rotate", elements, num_rows, num_rotated, num_heads, size, heads, is_half, rotations, out)
     return out
 
 
@@ -93,17 +156,17 @@ def multiply(x: torch.Tensor, tiles: torch.Tensor, num_outputs: int, bits: int) 
     Only where `integer_vectors.is_available()`.
     """
     num_rows, num_inputs = x.shape
-    out = torch.empty(num_rows, num_outputs)
+    out = empty((num_rows, num_outputs), torch.float32)
     floats = num_rows * (num_inputs + num_inputs // 4 + 4) // 4
     _run(
-        _MULTIPLY[bits],
+        "multiply_four_bit" if bits == 4 else "multiply_eight_bit",
         num_rows * num_inputs * num_outputs,
         num_rows,
         num_outputs,
         num_inputs,
-        x.data_ptr(),
-        tiles.data_ptr(),
-        out.data_ptr(),
+        x,
+        tiles,
+        out,
         _scratch(floats),
         4 * _aligned(floats),
     )
@@ -134,7 +197,7 @@ class RowAttention:
         group = num_heads // kv_heads
         floats = size * block_size + 2 * group * size + group * self._width * block_size
         _run(
-            _ATTEND,
+            "attend",
             (self._work * num_heads * size >= _PARALLEL_ATTENTION_FROM or num_tokens * num_heads * size >= _PARALLEL_FROM) * _PARALLEL_FROM,
             num_tokens,
             self._num_rows,
@@ -142,46 +205,61 @@ class RowAttention:
             kv_heads,
             size,
             block_size,
-            k.data_ptr(),
-            v.data_ptr(),
-            slots.data_ptr(),
+            k,
+            v,
+            slots,
             k.stride(0),
-            keys.data_ptr(),
-            values.data_ptr(),
+            keys,
+            values,
             keys.dtype is torch.bfloat16,
-            q.data_ptr(),
-            tokens.data_ptr(),
-            contexts.data_ptr(),
-            table.data_ptr(),
+            q,
+            tokens,
+            contexts,
+            table,
             self._width,
-            out.data_ptr(),
+            out,
             out.dtype is torch.bfloat16,
-            scale.data_ptr(),
+            scale,
             _scratch(floats),
             _aligned(floats),
             q.stride(0),
         )
 
 
-def _run(kernel: Kernel, elements: int, *arguments: int) -> None:
-    _team.run(kernel, (ctypes.c_int64 * len(arguments))(*arguments), is_parallel=elements >= _PARALLEL_FROM)
+def add_bias(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """Add a row to every row, in place. x: (R, N) float32   bias: (N,) float32."""
+    num_rows, size = x.shape
+    _run("add_bias", num_rows * size, num_rows, size, x, bias)
+    return x
 
 
-class _Scratch(threading.local):
-    """One buffer for each thread that calls kernels; its kernels run one after another."""
+def _run(kernel: str, elements: int, *arguments: torch.Tensor | int) -> None:
+    """Run one operation; of tensors it gets the addresses."""
+    number = _NUMBER[kernel]
+    words = [argument.data_ptr() if isinstance(argument, torch.Tensor) else argument for argument in arguments]
+    if _thread.recording is not None:
+        _thread.recording.add(number, words, [argument for argument in arguments if isinstance(argument, torch.Tensor)])
+    words_of_one = (ctypes.c_int64 * (len(words) + 2))(1, number, *words)
+    _team.run(_RUN, words_of_one, num_threads=_team.num_threads if elements >= _PARALLEL_FROM else 1)
 
-    buffer = torch.empty(0)
 
-
-_scratch_of_thread = _Scratch()
+def empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Memory for the result of an operator; anything that a kernel writes to must come from here."""
+    if _thread.recording is not None:
+        return _thread.recording.empty(shape, dtype)
+    return torch.empty(shape, dtype=dtype)
 
 
 def _scratch(floats: int) -> int:
     """Address of `floats` for each thread of the team."""
     needed = _aligned(floats) * _team.num_threads + _ALIGNMENT
-    if _scratch_of_thread.buffer.numel() < needed:
-        _scratch_of_thread.buffer = torch.empty(needed)
-    return -(-_scratch_of_thread.buffer.data_ptr() // 64) * 64
+    if _thread.recording is not None:
+        buffer = _thread.recording.scratch(needed)
+    else:
+        if _thread.buffer.numel() < needed:
+            _thread.buffer = torch.empty(needed)
+        buffer = _thread.buffer
+    return -(-buffer.data_ptr() // 64) * 64
 
 
 def _aligned(floats: int) -> int:

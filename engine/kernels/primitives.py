@@ -32,6 +32,16 @@ def pointer(typingctx, address):
 
 
 @intrinsic
+def words_at(typingctx, words, index):
+    """The array of 64-bit integers that begins at another's element `index`."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.gep(arguments[0], [arguments[1]])
+
+    return words(words, index), generate
+
+
+@intrinsic
 def float_of_bits(typingctx, bits):
     """The float32 with these 32 bits."""
 

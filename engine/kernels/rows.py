@@ -1,34 +1,33 @@
-"""Kernels over the rows of a matrix; the threads of the team share the rows. Each takes one array of 64-bit integers, listed in order."""
+"""Kernels over the rows of a matrix; the threads of the team share the rows. Each takes one array of 64-bit integers, listed in order.
+
+A kernel is a function of that array and the thread's place in the team, so that program.py can run many of them in one call.
+"""
 
 from __future__ import annotations
 
 import numpy as np
-from numba import carray, cfunc
+from numba import carray, njit
 
 from engine.kernels.primitives import (
     OPTIONS,
-    SIGNATURE,
     exp,
     floats,
     halves,
     load_row,
     pointer,
     store_row,
-    thread_count,
-    thread_number,
     widen,
 )
 
 
-@cfunc(SIGNATURE, **OPTIONS)
-def add_normalize(a):
+@njit(**OPTIONS)
+def add_normalize(a, thread, threads):
     """hidden += delta; out = hidden / sqrt(mean(hidden^2) + eps) * weight.
 
     a: rows, size, hidden (float32), delta or 0, delta is half, weight (float32), eps (float32, at an address), out, out is half,
     scratch (float32, size a thread)
     """
     rows, size = a[0], a[1]
-    thread, threads = thread_number(), thread_count()
     weight = floats(a[5], size)
     eps = floats(a[6], 1)[0]
     work = floats(a[9] + thread * size * 4, size)
@@ -47,14 +46,13 @@ def add_normalize(a):
         store_row(a[7], a[8] != 0, row, size, work)
 
 
-@cfunc(SIGNATURE, **OPTIONS)
-def gate(a):
+@njit(**OPTIONS)
+def gate(a, thread, threads):
     """out = silu(gate) * up of rows (gate, up).
 
     a: rows, size of each half, gate_up, gate_up is half, out, out is half, scratch (float32, 2 * size a thread)
     """
     rows, size = a[0], a[1]
-    thread, threads = thread_number(), thread_count()
     work = floats(a[6] + thread * size * 8, 2 * size)
     for row in range(thread, rows, threads):
         load_row(a[2], a[3] != 0, row, 2 * size, work)
@@ -63,14 +61,13 @@ def gate(a):
         store_row(a[4], a[5] != 0, row, size, work)
 
 
-@cfunc(SIGNATURE, **OPTIONS)
-def quantize(a):
+@njit(**OPTIONS)
+def quantize(a, thread, threads):
     """Eight-bit levels of each row: round(x / scale) + zero, scale = max |x| / 127.
 
     a: rows, size, x, x is half, out (bytes), zero (0: signed, 128: unsigned), scales (float32), scratch (float32, size a thread)
     """
     rows, size = a[0], a[1]
-    thread, threads = thread_number(), thread_count()
     work = floats(a[7] + thread * size * 4, size)
     scales = floats(a[6], rows)
     zero = np.float32(a[5]) + np.float32(0.5)
@@ -86,14 +83,13 @@ def quantize(a):
             out[i] = np.int8(np.int32(np.floor(work[i] * factor + zero)))
 
 
-@cfunc(SIGNATURE, **OPTIONS)
-def rotate(a):
+@njit(**OPTIONS)
+def rotate(a, thread, threads):
     """Rotate adjacent pairs of the first heads of each row, keep the others; in place when x is float32.
 
     a: rows, heads to rotate, heads, head size, x, x is half, rotations (float32: cos, sin of each pair), out (float32)
     """
     rows, rotated, heads, head_size = a[0], a[1], a[2], a[3]
-    thread, threads = thread_number(), thread_count()
     size = heads * head_size
     for row in range(thread, rows, threads):
         out = floats(a[7] + row * size * 4, size)
@@ -110,3 +106,17 @@ def rotate(a):
                 x, y = out[i], out[i + 1]
                 out[i] = x * cosine - y * sine
                 out[i + 1] = x * sine + y * cosine
+
+
+@njit(**OPTIONS)
+def add_bias(a, thread, threads):
+    """Add one row to each row, in place.
+
+    a: rows, size, x (float32), bias (float32)
+    """
+    rows, size = a[0], a[1]
+    bias = floats(a[3], size)
+    for row in range(thread, rows, threads):
+        x = floats(a[2] + row * size * 4, size)
+        for i in range(size):
+            x[i] = x[i] + bias[i]

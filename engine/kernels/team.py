@@ -7,11 +7,13 @@ very library that torch has loaded. Where that is not GNU's, a stand-in serves t
 from __future__ import annotations
 
 import ctypes
+import hashlib
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
+import numba
 import torch
 from numba import cfunc, types
 
@@ -33,7 +35,8 @@ def _nothing() -> None:
 
 @cache
 def team() -> Team:
-    """The one team of this process; made before any kernel is compiled or loaded, as those name its symbols."""
+    """The one team of this process; made before any kernel is defined, as those name its symbols and keep their code in its place."""
+    numba.config.CACHE_DIR = str(_code_folder())
     return Team()
 
 
@@ -52,12 +55,12 @@ class Team:
         self._parallel.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
         self._parallel.restype = None
 
-    def run(self, kernel: Kernel, arguments: Any, *, is_parallel: bool) -> None:
-        """`arguments`: a ctypes array of 64-bit integers, read by the kernel alone."""
-        if is_parallel and (num_threads := self.num_threads) > 1:
-            self._parallel(kernel.address, arguments, num_threads, 0)
+    def run(self, kernel: Kernel, program: Any, *, num_threads: int) -> None:
+        """`program`: a ctypes array of 64-bit integers, read by the kernel alone. One thread is the calling one."""
+        if num_threads > 1:
+            self._parallel(kernel.address, program, num_threads, 0)
         else:
-            kernel.call(arguments)
+            kernel.call(program)
 
     @property
     def num_threads(self) -> int:
@@ -71,6 +74,14 @@ class Kernel:
     def __init__(self, function: Any) -> None:
         self.address = function.address
         self.call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function.address)
+
+
+def _code_folder() -> Path:
+    """Where compiled code is kept: a folder of this very version of the kernels, as numba looks only at the file of the outermost one."""
+    folder = Path(__file__).parent
+    sources = b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))
+    base = Path(numba.config.CACHE_DIR) if numba.config.CACHE_DIR else folder / "__pycache__"
+    return base / f"kernels-{hashlib.sha256(sources).hexdigest()[:16]}"
 
 
 def _openmp_library() -> Path | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from engine.kernels import operators
 from engine.quantization.scheme import RowForms
 
 
@@ -21,7 +22,10 @@ class Linear:
         """x: (R, K)  ->  (R, N), float32 or bfloat16 as the form gives it."""
         rows = x.shape[0]
         y = self._by_rows[rows if rows < self._most else self._most](x)
-        return y if self._bias is None else y + self._bias
+        if self._bias is None:
+            return y
+        is_plain = y.is_cpu and y.dtype is torch.float32 and self._bias.dtype is torch.float32
+        return operators.add_bias(y, self._bias) if is_plain else y + self._bias
 
     def input_dtype(self, num_rows: int) -> torch.dtype:
         """The dtype that so many rows are multiplied in, or read from; others are converted first."""

@@ -74,12 +74,19 @@ class Decoder:
     @torch.inference_mode()
     def forward(self, token_ids: torch.Tensor, positions: torch.Tensor, attention: StepAttention) -> torch.Tensor:
         """Run the layers. token_ids, positions: (T,) int64  ->  hidden (T, E), before the final norm."""
-        hidden = self._embedding(token_ids)
-        rotations = self._rotary.at(positions)
+        hidden, rotations = self.begin(token_ids, positions)
+        return hidden.add_(self.run_layers(hidden, rotations, attention))
+
+    def begin(self, token_ids: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Look up what the layers start from: the residual stream (T, E), theirs to change, and the rotations (T, 1, D/2)."""
+        return self._embedding(token_ids), self._rotary.at(positions)
+
+    def run_layers(self, hidden: torch.Tensor, rotations: torch.Tensor, attention: StepAttention) -> torch.Tensor:
+        """Run the layers over `begin`'s rows; returns what is still to be added to `hidden`, (T, E)."""
         delta = None
         for layer in self._layers:
             delta = layer(hidden, delta, rotations, attention)
-        return hidden if delta is None else hidden.add_(delta)
+        return torch.zeros_like(hidden) if delta is None else delta
 
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,85 @@
+"""Decode steps as recorded programs: the kernels of all layers in one call, for row counts whose every operator is ours.
+
+What runs in Python between two kernels costs a lone step on a CPU a fifth of its time. So the first step of a row count is recorded
+while it computes, the second computes both ways and is compared, and from the third on the record alone is run, with the step's inputs
+in the buffers that it reads. A record that left something out (a product or a bias that torch computes) gives other results, and is
+dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+
+from engine.attention.torch_cpu import FixedRows, TorchCpuAttention
+from engine.execution.batch import StepBatch
+from engine.kernels import operators
+from engine.models.decoder import Decoder
+
+logger = logging.getLogger(__name__)
+
+MAX_ROWS = 16
+"""More rows spend their time in the products, and take other forms of the weights."""
+
+
+class DecodeProgram:
+    """One row count. Inputs lie in buffers of its own: hidden (R, E), rotations (R, 1, D/2), the rows of attention."""
+
+    def __init__(self, decoder: Decoder, rows: FixedRows, batch: StepBatch) -> None:
+        """Record the layers with a step's inputs; `result` is that of the step."""
+        self._decoder = decoder
+        self._rows = rows
+        self._hidden, self._rotations = decoder.begin(batch.token_ids, batch.positions)
+        rows.fill(batch.layout)
+        with operators.recording() as self._recording:
+            self._delta = decoder.run_layers(self._hidden, self._rotations, rows)
+        self.result = self._hidden + self._delta
+
+    def forward(self, batch: StepBatch) -> torch.Tensor:
+        """As `Decoder.forward`."""
+        hidden, rotations = self._decoder.begin(batch.token_ids, batch.positions)
+        self._hidden.copy_(hidden)
+        self._rotations.copy_(rotations)
+        self._rows.fill(batch.layout)
+        self._recording.run()
+        return self._hidden + self._delta
+
+
+class DecodePrograms:
+    """The programs of a model, made when their row count first comes. `table_width`: blocks of the longest context."""
+
+    def __init__(self, decoder: Decoder, attention: TorchCpuAttention, table_width: int) -> None:
+        self._decoder = decoder
+        self._attention = attention
+        self._table_width = table_width
+        self._programs: dict[int, DecodeProgram | None] = {}
+        self._unproven: set[int] = set()
+
+    def forward(self, batch: StepBatch) -> torch.Tensor | None:
+        """The hidden rows (R, E) of a step of single tokens, or None: the step must be computed in the ordinary way."""
+        num_rows = len(batch.token_ids)
+        if num_rows > MAX_ROWS or batch.layout.num_decodes < num_rows:
+            return None
+        if num_rows not in self._programs:
+            program = DecodeProgram(self._decoder, self._attention.fixed_rows(num_rows, self._table_width), batch)
+            self._programs[num_rows] = program
+            self._unproven.add(num_rows)
+            return program.result
+        found = self._programs[num_rows]
+        if found is None or num_rows not in self._unproven:
+            return found and found.forward(batch)
+        return self._prove(num_rows, found, batch)
+
+    def _prove(self, num_rows: int, program: DecodeProgram, batch: StepBatch) -> torch.Tensor:
+        """Compute a step both ways: the same, or the program is given up.
+
+        NOTE: the ordinary way comes second, so that it is what leaves keys and values in the cache.
+        """
+        self._unproven.discard(num_rows)
+        found = program.forward(batch)
+        expected = self._decoder.forward(batch.token_ids, batch.positions, self._attention.begin_step(batch.layout))
+        if not torch.equal(found, expected):
+            logger.info("steps of %d rows are not all kernels of ours and stay as they are", num_rows)
+            self._programs[num_rows] = None
+        return expected

@@ -1,0 +1,116 @@
+"""Recorded decode steps: they equal ordinary ones to the bit where every operator is ours, and are given up where one is not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from engine.attention.backend import AttentionShape, StepLayout
+from engine.attention.torch_cpu import TorchCpuAttention
+from engine.execution.batch import StepBatch
+from engine.execution.decode_programs import MAX_ROWS, DecodePrograms
+from engine.layers.attention import Attention
+from engine.layers.embedding import Embedding
+from engine.layers.linear import Linear
+from engine.layers.norm import RmsNorm
+from engine.layers.rotary import RopeScaling, RotaryTable
+from engine.models.decoder import Decoder, DecoderLayer
+from engine.quantization.dense import DenseWeight
+from engine.quantization.int8 import quantize_weight
+from engine.quantization.scheme import RowForms
+from engine.quantization.vnni import VnniWeight
+
+SIZE, HEADS, KV_HEADS, HEAD_SIZE, INNER, VOCAB, LAYERS = 64, 4, 2, 16, 96, 48, 3
+SHAPE = AttentionShape(HEADS, KV_HEADS, HEAD_SIZE, HEAD_SIZE**-0.5)
+BLOCK_SIZE, NUM_BLOCKS, WIDTH = 16, 40, 6
+
+VNNI = pytest.mark.skipif(not VnniWeight.fits((16, 32)), reason="needs a processor with AVX512-VNNI")
+
+
+def linear(num_outputs, num_inputs, *, is_ours=True, has_bias=False):
+    weight = torch.randn(num_outputs, num_inputs) * num_inputs**-0.5
+    form = VnniWeight.eight_bit(*quantize_weight(weight)) if is_ours else DenseWeight(weight)
+    return Linear(RowForms((form, form), num_outputs), torch.randn(num_outputs) if has_bias else None)
+
+
+def make_decoder(*, is_ours=True):
+    torch.manual_seed(0)
+    layers = []
+    for layer in range(LAYERS):
+        qkv = linear((HEADS + 2 * KV_HEADS) * HEAD_SIZE, SIZE, is_ours=is_ours, has_bias=True)
+        attention = Attention(layer, SHAPE, qkv, linear(SIZE, HEADS * HEAD_SIZE, is_ours=is_ours))
+        norms = [RmsNorm(torch.rand(SIZE), 1e-5) for _ in range(2)]
+        layers.append(
+            DecoderLayer(norms[0], attention, norms[1], linear(2 * INNER, SIZE, is_ours=is_ours), linear(SIZE, INNER, is_ours=is_ours))
+        )
+    rotary = RotaryTable.build(WIDTH * BLOCK_SIZE, HEAD_SIZE, 10_000.0, RopeScaling(), torch.device("cpu"))
+    return Decoder(Embedding(torch.randn(VOCAB, SIZE), torch.float32), rotary, layers, RmsNorm(torch.ones(SIZE), 1e-5), linear(VOCAB, SIZE))
+
+
+def make_attention():
+    return TorchCpuAttention(SHAPE, num_layers=LAYERS, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, dtype=torch.float32)
+
+
+def decode_batch(step, num_rows):
+    """One more token of sequences that stand at different places, each in blocks of its own."""
+    starts = [step + 5 * row % 20 for row in range(num_rows)]
+    block_ids = [[row, num_rows + row, 2 * num_rows + row][: start // BLOCK_SIZE + 1] for row, start in enumerate(starts)]
+    slots = [blocks[-1] * BLOCK_SIZE + start % BLOCK_SIZE for start, blocks in zip(starts, block_ids, strict=True)]
+    layout = StepLayout([1] * num_rows, [start + 1 for start in starts], torch.tensor(slots), block_ids, num_rows)
+    return StepBatch(torch.tensor([(7 * step + row) % VOCAB for row in range(num_rows)]), torch.tensor(starts), layout, None)
+
+
+def ordinary(decoder, attention, batch):
+    return decoder.forward(batch.token_ids, batch.positions, attention.begin_step(batch.layout))
+
+
+@pytest.fixture(params=[1, 2], autouse=True)
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(before)
+
+
+@VNNI
+@pytest.mark.parametrize("num_rows", [1, 3, 12])
+@torch.inference_mode()
+def test_recorded_steps_equal_ordinary_ones_to_the_bit(num_rows):
+    decoder, attention, twin = make_decoder(), make_attention(), make_attention()
+    programs = DecodePrograms(decoder, attention, WIDTH)
+    for step in range(20):
+        batch = decode_batch(step, num_rows)
+        assert torch.equal(programs.forward(batch), ordinary(decoder, twin, batch))
+    assert programs._programs[num_rows] is not None
+    assert torch.equal(attention.keys, twin.keys)
+    assert torch.equal(attention.values, twin.values)
+
+
+@VNNI
+@torch.inference_mode()
+def test_row_counts_take_turns():
+    decoder, attention, twin = make_decoder(), make_attention(), make_attention()
+    programs = DecodePrograms(decoder, attention, WIDTH)
+    for step in range(12):
+        batch = decode_batch(step, 1 + step % 3)
+        assert torch.equal(programs.forward(batch), ordinary(decoder, twin, batch))
+
+
+@torch.inference_mode()
+def test_a_record_that_left_something_out_is_given_up_and_harms_nothing():
+    decoder, attention, twin = make_decoder(is_ours=False), make_attention(), make_attention()
+    programs = DecodePrograms(decoder, attention, WIDTH)
+    for step in range(6):
+        batch = decode_batch(step, 2)
+        found = programs.forward(batch)
+        hidden = ordinary(decoder, attention, batch) if found is None else found
+        assert torch.equal(hidden, ordinary(decoder, twin, batch))
+        assert (found is None) == (step >= 2)
+    assert torch.equal(attention.keys, twin.keys)
+
+
+def test_prompts_and_large_steps_are_left_to_the_ordinary_way():
+    programs = DecodePrograms(make_decoder(), make_attention(), WIDTH)
+    assert programs.forward(decode_batch(0, MAX_ROWS + 1)) is None
+    layout = StepLayout([1, 2], [4, 2], torch.tensor([3, 16, 17]), [[0], [1]], 1)
+    assert programs.forward(StepBatch(torch.arange(3), torch.tensor([3, 0, 1]), layout, None)) is None
