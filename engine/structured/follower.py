@@ -7,10 +7,14 @@ ends of the answer where the grammar may end. Used by `CoreGrammars`, from one t
 from __future__ import annotations
 
 import logging
+import time
 
 from engine.sampling.thinking import ThinkingTrack
 from engine.sequence import Sequence
 from engine.structured.matcher import Matcher, MatcherFailed, Words, bit_of
+
+MAX_MASK_S = 0.25
+"""Processor time of one mask, for which the whole step may have to wait; a grammar that takes longer would take ever longer."""
 
 logger = logging.getLogger(__name__)
 
@@ -55,17 +59,20 @@ class Follower:
             output_ids = output_ids[self._track.answer_start :]
         try:
             return not self._is_broken and self._follow(output_ids) and self._matcher.is_complete()
-        except MatcherFailed:
+        except Exception:  # the next mask will say so
             return False
 
     def _fill_answer(self, words: Words, answer_ids: list[int]) -> None:
         words[:] = 0
+        started = time.thread_time()
         try:
             if self._is_broken or not self._follow(answer_ids):
                 return
             self._matcher.fill(words)
             can_end = self._matcher.can_end()
-        except MatcherFailed as error:
+            if time.thread_time() - started > MAX_MASK_S:
+                raise MatcherFailed("a mask takes too long")
+        except Exception as error:  # whatever a library raises is the end of this sequence only
             logger.warning("the grammar of sequence %d fails: %s", self._sequence.seq_id, error)
             words[:] = 0
             self._is_broken = True

@@ -158,7 +158,14 @@ class _Lark:
             self.rules[name] = self._with_gaps(self.rules[name], gap)
         if root in self.rules:
             self.rules[root] = in_sequence([gap, self.rules[root]])
-        self.rules[IGNORED] = Repeat(Either(tuple(self.ignored)) if len(self.ignored) > 1 else self.ignored[0])
+        ignored = tuple(map(self._once, self.ignored))
+        self.rules[IGNORED] = Repeat(Either(ignored) if len(ignored) > 1 else ignored[0])
+
+    def _once(self, expression: Expression) -> Expression:
+        """What an ignored run is made of: a run of runs could be read in many ways."""
+        while isinstance(expression, Rule) and expression.name in self.rules:
+            expression = self.rules[expression.name]
+        return expression.item if isinstance(expression, Repeat) and expression.least <= 1 and expression.most is None else expression
 
     def _with_gaps(self, expression: Expression, gap: Rule) -> Expression:
         match expression:

@@ -114,6 +114,22 @@ def test_a_matcher_that_fails_allows_nothing_any_more(caplog):
     assert caplog.text.count("too complex") == 1
 
 
+class Slow(Failing):
+    def fill(self, words):
+        words[0] = 1
+
+    def can_end(self):
+        return False
+
+
+def test_a_grammar_whose_masks_take_too_long_is_given_up(monkeypatch):
+    times = iter([0.0, 0.2, 1.0, 1.3])
+    monkeypatch.setattr("engine.structured.follower.time.thread_time", lambda: next(times))
+    followed = Follower(sequence(), Slow())
+    assert mask_of(followed) == {0}
+    assert mask_of(followed) == set()
+
+
 @pytest.fixture
 def grammars():
     made = CoreGrammars(lambda: VOCABULARY)

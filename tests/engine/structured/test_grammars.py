@@ -119,3 +119,15 @@ def test_a_matcher_goes_back_and_forth(source):
     assert not matcher.accept(ord("!"))
     assert all(matcher.accept(byte) for byte in text[-3:])
     assert matcher.can_end()
+
+
+def test_ignored_spaces_do_not_make_a_grammar_ambiguous():
+    source = 'start: sum\nsum: term ("+" term)*\nterm: NUMBER | "(" sum ")"\n%import common (NUMBER, WS)\n%ignore WS'
+    matcher = template_of(grammar(source)).start()
+    assert all(matcher.accept(byte) for byte in b"1" + b" " * 2_000 + b"+ 2")
+    assert matcher.can_end()
+
+
+def test_a_grammar_that_is_ever_slower_to_follow_is_refused():
+    with pytest.raises(RequestError, match="ambiguous"):
+        template_of(grammar("root ::= e\ne ::= c | c e | c e e | c e e e\nc ::= [a-z ]"))
