@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from engine.structured.matcher import GrammarTemplate
+from engine.structured.matcher import LLGUIDANCE, XGRAMMAR, GrammarTemplate
 from engine.structured.vocabulary import Vocabulary
-
-LLGUIDANCE, XGRAMMAR = "llguidance", "xgrammar"
 
 
 def build_template(backend: str, payload: bytes, vocabulary: Vocabulary) -> GrammarTemplate:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from engine.api.constraint import Constraint
 from engine.messages import DefineGrammar
-from engine.structured.backends import XGRAMMAR
 from engine.structured.limits import DEFAULT_LIMITS, StructuredLimits
+from engine.structured.matcher import XGRAMMAR
 from engine.structured.refusal import refusal
 from engine.structured.trial_task import CHECK_SCHEMAS, COMPILE, EBNF, PREPARE
 from engine.trial import TrialExceeded, TrialPool

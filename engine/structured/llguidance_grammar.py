@@ -11,8 +11,6 @@ import llguidance
 from engine.structured.expressions import Expression
 from engine.structured.rust_regex import write_regex
 
-NAME = "llguidance"
-
 
 @lru_cache(maxsize=1)
 def parser_limits() -> llguidance.LLParserLimits:

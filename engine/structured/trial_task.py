@@ -19,7 +19,8 @@ from engine.structured.grammar_inline import inlined
 from engine.structured.grammar_source import read_grammar
 from engine.structured.json_text import read_json
 from engine.structured.limits import StructuredLimits
-from engine.structured.llguidance_grammar import NAME, json_grammar, parser_limits, regex_grammar
+from engine.structured.llguidance_grammar import json_grammar, parser_limits, regex_grammar
+from engine.structured.matcher import LLGUIDANCE
 from engine.structured.refusal import check_bytes, first_line, refusal
 from engine.structured.regex_reader import read_regex
 from engine.structured.schema_check import check_schema
@@ -86,7 +87,7 @@ def compile_constraint(
             bounds = _with_bytes(limits, 2 * limits.tool_bytes) if has_control else limits
             grammar = tag_grammar(read_tag(source, bounds, param), vocabulary, limits, param, options)
     try_grammar(grammar, vocabulary, param)
-    return NAME, grammar.encode()
+    return LLGUIDANCE, grammar.encode()
 
 
 def read_schema(source: str, limits: StructuredLimits, param: str) -> Any:

@@ -128,7 +128,7 @@ def test_masks_that_leave_nothing_fail_their_run_alone(engine):
     engine.submit("good", constraint=CONSTRAINTS["schema"][0], sampling=GREEDY, stop=StopRules(max_tokens=200))
     events = engine.events_to_end("bad", "good")
     failed = events["bad"][-1].payload
-    assert (failed.code.value, failed.param) == ("invalid_value", "structured_outputs.regex")
+    assert (failed.code.value, failed.param) == ("invalid_value", "structured_outputs")
     assert is_valid(text_of([event.payload for event in events["good"]]))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from engine.api import RequestError
 from engine.api.constraint import Constraint, ConstraintKind
-from engine.structured.backends import LLGUIDANCE
+from engine.structured.matcher import LLGUIDANCE
 from engine.structured.trial_task import EBNF
 from tests.engine.structured.walking import admits, compiled, template_of, walks
 
