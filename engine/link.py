@@ -14,10 +14,11 @@ import json
 import os
 import queue
 import socket
+import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from operator import attrgetter
 from pathlib import Path
@@ -177,21 +178,25 @@ class ThreadLink:
 
 
 class ProcessLink:
-    """A core in a child process, which must start within the time its model takes to load; the worker waits for CoreReady."""
+    """A core in a child process, which must start within the time its model takes to load; the worker waits for CoreReady.
 
-    def __init__(self, config: EngineConfig) -> None:
+    `program`: what the interpreter runs, with the number of the link's descriptor as its last argument.
+    """
+
+    def __init__(self, config: EngineConfig, program: Sequence[str] = ("-m", "engine.core_process")) -> None:
         ours, theirs = socket.socketpair()
         root = str(Path(__file__).resolve().parent.parent)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "engine.core_process", str(theirs.fileno())],
+                [sys.executable, *program, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 cwd=root,
                 env=os.environ | thread_environment(config.num_threads),
             )
+        # NOTE: the kernel keeps the time, as Connection.poll makes a selector and three more system calls for every message.
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(config.step_timeout_s))
         self._connection = Connection(ours.detach())
-        self._silence_s = config.step_timeout_s or None
         self._sending = threading.Lock()
         with contextlib.suppress(OSError):  # a child that died at once shows in receive()
             self._connection.send_bytes(pack_config(config))
@@ -211,11 +216,10 @@ class ProcessLink:
     def receive(self) -> FromCore:
         """A core that does not even send heartbeats for as long as a step may last is ended."""
         try:
-            if not self._connection.poll(self._silence_s):
-                self._process.kill()
-                raise EOFError
             return unpack(self._connection.recv_bytes())
         except (EOFError, OSError) as error:
+            if isinstance(error, BlockingIOError):
+                self._process.kill()
             self._end_process(EXIT_S)
             with self._sending:
                 self._connection.close()
@@ -284,6 +288,11 @@ def thread_environment(num_threads: int) -> dict[str, str]:
     if num_threads:
         environment["OMP_NUM_THREADS"] = str(num_threads)
     return environment
+
+
+def _timeval(seconds: float) -> bytes:
+    """A C struct timeval; of 0 the kernel makes no time-out."""
+    return struct.pack("@ll", int(seconds), int(seconds % 1 * 1_000_000))
 
 
 def _drain(inbox: queue.SimpleQueue[ToCore], block: bool) -> list[ToCore]:
