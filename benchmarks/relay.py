@@ -1,0 +1,290 @@
+"""What a streamed token costs web, worker, Valkey and maintenance: processor time per process, with a scripted core instead of a model.
+
+    python benchmarks/relay.py [--streams 1,16,64] [--tokens 256] [--step-ms 10] [--requests 2] [--model PATH] [--real] [--hold]
+
+Starts `manage.py serve` in a data directory of its own, its worker's core replaced by a child that gives every sequence its next token
+each `--step-ms` (0: as fast as it is heard); everything else is as served. `--real` keeps the real core. For each number of streams it
+prints microseconds of processor time per token and process (utime + stime of /proc), tokens per second of the web process's time, and
+the p50 from the arrival of a request to its first step. Processor time is worth something on a busy machine too; wall clock is not.
+`--hold` prints the process ids and waits for Enter before the measurement, for a profiler. Linux only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import http.client
+import json
+import os
+import secrets
+import signal
+import socket
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+TICK_US = 1_000_000 / os.sysconf("SC_CLK_TCK")
+PARTS = {"web": "lightcone_site.web", "worker": "model@", "maintenance": "maintenance@", "valkey": "valkey-server", "core": "core"}
+
+
+# The processes that are measured
+
+
+def serve() -> None:
+    """`manage.py serve`, whose model worker is `worker` below."""
+    os.environ["DJANGO_SETTINGS_MODULE"] = "lightcone_site.settings"
+    import django
+
+    django.setup()
+    from chat.supervisor import serving
+    from chat.supervisor.console import Console
+
+    specify = serving.model_spec
+
+    def model_spec(choice):
+        spec = specify(choice)
+        marker = spec.command.index("celery")
+        return dataclasses.replace(spec, command=(sys.executable, __file__, "worker", *spec.command[marker + 1 :]))
+
+    serving.model_spec = model_spec
+    serving.serve(Console())
+
+
+def worker(arguments: list[str]) -> None:
+    """The Celery worker of a model, with a scripted core."""
+    import lightcone_site.celery as site
+    from chat import worker as module
+    from engine.engine import Engine
+    from engine.link import ProcessLink
+
+    def connect(config):
+        return ProcessLink(config, (__file__, "core"))
+
+    module.ModelWorker = functools.partial(module.ModelWorker, make_engine=functools.partial(Engine, connect=connect))
+    site.app.worker_main(arguments[arguments.index("worker") :])
+
+
+def core(descriptor: int) -> None:
+    """One token per sequence and step until the link closes. LIGHTCONE_BENCH_STEP_MS says how long a step lasts."""
+    from engine.link import PipeChannel, unpack_config
+    from engine.messages import (
+        AbortSequences,
+        AddSequence,
+        CoreReady,
+        CoreStats,
+        Heartbeat,
+        QueryStats,
+        SequenceOutput,
+        Shutdown,
+        StepResult,
+    )
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    connection = Connection(descriptor)
+    unpack_config(connection.recv_bytes())
+    channel = PipeChannel(connection, on_closed=lambda: os._exit(0))
+    channel.send(CoreReady(49152, 8192, 65536, 8192, 1024))
+    step_s = float(os.environ["LIGHTCONE_BENCH_STEP_MS"]) / 1000
+
+    def beat() -> None:
+        while True:
+            channel.send(Heartbeat(time.time()))
+            time.sleep(1.0)
+
+    threading.Thread(target=beat, daemon=True).start()
+    left: dict[int, int] = {}
+    fresh: set[int] = set()
+    while True:
+        for message in channel.receive(block=not left):
+            if isinstance(message, AddSequence):
+                left[message.seq_id] = message.max_tokens
+                fresh.add(message.seq_id)
+            elif isinstance(message, AbortSequences):
+                gone = [seq_id for seq_id in message.seq_ids if left.pop(seq_id, None)]
+                channel.send(StepResult([SequenceOutput(seq_id, [], finish="aborted") for seq_id in gone]))
+            elif isinstance(message, QueryStats):
+                channel.send(CoreStats(len(left), 0, 60000, 65536, 0, 0, 0, 0, 0))
+            elif isinstance(message, Shutdown):
+                return
+        outputs = []
+        now = time.time()
+        for seq_id, count in list(left.items()):
+            finish = "length" if count == 1 else None
+            is_first = seq_id in fresh
+            token = 1000 + (7 * count + seq_id) % 20000
+            outputs.append(
+                SequenceOutput(seq_id, [token], finish=finish, num_cached=0 if is_first else None, started_at=now if is_first else None)
+            )
+            if finish:
+                del left[seq_id]
+            else:
+                left[seq_id] = count - 1
+        fresh.clear()
+        if outputs:
+            channel.send(StepResult(outputs))
+            time.sleep(step_s)
+
+
+# The measurement
+
+
+def processes(mark: str) -> dict[str, list[int]]:
+    """Process ids by part, of the installation whose data directory is `mark`."""
+    found: dict[str, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode() if entry.name.isdigit() else ""
+            if command and (mark in command or mark.encode() in (entry / "environ").read_bytes()):
+                name = next((part for part, word in reversed(PARTS.items()) if _is_part(command, part, word)), None)
+                if name:
+                    found.setdefault(name, []).append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def _is_part(command: str, part: str, word: str) -> bool:
+    if part == "core":
+        return "engine.core_process" in command or "relay.py core " in command
+    return word in command
+
+
+def processor_us(pids: list[int]) -> float:
+    stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+    return sum(int(fields[11]) + int(fields[12]) for fields in stats) * TICK_US
+
+
+def stream(port: int, key: str, tokens: int, requests: int, counts: list[int], start: threading.Barrier) -> None:
+    """Some requests, one after the other; counts tokens by the server's own usage."""
+    body = {
+        "messages": [{"role": "user", "content": "Tell a long tale."}],
+        "max_tokens": tokens,
+        "ignore_eos": True,
+        "temperature": 0,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
+    start.wait()
+    for _ in range(requests):
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
+        text = connection.getresponse().read()
+        if b"[DONE]" not in text:
+            raise SystemExit(f"a stream did not end: {text[-400:]!r}")
+        last = text.rpartition(b"data: {")[2].partition(b"\n")[0]
+        counts.append(json.loads(b"{" + last)["usage"]["completion_tokens"])
+    connection.close()
+
+
+def warm_up(port: int, key: str) -> None:
+    """The first requests of an installation load modules and open connections."""
+    for _ in range(4):
+        stream(port, key, 8, 1, [], threading.Barrier(1))
+
+
+def measure(port: int, key: str, pids: dict[str, list[int]], database: Path, streams: int, options: argparse.Namespace) -> None:
+    counts: list[int] = []
+    start = threading.Barrier(streams + 1)
+    arguments = (port, key, options.tokens, options.requests, counts, start)
+    threads = [threading.Thread(target=stream, args=arguments) for _ in range(streams)]
+    for thread in threads:
+        thread.start()
+    before = {name: processor_us(ids) for name, ids in pids.items()}
+    began = time.perf_counter()
+    start.wait()
+    for thread in threads:
+        thread.join()
+    wall = time.perf_counter() - began
+    spent = {name: processor_us(ids) - before[name] for name, ids in pids.items()}
+    total = sum(counts)
+    time.sleep(1.5)  # the usage writer
+    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
+        rows = connection.execute(
+            "select queue_ms from chat_requestlog where queue_ms is not null order by run_id desc limit ?", (len(counts),)
+        )
+        waits = [row[0] for row in rows]
+    per_token = {name: round(us / total) for name, us in sorted(spent.items())}
+    platform = sum(us for name, us in spent.items() if name != "core")
+    line = {"streams": streams, "tokens": total, "us_per_token": per_token, "platform_us": round(platform / total)}
+    line |= {"tokens_per_web_s": round(total / (spent["web"] / 1e6)), "tokens_per_worker_s": round(total / (spent["worker"] / 1e6))}
+    line |= {"to_first_step_p50_ms": round(statistics.median(waits), 1) if waits else None, "wall_tokens_per_s": round(total / wall)}
+    print(json.dumps(line), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--streams", default="1,16,64")
+    parser.add_argument("--tokens", type=int, default=256)
+    parser.add_argument("--requests", type=int, default=2)
+    parser.add_argument("--step-ms", type=float, default=10.0)
+    parser.add_argument("--model", default="")
+    parser.add_argument("--real", action="store_true")
+    parser.add_argument("--hold", action="store_true")
+    options = parser.parse_args()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    key = f"lc_bench00001_{secrets.token_hex(24)}"
+    with tempfile.TemporaryDirectory(prefix="lightcone-relay-", ignore_cleanup_errors=True) as folder:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("LIGHTCONE_")} | {
+            "LIGHTCONE_DATA_DIR": folder,
+            "LIGHTCONE_PORT": str(port),
+            "LIGHTCONE_API_KEY": key,
+            "LIGHTCONE_ADMIN_PASSWORD": secrets.token_hex(16),
+            "LIGHTCONE_MAX_LIVE_PER_KEY": "4096",
+            "LIGHTCONE_BENCH_STEP_MS": str(options.step_ms),
+            **({"LIGHTCONE_MODEL": options.model} if options.model else {}),
+        }
+        command = [sys.executable, "manage.py", "serve"] if options.real else [sys.executable, __file__, "serve"]
+        server = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        try:
+            _wait_until_ready(server, port)
+            warm_up(port, key)
+            pids = processes(folder)
+            if options.hold:
+                print(pids, flush=True)
+                input()
+            for streams in map(int, options.streams.split(",")):
+                measure(port, key, pids, Path(folder) / "lightcone.sqlite3", streams, options)
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.wait(120)
+
+
+def _wait_until_ready(server: subprocess.Popen[bytes], port: int, timeout_s: float = 120.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while server.poll() is None and time.monotonic() < deadline:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        try:
+            connection.request("GET", "/health/ready")
+            if connection.getresponse().status == 200:
+                return
+        except OSError:
+            pass
+        finally:
+            connection.close()
+        time.sleep(0.5)
+    raise SystemExit("the server did not become ready")
+
+
+if __name__ == "__main__":
+    role = sys.argv[1] if len(sys.argv) > 1 else ""
+    if role == "serve":
+        serve()
+    elif role == "worker":
+        worker(sys.argv[2:])
+    elif role == "core":
+        core(int(sys.argv[2]))
+    else:
+        main()
