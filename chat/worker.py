@@ -30,6 +30,7 @@ from chat.relay.publisher import Publisher
 from chat.relay.records import usage_of
 from chat.relay.runs import Claim, LogEntry
 from chat.relay.store import valkey_connect
+from chat.relay.valkey_wire import Caller
 from chat.supervisor.model_choice import NoModel, model_choice
 from engine.api import Admitted, Completed, EngineError, ErrorCode, Event, Failed, Outcome, Payload, Rejected, Timings
 from engine.config import EngineConfig, StructuredLimits
@@ -219,6 +220,7 @@ class ModelWorker:
             lease=self.lease,
             clock=self._clock,
             flush_mode=settings.LIGHTCONE_LOG_FLUSH,
+            caller=Caller(settings.LIGHTCONE_REDIS_URL),
         )
 
     def _has_heartbeat(self) -> bool:

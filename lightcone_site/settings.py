@@ -70,11 +70,14 @@ DATABASES = {"default": database_settings(os.environ.get("DATABASE_URL", "").str
 LIGHTCONE_EMBEDDED_VALKEY = not env.text("REDIS_URL")
 LIGHTCONE_REDIS_URL = env.text("REDIS_URL") or f"unix://{embedded_valkey_socket(DATA_DIR)}"
 CHANNEL_LAYERS = {
-    alias: {
+    "default": {
         "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
-        "CONFIG": {"hosts": [LIGHTCONE_REDIS_URL], "prefix": f"{LIGHTCONE_DEPLOYMENT}:{alias}"},
-    }
-    for alias in ("default", "tokens")
+        "CONFIG": {"hosts": [LIGHTCONE_REDIS_URL], "prefix": f"{LIGHTCONE_DEPLOYMENT}:default"},
+    },
+    "tokens": {
+        "BACKEND": "chat.relay.layer.TokenLayer",
+        "CONFIG": {"url": LIGHTCONE_REDIS_URL, "prefix": f"{LIGHTCONE_DEPLOYMENT}:tokens"},
+    },
 }
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
 

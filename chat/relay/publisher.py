@@ -4,6 +4,7 @@ One event loop, one object per worker process. Each flush:
   1. cut: all news of a run become one packed entry (neighbouring deltas of a choice join, which bounds a slow Valkey's cost);
   2. write: one pipeline appends every entry to its run's log, id `<attempt>-<last position>`; an end is its script (finish.lua);
   3. announce: one layer message per web process with the entries that were written, `n` counting by one.
+Where no run ends, which is nearly always, one script (step.lua) does 2 and 3 in one round trip, over a connection of its own.
 The log comes first, always: nothing a client has seen can be missing from it, and a worker that lost its run is refused there
 and says nothing. What could not be written stays in memory; `recover` appends it once Valkey is back.
 
@@ -18,6 +19,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 from redis.asyncio import Redis
@@ -28,7 +30,8 @@ from redis.exceptions import TimeoutError as ValkeySlow
 from chat.relay.keys import Keys
 from chat.relay.live_run import Entry, LiveRun
 from chat.relay.runs import LIVE_LEASE_MS, RUN_LIFE_MS, Claim, LogEntry, Runs, entry_position, watchers_of
-from chat.relay.store import Answers
+from chat.relay.store import Answers, script_text
+from chat.relay.valkey_wire import Caller, Refused
 from engine.api import Event, Outcome
 
 logger = logging.getLogger(__name__)
@@ -43,6 +46,7 @@ MIN_BACKOFF_S, MAX_BACKOFF_S = 0.05, 1.0
 BEATS_PER_RENEWAL = 10
 LET_GO_TIMEOUT_S = 5.0
 AWAY = (ValkeyAway, ValkeySlow, OSError)
+STEP = script_text(Path(__file__).parent / "step.lua").encode()
 TOO_OLD = "equal or smaller than the target stream top item"
 
 
@@ -59,13 +63,15 @@ class Layer(Protocol):
     """A Channels layer."""
 
     async def send(self, channel: str, message: dict[str, Any]) -> None: ...
+    def serialize(self, message: dict[str, Any]) -> bytes: ...
 
 
 class Publisher:
     """Holds the worker's runs. `publish` is for any thread; everything else belongs to the loop of `start`.
 
     `abort(run_id, outcome)` ends a run in the engine; `lease()` gives the fields of the worker's lease, or None when the core
-    has shown no sign of life. `flush_mode`: "auto", "step" or "batch".
+    has shown no sign of life. `flush_mode`: "auto", "step" or "batch". `caller`: for steps in one round trip, where `layer` is one whose
+    messages are what Valkey publishes (chat.relay.layer).
     """
 
     def __init__(
@@ -80,6 +86,7 @@ class Publisher:
         lease: Callable[[], Mapping[str, Any] | None],
         clock: Callable[[], float] = time.time,
         flush_mode: str = "auto",
+        caller: Caller | None = None,
     ) -> None:
         self.worker_id = worker_id
         self._slug = slug
@@ -91,6 +98,7 @@ class Publisher:
         self._lease = lease
         self._clock = clock
         self._flush_mode = flush_mode
+        self._caller = caller
         self._live: dict[str, LiveRun] = {}
         self._ended: dict[str, LiveRun] = {}
         self._dropped: dict[str, asyncio.Event] = {}
@@ -122,6 +130,8 @@ class Publisher:
             await self._client.delete(self._keys.worker(self.worker_id))
         except RedisError as error:
             logger.warning("lease not given back: %s", error)
+        if self._caller is not None:
+            self._caller.close()
         await self._client.aclose()
 
     @property
@@ -285,13 +295,34 @@ class Publisher:
 
     async def _write_and_announce(self, cut: list[tuple[LiveRun, Entry]]) -> None:
         try:
-            written = await self._write(cut)
+            if self._caller is not None and all(run.ending is None for run, _ in cut):
+                written = await self._write_step(self._caller, cut)
+            else:
+                written = await self._write(cut)
         except AWAY as error:
             logger.warning("Valkey does not answer: %s; %d runs go on in memory", error, len(self._live))
             self._has_lost = True
             return
         if written:
             await self._announce(written)
+
+    async def _write_step(self, caller: Caller, cut: list[tuple[LiveRun, Entry]]) -> list[tuple[LiveRun, Entry]]:
+        """Append entries and announce them in one script; return those that are in their logs now and nobody was told of."""
+        parts = [b"EVAL", STEP, b"%d" % len(cut), *(self._keys.log(run.run_id).encode() for run, _ in cut), b"%d" % RUN_LIFE_MS]
+        for run, entry in cut:
+            parts += (run.entry_name(entry).encode(), entry.payload, b"1" if run.is_logged else b"0")
+        for channel, message in self._messages(cut):
+            parts += (channel.encode(), self._layer.serialize(message))
+        answer = await caller.call(*parts)
+        if isinstance(answer, Refused):
+            logger.error("logs refused: %s", answer)
+            self._has_lost = True
+            return []
+        for run, _ in cut:
+            run.is_logged = True
+        if answer == b"OK":
+            return []
+        return [(run, entry) for (run, entry), verdict in zip(cut, answer, strict=True) if self._is_written(run, verdict)]
 
     async def _write(self, cut: list[tuple[LiveRun, Entry]]) -> list[tuple[LiveRun, Entry]]:
         """Append entries in one pipeline; return those that are in their logs now."""
@@ -310,7 +341,7 @@ class Publisher:
         return [(run, entry) for (run, entry), answer in zip(cut, verdicts, strict=True) if self._is_written(run, answer)]
 
     def _is_written(self, run: LiveRun, answer: object) -> bool:
-        if isinstance(answer, ResponseError):
+        if isinstance(answer, ResponseError | Refused):
             if TOO_OLD in str(answer):
                 self._drop(run)
             else:
@@ -331,19 +362,24 @@ class Publisher:
         return True
 
     async def _announce(self, written: list[tuple[LiveRun, Entry]]) -> None:
-        """One message per web process. It is a hint: a lost one is found by its number, or by the readers' sweep."""
-        deltas: dict[str, list[list[object]]] = defaultdict(list)
-        for run, entry in written:
-            for channel in run.claim.watchers.values():
-                deltas[channel].append([run.run_id, run.claim.attempt, entry.position, entry.payload])
-        for channel, items in deltas.items():
-            self._sent[channel] += 1
-            message = {"type": "lc.step", "worker": self.worker_id, "n": self._sent[channel], "deltas": items}
+        for channel, message in self._messages(written):
             try:
                 async with asyncio.timeout(SEND_TIMEOUT_S):
                     await self._layer.send(channel, message)
             except (TimeoutError, RedisError, OSError) as error:
                 logger.warning("layer message lost: %s", error)
+
+    def _messages(self, written: list[tuple[LiveRun, Entry]]) -> list[tuple[str, dict[str, object]]]:
+        """Channel and message per web process. It is a hint: a lost one is found by its number, or by the readers' sweep."""
+        deltas: dict[str, list[list[object]]] = defaultdict(list)
+        for run, entry in written:
+            for channel in run.claim.watchers.values():
+                deltas[channel].append([run.run_id, run.claim.attempt, entry.position, entry.payload])
+        messages: list[tuple[str, dict[str, object]]] = []
+        for channel, items in deltas.items():
+            self._sent[channel] += 1
+            messages.append((channel, {"type": "lc.step", "worker": self.worker_id, "n": self._sent[channel], "deltas": items}))
+        return messages
 
     # After a loss.
 

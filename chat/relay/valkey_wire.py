@@ -1,0 +1,147 @@
+"""One bare connection to Valkey, for what happens at each token: a few bytes out, a few bytes in, and no machinery between.
+
+redis-py makes the connection (its address, password and TLS); its transport then speaks to a parser of our own, which wakes whoever
+waits in the same turn of the loop. Everything that does not happen per token goes through chat.relay.store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from redis.asyncio.connection import AbstractConnection, parse_url
+from redis.asyncio.connection import Connection as TcpConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from chat.relay.store import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S
+
+Answer = Any
+"""bytes, int, None, a Refused or a list of these."""
+
+
+class Refused(str):
+    """An error that Valkey answered with."""
+
+
+def pack_command(*parts: bytes) -> bytes:
+    """A command as Valkey reads it."""
+    return b"*%d\r\n" % len(parts) + b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in parts])
+
+
+def read_answer(data: bytes, at: int) -> tuple[Answer, int] | None:
+    """The answer that begins at `at` and where the next one begins; None while it is not complete. Raises ValueError."""
+    end = data.find(b"\r\n", at)
+    if end < 0:
+        return None
+    kind, head, at = data[at : at + 1], data[at + 1 : end], end + 2
+    if kind == b"+":
+        return head, at
+    if kind == b"-":
+        return Refused(head.decode(errors="replace")), at
+    if kind == b":":
+        return int(head), at
+    if kind not in (b"$", b"*"):
+        raise ValueError(f"Valkey answered with something else than RESP2: {kind!r}")
+    size = int(head)
+    if size < 0:
+        return None, at
+    if kind == b"$":
+        return (data[at : at + size], at + size + 2) if len(data) >= at + size + 2 else None
+    items = []
+    for _ in range(size):
+        item = read_answer(data, at)
+        if item is None:
+            return None
+        items.append(item[0])
+        at = item[1]
+    return items, at
+
+
+class Wire(asyncio.Protocol):
+    """An open connection. `on_answer` gets each answer, `on_lost` the end; both on the loop, neither may block."""
+
+    def __init__(self, connection: AbstractConnection, on_answer: Callable[[Answer], None], on_lost: Callable[[], None]) -> None:
+        self._connection = connection
+        self._on_answer = on_answer
+        self._on_lost = on_lost
+        self._rest = b""
+        # NOTE: redis-py has no way to give its transport away; the versions in requirements.txt are the ones that we know.
+        self._transport: asyncio.Transport = connection._writer.transport  # type: ignore[attr-defined]
+        self._former = self._transport.get_protocol()
+        self._transport.set_protocol(self)
+
+    def send(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    def close(self) -> None:
+        """End it at once; `on_lost` follows."""
+        self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        data = self._rest + data if self._rest else data
+        at = 0
+        try:
+            while at < len(data) and (found := read_answer(data, at)) is not None:
+                answer, at = found
+                self._on_answer(answer)
+        except ValueError:
+            self.close()
+        self._rest = data[at:]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._former.connection_lost(exc)
+        self._on_lost()
+
+
+async def wire_connect(url: str, on_answer: Callable[[Answer], None], on_lost: Callable[[], None]) -> Wire:
+    """Raises redis.RedisError or OSError."""
+    options = parse_url(url)
+    make = options.pop("connection_class", TcpConnection)
+    connection = make(
+        **options | {"socket_connect_timeout": CONNECT_TIMEOUT_S, "socket_timeout": None, "retry": Retry(NoBackoff(), 0), "protocol": 2}
+    )
+    async with asyncio.timeout(CONNECT_TIMEOUT_S):
+        await connection.connect()
+    return Wire(connection, on_answer, on_lost)
+
+
+class Caller:
+    """Commands one after the other over a connection that is made when it is needed, and again after a loss."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._wire: Wire | None = None
+        self._answer: asyncio.Future[Answer] | None = None
+
+    async def call(self, *parts: bytes) -> Answer:
+        """The answer, or a Refused. Raises redis.RedisError or OSError, and then nobody knows whether it was done."""
+        if self._wire is None:
+            self._wire = await wire_connect(self._url, self._take, self._lose)
+        assert self._answer is None, "one command at a time"
+        self._answer = asyncio.get_running_loop().create_future()
+        try:
+            self._wire.send(pack_command(*parts))
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                return await self._answer
+        except BaseException:
+            # An answer that comes late would pass for that of the next command.
+            self.close()
+            raise
+        finally:
+            self._answer = None
+
+    def close(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+
+    def _take(self, answer: Answer) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(answer)
+
+    def _lose(self) -> None:
+        self._wire = None
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ConnectionResetError("Valkey closed the connection"))

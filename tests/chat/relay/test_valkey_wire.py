@@ -1,0 +1,67 @@
+"""The bare connection: any way to cut the stream of answers gives the same answers, and a lost connection is made again."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chat.relay.valkey_wire import Caller, Refused, pack_command, read_answer
+
+ANSWERS = st.recursive(
+    st.none() | st.integers(-(2**63), 2**63 - 1) | st.binary(max_size=30) | st.text(alphabet="ERR valkey", max_size=9).map(Refused),
+    lambda inner: st.lists(inner, max_size=4),
+    max_leaves=8,
+)
+
+
+def written(answer: object) -> bytes:
+    if answer is None:
+        return b"$-1\r\n"
+    if isinstance(answer, Refused):
+        return b"-" + answer.encode() + b"\r\n"
+    if isinstance(answer, int):
+        return b":%d\r\n" % answer
+    if isinstance(answer, bytes):
+        return b"$%d\r\n%b\r\n" % (len(answer), answer)
+    assert isinstance(answer, list)
+    return b"*%d\r\n" % len(answer) + b"".join(map(written, answer))
+
+
+@given(answer=ANSWERS, behind=st.binary(max_size=5), cut=st.integers(min_value=0))
+def test_an_answer_is_read_whole_or_not_at_all(answer: object, behind: bytes, cut: int) -> None:
+    data = written(answer)
+    assert read_answer(b"xy" + data + behind, 2) == (answer, len(data) + 2)
+    assert read_answer(data[: cut % len(data)], 0) is None
+
+
+def test_simple_strings_are_bytes_and_other_protocols_are_refused() -> None:
+    assert read_answer(b"+OK\r\n", 0) == (b"OK", 5)
+    with pytest.raises(ValueError):
+        read_answer(b"%1\r\n", 0)
+
+
+def test_a_command_counts_its_bytes() -> None:
+    assert pack_command(b"SET", "ä\r\n".encode()) == b"*2\r\n$3\r\nSET\r\n$4\r\n\xc3\xa4\r\n\r\n"
+
+
+async def test_commands_are_answered_and_refused(valkey: str) -> None:
+    caller = Caller(valkey)
+    assert await caller.call(b"ECHO", b"x" * 300_000) == b"x" * 300_000
+    assert isinstance(await caller.call(b"NOSUCH"), Refused)
+    caller.close()
+
+
+async def test_a_caller_connects_again_after_a_loss(valkey: str) -> None:
+    caller = Caller(valkey)
+    own_id = await caller.call(b"CLIENT", b"ID")
+    other = Caller(valkey)
+    await other.call(b"CLIENT", b"KILL", b"ID", b"%d" % own_id)
+    try:
+        next_id = await caller.call(b"CLIENT", b"ID")
+    except OSError:  # sent before the loss was seen
+        next_id = await caller.call(b"CLIENT", b"ID")
+    assert next_id != own_id
+    assert await caller.call(b"PING") == b"PONG"
+    caller.close()
+    other.close()
