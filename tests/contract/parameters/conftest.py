@@ -21,6 +21,8 @@ ENVIRONMENT = {
     # Four seats, so that a request of four choices keeps the others waiting.
     "LIGHTCONE_MAX_SEQUENCES": "4",
     "LIGHTCONE_MAX_MODEL_LEN": "2048",
+    # A stream's status line comes with its first byte, which is a ping for requests that wait for a seat.
+    "LIGHTCONE_SSE_KEEP_ALIVE": "1",
     # A team of threads loses more by waiting for a busy machine than this model gains by one.
     "LIGHTCONE_NUM_THREADS": "1",
 }
