@@ -9,12 +9,13 @@ in a header end there with 400.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 import logging
 import secrets
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol, cast
 
 from daphne.http_protocol import HTTPFactory, WebRequest
@@ -81,10 +82,13 @@ class BoundedRequest(WebRequest):
         self.process()
 
     def handle_reply(self, message: dict[str, Any]) -> None:
-        super().handle_reply(message)
         channel: BoundedChannel | None = getattr(self, "channel", None)
-        if channel is not None:
-            channel.check_unsent()
+        if channel is None:
+            super().handle_reply(message)
+            return
+        with channel.sending_at_once():
+            super().handle_reply(message)
+        channel.check_unsent()
 
     def basic_error(self, status: int, status_text: bytes, body: str) -> None:
         """Daphne's own errors in our shape instead of its HTML page."""
@@ -228,6 +232,22 @@ class BoundedChannel(http.HTTPChannel):
     def writeSequence(self, iovec: list[bytes]) -> None:
         self._num_written += sum(map(len, iovec))
         super().writeSequence(iovec)
+
+    @contextlib.contextmanager
+    def sending_at_once(self) -> Iterator[None]:
+        """What is written within goes out at its end, and only what the socket does not take waits for the reactor.
+
+        The reactor would watch the socket, take a turn, write and watch it no more: three system calls for each frame of a stream.
+        """
+        transport = self.transport
+        wishes: list[bool] = []
+        transport.startWriting = lambda: wishes.append(True)
+        try:
+            yield
+        finally:
+            del transport.startWriting
+            if wishes and transport.connected and (transport.disconnecting or transport.doWrite() is not None or self._num_unsent()):
+                transport.startWriting()  # a lost connection is found there too
 
     def check_unsent(self) -> None:
         """Give up on a reader for whom too many bytes are waiting."""

@@ -15,6 +15,8 @@ def main() -> None:
     from lightcone_site.asgi import application  # isort: skip
     from django.conf import settings
 
+    from chat.relay.commands import senders_warm
+
     chat.http_server.serve(
         application,
         host=settings.LIGHTCONE_HOST,
@@ -22,6 +24,7 @@ def main() -> None:
         limits=settings.LIGHTCONE_HTTP_LIMITS,
         socket_fd=socket_fd,
         drain_s=settings.LIGHTCONE_DRAIN_S,
+        on_ready=senders_warm,
     )
 
 

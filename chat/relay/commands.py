@@ -7,6 +7,7 @@ is tried twice here.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,12 +15,28 @@ from celery import current_app
 
 from chat.relay.keys import queue_of
 
+logger = logging.getLogger(__name__)
+
 GENERATE_TASK = "chat.generate"
 STOP_COMMAND = "lightcone_stop"
 STATS_COMMAND = "lightcone_stats"
 SEND_TIMEOUT_S = 4.0
 
 _senders = ThreadPoolExecutor(max_workers=4, thread_name_prefix="celery-send")
+
+
+def senders_warm() -> None:
+    """Have a thread connect to the broker: the modules of its transport alone take the first request half a second."""
+    _senders.submit(_connect)
+
+
+def _connect() -> None:
+    try:
+        with current_app.producer_pool.acquire(block=True, timeout=SEND_TIMEOUT_S) as producer:
+            producer.connection.ensure_connection(max_retries=1, timeout=SEND_TIMEOUT_S)
+    except Exception as error:
+        # Whatever the broker's client raises: the first request tries again.
+        logger.info("the broker does not answer yet: %s", error)
 
 
 def worker_node(worker_id: str) -> str:
