@@ -180,7 +180,7 @@ async def completion(request: HttpRequest, dialect: Dialect) -> HttpResponseBase
         caller = await caller_require(request, dialect, str(Right.INFERENCE))
         values = await _read(request, dialect)
         run = await run_start(values, caller=caller, trace=_trace(request, dialect, values), arrived_at=arrived_at)
-    except ApiError as error:
+    except Exception as error:
         rejection_record(error, caller=caller, trace=_trace(request, dialect, values), arrived_at=arrived_at)
         raise
     return await _answer(request, dialect, values, run, arrived_at)
@@ -216,10 +216,11 @@ def model_unknown(name: str) -> ApiError:
     return ApiError("model_not_found", f"The model '{name[:200]}' does not exist or you do not have access to it.", "model")
 
 
-def rejection_record(error: ApiError, *, caller: Caller | None, trace: RequestTrace, arrived_at: float) -> None:
-    """Log a request that never became a run."""
+def rejection_record(error: Exception, *, caller: Caller | None, trace: RequestTrace, arrived_at: float) -> None:
+    """Log a request that never became a run; what is no ApiError is a defect of ours."""
+    known = error if isinstance(error, ApiError) else ApiError("internal_error", INTERNAL_MESSAGE)
     run_id = run_id_create(at_s=arrived_at)
-    request_rejected_record(run_id=run_id, caller=caller, trace=trace, status=error.status, code=error.code, arrived_at=arrived_at)
+    request_rejected_record(run_id=run_id, caller=caller, trace=trace, status=known.status, code=known.code, arrived_at=arrived_at)
 
 
 async def _answer(request: HttpRequest, dialect: Dialect, values: dict[str, Any], run: StartedRun, arrived_at: float) -> HttpResponseBase:

@@ -135,7 +135,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         try:
             values.update(request_check(body))
             return await run_start(values, caller=caller, trace=self.trace(values), arrived_at=arrived_at)
-        except ApiError as error:
+        except Exception as error:
             rejection_record(error, caller=caller, trace=self.trace(values), arrived_at=arrived_at)
             raise
 

@@ -409,12 +409,25 @@ async def test_a_body_above_the_limit_is_413_under_any_server(api, scripted):
     assert (response.status_code, response.json()["error"]["code"]) == (413, "request_too_large")
 
 
-async def test_a_defect_is_a_500_without_details_and_is_not_repeated(api, scripted):
+async def test_a_defect_is_a_500_without_details_that_is_not_repeated_and_has_one_record(api, scripted):
     scripted.refusal = RuntimeError("secret at 0x1234")
     response = await post(api)
     assert response.status_code == 500
     assert response.headers["x-should-retry"] == "false"
     assert "secret" not in response.text
+    (record,) = scripted.rejected
+    assert (record["status"], record["code"], record["caller"].public_id) == (500, "internal_error", "testing0001")
+
+
+async def test_a_defect_before_the_key_is_known_has_a_record_too(api, scripted, monkeypatch):
+    async def fail(**_):
+        raise RuntimeError("the database is away")
+
+    monkeypatch.setattr("chat.auth.key_authenticate_async", fail)
+    response = await post(api)
+    assert response.status_code == 500
+    (record,) = scripted.rejected
+    assert (record["status"], record["caller"]) == (500, None)
 
 
 # Request ids.
