@@ -166,7 +166,7 @@ def _admission(request: GenerationRequest, caller: Caller, trace: RequestTrace) 
 def _reserved_tokens(request: GenerationRequest) -> int:
     """An estimate, as only the worker can count; the end of the run settles the difference."""
     chars = sum(len(str(message.get("content") or "")) for message in request.messages)
-    output = request.stop.max_tokens or USUAL_OUTPUT_TOKENS
+    output = request.stop.max_tokens or request.stop.absent_max_tokens or USUAL_OUTPUT_TOKENS
     return chars // CHARS_PER_TOKEN + min(output, USUAL_OUTPUT_TOKENS) * request.num_choices
 
 

@@ -57,9 +57,10 @@ class RepetitionRule:
 
 @dataclass(frozen=True, slots=True)
 class StopRules:
-    """When an answer ends. `max_tokens` None means the rest of the context."""
+    """When an answer ends. `max_tokens` None means the rest of the context, and at most `absent_max_tokens` where that is set."""
 
     max_tokens: int | None = None
+    absent_max_tokens: int | None = None
     min_tokens: int = 0
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()

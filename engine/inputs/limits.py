@@ -11,9 +11,6 @@ from engine.api.errors import ErrorCode, RequestError
 from engine.api.request import GenerationRequest
 from engine.messages import ProcessorSpec
 
-MAX_CHOICE_TOKENS = 262_144
-"""Tokens that all choices of a run may have together; an absent limit is lowered to fit."""
-
 
 @dataclass(frozen=True, slots=True)
 class ContextLimits:
@@ -34,7 +31,8 @@ def choice_token_limit(request: GenerationRequest, num_prompt_tokens: int, limit
     if asked is not None and not 1 <= asked <= context:
         message = f"max_tokens must be from 1 to {context}, the model's context length, got {asked}"
         raise RequestError(ErrorCode.INVALID_VALUE, message, "max_tokens")
-    max_tokens = min(MAX_CHOICE_TOKENS // request.num_sequences if asked is None else asked, context - num_prompt_tokens)
+    wanted = request.stop.absent_max_tokens if asked is None else asked
+    max_tokens = min(context if wanted is None else wanted, context - num_prompt_tokens)
     if not 0 <= request.stop.min_tokens <= max_tokens:
         message = f"min_tokens must be from 0 to the token limit of {max_tokens}, got {request.stop.min_tokens}"
         raise RequestError(ErrorCode.INVALID_VALUE, message, "min_tokens")

@@ -92,14 +92,10 @@ def _sampling(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> Samplin
 def _stop(values: Mapping[str, Any]) -> StopRules:
     """An absent token limit is lowered to the most per choice, and so that all choices together stay within `max_choice_tokens`."""
     limits = settings.LIGHTCONE_LIMITS
-    max_tokens = values["max_completion_tokens"] if values["max_completion_tokens"] is not None else values["max_tokens"]
-    if max_tokens is None and values["n"] > 1:
-        max_tokens = max(1, limits.max_choice_tokens // values["n"])
-        max_tokens = min(max_tokens, limits.max_output_tokens or max_tokens)
-    elif max_tokens is None:
-        max_tokens = limits.max_output_tokens or None
+    most = max(1, limits.max_choice_tokens // values["n"])
     return StopRules(
-        max_tokens=max_tokens,
+        max_tokens=values["max_completion_tokens"] if values["max_completion_tokens"] is not None else values["max_tokens"],
+        absent_max_tokens=min(most, limits.max_output_tokens or most),
         min_tokens=values["min_tokens"],
         stop=tuple(values["stop"] or ()),
         stop_token_ids=tuple(values["stop_token_ids"] or ()),

@@ -5,7 +5,6 @@ import pytest
 from engine.api import GenerationRequest, LogprobOptions, SamplingParams, StopRules
 from engine.api.errors import ErrorCode, RequestError
 from engine.inputs.limits import (
-    MAX_CHOICE_TOKENS,
     ContextLimits,
     check_alternatives,
     check_prompt_ids,
@@ -48,8 +47,10 @@ def test_the_limit_is_lowered_to_what_the_prompt_leaves():
     assert limit(10, max_tokens=200) == 200
 
 
-def test_an_absent_limit_is_lowered_to_what_all_choices_may_have():
-    assert limit(10, num_choices=128) == MAX_CHOICE_TOKENS // 128
+def test_an_absent_limit_is_lowered_to_what_the_server_gives_and_the_context_leaves():
+    assert limit(10, absent_max_tokens=2048) == 2048
+    assert limit(10, absent_max_tokens=131_072) == 4086
+    assert limit(10, max_tokens=200, absent_max_tokens=100) == 200
 
 
 @pytest.mark.parametrize(

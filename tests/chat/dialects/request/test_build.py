@@ -23,6 +23,7 @@ from engine.api import (
     ToolMode,
 )
 from engine.api.wire import request_from_plain, request_to_plain
+from engine.inputs.limits import ContextLimits, choice_token_limit
 from tests.chat.dialects.request.bad_requests import MESSAGES, tool
 
 CALLER = Caller(1, "testing0001", 1, 1, "1", frozenset({"inference", "chat_template", "logits_processors", "mm_kwargs"}), min_priority=-5)
@@ -285,6 +286,12 @@ def test_whatever_is_asked_survives_the_way_to_the_worker():
 
 def test_a_limit_of_the_installation_holds_for_those_who_set_none():
     with override_settings(LIGHTCONE_LIMITS=replace(settings.LIGHTCONE_LIMITS, max_output_tokens=50)):
-        assert build().stop.max_tokens == 50
-        assert build(n=2).stop.max_tokens == 50
+        assert build().stop.absent_max_tokens == 50
+        assert build(n=2).stop.absent_max_tokens == 50
         assert build(max_tokens=7).stop.max_tokens == 7
+
+
+def test_several_choices_without_a_limit_share_what_one_request_may_have_and_fit_any_context():
+    request = build(n=2)
+    assert (request.stop.max_tokens, request.stop.absent_max_tokens) == (None, settings.LIGHTCONE_LIMITS.max_choice_tokens // 2)
+    assert choice_token_limit(request, 10, ContextLimits(max_model_len=4096, logits_width=1000)) == 4086
