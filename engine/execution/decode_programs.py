@@ -1,9 +1,9 @@
 """Decode steps as recorded programs: the kernels of all layers in one call, for row counts whose every operator is ours.
 
 What runs in Python between two kernels costs a lone step on a CPU a fifth of its time. So the first step of a row count is recorded
-while it computes, the second computes both ways and is compared, and from the third on the record alone is run, with the step's inputs
-in the buffers that it reads. A record that left something out (a product or a bias that torch computes) gives other results, and is
-dropped.
+while it computes, the next one of other tokens at other places computes both ways and is compared, and from then on the record alone is
+run, with the step's inputs in the buffers that it reads. A record that left something out (a product or a bias that torch computes) gives
+other results, and is dropped.
 """
 
 from __future__ import annotations
@@ -30,11 +30,17 @@ class DecodeProgram:
         """Record the layers with a step's inputs; `result` is that of the step."""
         self._decoder = decoder
         self._rows = rows
+        self._first = batch.token_ids.clone(), batch.positions.clone()
         self._hidden, self._rotations = decoder.begin(batch.token_ids, batch.positions)
         rows.fill(batch.layout)
         with operators.recording() as self._recording:
             self._delta = decoder.run_layers(self._hidden, self._rotations, rows)
         self.result = self._hidden + self._delta
+
+    def can_be_proven(self, batch: StepBatch) -> bool:
+        """Whether this step would show what the record left out; with the recorded step's own inputs what is left over is right."""
+        token_ids, positions = self._first
+        return not torch.equal(token_ids, batch.token_ids) and not torch.equal(positions, batch.positions)
 
     def forward(self, batch: StepBatch) -> torch.Tensor:
         """As `Decoder.forward`."""
@@ -69,7 +75,7 @@ class DecodePrograms:
         found = self._programs[num_rows]
         if found is None or num_rows not in self._unproven:
             return found and found.forward(batch)
-        return self._prove(num_rows, found, batch)
+        return self._prove(num_rows, found, batch) if found.can_be_proven(batch) else None
 
     def _prove(self, num_rows: int, program: DecodeProgram, batch: StepBatch) -> torch.Tensor:
         """Compute a step both ways: the same, or the program is given up.

@@ -109,6 +109,18 @@ def test_a_record_that_left_something_out_is_given_up_and_harms_nothing():
     assert torch.equal(attention.keys, twin.keys)
 
 
+@torch.inference_mode()
+def test_a_record_is_not_proven_by_the_step_that_it_was_made_of():
+    decoder, attention, twin = make_decoder(is_ours=False), make_attention(), make_attention()
+    programs = DecodePrograms(decoder, attention, WIDTH)
+    for step in [0, 0, 0, 1, 2]:  # as the runner's own trials at load, all of token 0 at position 0
+        batch = decode_batch(step, 1)
+        found = programs.forward(batch)
+        hidden = ordinary(decoder, attention, batch) if found is None else found
+        assert torch.equal(hidden, ordinary(decoder, twin, batch))
+    assert programs._programs == {1: None}
+
+
 def test_prompts_and_large_steps_are_left_to_the_ordinary_way():
     programs = DecodePrograms(make_decoder(), make_attention(), WIDTH)
     assert programs.forward(decode_batch(0, MAX_ROWS + 1)) is None
