@@ -15,6 +15,7 @@ from django.utils import timezone
 from chat.configuration import configuration_changed, configuration_touch
 from chat.models import ServedModel
 from chat.models.catalogue import ModelState
+from chat.services.generation_defaults import generation_defaults
 from chat.services.keys import Caller
 from chat.services.short_cache import ShortCache
 
@@ -24,7 +25,9 @@ ALL = "all"
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """What requests need to know of an enabled model. `created_at`: unix seconds; `fingerprint`: changes with what is served."""
+    """What requests need to know of an enabled model. `created_at`: unix seconds; `fingerprint`: changes with what is served.
+
+    `sampling_defaults`: what the operator has set, else what the model's makers say."""
 
     name: str
     owned_by: str
@@ -146,7 +149,7 @@ def _entry(model: ServedModel) -> ModelEntry:
         aliases=tuple(model.aliases),
         is_default=model.is_default,
         max_model_len=model.max_model_len,
-        sampling_defaults=model.sampling_defaults,
+        sampling_defaults=generation_defaults(model.path) | model.sampling_defaults,
     )
 
 
