@@ -399,11 +399,12 @@ class Engine:
             if found is None:
                 continue
             run, choice = found
+            position = run.position
             try:
                 events = run.take(choice, output, now)
             except Exception:
                 logger.exception("run %s fails: its output could not be processed", run.request.run_id)
-                run.ending = FAILED
+                run.ending, run.position = FAILED, position
                 events = [run.end(now)]
             if events:
                 news.setdefault(run.request.run_id, []).extend(events)

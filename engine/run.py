@@ -133,7 +133,9 @@ class Run:
         self.scores.add(output.prompt_logprobs or [])
         if not self.scores.is_complete:
             if output.finish in ("aborted", "failed"):
-                return self._take(choice, output, now)
+                events = self._take(choice, output, now)
+                # NOTE: choices whose end is held have left the core, which says no more of them.
+                return events if self.is_ended else [*events, self.end(now)]
             self.held.append((choice, output))
             return []
         events = [self.event(self.scores.payload())]

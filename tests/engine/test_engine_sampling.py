@@ -21,7 +21,7 @@ from engine.api import (
     StopRules,
 )
 from engine.engine import Resume
-from engine.messages import DefineGrammar, ProcessorParameter, ProcessorSpec, SampledLogprobs
+from engine.messages import AbortSequences, DefineGrammar, ProcessorParameter, ProcessorSpec, SampledLogprobs
 from tests.engine.scripted_core import READY, ScriptedCore
 from tests.engine.stage import check_positions, output, payloads
 from tests.engine.tiny_tokenizer import tiny_tokenizer
@@ -62,6 +62,25 @@ def test_the_core_is_told_what_to_forbid_and_which_processors_to_run(make_stage)
     tokenizer = tiny_tokenizer()
     assert sequence.bad_word_ids == [tokenizer.encode("ab"), tokenizer.encode(" ab")]
     assert (sequence.sampling.processors, sequence.sampling.processor_args) == ((call,), {"free": 1})
+
+
+def test_a_run_can_be_stopped_while_the_end_of_a_choice_waits_for_the_prompts_scores(stage):
+    """It never ended: the core had answered for that choice already, and had nothing to say of its abort."""
+    stage.submit(logprobs=SCORED, num_choices=2)
+    first, second = stage.core.hear_sequences(2)
+    stage.core.say(output(first, prompt_logprobs=entries_of(first)[:3]), output(second, b"a", "length"))
+    stage.engine.abort("run", Outcome.STOPPED)
+    stage.core.hear(AbortSequences)
+    stage.core.say(output(first, finish="aborted"))
+    assert [type(payload) for payload in payloads(stage.events_to_end())] == [Admitted, Completed]
+
+
+def test_a_run_whose_output_cannot_be_processed_fails_without_a_gap(stage):
+    stage.submit(logprobs=dataclasses.replace(SCORED, enabled=True))
+    (sequence,) = stage.core.hear_sequences()
+    unequal = SampledLogprobs(-1.0, [97], [])
+    stage.core.say(output(sequence, b"a", logprobs=[unequal], prompt_logprobs=entries_of(sequence)))
+    assert [type(payload) for payload in payloads(stage.events_to_end())] == [Admitted, Failed]
 
 
 def test_the_prompts_scores_are_one_event_before_the_first_token(stage):
