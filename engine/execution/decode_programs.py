@@ -73,8 +73,10 @@ class DecodePrograms:
             self._unproven.add(num_rows)
             return program.result
         found = self._programs[num_rows]
-        if found is None or num_rows not in self._unproven:
-            return found and found.forward(batch)
+        if found is None:
+            return None
+        if num_rows not in self._unproven:
+            return found.forward(batch)
         return self._prove(num_rows, found, batch) if found.can_be_proven(batch) else None
 
     def _prove(self, num_rows: int, program: DecodeProgram, batch: StepBatch) -> torch.Tensor:
