@@ -44,8 +44,8 @@ from engine.messages import (
 from engine.outputs.parsing import OutputParsing
 from engine.outputs.pipeline import ChoicePipeline
 from engine.outputs.prompt_scores import PromptScores
-from engine.run import FAILED, LOST, Choice, Ending, Run
-from engine.run_kinds import make_run
+from engine.runs.kinds import make_run
+from engine.runs.run import FAILED, LOST, Choice, Ending, Run
 from engine.structured.admission import AnswerForms
 from engine.tokenizer import Tokenizer
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from engine.api import ChoiceFinished, Delta, Event, Payload, PromptScored
 from engine.messages import AddSequence, SequenceOutput
-from engine.run import Choice, Run
+from engine.runs.run import Choice, Run
 
 
 @dataclass(eq=False, kw_only=True)

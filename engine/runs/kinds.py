@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from engine.api import GenerationRequest
-from engine.beam_run import BeamRun
 from engine.decoding.beam_search import BeamSearch, Ends
-from engine.run import Run
+from engine.runs.beams import BeamRun
+from engine.runs.run import Run
+from engine.runs.withheld import RankedRun
 from engine.tokenizer import Tokenizer
-from engine.withheld_run import RankedRun
 
 
 def make_run(tokenizer: Tokenizer, request: GenerationRequest, **fields: Any) -> Run:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from engine.api import ChoiceFinished, Delta, Event, FinishReason, LogprobOptions, Payload, SamplingParams, StopRules, Usage
 from engine.decoding.beam_search import BeamSearch, EndedBeam, Link
 from engine.messages import AddSequence, SampledLogprobs, SequenceOutput
-from engine.run import FAILED, Choice
-from engine.withheld_run import WithheldRun
+from engine.runs.run import FAILED, Choice
+from engine.runs.withheld import WithheldRun
 
 CORE_WORDS = {"stop": "stop", "length": "length", "text": None}
 """What the core would say of a beam's end; a stop string is the pipeline's own business."""
