@@ -58,6 +58,7 @@ def test_extra_keys_reach_the_template():
         ({"role": "assistant", "tool_calls": 5}, "messages.0.tool_calls"),
         ({"role": "assistant", "tool_calls": [5]}, "messages.0.tool_calls.0"),
         ({"role": "assistant", "tool_calls": [{"id": "a"}]}, "messages.0.tool_calls.0.function"),
+        ({"role": "assistant", "tool_calls": [{"id": 5, "function": {"name": "f"}}]}, "messages.0.tool_calls.0.id"),
         ({"role": "assistant", "tool_calls": [{"type": "custom", "function": {"name": "f"}}]}, "messages.0.tool_calls.0.custom"),
         ({"role": "assistant", "function_call": {}}, "messages.0.function_call"),
         ({"role": "assistant", "function_call": {"name": "f"}, "tool_calls": [{"function": {"name": "f"}}]}, "messages.0.function_call"),
