@@ -6,6 +6,7 @@ ValidationError whose text goes on after the field's name ("must be at least 1, 
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -26,8 +27,10 @@ MAX_ECHO_CHARS = 200
 
 
 def echo(value: Any) -> str:
-    """A value as an error message may show it: short, and never a non-finite number."""
-    text = repr(value) if isinstance(value, str | bool | int | float) or value is None else f"a {type(value).__name__}"
+    """A value as an error message may show it: short, in the words of JSON, and never a non-finite number."""
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "an array"
+    text = repr(value) if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= MAX_ECHO_CHARS else text[: MAX_ECHO_CHARS - 1] + "…"
 
 

@@ -64,3 +64,7 @@ def test_readers_answer_or_raise_validation_error_and_echo_is_short(value):
         with contextlib.suppress(ValidationError):
             read(value)
     assert len(echo(value)) <= 200
+
+
+def test_values_are_told_in_the_words_of_json():
+    assert [echo(value) for value in (None, True, 1.5, "a", {}, [])] == ["null", "true", "1.5", "'a'", "an object", "an array"]
