@@ -110,6 +110,16 @@ class Enabled(Boolean):
         return True
 
 
+class Expression(Text):
+    """A regular expression, which may well be a blank, but not nothing."""
+
+    def to_internal_value(self, data: Any) -> str:
+        text: str = super().to_internal_value(data)
+        if not text:
+            raise refuse("invalid_value", "must not be empty")
+        return text
+
+
 class StructuralTagText(Text):
     """A structural tag as JSON text."""
 
@@ -131,7 +141,7 @@ class StructuredOutputs(Record):
 
     parts = {
         "json": SchemaOrText(help_text="A JSON Schema, or its JSON text."),
-        "regex": Text(max_bytes=LIMITS.max_regex_bytes, is_filled=True, is_label=True, help_text="The whole answer matches it."),
+        "regex": Expression(max_bytes=LIMITS.max_regex_bytes, is_label=True, help_text="The whole answer matches it."),
         "choice": Choices(help_text="The answer is one of these."),
         "grammar": Text(max_bytes=LIMITS.max_grammar_bytes, is_filled=True, help_text="EBNF with the rule root, or Lark."),
         "json_object": Enabled(help_text="Any JSON object."),

@@ -39,6 +39,10 @@ def structured(**keys) -> Constraint | None:
     return build(structured_outputs=keys).constraint
 
 
+def test_a_blank_is_an_expression_too():
+    assert structured(regex=" ") == Constraint(ConstraintKind.REGEX, " ", "structured_outputs.regex")
+
+
 def test_masks_and_biases():
     sampling = build(
         logit_bias={"5": 101, "7": -1000, "9": "1.5", "11": True}, allowed_token_ids=["3", 4.0], bad_words=["no", " never"]
