@@ -18,7 +18,6 @@ from rest_framework.exceptions import ValidationError
 from chat.dialects.request.constraints import ResponseFormat, StructuredOutputs, constraint_of, constraint_options
 from chat.dialects.request.cross_field import cross_field_check
 from chat.dialects.request.fields import (
-    INT64_MAX,
     Array,
     Boolean,
     Integer,
@@ -55,7 +54,7 @@ from chat.errors import ApiError, problems_error
 from engine.api import SamplingParams, ToolChoice, ToolMode
 
 LIMITS = settings.LIGHTCONE_LIMITS
-MAX_TOKENS = LIMITS.max_output_tokens or INT64_MAX
+MAX_TOKENS = min(LIMITS.max_output_tokens or LIMITS.max_choice_tokens, LIMITS.max_choice_tokens)
 REQUEST_ID = f"[A-Za-z0-9._:-]{{1,{LIMITS.max_id_chars}}}"
 SAMPLING_DEFAULTS = ("temperature", "top_k", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
 SMALLEST_VOCABULARY = 256
@@ -227,7 +226,7 @@ def _check_together(values: Mapping[str, Any]) -> None:
     """Rules between values that need their coerced types, in the order of the fields that they name."""
     limit = values["max_completion_tokens"] if values["max_completion_tokens"] is not None else values["max_tokens"]
     num_choices = values["n"]
-    if limit is not None and num_choices > 1 and limit * num_choices > LIMITS.max_choice_tokens:
+    if limit is not None and limit * num_choices > LIMITS.max_choice_tokens:
         raise _conflict("n", f"times the token limit must be at most {LIMITS.max_choice_tokens}, got {num_choices} x {limit}")
     if values["temperature"] is not None:
         choices_check(values, SamplingParams(temperature=values["temperature"]))

@@ -91,8 +91,8 @@ BOOLEANS = (
     "store",
 )
 INTEGERS = {
-    "max_tokens": (0, "at least 1"),
-    "max_completion_tokens": (-1, "at least 1"),
+    "max_tokens": (0, "from 1 to 262144"),
+    "max_completion_tokens": (-1, "from 1 to 262144"),
     "n": (129, "from 1 to 128"),
     "top_k": (-2, "at least -1"),
     "min_tokens": (-1, "at least 0"),
@@ -184,7 +184,8 @@ BAD = [
     Bad({"n": 2, "temperature": 0}, "n", VALUE, "use_beam_search"),
     Bad({"n": 2, "temperature": 0.000001}, "n"),
     Bad({"n": 128, "max_tokens": 10_000}, "n", VALUE, "262144"),
-    Bad({"n": 2, "max_completion_tokens": 2**62}, "n", VALUE, "262144"),
+    Bad({"n": 2, "max_completion_tokens": 262_144}, "n", VALUE, "262144"),
+    Bad({"max_completion_tokens": 262_145}, "max_completion_tokens", VALUE, "from 1 to 262144"),
     Bad({"max_tokens": 4, "min_tokens": 5}, "min_tokens", VALUE, "token limit 4"),
     Bad({"max_tokens": 9, "max_completion_tokens": 4, "min_tokens": 5}, "min_tokens", VALUE, "token limit 4"),
     Bad({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens", VALUE, "must not be 0"),
