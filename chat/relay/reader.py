@@ -46,7 +46,7 @@ class RunReader:
         self._next = 0
         self._inbox: deque[LogEntry] = deque()
         self._ready: deque[Event] = deque()
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiter: asyncio.Future[bool] | None = None
         self._has_gap = False
         self._is_over = False
         self._has_left = False
@@ -81,14 +81,13 @@ class RunReader:
         return self._ready.popleft()
 
     async def next(self, timeout_s: float) -> Event | None:
-        """The next event, or None after `timeout_s` seconds of silence (time for a ping). StopAsyncIteration after the last one."""
-        if self._ready:
-            return self._ready.popleft()
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await self.__anext__()
-        except TimeoutError:
-            return None
+        """The next event, or None after about `timeout_s` seconds of silence (time for a ping). StopAsyncIteration after the last one."""
+        while not self._ready:
+            if self._is_over:
+                raise StopAsyncIteration
+            if not await self._advance(timeout_s):
+                return None
+        return self._ready.popleft()
 
     def leave(self) -> None:
         """The client is gone, or the reader has what it wants. Never awaits; unread runs end by their policy."""
@@ -128,12 +127,12 @@ class RunReader:
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+            self._waiter.set_result(True)
 
     # Positions.
 
-    async def _advance(self) -> None:
-        """Take what has come, or wait for more."""
+    async def _advance(self, timeout_s: float | None = None) -> bool:
+        """Take what has come, or wait for more; false when nothing came for `timeout_s`."""
         if self._has_gap:
             self._has_gap = False
             await self._close_gap()
@@ -143,11 +142,20 @@ class RunReader:
                 await self._close_gap()
                 self._accept(entry)
         else:
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
+            return await self._wait(timeout_s)
+        return True
+
+    async def _wait(self, timeout_s: float | None) -> bool:
+        """Until something is handed in. A bare timer: this is once per token and stream, and asyncio.timeout costs a multiple of it."""
+        loop = asyncio.get_running_loop()
+        waiter = self._waiter = loop.create_future()
+        timer = None if timeout_s is None else loop.call_later(timeout_s, _end_wait, waiter)
+        try:
+            return await waiter
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()
 
     async def _close_gap(self) -> None:
         """Read the log from `next` on. What is not there comes later: by the worker's recovery and the dispatcher's sweep."""
@@ -185,6 +193,11 @@ class RunReader:
         elif entry.position == self._next:
             self._attempt, self._next = entry.attempt, entry.position + 1
         return entry.position <= self._next
+
+
+def _end_wait(waiter: asyncio.Future[bool]) -> None:
+    if not waiter.done():
+        waiter.set_result(False)
 
 
 def error_of(payload: Rejected | Failed) -> EngineError:

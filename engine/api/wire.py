@@ -58,7 +58,7 @@ def event_from_plain(plain: list[Json]) -> Event:
     start, count, kind, payload = plain[:4]
     if kind not in KINDS:
         raise ValueError(f"unknown kind of event: {kind!r}")
-    return Event(cast(int, start), cast(int, count), _from_plain(KINDS[cast(str, kind)], cast(dict[str, Json], payload)))
+    return Event(cast(int, start), cast(int, count), _from_plain(KINDS[cast(str, kind)], cast("dict[str, Json]", payload)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +83,22 @@ def _to_plain(value: object) -> dict[str, Json]:
 def _from_plain(cls: type[T], plain: dict[str, Json]) -> T:
     if not isinstance(plain, dict):
         raise ValueError(f"{cls.__name__} must be an object")
+    decoders, required = _reading(cls)  # type: ignore[arg-type]  # mypy takes a class for unhashable
     values = {}
-    for field in _plan(cls):  # type: ignore[arg-type]  # mypy takes a class for unhashable
-        if field.name in plain:
-            item = plain[field.name]
-            values[field.name] = field.decode(item) if field.decode and item is not None else item
-        elif field.default is MISSING:
-            raise ValueError(f"{cls.__name__}.{field.name} is missing")
+    for name, item in plain.items():
+        if name in decoders:
+            decode = decoders[name]
+            values[name] = item if decode is None or item is None else decode(item)
+    if not required <= values.keys():
+        raise ValueError(f"{cls.__name__}.{min(required - values.keys())} is missing")
     return cls(**values)
+
+
+@cache
+def _reading(cls: type) -> tuple[dict[str, Convert | None], frozenset[str]]:
+    """How each field is read, and the fields that must be there."""
+    plan = _plan(cls)
+    return {field.name: field.decode for field in plan}, frozenset(field.name for field in plan if field.default is MISSING)
 
 
 @cache
