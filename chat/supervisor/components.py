@@ -59,7 +59,8 @@ def maintenance_spec() -> ChildSpec:
 def _celery(role: str, *options: str) -> tuple[str, ...]:
     return (
         *(sys.executable, "-m", "celery", "-A", "lightcone_site", "worker"),
-        *("--pool", "threads", "--without-gossip", "--without-mingle", "--loglevel", "INFO", "--hostname", f"{role}@%h"),
+        *("--pool", "threads", "--without-gossip", "--without-mingle", "--without-heartbeat"),
+        *("--loglevel", "INFO", "--hostname", f"{role}@%h"),
         *options,
     )
 
