@@ -96,5 +96,6 @@ def _seat(values: Mapping[str, Any], caller: Caller) -> Seat:
 
 def _check_parser(values: Mapping[str, Any]) -> None:
     if values["tool_choice"].mode == ToolMode.AUTO and settings.LIGHTCONE_TOOL_PARSER == "none":
-        message = "tool_choice cannot be auto: no tool parser is set for this model; use required, a named function or none"
-        raise ApiError("unsupported_parameter", message, "tool_choice")
+        param = "function_call" if values["functions"] else "tool_choice"
+        message = f"{param} cannot be auto: no tool parser is set for this model; name a function, or send none"
+        raise ApiError("unsupported_parameter", message, param)

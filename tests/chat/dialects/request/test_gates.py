@@ -102,5 +102,6 @@ def test_first_come_first_served_has_no_priorities():
 @override_settings(LIGHTCONE_TOOL_PARSER="none")
 def test_auto_needs_a_parser():
     assert refused(caller(), tools=[tool()]).param == "tool_choice"
+    assert refused(caller(), functions=[{"name": "f"}]).param == "function_call"
     assert seat(caller(), tools=[tool()], tool_choice="required")
     assert seat(caller(), tool_choice="auto")
