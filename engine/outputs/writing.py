@@ -31,6 +31,7 @@ class AnswerWriter:
         self._reasoning: list[str] = []
         self._text: list[str] = []
         self._calls: list[ToolCallDelta] = []
+        self._arguments: list[str] = []
         self._space: list[str] = []
         self._has_text = False
 
@@ -65,6 +66,7 @@ class AnswerWriter:
 
     def take(self) -> Said:
         """What has been written since the last time."""
+        self._end_arguments()
         said = Said("".join(self._reasoning), "".join(self._text), tuple(self._calls))
         self._reasoning.clear()
         self._text.clear()
@@ -81,17 +83,17 @@ class AnswerWriter:
                 case Reasoning(text):
                     self.write_reasoning(text)
                 case CallStart(name, call_id):
+                    self._end_arguments()
                     index = self.num_calls
                     self.num_calls += 1
                     self._calls.append(ToolCallDelta(index, call_id or self._parsers.make_call_id(index, name), name))
                 case CallArguments(text):
-                    self._add_arguments(text)
+                    self._arguments.append(text)
                 case CallEnd():
                     self.is_full = self._parsers.takes_one_call
 
-    def _add_arguments(self, text: str) -> None:
-        """More arguments of the open call; in one event they make one piece, behind the one with the name."""
-        index = self.num_calls - 1
-        if self._calls and self._calls[-1].index == index and not self._calls[-1].name:
-            text = self._calls.pop().arguments + text
-        self._calls.append(ToolCallDelta(index, arguments=text))
+    def _end_arguments(self) -> None:
+        """Arguments of the open call make one piece in one event, behind the one with the name."""
+        if self._arguments:
+            self._calls.append(ToolCallDelta(self.num_calls - 1, arguments="".join(self._arguments)))
+            self._arguments.clear()
