@@ -261,7 +261,7 @@ class Engine:
         grammar = self._forms.grammar(request)
         seed, admitted = request.sampling.seed, resume.admitted
         if admitted is not None:
-            max_tokens, seed = admitted.max_tokens, admitted.seed
+            max_tokens, seed = min(max_tokens, admitted.max_tokens), admitted.seed  # this worker's context may be shorter
         eos_ids = () if request.stop.ignore_eos else self._tokenizer.eos_ids
         return make_run(
             self._tokenizer,

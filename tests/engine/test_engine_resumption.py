@@ -11,6 +11,7 @@ from engine.api import (
     Usage,
 )
 from engine.engine import Resume
+from tests.engine.scripted_core import READY
 from tests.engine.stage import check_positions, output
 from tests.engine.tiny_tokenizer import IM_END
 
@@ -69,6 +70,13 @@ def test_a_resumed_run_may_start_behind_positions_that_others_took(stage):
     stage.submit(resume=Resume((), next_position=7))
     ((event,),) = stage.news().values()
     assert (event.start, type(event.payload)) == (7, Admitted)
+
+
+def test_a_resumed_run_keeps_to_the_context_of_the_worker_that_takes_it_over(stage):
+    """A limit that another worker had admitted led past the end of this one's context."""
+    stage.submit(resume=Resume((Event(0, 1, Admitted(21, 4000, 7)), Event(1, 1, Delta(0, (97,), "a")))))
+    (sequence,) = stage.core.hear_sequences()
+    assert len(sequence.prompt_ids) + sequence.max_tokens == READY.max_model_len
 
 
 def test_a_resumed_run_that_cannot_be_served_any_more_fails(stage):
