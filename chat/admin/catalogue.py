@@ -30,7 +30,7 @@ class ServedModelForm(forms.ModelForm):
             "path": "A GGUF file or a Hugging Face folder, on the worker's machine.",
             "is_default": "Serve this model where a request names none. Takes it from the one before.",
             "max_model_len": "Tokens; empty: what the model allows and the cache holds.",
-            "sampling_defaults": "Request fields used where a request leaves them out, as a JSON object; before the model's generation_config.json.",
+            "sampling_defaults": "Request fields for requests that leave them out, as a JSON object; they win over generation_config.json.",
         }
 
     def _get_validation_exclusions(self) -> set[str]:
