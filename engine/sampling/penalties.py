@@ -73,10 +73,7 @@ class TokenCounts:
 
 
 def apply_penalties(logits: torch.Tensor, rows: list[tuple[int, TokenCounts]], sequences: list[Sequence]) -> None:
-    """Change logits (R, V) in place for the penalised `rows` (number, counts).
-
-    The counts are read row by row: a sequence that tries drafts has several rows, each with an output of its own.
-    """
+    """Change logits (R, V) in place for the penalised `rows` (number, counts)."""
     places, divisors, subtracted = [], [], []
     for row, counts in rows:
         counts.update(sequences[row].output_ids)

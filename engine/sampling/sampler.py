@@ -69,10 +69,7 @@ class Sampler:
 
     @torch.inference_mode()
     def sample(self, logits: torch.Tensor, sequences: list[Sequence], bitmask: GrammarBitmask | None = None) -> list[SampledToken]:
-        """Choose a token per row of logits (R, V) float32, row i for `sequences[i]`. Overwrites logits.
-
-        A sequence may have several rows, each in a copy of its own that has the same `seq_id` and another output.
-        """
+        """Choose a token per row of logits (R, V) float32, row i for `sequences[i]`, each at most once. Overwrites logits."""
         if not sequences:
             return []
         rows = self._batch.rows(sequences)

@@ -273,7 +273,8 @@ class Scheduler:
             sequence = chunk.sequence
             limit = min(budget, sequence.max_tokens - len(sequence.output_ids) - 1, self._capacity_tokens - sequence.num_tokens)
             draft_ids = drafter.propose(sequence, num_rows, limit) if limit > 0 else ()
-            draft_ids = draft_ids[: self._draft_room(sequence, len(draft_ids))]
+            if draft_ids:
+                draft_ids = draft_ids[: self._draft_room(sequence, len(draft_ids))]
             if not draft_ids:
                 plain.append(chunk)
                 continue

@@ -6,6 +6,7 @@ that the call leaves out is taken from the request's free values (vllm_xargs) of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from engine.api.errors import ErrorCode, RequestError
@@ -73,7 +74,13 @@ def _read_int(value: Json, parameter: ProcessorParameter, logits_width: int) -> 
 def _read_float(value: Json, parameter: ProcessorParameter, logits_width: int) -> Json:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise _Refusal
-    return _within(float(value), parameter)
+    try:
+        number = float(value)
+    except OverflowError:
+        raise _Refusal from None
+    if not math.isfinite(number):
+        raise _Refusal
+    return _within(number, parameter)
 
 
 def _read_bool(value: Json, parameter: ProcessorParameter, logits_width: int) -> Json:

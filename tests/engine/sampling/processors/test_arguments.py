@@ -1,0 +1,23 @@
+"""Numbers that a processor cannot compute with are refused by name; how the shipped processors' arguments are read: tests/engine/inputs."""
+
+import math
+
+import pytest
+
+from engine.api.errors import RequestError
+from engine.api.sampling import ProcessorCall
+from engine.messages import ProcessorParameter, ProcessorSpec
+from engine.sampling.processors.arguments import bind_arguments
+
+SPEC = ProcessorSpec("scaled", [ProcessorParameter("factor", "float", 0.0)])
+
+
+@pytest.mark.parametrize("value", [10**400, math.inf, math.nan, True, -1])
+def test_a_number_that_is_none_to_compute_with_is_refused(value):
+    with pytest.raises(RequestError) as caught:
+        bind_arguments(SPEC, ProcessorCall("scaled", kwargs={"factor": value}), {}, 32)
+    assert caught.value.param == "logits_processors.kwargs.factor"
+
+
+def test_an_integer_is_a_number():
+    assert bind_arguments(SPEC, ProcessorCall("scaled", kwargs={"factor": 2}), {}, 32) == {"factor": 2.0}
