@@ -33,7 +33,7 @@ test: $(TESTS)
 
 ## make check    lint and fast tests, before each commit
 check: lint
-	@$(BIN)/python -m pytest -q $(FAST)
+	@$(BIN)/python -m pytest -q -n auto $(FAST)
 
 ## make lint     style, imports, types, sizes, migrations
 lint: $(TESTS)

@@ -1,6 +1,7 @@
 """What all tests share: a Valkey of their own, a served Lightcone, and what becomes of tests that this machine cannot run.
 
-With LIGHTCONE_TEST_REQUIRE=1 (`.ci/run`) a skipped test is a failed one, except where it needs a GPU.
+With LIGHTCONE_TEST_REQUIRE=1 (`.ci/run`) a skipped test is a failed one, except where it needs a GPU. Properties are tried on the same
+examples in every run, so that a change is never blamed for another's fault; LIGHTCONE_TEST_EXAMPLES=explore draws new ones.
 """
 
 from __future__ import annotations
@@ -11,9 +12,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.served import ServedLightcone
+
+hypothesis.settings.register_profile("same", derandomize=True, print_blob=True)
+hypothesis.settings.register_profile("explore", print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("LIGHTCONE_TEST_EXAMPLES", "same"))
 
 IS_EVERYTHING_REQUIRED = os.environ.get("LIGHTCONE_TEST_REQUIRE") == "1"
 POSTGRES_BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin"))

@@ -85,10 +85,15 @@ def test_an_expression_is_refused_or_its_answers_match(pattern):
         template = template_of(regex(pattern))
     except RequestError:
         return
-    assert all(re.fullmatch(pattern, text) for text in walks(template, number=4, length=10))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # "[---]" may mean something else in a later Python
+        assert all(re.fullmatch(pattern, text) for text in walks(template, number=4, length=10))
 
 
-@given(st.lists(st.text(min_size=1, max_size=8).filter(lambda text: text.isprintable()), min_size=1, max_size=8))
+PRINTABLE = st.characters(exclude_categories=("C", "Z"), include_characters=" ")
+
+
+@given(st.lists(st.text(PRINTABLE, min_size=1, max_size=8), min_size=1, max_size=8))
 @settings(max_examples=40, deadline=None)
 def test_an_answer_is_one_of_the_choices(choices):
     template = template_of(Constraint(ConstraintKind.CHOICE, json.dumps(choices)))
