@@ -65,6 +65,8 @@ class CoreGrammars:
 
     def start_filling(self, sequences: list[Sequence]) -> None:
         """Fill the first masks of a step in the background, for those of its sequences that need one."""
+        if not self._followers:
+            return
         followers = {sequence.seq_id: self._followers[sequence.seq_id] for sequence in sequences if sequence.seq_id in self._followers}
         self._filled.clear()
         self._filling = self._filler.submit(self._fill_all, followers) if followers else None
