@@ -10,6 +10,7 @@ Torch computes each of these as several operators whose fixed costs are most of 
     four_bit.py     products with four-bit weights
     eight_bit.py    products with eight-bit weights
     integer_vectors.py  what these two share
+    sampling.py     kernels over rows of logits: masks, masses, the draw
     program.py      runs a list of kernels in one call
     team.py         runs a program on torch's threads
     operators.py    kernels as functions of tensors, and recordings of them; what others import

@@ -15,6 +15,7 @@ from engine.kernels.team import Kernel, team
 _team = team()  # its symbols must be there before the kernels are compiled or loaded
 
 from engine.kernels import program  # noqa: E402
+from engine.kernels.sampling import BLOCK  # noqa: E402
 
 _RUN = Kernel(program.run)
 _NUMBER = {name: number for number, name in enumerate(program.KERNELS)}
@@ -231,6 +232,48 @@ def add_bias(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     num_rows, size = x.shape
     _run("add_bias", num_rows * size, num_rows, size, x, bias)
     return x
+
+
+def forbid(logits: torch.Tensor, rows: torch.Tensor, words: torch.Tensor) -> None:
+    """Add -inf, in place, to what masks do not allow.
+
+    logits: (R, V) float32   rows: (G,) int64, each once   words: (G, W) int32
+
+    Bit `i % 32` of word `i // 32` is set where token i is allowed; tokens beyond the words are forbidden.
+    """
+    _run("forbid", words.shape[0] * logits.shape[1], words.shape[0], logits.shape[1], words.shape[1], rows, words, logits)
+
+
+def weigh_blocks(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
+    """Mass of each block of BLOCK tokens relative to the most likely token: (R, V) float32 -> (R, V / BLOCK) float64.
+
+    best, temperature: (R,) float32. V is a multiple of BLOCK.
+    """
+    num_rows, width = logits.shape
+    masses = empty((num_rows, width // BLOCK), torch.float64)
+    _run("weigh_blocks", logits.numel(), num_rows, width, logits, best, temperature, masses)
+    return masses
+
+
+def draw(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+    """Draw ids (R,) int64 from whole rows; as `weigh_blocks`, with `uniforms` (R,) float64 in [0, 1)."""
+    num_rows, width = logits.shape
+    token_ids = empty((num_rows,), torch.int64)
+    floats = 2 * (width // BLOCK + BLOCK)
+    _run(
+        "draw",
+        logits.numel(),
+        num_rows,
+        width,
+        logits,
+        best,
+        temperature,
+        uniforms,
+        token_ids,
+        _scratch(floats),
+        4 * _aligned(floats),
+    )
+    return token_ids
 
 
 def _run(kernel: str, elements: int, *arguments: torch.Tensor | int) -> None:

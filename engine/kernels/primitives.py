@@ -90,6 +90,12 @@ def halves(address, size):
 
 
 @njit(inline="always")
+def doubles(address, size):
+    """float64 array at an address."""
+    return carray(pointer(address), size, np.float64)
+
+
+@njit(inline="always")
 def integers(address, size):
     """int64 array at an address."""
     return carray(pointer(address), size, np.int64)

@@ -9,12 +9,24 @@ from __future__ import annotations
 import numpy as np
 from numba import cfunc, njit
 
-from engine.kernels import attention, eight_bit, four_bit, rows
+from engine.kernels import attention, eight_bit, four_bit, rows, sampling
 from engine.kernels.integer_vectors import is_available
 from engine.kernels.primitives import OPTIONS, SIGNATURE, team_barrier, thread_count, thread_number, words_at
 
 STRIDE = 32
-KERNELS = ("add_normalize", "gate", "quantize", "rotate", "add_bias", "attend", "multiply_four_bit", "multiply_eight_bit")
+KERNELS = (
+    "add_normalize",
+    "gate",
+    "quantize",
+    "rotate",
+    "add_bias",
+    "attend",
+    "multiply_four_bit",
+    "multiply_eight_bit",
+    "forbid",
+    "weigh_blocks",
+    "draw",
+)
 
 
 @njit(**OPTIONS)
@@ -24,6 +36,7 @@ def _unavailable(a, thread, threads):
 
 _add_normalize, _gate, _quantize, _rotate, _add_bias = rows.add_normalize, rows.gate, rows.quantize, rows.rotate, rows.add_bias
 _attend = attention.attend
+_forbid, _weigh_blocks, _draw = sampling.forbid, sampling.weigh_blocks, sampling.draw
 _multiply_four_bit = four_bit.multiply if is_available() else _unavailable
 _multiply_eight_bit = eight_bit.multiply if is_available() else _unavailable
 
@@ -51,5 +64,11 @@ def run(program):
             _attend(a, thread, threads)
         elif kernel == 6:
             _multiply_four_bit(a, thread, threads)
-        else:
+        elif kernel == 7:
             _multiply_eight_bit(a, thread, threads)
+        elif kernel == 8:
+            _forbid(a, thread, threads)
+        elif kernel == 9:
+            _weigh_blocks(a, thread, threads)
+        else:
+            _draw(a, thread, threads)

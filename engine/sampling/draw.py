@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import torch
 
+from engine.kernels import operators
 from engine.sampling.ranking import BLOCK, open_blocks
 
 
@@ -23,19 +24,11 @@ def pick(cumulative: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
 
 
 def block_masses(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
-    """Return the mass of each block, (R, V) -> (R, B) float64, relative to the most likely token; `best`, `temperature`: (R,).
-
-    NOTE: on a CPU one row at a time. Then every row is computed in the same shapes in any batch, and stays in the cache.
-    """
-    if logits.device.type != "cpu":
-        weights = logits.sub(best[:, None]).div_(temperature[:, None]).exp_()
-        return weights.view(logits.shape[0], -1, BLOCK).sum(2).double()
-    masses = torch.empty(logits.shape[0], logits.shape[1] // BLOCK)
-    weights = torch.empty(logits.shape[1])
-    for row in range(logits.shape[0]):
-        torch.sub(logits[row], best[row], out=weights)
-        torch.sum(weights.div_(temperature[row]).exp_().view(-1, BLOCK), 1, out=masses[row])
-    return masses.double()
+    """Return the mass of each block, (R, V) -> (R, B) float64, relative to the most likely token; `best`, `temperature`: (R,)."""
+    if logits.device.type == "cpu":
+        return operators.weigh_blocks(logits, best, temperature)
+    weights = logits.sub(best[:, None]).div_(temperature[:, None]).exp_()
+    return weights.view(logits.shape[0], -1, BLOCK).sum(2).double()
 
 
 def draw_from_all(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
@@ -43,6 +36,12 @@ def draw_from_all(logits: torch.Tensor, best: torch.Tensor, temperature: torch.T
 
     What the choice of the block leaves of a row's number chooses inside, so one number serves both.
     """
+    draw = operators.draw if logits.device.type == "cpu" else draw_in_torch
+    return draw(logits, best, temperature, uniforms)
+
+
+def draw_in_torch(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+    """Draw from whole rows on any device."""
     cumulative = block_masses(logits, best, temperature).cumsum(1)
     block = pick(cumulative, uniforms)[:, None]
     upper = cumulative.gather(1, block)

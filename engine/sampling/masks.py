@@ -11,10 +11,10 @@ from functools import cache
 import torch
 from torch.nn.functional import pad
 
+from engine.kernels import operators
 from engine.sequence import Sequence
 
 FORBIDDEN = float("-inf")
-SLICE_ROWS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +51,15 @@ class BadWords:
 
 
 def mask_grammar(logits: torch.Tensor, bitmask: GrammarBitmask) -> None:
-    """Forbid what the grammars do not allow. A table says what each byte of the mask adds to eight logits.
-
-    A few rows at a time: what is added to all of them together would not stay in the cache.
-    """
-    width = logits.shape[1]
-    table = _byte_table(logits.device)
-    eights = bitmask.words.to(logits.device).view(torch.uint8).int()
+    """Forbid what the grammars do not allow."""
     index = torch.tensor(bitmask.rows, device=logits.device)
-    for start in range(0, len(index), SLICE_ROWS):
-        rows = index[start : start + SLICE_ROWS]
-        added = table.index_select(0, eights[start : start + SLICE_ROWS].reshape(-1)).view(len(rows), -1)[:, :width]
-        logits.index_add_(0, rows, pad(added, (0, width - added.shape[1]), value=FORBIDDEN))
+    if logits.device.type == "cpu":
+        operators.forbid(logits, index, bitmask.words)
+        return
+    width = logits.shape[1]
+    eights = bitmask.words.to(logits.device).view(torch.uint8).int()
+    added = _byte_table(logits.device).index_select(0, eights.reshape(-1)).view(len(index), -1)[:, :width]
+    logits.index_add_(0, index, pad(added, (0, width - added.shape[1]), value=FORBIDDEN))
 
 
 def mask_all_but(logits: torch.Tensor, allowed: Places) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import pad
 
-BLOCK = 64
+from engine.kernels.operators import BLOCK
 
 
 def pad_to_blocks(logits: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The grammars of the core: built in a thread of their own when they come, followed per sequence, masks filled while the model computes.
+"""The grammars of the core: built in a thread of their own when they come, followed per sequence, masks filled while a device computes.
 
 Only sequences that name a grammar cost anything. Called by the step loop; nothing here raises for one sequence's sake.
 """
@@ -23,11 +23,16 @@ WAIT_S = 0.01
 
 
 class CoreGrammars:
-    """`load_vocabulary` is called once, when the first grammar comes."""
+    """`load_vocabulary` is called once, when the first grammar comes.
 
-    def __init__(self, load_vocabulary: Callable[[], Vocabulary]) -> None:
+    `fills_ahead`: masks are filled while the model computes, which pays where it computes on a device. Where it computes on this
+    processor, a thread that fills masks takes a core from it and makes it wait; masks are filled between computing and drawing then.
+    """
+
+    def __init__(self, load_vocabulary: Callable[[], Vocabulary], *, fills_ahead: bool = True) -> None:
         self._load_vocabulary = load_vocabulary
         self._vocabulary: Vocabulary | None = None
+        self._fills_ahead = fills_ahead
         self._num_words = 0
         self._templates: dict[str, Future[GrammarTemplate]] = {}
         self._followers: dict[int, Follower] = {}
@@ -64,8 +69,8 @@ class CoreGrammars:
         self._followers.pop(seq_id, None)
 
     def start_filling(self, sequences: list[Sequence]) -> None:
-        """Fill the first masks of a step in the background, for those of its sequences that need one."""
-        if not self._followers:
+        """Fill the first masks of a step in the background, if that pays, for those of its sequences that need one."""
+        if not self._followers or not self._fills_ahead:
             return
         followers = {sequence.seq_id: self._followers[sequence.seq_id] for sequence in sequences if sequence.seq_id in self._followers}
         self._filled.clear()

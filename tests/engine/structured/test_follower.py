@@ -130,9 +130,9 @@ def test_a_grammar_whose_masks_take_too_long_is_given_up(monkeypatch):
     assert mask_of(followed) == set()
 
 
-@pytest.fixture
-def grammars():
-    made = CoreGrammars(lambda: VOCABULARY)
+@pytest.fixture(params=[True, False], ids=["masks filled ahead", "masks filled when asked for"])
+def grammars(request):
+    made = CoreGrammars(lambda: VOCABULARY, fills_ahead=request.param)
     yield made
     made.close()
 
