@@ -71,7 +71,7 @@ def weigh_blocks(a, thread, threads):
 
 @njit(inline="always")
 def _first_above(sums, size, target):
-    """Index of the first of ascending sums that exceeds `target`; where that is rounded up to the last sum, of the first that reaches it."""
+    """Index of the first of ascending sums above `target`; where that is rounded up to the last sum, of the first that reaches it."""
     total = sums[size - 1]
     for index in range(size):
         if sums[index] > target or sums[index] >= total:
