@@ -1,7 +1,8 @@
 """The path of every completion request, shared by all dialects: a plain async view from the first header to the last frame.
 
 1. Key (401, 403), size (413), content type and JSON (400).  2. The checks of request/, on the loop when small, else in a thread.
-3. Model (404).  4. The run is started; limits (429, 503).  5. `Admitted`, or a plain HTTP error.  6. One JSON object, or frames.
+3. Model (404), rights of the key (400).  4. The run is started; limits (429, 503), then messages (400).
+5. `Admitted`, or a plain HTTP error.  6. One JSON object, or frames.
 
 A client that goes away cancels the view; `leave()` tells the run. What bodies look like is the dialect's own (`Dialect`).
 """
@@ -15,7 +16,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import orjson
 from django.conf import settings
@@ -24,7 +25,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from chat.addresses import request_address
 from chat.auth import AuthFailures, caller_identify
-from chat.dialects.request.build import generation_request
+from chat.dialects.request.build import MessagesRefused, generation_request
 from chat.dialects.request.messages import last_message_text
 from chat.dialects.request.refusals import refusal_reworded
 from chat.dialects.request.schema import request_check
@@ -34,7 +35,14 @@ from chat.models.access import Right
 from chat.permissions import right_require
 from chat.run_id import run_id_create
 from chat.services.catalogue import ModelEntry, model_resolve_async
-from chat.services.completions import LimitExceeded, RequestTrace, RunReader, completion_start, request_rejected_record
+from chat.services.completions import (
+    LimitExceeded,
+    RequestTrace,
+    RunReader,
+    completion_refuse,
+    completion_start,
+    request_rejected_record,
+)
 from chat.services.keys import Caller
 from chat.sse import PING, EventStreamResponse
 from engine.api import Admitted, Completed, EngineError, ErrorCode, Event, Failed, GenerationRequest, Outcome, ToolMode
@@ -43,6 +51,7 @@ logger = logging.getLogger(__name__)
 
 INLINE_BODY_BYTES = 64 * 1024
 Handler = Callable[..., Awaitable[HttpResponseBase]]
+T = TypeVar("T")
 
 _check_threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="request-check")
 _failures = AuthFailures(limit=settings.LIGHTCONE_LIMITS.max_auth_failures, window_s=settings.LIGHTCONE_LIMITS.auth_failure_window)
@@ -200,11 +209,21 @@ async def run_start(values: dict[str, Any], *, caller: Caller, trace: RequestTra
     model = await model_resolve_async(name=values["model"], caller=caller)
     if model is None:
         raise model_unknown(values["model"] or "(default)")
-    generation = generation_request(
-        values, model=model.name, sampling_defaults=model.sampling_defaults, caller=caller, arrived_at=arrived_at
-    )
     try:
-        return StartedRun(model, generation, await completion_start(request=generation, caller=caller, trace=trace))
+        generation = generation_request(
+            values, model=model.name, sampling_defaults=model.sampling_defaults, caller=caller, arrived_at=arrived_at
+        )
+    except MessagesRefused as error:
+        ending = completion_refuse(request=error.request, messages=values["messages"], caller=caller, trace=trace)
+        error.extra_headers = await _within_limits(ending)
+        raise
+    return StartedRun(model, generation, await _within_limits(completion_start(request=generation, caller=caller, trace=trace)))
+
+
+async def _within_limits(admission: Awaitable[T]) -> T:
+    """What a service gives that looks at limits first; raises ApiError where one says no."""
+    try:
+        return await admission
     except LimitExceeded as error:
         raise ApiError("rate_limit_exceeded", error.message, retry_after_s=error.retry_after_s, headers=error.headers) from None
     except EngineError as error:
@@ -295,7 +314,7 @@ async def _frames(reader: RunReader, writer: StreamWriter, ahead: Event | None) 
             if frame:
                 spoke_at = clock()
                 yield frame
-            elif event is None or clock() - spoke_at >= keep_alive_s:
+            elif settings.LIGHTCONE_LIMITS.sse_keep_alive and (event is None or clock() - spoke_at >= keep_alive_s):
                 spoke_at = clock()
                 yield PING
     except EngineError as error:
@@ -325,10 +344,10 @@ def ending_error(event: Event) -> ApiError | None:
 
 async def _read(request: HttpRequest, dialect: Dialect) -> dict[str, Any]:
     """Steps 1 and 2: the checked values of the body."""
-    _check_content_type(request)
     body: bytes = request.read()
     if len(body) > settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes:
         raise body_too_large()
+    _check_content_type(request)
     if len(body) <= INLINE_BODY_BYTES:
         return _check(body, request, dialect)
     return await asyncio.get_running_loop().run_in_executor(_check_threads, _check, body, request, dialect)

@@ -4,6 +4,7 @@
     admitted = await reader.first()                                 # RequestError, EngineUnavailable, EngineFailure: answer 4xx / 5xx
     async for event in reader: …                                    # Delta*, ChoiceFinished…, and last Completed or Failed
     finally: reader.leave()                                         # always; harmless after the end
+    await completion_refuse(request=…, messages=…, …)               # instead, for a request that is to be refused behind its limits
 
 Refuses to know HTTP, sockets and SQL. The path of the events is chat.relay.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -37,6 +38,7 @@ __all__ = [
     "LimitKind",
     "RequestTrace",
     "RunReader",
+    "completion_refuse",
     "completion_start",
     "dispatcher_of_loop",
     "request_rejected_record",
@@ -73,20 +75,35 @@ async def completion_start(*, request: GenerationRequest, caller: Caller, trace:
     Raises LimitExceeded (a limit of the key) or EngineUnavailable (no worker, loading, full, Valkey away); then nothing was
     started and the caller writes the request's record. Never hangs: every step has a time-out.
     """
+    return await _admitted(_admission(request, caller, trace, request.messages), _publish)
+
+
+async def completion_refuse(*, request: GenerationRequest, messages: Sequence[Any], caller: Caller, trace: RequestTrace) -> dict[str, str]:
+    """Admit a request whose `messages`, as they were sent, are at fault, and end it at once: limits answer before messages do.
+
+    Charged like a run that the worker refuses: the reserved tokens come back. Gives the `x-ratelimit-*` lines of the answer.
+    Raises as completion_start does.
+    """
+    reader = await _admitted(_admission(request, caller, trace, messages), _end)
+    reader.leave()
+    return reader.headers
+
+
+async def _admitted(admission: Admission, go_on: Callable[[Dispatcher, Admission], Awaitable[None]]) -> RunReader:
+    """The reader of a run that was admitted, and with which `go_on` has gone on."""
     dispatcher = dispatcher_of_loop()
     try:
         await dispatcher.start()
-        reader = dispatcher.reader(request.run_id)
+        reader = dispatcher.reader(admission.request.run_id)
         try:
-            admission = _admission(request, caller, trace)
             # NOTE: before the answer, as a cancelled or late admission may have made the run all the same, and has to be left.
             reader.is_started = True
             verdict = await dispatcher.runs.admit(admission, web_id=dispatcher.web_id, channel=dispatcher.channel)
             reader.headers = _headers(admission, verdict)
             if verdict.word != "go":
                 reader.is_started = False
-                raise _refusal(request.model, verdict, reader.headers)
-            await _publish(dispatcher, admission)
+                raise _refusal(admission.request.model, verdict, reader.headers)
+            await go_on(dispatcher, admission)
         except BaseException:
             # A cancelled view has not got its reader yet, so nobody else would leave the run.
             reader.leave()
@@ -132,24 +149,29 @@ async def _publish(dispatcher: Dispatcher, admission: Admission) -> None:
     except Exception as error:
         # Whatever the broker's client raises, its meaning is the same.
         logger.warning("request refused, its task was not sent: %s", error)
-        await dispatcher.runs.finish(
-            Ending(
-                run_id=request.run_id,
-                attempt=1,
-                position=0,
-                payload=b"",
-                record=None,
-                used_tokens=0,
-                caller=admission.caller,
-                slug=model_slug(request.model),
-                worker_id="",
-                tokens_per_minute=admission.tokens_per_minute,
-            )
-        )
+        await _end(dispatcher, admission)
         raise EngineUnavailable(ErrorCode.OVERLOADED, AWAY_MESSAGE) from error
 
 
-def _admission(request: GenerationRequest, caller: Caller, trace: RequestTrace) -> Admission:
+async def _end(dispatcher: Dispatcher, admission: Admission) -> None:
+    """End a run of which no worker knows: it has used nothing, and whoever asked for it writes the record."""
+    await dispatcher.runs.finish(
+        Ending(
+            run_id=admission.request.run_id,
+            attempt=1,
+            position=0,
+            payload=b"",
+            record=None,
+            used_tokens=0,
+            caller=admission.caller,
+            slug=model_slug(admission.request.model),
+            worker_id="",
+            tokens_per_minute=admission.tokens_per_minute,
+        )
+    )
+
+
+def _admission(request: GenerationRequest, caller: Caller, trace: RequestTrace, messages: Sequence[Any]) -> Admission:
     limits = caller.limits
     return Admission(
         request=request,
@@ -157,15 +179,15 @@ def _admission(request: GenerationRequest, caller: Caller, trace: RequestTrace) 
         about=_about(trace, caller, model=request.model, arrived_at=request.arrived_at),
         requests_per_minute=limits.requests_per_minute or 0,
         tokens_per_minute=limits.tokens_per_minute or 0,
-        reserved_tokens=_reserved_tokens(request),
+        reserved_tokens=_reserved_tokens(request, messages),
         max_live=min(limits.max_concurrency or settings.LIGHTCONE_MAX_LIVE_PER_KEY, settings.LIGHTCONE_MAX_LIVE_PER_KEY),
         max_waiting=settings.LIGHTCONE_MAX_WAITING,
     )
 
 
-def _reserved_tokens(request: GenerationRequest) -> int:
+def _reserved_tokens(request: GenerationRequest, messages: Sequence[Any]) -> int:
     """An estimate, as only the worker can count; the end of the run settles the difference."""
-    chars = sum(len(str(message.get("content") or "")) for message in request.messages)
+    chars = sum(len(str(message.get("content") or "")) for message in messages if isinstance(message, dict))
     output = request.stop.max_tokens or request.stop.absent_max_tokens or USUAL_OUTPUT_TOKENS
     return chars // CHARS_PER_TOKEN + min(output, USUAL_OUTPUT_TOKENS) * request.num_choices
 

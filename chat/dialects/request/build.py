@@ -12,11 +12,20 @@ from django.conf import settings
 from chat.dialects.request.gates import gates_check
 from chat.dialects.request.messages import messages_walk
 from chat.dialects.request.schema import choices_check
+from chat.errors import ApiError
 from chat.run_id import run_id_create
 from chat.services.keys import Caller
 from engine.api import BeamSearch, GenerationRequest, Json, LogprobOptions, PromptOptions, SamplingParams, StopRules
 
 LOWEST_TEMPERATURE = 0.01
+
+
+class MessagesRefused(ApiError):
+    """The messages are at fault. `request` is all the rest: the limits of the key and the state of the model answer before them."""
+
+    def __init__(self, error: ApiError, request: GenerationRequest) -> None:
+        super().__init__(error.code, error.message, error.param)
+        self.request = request
 
 
 def generation_request(
@@ -30,18 +39,17 @@ def generation_request(
     """Build the request of `model` (its served name) from the values of `schema.request_check`.
 
     `sampling_defaults` are the model's own values for fields that the request leaves out. `values["service_tier"]` becomes the tier used,
-    None for who sent none. Raises ApiError: what the caller may not ask for, then whatever is wrong with the messages.
+    None for who sent none. Raises ApiError for what the caller may not ask for, MessagesRefused for whatever is wrong with the messages.
     """
     limits = settings.LIGHTCONE_LIMITS
     arrived_at = time.time() if arrived_at is None else arrived_at
     seat = gates_check(values, model=model, caller=caller)
     values["service_tier"] = seat.tier
-    messages = messages_walk(values["messages"], model=model, max_parts=limits.max_parts)
     budget = values["thinking_token_budget"]
-    return GenerationRequest(
+    request = GenerationRequest(
         run_id=run_id_create(),
         model=model,
-        messages=messages,
+        messages=(),
         arrived_at=arrived_at,
         sampling=_sampling(values, sampling_defaults),
         stop=_stop(values),
@@ -60,6 +68,10 @@ def generation_request(
         group=values["prompt_cache_key"] or "",
         deadline_at=arrived_at + limits.request_timeout,
     )
+    try:
+        return replace(request, messages=messages_walk(values["messages"], model=model, max_parts=limits.max_parts))
+    except ApiError as error:
+        raise MessagesRefused(error, request) from None
 
 
 def _sampling(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> SamplingParams:

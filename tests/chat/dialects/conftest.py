@@ -30,6 +30,7 @@ from engine.api import (
 )
 
 KEY = "lc_testing0001_" + "0" * 48
+ROUTE = "/v1/chat/completions"
 MODEL = ModelEntry(
     name="org/tiny",
     owned_by="lightcone",
@@ -96,6 +97,7 @@ class Scripted:
     traces: list[Any] = field(default_factory=list)
     rejected: list[dict[str, Any]] = field(default_factory=list)
     readers: list[ScriptedReader] = field(default_factory=list)
+    refused: list[list[Any]] = field(default_factory=list)
 
     async def start(self, *, request, caller, trace) -> ScriptedReader:
         self.requests.append(request)
@@ -105,6 +107,13 @@ class Scripted:
         reader = ScriptedReader(self.script, self.headers)
         self.readers.append(reader)
         return reader
+
+    async def refuse(self, *, request, messages, caller, trace) -> dict[str, str]:
+        assert request.messages == ()
+        self.refused.append(messages)
+        if self.refusal is not None:
+            raise self.refusal
+        return self.headers
 
 
 def delta(text: str, choice: int = 0, token_ids: tuple[int, ...] = (5,), logprobs=None) -> Delta:
@@ -152,6 +161,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     monkeypatch.setattr(views, "model_resolve_async", resolve)
     monkeypatch.setattr(views, "models_for_caller_async", models)
     monkeypatch.setattr(view, "completion_start", service.start)
+    monkeypatch.setattr(view, "completion_refuse", service.refuse)
     monkeypatch.setattr(view, "request_rejected_record", lambda **record: service.rejected.append(record))
     return service
 
@@ -168,6 +178,10 @@ async def api(scripted: Scripted) -> AsyncIterator[httpx.AsyncClient]:
 
 def chat(**fields: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": "hi"}], **fields}
+
+
+async def post(api: httpx.AsyncClient, **fields: Any) -> httpx.Response:
+    return await api.post(ROUTE, json=chat(**fields))
 
 
 def frames(text: str) -> list[Any]:

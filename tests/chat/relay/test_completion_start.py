@@ -7,6 +7,7 @@ import secrets
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,14 @@ import pytest
 from chat.relay.publisher import Publisher
 from chat.run_id import run_id_create
 from chat.services import completions, health
-from chat.services.completions import LimitExceeded, LimitKind, RequestTrace, completion_start, request_rejected_record
+from chat.services.completions import (
+    LimitExceeded,
+    LimitKind,
+    RequestTrace,
+    completion_refuse,
+    completion_start,
+    request_rejected_record,
+)
 from chat.services.keys import Caller, KeyLimits
 from engine.api import Delta, EngineUnavailable, ErrorCode, GenerationRequest
 from tests.chat.relay.world import MODEL, World, read_all, text_of, until
@@ -95,6 +103,31 @@ async def test_a_limit_names_itself_and_its_wait(service: World) -> None:
     assert raised.value.kind is LimitKind.REQUESTS
     assert 55 <= raised.value.retry_after_s <= 60
     assert raised.value.headers["x-ratelimit-reset-requests"] in ("1m0s", "60s", "59s")
+
+
+async def test_a_request_with_bad_messages_passes_the_limits_and_leaves_nothing_behind(service: World) -> None:
+    await worker_of(service)
+    limits = KeyLimits(requests_per_minute=2, tokens_per_minute=1_000, max_concurrency=1)
+    caller = Caller(key_id=1, public_id="key3", org_id=1, project_id=2, tenant="2", limits=limits)
+    bad = {
+        "request": replace(request(), messages=()),
+        "messages": [5, {"role": "user", "content": "x" * 800}],
+        "caller": caller,
+        "trace": TRACE,
+    }
+    headers = await completion_refuse(**bad)
+    assert headers["x-ratelimit-remaining-requests"] == "1", "it counts as a request"
+    assert 280 < int(headers["x-ratelimit-remaining-tokens"]) < 300, "what was sent is reserved: 200 tokens, and 512 for an answer"
+    dispatcher = completions.dispatcher_of_loop()
+    assert (service.queued, dispatcher.num_readers, await service.records()) == ([], 0, [])
+    assert await service.client.zcard(service.keys.admit_live("key3")) == 0
+    assert await service.client.zcard(service.keys.queued) == 0
+    reader = await completion_start(request=request(), caller=caller, trace=TRACE)
+    assert int(reader.headers["x-ratelimit-remaining-tokens"]) > 480, "and the reserved tokens have come back"
+    with pytest.raises(LimitExceeded):
+        await completion_refuse(**bad)
+    reader.leave()
+    await until(lambda: not dispatcher._leaves)
 
 
 async def test_a_task_that_cannot_be_sent_leaves_nothing_behind(service: World, monkeypatch: pytest.MonkeyPatch) -> None:
