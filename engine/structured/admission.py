@@ -9,7 +9,6 @@ from pathlib import Path
 
 from engine.api.errors import RequestError
 from engine.api.request import GenerationRequest
-from engine.api.tools import ToolMode
 from engine.messages import DefineGrammar, ForgetGrammars
 from engine.structured.compiler import ConstraintCompiler
 from engine.structured.limits import DEFAULT_LIMITS, StructuredLimits
@@ -29,8 +28,11 @@ class AnswerForms:
         self._compiler.warm()
 
     def grammar(self, request: GenerationRequest) -> DefineGrammar | None:
-        """What the answer must be, None if anything. Raises RequestError, which names the field at fault."""
-        if request.tools and request.tool_choice.mode is not ToolMode.NONE:
+        """What the answer must be, None if anything. Raises RequestError, which names the field at fault.
+
+        Schemas of tools are checked whatever the choice: they are shown to the model even where it may call none.
+        """
+        if any(tool.parameters is not None for tool in request.tools):
             self._compiler.check_tool_schemas(tool_schemas(request.tools))
         constraint = answer_constraint(request, self._tool_format)
         if constraint is None:

@@ -1,4 +1,4 @@
-"""Local `$ref`s of a JSON Schema: where they lead, and whether following them ever comes to an end."""
+"""The `$ref`s of a JSON Schema, plain JSON pointers: where they lead, and whether following them ever comes to an end."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class References:
     def resolve(self, reference: str) -> Any:
         """The schema that a `$ref` names. Raises RequestError."""
         pointer = unquote(reference[1:])
-        if pointer and not pointer.startswith("/"):
-            raise refusal(self._param, f"$ref {quote(reference)} names an anchor; write the JSON pointer of its schema instead")
+        if not reference.startswith("#") or (pointer and not pointer.startswith("/")):
+            raise refusal(self._param, f"$ref {quote(reference)} cannot be followed where it stands; write the JSON pointer of its schema")
         node = self._root
         for token in pointer.split("/")[1:]:
             token = token.replace("~1", "/").replace("~0", "~")

@@ -17,6 +17,7 @@ from engine.structured.schema_check import BOUNDS, COUNTS, check_schema
 from engine.structured.schema_disjoint import Disjointness
 from engine.structured.schema_finite import forbid_endless
 from engine.structured.schema_references import References
+from engine.structured.schema_resources import plain_references
 
 COPIED = ("type", "enum", "const", "required", *BOUNDS, "multipleOf")
 VALUE_COUNTS = [name for name in COUNTS if not name.endswith("Properties")]
@@ -30,6 +31,7 @@ Schema = dict[str, Any]
 def rewrite_schema(root: Any, limits: StructuredLimits, param: str, *, closes_objects: bool = False) -> Any:
     """The equivalent schema. Raises RequestError for what cannot be enforced."""
     check_schema(root, limits, param, is_enforced=True)
+    root = plain_references(root, param)
     references = References(root, param)
     references.check_progress()
     return _Rewriter(references, limits, param, closes_objects).document(root)

@@ -12,7 +12,8 @@ from engine.api.constraint import Constraint, ConstraintKind
 from engine.api.errors import ErrorCode, RequestError
 from engine.api.request import GenerationRequest
 from engine.api.tools import Tool, ToolMode
-from engine.structured.schema_check import SCHEMA_LISTS, SCHEMA_MAPS, SCHEMAS
+from engine.structured.schema_check import with_sub_schemas
+from engine.structured.schema_resources import plain_references
 from engine.structured.tag_source import root_node
 
 NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -100,7 +101,7 @@ def _calls_schema(tools: list[Tool], is_parallel: bool) -> dict[str, Any]:
     definitions, calls = {}, []
     for index, tool in enumerate(tools):
         name = f"t{index}"
-        definitions[name] = _rerooted(_parameters(tool), f"#/$defs/{name}")
+        definitions[name] = _rerooted(plain_references(_parameters(tool), "tools"), f"#/$defs/{name}")
         calls.append(
             {
                 "type": "object",
@@ -119,26 +120,16 @@ def _parameters(tool: Tool) -> Any:
         return NO_ARGUMENTS
     if not isinstance(tool.parameters, dict):
         return {"type": "object"}
-    return tool.parameters if "$ref" in tool.parameters else tool.parameters | {"type": "object"}
+    return tool.parameters | {"type": "object"}
 
 
 def _rerooted(schema: Any, root: str) -> Any:
-    """The schema with its local references led to where it now stands. Only schemas are looked into, no values or names."""
+    """The schema with its plain references led to where it now stands."""
     if not isinstance(schema, dict):
         return schema
-    result = dict(schema)
-    reference = schema.get("$ref")
-    if isinstance(reference, str) and reference.startswith("#"):
-        result["$ref"] = root + reference[1:]
-    for name in SCHEMA_MAPS:
-        if isinstance(schema.get(name), dict):
-            result[name] = {key: _rerooted(value, root) for key, value in schema[name].items()}
-    for name in SCHEMA_LISTS:
-        if isinstance(schema.get(name), list):
-            result[name] = [_rerooted(value, root) for value in schema[name]]
-    for name in SCHEMAS:
-        if name in schema:
-            result[name] = _rerooted(schema[name], root)
+    result = with_sub_schemas(schema, lambda part, _: _rerooted(part, root))
+    if isinstance(schema.get("$ref"), str):
+        result["$ref"] = root + schema["$ref"][1:]
     return result
 
 

@@ -24,6 +24,7 @@ from engine.structured.matcher import LLGUIDANCE
 from engine.structured.refusal import check_bytes, first_line, refusal
 from engine.structured.regex_reader import read_regex
 from engine.structured.schema_check import check_schema
+from engine.structured.schema_resources import plain_references
 from engine.structured.schema_rewrite import rewrite_schema
 from engine.structured.tag_grammar import TagOptions, tag_grammar
 from engine.structured.tag_source import read_tag
@@ -129,6 +130,7 @@ def check_tool_schema(text: str, limits: StructuredLimits, param: str) -> None:
     """A tool's parameters: a valid schema that an object may satisfy. Raises RequestError."""
     schema = read_json(text, _with_bytes(limits, limits.tool_bytes), param)
     check_schema(schema, limits, param, is_enforced=False)
+    plain_references(schema, param)
     types = schema.get("type", "object") if isinstance(schema, dict) else "object" if schema is True else ""
     if types != "object" and "object" not in types:
         raise refusal(param, "the parameters of a function must be a schema of an object")

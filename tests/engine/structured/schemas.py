@@ -115,6 +115,16 @@ def _references():
     yield {"type": "object", "properties": {"a": INTEGER | {"maximum": 3}, "b": {"$ref": "#/properties/a"}}, "required": ["a", "b"]}
     yield {"$defs": {"n": INTEGER}, "type": "object", "properties": {"a": {"$ref": "#/$defs/n", "minimum": 5}}, "required": ["a"]}
     yield {"$defs": {"n": INTEGER, "m": {"$ref": "#/$defs/n"}}, "anyOf": [{"$ref": "#/$defs/m"}, NULL]}
+    yield {"$defs": {"n": {"$anchor": "whole"} | INTEGER}, "type": "array", "items": {"$ref": "#whole"}, "minItems": 1}
+    own = {"$id": "item", "$defs": {"n": BOOLEAN}, "type": "object", "properties": {"b": {"$ref": "#/$defs/n"}}, "required": ["b"]}
+    yield {"$id": "http://x.example/root", "$defs": {"n": INTEGER, "a/b": own}, "type": "array", "items": {"$ref": "item"}, "minItems": 1}
+    yield {"$id": "urn:x:y", "$defs": {"n": INTEGER}, "$ref": "urn:x:y#/$defs/n"}
+    yield {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/parts/a"}},
+        "required": ["a"],
+        "parts": {"a": {"$ref": "#/parts/b"}, "b": NULL},
+    }
 
 
 def _values():
@@ -179,6 +189,9 @@ REFUSED = [
     ({"$ref": "other.json#/a"}, "leads out"),
     ({"$ref": "#/$defs/none"}, "leads nowhere"),
     ({"$ref": "#name"}, "anchor"),
+    ({"$ref": "http://["}, "leads out"),
+    ({"$id": "http://x.example/", "$ref": "//["}, "not an address"),
+    ({"type": "array", "items": {"$ref": "#/x/y"}, "x": {"y": {"$ref": "other"}}}, "cannot be followed"),
     ({"$ref": "#"}, "back to itself"),
     ({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [INTEGER, {"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"}, "back to itself"),
     ({"$defs": {"n": {"type": "object", "properties": {"n": {"$ref": "#/$defs/n"}}, "required": ["n"]}}, "$ref": "#/$defs/n"}, "satisf"),

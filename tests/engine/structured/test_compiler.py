@@ -97,6 +97,18 @@ def test_a_core_hears_a_grammar_once_and_a_new_core_again():
     assert forms.before(None) == forms.after(None) == []
 
 
+@pytest.mark.parametrize("mode", ToolMode)
+def test_the_schemas_of_tools_are_checked_whatever_the_choice(mode):
+    """With tool_choice none they were shown to the model unread."""
+    forms = AnswerForms(Path("model.gguf"), None)
+    forms._compiler._pool = pool = ScriptedPool()
+    tools = (Tool("now"), Tool("add", {"type": "object"}))
+    forms.grammar(GenerationRequest("r", "m", (), 0.0, tools=tools, tool_choice=ToolChoice(mode, ("add",))))
+    assert pool.calls[0] == ("check_schemas", [('{"type": "object"}', "tools.1.function.parameters")])
+    forms.grammar(GenerationRequest("r", "m", (), 0.0, tools=tools[:1]))
+    assert not any(call[0] == "check_schemas" for call in pool.calls[1:])
+
+
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
     """Over real processes, with the tiny vocabulary and half a second for each constraint."""

@@ -1,0 +1,106 @@
+"""The public JSON Schema Test Suite (draft 2020-12), as `make suite` fetches it: a schema is either enforced or refused with a reason.
+
+What an enforced schema admits is valid by an independent validator and by the suite's own instances; formats are looked at elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import permutations, product
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from engine.api import RequestError
+from tests.engine.structured.walking import admits, schema, template_of, walks
+
+SUITE = Path(__file__).parents[3] / ".venv" / "json-schema-suite" / "tests" / "draft2020-12"
+FILES = sorted(path.relative_to(SUITE).as_posix() for path in SUITE.rglob("*.json")) or ["(not fetched)"]
+NUM_WALKS = 10
+
+pytestmark = pytest.mark.skipif(not SUITE.is_dir(), reason="needs the JSON Schema Test Suite (make suite)")
+
+ENFORCED = [
+    "additionalProperties", "allOf", "anyOf", "const", "defs", "enum", "exclusiveMaximum", "exclusiveMinimum", "items", "maxItems",
+    "maxLength", "maxProperties", "maximum", "minItems", "minLength", "minProperties", "minimum", "pattern", "prefixItems",
+    "properties", "propertyNames", "ref", "required", "type",
+]  # fmt: skip
+"""Files on keywords that are enforced wherever they stand."""
+OTHER_REASONS = r"keyword '\w+' is not supported|leads out of the schema|schema is false|a JSON Schema must be an object"
+"""Why a schema of these files may be refused all the same."""
+
+
+def groups_of(name):
+    """Schemas of a file, each with instances that are valid or not."""
+    return json.loads((SUITE / name).read_text("utf-8"))
+
+
+def tried(value):
+    """The grammar of a schema, None if it is refused; and the refusal."""
+    try:
+        return template_of(schema(value, param="structured_outputs.json")), None
+    except RequestError as error:
+        return None, error
+
+
+def text_of(instance):
+    return json.dumps(instance, separators=(",", ":"), ensure_ascii=False)
+
+
+def spellings(instance):
+    """The texts of an instance, its properties in any order; an integer as such, as grammars write it."""
+    if isinstance(instance, dict):
+        return [text_of(dict(entries)) for entries in permutations(instance.items())]
+    if isinstance(instance, list):
+        return [f"[{','.join(texts)}]" for texts in product(*map(spellings, instance))]
+    return [text_of(int(instance) if isinstance(instance, float) and instance.is_integer() else instance)]
+
+
+def is_text(instance):
+    """Not so where it holds half a character, which no answer can."""
+    return not any("\ud800" <= character <= "\udfff" for character in text_of(instance))
+
+
+def is_looked_at_elsewhere(value):
+    return isinstance(value, dict) and "format" in value
+
+
+def is_valid(value, text):
+    """What the validator says of a text; True where it cannot read the schema's expressions, which are ECMAScript's."""
+    try:
+        return jsonschema.Draft202012Validator(value).is_valid(json.loads(text))
+    except re.error:
+        return True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FILES)
+def test_an_enforced_schema_admits_valid_instances_only(name):
+    for group in groups_of(name):
+        where = f"{group['description']}: {text_of(group['schema'])}"
+        template, error = tried(group["schema"])
+        if error is not None:
+            assert error.param == "structured_outputs.json"
+            assert 20 < len(error.message) <= 1_000, where
+            assert "\n" not in error.message, where
+            continue
+        found = walks(template, number=NUM_WALKS, length=40)
+        assert found, where
+        assert [text for text in found if not is_valid(group["schema"], text)] == [], where
+        if not is_looked_at_elsewhere(group["schema"]):
+            wrong = [text_of(case["data"]) for case in group["tests"] if not case["valid"] and is_text(case["data"])]
+            assert [text for text in wrong if admits(template, text)] == [], where
+
+
+@pytest.mark.parametrize("name", ENFORCED)
+def test_what_is_promised_is_enforced_and_no_more_than_that(name):
+    for group in groups_of(f"{name}.json"):
+        where = f"{group['description']}: {text_of(group['schema'])}"
+        template, error = tried(group["schema"])
+        if error is not None:
+            assert re.search(OTHER_REASONS, error.message), f"{where}: {error.message}"
+            continue
+        right = [case["data"] for case in group["tests"] if case["valid"]]
+        assert [instance for instance in right if not any(admits(template, text) for text in spellings(instance))] == [], where
