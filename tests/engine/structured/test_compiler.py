@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.api import RequestError
+from engine.api import GenerationRequest, RequestError, Tool, ToolChoice, ToolMode
 from engine.api.constraint import Constraint, ConstraintKind
 from engine.config import StructuredLimits
 from engine.messages import DefineGrammar, ForgetGrammars
