@@ -36,6 +36,10 @@ def _missing_for(marker: str) -> str | None:
     return None
 
 
+if _missing_for("gpu"):
+    os.environ["TRITON_INTERPRET"] = "1"  # Triton reads it when it is first imported: its kernels then compute on CPU tensors
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for marker in ("gpu", "browser", "postgres"):
         reason = _missing_for(marker)

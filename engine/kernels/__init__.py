@@ -14,6 +14,7 @@ Torch computes each of these as several operators whose fixed costs are most of 
     program.py      runs a list of kernels in one call
     team.py         runs a program on torch's threads
     operators.py    kernels as functions of tensors, and recordings of them; what others import
+    cuda/           the same for CUDA, as Triton kernels
 
 Every operator computes a row by itself, in one order: a row's result does not depend on its neighbours or on the number of threads.
 """

@@ -1,0 +1,194 @@
+"""Attention of single rows over the paged cache, each row's context cut into parts that are computed side by side and then joined.
+
+How many parts a row has is decided on the device, by its own length: at most `num_parts`, none shorter than LEAST_PART positions. So one
+captured launch serves contexts of any length, and padding rows cost next to nothing. Given `num_parts`, a row's result depends on
+nothing but the row. Method: flash decoding (https://pytorch.org/blog/flash-decoding/) over paged keys (https://arxiv.org/abs/2309.06180).
+
+Shapes: S rows, H heads, K kv heads, G = H / K, D head size, N blocks in a table, P positions in a block.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+TILE = 64
+"""Positions that a program reads at a time."""
+LEAST_PART = 256
+MAX_PARTS = 32
+LEAST_ROWS = 16
+"""The smallest side of a matrix product; a group of fewer heads is padded to it."""
+
+
+@triton.jit
+def _part_length(context, PARTS: tl.constexpr, LEAST: tl.constexpr, TILE: tl.constexpr):
+    return tl.maximum(tl.cdiv(tl.cdiv(context, PARTS), TILE) * TILE, LEAST)
+
+
+@triton.jit
+def _attend_part(
+    queries,
+    keys,
+    values,
+    table,
+    contexts,
+    sums,
+    maxima,
+    totals,
+    out,
+    scale,
+    kv_heads,
+    query_stride,
+    table_row_stride,
+    table_block_stride,
+    GROUP: tl.constexpr,
+    GROUP_BLOCK: tl.constexpr,
+    SIZE: tl.constexpr,
+    SIZE_BLOCK: tl.constexpr,
+    PAGE: tl.constexpr,
+    TILE: tl.constexpr,
+    PARTS: tl.constexpr,
+    LEAST: tl.constexpr,
+    IS_EXACT: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    kv_head = tl.program_id(1)
+    part = tl.program_id(2)
+    context = tl.load(contexts + row).to(tl.int32)
+    length = _part_length(context, PARTS, LEAST, TILE)
+    first = part * length
+    if first >= context:
+        return
+    last = tl.minimum(first + length, context)
+    heads = tl.arange(0, GROUP_BLOCK)
+    columns = tl.arange(0, SIZE_BLOCK)
+    is_query = (heads[:, None] < GROUP) & (columns[None, :] < SIZE)
+    query = tl.load(queries + row * query_stride + (kv_head * GROUP + heads[:, None]) * SIZE + columns[None, :], mask=is_query, other=0.0)
+    best = tl.full([GROUP_BLOCK], float("-inf"), tl.float32)
+    total = tl.zeros([GROUP_BLOCK], tl.float32)
+    gathered = tl.zeros([GROUP_BLOCK, SIZE_BLOCK], tl.float32)
+    for start in range(first, last, TILE):
+        positions = start + tl.arange(0, TILE)
+        is_seen = positions < last
+        blocks = tl.load(table + row * table_row_stride + (positions // PAGE) * table_block_stride, mask=is_seen, other=0)
+        slots = blocks.to(tl.int64) * PAGE + positions % PAGE
+        places = (slots * kv_heads + kv_head)[:, None] * SIZE + columns[None, :]
+        is_there = is_seen[:, None] & (columns[None, :] < SIZE)
+        key = tl.load(keys + places, mask=is_there, other=0.0).to(query.dtype)
+        if IS_EXACT:
+            scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
+        else:
+            scores = tl.dot(query, tl.trans(key)) * scale
+        scores = tl.where(is_seen[None, :], scores, float("-inf"))
+        largest = tl.maximum(best, tl.max(scores, axis=1))
+        weights = tl.exp(scores - largest[:, None])
+        kept = tl.exp(best - largest)
+        value = tl.load(values + places, mask=is_there, other=0.0).to(query.dtype)
+        if IS_EXACT:
+            product = tl.dot(weights.to(query.dtype), value, input_precision="ieee")
+        else:
+            product = tl.dot(weights.to(query.dtype), value)
+        gathered = gathered * kept[:, None] + product
+        total = total * kept + tl.sum(weights, axis=1)
+        best = largest
+    if PARTS == 1:
+        place = out + (row * kv_heads + kv_head) * GROUP * SIZE + heads[:, None] * SIZE + columns[None, :]
+        tl.store(place, (gathered / total[:, None]).to(out.dtype.element_ty), mask=is_query)
+    else:
+        entry = ((row * kv_heads + kv_head) * PARTS + part) * GROUP
+        tl.store(sums + (entry + heads[:, None]) * SIZE + columns[None, :], gathered, mask=is_query)
+        tl.store(maxima + entry + heads, best, mask=heads < GROUP)
+        tl.store(totals + entry + heads, total, mask=heads < GROUP)
+
+
+@triton.jit
+def _join_parts(
+    sums,
+    maxima,
+    totals,
+    contexts,
+    out,
+    GROUP: tl.constexpr,
+    SIZE: tl.constexpr,
+    SIZE_BLOCK: tl.constexpr,
+    TILE: tl.constexpr,
+    PARTS: tl.constexpr,
+    PARTS_BLOCK: tl.constexpr,
+    LEAST: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1)
+    num_heads = tl.num_programs(1)
+    context = tl.load(contexts + row).to(tl.int32)
+    num_parts = tl.cdiv(context, _part_length(context, PARTS, LEAST, TILE))
+    parts = tl.arange(0, PARTS_BLOCK)
+    columns = tl.arange(0, SIZE_BLOCK)
+    is_used = parts < num_parts
+    entries = ((row * (num_heads // GROUP) + head // GROUP) * PARTS + parts) * GROUP + head % GROUP
+    best = tl.load(maxima + entries, mask=is_used, other=float("-inf"))
+    weights = tl.exp(best - tl.max(best, axis=0))
+    total = tl.sum(weights * tl.load(totals + entries, mask=is_used, other=0.0), axis=0)
+    is_there = is_used[:, None] & (columns[None, :] < SIZE)
+    gathered = tl.load(sums + entries[:, None] * SIZE + columns[None, :], mask=is_there, other=0.0)
+    result = tl.sum(gathered * weights[:, None], axis=0) / total
+    tl.store(out + (row * num_heads + head) * SIZE + columns, result.to(out.dtype.element_ty), mask=columns < SIZE)
+
+
+def attend_rows(
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    table: torch.Tensor,
+    contexts: torch.Tensor,
+    *,
+    block_size: int,
+    scale: float,
+    num_parts: int,
+) -> torch.Tensor:
+    """Attend each row over its context, of at least one position.
+
+    queries: (S, H, D), rows may be apart   keys, values: (slots, K, D) contiguous   table: (S, N) int32, any strides   contexts: (S,) int64
+    ->  (S, H, D) contiguous, in the dtype of the queries
+    """
+    num_rows, num_heads, size = queries.shape
+    kv_heads = keys.shape[1]
+    group = num_heads // kv_heads
+    out = torch.empty(num_rows, num_heads, size, dtype=queries.dtype, device=queries.device)
+    entries = (num_rows, kv_heads, num_parts, group) if num_parts > 1 else (0,)
+    sums = torch.empty(*entries, size, dtype=torch.float32, device=queries.device)
+    maxima, totals = (torch.empty(entries, dtype=torch.float32, device=queries.device) for _ in range(2))
+    sizes = {"GROUP": group, "SIZE": size, "SIZE_BLOCK": triton.next_power_of_2(size)}
+    cut = {"TILE": TILE, "PARTS": num_parts, "LEAST": LEAST_PART}
+    _attend_part[(num_rows, kv_heads, num_parts)](
+        queries,
+        keys,
+        values,
+        table,
+        contexts,
+        sums,
+        maxima,
+        totals,
+        out,
+        scale,
+        kv_heads,
+        queries.stride(0),
+        table.stride(0),
+        table.stride(1),
+        GROUP_BLOCK=max(LEAST_ROWS, triton.next_power_of_2(group)),
+        PAGE=block_size,
+        IS_EXACT=queries.dtype is torch.float32,
+        num_warps=4,
+        **sizes,
+        **cut,
+    )
+    if num_parts > 1:
+        blocks = triton.next_power_of_2(num_parts)
+        _join_parts[(num_rows, num_heads)](sums, maxima, totals, contexts, out, PARTS_BLOCK=blocks, num_warps=1, **sizes, **cut)
+    return out
+
+
+def parts_for(num_rows: int, kv_heads: int, num_processors: int, max_context: int) -> int:
+    """How many parts fill the device with programs, two to a processor, where so many rows are computed: a power of two."""
+    wanted = triton.cdiv(2 * num_processors, num_rows * kv_heads)
+    return min(triton.next_power_of_2(wanted), MAX_PARTS, triton.next_power_of_2(triton.cdiv(max_context, LEAST_PART)))

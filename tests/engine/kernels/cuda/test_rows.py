@@ -1,0 +1,64 @@
+"""The kernels over rows against plain torch: norm, gate, rotation with the write into the cache."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+HALF = torch.bfloat16 if torch.cuda.is_available() else torch.float16
+"""Triton's interpreter truncates to bfloat16 where a device rounds."""
+HALF_STEP = torch.finfo(HALF).eps
+
+
+def random(*shape, dtype, device):
+    generator = torch.Generator().manual_seed(7)
+    return torch.randn(*shape, generator=generator).to(device, dtype)
+
+
+def assert_close(found, expected):
+    tolerance = HALF_STEP if found.dtype is HALF else 1e-5
+    torch.testing.assert_close(found, expected, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, HALF])
+@pytest.mark.parametrize(("rows", "size"), [(1, 64), (3, 96), (2, 1000)])
+@pytest.mark.parametrize("has_delta", [False, True])
+def test_the_norm_adds_and_normalises_as_torch_does(device, dtype, rows, size, has_delta):
+    from engine.kernels.cuda.norm import add_normalize
+
+    hidden = random(rows, size, dtype=dtype, device=device)
+    delta = random(rows, size, dtype=dtype, device=device).flip(1) if has_delta else None
+    weight = random(size, dtype=dtype, device=device)
+    stream = hidden if delta is None else hidden + delta
+    expected = functional.rms_norm(stream.float(), (size,), weight.float(), 1e-5).to(dtype)
+    assert_close(add_normalize(hidden, delta, weight, 1e-5, dtype), expected)
+    assert torch.equal(hidden, stream)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, HALF])
+@pytest.mark.parametrize(("rows", "size"), [(1, 48), (3, 1500)])
+def test_the_gate_is_that_of_torch(device, dtype, rows, size):
+    from engine.kernels.cuda.gate import gate
+
+    gate_up = random(rows, 2 * size, dtype=dtype, device=device)
+    expected = (functional.silu(gate_up[:, :size].float()) * gate_up[:, size:].float()).to(dtype)
+    assert_close(gate(gate_up, dtype), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, HALF])
+@pytest.mark.parametrize(("num_heads", "kv_heads", "size"), [(4, 2, 16), (3, 1, 80)])
+def test_queries_and_keys_are_rotated_and_keys_and_values_stored(device, dtype, num_heads, kv_heads, size):
+    from engine.kernels.cuda.rotary import rotate_and_store
+
+    heads = random(3, num_heads + 2 * kv_heads, size, dtype=dtype, device=device)
+    angles = random(3, 1, size // 2, dtype=torch.float32, device=device)
+    rotations = torch.polar(torch.ones_like(angles), angles)
+    slots = torch.tensor([5, 0, 9], device=device)
+    keys, values = (torch.zeros(12, kv_heads, size, dtype=dtype, device=device) for _ in range(2))
+    turned = torch.view_as_complex(heads[:, : num_heads + kv_heads].float().unflatten(-1, (-1, 2))) * rotations
+    expected = heads.clone()
+    expected[:, : num_heads + kv_heads] = torch.view_as_real(turned).flatten(-2).to(dtype)
+    rotate_and_store(heads, rotations, slots, keys, values, num_heads)
+    assert_close(heads, expected)
+    assert torch.equal(keys[slots], heads[:, num_heads : num_heads + kv_heads])
+    assert torch.equal(values[slots], expected[:, num_heads + kv_heads :])
+    assert not keys[[1, 2, 3, 4, 6, 7, 8, 10, 11]].any()
