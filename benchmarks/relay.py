@@ -17,23 +17,23 @@ import functools
 import http.client
 import json
 import os
-import secrets
 import signal
-import socket
 import sqlite3
 import statistics
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-TICK_US = 1_000_000 / os.sysconf("SC_CLK_TCK")
-PARTS = {"web": "lightcone_site.web", "worker": "model@", "maintenance": "maintenance@", "valkey": "valkey-server", "core": "core"}
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.installation import Installation, processor_us, serving  # noqa: E402
+
+MEASURED = frozenset({"web", "worker", "core", "valkey", "maintenance", "helpers"})
+SCRIPTED = (__file__, "serve")
+"""The command of an installation with a scripted core."""
 
 
 # The processes that are measured
@@ -138,33 +138,7 @@ def core(descriptor: int) -> None:
 # The measurement
 
 
-def processes(mark: str) -> dict[str, list[int]]:
-    """Process ids by part, of the installation whose data directory is `mark`."""
-    found: dict[str, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        try:
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode() if entry.name.isdigit() else ""
-            if command and (mark in command or mark.encode() in (entry / "environ").read_bytes()):
-                name = next((part for part, word in reversed(PARTS.items()) if _is_part(command, part, word)), None)
-                if name:
-                    found.setdefault(name, []).append(int(entry.name))
-        except OSError:
-            continue
-    return found
-
-
-def _is_part(command: str, part: str, word: str) -> bool:
-    if part == "core":
-        return "engine.core_process" in command or "relay.py core " in command
-    return word in command
-
-
-def processor_us(pids: list[int]) -> float:
-    stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
-    return sum(int(fields[11]) + int(fields[12]) for fields in stats) * TICK_US
-
-
-def stream(port: int, key: str, tokens: int, requests: int, counts: list[int], start: threading.Barrier) -> None:
+def stream(installation: Installation, tokens: int, requests: int, counts: list[int], start: threading.Barrier) -> None:
     """Some requests, one after the other; counts tokens by the server's own usage."""
     body = {
         "messages": [{"role": "user", "content": "Tell a long tale."}],
@@ -174,10 +148,10 @@ def stream(port: int, key: str, tokens: int, requests: int, counts: list[int], s
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
+    connection = http.client.HTTPConnection("127.0.0.1", installation.port, timeout=300)
     start.wait()
     for _ in range(requests):
-        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        headers = {"Authorization": f"Bearer {installation.key}", "Content-Type": "application/json"}
         connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
         text = connection.getresponse().read()
         if b"[DONE]" not in text:
@@ -187,39 +161,39 @@ def stream(port: int, key: str, tokens: int, requests: int, counts: list[int], s
     connection.close()
 
 
-def warm_up(port: int, key: str) -> None:
+def warm_up(installation: Installation) -> None:
     """The first requests of an installation load modules and open connections."""
     for _ in range(4):
-        stream(port, key, 8, 1, [], threading.Barrier(1))
+        stream(installation, 8, 1, [], threading.Barrier(1))
 
 
-def measure(port: int, key: str, pids: dict[str, list[int]], database: Path, streams: int, options: argparse.Namespace) -> None:
+def measure(installation: Installation, streams: int, tokens: int, requests: int) -> dict[str, Any]:
     counts: list[int] = []
     start = threading.Barrier(streams + 1)
-    arguments = (port, key, options.tokens, options.requests, counts, start)
-    threads = [threading.Thread(target=stream, args=arguments) for _ in range(streams)]
+    threads = [threading.Thread(target=stream, args=(installation, tokens, requests, counts, start)) for _ in range(streams)]
     for thread in threads:
         thread.start()
-    before = {name: processor_us(ids) for name, ids in pids.items()}
+    pids = {part: ids for part, ids in installation.processes().items() if part in MEASURED}
+    before = {part: processor_us(ids) for part, ids in pids.items()}
     began = time.perf_counter()
     start.wait()
     for thread in threads:
         thread.join()
     wall = time.perf_counter() - began
-    spent = {name: processor_us(ids) - before[name] for name, ids in pids.items()}
+    spent = {part: processor_us(ids) - before[part] for part, ids in pids.items()}
     total = sum(counts)
     time.sleep(1.5)  # the usage writer
-    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
+    with sqlite3.connect(f"file:{installation.database}?mode=ro", uri=True) as connection:
         rows = connection.execute(
             "select queue_ms from chat_requestlog where queue_ms is not null order by run_id desc limit ?", (len(counts),)
         )
         waits = [row[0] for row in rows]
-    per_token = {name: round(us / total) for name, us in sorted(spent.items())}
-    platform = sum(us for name, us in spent.items() if name != "core")
-    line = {"streams": streams, "tokens": total, "us_per_token": per_token, "platform_us": round(platform / total)}
+    per_token = {part: round(us / total) for part, us in sorted(spent.items())}
+    platform = sum(us for part, us in spent.items() if part != "core")
+    line: dict[str, Any] = {"streams": streams, "tokens": total, "us_per_token": per_token, "platform_us": round(platform / total)}
     line |= {"tokens_per_web_s": round(total / (spent["web"] / 1e6)), "tokens_per_worker_s": round(total / (spent["worker"] / 1e6))}
     line |= {"to_first_step_p50_ms": round(statistics.median(waits), 1) if waits else None, "wall_tokens_per_s": round(total / wall)}
-    print(json.dumps(line), flush=True)
+    return line
 
 
 def main() -> None:
@@ -232,50 +206,15 @@ def main() -> None:
     parser.add_argument("--real", action="store_true")
     parser.add_argument("--hold", action="store_true")
     options = parser.parse_args()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    key = f"lc_bench00001_{secrets.token_hex(24)}"
-    with tempfile.TemporaryDirectory(prefix="lightcone-relay-", ignore_cleanup_errors=True) as folder:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("LIGHTCONE_")} | {
-            "LIGHTCONE_DATA_DIR": folder,
-            "LIGHTCONE_PORT": str(port),
-            "LIGHTCONE_API_KEY": key,
-            "LIGHTCONE_ADMIN_PASSWORD": secrets.token_hex(16),
-            "LIGHTCONE_MAX_LIVE_PER_KEY": "4096",
-            "LIGHTCONE_BENCH_STEP_MS": str(options.step_ms),
-            **({"LIGHTCONE_MODEL": options.model} if options.model else {}),
-        }
-        command = [sys.executable, "manage.py", "serve"] if options.real else [sys.executable, __file__, "serve"]
-        server = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        try:
-            _wait_until_ready(server, port)
-            warm_up(port, key)
-            pids = processes(folder)
-            if options.hold:
-                print(pids, flush=True)
-                input()
-            for streams in map(int, options.streams.split(",")):
-                measure(port, key, pids, Path(folder) / "lightcone.sqlite3", streams, options)
-        finally:
-            server.send_signal(signal.SIGTERM)
-            server.wait(120)
-
-
-def _wait_until_ready(server: subprocess.Popen[bytes], port: int, timeout_s: float = 120.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while server.poll() is None and time.monotonic() < deadline:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-        try:
-            connection.request("GET", "/health/ready")
-            if connection.getresponse().status == 200:
-                return
-        except OSError:
-            pass
-        finally:
-            connection.close()
-        time.sleep(0.5)
-    raise SystemExit("the server did not become ready")
+    settings = {"LIGHTCONE_BENCH_STEP_MS": str(options.step_ms)} | ({"LIGHTCONE_MODEL": options.model} if options.model else {})
+    command = ("manage.py", "serve") if options.real else SCRIPTED
+    with serving(command, settings) as installation:
+        warm_up(installation)
+        if options.hold:
+            print(installation.processes(), flush=True)
+            input()
+        for streams in map(int, options.streams.split(",")):
+            print(json.dumps(measure(installation, streams, options.tokens, options.requests)), flush=True)
 
 
 if __name__ == "__main__":
