@@ -53,9 +53,9 @@ format: $(TESTS)
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-## make bench    measure a served model (docs: benchmarks/README.md)
+## make bench    measure this server under every workload (benchmarks/README.md; peers: make bench BENCH="--llama … --vllm …")
 bench: $(TESTS)
-	@$(BIN)/python benchmarks/serving.py
+	@$(BIN)/python benchmarks/peers.py $(BENCH)
 
 clean:
 	rm -rf $(VENV)

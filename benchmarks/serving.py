@@ -1,18 +1,18 @@
 """Load a chat-completions server with streaming requests and print one line per workload.
 
-    python benchmarks/serving.py --base http://127.0.0.1:8000/v1 --model NAME --key KEY [W1 W8 W32 WP WS]
+    python benchmarks/serving.py --base http://127.0.0.1:8000/v1 --model NAME --key KEY [W1 W8 W32 WP WS WC]
 
-Works against any OpenAI-compatible server on the loopback interface, so that two servers can be compared in one sitting on an
-otherwise idle machine; quote ratios, as absolute figures drift. Token counts are the server's own `usage`.
+Works against any OpenAI-compatible server on the loopback interface; peers.py starts servers and compares them. Token counts are the
+server's own `usage`.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import json
 import random
-import statistics
 import time
 from dataclasses import dataclass, field
 
@@ -28,13 +28,14 @@ VOCABULARY = (
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """`prompt_words` of which `shared_words` are common to all requests."""
+    """`prompt_words` of which `shared_words` are common to all requests. `copies`: the answer is the text of the prompt once more."""
 
     concurrency: int
     requests: int
     prompt_words: int
     max_tokens: int
     shared_words: int = 0
+    copies: bool = False
 
 
 WORKLOADS = {
@@ -43,7 +44,33 @@ WORKLOADS = {
     "W32": Workload(concurrency=32, requests=64, prompt_words=128, max_tokens=128),
     "WP": Workload(concurrency=1, requests=8, prompt_words=1500, max_tokens=8),
     "WS": Workload(concurrency=8, requests=24, prompt_words=640, max_tokens=32, shared_words=600),
+    "WC": Workload(concurrency=1, requests=8, prompt_words=160, max_tokens=160, copies=True),
+    "L1": Workload(concurrency=1, requests=4, prompt_words=128, max_tokens=48),
+    "L8": Workload(concurrency=8, requests=8, prompt_words=128, max_tokens=48),
 }
+SMALL = ("W1", "W8", "W32", "WP", "WS", "WC")
+"""Those for small models; the others are for models of a few gigabytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where to send requests: address up to `/v1`, name of the model, key or nothing."""
+
+    base: str
+    model: str
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a workload showed; seconds, and tokens a second over all its requests."""
+
+    wall_s: float
+    tokens_per_s: float
+    first_token_p50_s: float | None
+    first_token_p95_s: float | None
+    gap_p50_s: float | None
+    errors: list[str]
 
 
 @dataclass(slots=True)
@@ -61,12 +88,15 @@ def prompt(workload: Workload, run: int, index: int) -> str:
     common, own = random.Random(run), random.Random(f"{run}/{index}")
     words = [common.choice(VOCABULARY) for _ in range(workload.shared_words)]
     words += [own.choice(VOCABULARY) for _ in range(workload.prompt_words - workload.shared_words)]
+    if workload.copies:
+        return "Repeat this list of words, in the same order, without any change:\n" + " ".join(words)
     return "Tell a long tale in which these words occur: " + " ".join(words)
 
 
-async def request(client: httpx.AsyncClient, args: argparse.Namespace, workload: Workload, text: str, tally: Tally) -> None:
+async def request(client: httpx.AsyncClient, server: Server, workload: Workload, text: str, tally: Tally) -> None:
+    """Send one request and count what comes."""
     body = {
-        "model": args.model,
+        "model": server.model,
         "messages": [{"role": "user", "content": text}],
         "max_tokens": workload.max_tokens,
         "temperature": 0,
@@ -76,7 +106,7 @@ async def request(client: httpx.AsyncClient, args: argparse.Namespace, workload:
     }
     start = time.perf_counter()
     last = None
-    async with client.stream("POST", f"{args.base}/chat/completions", json=body) as response:
+    async with client.stream("POST", f"{server.base}/chat/completions", json=body) as response:
         if response.status_code != 200:
             tally.errors.append(f"{response.status_code} {(await response.aread())[:200]!r}")
             return
@@ -97,27 +127,27 @@ async def request(client: httpx.AsyncClient, args: argparse.Namespace, workload:
                 last = now
 
 
-async def measure(args: argparse.Namespace, workload: Workload) -> dict[str, object]:
+async def measure(server: Server, workload: Workload) -> Figures:
     """Run one workload: its requests, `concurrency` at a time."""
     tally, run, pending = Tally(), time.time_ns(), iter(range(workload.requests))
-    headers = {"Authorization": f"Bearer {args.key}"} if args.key else {}
+    headers = {"Authorization": f"Bearer {server.key}"} if server.key else {}
 
     async def stream() -> None:
         for index in pending:
-            await request(client, args, workload, prompt(workload, run, index), tally)
+            await request(client, server, workload, prompt(workload, run, index), tally)
 
     async with httpx.AsyncClient(timeout=600, headers=headers) as client:
         start = time.perf_counter()
         await asyncio.gather(*(stream() for _ in range(workload.concurrency)))
         wall = time.perf_counter() - start
-    return {
-        "wall_s": round(wall, 2),
-        "tokens_per_s": round(tally.num_tokens / wall, 1),
-        "first_token_p50_s": quantile(tally.first_token, 0.5),
-        "first_token_p95_s": quantile(tally.first_token, 0.95),
-        "gap_p50_ms": None if not tally.gaps else round(1000 * statistics.median(tally.gaps), 2),
-        "errors": tally.errors[:3],
-    }
+    return Figures(
+        round(wall, 2),
+        round(tally.num_tokens / wall, 1),
+        quantile(tally.first_token, 0.5),
+        quantile(tally.first_token, 0.95),
+        quantile(tally.gaps, 0.5),
+        tally.errors[:3],
+    )
 
 
 def quantile(values: list[float], share: float) -> float | None:
@@ -126,15 +156,14 @@ def quantile(values: list[float], share: float) -> float | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workloads", nargs="*", help=f"any of {', '.join(WORKLOADS)}; all when absent")
+    parser.add_argument("workloads", nargs="*", help=f"any of {', '.join(WORKLOADS)}; {', '.join(SMALL)} when absent")
     parser.add_argument("--base", default="http://127.0.0.1:8000/v1")
     parser.add_argument("--model", required=True)
     parser.add_argument("--key", default="")
-    args = parser.parse_args()
-    args.base = args.base.rstrip("/")
-    for name in args.workloads or WORKLOADS:
-        workload = WORKLOADS[name]
-        print(json.dumps({"workload": name, **asyncio.run(measure(args, workload))}), flush=True)
+    options = parser.parse_args()
+    server = Server(options.base.rstrip("/"), options.model, options.key)
+    for name in options.workloads or SMALL:
+        print(json.dumps({"workload": name, **dataclasses.asdict(asyncio.run(measure(server, WORKLOADS[name])))}), flush=True)
 
 
 if __name__ == "__main__":
