@@ -154,6 +154,7 @@ def main() -> None:
         parser.error("--llama needs --model: both serve the same file")
     if options.vllm and not options.vllm_model:
         parser.error("--vllm needs --vllm-model")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # so that no server is left behind
     starter = Starter(options)
     found: dict[tuple[str, str], Figures] = {}
     print("| workload | server | tokens/s | first token p50, p95 | gap p50 | all | errors |\n| --- | --- | --- | --- | --- | --- | --- |")
