@@ -12,7 +12,7 @@ from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
 from chat.admin.fields import LinesField, instant
-from chat.dialects.request.schema import sampling_defaults_check
+from chat.dialects.request.schema import sampling_defaults_read
 from chat.errors import ApiError
 from chat.models import ServedModel
 from chat.models.checks import check_object
@@ -41,10 +41,9 @@ class ServedModelForm(forms.ModelForm):
         value = self.cleaned_data["sampling_defaults"]
         check_object({} if value is None else value)
         try:
-            sampling_defaults_check(value or {})
+            return sampling_defaults_read(value or {})
         except ApiError as error:
             raise ValidationError(error.message) from error
-        return value or {}
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean()

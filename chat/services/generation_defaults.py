@@ -1,6 +1,7 @@
-"""How a model's makers want it sampled: the values of `generation_config.json` beside its weights, for requests that leave a field out.
+"""How a model's makers want it used: the values of `generation_config.json` beside its weights, for requests that leave a field out.
 
-Only numbers that a request could send count; a folder without the file, a GGUF file or a file that is no JSON has none.
+Only numbers that a request could send count; a folder without the file, a GGUF file or a file that is no JSON has none. Their names are
+the request's: `max_new_tokens` is `max_completion_tokens` here, and as a default it lowers what an absent limit stands for.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ BOUNDS = {
     "top_p": (SMALLEST, 1),
     "min_p": (0, 1),
     "repetition_penalty": (SMALLEST, 1_000),
+    "max_completion_tokens": (1, 2**31),
 }
+FILE_WORDS = {"max_completion_tokens": "max_new_tokens"}
+INTEGERS = ("top_k", "max_completion_tokens")
 
 
 def generation_defaults(path: str) -> dict[str, Any]:
@@ -33,10 +37,11 @@ def generation_defaults(path: str) -> dict[str, Any]:
         return {}
     if not isinstance(config, dict):
         return {}
-    return {name: config[name] for name, bounds in BOUNDS.items() if _is_within(config.get(name), name, bounds)}
+    given = {name: config.get(FILE_WORDS.get(name, name)) for name in BOUNDS}
+    return {name: value for name, value in given.items() if _is_within(value, name, BOUNDS[name])}
 
 
 def _is_within(value: Any, name: str, bounds: tuple[float, float]) -> bool:
     """Whether it is a number within bounds, which NaN is not."""
-    has_type = isinstance(value, int) if name == "top_k" else isinstance(value, int | float)
+    has_type = isinstance(value, int) if name in INTEGERS else isinstance(value, int | float)
     return has_type and not isinstance(value, bool) and bounds[0] <= value <= bounds[1]

@@ -52,7 +52,7 @@ def generation_request(
         messages=(),
         arrived_at=arrived_at,
         sampling=_sampling(values, sampling_defaults),
-        stop=_stop(values),
+        stop=_stop(values, sampling_defaults),
         logprobs=_logprobs(values),
         prompt=_prompt(values),
         tools=values["tools"],
@@ -101,10 +101,11 @@ def _sampling(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> Samplin
     return sampling
 
 
-def _stop(values: Mapping[str, Any]) -> StopRules:
-    """An absent token limit is lowered to the most per choice, and so that all choices together stay within `max_choice_tokens`."""
+def _stop(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> StopRules:
+    """An absent token limit is the model's own, at most that of a choice, and so that all choices together stay within `max_choice_tokens`."""
     limits = settings.LIGHTCONE_LIMITS
     most = max(1, limits.max_choice_tokens // values["n"])
+    most = min(most, defaults.get("max_completion_tokens") or most)
     return StopRules(
         max_tokens=values["max_completion_tokens"] if values["max_completion_tokens"] is not None else values["max_tokens"],
         absent_max_tokens=min(most, limits.max_output_tokens or most),

@@ -56,7 +56,10 @@ from engine.api import SamplingParams, ToolChoice, ToolMode
 LIMITS = settings.LIGHTCONE_LIMITS
 MAX_TOKENS = min(LIMITS.max_output_tokens or LIMITS.max_choice_tokens, LIMITS.max_choice_tokens)
 REQUEST_ID = f"[A-Za-z0-9._:-]{{1,{LIMITS.max_id_chars}}}"
-SAMPLING_DEFAULTS = ("temperature", "top_k", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
+SAMPLING_DEFAULTS = (
+    *("temperature", "top_k", "top_p", "min_p"),
+    *("presence_penalty", "frequency_penalty", "repetition_penalty", "max_completion_tokens"),
+)
 SMALLEST_VOCABULARY = 256
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 TIERS = ("auto", "default", "flex", "scale", "priority")
@@ -256,15 +259,20 @@ def choices_check(values: Mapping[str, Any], sampling: SamplingParams) -> None:
         raise _conflict("n", "must be 1 when temperature is 0, as all answers would be equal; use_beam_search gives different ones")
 
 
-def sampling_defaults_check(defaults: dict[str, Any]) -> None:
-    """A model's own values for fields that requests leave out; raises ApiError that names the first that no request could have."""
+def sampling_defaults_read(defaults: dict[str, Any]) -> dict[str, Any]:
+    """A model's own values for fields that requests leave out; raises ApiError that names the first that no request could have.
+
+    null stands for no value: what the model's makers say is then not used either.
+    """
+    values = {}
     for name, value in defaults.items():
         if name not in SAMPLING_DEFAULTS:
             raise ApiError("invalid_value", f"{name} cannot have a default; {', '.join(SAMPLING_DEFAULTS)} can", name)
         try:
-            _SCHEMA.fields[name].run_validation(value)
+            values[name] = _SCHEMA.fields[name].run_validation(value)
         except ValidationError as error:
             raise field_error(name, error) from None
+    return values
 
 
 def _conflict(param: str, message: str) -> ApiError:

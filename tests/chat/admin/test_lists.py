@@ -162,9 +162,10 @@ def test_a_model_made_the_default_takes_that_from_the_one_before(admin_client: C
     model_register(name="small", path="/models/small.gguf")
     answer = admin_client.post(
         reverse("admin:chat_servedmodel_add"),
-        model_data(is_default="on", aliases="big\nhuge", sampling_defaults='{"temperature": 0.7, "top_k": 40}'),
+        model_data(is_default="on", aliases="big\nhuge", sampling_defaults='{"temperature": 0.7, "top_k": "40.0"}'),
     )
     assert answer.status_code == 302
+    assert ServedModel.objects.get(name="large").sampling_defaults == {"temperature": 0.7, "top_k": 40}, "as a request is read"
     assert list(ServedModel.objects.filter(is_default=True).values_list("name", "aliases")) == [("large", ["big", "huge"])]
 
 

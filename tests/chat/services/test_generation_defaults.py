@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from chat.dialects.request.schema import sampling_defaults_check
+from chat.dialects.request.schema import sampling_defaults_read
 from chat.services.generation_defaults import generation_defaults
 
 
@@ -15,9 +15,10 @@ def written(folder, text):
 
 def test_the_makers_values_are_read_and_all_else_is_left(tmp_path):
     config = {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "repetition_penalty": 1.05, "do_sample": True, "eos_token_id": [1, 2]}
-    defaults = written(tmp_path, json.dumps(config))
-    assert defaults == {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "repetition_penalty": 1.05}
-    sampling_defaults_check(defaults)
+    defaults = written(tmp_path, json.dumps(config | {"max_new_tokens": 2048, "max_length": 99}))
+    makers = {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "repetition_penalty": 1.05}
+    assert defaults == makers | {"max_completion_tokens": 2048}
+    assert sampling_defaults_read(defaults) == defaults
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,8 @@ def test_the_makers_values_are_read_and_all_else_is_left(tmp_path):
         '{"temperature": NaN}',
         '{"temperature": Infinity, "top_p": 0, "top_k": 1.5, "min_p": "0.1", "repetition_penalty": 0}',
         '{"temperature": true, "top_k": -2, "top_p": null, "min_p": -0.1, "repetition_penalty": 1e999}',
+        '{"max_new_tokens": 0, "max_completion_tokens": 7}',
+        '{"max_new_tokens": 20.0}',
         "[" * 100_000,
         "\0" * 10,
     ],

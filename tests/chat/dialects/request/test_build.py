@@ -295,6 +295,17 @@ def test_a_limit_of_the_installation_holds_for_those_who_set_none():
         assert build(max_tokens=7).stop.max_tokens == 7
 
 
+def test_a_models_own_limit_holds_for_those_who_set_none():
+    """`max_new_tokens` of generation_config.json was not read at all."""
+    defaults = {"max_completion_tokens": 512}
+    assert build(defaults=defaults).stop.absent_max_tokens == 512
+    for name in ("max_tokens", "max_completion_tokens"):
+        assert build(defaults=defaults, **{name: 900}).stop.max_tokens == 900
+    most = settings.LIGHTCONE_LIMITS.max_choice_tokens
+    assert build(defaults={"max_completion_tokens": 2 * most}).stop.absent_max_tokens == most
+    assert build(defaults={"max_completion_tokens": None}).stop.absent_max_tokens == most
+
+
 def test_several_choices_without_a_limit_share_what_one_request_may_have_and_fit_any_context():
     request = build(n=2)
     assert (request.stop.max_tokens, request.stop.absent_max_tokens) == (None, settings.LIGHTCONE_LIMITS.max_choice_tokens // 2)
