@@ -102,7 +102,7 @@ def _sampling(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> Samplin
 
 
 def _stop(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> StopRules:
-    """An absent token limit is the model's own, at most that of a choice, and so that all choices together stay within `max_choice_tokens`."""
+    """An absent token limit is the model's own, at most that of a choice, and such that all choices stay within `max_choice_tokens`."""
     limits = settings.LIGHTCONE_LIMITS
     most = max(1, limits.max_choice_tokens // values["n"])
     most = min(most, defaults.get("max_completion_tokens") or most)
