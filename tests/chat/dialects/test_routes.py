@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from urllib.parse import unquote
 
 import pytest
@@ -230,3 +231,30 @@ async def test_a_socket_on_an_unknown_path_is_refused_without_a_defect():
 
     await sockets({"type": "websocket", "path": "/ws/nothing"}, receive, send)
     assert sent == [{"type": "websocket.close"}]
+
+
+async def test_an_answer_of_the_api_needs_no_thread(monkeypatch):
+    """Django told its receivers of each request in a thread of its own, made and joined for that."""
+    started = []
+    start = threading.Thread.start
+
+    def note(thread):
+        started.append(thread.name)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", note)
+    sent, is_read = [], []
+
+    async def receive():
+        if not is_read:
+            is_read.append(True)
+            return {"type": "http.request", "body": b""}
+        await asyncio.Event().wait()
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/health/live", "headers": [(b"host", b"localhost")], "query_string": b""}
+    await ApiHandler()(scope, receive, send)
+    assert sent[0]["status"] == 200
+    assert started == []
