@@ -249,7 +249,7 @@ async def test_an_answer_of_the_api_needs_no_thread(monkeypatch):
         if not is_read:
             is_read.append(True)
             return {"type": "http.request", "body": b""}
-        await asyncio.Event().wait()
+        return await asyncio.Event().wait()
 
     async def send(message):
         sent.append(message)
