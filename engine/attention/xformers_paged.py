@@ -1,9 +1,10 @@
-"""Paged attention on CUDA with xformers: split-K paged kernels for single rows, variable-length flash attention for chunks.
+"""Paged attention on CUDA: kernels of our own for single rows, variable-length flash attention of xformers for chunks.
 
-Single rows (decodes) read the cache in place through a block table. The split-K kernel walks a page in tiles of `BLOCK_N` keys, 64 as
-shipped, and asks for a page of whole tiles; a tile of one block makes pages of 16 possible. Causal chunks of more than 16 tokens are
-not its business: those gather their context into one packed tensor and run a block-diagonal causal mask that is aligned at the end.
-Source of the method: xformers.ops.fmha (BSD licence), read at 0.0.35. Numerics are checked on a GPU, masks also on a CPU.
+Single rows (decodes) read the cache in place through a block table (`kernels/cuda/paged_attention.py`). Chunks of more tokens run under
+a block-diagonal causal mask that is aligned at the end: over their own keys where nothing came before, else over the context gathered
+into one packed tensor. Source of the method: xformers.ops.fmha (BSD licence), read at 0.0.35.
+
+Shapes: T tokens in the step, S single rows, H heads, K kv heads, D head size, P tokens per block.
 """
 
 from __future__ import annotations
@@ -11,20 +12,24 @@ from __future__ import annotations
 import logging
 import warnings
 
+import numpy as np
 import torch
 
 from engine.api.errors import ModelLoadError
 from engine.attention.backend import AttentionShape, StepLayout
+from engine.kernels.cuda.paged_attention import attend_rows, parts_for
+from engine.kernels.cuda.rotary import rotate_and_store
+from engine.kernels.transfer import upload
 
-MIN_TILE = 16
-"""The smallest tile that a tensor-core product takes."""
-HEAD_SIZES = (16, 32, 64, 128, 256, 512)
+HEAD_MULTIPLE, HEAD_LIMIT = 8, 256
+"""What flash attention takes."""
+PROCESSORS_OF_TESTS = 2
 
 
 class XformersAttention:
-    """Cache and attention of all layers on one CUDA device.
+    """Cache and attention of all layers on one CUDA device. One block more than asked for takes what padding rows write.
 
-    `batch_invariant` fixes the number of splits to one and takes every new token as a row of its own.
+    `batch_invariant` fixes the number of parts that a context is cut into and takes every new token as a row of its own.
     """
 
     def __init__(
@@ -38,82 +43,130 @@ class XformersAttention:
         dtype: torch.dtype,
         batch_invariant: bool = False,
     ) -> None:
-        if block_size % MIN_TILE:
-            raise ModelLoadError(f"block_size must be a multiple of {MIN_TILE} on CUDA, got {block_size}")
-        if shape.head_size not in HEAD_SIZES:
-            raise ModelLoadError(f"attention heads on CUDA must have a size of {', '.join(map(str, HEAD_SIZES))}, got {shape.head_size}")
+        if shape.head_size % HEAD_MULTIPLE or shape.head_size > HEAD_LIMIT:
+            raise ModelLoadError(
+                f"attention heads on CUDA must have a size that is a multiple of {HEAD_MULTIPLE} up to {HEAD_LIMIT}, got {shape.head_size}"
+            )
         self.shape = shape
         self.block_size = block_size
         self.batch_invariant = batch_invariant
         self.device = device
-        # (L, B * P, K, D)
-        self.keys = torch.zeros(num_layers, num_blocks * block_size, shape.num_kv_heads, shape.head_size, dtype=dtype, device=device)
+        self.padding_block = num_blocks
+        # (L, slots, K, D)
+        num_slots = (num_blocks + 1) * block_size
+        self.keys = torch.zeros(num_layers, num_slots, shape.num_kv_heads, shape.head_size, dtype=dtype, device=device)
         self.values = torch.zeros_like(self.keys)
+        self.layers = list(zip(self.keys.unbind(0), self.values.unbind(0), strict=True))
         self.fmha = import_fmha()
-        self.rows_op = paged_rows_op(block_size, single_split=batch_invariant)
+        self._num_slots = num_slots
+        self._num_processors = (
+            torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else PROCESSORS_OF_TESTS
+        )
 
     def begin_step(self, layout: StepLayout) -> XformersStep:
-        """Build the masks of a step: one for its single rows, one for its chunks."""
+        """Index the single rows of a step, and build the mask of its chunks."""
         query_lens, context_lens, block_ids = layout.query_lens, layout.context_lens, layout.block_ids
         if self.batch_invariant:
             query_lens, context_lens, block_ids = split_into_rows(query_lens, context_lens, block_ids)
         num_rows = next((i for i, length in enumerate(query_lens) if length > 1), len(query_lens))
-        rows = self._rows_mask(context_lens[:num_rows], block_ids[:num_rows]) if num_rows else None
-        chunks = None
+        rows = chunks = None
+        if num_rows:
+            table = upload(block_table(context_lens[:num_rows], block_ids[:num_rows], self.block_size), torch.int32, self.device)
+            rows = Rows(self, table, upload(context_lens[:num_rows], torch.int64, self.device))
         if num_rows < len(query_lens):
-            chunks = self._chunk_mask(query_lens[num_rows:], context_lens[num_rows:])
-        slots = context_slots(context_lens[num_rows:], block_ids[num_rows:], self.block_size).to(self.device, non_blocking=True)
-        return XformersStep(self, layout.slots, num_rows, rows, chunks, slots)
+            chunks = Chunks(self, query_lens[num_rows:], context_lens[num_rows:], block_ids[num_rows:])
+        return XformersStep(self, layout.slots, num_rows, rows, chunks)
 
-    def _rows_mask(self, context_lens: list[int], block_ids: list[list[int]]):
-        table = block_table(context_lens, block_ids, self.block_size).to(self.device, non_blocking=True)
-        mask = self.fmha.attn_bias.PagedBlockDiagonalPaddedKeysMask
-        return mask.from_seqlens([1] * len(context_lens), context_lens, table, self.block_size, device=self.device)
+    def fixed_rows(self, slots: torch.Tensor, contexts: torch.Tensor, table: torch.Tensor) -> XformersStep:
+        """A step of single rows whose places are read anew each time that it is computed. (S,), (S,), (S, N)"""
+        return XformersStep(self, slots, len(slots), Rows(self, table, contexts), None)
 
-    def _chunk_mask(self, query_lens: list[int], context_lens: list[int]):
-        mask = self.fmha.attn_bias.BlockDiagonalCausalFromBottomRightMask
-        return mask.from_seqlens(query_lens, context_lens, device=self.device)
+    def num_parts(self, num_rows: int) -> int:
+        """Into how many parts the kernel may cut a context."""
+        return parts_for(1 if self.batch_invariant else num_rows, self.shape.num_kv_heads, self._num_processors, self._num_slots)
 
 
 class XformersStep:
     """One step: the first `num_rows` tokens are single rows, the others belong to chunks."""
 
-    def __init__(self, backend: XformersAttention, slots: torch.Tensor, num_rows: int, rows, chunks, context_slots: torch.Tensor) -> None:
+    def __init__(self, backend: XformersAttention, slots: torch.Tensor, num_rows: int, rows: Rows | None, chunks: Chunks | None) -> None:
         self._backend = backend
         self._slots = slots
         self._num_rows = num_rows
         self._rows = rows
         self._chunks = chunks
-        self._context_slots = context_slots
 
     def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """q: (T, H, D)  k, v: (T, K, D)  ->  (T, H, D)"""
-        keys, values = self._backend.keys[layer], self._backend.values[layer]
+        keys, values = self._backend.layers[layer]
         keys.index_copy_(0, self._slots, k.to(keys.dtype))
         values.index_copy_(0, self._slots, v.to(values.dtype))
-        queries = q.to(keys.dtype)
-        if self._chunks is None:
-            return self._product(queries, keys, values, self._rows, self._backend.rows_op).to(q.dtype)
-        out = torch.empty_like(queries)
-        if self._num_rows:
-            out[: self._num_rows] = self._product(queries[: self._num_rows], keys, values, self._rows, self._backend.rows_op)
-        context_keys, context_values = keys.index_select(0, self._context_slots), values.index_select(0, self._context_slots)
-        out[self._num_rows :] = self._product(queries[self._num_rows :], context_keys, context_values, self._chunks, None)
-        return out.to(q.dtype)
+        return self._attend_stored(layer, q, k, v)
 
-    def _product(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask, op) -> torch.Tensor:
-        """q: (T, H, D)  k, v: (C, K, D)  ->  (T, H, D). Query heads of a group share a key by a zero stride, never by a copy."""
+    def attend_heads(self, layer: int, heads: torch.Tensor, rotations: torch.Tensor) -> torch.Tensor:
+        """Rotate, store and attend. heads: (T, H + 2K, D) contiguous, not yet rotated   rotations: (T, 1, D/2) complex64"""
         shape = self._backend.shape
+        keys, values = self._backend.layers[layer]
+        rotate_and_store(heads, rotations, self._slots, keys, values, shape.num_heads)
+        num_rotated = shape.num_heads + shape.num_kv_heads
+        q, k, v = heads[:, : shape.num_heads], heads[:, shape.num_heads : num_rotated], heads[:, num_rotated:]
+        return self._attend_stored(layer, q, k, v)
+
+    def _attend_stored(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """The rows, then the chunks. k, v: the step's own, which stand in the cache already."""
+        keys, values = self._backend.layers[layer]
+        if self._rows is None:
+            assert self._chunks is not None
+            return self._chunks.attend(keys, values, q, k, v)
+        if self._chunks is None:
+            return self._rows.attend(keys, values, q)
+        num_rows = self._num_rows
+        chunks = self._chunks.attend(keys, values, q[num_rows:], k[num_rows:], v[num_rows:])
+        return torch.cat((self._rows.attend(keys, values, q[:num_rows]), chunks))
+
+
+class Rows:
+    """Single rows: the blocks and the length of each one's context. table: (S, N) int32   contexts: (S,) int64"""
+
+    def __init__(self, backend: XformersAttention, table: torch.Tensor, contexts: torch.Tensor) -> None:
+        self._table = table
+        self._contexts = contexts
+        self._block_size = backend.block_size
+        self._scale = backend.shape.scale
+        self._num_parts = backend.num_parts(len(contexts))
+
+    def attend(self, keys: torch.Tensor, values: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+        """keys, values: (slots, K, D)  q: (S, H, D)  ->  (S, H, D)"""
+        table, contexts, block_size = self._table, self._contexts, self._block_size
+        return attend_rows(q, keys, values, table, contexts, block_size=block_size, scale=self._scale, num_parts=self._num_parts)
+
+
+class Chunks:
+    """Several new tokens a sequence. `_slots`: those of all their contexts, None where these are the new tokens themselves."""
+
+    def __init__(self, backend: XformersAttention, query_lens: list[int], context_lens: list[int], block_ids: list[list[int]]) -> None:
+        self._fmha = backend.fmha
+        self._shape = backend.shape
+        mask = backend.fmha.attn_bias.BlockDiagonalCausalFromBottomRightMask
+        self._mask = mask.from_seqlens(query_lens, context_lens, device=backend.device)
+        self._slots: torch.Tensor | None = None
+        if query_lens != context_lens:
+            self._slots = upload(context_slots(context_lens, block_ids, backend.block_size), torch.int64, backend.device)
+
+    def attend(self, keys: torch.Tensor, values: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """keys, values: (slots, K, D)  q: (T, H, D)  k, v: (T, K, D)  ->  (T, H, D). Heads share a key by a zero stride, not by a copy."""
+        if self._slots is not None:
+            k, v = keys.index_select(0, self._slots).to(q.dtype), values.index_select(0, self._slots).to(q.dtype)
+        shape = self._shape
         group = shape.num_heads // shape.num_kv_heads
-        q = q.view(1, len(q), shape.num_kv_heads, group, shape.head_size)
-        k = k[None, :, :, None].expand(-1, -1, -1, group, -1)
-        v = v[None, :, :, None].expand(-1, -1, -1, group, -1)
-        out = self._backend.fmha.memory_efficient_attention_forward(q, k, v, attn_bias=mask, scale=shape.scale, op=op)
-        return out.view(-1, shape.num_heads, shape.head_size)
+        q = q.unflatten(1, (shape.num_kv_heads, group))[None]
+        k, v = (part[None, :, :, None].expand(-1, -1, -1, group, -1) for part in (k, v))
+        out = self._fmha.memory_efficient_attention_forward(q, k, v, attn_bias=self._mask, scale=shape.scale)
+        return out.reshape(-1, shape.num_heads, shape.head_size)
 
 
 def import_fmha():
-    """xformers.ops.fmha, without the warnings about its own compiled kernels: we use its Triton kernels and those of torch."""
+    """xformers.ops.fmha, without the warnings about its own compiled kernels: what we use of it runs on those of torch."""
     logger = logging.getLogger("xformers")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -126,31 +179,23 @@ def import_fmha():
     return fmha
 
 
-def paged_rows_op(block_size: int, *, single_split: bool):
-    """The split-K operator with a tile that divides the block. `single_split`: the order of additions ignores the batch."""
-    splitk = import_fmha().triton_splitk.FwOp
-    tile = splitk.BLOCK_N if block_size % splitk.BLOCK_N == 0 else MIN_TILE
-    fields = {"BLOCK_N": tile, "SPLIT_K": 1 if single_split else None, "NAME": f"paged_splitk_{tile}"}
-    return type("PagedRowsOp", (splitk,), fields)
-
-
-def block_table(context_lens: list[int], block_ids: list[list[int]], block_size: int) -> torch.Tensor:
-    """(S, N) int32: the blocks of each context, padded with the last one of its own."""
+def block_table(context_lens: list[int], block_ids: list[list[int]], block_size: int) -> np.ndarray:
+    """(S, N) int32: the blocks of each context, padded with block 0, which nobody reads there."""
     counts = [-(-context // block_size) for context in context_lens]
-    width = max(counts)
-    return torch.tensor(
-        [blocks[:count] + [blocks[count - 1]] * (width - count) for count, blocks in zip(counts, block_ids, strict=True)], dtype=torch.int32
-    )
+    table = np.zeros((len(counts), max(counts)), np.int32)
+    for row, (count, blocks) in enumerate(zip(counts, block_ids, strict=True)):
+        table[row, :count] = blocks[:count]
+    return table
 
 
-def context_slots(context_lens: list[int], block_ids: list[list[int]], block_size: int) -> torch.Tensor:
+def context_slots(context_lens: list[int], block_ids: list[list[int]], block_size: int) -> np.ndarray:
     """Slots of all positions of the contexts, one sequence after another, int64."""
-    offsets = torch.arange(block_size)
+    offsets = np.arange(block_size)
     parts = [
-        (torch.tensor(blocks[: -(-context // block_size)])[:, None] * block_size + offsets).flatten()[:context]
+        (np.array(blocks[: -(-context // block_size)])[:, None] * block_size + offsets).flatten()[:context]
         for context, blocks in zip(context_lens, block_ids, strict=True)
     ]
-    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64)
+    return np.concatenate(parts)
 
 
 def split_into_rows(
