@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +14,7 @@ from django.utils import timezone
 from chat.configuration import configuration_changed, configuration_touch
 from chat.models import ServedModel
 from chat.models.catalogue import ModelState
+from chat.services.fingerprint import system_fingerprint
 from chat.services.generation_defaults import generation_defaults
 from chat.services.keys import Caller
 from chat.services.short_cache import ShortCache
@@ -145,7 +145,7 @@ def _entry(model: ServedModel) -> ModelEntry:
         name=model.name,
         owned_by=model.owned_by,
         created_at=int(model.created_at.timestamp()),
-        fingerprint=_fingerprint(model),
+        fingerprint=system_fingerprint(path=model.path),
         aliases=tuple(model.aliases),
         is_default=model.is_default,
         max_model_len=model.max_model_len,
@@ -158,9 +158,3 @@ def _find(entries: tuple[ModelEntry, ...], name: str | None, caller: Caller | No
         if (name == entry.name or name in entry.aliases) if name else entry.is_default:
             return entry if caller is None or caller.can_use_model(entry.name) else None
     return None
-
-
-def _fingerprint(model: ServedModel) -> str:
-    """`system_fingerprint` of the answers."""
-    parts = (model.name, model.path, str(model.created_at.timestamp()))
-    return f"fp_{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}"

@@ -1,0 +1,63 @@
+"""`system_fingerprint` of the answers: equal as long as the same build serves the same files in the same form.
+
+Depends on the code of the engine, the model's files and how weights are stored, never on times or machines, so that all web processes
+agree. Large files count with their size, beginning and end. Files that are on another machine only count with their path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache, lru_cache
+from pathlib import Path
+
+from django.conf import settings
+
+WHOLE_BYTES = 2**20
+EDGE_BYTES = 2**16
+MAX_FILES = 1_000
+
+FileState = tuple[str, int, int]
+"""Path, bytes and time of the last change: what tells that a file has to be read again."""
+
+
+def system_fingerprint(*, path: str) -> str:
+    """The fingerprint of the model at `path`. Reads files; never raises for what it finds."""
+    digest = hashlib.sha256(f"{_build()}\0{settings.LIGHTCONE_WEIGHTS}\0{path}\0".encode())
+    digest.update(_files_digest(_file_states(Path(path))))
+    return f"fp_{digest.hexdigest()[:16]}"
+
+
+@cache
+def _build() -> str:
+    """The code of the engine."""
+    root = settings.BASE_DIR / "engine"
+    digest = hashlib.sha256()
+    for file in sorted(root.rglob("*.py")):
+        digest.update(f"{file.relative_to(root)}\0".encode() + file.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _file_states(path: Path) -> tuple[FileState, ...]:
+    """The file, or those right inside the folder; none where it cannot be read."""
+    try:
+        files = sorted(path.iterdir())[:MAX_FILES] if path.is_dir() else [path]
+        states = [(str(file), file.stat()) for file in files if file.is_file()]
+    except (OSError, ValueError):
+        return ()
+    return tuple((name, state.st_size, state.st_mtime_ns) for name, state in states)
+
+
+@lru_cache(maxsize=64)
+def _files_digest(states: tuple[FileState, ...]) -> bytes:
+    digest = hashlib.sha256()
+    for name, num_bytes, _ in states:
+        digest.update(f"{Path(name).name}\0{num_bytes}\0".encode())
+        try:
+            with Path(name).open("rb") as file:
+                digest.update(file.read(WHOLE_BYTES if num_bytes <= WHOLE_BYTES else EDGE_BYTES))
+                if num_bytes > WHOLE_BYTES:
+                    file.seek(num_bytes - EDGE_BYTES)
+                    digest.update(file.read(EDGE_BYTES))
+        except OSError:
+            digest.update(b"unreadable\0")
+    return digest.digest()
