@@ -18,16 +18,35 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import ResponseError
+
+from chat.relay.valkey_wire import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, Caller, Refused
 
 Answers = Any
 """How a client is annotated where its answers are read: redis-py's types do not know that ours are bytes, never text."""
 
-CONNECT_TIMEOUT_S = 1.0
-ANSWER_TIMEOUT_S = 2.0
-
 
 class Valkey(Redis):
-    """A client for one event loop, with a time-out per command."""
+    """A client for one event loop, with a time-out per command. `eval` and `get`, for which requests wait, share one bare connection."""
+
+    caller: Caller
+
+    async def eval(self, script: str, numkeys: int, *keys_and_args: Any) -> Any:
+        return await self._ask(b"EVAL", script, numkeys, *keys_and_args)
+
+    async def get(self, name: Any) -> bytes | None:
+        value: bytes | None = await self._ask(b"GET", name)
+        return value
+
+    async def aclose(self, close_connection_pool: bool | None = None) -> None:
+        self.caller.close()
+        await super().aclose(close_connection_pool)
+
+    async def _ask(self, *parts: Any) -> Any:
+        answer = await self.caller.call(*map(_bytes, parts))
+        if isinstance(answer, Refused):
+            raise ResponseError(answer)
+        return answer
 
     async def execute_command(self, *arguments: Any, **options: Any) -> Any:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
@@ -61,7 +80,12 @@ def valkey_connect(url: str, *, max_connections: int = 32) -> Valkey:
     )
     client = Valkey(connection_pool=pool)
     client.auto_close_connection_pool = True
+    client.caller = Caller(url)
     return client
+
+
+def _bytes(part: Any) -> bytes:
+    return part if isinstance(part, bytes) else str(part).encode()
 
 
 def script_text(path: Path) -> str:

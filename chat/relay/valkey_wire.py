@@ -1,13 +1,15 @@
-"""One bare connection to Valkey, for what happens at each token: a few bytes out, a few bytes in, and no machinery between.
+"""Bare connections to Valkey, for what happens at each token: a few bytes out, a few bytes in, and no machinery between.
 
 redis-py makes the connection (its address, password and TLS); its transport then speaks to a parser of our own, which wakes whoever
-waits in the same turn of the loop. Everything that does not happen per token goes through chat.relay.store.
+waits in the same turn of the loop. chat.relay.store sends what happens at each request this way too.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from redis.asyncio.connection import AbstractConnection, parse_url
@@ -15,7 +17,8 @@ from redis.asyncio.connection import Connection as TcpConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from chat.relay.store import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S
+CONNECT_TIMEOUT_S = 1.0
+ANSWER_TIMEOUT_S = 2.0
 
 Answer = Any
 """bytes, int, None, a Refused or a list of these."""
@@ -108,40 +111,53 @@ async def wire_connect(url: str, on_answer: Callable[[Answer], None], on_lost: C
 
 
 class Caller:
-    """Commands one after the other over a connection that is made when it is needed, and again after a loss."""
+    """Commands over one connection, which is made when it is needed, and again after a loss. Answers come in the order of commands."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._wire: Wire | None = None
-        self._answer: asyncio.Future[Answer] | None = None
+        self._waiting: deque[asyncio.Future[Answer]] = deque()
+        """Whoever waits for an answer over the present connection; one who gives up keeps its place, as the answer still comes."""
+        self._connecting = asyncio.Lock()
 
     async def call(self, *parts: bytes) -> Answer:
         """The answer, or a Refused. Raises redis.RedisError or OSError, and then nobody knows whether it was done."""
         if self._wire is None:
-            self._wire = await wire_connect(self._url, self._take, self._lose)
-        assert self._answer is None, "one command at a time"
-        self._answer = asyncio.get_running_loop().create_future()
+            async with self._connecting:
+                if self._wire is None:
+                    await self._connect()
+        assert self._wire is not None
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.append(answer)
+        self._wire.send(pack_command(*parts))
         try:
-            self._wire.send(pack_command(*parts))
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                return await self._answer
-        except BaseException:
-            # An answer that comes late would pass for that of the next command.
+                return await answer
+        except TimeoutError:
+            # Whatever would be sent after it would wait for the same answer.
             self.close()
             raise
-        finally:
-            self._answer = None
 
     def close(self) -> None:
         if self._wire is not None:
             self._wire.close()
+            self._lose(self._waiting)
+
+    async def _connect(self) -> None:
+        waiting: deque[asyncio.Future[Answer]] = deque()
+        self._wire = await wire_connect(self._url, partial(_hand_out, waiting), partial(self._lose, waiting))
+        self._waiting = waiting
+
+    def _lose(self, waiting: deque[asyncio.Future[Answer]]) -> None:
+        if waiting is self._waiting:
             self._wire = None
+        while waiting:
+            answer = waiting.popleft()
+            if not answer.done():
+                answer.set_exception(ConnectionResetError("Valkey closed the connection"))
 
-    def _take(self, answer: Answer) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(answer)
 
-    def _lose(self) -> None:
-        self._wire = None
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(ConnectionResetError("Valkey closed the connection"))
+def _hand_out(waiting: deque[asyncio.Future[Answer]], answer: Answer) -> None:
+    future = waiting.popleft()
+    if not future.done():
+        future.set_result(answer)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,3 +67,29 @@ async def test_a_caller_connects_again_after_a_loss(valkey: str) -> None:
     assert await caller.call(b"PING") == b"PONG"
     caller.close()
     other.close()
+
+
+async def test_many_commands_at_once_get_their_own_answers_whoever_gives_up(valkey: str) -> None:
+    caller = Caller(valkey)
+    calls = [asyncio.create_task(caller.call(b"ECHO", b"%d" % number)) for number in range(50)]
+    await asyncio.sleep(0)
+    for call in calls[::3]:
+        call.cancel()
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    kept = [answer for number, answer in enumerate(answers) if number % 3]
+    assert kept == [b"%d" % number for number in range(50) if number % 3]
+    assert all(isinstance(answer, asyncio.CancelledError) for answer in answers[::3])
+    assert await caller.call(b"ECHO", b"still") == b"still"
+    caller.close()
+
+
+async def test_a_closed_caller_leaves_nobody_waiting(valkey: str) -> None:
+    caller = Caller(valkey)
+    await caller.call(b"PING")
+    blocked = asyncio.create_task(caller.call(b"BLPOP", b"nothing", b"0"))
+    await asyncio.sleep(0)
+    caller.close()
+    with pytest.raises(OSError, match="closed"):
+        await blocked
+    assert await caller.call(b"PING") == b"PONG"
+    caller.close()
