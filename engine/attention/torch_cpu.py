@@ -1,5 +1,5 @@
-"""Paged attention on CPU. Single rows (decodes) go through one compiled kernel that reads the cache where it lies; sequences with
-several new tokens go one by one through torch's `scaled_dot_product_attention`, over what the cache holds of them and themselves.
+"""Paged attention on CPU. A few new tokens of a sequence (a decode, drafts) are rows of one compiled kernel that reads the cache where it
+lies; longer chunks go one by one through torch's `scaled_dot_product_attention`, over what the cache holds of them and themselves.
 
 Layout, of each layer: keys (B, K, D, P), values (B, K, P, D). Measurements: docs/decisions/0001-kv-cache-layout.md.
 Every row is computed on its own, in one order of additions, so its result does not depend on its neighbours.
@@ -7,12 +7,17 @@ Every row is computed on its own, in one order of additions, so its result does 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from engine.attention.backend import AttentionShape, StepLayout
 from engine.kernels import operators
-from engine.kernels.operators import RowAttention
+from engine.kernels.operators import RowAttention, tile_rows
+
+FEW_ROWS = 32
+"""New tokens of a sequence that are cheaper as rows than as a chunk, whose context is gathered first."""
 
 
 class TorchCpuAttention:
@@ -34,35 +39,67 @@ class TorchCpuAttention:
         self.scale = torch.tensor(shape.scale)
 
     def begin_step(self, layout: StepLayout) -> CpuStep:
-        """Split the step into single rows and chunks, and index both."""
-        rows, chunks = [], []
+        """Split the step into rows and long chunks, and index both."""
+        runs, chunks = [], []
         first = 0
         for query_len, context_len, block_ids in zip(layout.query_lens, layout.context_lens, layout.block_ids, strict=True):
-            if query_len == 1 or self.batch_invariant:
-                rows += [(first + i, context_len - query_len + i + 1, block_ids) for i in range(query_len)]
+            if query_len <= FEW_ROWS or self.batch_invariant:
+                runs.append(Run(first, query_len, context_len, block_ids))
             else:
                 chunks.append(ChunkPart(self.shape, slice(first, first + query_len), context_len, block_ids, self.block_size))
             first += query_len
-        return CpuStep(self, row_attention(rows, layout.slots, self.block_size, self.scale), chunks)
+        width = -(-max((run.context_len for run in runs), default=0) // self.block_size)
+        rows = RowIndex(sum(run.num_rows for run in runs), width, self)
+        rows.fill(runs)
+        return CpuStep(self, rows.attention(layout.slots), chunks)
 
     def fixed_rows(self, num_rows: int, table_width: int) -> FixedRows:
-        """Single rows whose place is filled in step by step."""
+        """Rows whose place is filled in step by step. `table_width`: blocks of the longest context."""
         return FixedRows(self, num_rows, table_width)
 
 
-Row = tuple[int, int, list[int]]
-"""A query row: its token in the step, the positions that it sees, the blocks that hold them."""
+class Run(NamedTuple):
+    """Adjacent rows of one sequence: their first token in the step, the context of the last one, the blocks that hold it."""
+
+    first: int
+    num_rows: int
+    context_len: int
+    block_ids: list[int]
 
 
-def row_attention(rows: list[Row], slots: torch.Tensor, block_size: int, scale: torch.Tensor) -> RowAttention:
-    """Index the rows of a step for the kernel. The table's width is that of the longest context."""
-    contexts = [context for _, context, _ in rows]
-    width = -(-max(contexts, default=0) // block_size)
-    table = [blocks[:width] + [0] * (width - len(blocks)) for _, _, blocks in rows]
-    tokens = torch.tensor([token for token, _, _ in rows], dtype=torch.int64)
-    return RowAttention(
-        slots, tokens, torch.tensor(contexts, dtype=torch.int64), torch.tensor(table, dtype=torch.int64).view(len(rows), width), scale
-    )
+class RowIndex:
+    """Where the rows of a step stand, in memory that the kernel reads. `table_width`: blocks of the longest context."""
+
+    def __init__(self, num_rows: int, table_width: int, backend: TorchCpuAttention) -> None:
+        self._block_size = backend.block_size
+        self._scale = backend.scale
+        self._tile_rows = tile_rows(backend.shape.num_heads // backend.shape.num_kv_heads)
+        self._tokens, self._contexts = torch.zeros(num_rows, dtype=torch.int64), torch.ones(num_rows, dtype=torch.int64)
+        self._tiles = torch.zeros(num_rows + 2, dtype=torch.int64)
+        self._table = torch.zeros(num_rows, table_width, dtype=torch.int64)
+        self._writable = self._tokens.numpy(), self._contexts.numpy(), self._tiles.numpy(), self._table.numpy()
+
+    def attention(self, slots: torch.Tensor) -> RowAttention:
+        """The kernel over these rows, as they are filled then and later. slots: (T,) int64, of all tokens of the step."""
+        return RowAttention(slots, self._tokens, self._contexts, self._tiles, self._table, self._scale)
+
+    def fill(self, runs: list[Run]) -> None:
+        """Take the rows of a step, and cut them into tiles."""
+        tokens, contexts, tiles, table = self._writable
+        row = tile = 0
+        for first, num_rows, context_len, block_ids in runs:
+            blocks = block_ids[: -(-context_len // self._block_size)]
+            if num_rows == 1:
+                tokens[row], contexts[row] = first, context_len
+            else:
+                tokens[row : row + num_rows] = range(first, first + num_rows)
+                contexts[row : row + num_rows] = range(context_len - num_rows + 1, context_len + 1)
+            for start in range(0, num_rows, self._tile_rows):
+                table[tile, : len(blocks)] = blocks
+                tile += 1
+                tiles[tile] = row + start
+            row += num_rows
+        tiles[0], tiles[tile + 1] = tile, row
 
 
 class CpuStep:
@@ -84,20 +121,21 @@ class CpuStep:
 
 
 class FixedRows(CpuStep):
-    """A step of single rows in memory that stays: `fill`, then compute. `table_width`: blocks of the longest context."""
+    """A step of so many rows in memory that stays: `fill`, then compute. `table_width`: blocks of the longest context."""
 
     def __init__(self, backend: TorchCpuAttention, num_rows: int, table_width: int) -> None:
-        self._slots, self._contexts = (torch.ones(num_rows, dtype=torch.int64) for _ in range(2))
-        self._table = torch.zeros(num_rows, table_width, dtype=torch.int64)
-        self._table_rows = self._table.numpy()
-        super().__init__(backend, RowAttention(self._slots, torch.arange(num_rows), self._contexts, self._table, backend.scale), [])
+        self._slots = torch.zeros(num_rows, dtype=torch.int64)
+        self._index = RowIndex(num_rows, table_width, backend)
+        super().__init__(backend, self._index.attention(self._slots), [])
 
     def fill(self, layout: StepLayout) -> None:
-        """Take the places of a step that has as many tokens, all of different sequences."""
+        """Take the places of a step that has as many tokens."""
         self._slots.copy_(layout.slots)
-        self._contexts.copy_(torch.tensor(layout.context_lens))
-        for row, block_ids in zip(self._table_rows, layout.block_ids, strict=True):
-            row[: len(block_ids)] = block_ids
+        runs, first = [], 0
+        for query_len, context_len, block_ids in zip(layout.query_lens, layout.context_lens, layout.block_ids, strict=True):
+            runs.append(Run(first, query_len, context_len, block_ids))
+            first += query_len
+        self._index.fill(runs)
 
 
 class ChunkPart:

@@ -1,4 +1,6 @@
-"""Decode steps as recorded programs: the kernels of all layers in one call, for row counts whose every operator is ours.
+"""Steps of few rows as recorded programs: the kernels of all layers in one call, for row counts whose every operator is ours.
+
+A row is a token, whichever sequence it belongs to: decodes, drafts behind them and the ends of prompts share the record of their number.
 
 What runs in Python between two kernels costs a lone step on a CPU a fifth of its time. So the first step of a row count is recorded
 while it computes, the next one of other tokens at other places computes both ways and is compared, and from then on the record alone is
@@ -19,8 +21,8 @@ from engine.models.decoder import Decoder
 
 logger = logging.getLogger(__name__)
 
-MAX_ROWS = 16
-"""More rows spend their time in the products, and take other forms of the weights."""
+MAX_ROWS = 32
+"""More rows spend their time in the products."""
 
 
 class DecodeProgram:
@@ -63,9 +65,9 @@ class DecodePrograms:
         self._unproven: set[int] = set()
 
     def forward(self, batch: StepBatch) -> torch.Tensor | None:
-        """The hidden rows (R, E) of a step of single tokens, or None: the step must be computed in the ordinary way."""
+        """The hidden rows (R, E) of a step of few tokens, or None: the step must be computed in the ordinary way."""
         num_rows = len(batch.token_ids)
-        if num_rows > MAX_ROWS or batch.layout.num_decodes < num_rows:
+        if num_rows > MAX_ROWS:
             return None
         if num_rows not in self._programs:
             program = DecodeProgram(self._decoder, self._attention.fixed_rows(num_rows, self._table_width), batch)
@@ -87,7 +89,7 @@ class DecodePrograms:
         self._unproven.discard(num_rows)
         found = program.forward(batch)
         expected = self._decoder.forward(batch.token_ids, batch.positions, self._attention.begin_step(batch.layout))
-        if not torch.equal(found, expected):
+        if not torch.allclose(found, expected, rtol=0, atol=0, equal_nan=True):
             logger.info("steps of %d rows are not all kernels of ours and stay as they are", num_rows)
             self._programs[num_rows] = None
         return expected

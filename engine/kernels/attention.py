@@ -1,7 +1,8 @@
-"""The kernel of paged attention for rows that each see a context of their own: decodes, and every token in batch-invariant mode.
+"""The kernel of paged attention for rows that each see a context of their own: decodes, drafts, and every token in batch-invariant mode.
 
 Keys lie (B, K, D, P): a query weighs the D rows of a block into its P scores. Values lie (B, K, P, D): a position's probability weighs
-its row. Both inner loops run along memory; the cache is read where it lies, once per group of query heads.
+its row. Both inner loops run along memory; the cache is read where it lies, once per tile: a few rows of one sequence, with the query
+heads that share a kv head. A row's result does not depend on the others of its tile.
 """
 
 from __future__ import annotations
@@ -24,11 +25,17 @@ from engine.kernels.primitives import (
 from engine.kernels.vectors import (
     HEAD_STEP,
     LANES,
-    weigh_keys_float,
-    weigh_keys_half,
-    weigh_values_float,
-    weigh_values_half,
+    score_block,
+    sum_block,
 )
+
+STRIDE_PADDING = 16
+"""Floats between the scores of two queries, so that those of one block do not all fall into one set of the cache."""
+
+
+def scratch_floats(queries: int, size: int, block_size: int, width: int) -> int:
+    """What `attend` needs for a thread: a widened block, then of each query of a tile the query, its result and its scores."""
+    return size * block_size + queries * (2 * size + width * block_size + STRIDE_PADDING)
 
 
 @njit(inline="always")
@@ -134,80 +141,98 @@ def weigh_values(scores, values, num_positions, size, out):
 
 
 @njit(inline="always")
-def attend_rows(a, thread, threads, size, block_size):
-    """Attend this thread's share of (row, kv head) pairs."""
-    rows, heads, kv_heads = a[1], a[2], a[3]
-    group = heads // kv_heads
+def attend_tiles(a, thread, threads, size, block_size):
+    """Attend this thread's share of (tile, kv head) pairs. Queries of a tile are numbered row by row, then head by head."""
+    group, kv_heads = a[2] // a[3], a[3]
     count = size * block_size
     is_half = a[12] != 0
+    width = 2 if is_half else 4
     is_vector = block_size == LANES and size % HEAD_STEP == 0
-    padded = a[17] * block_size * 4
-    tokens, contexts = integers(a[14], rows), integers(a[15], rows)
+    num_tiles = integers(a[1], 1)[0]
+    ends = integers(a[1] + 8, num_tiles + 1)
+    tokens, contexts = integers(a[14], ends[num_tiles]), integers(a[15], ends[num_tiles])
     scale = floats(a[20], 1)[0]
+    query_bytes = size * 4
+    stride = (a[17] * block_size + STRIDE_PADDING) * 4
     widened = a[21] + thread * a[22] * 4
     queries = widened + count * 4
-    sums = queries + group * size * 4
-    weights = sums + group * size * 4
-    for task in range(thread, rows * kv_heads, threads):
-        row, head = task // kv_heads, task % kv_heads
-        token, context = tokens[row], contexts[row]
-        num_blocks = (context + block_size - 1) // block_size
-        blocks = integers(a[16] + row * a[17] * 8, num_blocks)
-        given = floats(a[13] + (token * a[23] + head * group * size) * 4, group * size)
-        query, out = floats(queries, group * size), floats(sums, group * size)
-        for i in range(group * size):
-            query[i] = given[i] * scale
-            out[i] = 0.0
+    sums = queries + a[24] * query_bytes
+    weights = sums + a[24] * query_bytes
+    for task in range(thread, num_tiles * kv_heads, threads):
+        tile, head = task // kv_heads, task % kv_heads
+        first_row, end_row = ends[tile], ends[tile + 1]
+        num_queries = (end_row - first_row) * group
+        shortest, longest = contexts[first_row], contexts[end_row - 1]
+        num_blocks = (longest + block_size - 1) // block_size
+        blocks = integers(a[16] + tile * a[17] * 8, num_blocks)
+        query, out = floats(queries, num_queries * size), floats(sums, num_queries * size)
+        for row in range(first_row, end_row):
+            given = floats(a[13] + (tokens[row] * a[23] + head * group * size) * 4, group * size)
+            place = (row - first_row) * group * size
+            for i in range(group * size):
+                query[place + i] = given[i] * scale
+                out[place + i] = 0.0
         for block in range(num_blocks):
             if block + 1 < num_blocks:
                 prefetch_block(a[10], is_half, (blocks[block + 1] * kv_heads + head) * count, count)
             base = (blocks[block] * kv_heads + head) * count
+            scores = weights + block * block_size * 4
             if is_vector:
-                for member in range(group):
-                    query_at, scores_at = queries + member * size * 4, weights + member * padded + block * block_size * 4
-                    if is_half:
-                        weigh_keys_half(query_at, a[10] + base * 2, scores_at, size)
-                    else:
-                        weigh_keys_float(query_at, a[10] + base * 4, scores_at, size)
+                score_block(queries, num_queries, a[10] + base * width, is_half, scores, stride, size)
                 continue
             keys = open_block(a[10], is_half, base, count, widened)
-            for member in range(group):
-                weigh_keys(queries + member * size * 4, keys, weights + member * padded + block * block_size * 4, size, block_size)
-        for member in range(group):
-            softmax(floats(weights + member * padded, context), context)
+            for number in range(num_queries):
+                weigh_keys(queries + number * query_bytes, keys, scores + number * stride, size, block_size)
+        for number in range(num_queries):
+            context = contexts[first_row + number // group]
+            softmax(floats(weights + number * stride, context), context)
         for block in range(num_blocks):
             if block + 1 < num_blocks:
                 prefetch_block(a[11], is_half, (blocks[block + 1] * kv_heads + head) * count, count)
             base = (blocks[block] * kv_heads + head) * count
             first = block * block_size
-            num_here = min(block_size, context - first)
-            if is_vector:
-                for member in range(group):
-                    scores_at, out_at = weights + member * padded + first * 4, sums + member * size * 4
+            values = a[11] + base * width if is_vector else open_block(a[11], is_half, base, count, widened)
+            # Rows that see a block alike take it together; behind a row's context nothing is read for it.
+            rows_at_once = end_row - first_row if first + block_size <= shortest else 1
+            for row in range(first_row, end_row, rows_at_once):
+                num_here = min(block_size, contexts[row] - first)
+                if num_here <= 0:
+                    continue
+                number = (row - first_row) * group
+                scores, out_at = weights + number * stride + first * 4, sums + number * query_bytes
+                if is_vector:
                     for part in range(0, size, HEAD_STEP):
-                        if is_half:
-                            weigh_values_half(scores_at, a[11] + (base + part) * 2, size * 2, num_here, out_at + part * 4)
-                        else:
-                            weigh_values_float(scores_at, a[11] + (base + part) * 4, size * 4, num_here, out_at + part * 4)
-                continue
-            values = open_block(a[11], is_half, base, count, widened)
-            for member in range(group):
-                weigh_values(weights + member * padded + first * 4, values, num_here, size, sums + member * size * 4)
-        store_row(a[18] + (token * heads + head * group) * size * (2 if a[19] != 0 else 4), a[19] != 0, 0, group * size, out)
+                        sum_block(
+                            scores,
+                            rows_at_once * group,
+                            stride,
+                            values + part * width,
+                            is_half,
+                            size * width,
+                            num_here,
+                            out_at + part * 4,
+                            query_bytes,
+                        )
+                    continue
+                for member in range(rows_at_once * group):
+                    weigh_values(scores + member * stride, values, num_here, size, out_at + member * query_bytes)
+        for row in range(first_row, end_row):
+            place = a[18] + (tokens[row] * a[2] + head * group) * size * (2 if a[19] != 0 else 4)
+            store_row(place, a[19] != 0, 0, group * size, floats(sums + (row - first_row) * group * query_bytes, group * size))
 
 
 @njit(**OPTIONS)
 def attend(a, thread, threads):
     """Store the new keys and values of all tokens, then attend the rows.
 
-    a: 0 tokens, 1 rows, 2 query heads, 3 kv heads, 4 head size D, 5 block size P, 6 k, 7 v (float32), 8 slots (int64),
-       9 floats between two tokens in k and v, 10 keys, 11 values of this layer, 12 cache is half,
-       13 q (float32), 14 token of each row (int64), 15 context of each row (int64), 16 block table (int64), 17 its width,
-       18 out (tokens, H, D), 19 out is half, 20 scale (float32, at an address), 21 scratch (float32), 22 its floats a thread,
-       23 floats between two tokens in q
+    a: 0 tokens, 1 tiles (int64: their number, the first row of each, the end of the last), 2 query heads, 3 kv heads, 4 head size D,
+       5 block size P, 6 k, 7 v (float32), 8 slots (int64), 9 floats between two tokens in k and v, 10 keys, 11 values of this layer,
+       12 cache is half, 13 q (float32), 14 token of each row (int64), 15 context of each row (int64), in a tile ascending,
+       16 block table (int64) by tile, 17 its width, 18 out (tokens, H, D), 19 out is half, 20 scale (float32, at an address),
+       21 scratch (float32), 22 its floats a thread, 23 floats between two tokens in q, 24 most queries of a tile
     """
     for token in range(thread, a[0], threads):
         store_token(a, token)
     if threads > 1:
         team_barrier()
-    attend_rows(a, thread, threads, a[4], a[5])
+    attend_tiles(a, thread, threads, a[4], a[5])

@@ -174,16 +174,34 @@ def multiply(x: torch.Tensor, tiles: torch.Tensor, num_outputs: int, bits: int) 
     return out
 
 
+TILE_QUERIES = 6
+"""Queries that a tile of attention has at least, where the sequence has as many: they are computed together."""
+
+
+def tile_rows(group: int) -> int:
+    """How many rows of a sequence make a tile if `group` query heads share a kv head."""
+    return max(2, TILE_QUERIES // group)
+
+
 class RowAttention:
     """Attention of rows that see contexts of their own, over the cache of every layer; one per step.
 
-    slots: (T,) int64, of all tokens   tokens, contexts: (S,) int64, of the rows   table: (S, N) int64 block ids
+    slots: (T,) int64, of all tokens   tokens, contexts: (S,) int64, of the rows   table: (N, W) int64, block ids of each tile
+    tiles: (N + 2,) int64, the number of tiles, the first row of each and the end of the last; a tile is adjacent tokens of one sequence
     """
 
-    def __init__(self, slots: torch.Tensor, tokens: torch.Tensor, contexts: torch.Tensor, table: torch.Tensor, scale: torch.Tensor) -> None:
-        self._held = (slots, tokens, contexts, table, scale)  # the kernel reads them by address
-        self._num_rows, self._width = table.shape
-        self._work = int(contexts.sum()) if self._num_rows else 0
+    def __init__(
+        self,
+        slots: torch.Tensor,
+        tokens: torch.Tensor,
+        contexts: torch.Tensor,
+        tiles: torch.Tensor,
+        table: torch.Tensor,
+        scale: torch.Tensor,
+    ) -> None:
+        self._held = (slots, tokens, contexts, tiles, table, scale)  # the kernel reads them by address
+        self._width = table.shape[1]
+        self._work = int(contexts.sum())
 
     def attend(
         self, keys: torch.Tensor, values: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor
@@ -192,16 +210,17 @@ class RowAttention:
 
         keys: (B, K, D, P)  values: (B, K, P, D)  q: (T, H, D)  k, v: (T, K, D), float32, tokens may be apart  ->  out: (T, H, D)
         """
-        slots, tokens, contexts, table, scale = self._held
+        slots, tokens, contexts, tiles, table, scale = self._held
         num_tokens, num_heads, size = q.shape
         kv_heads, block_size = keys.shape[1], keys.shape[3]
         group = num_heads // kv_heads
-        floats = size * block_size + 2 * group * size + group * self._width * block_size
+        queries = tile_rows(group) * group
+        floats = program.attention.scratch_floats(queries, size, block_size, self._width)
         _run(
             "attend",
             (self._work * num_heads * size >= _PARALLEL_ATTENTION_FROM or num_tokens * num_heads * size >= _PARALLEL_FROM) * _PARALLEL_FROM,
             num_tokens,
-            self._num_rows,
+            tiles,
             num_heads,
             kv_heads,
             size,
@@ -224,6 +243,7 @@ class RowAttention:
             _scratch(floats),
             _aligned(floats),
             q.stride(0),
+            queries,
         )
 
 

@@ -1,7 +1,8 @@
 """The inner loops of attention as explicit vectors of sixteen floats, for blocks of sixteen positions.
 
 The compiler does not make these loops into vector code by itself: it cannot know that scores, keys and values do not overlap. Sums stay in
-registers; bfloat16 is widened as it is read. LLVM splits the vectors where the processor's are shorter. Addresses are integers.
+registers; bfloat16 is widened as it is read, once for up to six queries. A query's additions have one order, whatever is computed beside
+it. LLVM splits the vectors where the processor's are shorter. Addresses are integers.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba import types
+from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 LANES = 16
 HEAD_STEP = 64
 """Floats of a value row that are summed at once, in four vectors."""
+QUERIES_AT_ONCE = (6, 4, 3, 2, 1)
+"""Six queries have 24 sums, of 32 registers."""
 _FLOATS = ir.VectorType(ir.FloatType(), LANES)
 _WORDS = ir.VectorType(ir.IntType(32), LANES)
 _HALVES = ir.VectorType(ir.IntType(16), LANES)
@@ -43,62 +46,171 @@ def _store(builder: Any, value: Any, address: Any) -> None:
     builder.store(value, builder.inttoptr(address, _FLOATS.as_pointer()), align=4)
 
 
-def _make_weigh_keys(is_half: bool) -> Callable[..., None]:
+def _make_weigh_keys(count: int, is_half: bool) -> Callable[..., None]:
     row_bytes = LANES * (2 if is_half else 4)
 
     @intrinsic
-    def weigh_keys(typingctx, query, keys, scores, size):
-        """scores[p] = sum over d of query[d] * keys[d, p]; `size` is a multiple of four. Four sums, so that additions overlap."""
+    def weigh_keys(typingctx, queries, keys, scores, stride, size):
+        """Of `count` queries: scores[p] = sum over d of query[d] * keys[d, p]; the scores of two queries are `stride` bytes apart.
+
+        `size` is a multiple of four. Four sums a query, so that additions overlap.
+        """
 
         def generate(context, builder, signature, arguments):
-            query, keys, scores, size = arguments
+            queries, keys, scores, stride, size = arguments
             integer = size.type
-            sums = [cgutils.alloca_once_value(builder, ir.Constant(_FLOATS, [0.0] * LANES)) for _ in range(4)]
+            sums = [[cgutils.alloca_once_value(builder, ir.Constant(_FLOATS, [0.0] * LANES)) for _ in range(4)] for _ in range(count)]
+            query_bytes = builder.mul(size, ir.Constant(integer, 4))
+            firsts = [builder.add(queries, builder.mul(query_bytes, ir.Constant(integer, number))) for number in range(count)]
             start, step = ir.Constant(integer, 0), ir.Constant(integer, 4)
             with cgutils.for_range_slice(builder, start, size, step, integer) as (d, _):
-                for j, total in enumerate(sums):
+                for j in range(4):
                     here = builder.add(d, ir.Constant(integer, j))
-                    weight = _splat(builder, builder.add(query, builder.mul(here, ir.Constant(integer, 4))))
                     row = _load(builder, builder.add(keys, builder.mul(here, ir.Constant(integer, row_bytes))), is_half)
-                    product = builder.fmul(weight, row, flags=_FUSED)
-                    builder.store(builder.fadd(builder.load(total), product, flags=_FUSED), total)
-            a, b, c, e = (builder.load(total) for total in sums)
-            _store(builder, builder.fadd(builder.fadd(a, b), builder.fadd(c, e)), scores)
+                    for first, totals in zip(firsts, sums, strict=True):
+                        weight = _splat(builder, builder.add(first, builder.mul(here, ir.Constant(integer, 4))))
+                        product = builder.fmul(weight, row, flags=_FUSED)
+                        builder.store(builder.fadd(builder.load(totals[j]), product, flags=_FUSED), totals[j])
+            for number, totals in enumerate(sums):
+                a, b, c, e = (builder.load(total) for total in totals)
+                place = builder.add(scores, builder.mul(stride, ir.Constant(integer, number)))
+                _store(builder, builder.fadd(builder.fadd(a, b), builder.fadd(c, e)), place)
             return context.get_dummy_value()
 
-        return types.none(types.int64, types.int64, types.int64, types.int64), generate
+        return types.none(*[types.int64] * 5), generate
 
     return weigh_keys
 
 
-def _make_weigh_values(is_half: bool) -> Callable[..., None]:
+def _make_weigh_values(count: int, is_half: bool) -> Callable[..., None]:
     width = 2 if is_half else 4
 
     @intrinsic
-    def weigh_values(typingctx, scores, values, row_bytes, num_positions, out):
-        """out[0..64] += sum over positions of scores[p] * values[p, 0..64]; rows of values are `row_bytes` apart."""
+    def weigh_values(typingctx, scores, stride, values, row_bytes, num_positions, out, out_bytes):
+        """Of `count` queries: out[0..64] += sum over positions of scores[p] * values[p, 0..64].
+
+        Rows of values are `row_bytes` apart; scores of the queries `stride` bytes, their results `out_bytes`.
+        """
 
         def generate(context, builder, signature, arguments):
-            scores, values, row_bytes, num_positions, out = arguments
+            scores, stride, values, row_bytes, num_positions, out, out_bytes = arguments
             integer = num_positions.type
-            places = [ir.Constant(integer, LANES * part) for part in range(HEAD_STEP // LANES)]
-            targets = [builder.add(out, builder.mul(place, ir.Constant(integer, 4))) for place in places]
-            sums = [cgutils.alloca_once_value(builder, _load(builder, target, False)) for target in targets]
+
+            def times(size, number):
+                return builder.mul(size, ir.Constant(integer, number))
+
+            parts = range(HEAD_STEP // LANES)
+            firsts = [builder.add(scores, times(stride, number)) for number in range(count)]
+            targets = [
+                [builder.add(builder.add(out, times(out_bytes, number)), ir.Constant(integer, 4 * LANES * part)) for part in parts]
+                for number in range(count)
+            ]
+            sums = [[cgutils.alloca_once_value(builder, _load(builder, target, False)) for target in of_query] for of_query in targets]
             with cgutils.for_range_slice(builder, ir.Constant(integer, 0), num_positions, ir.Constant(integer, 1), integer) as (p, _):
-                weight = _splat(builder, builder.add(scores, builder.mul(p, ir.Constant(integer, 4))))
                 row = builder.add(values, builder.mul(p, row_bytes))
-                for place, total in zip(places, sums, strict=True):
-                    part = _load(builder, builder.add(row, builder.mul(place, ir.Constant(integer, width))), is_half)
-                    product = builder.fmul(weight, part, flags=_FUSED)
-                    builder.store(builder.fadd(builder.load(total), product, flags=_FUSED), total)
-            for total, target in zip(sums, targets, strict=True):
-                _store(builder, builder.load(total), target)
+                loaded = [_load(builder, builder.add(row, ir.Constant(integer, LANES * width * part)), is_half) for part in parts]
+                for first, totals in zip(firsts, sums, strict=True):
+                    weight = _splat(builder, builder.add(first, times(p, 4)))
+                    for part, total in zip(loaded, totals, strict=True):
+                        product = builder.fmul(weight, part, flags=_FUSED)
+                        builder.store(builder.fadd(builder.load(total), product, flags=_FUSED), total)
+            for of_query, totals in zip(targets, sums, strict=True):
+                for target, total in zip(of_query, totals, strict=True):
+                    _store(builder, builder.load(total), target)
             return context.get_dummy_value()
 
-        return types.none(types.int64, types.int64, types.int64, types.int64, types.int64), generate
+        return types.none(*[types.int64] * 7), generate
 
     return weigh_values
 
 
-weigh_keys_half, weigh_keys_float = _make_weigh_keys(True), _make_weigh_keys(False)
-weigh_values_half, weigh_values_float = _make_weigh_values(True), _make_weigh_values(False)
+_six_keys_half, _four_keys_half, _three_keys_half, _two_keys_half, _one_keys_half = (
+    _make_weigh_keys(count, True) for count in QUERIES_AT_ONCE
+)
+_six_keys_float, _four_keys_float, _three_keys_float, _two_keys_float, _one_keys_float = (
+    _make_weigh_keys(count, False) for count in QUERIES_AT_ONCE
+)
+_six_values_half, _four_values_half, _three_values_half, _two_values_half, _one_values_half = (
+    _make_weigh_values(count, True) for count in QUERIES_AT_ONCE
+)
+_six_values_float, _four_values_float, _three_values_float, _two_values_float, _one_values_float = (
+    _make_weigh_values(count, False) for count in QUERIES_AT_ONCE
+)
+
+
+@njit
+def score_block(queries, count, keys, is_half, scores, stride, size):
+    """Weigh one block of keys, bfloat16 or float32, with `count` queries that lie one after another: their scores, `stride` bytes apart."""
+    done = 0
+    while done < count:
+        left = count - done
+        at_queries, at_scores = queries + done * size * 4, scores + done * stride
+        if left == 6 or left > 7:
+            if is_half:
+                _six_keys_half(at_queries, keys, at_scores, stride, size)
+            else:
+                _six_keys_float(at_queries, keys, at_scores, stride, size)
+            done += 6
+        elif left >= 4:
+            if is_half:
+                _four_keys_half(at_queries, keys, at_scores, stride, size)
+            else:
+                _four_keys_float(at_queries, keys, at_scores, stride, size)
+            done += 4
+        elif left == 3:
+            if is_half:
+                _three_keys_half(at_queries, keys, at_scores, stride, size)
+            else:
+                _three_keys_float(at_queries, keys, at_scores, stride, size)
+            done += 3
+        elif left == 2:
+            if is_half:
+                _two_keys_half(at_queries, keys, at_scores, stride, size)
+            else:
+                _two_keys_float(at_queries, keys, at_scores, stride, size)
+            done += 2
+        else:
+            if is_half:
+                _one_keys_half(at_queries, keys, at_scores, stride, size)
+            else:
+                _one_keys_float(at_queries, keys, at_scores, stride, size)
+            done += 1
+
+
+@njit
+def sum_block(scores, count, stride, values, is_half, row_bytes, num_positions, out, out_bytes):
+    """Add up one block's first positions, HEAD_STEP floats wide, for `count` queries: see `weigh_values`."""
+    done = 0
+    while done < count:
+        left = count - done
+        at_scores, at_out = scores + done * stride, out + done * out_bytes
+        if left == 6 or left > 7:
+            if is_half:
+                _six_values_half(at_scores, stride, values, row_bytes, num_positions, at_out, out_bytes)
+            else:
+                _six_values_float(at_scores, stride, values, row_bytes, num_positions, at_out, out_bytes)
+            done += 6
+        elif left >= 4:
+            if is_half:
+                _four_values_half(at_scores, stride, values, row_bytes, num_positions, at_out, out_bytes)
+            else:
+                _four_values_float(at_scores, stride, values, row_bytes, num_positions, at_out, out_bytes)
+            done += 4
+        elif left == 3:
+            if is_half:
+                _three_values_half(at_scores, stride, values, row_bytes, num_positions, at_out, out_bytes)
+            else:
+                _three_values_float(at_scores, stride, values, row_bytes, num_positions, at_out, out_bytes)
+            done += 3
+        elif left == 2:
+            if is_half:
+                _two_values_half(at_scores, stride, values, row_bytes, num_positions, at_out, out_bytes)
+            else:
+                _two_values_float(at_scores, stride, values, row_bytes, num_positions, at_out, out_bytes)
+            done += 2
+        else:
+            if is_half:
+                _one_values_half(at_scores, stride, values, row_bytes, num_positions, at_out, out_bytes)
+            else:
+                _one_values_float(at_scores, stride, values, row_bytes, num_positions, at_out, out_bytes)
+            done += 1

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.attention.backend import AttentionShape
-from engine.attention.torch_cpu import TorchCpuAttention
+from engine.attention.torch_cpu import FEW_ROWS, TorchCpuAttention
 from tests.engine.attention.scenario import PagedWorld
 
 GROUPED = AttentionShape(num_heads=6, num_kv_heads=2, head_size=16, scale=16**-0.5)
@@ -104,8 +104,48 @@ def test_any_schedule_over_shuffled_and_shared_blocks(data):
         world.add(number, 400, shares=shares)
         live.append(number)
         chosen = data.draw(st.lists(st.sampled_from(live), unique=True, min_size=1))
-        plan = [(s, data.draw(st.sampled_from([1, 1, 2, block_size, 40]))) for s in chosen]
+        plan = [(s, data.draw(st.sampled_from([1, 1, 2, 5, block_size, 17, 40]))) for s in chosen]
         check(world.step(backend, sorted(plan, key=lambda part: part[1] > 1)))
+
+
+MANY = AttentionShape(num_heads=14, num_kv_heads=2, head_size=64, scale=0.125)
+"""Seven query heads share a kv head: more than the kernel takes at once."""
+
+
+@pytest.mark.parametrize("shape", [GROUPED, FULL, WIDE, MANY], ids=["grouped", "full", "wide", "many"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_few_new_tokens_together_are_to_the_bit_what_they_are_one_by_one(shape, dtype):
+    """However many rows share a tile, over borders of blocks, and beside other sequences."""
+
+    def run(lengths):
+        world, backend = make(shape, dtype=dtype, num_blocks=200, num_layers=1, seed=4)
+        for sequence, start in enumerate((13, 30)):
+            world.add(sequence, 150)
+            world.step(backend, [(sequence, start)])
+        rows = []
+        for length in lengths:
+            ((result, _),) = world.step(backend, [(1, 1), (0, length)] if length > 1 else [(0, 1), (1, 1)])
+            rows.append(result[1:] if length > 1 else result[:1])
+        return torch.cat(rows)
+
+    alone = run([1] * (17 + 5 + 2 + FEW_ROWS))
+    assert torch.equal(run([17, 5, 2, FEW_ROWS]), alone)
+
+
+@shapes
+def test_a_broken_draft_leaves_the_tokens_before_it_alone(shape):
+    def run(is_broken):
+        world, backend = make(shape, num_layers=1)
+        world.add(0, 60)
+        world.step(backend, [(0, 14)])
+        if is_broken:
+            world.known[0][2][:, 17:] = float("nan")
+        ((result, _),) = world.step(backend, [(0, 6)])
+        return result
+
+    broken, sound = run(True), run(False)
+    assert torch.equal(broken[:3], sound[:3])
+    assert torch.isnan(broken[3:]).all()
 
 
 @shapes

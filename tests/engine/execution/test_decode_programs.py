@@ -121,8 +121,54 @@ def test_a_record_is_not_proven_by_the_step_that_it_was_made_of():
     assert programs._programs == {1: None}
 
 
-def test_prompts_and_large_steps_are_left_to_the_ordinary_way():
+def test_large_steps_are_left_to_the_ordinary_way():
     programs = DecodePrograms(make_decoder(), make_attention(), WIDTH)
     assert programs.forward(decode_batch(0, MAX_ROWS + 1)) is None
-    layout = StepLayout([1, 2], [4, 2], torch.tensor([3, 16, 17]), [[0], [1]], 1)
-    assert programs.forward(StepBatch(torch.arange(3), torch.tensor([3, 0, 1]), layout, None)) is None
+
+
+def drafted_batch(step, lengths):
+    """Sequences that compute so many tokens each, from places of their own; every position is written before it is seen."""
+    starts = [step + 5 * row for row in range(len(lengths))]
+    block_ids = [[3 * row, 3 * row + 1, 3 * row + 2] for row in range(len(lengths))]
+    places = [(row, start + i) for row, (start, length) in enumerate(zip(starts, lengths, strict=True)) for i in range(length)]
+    slots = [block_ids[row][place // BLOCK_SIZE] * BLOCK_SIZE + place % BLOCK_SIZE for row, place in places]
+    context_lens = [start + length for start, length in zip(starts, lengths, strict=True)]
+    layout = StepLayout(list(lengths), context_lens, torch.tensor(slots), block_ids, sum(length == 1 for length in lengths))
+    return StepBatch(
+        torch.tensor([(7 * place + 3 * row) % VOCAB for row, place in places]), torch.tensor([place for _, place in places]), layout, None
+    )
+
+
+@VNNI
+@torch.inference_mode()
+def test_steps_of_as_many_rows_share_a_record_however_their_drafts_are_spread():
+    decoder, attention, twin = make_decoder(), make_attention(), make_attention()
+    programs = DecodePrograms(decoder, attention, WIDTH)
+    for step, lengths in enumerate([(8,), (1, 7), (3, 5), (1, 1, 1, 5), (1, 3, 4), (8,), (2, 6)]):
+        batch = drafted_batch(step, lengths)
+        assert torch.equal(programs.forward(batch), ordinary(decoder, twin, batch)), lengths
+    assert programs._programs[8] is not None
+
+
+@VNNI
+@torch.inference_mode()
+def test_a_drafted_token_gets_the_very_numbers_that_it_gets_alone():
+    """Where products do not depend on the number of rows, nothing does: drafts change no bit of an answer."""
+    decoder, attention, twin = make_decoder(), make_attention(), make_attention()
+    together, alone = DecodePrograms(decoder, attention, WIDTH), DecodePrograms(decoder, twin, WIDTH)
+    for step in range(0, 30, 6):
+        batch = drafted_batch(step, (6,))
+        singles = torch.cat([alone.forward(drafted_batch(place, (1,))) for place in range(step, step + 6)])
+        assert torch.equal(together.forward(batch), singles)
+    assert torch.equal(attention.keys, twin.keys)
+
+
+@VNNI
+@torch.inference_mode()
+def test_a_broken_step_does_not_cost_its_record():
+    decoder, attention = make_decoder(), make_attention()
+    programs = DecodePrograms(decoder, attention, WIDTH)
+    for step in range(3):
+        programs.forward(decode_batch(step, 2))
+        attention.keys.fill_(float("nan"))
+    assert programs._programs[2] is not None
