@@ -5,7 +5,7 @@ Checks shapes and sizes. Whether a schema, expression, grammar or structural tag
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -254,7 +254,7 @@ def structural_tag_text(tag: Any) -> str:
 
 
 def _legacy_tag(tag: Mapping[str, Any]) -> dict[str, Any]:
-    triggers = read_at("triggers", Array(_choice, max_items=LIMITS.max_choice_strings, nullable=False).run_validation, tag.get("triggers"))
+    triggers = read_at("triggers", _filled(_choice).run_validation, _present(tag.get("triggers")))
     if not triggers:
         raise refuse("invalid_value", "must have at least one item", "triggers")
 
@@ -264,8 +264,11 @@ def _legacy_tag(tag: Mapping[str, Any]) -> dict[str, Any]:
             raise refuse("invalid_value", "must begin with one of the triggers", "begin")
         return {name: part for name, part in read.items() if part is not None}
 
-    structures = Array(structure, max_items=LIMITS.max_choice_strings, nullable=False)
-    return {"structures": read_at("structures", structures.run_validation, tag.get("structures")), "triggers": triggers}
+    return {"structures": read_at("structures", _filled(structure).run_validation, _present(tag.get("structures"))), "triggers": triggers}
+
+
+def _filled(read: Callable[[Any], Any]) -> Array:
+    return Array(read, max_items=LIMITS.max_choice_strings, is_required=True)
 
 
 class Structure(Record):

@@ -11,9 +11,11 @@ from typing import Any
 import orjson
 from django.conf import settings
 from rest_framework.exceptions import ValidationError
+from rest_framework.fields import empty
 
 from chat.dialects.request.constraints import schema_text
 from chat.dialects.request.fields import Array, Boolean, Object, Record, RequestField, Text, echo, read_at, refuse
+from chat.dialects.request.object_schema import object_check
 from engine.api import Json, Tool, ToolChoice, ToolMode
 
 LIMITS = settings.LIGHTCONE_LIMITS
@@ -37,6 +39,7 @@ class Parameters(Object):
         for name, value in (properties or {}).items():
             if not isinstance(value, dict | bool):
                 raise refuse("invalid_type", f"must be a JSON Schema, got {echo(value)}", f"properties.{name}")
+        object_check(schema)
         return schema
 
 
@@ -149,7 +152,7 @@ def tool_choice_read(data: Any) -> ToolChoice:
         raise refuse("invalid_type", f"must be none, auto, required or an object that names a function; got {echo(data)}")
     kind = data.get("type")
     if kind == "allowed_tools":
-        allowed = read_at("allowed_tools", AllowedTools(is_required=True, nullable=False).run_validation, data.get("allowed_tools"))
+        allowed = read_at("allowed_tools", AllowedTools(is_required=True, nullable=False).run_validation, data.get("allowed_tools", empty))
         if not allowed["tools"]:
             raise refuse("invalid_value", "must have at least one item", "allowed_tools.tools")
         return ToolChoice(MODES[allowed["mode"]], tuple(entry["function"]["name"] for entry in allowed["tools"]))
