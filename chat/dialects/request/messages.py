@@ -54,6 +54,7 @@ class MessageWalk:
     def _message(self, message: dict[str, Any], path: str) -> Message:
         role = message["role"]
         walked = dict(message)
+        self._check_labels(message, path)
         content = self._parts.read(walked.get("content", ABSENT), f"{path}.content", role)
         walked["content"] = content.value
         self._reasoning(walked, content, path)
@@ -71,6 +72,16 @@ class MessageWalk:
         if walked["role"] == "tool":
             self._calls.note_answer(walked.get("tool_call_id"))
         return walked
+
+    def _check_labels(self, message: dict[str, Any], path: str) -> None:
+        """Keys that the role gives a type; null is as good as absent."""
+        names = {"assistant": ("name", "refusal"), "tool": ("name", "tool_call_id")}.get(message["role"], ("name",))
+        for name in names:
+            if not isinstance(message.get(name), str | None):
+                self._problems.refuse(f"{path}.{name}", f"must be a string, got {echo(message[name])}", "invalid_type")
+        audio = message.get("audio")
+        if message["role"] == "assistant" and not isinstance(audio, dict | None):
+            self._problems.refuse(f"{path}.audio", f"must be an object with an id, got {echo(audio)}", "invalid_type")
 
     def _reasoning(self, message: Message, content: Content, path: str) -> None:
         """Give reasoning both of its names, thinking parts included; say in the content that it is left open."""

@@ -84,7 +84,7 @@ class PartReader:
             return self._file(part.get("file"), f"{path}.file")
         if kind not in (*TEXT_PARTS, "refusal", "thinking"):
             known = "text, refusal, thinking, file, image_url, input_audio, …"
-            self._problems.refuse(f"{path}.type", f"must be a known kind of part ({known}), got {echo(kind)}")
+            self._problems.refuse(path, f"must be of a known type ({known}), got {echo(kind)}")
             return []
         name = "text" if kind in TEXT_PARTS else str(kind)
         text = self._text(part.get(name), f"{path}.{name}")

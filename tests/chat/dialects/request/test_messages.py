@@ -34,6 +34,11 @@ def test_absent_content_is_empty_and_null_is_the_assistants_privilege(message):
     assert walk(message)[0]["content"] == ""
 
 
+def test_labels_that_are_null_are_absent():
+    walk({"role": "assistant", "content": "x", "name": None, "refusal": None, "audio": None})
+    walk({"role": "tool", "content": "x", "tool_call_id": None})
+
+
 def test_extra_keys_reach_the_template():
     assert walk({"role": "user", "content": "x", "name": "Ann", "mood": 5})[0] == {"role": "user", "content": "x", "name": "Ann", "mood": 5}
 
@@ -52,9 +57,13 @@ def test_extra_keys_reach_the_template():
         ({"role": "user", "content": [None]}, "messages.0.content.0"),
         ({"role": "user", "content": ["a", 5]}, "messages.0.content.1"),
         ({"role": "user", "content": [{"type": "text", "text": 5}]}, "messages.0.content.0.text"),
-        ({"role": "user", "content": [{"type": "video_embeds"}]}, "messages.0.content.0.type"),
-        ({"role": "user", "content": [{}]}, "messages.0.content.0.type"),
-        ({"role": "user", "content": [{"type": []}]}, "messages.0.content.0.type"),
+        ({"role": "user", "content": [{"type": "video_embeds"}]}, "messages.0.content.0"),
+        ({"role": "user", "content": [{}]}, "messages.0.content.0"),
+        ({"role": "user", "content": [{"type": []}]}, "messages.0.content.0"),
+        ({"role": "user", "content": "x", "name": 5}, "messages.0.name"),
+        ({"role": "assistant", "refusal": 5}, "messages.0.refusal"),
+        ({"role": "assistant", "content": "x", "audio": "a"}, "messages.0.audio"),
+        ({"role": "tool", "content": "x", "tool_call_id": 5}, "messages.0.tool_call_id"),
         ({"role": "assistant", "tool_calls": 5}, "messages.0.tool_calls"),
         ({"role": "assistant", "tool_calls": [5]}, "messages.0.tool_calls.0"),
         ({"role": "assistant", "tool_calls": [{"id": "a"}]}, "messages.0.tool_calls.0.function"),
