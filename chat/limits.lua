@@ -1,10 +1,10 @@
 -- Admission: every limit of one request checked, then all of them charged, in one step. Nothing is charged on a refusal.
 --
 -- KEYS  1 run meta  2 run request  3 bucket of requests  4 bucket of tokens  5 caller's live runs
---       6 workers of the model  7 live runs of the model  8 queued runs  9 runs of the web process
+--       6 workers of the model  7 live runs of the model  8 queued runs  9 runs of the web process  10 tasks of the model
 -- ARGV  1 now (ms)  2 run id  3 packed request  4 requests/min, 0 = none  5 tokens/min, 0 = none  6 tokens reserved
 --       7 live runs allowed  8 waiting runs allowed  9 lease (ms)  10 prefix of worker leases  11 life of the keys (ms)
---       12... pairs: further fields of meta
+--       12 task, '' = the run gets none  13... pairs: further fields of meta
 -- Returns {verdict, wait ms, requests left, ms until full, tokens left, ms until full, detail...}
 --       verdict: go, requests, tokens, concurrency, full, or unavailable with {state, fraction} of the best worker.
 
@@ -53,7 +53,8 @@ redis.call('PEXPIRE', KEYS[5], 86400000)
 redis.call('ZADD', KEYS[7], lease_end, ARGV[2])
 redis.call('ZADD', KEYS[8], now, ARGV[2])
 redis.call('SADD', KEYS[9], ARGV[2])
-redis.call('HSET', KEYS[1], 'state', 'queued', 'attempt', 1, 'worker', '', 'stop', '', unpack(ARGV, 12))
+redis.call('HSET', KEYS[1], 'state', 'queued', 'attempt', 1, 'worker', '', 'stop', '', unpack(ARGV, 13))
 redis.call('PEXPIRE', KEYS[1], ARGV[11])
 redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[11])
+if ARGV[12] ~= '' then redis.call('LPUSH', KEYS[10], ARGV[12]) end
 return answer('go', 0)

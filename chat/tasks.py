@@ -10,7 +10,7 @@ from celery import shared_task
 from django.conf import settings
 from django.utils import timezone
 
-from chat.relay.commands import GENERATE_TASK
+from chat.relay.task_message import GENERATE_TASK
 from chat.services.usage import request_logs_prune
 
 logger = logging.getLogger(__name__)

@@ -22,6 +22,7 @@ from celery import bootsteps
 from celery.worker.control import control_command, inspect_command
 from channels.layers import get_channel_layer
 from django.conf import settings
+from kombu import Exchange, Queue
 
 from chat.relay.commands import STATS_COMMAND, STOP_COMMAND, task_send
 from chat.relay.keys import Keys, model_slug, queue_of
@@ -280,6 +281,8 @@ class ModelStep(bootsteps.StartStopStep):
             return
         self.model_worker = worker.app.model_worker = ModelWorker(config, worker_id)
         queue = queue_of(self.model_worker.slug)
+        # Tasks of runs are never given back: leases and claims see to what a lost worker leaves. Acknowledging costs two turns to Valkey.
+        worker.app.amqp.queues.add(Queue(queue, Exchange(queue), routing_key=queue, no_ack=True))
 
         def consume() -> None:
             """Begin to take tasks; the command is repeated until the consumer is there to hear it."""

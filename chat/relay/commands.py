@@ -1,4 +1,5 @@
-"""What the web side asks of Celery: a task per run, a control command per stop. Publishing blocks, so it goes through a small thread pool.
+"""What is asked of Celery: a control command per stop, and a task per run that is queued again (the first one is part of its admission).
+Publishing blocks, so it goes through a small thread pool.
 
 Tasks are sent by name: a web process imports neither the tasks nor the worker. A failure is the caller's to handle; nothing
 is tried twice here.
@@ -14,10 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from celery import current_app
 
 from chat.relay.keys import queue_of
+from chat.relay.task_message import GENERATE_TASK
 
 logger = logging.getLogger(__name__)
 
-GENERATE_TASK = "chat.generate"
 STOP_COMMAND = "lightcone_stop"
 STATS_COMMAND = "lightcone_stats"
 SEND_TIMEOUT_S = 4.0

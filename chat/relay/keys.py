@@ -40,6 +40,15 @@ class Keys:
         return f"{self.deployment}:run:{run_id}:req"
 
     @property
+    def celery_prefix(self) -> str:
+        """Of whatever Celery's transport keeps (settings.CELERY_BROKER_TRANSPORT_OPTIONS)."""
+        return f"{self.deployment}:celery:"
+
+    def tasks(self, slug: str) -> str:
+        """List: tasks that wait for a worker of the model, as Celery's transport keeps them; the oldest is the last."""
+        return self.celery_prefix + queue_of(slug)
+
+    @property
     def workers(self) -> str:
         """Set of worker ids that have run and are not reaped yet."""
         return f"{self.deployment}:workers"

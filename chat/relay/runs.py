@@ -19,6 +19,7 @@ from redis.asyncio import Redis
 from chat.relay.codec import pack_record, pack_request, unpack_events, unpack_request
 from chat.relay.keys import Keys, model_slug
 from chat.relay.store import Answers, script_text
+from chat.relay.task_message import task_message
 from engine.api import Event, GenerationRequest
 
 BUCKET, CLAIM, LEAVE, STOP, TAKEOVER = (
@@ -38,7 +39,8 @@ READ_ENTRIES = 512
 class Admission:
     """What admission checks and keeps of one request. Limits of 0 are none.
 
-    `about`: fields of the terminal record that are known now; `linger_s`: how long the run goes on without a reader.
+    `about`: fields of the terminal record that are known now; `linger_s`: how long the run goes on without a reader; `has_task`: workers
+    are to take it.
     """
 
     request: GenerationRequest
@@ -50,6 +52,7 @@ class Admission:
     max_live: int
     max_waiting: int
     linger_s: float = 0.0
+    has_task: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ class Runs:
         self.clock = clock
 
     async def admit(self, admission: Admission, *, web_id: str, channel: str) -> Verdict:
-        """Check every limit, charge them and create the run, in one script; nothing is written on a refusal."""
+        """Check every limit, charge them, create the run and queue its task, in one script; nothing is written on a refusal."""
         keys, request, caller = self.keys, admission.request, admission.caller
         slug = model_slug(request.model)
         meta = {
@@ -120,7 +123,7 @@ class Runs:
         names = (
             *(keys.meta(request.run_id), keys.request(request.run_id)),
             *(keys.admit_requests(caller), keys.admit_tokens(caller), keys.admit_live(caller)),
-            *(keys.model_workers(slug), keys.model_live(slug), keys.queued, keys.web_runs(web_id)),
+            *(keys.model_workers(slug), keys.model_live(slug), keys.queued, keys.web_runs(web_id), keys.tasks(slug)),
         )
         answer = await self.client.eval(
             ADMIT,
@@ -129,6 +132,7 @@ class Runs:
             *(self._now_ms(), request.run_id, pack_request(request)),
             *(admission.requests_per_minute, admission.tokens_per_minute, admission.reserved_tokens),
             *(admission.max_live, admission.max_waiting, LIVE_LEASE_MS, keys.worker_prefix, RUN_LIFE_MS),
+            task_message(request.run_id, 1, slug) if admission.has_task else b"",
             *(item for pair in meta.items() for item in pair),
         )
         word, wait, requests_left, requests_reset, tokens_left, tokens_reset, *worker = answer

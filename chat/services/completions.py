@@ -14,8 +14,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -23,7 +23,7 @@ from channels.layers import get_channel_layer
 from django.conf import settings
 from redis.exceptions import RedisError
 
-from chat.relay.commands import stop_send_async, task_send_async
+from chat.relay.commands import stop_send_async
 from chat.relay.dispatcher import Dispatcher
 from chat.relay.keys import Keys, model_slug
 from chat.relay.reader import RunReader
@@ -70,12 +70,12 @@ class RequestTrace:
 async def completion_start(*, request: GenerationRequest, caller: Caller, trace: RequestTrace) -> RunReader:
     """Admit the request and hand it to a worker of its model; returns before the worker has looked at it.
 
-    1. Register the reader, so that nothing is missed.  2. Admission: all limits in one script, which also creates the run.
-    3. Publish the task.
+    1. Register the reader, so that nothing is missed.  2. Admission: all limits in one script, which also creates the run and queues
+    its task.
     Raises LimitExceeded (a limit of the key) or EngineUnavailable (no worker, loading, full, Valkey away); then nothing was
     started and the caller writes the request's record. Never hangs: every step has a time-out.
     """
-    return await _admitted(_admission(request, caller, trace, request.messages), _publish)
+    return await _admitted(_admission(request, caller, trace, request.messages))
 
 
 async def completion_refuse(*, request: GenerationRequest, messages: Sequence[Any], caller: Caller, trace: RequestTrace) -> dict[str, str]:
@@ -84,13 +84,13 @@ async def completion_refuse(*, request: GenerationRequest, messages: Sequence[An
     Charged like a run that the worker refuses: the reserved tokens come back. Gives the `x-ratelimit-*` lines of the answer.
     Raises as completion_start does.
     """
-    reader = await _admitted(_admission(request, caller, trace, messages), _end)
+    reader = await _admitted(replace(_admission(request, caller, trace, messages), has_task=False))
     reader.leave()
     return reader.headers
 
 
-async def _admitted(admission: Admission, go_on: Callable[[Dispatcher, Admission], Awaitable[None]]) -> RunReader:
-    """The reader of a run that was admitted, and with which `go_on` has gone on."""
+async def _admitted(admission: Admission) -> RunReader:
+    """The reader of a run that was admitted; one without a task is over already."""
     dispatcher = dispatcher_of_loop()
     try:
         await dispatcher.start()
@@ -103,7 +103,8 @@ async def _admitted(admission: Admission, go_on: Callable[[Dispatcher, Admission
             if verdict.word != "go":
                 reader.is_started = False
                 raise _refusal(admission.request.model, verdict, reader.headers)
-            await go_on(dispatcher, admission)
+            if not admission.has_task:
+                await _end(dispatcher, admission)
         except BaseException:
             # A cancelled view has not got its reader yet, so nobody else would leave the run.
             reader.leave()
@@ -139,18 +140,6 @@ def dispatcher_of_loop() -> Dispatcher:
 
 
 _dispatchers: WeakKeyDictionary[asyncio.AbstractEventLoop, Dispatcher] = WeakKeyDictionary()
-
-
-async def _publish(dispatcher: Dispatcher, admission: Admission) -> None:
-    """Send the task; when that fails the run is undone. Raises EngineUnavailable."""
-    request = admission.request
-    try:
-        await task_send_async(request.run_id, 1, model_slug(request.model))
-    except Exception as error:
-        # Whatever the broker's client raises, its meaning is the same.
-        logger.warning("request refused, its task was not sent: %s", error)
-        await _end(dispatcher, admission)
-        raise EngineUnavailable(ErrorCode.OVERLOADED, AWAY_MESSAGE) from error
 
 
 async def _end(dispatcher: Dispatcher, admission: Admission) -> None:

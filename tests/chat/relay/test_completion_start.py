@@ -1,4 +1,4 @@
-"""completion_start over a real Valkey and the real channel layer; only the task's way through Celery is cut short."""
+"""completion_start over a real Valkey and the real channel layer; nobody takes the tasks from their queue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from chat.relay.keys import model_slug
 from chat.relay.publisher import Publisher
+from chat.relay.task_message import task_message
 from chat.run_id import run_id_create
 from chat.services import completions, health
 from chat.services.completions import (
@@ -32,17 +34,13 @@ TRACE = RequestTrace(dialect="lightcone", route="/v1/chat/completions", is_strea
 
 
 @pytest.fixture
-async def service(valkey: str, settings: Any, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    """A deployment whose tasks land in `world.queued`."""
+async def service(valkey: str, settings: Any) -> AsyncIterator[World]:
+    """A deployment of the settings."""
     deployment = f"test-{secrets.token_hex(4)}"
     settings.LIGHTCONE_REDIS_URL = valkey
     settings.LIGHTCONE_DEPLOYMENT = deployment
     world = World(valkey, deployment)
 
-    async def send_task(run_id: str, attempt: int, slug: str) -> None:
-        world.queued.append((run_id, attempt, slug))
-
-    monkeypatch.setattr(completions, "task_send_async", send_task)
     completions._dispatchers.pop(asyncio.get_running_loop(), None)
     dispatcher = completions.dispatcher_of_loop()
     yield world
@@ -58,6 +56,10 @@ async def worker_of(world: World) -> Publisher:
     return await world.worker()
 
 
+async def queued_tasks(world: World) -> list[bytes]:
+    return await world.client.lrange(world.keys.tasks(model_slug(MODEL)), 0, -1)
+
+
 def request(**changes: Any) -> GenerationRequest:
     return GenerationRequest(
         run_id=run_id_create(), model=MODEL, messages=({"role": "user", "content": "hi"},), arrived_at=1000.0, **changes
@@ -68,7 +70,7 @@ async def test_a_completion_streams_over_the_real_layer(service: World) -> None:
     worker = await worker_of(service)
     generation = request()
     reader = await completion_start(request=generation, caller=CALLER, trace=TRACE)
-    assert service.queued == [(generation.run_id, 1, MODEL)]
+    assert await queued_tasks(service) == [task_message(generation.run_id, 1, MODEL)]
     voice = await service.claim(worker, reader.run_id)
     voice.admit()
     await reader.first()
@@ -100,6 +102,7 @@ async def test_a_limit_names_itself_and_its_wait(service: World) -> None:
     assert reader.headers["x-ratelimit-remaining-requests"] == "0"
     with pytest.raises(LimitExceeded) as raised:
         await completion_start(request=request(), caller=caller, trace=TRACE)
+    assert len(await queued_tasks(service)) == 1, "what is refused has no task"
     assert raised.value.kind is LimitKind.REQUESTS
     assert 55 <= raised.value.retry_after_s <= 60
     assert raised.value.headers["x-ratelimit-reset-requests"] in ("1m0s", "60s", "59s")
@@ -119,7 +122,7 @@ async def test_a_request_with_bad_messages_passes_the_limits_and_leaves_nothing_
     assert headers["x-ratelimit-remaining-requests"] == "1", "it counts as a request"
     assert 280 < int(headers["x-ratelimit-remaining-tokens"]) < 300, "what was sent is reserved: 200 tokens, and 512 for an answer"
     dispatcher = completions.dispatcher_of_loop()
-    assert (service.queued, dispatcher.num_readers, await service.records()) == ([], 0, [])
+    assert (await queued_tasks(service), dispatcher.num_readers, await service.records()) == ([], 0, [])
     assert await service.client.zcard(service.keys.admit_live("key3")) == 0
     assert await service.client.zcard(service.keys.queued) == 0
     reader = await completion_start(request=request(), caller=caller, trace=TRACE)
@@ -128,22 +131,6 @@ async def test_a_request_with_bad_messages_passes_the_limits_and_leaves_nothing_
         await completion_refuse(**bad)
     reader.leave()
     await until(lambda: not dispatcher._leaves)
-
-
-async def test_a_task_that_cannot_be_sent_leaves_nothing_behind(service: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    await worker_of(service)
-
-    async def fail(*arguments: Any) -> None:
-        raise ConnectionError("broker away")
-
-    monkeypatch.setattr(completions, "task_send_async", fail)
-    with pytest.raises(EngineUnavailable):
-        await completion_start(request=request(), caller=CALLER, trace=TRACE)
-    assert await service.client.zcard(service.keys.admit_live("key1")) == 0
-    assert await service.client.zcard(service.keys.queued) == 0
-    assert await service.records() == []
-    dispatcher = completions.dispatcher_of_loop()
-    assert dispatcher.num_readers == 0
 
 
 async def test_a_client_that_leaves_during_its_admission_leaves_no_run_behind(service: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,49 @@
+"""The task that admission puts into a queue is the one that Celery would have put there."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from base64 import b64decode
+from typing import Any
+
+import pytest
+from celery import Celery
+from redis import Redis
+
+from chat.relay.commands import task_send
+from chat.relay.keys import Keys
+from chat.relay.task_message import task_message
+from lightcone_site.databases import broker_url
+
+OWN = {"id", "root_id", "origin", "correlation_id", "reply_to", "delivery_tag"}
+"""What differs from message to message, or from sender to sender."""
+
+
+def shown(raw: bytes) -> tuple[Any, Any]:
+    message = json.loads(raw)
+    for part in (message["headers"], message["properties"]):
+        for name in OWN & part.keys():
+            part[name] = type(part[name]).__name__
+    return json.loads(b64decode(message.pop("body"))), message
+
+
+def test_celery_puts_the_same_message_into_the_same_list(valkey: str, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = Keys(f"test-{secrets.token_hex(4)}")
+    app = Celery("test", set_as_current=False)
+    app.config_from_object(
+        {name.removeprefix("CELERY_").lower(): getattr(settings, name) for name in dir(settings) if name[:7] == "CELERY_"}
+    )
+    app.conf.update(broker_url=broker_url(valkey), broker_transport_options={"global_keyprefix": keys.celery_prefix})
+    monkeypatch.setattr("chat.relay.commands.current_app", app)
+    task_send("a" * 32, 1, "a-model")
+    with Redis.from_url(valkey) as client:
+        [raw] = client.lrange(keys.tasks("a-model"), 0, -1)
+    app.close()
+    assert shown(task_message("a" * 32, 1, "a-model")) == shown(raw)
+
+
+def test_the_broker_of_the_settings_keeps_its_lists_where_admission_looks_for_them(settings: Any) -> None:
+    keys = Keys(settings.LIGHTCONE_DEPLOYMENT)
+    assert settings.CELERY_BROKER_TRANSPORT_OPTIONS["global_keyprefix"] == keys.celery_prefix
+    assert broker_url(settings.LIGHTCONE_REDIS_URL) == settings.CELERY_BROKER_URL
