@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.structured.conjunction import CONJUNCTION, ConjunctionTemplate, unpack_grammars
 from engine.structured.matcher import LLGUIDANCE, XGRAMMAR, GrammarTemplate
 from engine.structured.vocabulary import Vocabulary
 
@@ -16,4 +17,7 @@ def build_template(backend: str, payload: bytes, vocabulary: Vocabulary) -> Gram
         from engine.structured.xgrammar_matcher import XgrammarTemplate
 
         return XgrammarTemplate(payload, vocabulary)
+    if backend == CONJUNCTION:
+        first, second = unpack_grammars(payload)
+        return ConjunctionTemplate(build_template(LLGUIDANCE, first, vocabulary), build_template(LLGUIDANCE, second, vocabulary))
     raise KeyError(backend)

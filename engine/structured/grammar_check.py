@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 
 from engine.structured.expressions import CharSet, Either, Expression, Grammar, Repeat, Rule, Sequence, Text
 from engine.structured.limits import StructuredLimits
@@ -34,7 +34,7 @@ def is_recursive(grammar: Grammar) -> bool:
 
 
 def _check_left_recursion(grammar: Grammar, param: str) -> None:
-    nullable = _fixpoint(grammar.rules, _is_nullable)
+    nullable = _fixpoint(grammar.rules, is_nullable)
     edges = {name: list(_first_rules(rule, nullable)) for name, rule in grammar.rules.items()}
     found = _find_cycle(edges)
     if found:
@@ -63,7 +63,7 @@ def _find_cycle(edges: dict[str, list[str]]) -> str:
     return ""
 
 
-def _fixpoint(rules: dict[str, Expression], holds: Callable[[Expression, set[str]], bool]) -> set[str]:
+def _fixpoint(rules: dict[str, Expression], holds: Callable[[Expression, Set[str]], bool]) -> set[str]:
     """The rules for which `holds(expression, rules found so far)` becomes true."""
     found: set[str] = set()
     waiting = list(rules)
@@ -75,22 +75,23 @@ def _fixpoint(rules: dict[str, Expression], holds: Callable[[Expression, set[str
         waiting = [name for name in waiting if name not in found]
 
 
-def _is_nullable(expression: Expression, nullable: set[str]) -> bool:
+def is_nullable(expression: Expression, nullable: Set[str] = frozenset()) -> bool:
+    """Whether an expression admits the empty text, if these rules do."""
     match expression:
         case Text(text):
             return not text
         case Sequence(items):
-            return all(_is_nullable(item, nullable) for item in items)
+            return all(is_nullable(item, nullable) for item in items)
         case Either(items):
-            return any(_is_nullable(item, nullable) for item in items)
+            return any(is_nullable(item, nullable) for item in items)
         case Repeat(item, least, _):
-            return least == 0 or _is_nullable(item, nullable)
+            return least == 0 or is_nullable(item, nullable)
         case Rule(name):
             return name in nullable
     return False
 
 
-def _is_productive(expression: Expression, productive: set[str]) -> bool:
+def _is_productive(expression: Expression, productive: Set[str]) -> bool:
     match expression:
         case CharSet(ranges, properties, is_negated):
             return bool(ranges or properties or is_negated)
@@ -111,7 +112,7 @@ def _first_rules(expression: Expression, nullable: set[str]) -> Iterator[str]:
         case Sequence(items):
             for item in items:
                 yield from _first_rules(item, nullable)
-                if not _is_nullable(item, nullable):
+                if not is_nullable(item, nullable):
                     return
         case Either(items):
             for item in items:

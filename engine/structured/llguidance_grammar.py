@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import lru_cache
 from typing import Any
 
@@ -10,6 +11,9 @@ import llguidance
 
 from engine.structured.expressions import Expression
 from engine.structured.rust_regex import write_regex
+
+CONTROL = re.compile(r"\\u00(?:[01]|7f)")
+"""A control character in JSON text as Python writes it, but for those that have an escape of their own."""
 
 
 @lru_cache(maxsize=1)
@@ -20,18 +24,22 @@ def parser_limits() -> llguidance.LLParserLimits:
     )
 
 
-def json_options(whitespace: Expression | None) -> Any:
-    """How JSON is written: with these gaps, or without any."""
+def json_options(whitespace: Expression | None, schema: Any) -> Any:
+    """How JSON under a schema is written: with these gaps, or without any; with `\\u` only where the schema speaks of control characters.
+
+    A property that the schema lists could else be written `"\\u0061"`, and be taken for one that it does not list.
+    """
+    escapes = {} if CONTROL.search(json.dumps(schema)) else {"json_allowed_escapes": 'nrbtf\\"'}
     if whitespace is None:
-        return {"whitespace_flexible": False}
-    return {"whitespace_flexible": True, "whitespace_pattern": write_regex(whitespace)}
+        return {"whitespace_flexible": False} | escapes
+    return {"whitespace_flexible": True, "whitespace_pattern": write_regex(whitespace)} | escapes
 
 
 def json_grammar(schema: Any, whitespace: Expression | None) -> str:
     """A value under a rewritten schema."""
     if isinstance(schema, bool):
         schema = {"anyOf": [schema]}
-    return llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=json_options(whitespace))
+    return llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=json_options(whitespace, schema))
 
 
 def regex_grammar(expression: Expression) -> str:

@@ -198,6 +198,8 @@ class _Rewriter:
         if least == 0 and most is None:
             return [result]
         bounds = ({"minProperties": least} if least else {}) | ({"maxProperties": most} if most is not None else {})
+        if is_open:
+            self._check_distinct(least - len(required) - len(optional))
         if not optional and is_open:
             return [result | bounds]
         variants = [
@@ -217,8 +219,17 @@ class _Rewriter:
         return [
             choice
             for choice in chosen
-            if (most is None or num_required + len(choice) <= most) and (is_open or num_required + len(choice) >= least)
+            if (most is None or num_required + len(choice) <= most) and num_required + len(choice) >= least - int(is_open)
         ]
+
+    def _check_distinct(self, num_unlisted: int) -> None:
+        """Of names that are not listed a grammar can ask for one: a second might be the same again, and count for nothing."""
+        if num_unlisted > 1:
+            raise refusal(
+                self._param,
+                f"minProperties asks for {num_unlisted} properties that are not listed, of which 1 can be enforced, as a name may come "
+                "again; list more names in properties or required",
+            )
 
     def _variant(self, result: Schema, required: list[str], chosen: set[str], optional: list[str]) -> Schema:
         """The object that has exactly these of the optional properties."""

@@ -14,7 +14,7 @@ from typing import Any
 import llguidance
 
 from engine.structured.expressions import ANY_TEXT, EMPTY, Either, Expression, Sequence, Text, in_sequence
-from engine.structured.gaps import read_gaps
+from engine.structured.gaps import must_stand, read_gaps
 from engine.structured.grammar_inline import inlined
 from engine.structured.grammar_source import read_grammar
 from engine.structured.limits import StructuredLimits
@@ -56,7 +56,7 @@ class _Writer:
         self._limits = limits
         self._param = param
         self._options = options
-        self._gaps = json_options(read_gaps(options.whitespace, limits, param))
+        self._gaps = read_gaps(options.whitespace, limits, param)
         self._control = control
         self._lines: list[str] = []
 
@@ -239,9 +239,12 @@ class _Writer:
         return f"/{write_regex(expression)}/"
 
     def _json(self, schema: Any) -> str:
+        if must_stand(self._gaps):
+            message = "a whitespace_pattern must be able to match nothing where JSON stands beside other text; write [ ]? for [ ]"
+            raise refusal(self._param, message)
         if isinstance(schema, bool):
             schema = {"anyOf": [schema]}
-        return "%json " + json.dumps(schema | {"x-guidance": self._gaps})
+        return "%json " + json.dumps(schema | {"x-guidance": json_options(self._gaps, schema)})
 
     # Control tokens
 

@@ -12,9 +12,10 @@ from typing import Any
 import llguidance
 
 from engine.api.constraint import ConstraintKind
+from engine.structured.conjunction import CONJUNCTION, pack_grammars
 from engine.structured.ebnf_writer import write_ebnf
 from engine.structured.expressions import Either, Expression, Text
-from engine.structured.gaps import read_gaps
+from engine.structured.gaps import must_stand, read_gaps, spaced_tokens
 from engine.structured.grammar_inline import inlined
 from engine.structured.grammar_source import read_grammar
 from engine.structured.json_text import read_json
@@ -72,11 +73,11 @@ def compile_constraint(
         case ConstraintKind.CHOICE:
             grammar = regex_grammar(read_choices(source, limits, param))
         case ConstraintKind.JSON_OBJECT:
-            grammar = json_grammar({"type": "object"}, read_gaps(whitespace, limits, param))
+            return _json_constraint({"type": "object"}, vocabulary, read_gaps(whitespace, limits, param), param)
         case ConstraintKind.JSON_SCHEMA:
             schema = read_schema(source, limits, param)
             gaps = read_gaps(whitespace, limits, param)
-            grammar = json_grammar(rewrite_schema(schema, limits, param, closes_objects=closes_objects), gaps)
+            return _json_constraint(rewrite_schema(schema, limits, param, closes_objects=closes_objects), vocabulary, gaps, param)
         case ConstraintKind.GRAMMAR:
             rules = read_grammar(source, limits, param)
             expression = inlined(rules)
@@ -89,6 +90,17 @@ def compile_constraint(
             grammar = tag_grammar(read_tag(source, bounds, param), vocabulary, limits, param, options)
     try_grammar(grammar, vocabulary, param)
     return LLGUIDANCE, grammar.encode()
+
+
+def _json_constraint(schema: Any, vocabulary: Vocabulary, gaps: Expression | None, param: str) -> tuple[str, bytes]:
+    """JSON under a rewritten schema; a second grammar holds gaps that must stand, which that of the schema only lets stand."""
+    grammar = json_grammar(schema, gaps)
+    try_grammar(grammar, vocabulary, param)
+    if gaps is None or not must_stand(gaps):
+        return LLGUIDANCE, grammar.encode()
+    spaced = regex_grammar(spaced_tokens(gaps))
+    try_grammar(spaced, vocabulary, param)
+    return CONJUNCTION, pack_grammars((grammar, spaced))
 
 
 def read_schema(source: str, limits: StructuredLimits, param: str) -> Any:

@@ -32,7 +32,8 @@ def _counted_objects():
             {"type": "object", "properties": THREE, "additionalProperties": False},
             {"type": "object", "properties": THREE},
         ]:
-            yield base | bounds
+            if least <= 1 or "properties" in base:
+                yield base | bounds
         if most is None or most > 0:
             yield {"type": "object", "properties": THREE, "required": ["b"], "additionalProperties": False} | bounds
 
@@ -203,6 +204,9 @@ REFUSED = [
     ({"type": "object", "propertyNames": {"format": "uri"}}, "propertyNames"),
     ({"type": "object", "propertyNames": {"pattern": "^a"}, "patternProperties": {"b": {}}}, "patternProperties"),
     ({"type": "object", "properties": {f"p{i}": {} for i in range(20)}, "maxProperties": 3}, "optional properties"),
+    ({"type": "object", "minProperties": 2}, "not listed"),
+    ({"type": "object", "minProperties": 3, "properties": {"a": {}}, "required": ["a"], "maxProperties": 5}, "asks for 2 properties"),
+    ({"type": "object", "minProperties": 2, "patternProperties": {"^a": {}}, "additionalProperties": False}, "not listed"),
     *(
         ({keyword: value}, keyword)
         for keyword, value in {

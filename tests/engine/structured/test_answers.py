@@ -37,6 +37,10 @@ def is_valid(text):
 
 CONSTRAINTS = {
     "schema": (Constraint(ConstraintKind.JSON_SCHEMA, json.dumps(SCHEMA)), is_valid),
+    "gaps": (
+        Constraint(ConstraintKind.JSON_SCHEMA, json.dumps(SCHEMA), whitespace=" "),
+        lambda text: is_valid(text) and re.fullmatch(r'\{ ("\w+" : .* )\}', text),
+    ),
     "regex": (Constraint(ConstraintKind.REGEX, r"[a-c]{2,6}-\d{3}"), lambda text: re.fullmatch(r"[a-c]{2,6}-\d{3}", text)),
     "choice": (Constraint(ConstraintKind.CHOICE, '["yes","no","yes, but no"]'), lambda text: text in ("yes", "no", "yes, but no")),
     "grammar": (Constraint(ConstraintKind.GRAMMAR, 'root ::= "x" [0-9]{2} ("y" | "z")'), lambda text: re.fullmatch(r"x\d\d[yz]", text)),

@@ -83,6 +83,14 @@ def test_there_are_hundreds_of_schemas():
         ({"format": "date-time", "type": "string"}, ['"2024-02-29T12:00:00Z"'], ['"2024-02-29"', '"2024-02-29 12:00:00Z"']),
         ({"format": "hostname", "type": "string"}, ['"a.b-c.example"', f'"{"a" * 63}"'], [f'"{"a" * 64}"', '"-a"', '"a--b"', '"a."']),
         ({"multipleOf": 5, "type": "number"}, ["10", "0", "-15"], ["12"]),
+        (
+            {"type": "object", "minProperties": 2, "properties": {"a": {}, "b": {}}},
+            ['{"a":1,"b":2}', '{"b":1,"z":2,"z":3}'],
+            ['{"z":1,"z":2}', '{"a":1}'],
+        ),
+        ({"type": "object", "properties": {"a": {"const": 1}}}, ['{"a":1,"\\n":2}'], ['{"\\u0061":2}', '{"a":1,"\\u0061":2}']),
+        ({"type": "object", "patternProperties": {"^a": {"const": 1}}}, ['{"ab":1,"b":2}'], ['{"\\u0061":2}']),
+        ({"const": "\u0001\x7f"}, ['"\\u0001\\u007f"'], []),
     ],
 )
 def test_texts_are_admitted_or_not(value, right, wrong):
@@ -97,6 +105,40 @@ def test_white_space_stands_where_it_was_asked_for_and_no_longer_than_that():
     assert admits(template, '{ "a" :\n[1,\t2 ]   }')
     assert admits(template, '{"a":[1,2]}')
     assert not admits(template, '{    "a":[1]}')
+
+
+GAPS = [" ", r"\n  ", r"[ \n]", r"[ ]{1,2}|\t", " +"]
+SPACED = [
+    {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "integer"}}, "b": {}}, "required": ["a"]},
+    {"const": {"a b": [1, {"b": None}], "": []}},
+    {"enum": ['x" y', [1, 2], {}]},
+    {"type": "integer"},
+    {"type": "object", "patternProperties": {"^a+$": {"type": "string"}}, "additionalProperties": False},
+    {},
+]
+TOKEN = r'("(?:[^"\\]|\\.)*"|[][{}:,]|[-+.\w]+)'
+
+
+@pytest.mark.parametrize("whitespace", GAPS)
+@pytest.mark.parametrize("value", SPACED, ids=json.dumps)
+def test_gaps_that_cannot_be_empty_stand_between_any_two_tokens(value, whitespace):
+    found = walks(template_of(schema(value, whitespace=whitespace)), length=30)
+    assert found
+    for text in found:
+        jsonschema.Draft202012Validator(value).validate(json.loads(text))
+        before, *gaps, after = re.split(TOKEN, text)[::2]
+        assert (before, after) == ("", "")
+        assert all(re.fullmatch(whitespace, gap) for gap in gaps), text
+
+
+def test_a_gap_that_was_withdrawn_is_asked_for_again():
+    matcher = template_of(schema({"type": "array", "minItems": 1}, whitespace=" ")).start()
+    assert all(matcher.accept(byte) for byte in b"[ 1 ]")
+    assert (matcher.can_end(), matcher.is_complete()) == (True, True)
+    matcher.rollback(2)
+    assert not matcher.accept(ord("]"))
+    assert not matcher.can_end()
+    assert all(matcher.accept(byte) for byte in b" ]")
 
 
 @pytest.mark.parametrize("whitespace", ["[ a]", "x?", ".*", r"\s", "[^a]", "("])

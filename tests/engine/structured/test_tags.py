@@ -126,6 +126,12 @@ def test_json_within_a_tag_is_written_as_asked():
     assert not admits(template_of(constraint(tag("<a>", content, "</a>"), closes_objects=True)), '<a>{"b":1}</a>')
 
 
+def test_gaps_that_must_stand_are_refused_within_a_tag():
+    with pytest.raises(RequestError, match="whitespace_pattern"):
+        template_of(constraint(tag("<a>", INTEGER, "</a>"), whitespace=" "))
+    assert admits(template_of(constraint(tag("<a>", ANY, "</a>"), whitespace=" ")), "<a>x</a>")
+
+
 def test_a_constant_may_stand_for_a_control_token_where_the_engine_says_so():
     calls = {"type": "triggered_tags", "triggers": ["<|im_start|>"], "tags": [tag("<|im_start|>call:", INTEGER, ";")]}
     matcher = template_of(constraint(calls, has_control=True)).start()
