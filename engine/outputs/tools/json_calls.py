@@ -58,6 +58,9 @@ class JsonCallParser(ScriptedParser):
         """Objects, what is between them, and the end marker. Where an object is content, what surrounds it is content too."""
         yield from self._take_opening(held)
         has_called = has_content = False
+        if not is_marked and (yield from self._reader.peek()) != "{":
+            held.release()  # what comes next may be a marker, even where it is one of the ends
+            return
         while (yield from self._reader.peek()) == "{":
             call = JsonObjectCall(self._reader, self._answer, held, self._format.name_key, self._format.begins, self._format.ends)
             is_call = yield from call.read(is_marked or has_called)

@@ -62,6 +62,7 @@ EXAMPLES = {
     "hunyuan_a13b": TEXT + TOOL_CALLS,
     "xlam": f"[{FIRST}, {SECOND}]",
     "xlam, fenced": TEXT + f"```json\n[{FIRST}, {SECOND}]\n```",
+    "xlam, fenced alone": f"```json\n[{FIRST}, {SECOND}]\n```",
     "xlam, marked": TEXT + f"[TOOL_CALLS][{FIRST}, {SECOND}]",
     "xlam, tagged": TEXT + f"<tool_call>[{FIRST}, {SECOND}]</tool_call>",
     "xlam, after a thought": TEXT + f"</think>\n\n[{FIRST}, {SECOND}]",
