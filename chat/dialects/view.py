@@ -41,6 +41,7 @@ from chat.services.completions import (
     RunReader,
     completion_refuse,
     completion_start,
+    limits_look,
     request_rejected_record,
 )
 from chat.services.keys import Caller
@@ -191,6 +192,8 @@ async def completion(request: HttpRequest, dialect: Dialect) -> HttpResponseBase
         run = await run_start(values, caller=caller, trace=_trace(request, dialect, values), arrived_at=arrived_at)
     except Exception as error:
         rejection_record(error, caller=caller, trace=_trace(request, dialect, values), arrived_at=arrived_at)
+        if caller is not None and isinstance(error, ApiError) and not error.extra_headers:
+            error.extra_headers = await limits_look(caller=caller)
         raise
     return await _answer(request, dialect, values, run, arrived_at)
 

@@ -26,7 +26,7 @@ BUCKET, CLAIM, LEAVE, STOP, TAKEOVER = (
     script_text(Path(__file__).parent / f"{name}.lua") for name in ("bucket", "claim", "leave", "stop", "takeover")
 )
 ADMIT = BUCKET + script_text(Path(__file__).parents[1] / "limits.lua")
-FINISH = BUCKET + script_text(Path(__file__).parent / "finish.lua")
+FINISH, LOOK = (BUCKET + script_text(Path(__file__).parent / f"{name}.lua") for name in ("finish", "look"))
 
 MAX_ATTEMPTS = 3
 LIVE_LEASE_MS = 120_000
@@ -57,7 +57,10 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Answer of admission: `go`, the limit that said no (`requests`, `tokens`, `concurrency`), `full` or `unavailable`."""
+    """Answer of admission: `go`, the limit that said no (`requests`, `tokens`, `concurrency`), `full` or `unavailable`.
+
+    `look` is no answer: what is left of the limits, for who asks for nothing.
+    """
 
     word: str
     wait_s: float
@@ -141,6 +144,13 @@ class Runs:
             *(word.decode(), wait / 1000, requests_left, requests_reset / 1000, tokens_left, tokens_reset / 1000),
             *(state, float(progress)),
         )
+
+    async def look(self, caller: str, *, requests_per_minute: int, tokens_per_minute: int) -> Verdict:
+        """What is left of a caller's limits; charges nothing."""
+        names = (self.keys.admit_requests(caller), self.keys.admit_tokens(caller))
+        answer = await self.client.eval(LOOK, len(names), *names, self._now_ms(), requests_per_minute, tokens_per_minute)
+        requests_left, requests_reset, tokens_left, tokens_reset = answer
+        return Verdict("look", 0.0, requests_left, requests_reset / 1000, tokens_left, tokens_reset / 1000)
 
     async def claim(self, run_id: str, attempt: int, worker_id: str) -> Claim | None:
         """Take a queued run for this worker; None when it is taken, gone, or the worker's own lease has lapsed."""

@@ -41,6 +41,7 @@ __all__ = [
     "completion_refuse",
     "completion_start",
     "dispatcher_of_loop",
+    "limits_look",
     "request_rejected_record",
 ]
 
@@ -99,7 +100,7 @@ async def _admitted(admission: Admission) -> RunReader:
             # NOTE: before the answer, as a cancelled or late admission may have made the run all the same, and has to be left.
             reader.is_started = True
             verdict = await dispatcher.runs.admit(admission, web_id=dispatcher.web_id, channel=dispatcher.channel)
-            reader.headers = _headers(admission, verdict)
+            reader.headers = _headers(admission.requests_per_minute, admission.tokens_per_minute, verdict)
             if verdict.word != "go":
                 reader.is_started = False
                 raise _refusal(admission.request.model, verdict, reader.headers)
@@ -113,6 +114,19 @@ async def _admitted(admission: Admission) -> RunReader:
         logger.warning("request refused, Valkey does not answer: %s", error)
         raise EngineUnavailable(ErrorCode.OVERLOADED, AWAY_MESSAGE) from error
     return reader
+
+
+async def limits_look(*, caller: Caller) -> dict[str, str]:
+    """The `x-ratelimit-*` lines of an answer that no admission has come before; none for who has no such limits, or without Valkey."""
+    requests, tokens = caller.limits.requests_per_minute or 0, caller.limits.tokens_per_minute or 0
+    if not (requests or tokens):
+        return {}
+    runs = dispatcher_of_loop().runs
+    try:
+        verdict = await runs.look(_caller_name(caller), requests_per_minute=requests, tokens_per_minute=tokens)
+    except (RedisError, OSError):
+        return {}
+    return _headers(requests, tokens, verdict)
 
 
 def request_rejected_record(
@@ -164,7 +178,7 @@ def _admission(request: GenerationRequest, caller: Caller, trace: RequestTrace, 
     limits = caller.limits
     return Admission(
         request=request,
-        caller=caller.public_id or SESSION_CALLER,
+        caller=_caller_name(caller),
         about=_about(trace, caller, model=request.model, arrived_at=request.arrived_at),
         requests_per_minute=limits.requests_per_minute or 0,
         tokens_per_minute=limits.tokens_per_minute or 0,
@@ -201,10 +215,15 @@ def _about(trace: RequestTrace, caller: Caller | None, *, model: str, arrived_at
     }
 
 
-def _headers(admission: Admission, verdict: Verdict) -> dict[str, str]:
+def _caller_name(caller: Caller) -> str:
+    """Under which limits are kept."""
+    return caller.public_id or SESSION_CALLER
+
+
+def _headers(requests_per_minute: int, tokens_per_minute: int, verdict: Verdict) -> dict[str, str]:
     return rate_headers(
-        Bucket(admission.requests_per_minute, verdict.requests_left, verdict.requests_reset_s),
-        Bucket(admission.tokens_per_minute, verdict.tokens_left, verdict.tokens_reset_s),
+        Bucket(requests_per_minute, verdict.requests_left, verdict.requests_reset_s),
+        Bucket(tokens_per_minute, verdict.tokens_left, verdict.tokens_reset_s),
     )
 
 

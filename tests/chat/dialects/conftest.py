@@ -108,6 +108,9 @@ class Scripted:
         self.readers.append(reader)
         return reader
 
+    async def look(self, *, caller) -> dict[str, str]:
+        return self.headers
+
     async def refuse(self, *, request, messages, caller, trace) -> dict[str, str]:
         assert request.messages == ()
         self.refused.append(messages)
@@ -162,6 +165,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     monkeypatch.setattr(views, "models_for_caller_async", models)
     monkeypatch.setattr(view, "completion_start", service.start)
     monkeypatch.setattr(view, "completion_refuse", service.refuse)
+    monkeypatch.setattr(view, "limits_look", service.look)
     monkeypatch.setattr(view, "request_rejected_record", lambda **record: service.rejected.append(record))
     return service
 

@@ -62,6 +62,13 @@ async def test_rate_limit_headers_of_the_run_reach_the_client(api, scripted, str
     assert (await post(api, stream=stream)).headers["x-ratelimit-remaining-tokens"] == "7"
 
 
+@pytest.mark.parametrize(("fields", "status"), [({"temperature": 9}, 400), ({"model": "gpt-9"}, 404), ({"priority": -1}, 400)])
+async def test_rate_limit_headers_are_on_refusals_before_any_admission_too(api, scripted, fields, status):
+    scripted.headers = {"x-ratelimit-remaining-tokens": "7"}
+    response = await post(api, **fields)
+    assert (response.status_code, response.headers["x-ratelimit-remaining-tokens"]) == (status, "7")
+
+
 @pytest.mark.parametrize(
     ("ending", "status", "code"),
     [

@@ -23,6 +23,7 @@ from chat.services.completions import (
     RequestTrace,
     completion_refuse,
     completion_start,
+    limits_look,
     request_rejected_record,
 )
 from chat.services.keys import Caller, KeyLimits
@@ -108,6 +109,23 @@ async def test_a_limit_names_itself_and_its_wait(service: World) -> None:
     assert raised.value.headers["x-ratelimit-reset-requests"] in ("1m0s", "60s", "59s")
 
 
+async def test_what_is_left_can_be_looked_at_without_being_charged(service: World, settings: Any) -> None:
+    await worker_of(service)
+    limits = KeyLimits(requests_per_minute=2, tokens_per_minute=1_000)
+    caller = Caller(key_id=1, public_id="key4", org_id=1, project_id=2, tenant="2", limits=limits)
+    full = {"x-ratelimit-remaining-requests": "2", "x-ratelimit-remaining-tokens": "1000", "x-ratelimit-reset-requests": "0s"}
+    for _ in range(3):
+        headers = await limits_look(caller=caller)
+        assert headers | full == headers
+    reader = await completion_start(request=request(), caller=caller, trace=TRACE)
+    headers = await limits_look(caller=caller)
+    assert headers["x-ratelimit-remaining-requests"] == "1"
+    assert set(headers) == set(reader.headers)
+    reader.leave()
+    assert await limits_look(caller=CALLER) == {}
+    await until(lambda: not completions.dispatcher_of_loop()._leaves)
+
+
 async def test_a_request_with_bad_messages_passes_the_limits_and_leaves_nothing_behind(service: World) -> None:
     await worker_of(service)
     limits = KeyLimits(requests_per_minute=2, tokens_per_minute=1_000, max_concurrency=1)
@@ -164,6 +182,8 @@ async def test_valkey_away_is_503_and_no_hang(service: World, settings: Any) -> 
         async with asyncio.timeout(3):
             with pytest.raises(EngineUnavailable):
                 await completion_start(request=request(), caller=CALLER, trace=TRACE)
+            limits = KeyLimits(requests_per_minute=2)
+            assert await limits_look(caller=replace(CALLER, limits=limits)) == {}
     finally:
         completions._dispatchers[asyncio.get_running_loop()] = own
 
