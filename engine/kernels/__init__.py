@@ -7,9 +7,10 @@ Torch computes each of these as several operators whose fixed costs are most of 
     rows.py         kernels over rows: add and normalise, gate, quantise, rotate, add a bias
     attention.py    the kernel of paged attention
     vectors.py      its inner loops as explicit vectors
-    four_bit.py     products with four-bit weights
-    eight_bit.py    products with eight-bit weights
-    integer_vectors.py  what these two share
+    integer_product.py  products of rows with integer weights
+    four_bit.py     its weights of four bits
+    eight_bit.py    and of eight
+    integer_vectors.py  what these three are written in
     sampling.py     kernels over rows of logits: masks, masses, the draw
     program.py      runs a list of kernels in one call
     team.py         runs a program on torch's threads

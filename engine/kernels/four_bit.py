@@ -1,119 +1,101 @@
-"""Products with four-bit weights: groups of 32 inputs, rows of activations quantised to eight bits group by group, integer sums (VNNI).
+"""Four-bit weights for integer_product.py: groups of 32 inputs, each with a scale and a minimum per output.
 
-A tile is 16 outputs. Its groups lie one after another, each 320 bytes: four times 64 bytes of nibbles, then 16 scales and 16 minima in
-half precision. Byte 4n + j of chunk c holds inputs 8c + j (low nibble) and 8c + 4 + j (high) of output n. So a tile is one stream of
-memory, and each integer lane belongs to one output. y = sum over groups of scale * xs * (q . x8) + minimum * xs * sum(x8), where
-x is about xs * x8: the way of llama.cpp's Q4_1 x Q8_1 products (ggml, MIT).
+The groups of a panel of 32 outputs lie one after another, each 640 bytes: eight times 64 bytes of nibbles, then 32 scales and 32 minima in
+half precision. Line 2p + v is of vector v (16 outputs); its byte 4n + j holds inputs 8p + j (low nibble) and 8p + 4 + j (high) of output n.
+y = sum over groups of scale * xs * (q . x8) + minimum * xs * sum(x8), where x is about xs * x8: the way of llama.cpp's Q4_1 x Q8_1
+products (ggml, MIT).
 
-Every row is computed by itself in a fixed order: its result is the same alone and in any batch. Needs a processor with AVX512-VNNI.
+An opened panel has a byte for each weight and floats for scales and minima: the first block of many rows leaves it in its thread's scratch
+for the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
-from engine.kernels.integer_vectors import (
-    AHEAD_BYTES,
-    BYTES64,
-    FLOATS,
-    FUSED,
-    GROUP,
-    HALVES,
-    ROWS_AT_ONCE,
-    TILE,
-    WORDS,
-    VectorBuilder,
-    quantize_group,
-)
-from engine.kernels.primitives import OPTIONS
+from engine.kernels.integer_vectors import BYTES64, CHUNKS, FLOATS, HALVES, LANES, VECTORS, VectorBuilder
 
-BLOCK_BYTES = 4 * 64 + 2 * 2 * TILE
+_NIBBLE_BYTES = CHUNKS // 2 * VECTORS * 64
+_OPENED_BYTES = CHUNKS * VECTORS * 64
 
 
-def _make_multiply_tile(num_rows: int) -> Callable[..., None]:
-    @intrinsic
-    def multiply_tile(typingctx, block, levels, scales, totals, num_groups, out, out_stride):
-        """One tile times `num_rows` rows. Rows of levels, scales and totals lie one after another; rows of out `out_stride` bytes apart."""
+class FourBitPanel:
+    """How the product reads a packed panel. A place is where one of its groups lies."""
 
-        def generate(context, builder, signature, arguments):
-            block, levels, scales, totals, num_groups, out, out_stride = arguments
-            b = VectorBuilder(builder)
-            sums = [cgutils.alloca_once_value(builder, ir.Constant(FLOATS, [0.0] * TILE)) for _ in range(num_rows)]
-            low_nibbles = ir.Constant(BYTES64, [15] * 64)
-            shift = ir.Constant(ir.VectorType(ir.IntType(16), TILE * 2), [4] * TILE * 2)
-            zero, one = ir.Constant(b.integer, 0), ir.Constant(b.integer, 1)
-            with cgutils.for_range_slice(builder, zero, num_groups, one, b.integer) as (group, _):
-                place = builder.add(block, b.times(group, BLOCK_BYTES))
-                for line in range(BLOCK_BYTES // 64):
-                    b.prefetch(b.at(place, AHEAD_BYTES + 64 * line))
-                products = [[ir.Constant(WORDS, [0] * TILE)] * 2 for _ in range(num_rows)]
-                for chunk in range(4):
-                    packed = b.load(BYTES64, b.at(place, 64 * chunk), 64)
-                    low = builder.and_(packed, low_nibbles)
-                    shifted = builder.lshr(builder.bitcast(packed, shift.type), shift)
-                    high = builder.and_(builder.bitcast(shifted, BYTES64), low_nibbles)
-                    for row in range(num_rows):
-                        first = builder.add(
-                            builder.add(levels, b.times(builder.mul(num_groups, ir.Constant(b.integer, row)), GROUP)), b.times(group, GROUP)
-                        )
-                        for half, weights in enumerate((low, high)):
-                            products[row][half] = b.dot(products[row][half], weights, b.at(first, 8 * chunk + 4 * half))
-                scale = builder.fpext(b.load(HALVES, b.at(place, 256), 32), FLOATS)
-                minimum = builder.fpext(b.load(HALVES, b.at(place, 288), 32), FLOATS)
-                for row in range(num_rows):
-                    index = b.times(builder.add(group, builder.mul(num_groups, ir.Constant(b.integer, row))), 4)
-                    level = b.splat(b.load(ir.FloatType(), builder.add(scales, index), 4))
-                    total = b.splat(b.load(ir.FloatType(), builder.add(totals, index), 4))
-                    product = builder.sitofp(builder.add(*products[row]), FLOATS)
-                    value = builder.load(sums[row])
-                    value = builder.fadd(value, builder.fmul(product, builder.fmul(scale, level), flags=FUSED), flags=FUSED)
-                    value = builder.fadd(value, builder.fmul(minimum, total, flags=FUSED), flags=FUSED)
-                    builder.store(value, sums[row])
-            for row in range(num_rows):
-                place = builder.add(out, builder.mul(out_stride, ir.Constant(b.integer, row)))
-                b.store(builder.load(sums[row]), place, 4)
-            return context.get_dummy_value()
+    block_bytes = _NIBBLE_BYTES + 2 * VECTORS * 2 * LANES
+    opened_bytes = _OPENED_BYTES + 2 * VECTORS * 4 * LANES
+    start_bits = 0x4B400000
+    """Of the integer sums: the float MAGIC."""
 
-        return types.none(*[types.int64] * 7), generate
+    def place(self, b: VectorBuilder, weights: Any, opened: Any, group: Any) -> Any:
+        return b.ir.add(weights, b.times(group, self.block_bytes))
 
-    return multiply_tile
+    def weights(self, b: VectorBuilder, place: Any, pair: int, vector: int) -> tuple[Any, ...]:
+        """Two chunks of four inputs, as unsigned bytes of sixteen outputs."""
+        packed = b.load(BYTES64, b.at(place, 64 * (VECTORS * pair + vector)), 64)
+        words = ir.VectorType(ir.IntType(16), 32)
+        low_nibbles = ir.Constant(BYTES64, [15] * 64)
+        shifted = b.ir.lshr(b.ir.bitcast(packed, words), ir.Constant(words, [4] * 32))
+        return b.ir.and_(packed, low_nibbles), b.ir.and_(b.ir.bitcast(shifted, BYTES64), low_nibbles)
+
+    def scales(self, b: VectorBuilder, place: Any, vector: int) -> tuple[Any, ...]:
+        """Scales and minima of sixteen outputs."""
+        places = (b.at(place, _NIBBLE_BYTES + 2 * LANES * (vector + VECTORS * part)) for part in range(2))
+        return tuple(b.ir.fpext(b.load(HALVES, at, 32), FLOATS) for at in places)
+
+    def begin(self, b: VectorBuilder, shift: Any) -> Any:
+        """What the sums of a row begin with."""
+        return ir.Constant(FLOATS, [0.0] * LANES)
+
+    def add_group(self, b: VectorBuilder, value: Any, products: Any, scales: tuple[Any, ...], row: list[Any]) -> Any:
+        """The sums with a group's integer products. row: level, total and base of the group."""
+        scale, minimum = scales
+        level, total, base = row
+        # NOTE: one multiplication turns integers into scaled floats: (MAGIC + n) * level - MAGIC * level is n * level, rounded once.
+        scaled = b.fused(b.ir.bitcast(products, FLOATS), level, base)
+        return b.fused(minimum, total, b.fused(scaled, scale, value))
+
+    def finish(self, b: VectorBuilder, value: Any, weights: Any, num_groups: Any, vector: int) -> Any:
+        return value
 
 
-_four_rows, _two_rows, _one_row = (_make_multiply_tile(rows) for rows in ROWS_AT_ONCE)
+class OpenedPanel(FourBitPanel):
+    """How it reads an opened one."""
+
+    def place(self, b: VectorBuilder, weights: Any, opened: Any, group: Any) -> Any:
+        return b.ir.add(opened, b.times(group, self.opened_bytes))
+
+    def weights(self, b: VectorBuilder, place: Any, pair: int, vector: int) -> tuple[Any, ...]:
+        return tuple(b.load(BYTES64, at, 64) for at in self._weights_at(b, place, pair, vector))
+
+    def scales(self, b: VectorBuilder, place: Any, vector: int) -> tuple[Any, ...]:
+        return tuple(b.load(FLOATS, at, 64) for at in self._scales_at(b, place, vector))
+
+    def _weights_at(self, b: VectorBuilder, place: Any, pair: int, vector: int) -> list[Any]:
+        return [b.at(place, 64 * (VECTORS * (2 * pair + half) + vector)) for half in range(2)]
+
+    def _scales_at(self, b: VectorBuilder, place: Any, vector: int) -> list[Any]:
+        return [b.at(place, _OPENED_BYTES + 64 * (vector + VECTORS * part)) for part in range(2)]
 
 
-@njit(**OPTIONS)
-def multiply(a, thread, threads):
-    """out = x times the transposed weight. Each thread quantises the rows for itself, which is quicker than to wait for others.
+class OpeningPanel(OpenedPanel):
+    """How it reads a packed panel and leaves it opened. A place is two: packed, opened."""
 
-    a: rows, outputs, inputs, x (float32), tiles, out (float32), scratch, bytes of scratch a thread (rows * (inputs + inputs / 4))
-    """
-    rows, outputs, inputs = a[0], a[1], a[2]
-    groups = inputs // GROUP
-    tiles = outputs // TILE
-    levels = a[6] + thread * a[7]
-    scales = levels + rows * inputs
-    totals = scales + rows * groups * 4
-    for group in range(rows * groups):
-        quantize_group(a[3] + group * GROUP * 4, levels + group * GROUP, scales + group * 4, totals + group * 4)
-    for tile in range(tiles * thread // threads, tiles * (thread + 1) // threads):
-        block = a[4] + tile * groups * BLOCK_BYTES
-        row = 0
-        while row < rows:
-            left = rows - row
-            x8, xs, xt = levels + row * inputs, scales + row * groups * 4, totals + row * groups * 4
-            out = a[5] + (row * outputs + tile * TILE) * 4
-            if left >= 4:
-                _four_rows(block, x8, xs, xt, groups, out, outputs * 4)
-                row += 4
-            elif left >= 2:
-                _two_rows(block, x8, xs, xt, groups, out, outputs * 4)
-                row += 2
-            else:
-                _one_row(block, x8, xs, xt, groups, out, outputs * 4)
-                row += 1
+    def place(self, b: VectorBuilder, weights: Any, opened: Any, group: Any) -> Any:
+        return FourBitPanel.place(self, b, weights, opened, group), OpenedPanel.place(self, b, weights, opened, group)
+
+    def weights(self, b: VectorBuilder, place: Any, pair: int, vector: int) -> tuple[Any, ...]:
+        packed, opened = place
+        return _store_all(b, FourBitPanel.weights(self, b, packed, pair, vector), self._weights_at(b, opened, pair, vector))
+
+    def scales(self, b: VectorBuilder, place: Any, vector: int) -> tuple[Any, ...]:
+        packed, opened = place
+        return _store_all(b, FourBitPanel.scales(self, b, packed, vector), self._scales_at(b, opened, vector))
+
+
+def _store_all(b: VectorBuilder, values: tuple[Any, ...], places: list[Any]) -> tuple[Any, ...]:
+    for value, at in zip(values, places, strict=True):
+        b.store(value, at, 64)
+    return values

@@ -1,6 +1,7 @@
 """What the kernels of integer weights share: vectors of bytes and words, rows quantised to eight bits group by group, VNNI's integer dots.
 
-A group is 32 inputs, a tile 16 outputs; a byte of weights times a signed byte of input, four at a time, is summed into the tile's lanes.
+A group is 32 inputs, a panel 32 outputs: two vectors of 16. A byte of weights times a signed byte of input, four at a time, is summed into
+the lane of its output.
 """
 
 from __future__ import annotations
@@ -16,18 +17,23 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 GROUP = 32
-TILE = 16
-ROWS_AT_ONCE = (4, 2, 1)
-AHEAD_BYTES = 2560
-"""How far ahead of the block in work memory is asked for; the processor's own prefetcher stops at each page."""
+LANES = 16
+VECTORS = 2
+PANEL = LANES * VECTORS
+LANE_INPUTS = 4
+"""Inputs that one lane of a vector multiplies at once."""
+CHUNKS = GROUP // LANE_INPUTS
+MAGIC = 3 << 22
+"""A sum of products that starts at the bits of this float is itself a float: MAGIC + the sum, as long as that is below 2^22."""
+LEVEL_BITS = -4
+"""Levels lose their last two bits, so that MAGIC times a level is exact."""
 
-BYTE, WORD = ir.IntType(8), ir.IntType(32)
-BYTES16 = ir.VectorType(BYTE, TILE)
+BYTE, WORD, FLOAT = ir.IntType(8), ir.IntType(32), ir.FloatType()
+BYTES16 = ir.VectorType(BYTE, LANES)
 BYTES64 = ir.VectorType(BYTE, 64)
-WORDS = ir.VectorType(WORD, TILE)
-FLOATS = ir.VectorType(ir.FloatType(), TILE)
-HALVES = ir.VectorType(ir.HalfType(), TILE)
-FUSED = ("contract",)
+WORDS = ir.VectorType(WORD, LANES)
+FLOATS = ir.VectorType(FLOAT, LANES)
+HALVES = ir.VectorType(ir.HalfType(), LANES)
 
 
 @cache
@@ -38,7 +44,7 @@ def is_available() -> bool:
 
 
 class VectorBuilder:
-    """The vector operations that both intrinsics are written in. Addresses are integers."""
+    """The vector operations that the intrinsics are written in. Addresses are integers."""
 
     def __init__(self, builder: Any) -> None:
         self.ir = builder
@@ -57,21 +63,28 @@ class VectorBuilder:
         self.ir.store(value, self.ir.inttoptr(address, value.type.as_pointer()), align=align)
 
     def splat(self, value: Any) -> Any:
-        kind = ir.VectorType(value.type, TILE)
+        kind = ir.VectorType(value.type, LANES)
         first = self.ir.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(WORD, 0))
-        return self.ir.shuffle_vector(first, ir.Constant(kind, ir.Undefined), ir.Constant(WORDS, [0] * TILE))
+        return self.ir.shuffle_vector(first, ir.Constant(kind, ir.Undefined), ir.Constant(WORDS, [0] * LANES))
+
+    def splat_float(self, address: Any) -> Any:
+        return self.splat(self.load(FLOAT, address, 4))
 
     def prefetch(self, address: Any) -> None:
+        """Ask for a cache line, for the second level."""
         byte = BYTE.as_pointer()
         kind = ir.FunctionType(ir.VoidType(), [byte, WORD, WORD, WORD])
         function = cgutils.get_or_insert_function(self.ir.module, kind, "llvm.prefetch.p0")
-        flags = [ir.Constant(WORD, flag) for flag in (0, 3, 1)]
+        flags = [ir.Constant(WORD, flag) for flag in (0, 2, 1)]
         self.ir.call(function, [self.ir.inttoptr(address, byte), *flags])
 
-    def dot(self, sums: Any, weights: Any, inputs_at: Any) -> Any:
-        """Sums (16 words) plus, lane by lane, four unsigned bytes of weights times the four signed bytes at an address."""
-        four = self.splat(self.load(WORD, inputs_at, 4))
-        return self.call("llvm.x86.avx512.vpdpbusd.512", WORDS, sums, weights, self.ir.bitcast(four, BYTES64))
+    def dot(self, sums: Any, weights: Any, inputs: Any) -> Any:
+        """Sums (16 words) plus, lane by lane, four unsigned bytes of weights times four signed bytes of inputs."""
+        return self.call("llvm.x86.avx512.vpdpbusd.512", WORDS, sums, weights, inputs)
+
+    def fused(self, a: Any, b: Any, c: Any) -> Any:
+        """a * b + c (16 floats), rounded once."""
+        return self.call("llvm.fma.v16f32", FLOATS, a, b, c)
 
     def call(self, name: str, result: Any, *arguments: Any) -> Any:
         kind = ir.FunctionType(result, [argument.type for argument in arguments])
@@ -79,31 +92,30 @@ class VectorBuilder:
 
 
 @intrinsic
-def quantize_group(typingctx, source, levels, scale, total):
-    """Quantise 32 floats: levels (int8), the size of a level (float32) and the level's size times the sum of the levels (float32)."""
+def quantize_group(typingctx, source, levels, scale, total, base):
+    """Quantise 32 floats: levels (int8), and in float32 the size of a level, that times the sum of the levels, and -MAGIC times it."""
 
     def generate(context, builder, signature, arguments):
-        source, levels, scale, total = arguments
+        source, levels, scale, total, base = arguments
         b = VectorBuilder(builder)
         halves = [b.load(FLOATS, b.at(source, 64 * part), 4) for part in range(2)]
         sizes = [b.call("llvm.fabs.v16f32", FLOATS, half) for half in halves]
-        largest = b.call("llvm.vector.reduce.fmax.v16f32", ir.FloatType(), b.call("llvm.maxnum.v16f32", FLOATS, *sizes))
-        broken = b.call(
-            "llvm.vector.reduce.or.v16i1", ir.IntType(1), builder.or_(*[builder.fcmp_unordered("uno", half, half) for half in halves])
-        )
-        level = builder.fmul(largest, ir.Constant(ir.FloatType(), float(np.float32(1 / 127))))
-        least = ir.Constant(ir.FloatType(), float(np.float32(1e-30)))
-        inverse = builder.fdiv(ir.Constant(ir.FloatType(), 1.0), b.call("llvm.maxnum.f32", ir.FloatType(), level, least))
-        # NOTE: a maximum passes over NaN, which has to stay visible.
-        level = builder.select(broken, ir.Constant(ir.FloatType(), float("nan")), level)
+        # NOTE: as integers the bits of NaN are above those of every number, so a broken group has a broken level and stays visible.
+        largest = b.call("llvm.umax.v16i32", WORDS, *(builder.bitcast(size, WORDS) for size in sizes))
+        largest = builder.bitcast(b.call("llvm.vector.reduce.umax.v16i32", WORD, largest), FLOAT)
+        level = builder.fmul(largest, ir.Constant(FLOAT, float(np.float32(1 / 127))))
+        level = builder.bitcast(builder.and_(builder.bitcast(level, WORD), ir.Constant(WORD, LEVEL_BITS)), FLOAT)
+        least = ir.Constant(FLOAT, float(np.float32(1e-30)))
+        inverse = builder.fdiv(ir.Constant(FLOAT, 1.0), b.call("llvm.maxnum.f32", FLOAT, level, least))
         words = []
         for part, half in enumerate(halves):
             rounded = b.call("llvm.rint.v16f32", FLOATS, builder.fmul(half, b.splat(inverse)))
             words.append(builder.fptosi(rounded, WORDS))
-            b.store(builder.trunc(words[-1], BYTES16), b.at(levels, TILE * part), 1)
+            b.store(builder.trunc(words[-1], BYTES16), b.at(levels, LANES * part), 1)
         count = b.call("llvm.vector.reduce.add.v16i32", WORD, builder.add(*words))
         b.store(level, scale, 4)
-        b.store(builder.fmul(level, builder.sitofp(count, ir.FloatType())), total, 4)
+        b.store(builder.fmul(level, builder.sitofp(count, FLOAT)), total, 4)
+        b.store(builder.fmul(level, ir.Constant(FLOAT, -float(MAGIC))), base, 4)
         return context.get_dummy_value()
 
-    return types.none(types.int64, types.int64, types.int64, types.int64), generate
+    return types.none(*[types.int64] * 5), generate

@@ -15,6 +15,7 @@ from engine.kernels.team import Kernel, team
 _team = team()  # its symbols must be there before the kernels are compiled or loaded
 
 from engine.kernels import program  # noqa: E402
+from engine.kernels.integer_product import scratch_bytes  # noqa: E402
 from engine.kernels.sampling import BLOCK  # noqa: E402
 
 _RUN = Kernel(program.run)
@@ -151,26 +152,16 @@ def rotate(heads: torch.Tensor, num_rotated: int, rotations: torch.Tensor) -> to
     return out
 
 
-def multiply(x: torch.Tensor, tiles: torch.Tensor, num_outputs: int, bits: int) -> torch.Tensor:
+def multiply(x: torch.Tensor, panels: torch.Tensor, num_outputs: int, bits: int) -> torch.Tensor:
     """x times the transposed weight that four_bit.py or eight_bit.py describes. x: (R, K) float32  ->  (R, N) float32.
 
     Only where `integer_vectors.is_available()`.
     """
     num_rows, num_inputs = x.shape
     out = empty((num_rows, num_outputs), torch.float32)
-    floats = num_rows * (num_inputs + num_inputs // 4 + 4) // 4
-    _run(
-        "multiply_four_bit" if bits == 4 else "multiply_eight_bit",
-        num_rows * num_inputs * num_outputs,
-        num_rows,
-        num_outputs,
-        num_inputs,
-        x,
-        tiles,
-        out,
-        _scratch(floats),
-        4 * _aligned(floats),
-    )
+    floats = scratch_bytes(num_rows, num_inputs) // 4
+    elements = num_rows * num_inputs * num_outputs
+    _run("multiply", elements, num_rows, num_outputs, num_inputs, x, panels, out, _scratch(floats), 4 * _aligned(floats), bits)
     return out
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import cfunc, njit
 
-from engine.kernels import attention, eight_bit, four_bit, rows, sampling
+from engine.kernels import attention, integer_product, rows, sampling
 from engine.kernels.integer_vectors import is_available
 from engine.kernels.primitives import OPTIONS, SIGNATURE, team_barrier, thread_count, thread_number, words_at
 
@@ -21,8 +21,7 @@ KERNELS = (
     "rotate",
     "add_bias",
     "attend",
-    "multiply_four_bit",
-    "multiply_eight_bit",
+    "multiply",
     "forbid",
     "weigh_blocks",
     "draw",
@@ -37,8 +36,7 @@ def _unavailable(a, thread, threads):
 _add_normalize, _gate, _quantize, _rotate, _add_bias = rows.add_normalize, rows.gate, rows.quantize, rows.rotate, rows.add_bias
 _attend = attention.attend
 _forbid, _weigh_blocks, _draw = sampling.forbid, sampling.weigh_blocks, sampling.draw
-_multiply_four_bit = four_bit.multiply if is_available() else _unavailable
-_multiply_eight_bit = eight_bit.multiply if is_available() else _unavailable
+_multiply = integer_product.multiply if is_available() else _unavailable
 
 
 @cfunc(SIGNATURE, **OPTIONS)
@@ -63,12 +61,10 @@ def run(program):
         elif kernel == 5:
             _attend(a, thread, threads)
         elif kernel == 6:
-            _multiply_four_bit(a, thread, threads)
+            _multiply(a, thread, threads)
         elif kernel == 7:
-            _multiply_eight_bit(a, thread, threads)
-        elif kernel == 8:
             _forbid(a, thread, threads)
-        elif kernel == 9:
+        elif kernel == 8:
             _weigh_blocks(a, thread, threads)
         else:
             _draw(a, thread, threads)

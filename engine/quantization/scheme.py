@@ -2,6 +2,8 @@
 
 On a CPU no form is best everywhere. A few rows are bound by reading the weights, so four bits win; many rows are bound by arithmetic,
 where eight-bit products (VNNI), bfloat16 (AMX) or float32 win depending on the machine. A matrix is kept in at most two forms.
+
+Where our own integer products run, torch's are not tried: theirs have one scale for a whole row of inputs, which costs quality.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ ROW_BUCKETS = (1, 2, 4, 8, 16, 32, 128)
 
 SECOND_FORM_GAIN = 0.05
 HOPELESS, HOPELESS_FROM = 3.0, 16
-LOW_HEIGHT, MEASURED_WEIGHTS = 16, 1 << 20
+LOW_HEIGHT, MEASURED_WEIGHTS = 32, 1 << 20
 COLD_BYTES, MAX_COPIES = 32 << 20, 16
 ENOUGH_S = 0.002
 Q4_0_BYTES = 18
@@ -77,14 +79,14 @@ BUILDERS: dict[str, Callable[[StoredMatrix, torch.device], WeightForm]] = {
 }
 """The integer forms are for CPUs."""
 
-FOUR_BIT_FORMS = ("int4", "int4_vnni")
-ROW_INDEPENDENT = ("int8", "int8_packed", "int8_vnni", *FOUR_BIT_FORMS)
+ROW_INDEPENDENT = ("int8", "int8_packed", "int8_vnni", "int4", "int4_vnni")
 
 
 def possible_forms(shape: tuple[int, int], four_bit: bool) -> set[str]:
     """Names of the forms that a matrix of this shape can take on this machine."""
-    names = set(BUILDERS) if four_bit and Int4Weight.fits(shape) else set(BUILDERS) - set(FOUR_BIT_FORMS)
-    return names if VnniWeight.fits(shape) else {name for name in names if not name.endswith("_vnni")}
+    if VnniWeight.fits(shape):
+        return {"int4_vnni" if four_bit else "int8_vnni", "bf16", "float32"}
+    return {"int8", "int8_packed", "bf16", "float32"} | ({"int4"} if four_bit and Int4Weight.fits(shape) else set())
 
 
 class WeightScheme:
@@ -178,10 +180,11 @@ def measure(shape: tuple[int, int], four_bit: bool, num_threads: int) -> dict[st
     """
     num_outputs, num_inputs = shape
     threads_before = torch.get_num_threads()
-    height = min(num_outputs, max(2 * LOW_HEIGHT, MEASURED_WEIGHTS // num_inputs // 16 * 16))
+    height = min(num_outputs, max(2 * LOW_HEIGHT, MEASURED_WEIGHTS // num_inputs // LOW_HEIGHT * LOW_HEIGHT))
     torch.set_num_threads(1)
     try:
-        low, full = (_copies(rows, num_inputs, four_bit) for rows in (LOW_HEIGHT, height))
+        names = sorted(possible_forms(shape, four_bit))
+        low, full = (_copies((rows, num_inputs), four_bit, names) for rows in (LOW_HEIGHT, height))
         costs: dict[str, list[float]] = {name: [] for name in full}
         for bucket, rows in enumerate(ROW_BUCKETS):
             x = torch.randn(rows, num_inputs)
@@ -197,16 +200,15 @@ def measure(shape: tuple[int, int], four_bit: bool, num_threads: int) -> dict[st
     return costs
 
 
-def _copies(height: int, num_inputs: int, four_bit: bool) -> dict[str, list[WeightForm]]:
-    """Every form of a random matrix, several times."""
+def _copies(shape: tuple[int, int], four_bit: bool, names: list[str]) -> dict[str, list[WeightForm]]:
+    """Forms of a random matrix, several times each."""
     if four_bit:
         # Bytes below 60 make the halves among them finite numbers below 1.
-        data = torch.randint(0, 60, (height, num_inputs // GROUP_SIZE * Q4_0_BYTES), dtype=torch.uint8)
-        matrix = StoredMatrix.from_blocks("Q4_0", data, (height, num_inputs))
+        data = torch.randint(0, 60, (shape[0], shape[1] // GROUP_SIZE * Q4_0_BYTES), dtype=torch.uint8)
+        matrix = StoredMatrix.from_blocks("Q4_0", data, shape)
     else:
-        matrix = StoredMatrix.from_float(torch.rand(height, num_inputs).sub_(0.5))
-    cpu = torch.device("cpu")
-    forms = {name: BUILDERS[name](matrix, cpu) for name in sorted(possible_forms(matrix.shape, four_bit))}
+        matrix = StoredMatrix.from_float(torch.rand(shape).sub_(0.5))
+    forms = {name: BUILDERS[name](matrix, torch.device("cpu")) for name in names}
     return {name: [form] + [form.clone() for _ in range(min(MAX_COPIES, COLD_BYTES // form.num_bytes))] for name, form in forms.items()}
 
 

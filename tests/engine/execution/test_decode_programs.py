@@ -20,11 +20,11 @@ from engine.quantization.int8 import quantize_weight
 from engine.quantization.scheme import RowForms
 from engine.quantization.vnni import VnniWeight
 
-SIZE, HEADS, KV_HEADS, HEAD_SIZE, INNER, VOCAB, LAYERS = 64, 4, 2, 16, 96, 48, 3
+SIZE, HEADS, KV_HEADS, HEAD_SIZE, INNER, VOCAB, LAYERS = 64, 4, 2, 16, 96, 64, 3
 SHAPE = AttentionShape(HEADS, KV_HEADS, HEAD_SIZE, HEAD_SIZE**-0.5)
 BLOCK_SIZE, NUM_BLOCKS, WIDTH = 16, 40, 6
 
-VNNI = pytest.mark.skipif(not VnniWeight.fits((16, 32)), reason="needs a processor with AVX512-VNNI")
+VNNI = pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
 
 
 def linear(num_outputs, num_inputs, *, is_ours=True, has_bias=False):

@@ -9,6 +9,7 @@ from engine.quantization.dense import DenseWeight
 from engine.quantization.int4 import Int4Weight
 from engine.quantization.scheme import ROW_BUCKETS, WeightScheme, measure, pick, possible_forms
 from engine.quantization.stored import StoredMatrix
+from engine.quantization.vnni import VnniWeight
 
 CPU = torch.device("cpu")
 FLAT = [10.0] * len(ROW_BUCKETS)
@@ -43,10 +44,12 @@ def test_a_form_that_was_given_up_is_never_chosen_where_it_was():
     assert pick({"given up": given_up, "slow": FLAT}, 2)[-1] == "slow"
 
 
-def test_measuring_times_every_form_and_leaves_the_thread_count():
+@pytest.mark.parametrize("shape", [(16, 64), (48, 64), (96, 64)])
+@pytest.mark.parametrize("four_bit", [True, False])
+def test_measuring_times_every_form_and_leaves_the_thread_count(shape, four_bit):
     threads = torch.get_num_threads()
-    costs = measure((48, 64), four_bit=True, num_threads=2)
-    assert set(costs) == possible_forms((48, 64), four_bit=True)
+    costs = measure(shape, four_bit=four_bit, num_threads=2)
+    assert set(costs) == possible_forms(shape, four_bit=four_bit)
     assert all(len(cost) == len(ROW_BUCKETS) and min(cost) >= 0 for cost in costs.values())
     assert torch.get_num_threads() == threads
 
@@ -94,6 +97,15 @@ def test_batch_invariance_takes_one_form_whose_rows_do_not_depend_on_each_other(
     scheme = WeightScheme("auto", CPU, batch_invariant=True)
     scheme.build(four_bit_matrix())
     assert set(scheme.choices.values()) == {("int8",) * len(ROW_BUCKETS)}
+
+
+@pytest.mark.parametrize("four_bit", [True, False])
+def test_products_with_one_scale_a_row_of_inputs_are_tried_only_where_ours_cannot_run(four_bit, monkeypatch):
+    coarse = {"int8", "int8_packed"}
+    monkeypatch.setattr(VnniWeight, "fits", lambda shape: True)
+    assert not possible_forms((96, 64), four_bit) & coarse
+    monkeypatch.setattr(VnniWeight, "fits", lambda shape: False)
+    assert possible_forms((96, 64), four_bit) >= coarse
 
 
 def test_an_unknown_mode_is_refused_with_the_known_ones():
