@@ -46,6 +46,13 @@ class StepAttention(Protocol):
         """Store k, v and attend causally. q: (T, H, D)  k, v: (T, K, D)  ->  (T, H, D), dtype of q. q and k are already rotated."""
         ...
 
+    def attend_heads(self, layer: int, heads: torch.Tensor, rotations: torch.Tensor) -> torch.Tensor:
+        """The same, and rotate before: on CUDA only, where that is one kernel.
+
+        heads: (T, H + 2K, D), queries, keys, values; changed in place   rotations: (T, 1, D/2) complex64  ->  (T, H, D)
+        """
+        ...
+
 
 class AttentionBackend(Protocol):
     """Owns the cache tensors of all layers."""

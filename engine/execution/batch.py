@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from engine.attention.backend import StepLayout
+from engine.kernels.transfer import upload
 from engine.scheduling.scheduler import StepPlan
 
 _INITIAL_TOKENS = 512
@@ -27,7 +28,7 @@ class StepBatch:
 
 
 class BatchBuilder:
-    """Fills one buffer per step and moves it to the device in one copy. A batch is valid until the next is built."""
+    """Fills one buffer per step and moves it to the device in one copy. On a CPU a batch is valid until the next is built."""
 
     def __init__(self, block_size: int, device: torch.device) -> None:
         self._block_size = block_size
@@ -62,7 +63,10 @@ class BatchBuilder:
         return self._to_device(plan, num_tokens, samples)
 
     def _to_device(self, plan: StepPlan, num_tokens: int, samples: list[int]) -> StepBatch:
-        token_ids, positions, slots = self._tensor[:, :num_tokens].to(self._device, non_blocking=True)
+        places = self._tensor[:, :num_tokens]
+        if self._device.type != "cpu":
+            places = upload(self._buffer[:, :num_tokens], torch.int64, self._device)
+        token_ids, positions, slots = places
         query_lens = [chunk.num_positions for chunk in plan.chunks]
         layout = StepLayout(
             query_lens=query_lens,
@@ -71,9 +75,9 @@ class BatchBuilder:
             block_ids=[chunk.sequence.block_ids for chunk in plan.chunks],
             num_decodes=next((i for i, length in enumerate(query_lens) if length > 1), len(query_lens)),
         )
-        rows = None if len(samples) == num_tokens else torch.tensor(samples, dtype=torch.int64).to(self._device, non_blocking=True)
+        rows = None if len(samples) == num_tokens else upload(samples, torch.int64, self._device)
         return StepBatch(token_ids, positions, layout, rows)
 
     def _reserve(self, num_tokens: int) -> None:
-        self._tensor = torch.zeros(3, num_tokens, dtype=torch.int64, pin_memory=self._device.type == "cuda")
+        self._tensor = torch.zeros(3, num_tokens, dtype=torch.int64)
         self._buffer = self._tensor.numpy()

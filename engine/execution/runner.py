@@ -25,6 +25,7 @@ from engine.scheduling.scheduler import Chunk, StepPlan
 from engine.sequence import Sequence
 
 if TYPE_CHECKING:
+    from engine.execution.cuda_graphs import DecodeGraphs
     from engine.loading.loader import LoadedModel
 
 logger = logging.getLogger(__name__)
@@ -32,6 +33,8 @@ logger = logging.getLogger(__name__)
 STEP_SECONDS = 0.1
 MIN_STEP_TOKENS = 64
 MAX_STEP_TOKENS = 2048
+LARGE_DEVICE_BYTES, LARGE_STEP_TOKENS = 70 << 30, 8192
+"""Devices with so much memory compute longer steps."""
 
 
 class ModelRunner:
@@ -71,12 +74,15 @@ class ModelRunner:
         )
         self._scored_hidden: torch.Tensor | None = None
         """Of the last step (T, E), if it scores tokens of a prompt."""
+        self._graphs: DecodeGraphs | None = None
         self._programs: DecodePrograms | None = None
         if isinstance(self._attention, TorchCpuAttention):
             self._programs = DecodePrograms(loaded.decoder, self._attention, -(-size.max_model_len // config.block_size))
         self._batches = BatchBuilder(config.block_size, self._device)
         self.step_tokens = config.step_tokens or self._default_step_tokens()
         self._run_prompt(1)
+        if self._device.type == "cuda":
+            self._graphs = self._capture_graphs(config.max_sequences)
         logger.info(
             "KV cache: %d blocks of %d tokens (%d MiB), context %d, %d tokens a step",
             self.num_blocks,
@@ -92,6 +98,8 @@ class ModelRunner:
 
         Only those rows go through the vocabulary projection.
         """
+        if self._graphs is not None and self._graphs.takes(plan) and not is_scored(plan):
+            return self._decoder.logits(self._graphs.forward(plan))
         batch = self._batches.build(plan)
         hidden = None if self._programs is None else self._programs.forward(batch)
         if hidden is None:
@@ -111,10 +119,19 @@ class ModelRunner:
         """Seconds of a step that draws so many tokens."""
         return self._run_prompt(1, num_rows - 1)
 
+    def _capture_graphs(self, max_sequences: int) -> DecodeGraphs:
+        """Capture the decode steps, after the longest step has taken the memory that it needs."""
+        from engine.execution.cuda_graphs import CudaCapture, DecodeGraphs
+
+        self._run_prompt(min(self.step_tokens, self.max_model_len))
+        table_width = -(-self.max_model_len // self._block_size)
+        return DecodeGraphs(self._decoder, self._attention, max_sequences, table_width, CudaCapture())
+
     def _default_step_tokens(self) -> int:
-        """On CUDA the cap; on a CPU as many prompt tokens as the machine computes in STEP_SECONDS, found by doubling."""
+        """On CUDA a number by its memory; on a CPU as many prompt tokens as the machine computes in STEP_SECONDS, found by doubling."""
         if self._device.type != "cpu":
-            return MAX_STEP_TOKENS
+            is_large = torch.cuda.get_device_properties(self._device).total_memory >= LARGE_DEVICE_BYTES
+            return LARGE_STEP_TOKENS if is_large else MAX_STEP_TOKENS
         longest = min(MAX_STEP_TOKENS, self.max_model_len)
         num_tokens = min(MIN_STEP_TOKENS, longest)
         self._run_prompt(num_tokens)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from torch.nn import functional
 
 from engine.kernels import operators
 
@@ -12,5 +11,6 @@ def silu_and_multiply(gate_up: torch.Tensor, dtype: torch.dtype) -> torch.Tensor
     """gate_up: (T, 2I), gates first  ->  silu(gate) * up: (T, I) in `dtype`."""
     if gate_up.is_cpu:
         return operators.gate(gate_up, dtype)
-    gate, up = gate_up.chunk(2, dim=-1)
-    return functional.silu(gate).mul_(up).to(dtype)
+    from engine.kernels.cuda.gate import gate
+
+    return gate(gate_up, dtype)

@@ -22,7 +22,10 @@ class Attention:
 
     def __call__(self, x: torch.Tensor, rotations: torch.Tensor, attention: StepAttention) -> torch.Tensor:
         """x: (T, E)   rotations: (T, 1, D/2)  ->  (T, E). q, k, v reach the backend as views of one buffer."""
-        heads = rotate(self._qkv(x).view(self._heads_shape), self._num_rotated, rotations)
+        heads = self._qkv(x).view(self._heads_shape)
+        if not heads.is_cpu:
+            return self._output(attention.attend_heads(self._layer, heads, rotations).flatten(1))
+        heads = rotate(heads, self._num_rotated, rotations)
         q, k, v = heads[:, : self._num_heads], heads[:, self._num_heads : self._num_rotated], heads[:, self._num_rotated :]
         return self._output(attention.attend(self._layer, q, k, v).flatten(1))
 

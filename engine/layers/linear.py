@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from engine.kernels import operators
+from engine.quantization.dense import DenseWeight
 from engine.quantization.scheme import RowForms
 
 
@@ -21,9 +22,12 @@ class Linear:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x: (R, K)  ->  (R, N), float32 or bfloat16 as the form gives it."""
         rows = x.shape[0]
-        y = self._by_rows[rows if rows < self._most else self._most](x)
+        form = self._by_rows[rows if rows < self._most else self._most]
         if self._bias is None:
-            return y
+            return form(x)
+        if isinstance(form, DenseWeight) and not x.is_cpu:
+            return form.multiply_add(x, self._bias)
+        y = form(x)
         is_plain = y.is_cpu and y.dtype is torch.float32 and self._bias.dtype is torch.float32
         return operators.add_bias(y, self._bias) if is_plain else y + self._bias
 

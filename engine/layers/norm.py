@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import torch
-from torch.nn import functional
 
 from engine.kernels import operators
 
 
 class RmsNorm:
-    """x / sqrt(mean(x^2) + eps) * weight, of a residual stream to which something may be added first: on a CPU in one kernel."""
+    """x / sqrt(mean(x^2) + eps) * weight, of a residual stream to which something may be added first, in one kernel."""
 
     def __init__(self, weight: torch.Tensor, eps: float) -> None:
         self._eps = eps
         self._weight = weight
-        self._shape = (weight.shape[0],)
         self._eps_at = torch.tensor(eps)
 
     def __call__(self, hidden: torch.Tensor, delta: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
         """Add delta to hidden in place, and normalise. hidden, delta: (T, E)  ->  (T, E) in `dtype`."""
         if hidden.is_cpu:
             return operators.add_normalize(hidden, delta, self._weight, self._eps_at, dtype)
-        if delta is not None:
-            hidden.add_(delta)
-        return functional.rms_norm(hidden, self._shape, self._weight, self._eps).to(dtype)
+        from engine.kernels.cuda.norm import add_normalize
+
+        return add_normalize(hidden, delta, self._weight, self._eps, dtype)

@@ -64,15 +64,11 @@ class RotaryTable:
 
 
 def rotate(heads: torch.Tensor, num_rotated: int, rotations: torch.Tensor) -> torch.Tensor:
-    """Rotate adjacent pairs of the first heads; the input may be changed. heads: (T, H, D)   rotations: (T, 1, D/2)  ->  (T, H, D).
+    """Rotate adjacent pairs of the first heads on a CPU; the input may be changed.
 
-    On a CPU the result is float32, elsewhere of the dtype of the input.
+    heads: (T, H, D)   rotations: (T, 1, D/2)  ->  (T, H, D) float32. On CUDA attention rotates as it stores (`StepAttention.attend_heads`).
     """
-    if heads.is_cpu:
-        return operators.rotate(heads, num_rotated, rotations)
-    pairs = torch.view_as_complex(heads[:, :num_rotated].float().unflatten(-1, (-1, 2)))
-    heads[:, :num_rotated] = torch.view_as_real(pairs * rotations).flatten(-2).to(heads.dtype)
-    return heads
+    return operators.rotate(heads, num_rotated, rotations)
 
 
 def adjacent_pairs(num_heads: int, head_size: int) -> torch.Tensor:

@@ -25,6 +25,10 @@ class DenseWeight:
         """x: (R, K)  ->  (R, N) in the weight's dtype."""
         return functional.linear(x.to(self._dtype), self.weight)
 
+    def multiply_add(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        """The same with a bias (N,) in the weight's dtype, which a product on CUDA adds as it writes."""
+        return functional.linear(x.to(self._dtype), self.weight, bias)
+
     def clone(self) -> DenseWeight:
         """Return a copy at other addresses, for measuring with cold caches."""
         return DenseWeight(self.weight.clone())

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch.nn.functional import scaled_dot_product_attention
 
 from engine.api.errors import ModelLoadError
 from engine.attention.backend import AttentionShape, StepLayout
@@ -23,6 +22,7 @@ from engine.attention.xformers_paged import (
     split_into_rows,
 )
 from tests.engine.attention.scenario import PagedWorld, dense_attention
+from tests.engine.cuda_on_cpu import MaterialisedAttention
 
 GROUPED = AttentionShape(num_heads=6, num_kv_heads=2, head_size=16, scale=0.25)
 FULL = AttentionShape(num_heads=4, num_kv_heads=4, head_size=32, scale=0.2)
@@ -36,23 +36,6 @@ SCHEDULE = [
 
 SHORT_SCHEDULE = [[(0, 3), (1, 2)], [(1, 1), (0, 4)]]
 """Where every token is a row, a long one keeps the interpreter busy for half a minute."""
-
-
-class MaterialisedAttention(XformersAttention):
-    """The backend with the products of its chunks done by torch over the materialised mask."""
-
-    def __init__(self, *args, **options):
-        super().__init__(*args, **options)
-        self.fmha = self
-
-    @property
-    def attn_bias(self):
-        return import_fmha().attn_bias
-
-    def memory_efficient_attention_forward(self, q, k, v, *, attn_bias, scale):
-        mask = attn_bias.materialize((q.shape[1], k.shape[1]))
-        q, k, v = (part.flatten(2, 3).transpose(1, 2) for part in (q, k, v))
-        return scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale).transpose(1, 2)
 
 
 def backends(shape, device=CPU, dtype=torch.float32, kind=MaterialisedAttention, **options):

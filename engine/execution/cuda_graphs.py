@@ -1,0 +1,154 @@
+"""Decode steps as captured CUDA graphs: all kernels of the layers in one launch, for row counts up to the seats.
+
+The inputs of a graph lie in buffers that stay; a step fills them, is padded to the next captured row count, and replays the graph.
+Padding rows see one position and write to a block that nobody owns. Made by the runner once the cache exists. Whatever is not a step of
+single tokens that all sample (prompts, drafts, scores) is computed in the ordinary way.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from engine.attention.xformers_paged import XformersAttention
+from engine.kernels.transfer import upload
+from engine.models.decoder import Decoder
+from engine.scheduling.scheduler import StepPlan
+
+logger = logging.getLogger(__name__)
+
+Compute = Callable[[], torch.Tensor]
+EIGHTS_UP_TO = 64
+
+
+class Capture(Protocol):
+    """Turns a computation over fixed buffers into one that repeats it, and the tensor that holds its result afterwards."""
+
+    def __call__(self, compute: Compute) -> tuple[Callable[[], None], torch.Tensor]: ...
+
+
+class CudaCapture:
+    """Captures graphs that share their memory, as no two of them run at once. The largest should come first."""
+
+    def __init__(self) -> None:
+        self._pool = None
+
+    def __call__(self, compute: Compute) -> tuple[Callable[[], None], torch.Tensor]:
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            compute()  # kernels are compiled, libraries take their workspaces: neither may happen while a graph is captured
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            result = compute()
+        self._pool = graph.pool()
+        return graph.replay, result
+
+
+@dataclass(frozen=True, slots=True)
+class FedTokens:
+    """Tokens that only the device knows yet: row i of a step takes `token_ids[rows[i]]`. token_ids: (R,) int64"""
+
+    token_ids: torch.Tensor
+    rows: list[int]
+
+
+class BlockTables:
+    """The block ids of the rows on the device, (capacity, N) int32. Only what has changed since the last step is brought there.
+
+    Kept with a column per row, so that the part in use, however long the longest possible context is, is one piece of memory.
+    """
+
+    def __init__(self, capacity: int, width: int, padding_block: int, device: torch.device) -> None:
+        self._device = device
+        self._host = np.full((width, capacity), padding_block, np.int32)
+        self._columns = upload(self._host, torch.int32, device).clone()
+        self._held: list[list[int]] = [[] for _ in range(capacity)]
+
+    def rows(self, num_rows: int) -> torch.Tensor:
+        """A view of the first rows."""
+        return self._columns.t()[:num_rows]
+
+    def fill(self, block_ids: list[list[int]]) -> None:
+        """Take the blocks of a step's rows. What lies behind them, or in later rows, is of earlier steps."""
+        last = 0
+        for row, blocks in enumerate(block_ids):
+            held = self._held[row]
+            if blocks == held:
+                continue
+            first = len(held) if blocks[: len(held)] == held else 0
+            self._host[first : len(blocks), row] = blocks[first:]
+            self._held[row] = list(blocks)
+            last = max(last, len(blocks))
+        if last:
+            self._columns[:last].copy_(upload(self._host[:last], torch.int32, self._device), non_blocking=True)
+
+
+class DecodeGraph:
+    """One row count. `places`: (4, R) int64, token ids, positions, slots and contexts."""
+
+    def __init__(self, decoder: Decoder, attention: XformersAttention, tables: BlockTables, num_rows: int, capture: Capture) -> None:
+        self.num_rows = num_rows
+        self._device = attention.device
+        self._padding = np.zeros((4, num_rows), np.int64)
+        self._padding[2:] = [[attention.padding_block * attention.block_size], [1]]
+        self._places = upload(self._padding, torch.int64, self._device).clone()
+        token_ids, positions, slots, contexts = self._places
+        step = attention.fixed_rows(slots, contexts, tables.rows(num_rows))
+        self._replay, self._result = capture(lambda: decoder.forward(token_ids, positions, step))
+
+    def forward(self, places: np.ndarray, fed: FedTokens | None) -> torch.Tensor:
+        """places: (4, n), n <= R  ->  hidden (n, E), valid until the graph is replayed."""
+        num_used = places.shape[1]
+        padded = self._padding.copy()
+        padded[:, :num_used] = places
+        self._places.copy_(upload(padded, torch.int64, self._device), non_blocking=True)
+        if fed is not None:
+            self._places[0, :num_used] = fed.token_ids.index_select(0, upload(fed.rows, torch.int64, self._device))
+        self._replay()
+        return self._result[:num_used]
+
+
+class DecodeGraphs:
+    """The graphs of a model, captured when they are made. `table_width`: blocks of the longest context."""
+
+    @torch.inference_mode()
+    def __init__(self, decoder: Decoder, attention: XformersAttention, max_rows: int, table_width: int, capture: Capture) -> None:
+        started = perf_counter()
+        self._block_size = attention.block_size
+        self._counts = row_counts(max_rows)
+        self._tables = BlockTables(max_rows, table_width, attention.padding_block, attention.device)
+        graphs = [DecodeGraph(decoder, attention, self._tables, count, capture) for count in reversed(self._counts)]
+        self._graphs = graphs[::-1]
+        logger.info("captured decode steps of %s rows in %.1f s", ", ".join(map(str, self._counts)), perf_counter() - started)
+
+    def takes(self, plan: StepPlan) -> bool:
+        """Whether a step can be computed by a graph."""
+        return len(plan.chunks) <= self._counts[-1] and all(chunk.samples and chunk.num_positions == 1 for chunk in plan.chunks)
+
+    @torch.inference_mode()
+    def forward(self, plan: StepPlan, fed: FedTokens | None = None) -> torch.Tensor:
+        """The hidden rows (R, E) of a step that `takes` has said yes to. With `fed` the known tokens are not looked at."""
+        chunks, block_size = plan.chunks, self._block_size
+        starts = [chunk.start for chunk in chunks]
+        blocks = [chunk.sequence.block_ids for chunk in chunks]
+        token_ids = [0] * len(chunks) if fed else [chunk.sequence.token_slice(chunk.start, chunk.start + 1)[0] for chunk in chunks]
+        slots = [ids[start // block_size] * block_size + start % block_size for ids, start in zip(blocks, starts, strict=True)]
+        self._tables.fill(blocks)
+        places = np.array([token_ids, starts, slots, starts])
+        places[3] += 1
+        return self._graphs[bisect_left(self._counts, len(chunks))].forward(places, fed)
+
+
+def row_counts(most: int) -> list[int]:
+    """1, 2, 4, then steps of 8 up to 64 and of 32 beyond: padding wastes little, and few graphs are captured. The last is `most`."""
+    counts = [1, 2, 4, *range(8, EIGHTS_UP_TO, 8), *range(EIGHTS_UP_TO, most, 32)]
+    return [count for count in counts if count < most] + [most]

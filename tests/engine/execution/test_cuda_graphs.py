@@ -1,0 +1,141 @@
+"""Decode steps over buffers that stay, on CPU tensors: padding, tables that grow and change, and the whole CUDA path of the layers."""
+
+import numpy as np
+import pytest
+import torch
+
+from engine.config import EngineConfig
+from engine.execution.cuda_graphs import BlockTables, DecodeGraphs, FedTokens, row_counts
+from engine.execution.runner import ModelRunner
+from engine.loading.loader import load_model
+from engine.scheduling.scheduler import Chunk, StepPlan
+from tests.engine.cuda_on_cpu import MaterialisedAttention, RepeatedCompute, take_the_cuda_path
+from tests.engine.execution.test_runner import BLOCK_SIZE, make_sequence
+
+CPU = torch.device("cpu")
+NUM_BLOCKS = 40
+TOLERANCE = 1e-4
+
+
+@pytest.fixture(scope="module", params=["Llama", "Qwen2"])
+def folder(request, tmp_path_factory):
+    import transformers
+
+    torch.manual_seed(5)
+    config = getattr(transformers, f"{request.param}Config")(
+        vocab_size=211,
+        hidden_size=48,
+        intermediate_size=80,
+        num_hidden_layers=2,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        tie_word_embeddings=False,
+    )
+    model = getattr(transformers, f"{request.param}ForCausalLM")(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.2 + (parameter.dim() == 1))
+    folder = tmp_path_factory.mktemp("model")
+    model.save_pretrained(folder)
+    return folder
+
+
+class Twins:
+    """The CPU's runner, and the same decoder on the CUDA path with its own cache."""
+
+    def __init__(self, folder, monkeypatch, max_rows=3):
+        self.config = EngineConfig(folder, "tiny", weights="float32", step_tokens=256, max_sequences=max_rows, block_size=BLOCK_SIZE)
+        self.loaded = load_model(folder, weights="float32")
+        self.cpu = ModelRunner(self.loaded, self.config)
+        shape, layers = self.loaded.config.attention_shape, self.loaded.config.num_layers
+        self.attention = MaterialisedAttention(
+            shape, device=CPU, num_layers=layers, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, dtype=torch.float32
+        )
+        self._patch = monkeypatch
+        with self._patch.context() as patch:
+            take_the_cuda_path(patch)
+            self.graphs = DecodeGraphs(self.loaded.decoder, self.attention, max_rows, 512 // BLOCK_SIZE, RepeatedCompute())
+
+    def prefill(self, sequence):
+        """Both caches get the keys of a prompt; the CUDA path takes it in two chunks."""
+        length = sequence.num_tokens
+        expected = self.cpu.forward(StepPlan((Chunk(sequence, 0, length, True),)))
+        for start, stop in ((0, length // 2), (length // 2, length)):
+            plan = StepPlan((Chunk(sequence, start, stop - start, True),))
+            batch = self.cpu._batches.build(plan)
+            with self._patch.context() as patch:
+                take_the_cuda_path(patch)
+                hidden = self.loaded.decoder.forward(batch.token_ids, batch.positions, self.attention.begin_step(batch.layout))
+                logits = self.loaded.decoder.logits(hidden[-1:])
+        torch.testing.assert_close(logits, expected, atol=TOLERANCE, rtol=0)
+
+    def decode(self, sequences, fed=None):
+        plan = StepPlan(tuple(Chunk(sequence, sequence.num_tokens - 1, 1, True) for sequence in sequences))
+        assert self.graphs.takes(plan)
+        expected = self.cpu.forward(plan).clone()
+        with self._patch.context() as patch:
+            take_the_cuda_path(patch)
+            logits = self.loaded.decoder.logits(self.graphs.forward(plan, fed))
+        torch.testing.assert_close(logits, expected, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.slow
+def test_decode_steps_give_the_logits_of_the_cpu_whoever_comes_and_goes(folder, monkeypatch):
+    twins = Twins(folder, monkeypatch)
+    a, b, c = make_sequence(1, 30, [7, 3]), make_sequence(2, 21, [1, 20]), make_sequence(3, 9, [5])
+    for sequence in (a, b, c):
+        twins.prefill(sequence)
+    for crowd in ([a, b], [a, b, c], [c, a], [b]):
+        for sequence in crowd:
+            sequence.output_ids.append(sequence.num_tokens % 200)
+            if sequence.num_tokens > len(sequence.block_ids) * BLOCK_SIZE:
+                sequence.block_ids.append(30 + sequence.seq_id)
+        twins.decode(crowd)
+
+
+@pytest.mark.slow
+def test_a_step_takes_tokens_that_only_the_device_knows(folder, monkeypatch):
+    twins = Twins(folder, monkeypatch, max_rows=2)
+    a, b = make_sequence(1, 10, [7]), make_sequence(2, 5, [1])
+    for sequence, token_id in ((a, 77), (b, 12)):
+        twins.prefill(sequence)
+        sequence.output_ids.append(token_id)
+    twins.decode([a, b], fed=FedTokens(torch.tensor([3, 12, 77]), [2, 1]))
+
+
+def test_only_steps_of_single_tokens_that_sample_are_taken(folder, monkeypatch):
+    graphs = Twins(folder, monkeypatch, max_rows=2).graphs
+    a = make_sequence(1, 30, [7, 3])
+    assert graphs.takes(StepPlan((Chunk(a, 29, 1, True),)))
+    for chunks in ([Chunk(a, 0, 30, True)], [Chunk(a, 28, 1, False)], [Chunk(a, 29, 1, True, (4,))], [Chunk(a, 29, 1, True)] * 3):
+        assert not graphs.takes(StepPlan(tuple(chunks)))
+
+
+def test_tables_follow_blocks_that_grow_move_and_change():
+    tables = BlockTables(capacity=3, width=6, padding_block=99, device=CPU)
+    generator = np.random.default_rng(3)
+    held = [[], [], []]
+    for _ in range(200):
+        row = int(generator.integers(3))
+        match int(generator.integers(4)):
+            case 0:
+                held[row] = generator.integers(50, size=generator.integers(1, 7)).tolist()
+            case 1 if len(held[row]) < 6:
+                held[row] = [*held[row], int(generator.integers(50))]
+            case 2:
+                held[row], held[0] = held[0], held[row]
+            case 3 if held[row]:
+                held[row][-1] = int(generator.integers(50))
+        num_rows = int(generator.integers(1, 4))
+        tables.fill(held[:num_rows])
+        for found, blocks in zip(tables.rows(num_rows).tolist(), held, strict=False):
+            assert found[: len(blocks)] == blocks
+
+
+@pytest.mark.parametrize(
+    ("most", "counts"),
+    [(1, [1]), (3, [1, 2, 3]), (8, [1, 2, 4, 8]), (20, [1, 2, 4, 8, 16, 20]), (97, [1, 2, 4, *range(8, 65, 8), 96, 97])],
+)
+def test_rows_are_captured_for_few_counts_up_to_the_seats(most, counts):
+    assert row_counts(most) == counts
