@@ -222,10 +222,11 @@ class Run:
         return options if options.prompt is None or (index == 0 and self.scores is not None) else dataclasses.replace(options, prompt=None)
 
     def _no_token_left(self, param: str) -> Ending:
-        """The request itself has forbidden every token. `param`: the core's name for the field; a grammar may come from another one."""
+        """The request itself has forbidden every token. `param`: the core's name for the field, one for grammars of all fields."""
+        field = param
         if param == "structured_outputs":
-            param = self.request.constraint.param.partition(".")[0] if self.request.constraint else "tool_choice"
-        message = f"{param} and the other constraints of this request left no token to choose; relax one of them"
+            field = self.request.constraint.param.partition(".")[0] if self.request.constraint else "tool_choice"
+        message = f"{field} and the other constraints of this request left no token to choose; relax one of them"
         return Ending(Outcome.FAILED, ErrorCode.INVALID_VALUE, message, param)
 
     def _core_word(self, output_ids: list[int]) -> str | None:

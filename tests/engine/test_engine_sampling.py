@@ -182,7 +182,7 @@ def test_a_run_that_is_stopped_before_its_prompt_is_scored_ends_without_scores(s
 
 
 @pytest.mark.parametrize(
-    ("changes", "core_says", "param"),
+    ("changes", "core_says", "field"),
     [
         ({}, "allowed_token_ids", "allowed_token_ids"),
         ({"constraint": Constraint(ConstraintKind.JSON_OBJECT, param="response_format")}, "structured_outputs", "response_format"),
@@ -190,7 +190,8 @@ def test_a_run_that_is_stopped_before_its_prompt_is_scored_ends_without_scores(s
         ({}, "structured_outputs", "tool_choice"),
     ],
 )
-def test_a_choice_whose_request_forbids_every_token_fails_the_run_with_the_field(stage, changes, core_says, param):
+def test_a_choice_whose_request_forbids_every_token_fails_the_run_with_the_field(stage, changes, core_says, field):
+    """`structured_outputs` stands for every grammar; the message tells where it came from."""
     stage.submit(**changes)
     if changes:
         stage.core.hear(DefineGrammar)
@@ -198,5 +199,5 @@ def test_a_choice_whose_request_forbids_every_token_fails_the_run_with_the_field
     stage.core.say(output(sequence, finish="failed", failed_param=core_says, num_cached=0))
     _, failed = payloads(stage.events_to_end())
     assert isinstance(failed, Failed)
-    assert (failed.code, failed.param, failed.outcome) == (ErrorCode.INVALID_VALUE, param, Outcome.FAILED)
-    assert failed.message.startswith(f"{param} and")
+    assert (failed.code, failed.param, failed.outcome) == (ErrorCode.INVALID_VALUE, core_says, Outcome.FAILED)
+    assert failed.message.startswith(f"{field} and")

@@ -185,6 +185,20 @@ def test_a_resumed_answer_that_is_complete_ends_at_once(engine):
     assert isinstance(known[0], Event)
 
 
+@pytest.mark.parametrize(("bias", "thinks"), [(100.0, True), (-100.0, False)])
+def test_a_model_that_may_think_first_may_do_so_before_an_answer_under_a_grammar(model, bias, thinks):
+    """Where the start tag is the model's to write, it decides, as without a grammar; what comes after holds to it either way."""
+    thinker = RealEngine(model, reasoning_parser="granite")
+    constraint = Constraint(ConstraintKind.REGEX, "[0-9]{4}")
+    sampling = dataclasses.replace(GREEDY, logit_bias=((ord("H"), bias),))
+    payloads = thinker.answer(constraint=constraint, sampling=sampling, thinking_token_budget=3, stop=StopRules(max_tokens=200))
+    reasoning = "".join(payload.reasoning for payload in payloads if isinstance(payload, Delta | ChoiceFinished))
+    assert bool(reasoning) is thinks
+    assert re.fullmatch("[0-9]{4}", text_of(payloads))
+    assert ends_well(payloads)
+    thinker.close()
+
+
 CLOSED = {"additionalProperties": False}
 WEATHER = Tool(
     "weather", {"type": "object", "properties": {"v": {"type": "integer", "maximum": 9, "minimum": 0}}, "required": ["v"]} | CLOSED
