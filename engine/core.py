@@ -22,6 +22,7 @@ from engine.config import EngineConfig
 from engine.decoding.costs import StepCosts
 from engine.decoding.drafter import Drafter
 from engine.decoding.verify import draw_tokens, num_accepted
+from engine.execution.memory import give_back_freed
 from engine.execution.prompt_scores import is_scored
 from engine.execution.runner import ModelRunner
 from engine.link import CoreChannel
@@ -340,6 +341,7 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
     sampler = Sampler(logits_width, config.device, processors)
     core = EngineCore(scheduler, runner, sampler, channel, drafter=drafter, grammars=grammars)
     gc.collect()
+    give_back_freed()
     gc.freeze()  # what loading has left is never garbage: collections during steps need not look at it
     ready = CoreReady(
         logits_width, runner.max_model_len, runner.num_blocks, runner.step_tokens, config.max_sequences, sampler.processor_specs

@@ -13,6 +13,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from engine.attention.backend import AttentionShape, StepLayout
+from engine.attention.cache_memory import untouched_zeros
 from engine.kernels import operators
 from engine.kernels.operators import RowAttention, tile_rows
 
@@ -33,8 +34,8 @@ class TorchCpuAttention:
         self.block_size = block_size
         self.batch_invariant = batch_invariant
         heads, size = shape.num_kv_heads, shape.head_size
-        self.keys = torch.zeros(num_layers, num_blocks, heads, size, block_size, dtype=dtype)
-        self.values = torch.zeros(num_layers, num_blocks, heads, block_size, size, dtype=dtype)
+        self.keys = untouched_zeros(num_layers, num_blocks, heads, size, block_size, dtype=dtype)
+        self.values = untouched_zeros(num_layers, num_blocks, heads, block_size, size, dtype=dtype)
         self.layers = list(zip(self.keys.unbind(0), self.values.unbind(0), strict=True))
         self.scale = torch.tensor(shape.scale)
 
