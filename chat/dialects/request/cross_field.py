@@ -12,7 +12,7 @@ from typing import Any
 from rest_framework.exceptions import ValidationError
 
 from chat.dialects.request.constraints import CONSTRAINT_KEYS, ResponseFormat
-from chat.dialects.request.fields import boolean_read, field_error, integer_read
+from chat.dialects.request.fields import boolean_read, echo, field_error, integer_read
 from chat.dialects.request.tools import function_call_read, is_forced, raw_choice, raw_names, tool_choice_read
 from chat.errors import ApiError
 from engine.api import ToolChoice, ToolMode
@@ -58,7 +58,7 @@ def _check_cache_salt(body: Mapping[str, Any], max_id_chars: int) -> None:
     if salt is None:
         return
     if not isinstance(salt, str):
-        raise _invalid("cache_salt", "must be a string", "invalid_type")
+        raise _invalid("cache_salt", f"must be a string, got {echo(salt)}", "invalid_type")
     if not 1 <= len(salt) <= max_id_chars:
         raise _invalid("cache_salt", f"must have 1 to {max_id_chars} characters, got {len(salt)}")
     if any(ord(character) < 32 or 127 <= ord(character) < 160 for character in salt):

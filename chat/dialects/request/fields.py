@@ -193,12 +193,17 @@ class Number(RequestField):
         number = number_read(data)
         is_low = self.minimum is not None and number < self.minimum or self.above is not None and number <= self.above
         if is_low or self.maximum is not None and number > self.maximum:
-            raise refuse("invalid_value", f"must be {self._range()}, got {number:g}")
+            raise refuse("invalid_value", f"must be {self._range()}, got {_shortest(number)}")
         return number
 
     def _range(self) -> str:
         bounds = (("greater than", self.above), ("at least", self.minimum), ("at most", self.maximum))
         return " and ".join(f"{words} {bound:g}" for words, bound in bounds if bound is not None)
+
+
+def _shortest(number: float) -> str:
+    """The number in as few digits as tell it from every other: rounded, one just above a bound would read like the bound."""
+    return f"{number:g}" if float(f"{number:g}") == number else repr(number)
 
 
 class Boolean(RequestField):

@@ -9,6 +9,7 @@ from django.conf import settings
 from rest_framework import serializers
 
 from chat.dialects.request.fields import (
+    INT64_MAX,
     Array,
     Boolean,
     Integer,
@@ -127,10 +128,10 @@ class LogitBias(Object):
             raise refuse("invalid_value", f"must have at most {LIMITS.max_logit_bias} entries, got {len(given)}")
         biases: dict[int, float] = {}
         for key, value in given.items():
-            if not (key.isascii() and key.removeprefix("-").isdigit() and len(key) <= 64):
-                raise refuse("invalid_value", f"must have token ids as its keys, got {echo(key)}")
+            if not (key.isascii() and key.isdigit() and len(key) <= 64 and int(key) <= INT64_MAX):
+                raise refuse("invalid_value", f"must have token ids, at least 0, as its keys, got {echo(key)}")
             bias = read_at(key, number_read, value)
-            biases[token_id_read(key)] = max(-MAX_BIAS, min(MAX_BIAS, bias))
+            biases[int(key)] = max(-MAX_BIAS, min(MAX_BIAS, bias))
         return tuple(biases.items())
 
 
@@ -208,7 +209,7 @@ class ExtraArguments(Object):
 
 def _extra_argument(value: Any) -> Json:
     if isinstance(value, list):
-        return [_scalar(item) for item in value]
+        return [read_at(index, _scalar, item) for index, item in enumerate(value)]
     return _scalar(value)
 
 
