@@ -162,9 +162,9 @@ class ChoicePipeline:
         return last.text if isinstance(last, StopMatch) else last + self._stop_finder.flush()
 
     def _stop_id_reason(self, token_id: int) -> int | None:
-        """The id, but None for the primary EOS."""
-        primary = self._tokenizer.eos_ids[:1]
-        return None if (token_id,) == primary and token_id not in self._stop.stop_token_ids else token_id
+        """The id, but None for the primary EOS; where that is ignored it ends answers as a stop id only."""
+        is_primary = (token_id,) == self._tokenizer.eos_ids[:1]
+        return None if is_primary and not self._stop.ignore_eos else token_id
 
     def _stop_id_text(self, token_id: int) -> str:
         """The text of a stop token is dropped, unless stop texts were asked for."""
