@@ -18,6 +18,7 @@ from engine.structured.expressions import (
     ANY_TEXT,
     EMPTY,
     MAX_CODE_POINT,
+    SURROGATES,
     CharSet,
     Either,
     Expression,
@@ -36,7 +37,14 @@ ASCII_CLASSES: dict[Any, tuple[Range, ...]] = {
     codes.CATEGORY_WORD: ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)),
     codes.CATEGORY_SPACE: ((0x09, 0x0D), (0x20, 0x20)),
 }
-NEGATED_CLASSES: dict[Any, str] = {codes.CATEGORY_NOT_DIGIT: r"\D", codes.CATEGORY_NOT_WORD: r"\W", codes.CATEGORY_NOT_SPACE: r"\S"}
+POSITIVE_CLASSES: dict[Any, str] = {codes.CATEGORY_DIGIT: r"\d", codes.CATEGORY_WORD: r"\w", codes.CATEGORY_SPACE: r"\s"}
+NEGATED_CLASSES: dict[Any, Any] = {
+    codes.CATEGORY_NOT_DIGIT: codes.CATEGORY_DIGIT,
+    codes.CATEGORY_NOT_WORD: codes.CATEGORY_WORD,
+    codes.CATEGORY_NOT_SPACE: codes.CATEGORY_SPACE,
+}
+BYTE_ORDER_MARK: Range = (0xFEFF, 0xFEFF)
+WRITTEN_PLANES = (range(0xD800), range(0xE000, 0x40000), range(0xE0000, 0xE1000))
 LINE_ENDS: tuple[Range, ...] = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
 STARTS = {codes.AT_BEGINNING, codes.AT_BEGINNING_STRING}
 ENDS = {codes.AT_END, codes.AT_END_STRING}
@@ -144,6 +152,8 @@ class _Reader:
     def _character(self, code: Any, value: Any, flags: int) -> Expression:
         if code is codes.ANY:
             return CharSet(((0, MAX_CODE_POINT),)) if flags & re.DOTALL else CharSet(inverted(LINE_ENDS))
+        if code is codes.LITERAL and SURROGATES[0] <= value <= SURROGATES[1]:
+            raise refusal(self._param, f"\\u{value:04x} in a regular expression is half a character; write the character itself")
         if code is codes.LITERAL and not self._is_property(value):
             cased = self._cased([(value, value)], flags)
             return Text(chr(value)) if cased == [(value, value)] else CharSet(merged(cased))
@@ -155,7 +165,7 @@ class _Reader:
         ranges: list[Range] = []
         properties: list[str] = []
         classes = {value for code, value in members if code is codes.CATEGORY}
-        if any(_opposite(category) in classes for category in classes):
+        if any(NEGATED_CLASSES.get(category) in classes for category in classes):
             return CharSet(() if is_negated else ((0, MAX_CODE_POINT),))
         for code, value in members:
             if code is codes.LITERAL and self._is_property(value):
@@ -171,8 +181,9 @@ class _Reader:
     def _category(self, category: Any, is_negated: bool) -> list[Range]:
         """Of a class the characters that all dialects put into it; inside a negated set those that any dialect does."""
         if category in ASCII_CLASSES:
-            return list(_all_of(NEGATED_CLASSES[_opposite(category)], outside=True)) if is_negated else list(ASCII_CLASSES[category])
-        return list(inverted(ASCII_CLASSES[_opposite(category)])) if is_negated else list(_all_of(NEGATED_CLASSES[category]))
+            return list(_in_any_dialect(category) if is_negated else ASCII_CLASSES[category])
+        positive = NEGATED_CLASSES[category]
+        return list(inverted(ASCII_CLASSES[positive] if is_negated else _in_any_dialect(positive)))
 
     def _cased(self, ranges: list[Range], flags: int, is_negated: bool = False) -> list[Range]:
         """With the other cases of letters, where these count as equal."""
@@ -198,27 +209,15 @@ def _either(items: list[Expression]) -> Expression:
     return items[0] if len(items) == 1 else Either(tuple(items))
 
 
-def _opposite(category: Any) -> Any:
-    pairs = dict(zip(ASCII_CLASSES, NEGATED_CLASSES, strict=True))
-    return pairs.get(category) or {negated: positive for positive, negated in pairs.items()}[category]
-
-
 @cache
-def _all_of(class_: str, outside: bool = False) -> tuple[Range, ...]:
-    """The characters of a negated class in Python, less the byte order mark, which ECMAScript counts as a space; or all others."""
-    characters = "".join(map(chr, range(0xD800))) + "".join(map(chr, range(0xE000, MAX_CODE_POINT + 1)))
-    runs = merged([(ord(run[0]), ord(run[-1])) for run in re.findall(f"{class_}+", characters) for run in _split_at_gap(run)])
-    if class_ == r"\S":
-        runs = inverted(merged([*inverted(runs), (0xFEFF, 0xFEFF)]))
-    return inverted(runs) if outside else runs
+def _in_any_dialect(category: Any) -> tuple[Range, ...]:
+    """The characters that Python puts into a class, and those that ECMAScript does: its spaces hold the byte order mark.
 
-
-def _split_at_gap(run: str) -> list[str]:
-    """A run that reaches across the surrogates is two."""
-    if run[0] < "\ud800" and run[-1] > "\udfff":
-        cut = run.index(next(character for character in run if character >= "\ue000"))
-        return [run[:cut], run[cut:]]
-    return [run]
+    NOTE: only planes of Unicode with letters, digits or spaces are looked at; the others take half a second, and have none.
+    """
+    characters = "".join(chr(point) for part in WRITTEN_PLANES for point in part)
+    runs = [(ord(run[0]), ord(run[-1])) for run in re.findall(f"{POSITIVE_CLASSES[category]}+", characters)]
+    return merged(runs + ([BYTE_ORDER_MARK] if category is codes.CATEGORY_SPACE else []))
 
 
 def _check_depth(pattern: str, limit: int, param: str) -> None:

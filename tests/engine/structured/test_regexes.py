@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from engine.api import RequestError
 from engine.api.constraint import Constraint, ConstraintKind
+from engine.structured.limits import DEFAULT_LIMITS
+from engine.structured.regex_reader import read_regex
 from tests.engine.structured.walking import admits, template_of, walks
 
 PATTERNS = [
@@ -69,6 +71,7 @@ def test_texts_match_or_do_not(pattern, right, wrong):
         ("[z-a]", "range"),
         (r"\p{NoSuchThing}", "compiled"),
         ("(a{100}){101}", "10000"),
+        (r"\ud83d\ude00", "half a character"),
     ],
 )
 def test_what_no_automaton_follows_is_refused_by_name(pattern, reason):
@@ -76,6 +79,14 @@ def test_what_no_automaton_follows_is_refused_by_name(pattern, reason):
         template_of(regex(pattern))
     assert reason in caught.value.message
     assert caught.value.param == "structured_outputs.regex"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", [r"\d", r"\s", r"\w", r"\D", r"\S", r"\W", r"[^\d]", r"[^\s]", r"[^\w]", r"[^\D]", r"[^\S]", r"[^\W]"])
+def test_every_character_of_a_class_is_one_in_python_too(pattern):
+    """Only the planes that have letters are looked at when the classes are made."""
+    ranges = read_regex(pattern, DEFAULT_LIMITS, "regex").ranges
+    assert all(re.fullmatch(f"{pattern}+", "".join(map(chr, range(first, last + 1)))) for first, last in ranges)
 
 
 @given(st.from_regex(r"([ab]|\[[ab^-]{1,3}\]|\((\?:)?[ab|]{1,4}\)|\.)([*+?]|\{1,2\})?([ab]|\\[dws]){0,3}", fullmatch=True))
