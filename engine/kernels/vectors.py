@@ -1,8 +1,9 @@
 """The inner loops of attention as explicit vectors of sixteen floats, for blocks of sixteen positions.
 
 The compiler does not make these loops into vector code by itself: it cannot know that scores, keys and values do not overlap. Sums stay in
-registers; bfloat16 is widened as it is read, once for up to six queries. A query's additions have one order, whatever is computed beside
-it. LLVM splits the vectors where the processor's are shorter. Addresses are integers.
+registers; bfloat16 is widened as it is read, once for up to six queries. A query's additions have one order and one rounding (fused, by
+name: the compiler would fuse here and not there), whatever is computed beside it. LLVM splits the vectors where the processor's are
+shorter. Addresses are integers.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ HEAD_STEP = 64
 """Floats of a value row that are summed at once, in four vectors."""
 QUERIES_AT_ONCE = (6, 4, 3, 2, 1)
 """Six queries have 24 sums, of 32 registers."""
+EXACT = {"fastmath": False, "error_model": "numpy"}
+"""Said aloud, as a function takes on its caller's leave to reorder additions, and different code would use it differently."""
 _FLOATS = ir.VectorType(ir.FloatType(), LANES)
 _WORDS = ir.VectorType(ir.IntType(32), LANES)
 _HALVES = ir.VectorType(ir.IntType(16), LANES)
-_FUSED = ("contract",)
 
 
 def _load(builder: Any, address: Any, is_half: bool) -> Any:
@@ -40,6 +42,12 @@ def _splat(builder: Any, address: Any) -> Any:
     value = builder.load(builder.inttoptr(address, ir.FloatType().as_pointer()), align=4)
     first = builder.insert_element(ir.Constant(_FLOATS, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
     return builder.shuffle_vector(first, ir.Constant(_FLOATS, ir.Undefined), ir.Constant(_WORDS, [0] * LANES))
+
+
+def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    """a * b + c, rounded once."""
+    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_FLOATS, [_FLOATS] * 3), "llvm.fma.v16f32")
+    return builder.call(function, (a, b, c))
 
 
 def _store(builder: Any, value: Any, address: Any) -> None:
@@ -69,8 +77,7 @@ def _make_weigh_keys(count: int, is_half: bool) -> Callable[..., None]:
                     row = _load(builder, builder.add(keys, builder.mul(here, ir.Constant(integer, row_bytes))), is_half)
                     for first, totals in zip(firsts, sums, strict=True):
                         weight = _splat(builder, builder.add(first, builder.mul(here, ir.Constant(integer, 4))))
-                        product = builder.fmul(weight, row, flags=_FUSED)
-                        builder.store(builder.fadd(builder.load(totals[j]), product, flags=_FUSED), totals[j])
+                        builder.store(_fma(builder, weight, row, builder.load(totals[j])), totals[j])
             for number, totals in enumerate(sums):
                 a, b, c, e = (builder.load(total) for total in totals)
                 place = builder.add(scores, builder.mul(stride, ir.Constant(integer, number)))
@@ -112,8 +119,7 @@ def _make_weigh_values(count: int, is_half: bool) -> Callable[..., None]:
                 for first, totals in zip(firsts, sums, strict=True):
                     weight = _splat(builder, builder.add(first, times(p, 4)))
                     for part, total in zip(loaded, totals, strict=True):
-                        product = builder.fmul(weight, part, flags=_FUSED)
-                        builder.store(builder.fadd(builder.load(total), product, flags=_FUSED), total)
+                        builder.store(_fma(builder, weight, part, builder.load(total)), total)
             for of_query, totals in zip(targets, sums, strict=True):
                 for target, total in zip(of_query, totals, strict=True):
                     _store(builder, builder.load(total), target)
@@ -138,7 +144,7 @@ _six_values_float, _four_values_float, _three_values_float, _two_values_float, _
 )
 
 
-@njit
+@njit(**EXACT)
 def score_block(queries, count, keys, is_half, scores, stride, size):
     """Weigh one block of keys, bfloat16 or float32, with `count` queries that lie one after another: their scores, `stride` bytes apart."""
     done = 0
@@ -177,7 +183,7 @@ def score_block(queries, count, keys, is_half, scores, stride, size):
             done += 1
 
 
-@njit
+@njit(**EXACT)
 def sum_block(scores, count, stride, values, is_half, row_bytes, num_positions, out, out_bytes):
     """Add up one block's first positions, HEAD_STEP floats wide, for `count` queries: see `weigh_values`."""
     done = 0
