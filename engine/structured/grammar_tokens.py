@@ -141,6 +141,8 @@ def unescaped(text: str, param: str) -> str:
             if len(digits) != HEX_ESCAPES[letter] or int(digits, 16) > 0x10FFFF or 0xD800 <= int(digits, 16) <= 0xDFFF:
                 raise refusal(param, f"invalid grammar: {quote(match[0])} names no character")
             return chr(int(digits, 16))
+        if letter.isalnum() and letter not in ESCAPES:
+            raise refusal(param, f"invalid grammar: the escape {quote(match[0])} is not known; list the characters, as in [0-9]")
         return ESCAPES.get(letter, letter)
 
     return re.sub(r"\\(x[0-9A-Fa-f]{0,2}|u[0-9A-Fa-f]{0,4}|U[0-9A-Fa-f]{0,8}|.)", replace, text, flags=re.DOTALL)

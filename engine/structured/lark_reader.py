@@ -49,7 +49,8 @@ COMMON = {
     "CPP_COMMENT": r"//[^\n]*",
     "SQL_COMMENT": r"--[^\n]*",
 }
-IGNORED = "_ignored"
+IGNORED, UNNAMED = "ignored:", "UNNAMED:"
+"""Names of rules of our own, which no client's rule can have."""
 
 
 def is_lark(source: str) -> bool:
@@ -68,25 +69,24 @@ class _Lark:
     param: str
     rules: dict[str, Expression] = field(default_factory=dict)
     ignored: list[Expression] = field(default_factory=list)
+    has_gaps: bool = False
 
     def read(self, source: str) -> Grammar:
-        reader = AlternativesReader(list(tokens_of(TOKENS, source, self.param)), self._atom, self.limits, self.param)
+        tokens = list(tokens_of(TOKENS, source, self.param))
+        self.has_gaps = any(token.kind == "directive" and token.text.startswith("%ignore") for token in tokens)
+        reader = AlternativesReader(tokens, self._atom, self.limits, self.param)
         while (token := reader.take()) is not None:
             if token.kind == "directive":
                 self._directive(token)
             elif token.kind == "begin":
                 name = token.text.rstrip(": \t\r\n").lstrip("?!").partition(".")[0].strip()
-                self._define(name, self._top_alternatives(reader), token)
+                self._define(name, reader.alternatives(), token)
             else:
                 raise reader.error(f"{quote(token.text)} stands where a rule should begin", token)
         root = "root" if "root" in self.rules else "start"
         if self.ignored:
             self._let_ignored(root)
         return Grammar(self.rules, root)
-
-    def _top_alternatives(self, reader: AlternativesReader) -> Expression:
-        """Alternatives of a rule, each of which may have an alias and may begin with `|` on a line of its own."""
-        return reader.alternatives()
 
     def _define(self, name: str, expression: Expression, token: Token) -> None:
         if name in self.rules:
@@ -98,10 +98,10 @@ class _Lark:
             case "name":
                 return Rule(token.text)
             case "text":
-                return self._text(reader, token)
+                return self._terminal(self._text(reader, token))
             case "regex":
                 pattern, _, flags = token.text[1:].rpartition("/")
-                return read_regex(f"(?{flags}){pattern}" if flags else pattern, self.limits, self.param)
+                return self._terminal(read_regex(f"(?{flags}){pattern}" if flags else pattern, self.limits, self.param))
             case "alias":
                 return EMPTY
             case "template":
@@ -111,6 +111,14 @@ class _Lark:
             case "mark" if token.text == "[":
                 return Repeat(reader.group("]"), 0, 1)
         return None
+
+    def _terminal(self, expression: Expression) -> Expression:
+        """A terminal without a name; it gets one where gaps may stand around it, so that none comes to stand within."""
+        if not self.has_gaps:
+            return expression
+        name = f"{UNNAMED}{len(self.rules)}"
+        self.rules[name] = expression
+        return Rule(name)
 
     def _text(self, reader: AlternativesReader, token: Token) -> Expression:
         text, ignores_case = self._string(token)

@@ -62,7 +62,7 @@ def _walk(matcher: xgrammar.GrammarMatcher, rng: random.Random, param: str) -> N
         words = mask[0].numpy()
         for stop_id in stop_ids:
             words[stop_id // 32] &= clear_bit(stop_id)
-        allowed = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
+        allowed = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little")[: tokens.vocab_size])
         if not len(allowed):
             return
         token_id = int(allowed[rng.randrange(len(allowed))])

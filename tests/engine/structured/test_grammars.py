@@ -47,6 +47,8 @@ def grammar(source):
         ("start: WORD (\",\" WORD)*\n%import common (WORD, DIGIT)", ["a,b"], ["a,", "1"]),
         (LARK_ARITHMETIC, ["1", " 1 + 2", "(1-2) + 3 "], ["1 +", "1 2"]),
         ('!root: "a" | /b+/i', ["a", "bBb"], ["c"]),
+        ('start: "a" "b" /[c-d][0-9]/ "ef"i\n%ignore " "', ["abc1ef", " a b d2 EF "], ["abc 1ef", "abc1e f"]),
+        ('start: AB "c"\nAB: "a" "b"\n%ignore /[ ]+/', ["abc", "ab c "], ["a bc"]),
     ],
 )  # fmt: skip
 def test_texts_are_derived_or_not(source, right, wrong):
@@ -95,6 +97,8 @@ def test_a_long_text_of_a_recursive_grammar_stays_followable():
         ("root ::= [b-a]", "ends before"),
         ('root ::= "\\ud800"', "no character"),
         ("root ::= (", "missing"),
+        ("root ::= [\\d]+", "not known"),
+        ('start: "a\\w"', "not known"),
         ("root ::= @", "not understood"),
         ('root ::= "a"{3,2}', "ends before"),
         ('root ::= "a"\n) "b"', "where a rule should begin"),

@@ -41,7 +41,7 @@ def schema(value, **options):
 def allowed(matcher):
     words = np.zeros(NUM_WORDS, dtype=np.int32)
     matcher.fill(words)
-    return np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little")).tolist()
+    return np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little")[: len(VOCABULARY.tokens)]).tolist()
 
 
 def walk(template, seed, length=60):
