@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import orjson
@@ -188,8 +189,10 @@ async def completion(request: HttpRequest, dialect: Dialect) -> HttpResponseBase
     values: dict[str, Any] = {}
     try:
         caller = await caller_require(request, dialect, str(Right.INFERENCE))
-        values = await _read(request, dialect)
-        run = await run_start(values, caller=caller, trace=_trace(request, dialect, values), arrived_at=arrived_at)
+        body = _body(request)
+        values = await _aside(len(body), _check, body, request, dialect)
+        trace = _trace(request, dialect, values)
+        run = await run_start(values, caller=caller, trace=trace, arrived_at=arrived_at, num_bytes=len(body))
     except Exception as error:
         rejection_record(error, caller=caller, trace=_trace(request, dialect, values), arrived_at=arrived_at)
         if caller is not None and isinstance(error, ApiError) and not error.extra_headers:
@@ -207,15 +210,14 @@ class StartedRun:
     reader: RunReader
 
 
-async def run_start(values: dict[str, Any], *, caller: Caller, trace: RequestTrace, arrived_at: float) -> StartedRun:
-    """Steps 3 and 4, for the playground too. Raises ApiError; then nothing was started."""
+async def run_start(values: dict[str, Any], *, caller: Caller, trace: RequestTrace, arrived_at: float, num_bytes: int = 0) -> StartedRun:
+    """Steps 3 and 4 of a request of `num_bytes`, for the playground too. Raises ApiError; then nothing was started."""
     model = await model_resolve_async(name=values["model"], caller=caller)
     if model is None:
         raise model_unknown(values["model"] or "(default)")
+    build = partial(generation_request, model=model.name, sampling_defaults=model.sampling_defaults, caller=caller, arrived_at=arrived_at)
     try:
-        generation = generation_request(
-            values, model=model.name, sampling_defaults=model.sampling_defaults, caller=caller, arrived_at=arrived_at
-        )
+        generation = await _aside(num_bytes, build, values)
     except MessagesRefused as error:
         ending = completion_refuse(request=error.request, messages=values["messages"], caller=caller, trace=trace)
         error.extra_headers = await _within_limits(ending)
@@ -345,15 +347,20 @@ def ending_error(event: Event) -> ApiError | None:
     return ApiError(ErrorCode.ENGINE_ERROR.value, "The request was stopped before it finished.")
 
 
-async def _read(request: HttpRequest, dialect: Dialect) -> dict[str, Any]:
-    """Steps 1 and 2: the checked values of the body."""
+def _body(request: HttpRequest) -> bytes:
+    """What is left of step 1: the body, of a size and a type that are taken."""
     body: bytes = request.read()
     if len(body) > settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes:
         raise body_too_large()
     _check_content_type(request)
-    if len(body) <= INLINE_BODY_BYTES:
-        return _check(body, request, dialect)
-    return await asyncio.get_running_loop().run_in_executor(_check_threads, _check, body, request, dialect)
+    return body
+
+
+async def _aside(num_bytes: int, work: Callable[..., T], *args: Any) -> T:
+    """`work(*args)` on a request of that size: in a thread if large, as other requests go on meanwhile."""
+    if num_bytes <= INLINE_BODY_BYTES:
+        return work(*args)
+    return await asyncio.get_running_loop().run_in_executor(_check_threads, work, *args)
 
 
 def _check(body: bytes, request: HttpRequest, dialect: Dialect) -> dict[str, Any]:

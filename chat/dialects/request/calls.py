@@ -13,6 +13,34 @@ from chat.errors import ApiError
 from engine.api import Json
 
 
+class UnansweredCalls:
+    """Calls that have no result yet. The work of a conversation is linear, in whatever order its calls and results come."""
+
+    def __init__(self) -> None:
+        self._num_made = 0
+        self._made: dict[str, list[tuple[int, str]]] = {}
+        self._answered: dict[str, int] = {}
+        """By id: how many calls had been made when its result came, as an id may be used again."""
+
+    def add(self, name: str, call_id: str) -> None:
+        """A call of the function `name` was made."""
+        self._num_made += 1
+        self._made.setdefault(name, []).append((self._num_made, call_id))
+
+    def remove(self, call_id: str) -> None:
+        """A result has come that names its call."""
+        self._answered[call_id] = self._num_made
+
+    def take_latest(self, name: str) -> str | None:
+        """The id of the latest call of the function `name` without a result, which has one hereby."""
+        made = self._made.get(name, [])
+        while made:
+            number, call_id = made.pop()
+            if number > self._answered.get(call_id, 0):
+                return call_id
+        return None
+
+
 class CallReader:
     """Reads calls in order, and remembers which were made and not answered."""
 
@@ -20,7 +48,7 @@ class CallReader:
         self._problems = problems
         self._num_made_ids = 0
         self._latest: dict[str, str] = {}
-        self._unanswered: list[tuple[str, str]] = []
+        self._unanswered = UnansweredCalls()
 
     def read(self, calls: list[Any], path: str) -> list[Json]:
         """Calls as templates know them."""
@@ -49,7 +77,7 @@ class CallReader:
             self._num_made_ids += 1
             call_id = f"call{self._num_made_ids:05d}"  # NOTE: nine letters and digits, as some templates insist
         self._latest[function["name"]] = call_id
-        self._unanswered.append((function["name"], call_id))
+        self._unanswered.add(function["name"], call_id)
         return {"id": call_id, "type": "function", "function": function}
 
     def latest(self, name: Any) -> str | None:
@@ -58,16 +86,12 @@ class CallReader:
 
     def answer(self, name: str) -> str | None:
         """The id of the latest unanswered call of the function `name`, which is answered hereby."""
-        for index in range(len(self._unanswered) - 1, -1, -1):
-            called, call_id = self._unanswered[index]
-            if called == name:
-                del self._unanswered[index]
-                return call_id
-        return None
+        return self._unanswered.take_latest(name)
 
     def note_answer(self, call_id: Any) -> None:
         """A result has come that names its call."""
-        self._unanswered = [call for call in self._unanswered if call[1] != call_id]
+        if isinstance(call_id, str):
+            self._unanswered.remove(call_id)
 
     def _function(self, call: Any, path: str) -> dict[str, Any] | None:
         """`{name, arguments}` with arguments as an object where they are JSON; None after a problem."""

@@ -1,14 +1,17 @@
 """Completions that fail before the first byte: a status and one shape of body, whether they were to stream or not."""
 
 import json
+import threading
 
 import pytest
 from django.conf import settings
 
+from chat.dialects import view
+from chat.dialects.request.build import generation_request
 from chat.services.completions import LimitExceeded
 from chat.services.limits import LimitKind
 from engine.api import EngineFailure, EngineUnavailable, ErrorCode, Failed, Outcome, RequestError
-from tests.chat.dialects.conftest import ADMITTED, ROUTE, chat, completed, delta, post
+from tests.chat.dialects.conftest import ADMITTED, HELLO, ROUTE, chat, completed, delta, post
 
 REJECTIONS = [
     (RequestError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, "too long", "messages"), 400, "context_length_exceeded", "messages"),
@@ -142,6 +145,23 @@ async def test_a_body_above_the_inline_size_is_checked_all_the_same(api, scripte
     response = await post(api, metadata={"k": "v"}, ignored="x" * 3_000_000)
     assert response.status_code == 200
     assert (await post(api, temperature=9, ignored="x" * 100_000)).json()["error"]["param"] == "temperature"
+
+
+async def test_messages_of_large_bodies_are_read_while_others_are_answered(api, scripted, monkeypatch):
+    """Half a million calls in the history took seconds on the event loop, in which no stream went on."""
+    places = []
+
+    def build(*arguments, **options):
+        places.append(threading.current_thread() is threading.main_thread())
+        return generation_request(*arguments, **options)
+
+    monkeypatch.setattr(view, "generation_request", build)
+    long = {"role": "user", "content": "x" * view.INLINE_BODY_BYTES}
+    assert (await post(api)).status_code == 200
+    scripted.script = list(HELLO)
+    assert (await post(api, messages=[long])).status_code == 200
+    assert (await post(api, messages=[long, 5])).json()["error"]["param"] == "messages.1"
+    assert places == [True, False, False]
 
 
 async def test_a_body_above_the_limit_is_413_under_any_server(api, scripted):
