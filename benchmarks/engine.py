@@ -1,6 +1,7 @@
 """Times steps of the model runner: no HTTP, no scheduler, no sampler. Prints minimum and median of decode steps and of a prompt.
 
     python benchmarks/engine.py --model PATH [--streams 1,8,32] [--context 160] [--prefill 170] [--threads 0] [--parts]
+    python benchmarks/engine.py --device cuda --shape llama-3.1-8b [--peer]     the target table of a device (device_targets.py)
 
 `--parts` adds a table of what the operators of one decode step cost (torch.profiler). Compare only within one run on a quiet machine.
 """
@@ -17,6 +18,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks import device_targets
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
 from engine.execution.runner import ModelRunner
@@ -83,7 +85,9 @@ def print_parts(runner: ModelRunner, sequences: list[Sequence]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--shape", choices=sorted(device_targets.SHAPES), help="random weights of this shape instead of a model")
+    parser.add_argument("--peer", action="store_true", help="with --shape: transformers' continuous batching beside it")
     parser.add_argument("--streams", default="1,8,32")
     parser.add_argument("--context", type=int, default=160)
     parser.add_argument("--prefill", type=int, default=170)
@@ -94,6 +98,12 @@ def main() -> None:
     parser.add_argument("--batch-invariant", action="store_true")
     parser.add_argument("--parts", action="store_true")
     options = parser.parse_args()
+    if (options.model is None) == (options.shape is None):
+        parser.error("name either --model or --shape")
+    if options.shape is not None:
+        weights = "bf16" if options.weights == "auto" else options.weights
+        device_targets.run(options.shape, options.device, weights, options.peer)
+        return
     if options.threads:
         torch.set_num_threads(options.threads)
     config = EngineConfig(
