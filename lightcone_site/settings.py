@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from lightcone_site import env
+from lightcone_site.celery import STEPS as WORKER_STEPS
 from lightcone_site.console import UNFOLD as UNFOLD
 from lightcone_site.databases import broker_url, database_settings, embedded_valkey_socket
 from lightcone_site.limits import http_limits_read, request_limits_read
@@ -137,6 +138,10 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 ROOT_URLCONF = "lightcone_site.urls"
+if os.environ.get("LIGHTCONE_ROLE") in WORKER_STEPS:
+    # A worker answers no requests: of the pages, which take 40 MiB, it needs the models alone.
+    INSTALLED_APPS = ["django.contrib.auth", "django.contrib.contenttypes", "chat"]
+    MIDDLEWARE, ROOT_URLCONF = [], ""
 ASGI_APPLICATION = "lightcone_site.asgi.application"
 APPEND_SLASH = False
 

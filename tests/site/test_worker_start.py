@@ -1,0 +1,26 @@
+"""What a worker process loads: the models, none of the pages."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("rest_framework", "drf_spectacular", "unfold", "daphne", "django.contrib.admin.sites", "chat.middleware", "chat.admin")
+CODE = f"""
+import sys
+from lightcone_site.celery import app
+app.loader.import_default_modules()  # as the command does; Django's checks run here
+print("ok", "chat.generate" in app.tasks, [name for name in {PAGES} if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize("role", ["model", "maintenance"])
+def test_a_worker_loads_none_of_the_pages(role: str, tmp_path: Path) -> None:
+    names = {"LIGHTCONE_ROLE": role, "LIGHTCONE_DATA_DIR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "lightcone_site.settings"}
+    result = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, env=os.environ | names, cwd=ROOT, check=True)
+    assert result.stdout.splitlines()[-1:] == ["ok True []"], result.stderr
