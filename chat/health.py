@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponseBase
 
+from chat.dialects.dialect import Door
 from chat.dialects.lightcone.dialect import LIGHTCONE
-from chat.dialects.view import Door, api_view, json_response
+from chat.dialects.view import api_view, json_response
 from chat.services.health import is_ready
 
 

@@ -21,9 +21,10 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
+from chat.dialects.dialect import Door
 from chat.dialects.lightcone.dialect import LIGHTCONE
 from chat.dialects.scale.views import SCALE
-from chat.dialects.view import Door, Handler, body_too_large, error_response, request_id, unknown_view
+from chat.dialects.view import Handler, body_too_large, error_response, request_id, unknown_view
 from chat.errors import INTERNAL_MESSAGE, ApiError
 
 logger = logging.getLogger(__name__)

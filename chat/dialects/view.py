@@ -1,123 +1,28 @@
-"""The path of every completion request, shared by all dialects: a plain async view from the first header to the last frame.
-
-1. Key (401, 403), size (413), content type and JSON (400).  2. The checks of request/, on the loop when small, else in a thread.
-3. Model (404), rights of the key (400).  4. The run is started; limits (429, 503), then messages (400).
-5. `Admitted`, or a plain HTTP error.  6. One JSON object, or frames.
-
-A client that goes away cancels the view; `leave()` tells the run. What bodies look like is the dialect's own (`Dialect`).
-"""
+"""What every API route shares, whatever its dialect: one shape of errors, one way to know the caller, JSON bodies, ids."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import orjson
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 
-from chat.addresses import request_address
 from chat.auth import AuthFailures, caller_identify
-from chat.dialects.request.build import MessagesRefused, generation_request
-from chat.dialects.request.messages import last_message_text
-from chat.dialects.request.refusals import refusal_reworded
-from chat.dialects.request.schema import request_check
-from chat.dialects.request.strict_json import json_object_read
-from chat.errors import INTERNAL_MESSAGE, ApiError, engine_api_error
-from chat.models.access import Right
+from chat.dialects.dialect import Door
+from chat.errors import INTERNAL_MESSAGE, ApiError
 from chat.permissions import right_require
-from chat.run_id import run_id_create
-from chat.services.catalogue import ModelEntry, model_resolve_async
-from chat.services.completions import (
-    LimitExceeded,
-    RequestTrace,
-    RunReader,
-    completion_refuse,
-    completion_start,
-    limits_look,
-    request_rejected_record,
-)
 from chat.services.keys import Caller
-from chat.sse import PING, EventStreamResponse
-from engine.api import Admitted, Completed, EngineError, ErrorCode, Event, Failed, GenerationRequest, Outcome, ToolMode
 
 logger = logging.getLogger(__name__)
 
-INLINE_BODY_BYTES = 64 * 1024
 Handler = Callable[..., Awaitable[HttpResponseBase]]
-T = TypeVar("T")
 
-_check_threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="request-check")
 _failures = AuthFailures(limit=settings.LIGHTCONE_LIMITS.max_auth_failures, window_s=settings.LIGHTCONE_LIMITS.auth_failure_window)
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerHead:
-    """What is known of an answer before its first token, for the dialect to write.
-
-    `created`: unix seconds. `prompt_ids`, `prompt_text`: only where asked for. `echo`: text that each choice begins with.
-    `names_tokens_by_id`: `token_id:N` stands for the text of tokens in log-probabilities. `stream_interval`: tokens per chunk.
-    `answers_function_call`: calls go out in the deprecated form, one at most.
-    """
-
-    request_id: str
-    created: int
-    model: str
-    fingerprint: str
-    role: str
-    num_choices: int
-    has_logprobs: bool
-    include_usage: bool
-    continuous_usage: bool
-    service_tier: str | None
-    num_prompt_tokens: int
-    prompt_ids: tuple[int, ...] | None = None
-    prompt_text: str | None = None
-    returns_token_ids: bool = False
-    names_tokens_by_id: bool = False
-    includes_reasoning: bool = True
-    echo: str = ""
-    stream_interval: int = 1
-    answers_function_call: bool = False
-
-
-class AnswerWriter(Protocol):
-    """Collects events; `body` is the JSON answer after the last."""
-
-    def feed(self, event: Event) -> None: ...
-    def body(self) -> bytes: ...
-
-
-class StreamWriter(Protocol):
-    """Turns events into frames; b"" where nothing is due. `error` ends a stream that cannot go on."""
-
-    def feed(self, event: Event) -> bytes: ...
-    def error(self, error: ApiError) -> bytes: ...
-
-
-class Door(Protocol):
-    """What any route of a dialect needs. `key_header`: where its clients put the key."""
-
-    name: str
-    key_header: str
-
-    def error_body(self, error: ApiError) -> dict[str, Any]: ...
-
-
-class Dialect(Door, Protocol):
-    """How one API shape reads requests and writes answers."""
-
-    def translate(self, body: dict[str, Any]) -> dict[str, Any]: ...
-    def answer(self, head: AnswerHead) -> AnswerWriter: ...
-    def stream(self, head: AnswerHead) -> StreamWriter: ...
 
 
 def api_view(dialect: Door, **handlers: Handler) -> Handler:
@@ -182,250 +87,11 @@ def unknown_view(dialect: Door) -> Handler:
     return api_view(dialect, get=unknown, post=unknown, put=unknown, patch=unknown, delete=unknown)
 
 
-async def completion(request: HttpRequest, dialect: Dialect) -> HttpResponseBase:
-    """Answer a completion request; the handler of every completion route."""
-    arrived_at = time.time()
-    caller: Caller | None = None
-    values: dict[str, Any] = {}
-    try:
-        caller = await caller_require(request, dialect, str(Right.INFERENCE))
-        body = _body(request)
-        values = await _aside(len(body), _check, body, request, dialect)
-        trace = _trace(request, dialect, values)
-        run = await run_start(values, caller=caller, trace=trace, arrived_at=arrived_at, num_bytes=len(body))
-    except Exception as error:
-        rejection_record(error, caller=caller, trace=_trace(request, dialect, values), arrived_at=arrived_at)
-        if caller is not None and isinstance(error, ApiError) and not error.extra_headers:
-            error.extra_headers = await limits_look(caller=caller)
-        raise
-    return await _answer(request, dialect, values, run, arrived_at)
-
-
-@dataclass(frozen=True, slots=True)
-class StartedRun:
-    """A run that is on its way to a worker; whoever holds it leaves its reader."""
-
-    model: ModelEntry
-    generation: GenerationRequest
-    reader: RunReader
-
-
-async def run_start(values: dict[str, Any], *, caller: Caller, trace: RequestTrace, arrived_at: float, num_bytes: int = 0) -> StartedRun:
-    """Steps 3 and 4 of a request of `num_bytes`, for the playground too. Raises ApiError; then nothing was started."""
-    model = await model_resolve_async(name=values["model"], caller=caller)
-    if model is None:
-        raise model_unknown(values["model"] or "(default)")
-    build = partial(generation_request, model=model.name, sampling_defaults=model.sampling_defaults, caller=caller, arrived_at=arrived_at)
-    try:
-        generation = await _aside(num_bytes, build, values)
-    except MessagesRefused as error:
-        ending = completion_refuse(request=error.request, messages=values["messages"], caller=caller, trace=trace)
-        error.extra_headers = await _within_limits(ending)
-        raise
-    return StartedRun(model, generation, await _within_limits(completion_start(request=generation, caller=caller, trace=trace)))
-
-
-async def _within_limits(admission: Awaitable[T]) -> T:
-    """What a service gives that looks at limits first; raises ApiError where one says no."""
-    try:
-        return await admission
-    except LimitExceeded as error:
-        raise ApiError("rate_limit_exceeded", error.message, retry_after_s=error.retry_after_s, headers=error.headers) from None
-    except EngineError as error:
-        raise engine_api_error(error) from None
-
-
-def model_unknown(name: str) -> ApiError:
-    """One text for a model that does not exist and for one that the caller may not use."""
-    return ApiError("model_not_found", f"The model '{name[:200]}' does not exist or you do not have access to it.", "model")
-
-
-def rejection_record(error: Exception, *, caller: Caller | None, trace: RequestTrace, arrived_at: float) -> None:
-    """Log a request that never became a run; what is no ApiError is a defect of ours."""
-    known = error if isinstance(error, ApiError) else ApiError("internal_error", INTERNAL_MESSAGE)
-    run_id = run_id_create(at_s=arrived_at)
-    request_rejected_record(run_id=run_id, caller=caller, trace=trace, status=known.status, code=known.code, arrived_at=arrived_at)
-
-
-async def _answer(request: HttpRequest, dialect: Dialect, values: dict[str, Any], run: StartedRun, arrived_at: float) -> HttpResponseBase:
-    """Wait for the admission, then answer. The reader is left on every way out, a cancelled view included."""
-    reader = run.reader
-    hands_over = False
-    try:
-        try:
-            admitted = await reader.first(timeout_s=settings.LIGHTCONE_QUEUE_TIMEOUT_S)
-            ahead = await _first_news(reader) if values["stream"] and _may_leave_no_token(run.generation) else None
-        except EngineError as error:
-            raise engine_api_error(refusal_reworded(error, values)) from None
-        head = answer_head(request_id(request), values, run, admitted, arrived_at)
-        if values["stream"]:
-            frames = _frames(reader, dialect.stream(head), ahead)
-            response: HttpResponseBase = EventStreamResponse(frames, on_close=reader.leave, headers=reader.headers)
-            hands_over = True
-            return response
-        response = json_response(await _collect(reader, dialect.answer(head)))
-        for name, value in reader.headers.items():
-            response[name] = value
-        return response
-    except ApiError as error:
-        error.extra_headers = reader.headers | error.extra_headers
-        raise
-    finally:
-        if not hands_over:
-            reader.leave()
-
-
-def _may_leave_no_token(generation: GenerationRequest) -> bool:
-    """Whether what the request forbids could leave no first token to choose: then the status line waits for that token."""
-    sampling = generation.sampling
-    is_forced = generation.tool_choice.mode in (ToolMode.REQUIRED, ToolMode.NAMED)
-    is_limited = sampling.allowed_token_ids is not None or sampling.bad_words or sampling.processors
-    return bool(generation.constraint or is_forced or is_limited)
-
-
-async def _first_news(reader: RunReader) -> Event | None:
-    """The event after the admission, None if it is long in coming; raises ApiError if it says that the run has failed."""
-    event = await reader.next(_keep_alive_s())
-    error = None if event is None else ending_error(event)
-    if error is not None:
-        raise error
-    return event
-
-
-async def _collect(reader: RunReader, answer: AnswerWriter) -> bytes:
-    async for event in reader:
-        error = ending_error(event)
-        if error is not None:
-            raise error
-        answer.feed(event)
-    return answer.body()
-
-
-async def _frames(reader: RunReader, writer: StreamWriter, ahead: Event | None) -> AsyncIterator[bytes]:
-    """The frames of a run, with a ping after each silence. `ahead`: an event already taken. Errors that come now travel in the stream."""
-    keep_alive_s = _keep_alive_s()
-    clock = asyncio.get_running_loop().time
-    spoke_at = clock()
-    is_ended = False
-    try:
-        while not is_ended:
-            event = ahead or await reader.next(keep_alive_s)
-            ahead = None
-            frame = b""
-            if event is not None:
-                is_ended = event.is_terminal
-                error = ending_error(event)
-                frame = writer.feed(event) if error is None else writer.error(error)
-            if frame:
-                spoke_at = clock()
-                yield frame
-            elif settings.LIGHTCONE_LIMITS.sse_keep_alive and (event is None or clock() - spoke_at >= keep_alive_s):
-                spoke_at = clock()
-                yield PING
-    except EngineError as error:
-        yield writer.error(engine_api_error(error))
-    except Exception:
-        logger.exception("A stream broke off")
-        yield writer.error(ApiError("internal_error", INTERNAL_MESSAGE))
-
-
-def _keep_alive_s() -> float:
-    return settings.LIGHTCONE_LIMITS.sse_keep_alive or settings.LIGHTCONE_LIMITS.request_timeout
-
-
-def ending_error(event: Event) -> ApiError | None:
-    """The error that a terminal event stands for; None for all others, and for a run that finished."""
-    payload = event.payload
-    if isinstance(payload, Failed):
-        if payload.outcome == Outcome.TIMED_OUT:
-            return ApiError("inference_timeout", payload.message)
-        return engine_api_error(EngineError(payload.code, payload.message, payload.param))
-    if not isinstance(payload, Completed) or payload.outcome == Outcome.FINISHED:
-        return None
-    if payload.outcome == Outcome.TIMED_OUT:
-        return ApiError("inference_timeout", "The request did not finish within the time limit of this server.")
-    return ApiError(ErrorCode.ENGINE_ERROR.value, "The request was stopped before it finished.")
-
-
-def _body(request: HttpRequest) -> bytes:
-    """What is left of step 1: the body, of a size and a type that are taken."""
-    body: bytes = request.read()
-    if len(body) > settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes:
-        raise body_too_large()
-    _check_content_type(request)
-    return body
-
-
-async def _aside(num_bytes: int, work: Callable[..., T], *args: Any) -> T:
-    """`work(*args)` on a request of that size: in a thread if large, as other requests go on meanwhile."""
-    if num_bytes <= INLINE_BODY_BYTES:
-        return work(*args)
-    return await asyncio.get_running_loop().run_in_executor(_check_threads, work, *args)
-
-
-def _check(body: bytes, request: HttpRequest, dialect: Dialect) -> dict[str, Any]:
-    limits = settings.LIGHTCONE_LIMITS
-    parsed = json_object_read(body, max_depth=limits.max_json_depth, max_digits=limits.max_json_digits)
-    values = request_check(dialect.translate(parsed))
-    if values["request_id"] is not None and getattr(request, "lightcone_request_id", None) is None:
-        request.lightcone_request_id = values["request_id"]
-    return values
-
-
 def body_too_large() -> ApiError:
     limit = settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes
     return ApiError("request_too_large", f"The request body is larger than the limit of {limit} bytes.")
 
 
-def _check_content_type(request: HttpRequest) -> None:
-    essence = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    if essence != "application/json" and not (essence.startswith("application/") and essence.endswith("+json")):
-        raise ApiError("invalid_content_type", "The Content-Type header must be application/json.")
-    if request.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
-        raise ApiError("invalid_content_type", "The Content-Encoding header must be absent or identity: bodies are not decompressed.")
-
-
-def answer_head(request_id: str, values: dict[str, Any], run: StartedRun, admitted: Admitted, arrived_at: float) -> AnswerHead:
-    """What the values, the model and the admission say of the answer; for the playground too."""
-    options = values["stream_options"] or {}
-    generation = run.generation
-    last_role, last_text = last_message_text(generation.messages)
-    opens_turn = generation.prompt.add_generation_prompt and not generation.prompt.continue_final_message
-    role = "assistant" if opens_turn else last_role
-    return AnswerHead(
-        request_id=request_id,
-        created=int(arrived_at),
-        model=run.model.name,
-        fingerprint=run.model.fingerprint,
-        role=role,
-        num_choices=values["n"],
-        has_logprobs=values["logprobs"],
-        include_usage=options.get("include_usage", False),
-        continuous_usage=options.get("continuous_usage_stats", False),
-        service_tier=values["service_tier"],
-        num_prompt_tokens=admitted.num_prompt_tokens,
-        prompt_ids=admitted.prompt_ids,
-        prompt_text=admitted.prompt_text,
-        returns_token_ids=bool(values["return_token_ids"]),
-        names_tokens_by_id=bool(values["return_tokens_as_token_ids"]),
-        includes_reasoning=values["include_reasoning"] is not False,
-        echo=last_text if values["echo"] and last_role == role else "",
-        stream_interval=values["stream_interval"] or 1,
-        answers_function_call=bool(values["functions"]),
-    )
-
-
-def _trace(request: HttpRequest, dialect: Dialect, values: dict[str, Any]) -> RequestTrace:
-    """What the log keeps of the call, cut to its limits."""
-    size = settings.LIGHTCONE_LOG_FIELD_CHARS
-    return RequestTrace(
-        dialect=dialect.name,
-        route=request.path[:size],
-        is_stream=bool(values.get("stream")),
-        model_asked=(values.get("model") or "")[:size],
-        client_request_id=request_id(request)[:size],
-        user_label=(values.get("user") or values.get("safety_identifier") or "")[:size],
-        user_agent=request.headers.get("User-Agent", "")[:size],
-        address=request_address(request)[:size],
-        metadata=values.get("metadata") or {},
-    )
+def model_unknown(name: str) -> ApiError:
+    """One text for a model that does not exist and for one that the caller may not use."""
+    return ApiError("model_not_found", f"The model '{name[:200]}' does not exist or you do not have access to it.", "model")

@@ -22,10 +22,11 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 
 from chat.addresses import client_address
+from chat.dialects.completion import StartedRun, answer_head, ending_error, rejection_record, run_start
+from chat.dialects.dialect import AnswerHead
 from chat.dialects.request.refusals import refusal_reworded
 from chat.dialects.request.schema import request_check
 from chat.dialects.request.strict_json import json_object_read
-from chat.dialects.view import AnswerHead, StartedRun, answer_head, ending_error, rejection_record, run_start
 from chat.errors import INTERNAL_MESSAGE, ApiError, engine_api_error
 from chat.services.accounts import session_caller
 from chat.services.completions import RequestTrace, RunReader

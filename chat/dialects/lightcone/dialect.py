@@ -1,13 +1,13 @@
-"""The Lightcone dialect as view.py wants it. Requests need no translation: the schema is this dialect's own."""
+"""The Lightcone dialect as dialect.py describes it. Requests need no translation: the schema is this dialect's own."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from chat.dialects.dialect import AnswerHead
 from chat.dialects.lightcone.answer import ChatAnswer
 from chat.dialects.lightcone.errors import error_body
 from chat.dialects.lightcone.stream import ChatStream
-from chat.dialects.view import AnswerHead
 from chat.errors import ApiError
 
 

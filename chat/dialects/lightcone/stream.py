@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from chat.dialects.dialect import AnswerHead
 from chat.dialects.lightcone.answer import finish_word
 from chat.dialects.lightcone.grouping import DeltaGroup
 from chat.dialects.lightcone.logprobs import logprobs_object, prompt_logprobs_list
 from chat.dialects.lightcone.usage import usage_object
-from chat.dialects.view import AnswerHead
 from chat.errors import ApiError
 from chat.sse import DONE, data_frame, json_string
 from engine.api import ChoiceFinished, Completed, Delta, Event, PromptScored, ToolCallDelta, Usage

@@ -1,4 +1,4 @@
-"""Routes of the Lightcone dialect: completions are view.py's; here is the list of models."""
+"""Routes of the Lightcone dialect: completions are completion.py's; here is the list of models."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponseBase
 
+from chat.dialects.completion import completion
+from chat.dialects.dialect import Door
 from chat.dialects.lightcone.dialect import LIGHTCONE
-from chat.dialects.view import Dialect, api_view, caller_require, completion, json_response, model_unknown, unknown_view
+from chat.dialects.view import api_view, caller_require, json_response, model_unknown, unknown_view
 from chat.services.catalogue import ModelEntry, model_resolve_async, models_for_caller_async
 
 
@@ -15,13 +17,13 @@ def model_object(model: ModelEntry) -> dict[str, Any]:
     return {"id": model.name, "object": "model", "created": model.created_at, "owned_by": model.owned_by}
 
 
-async def models_list(request: HttpRequest, dialect: Dialect) -> HttpResponseBase:
+async def models_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
     caller = await caller_require(request, dialect)
     models = await models_for_caller_async(caller=caller)
     return json_response({"object": "list", "data": [model_object(model) for model in models]})
 
 
-async def model_retrieve(request: HttpRequest, dialect: Dialect, model_id: str) -> HttpResponseBase:
+async def model_retrieve(request: HttpRequest, dialect: Door, model_id: str) -> HttpResponseBase:
     caller = await caller_require(request, dialect)
     model = await model_resolve_async(name=model_id, caller=caller)
     if model is None:

@@ -1,0 +1,70 @@
+"""What a dialect is: how one API shape reads requests and writes answers. A folder beside this file each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from chat.errors import ApiError
+from engine.api import Event
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerHead:
+    """What is known of an answer before its first token, for the dialect to write.
+
+    `created`: unix seconds. `prompt_ids`, `prompt_text`: only where asked for. `echo`: text that each choice begins with.
+    `names_tokens_by_id`: `token_id:N` stands for the text of tokens in log-probabilities. `stream_interval`: tokens per chunk.
+    `answers_function_call`: calls go out in the deprecated form, one at most.
+    """
+
+    request_id: str
+    created: int
+    model: str
+    fingerprint: str
+    role: str
+    num_choices: int
+    has_logprobs: bool
+    include_usage: bool
+    continuous_usage: bool
+    service_tier: str | None
+    num_prompt_tokens: int
+    prompt_ids: tuple[int, ...] | None = None
+    prompt_text: str | None = None
+    returns_token_ids: bool = False
+    names_tokens_by_id: bool = False
+    includes_reasoning: bool = True
+    echo: str = ""
+    stream_interval: int = 1
+    answers_function_call: bool = False
+
+
+class AnswerWriter(Protocol):
+    """Collects events; `body` is the JSON answer after the last."""
+
+    def feed(self, event: Event) -> None: ...
+    def body(self) -> bytes: ...
+
+
+class StreamWriter(Protocol):
+    """Turns events into frames; b"" where nothing is due. `error` ends a stream that cannot go on."""
+
+    def feed(self, event: Event) -> bytes: ...
+    def error(self, error: ApiError) -> bytes: ...
+
+
+class Door(Protocol):
+    """What any route of a dialect needs. `key_header`: where its clients put the key."""
+
+    name: str
+    key_header: str
+
+    def error_body(self, error: ApiError) -> dict[str, Any]: ...
+
+
+class Dialect(Door, Protocol):
+    """How one API shape reads requests and writes answers."""
+
+    def translate(self, body: dict[str, Any]) -> dict[str, Any]: ...
+    def answer(self, head: AnswerHead) -> AnswerWriter: ...
+    def stream(self, head: AnswerHead) -> StreamWriter: ...
