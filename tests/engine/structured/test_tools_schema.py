@@ -129,6 +129,47 @@ def test_arguments_may_be_tags():
     )
 
 
+LEVEL = {"type": "string", "enum": ["low", "high"]}
+OPTIONAL_TEXT = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+TAGGED = Parser("<tool>", Format("<f=", "<f=", ">", "</f>", style="qwen_xml"))
+
+
+@pytest.mark.parametrize(
+    ("schema", "right", "wrong"),
+    [
+        (LEVEL, ["low", "high"], ['"low"', "other", ""]),
+        ({"$ref": "#/$defs/level"}, ["low"], ['"low"', "other"]),
+        ({"anyOf": [{"$ref": "#/$defs/level"}, {"type": "null"}]}, ["high", "null"], ["none", "7"]),
+        (OPTIONAL_TEXT, ["any <b>", "null", ""], []),
+        ({"type": ["string", "null"]}, ["x"], []),
+        ({}, ["x"], []),
+        ({"const": "on"}, ["on"], ["off"]),
+        ({"enum": [1, 2]}, ["1"], ["3", '"1"']),
+        ({"type": "array", "items": LEVEL}, ['["low"]'], ["[low]", "low"]),
+    ],
+)
+def test_a_string_in_a_tag_is_written_as_it_is(schema, right, wrong):
+    """The parser of such calls takes the text of a string parameter for the string, quotes and all."""
+    parameters = {"type": "object", "properties": {"p": schema}, "required": ["p"], "$defs": {"level": LEVEL}}
+    template = template_of(answer_constraint(request(ToolMode.AUTO, strict(Tool("t", parameters))), TAGGED))
+    assert [text for text in right if not admits(template, f"<f=t><parameter=p>{text}</parameter></f>")] == []
+    assert [text for text in wrong if admits(template, f"<f=t><parameter=p>{text}</parameter></f>")] == []
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "maxLength": 3},
+        {"type": "string", "format": "date"},
+        {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0}]},
+    ],
+)
+def test_a_string_in_a_tag_that_cannot_be_held_to_its_schema_is_refused(schema):
+    parameters = {"type": "object", "properties": {"p": schema}, "required": ["p"]}
+    with pytest.raises(RequestError, match="parameter 'p' is written as a tag"):
+        compiled(answer_constraint(request(ToolMode.AUTO, strict(Tool("t", parameters))), TAGGED))
+
+
 @pytest.mark.parametrize("parser", [None, Parser(None, None)])
 def test_without_a_marker_there_is_content_only(parser):
     constraint = Constraint(ConstraintKind.REGEX, "[0-9]+")
