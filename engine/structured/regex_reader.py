@@ -59,12 +59,33 @@ REFUSED = {
     codes.ATOMIC_GROUP: "atomic groups",
     codes.POSSESSIVE_REPEAT: "possessive repeats",
 }
+REPEATS = {codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT}
+BRACES = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*+\]|\{(?:[0-9]+(?:,[0-9]*)?|,[0-9]+)\}|(\{)", re.DOTALL)
+"""Everything in a valid pattern that may hold a brace; the group is one that Python alone takes for itself."""
 Anchored = tuple[bool, Expression, bool]
 """Whether an alternative begins with an anchor, what it says, and whether it ends with one."""
 
 
 def read_regex(pattern: str, limits: StructuredLimits, param: str, *, searches: bool = False) -> Expression:
     """The texts that the whole pattern matches; with `searches` those in which it is found somewhere. Raises RequestError."""
+    parsed, properties = _parsed(pattern, limits, param)
+    reader = _Reader(limits, param, properties)
+    alternatives = reader.alternatives(list(parsed), parsed.state.flags)
+    if not searches:
+        return _either([expression for _, expression, _ in alternatives])
+    return _either(
+        [in_sequence([EMPTY if starts else ANY_TEXT, expression, EMPTY if ends else ANY_TEXT]) for starts, expression, ends in alternatives]
+    )
+
+
+def check_regex(pattern: str, limits: StructuredLimits, param: str) -> None:
+    """Raises RequestError for an expression that is none, or beyond the limits; one that nobody enforces may use what `REFUSED` names."""
+    parsed, properties = _parsed(pattern, limits, param)
+    _Reader(limits, param, properties).check_repeats(parsed, 1)
+
+
+def _parsed(pattern: str, limits: StructuredLimits, param: str) -> tuple[Any, list[str]]:
+    """What Python's parser makes of the pattern, and the Unicode properties that it hides. Raises RequestError."""
     check_bytes(pattern, limits.regex_bytes, "a regular expression", param)
     if not pattern:
         raise refusal(param, "a regular expression must not be empty")
@@ -78,13 +99,9 @@ def read_regex(pattern: str, limits: StructuredLimits, param: str, *, searches: 
             parsed = _parser.parse(plain.replace("(?<", "(?P<") if _has_named_groups(plain) else plain)
         except (re.error, OverflowError, RecursionError) as error:
             raise refusal(param, f"invalid regular expression: {first_line(error)}") from error
-    reader = _Reader(limits, param, properties)
-    alternatives = reader.alternatives(list(parsed), parsed.state.flags)
-    if not searches:
-        return _either([expression for _, expression, _ in alternatives])
-    return _either(
-        [in_sequence([EMPTY if starts else ANY_TEXT, expression, EMPTY if ends else ANY_TEXT]) for starts, expression, ends in alternatives]
-    )
+    if any(match[1] for match in BRACES.finditer(plain)):
+        raise refusal(param, "invalid regular expression: a { that repeats nothing is an error in most dialects; write \\{")
+    return parsed, properties
 
 
 class _Reader:
@@ -118,6 +135,18 @@ class _Reader:
             _, added, removed, content = items[0][1]
             return [list(content)], (flags | added) & ~removed
         return None, flags
+
+    def check_repeats(self, items: Any, repeats: int) -> None:
+        """Raises RequestError where repeats multiply beyond the limit, whatever else there is."""
+        for code, value in items:
+            within = repeats
+            if code in REPEATS:
+                within = self._counted(repeats, int(value[0]), None if value[1] is codes.MAXREPEAT else int(value[1]))
+            parts = value if isinstance(value, tuple) else (value,)
+            for part in parts:
+                for group in part if isinstance(part, list) else (part,):
+                    if isinstance(group, _parser.SubPattern):
+                        self.check_repeats(group, within)
 
     def _sequence(self, items: list[Any], flags: int, repeats: int) -> Expression:
         return in_sequence([self._item(code, value, flags, repeats) for code, value in items])

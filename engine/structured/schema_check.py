@@ -11,7 +11,7 @@ from typing import Any
 
 from engine.structured.limits import StructuredLimits
 from engine.structured.refusal import quote, refusal
-from engine.structured.regex_reader import read_regex
+from engine.structured.regex_reader import check_regex, read_regex
 
 TYPES = ("string", "number", "integer", "boolean", "null", "array", "object")
 COUNTS = ("minProperties", "maxProperties", "minItems", "maxItems", "minLength", "maxLength")
@@ -119,9 +119,9 @@ class _Check:
     def _map(self, name: str, value: Any) -> None:
         self._require(isinstance(value, dict), name, "must be an object of schemas")
         self._count(len(value))
-        if name == "patternProperties" and self._is_enforced:
+        if name == "patternProperties":
             for pattern in value:
-                read_regex(pattern, self._limits, self._param, searches=True)
+                self._regex(pattern)
 
     def _list(self, name: str, value: Any) -> None:
         self._require(isinstance(value, list) and value != [], name, "must be a list of at least one schema")
@@ -132,7 +132,13 @@ class _Check:
     def _pattern(self, name: str, value: Any) -> None:
         self._require(isinstance(value, str), name, "must be a regular expression")
         if value:
-            read_regex(value, self._limits, self._param, searches=True)
+            self._regex(value)
+
+    def _regex(self, pattern: str) -> None:
+        if self._is_enforced:
+            read_regex(pattern, self._limits, self._param, searches=True)
+        elif pattern:
+            check_regex(pattern, self._limits, self._param)
 
     def _multiple(self, name: str, value: Any) -> None:
         self._require(_is_number(value) and value > 0, name, "must be a number above 0")

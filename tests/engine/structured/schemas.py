@@ -180,7 +180,7 @@ REFUSED = [
     ({"multipleOf": 0.1}, "integer"),
     ({"pattern": "("}, "regular expression"),
     ({"pattern": "foo**"}, "regular expression"),
-    ({"pattern": "{{ x }}(?=y)"}, "look-around"),
+    ({"pattern": "x(?=y)"}, "look-around"),
     ({"pattern": r"(a)\1"}, "back-references"),
     ({"pattern": r"\bx"}, "anchors"),
     ({"pattern": "([a-z]{1,1000}){1,1000}"}, "10000"),

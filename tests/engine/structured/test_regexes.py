@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.api import RequestError
 from engine.api.constraint import Constraint, ConstraintKind
 from engine.structured.limits import DEFAULT_LIMITS
-from engine.structured.regex_reader import read_regex
+from engine.structured.regex_reader import check_regex, read_regex
 from tests.engine.structured.walking import admits, template_of, walks
 
 PATTERNS = [
@@ -72,6 +72,8 @@ def test_texts_match_or_do_not(pattern, right, wrong):
         (r"\p{NoSuchThing}", "compiled"),
         ("(a{100}){101}", "10000"),
         (r"\ud83d\ude00", "half a character"),
+        ("{{ x }}", "repeats nothing"),
+        ("a{b}", "repeats nothing"),
     ],
 )
 def test_what_no_automaton_follows_is_refused_by_name(pattern, reason):
@@ -79,6 +81,26 @@ def test_what_no_automaton_follows_is_refused_by_name(pattern, reason):
         template_of(regex(pattern))
     assert reason in caught.value.message
     assert caught.value.param == "structured_outputs.regex"
+
+
+@pytest.mark.parametrize("pattern", [r"\{{2}", "[{]", r"[\]{]a{,2}", "[]{]{1}", r"\\\{", r"\p{Lu}{2}"])
+def test_braces_that_are_escaped_in_a_class_or_repeat_are_no_error(pattern):
+    read_regex(pattern, DEFAULT_LIMITS, "regex")
+
+
+LOOKS = [r"^(?!\.)(?!.*\.\.)[a-z.]+@[a-z]+$", r"(a)\1", r"\bword\b", "(?>a)b++", "(a)?(?(1)b|c)", "(?m)^a$", r"(?<=a)(?<!b)c"]
+
+
+@pytest.mark.parametrize("pattern", LOOKS)
+def test_an_expression_that_nobody_enforces_may_look_around(pattern):
+    """Libraries that make schemas of types write addresses of mail with look-ahead; a tool in auto mode only shows them to the model."""
+    check_regex(pattern, DEFAULT_LIMITS, "tools")
+
+
+@pytest.mark.parametrize("pattern", ["(", "a**", "{{ x }}", "(?=(a{100}){101})", "(a{101}){100}", "(?>(a{1,200}){100})", "x" * 16_385])
+def test_an_expression_that_nobody_enforces_is_valid_and_within_the_limits(pattern):
+    with pytest.raises(RequestError):
+        check_regex(pattern, DEFAULT_LIMITS, "tools")
 
 
 @pytest.mark.slow
