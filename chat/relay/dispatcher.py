@@ -23,9 +23,8 @@ from redis.exceptions import RedisError
 
 from chat.relay.codec import pack_record
 from chat.relay.keys import Keys
-from chat.relay.publisher import LEASE_MS
 from chat.relay.reader import RunReader
-from chat.relay.runs import LogEntry, Runs, log_entries
+from chat.relay.runs import LEASE_MS, LogEntry, Runs, log_entries
 from chat.relay.store import Answers
 from chat.relay.workers import WorkerLease, worker_leases
 from engine.api import EngineUnavailable, ErrorCode

@@ -29,6 +29,8 @@ ADMIT = BUCKET + script_text(Path(__file__).parents[1] / "limits.lua")
 FINISH, LOOK = (BUCKET + script_text(Path(__file__).parent / f"{name}.lua") for name in ("finish", "look"))
 
 MAX_ATTEMPTS = 3
+LEASE_MS = 5_000
+"""Of a worker or a web process."""
 LIVE_LEASE_MS = 120_000
 RUN_LIFE_MS = 24 * 3600 * 1000
 ENDED_LIFE_MS = 10 * 60 * 1000

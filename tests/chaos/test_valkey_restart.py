@@ -94,7 +94,7 @@ async def test_what_valkey_lost_of_a_log_is_written_again(own_valkey: OwnValkey)
     voice.token("d")
     await worker.flush()
     own_valkey.start()
-    await until(lambda: worker._has_lost is False, 30)
+    await until(lambda: worker._writer.has_lost is False, 30)
     log = await world.runs.read_log(reader.run_id)
     assert [entry.position for entry in log] == [0, 1, 2, 3, 4]
     voice.end()
