@@ -37,6 +37,7 @@ def service(monkeypatch: pytest.MonkeyPatch, valkey: str) -> Scripted:
 
     monkeypatch.setattr(completion, "model_resolve_async", resolve)
     monkeypatch.setattr(completion, "completion_start", service.start)
+    monkeypatch.setattr(completion, "completion_refuse", service.refuse)
     monkeypatch.setattr(completion, "request_rejected_record", lambda **record: service.rejected.append(record))
     monkeypatch.setattr(consumers, "configuration_refresh", refresh)
     return service
@@ -123,6 +124,15 @@ async def test_a_bad_message_is_answered_and_the_socket_goes_on(
     assert (answer["type"], answer["error"]["code"], answer["error"]["param"]) == ("error", code, param)
     await page.send_json_to({"type": "start", "id": "b", "request": HELLO_BODY})
     assert (await messages_until_end(page))[-1]["type"] == "completed"
+
+
+async def test_bad_messages_are_told_behind_the_limits_as_by_the_api(page: WebsocketCommunicator, service: Scripted) -> None:
+    bad = {"type": "start", "request": {"messages": [{"role": "user", "content": 5}]}}
+    await page.send_json_to(bad | {"id": "a"})
+    assert (await page.receive_json_from())["error"]["param"] == "messages.0.content"
+    service.refusal = EngineUnavailable(ErrorCode.MODEL_LOADING, "loading")
+    await page.send_json_to(bad | {"id": "b"})
+    assert (await page.receive_json_from())["error"]["code"] == "model_loading"
 
 
 async def test_a_refused_run_is_logged_like_a_refused_request(page: WebsocketCommunicator, service: Scripted) -> None:
