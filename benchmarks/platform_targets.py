@@ -1,8 +1,8 @@
 """What the platform around the core takes, against its targets: share of processor time, overhead, tokens per web process, memory.
 
-    python benchmarks/platform_targets.py [--model PATH] [--only share,memory,overhead,tokens] [--requests 100]
+    python benchmarks/platform_targets.py [--model PATH] [--only share,memory,overhead,tokens] [--requests 100] [--tokens 128]
 
-  share      processor time of web, worker, helpers and Valkey per second of the core's, at 32 streams of 128 prompt words and 128 tokens
+  share      processor time of web, worker, helpers and Valkey per second of the core's, at 32 streams of 128 prompt words, two answers each
   memory     PSS of every process in the middle of that load
   overhead   from the client's first byte to the core's first step, of lone requests on a warm server, a pause between two
   tokens     at 64 streams, with a scripted core that is never in the way (relay.py): tokens per second of the web process's time
@@ -21,6 +21,7 @@ import statistics
 import sys
 import threading
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -38,7 +39,7 @@ TARGETS = {
     "tokens": "at least 6000, aim 9000",
 }
 STREAMS = 32
-PROMPT_WORDS, TOKENS = 128, 128
+PROMPT_WORDS = 128
 WORDS = "river stone cloud bread night music paper garden winter metal ocean story window forest engine coffee".split()
 MIB = 1 << 20
 
@@ -63,16 +64,21 @@ def answer(installation: Installation, tokens: int, name: str, connection: http.
     return sent_at
 
 
-def share_and_memory(installation: Installation) -> dict[str, dict[str, object]]:
+def share_and_memory(installation: Installation, tokens: int) -> dict[str, dict[str, object]]:
     """All streams begin at once, each for two answers; memory is looked at after the first half of them."""
     half = threading.Barrier(STREAMS + 1)
 
     def stream(index: int) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", installation.port, timeout=600)
-        answer(installation, TOKENS, f"share-{index}-0", connection)
-        half.wait()
-        answer(installation, TOKENS, f"share-{index}-1", connection)
-        connection.close()
+        try:
+            answer(installation, tokens, f"share-{index}-0", connection)
+            half.wait()
+            answer(installation, tokens, f"share-{index}-1", connection)
+        except (SystemExit, OSError):
+            half.abort()  # nobody waits for an answer that does not come
+            raise
+        finally:
+            connection.close()
 
     threads = [threading.Thread(target=stream, args=(index,)) for index in range(STREAMS)]
     pids = installation.processes()
@@ -85,7 +91,7 @@ def share_and_memory(installation: Installation) -> dict[str, dict[str, object]]
     for thread in threads:
         thread.join()
     spent = {part: processor_us(ids) - before[part] for part, ids in pids.items()}
-    num_tokens = 2 * STREAMS * TOKENS
+    num_tokens = 2 * STREAMS * tokens
     platform = sum(spent.get(part, 0.0) for part in PLATFORM)
     total = sum(map(sum, memory.values()))
     return {
@@ -111,13 +117,17 @@ def overhead(installation: Installation, requests: int) -> dict[str, object]:
     time.sleep(1.5)  # the usage writer
     with sqlite3.connect(f"file:{installation.database}?mode=ro", uri=True) as database:
         rows = database.execute(
-            "select client_request_id, unixepoch(arrived_at, 'subsec'), queue_ms from chat_requestlog"
-            " where client_request_id like 'overhead-%'"
+            "select client_request_id, arrived_at, queue_ms from chat_requestlog where client_request_id like 'overhead-%'"
         ).fetchall()
-    took_ms = sorted((arrived_at - sent[name]) * 1000 + queue_ms for name, arrived_at, queue_ms in rows)
+    took_ms = sorted((_unix(arrived_at) - sent[name]) * 1000 + queue_ms for name, arrived_at, queue_ms in rows)
     in_log_ms = statistics.median(queue_ms for _, _, queue_ms in rows)
     p50, p95 = statistics.median(took_ms), took_ms[int(len(took_ms) * 0.95)]
     return {"value": round(p50, 1), "p95": round(p95, 1), "from_the_view_p50": round(in_log_ms, 1), "requests": len(rows)}
+
+
+def _unix(text: str) -> float:
+    """Of a time as SQLite keeps it, in UTC."""
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
 
 def show(name: str, figure: dict[str, object]) -> None:
@@ -129,17 +139,18 @@ def main() -> None:
     parser.add_argument("--model", default="")
     parser.add_argument("--only", default=",".join(TARGETS))
     parser.add_argument("--requests", type=int, default=100)
+    parser.add_argument("--tokens", type=int, default=128)
     options = parser.parse_args()
     wanted = set(options.only.split(","))
     settings = {"LIGHTCONE_MODEL": options.model} if options.model else {}
     if wanted - {"tokens"}:
         with serving(settings=settings) as installation:
             relay_warm_up(installation)
+            if wanted & {"share", "memory"}:
+                for name, figure in share_and_memory(installation, options.tokens).items():
+                    show(name, figure)
             if "overhead" in wanted:
                 show("overhead", overhead(installation, options.requests))
-            if wanted & {"share", "memory"}:
-                for name, figure in share_and_memory(installation).items():
-                    show(name, figure)
     if "tokens" in wanted:
         with serving(SCRIPTED, settings | {"LIGHTCONE_BENCH_STEP_MS": "0"}) as installation:
             relay_warm_up(installation)
