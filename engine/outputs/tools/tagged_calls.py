@@ -100,6 +100,7 @@ class TaggedCallParser(ScriptedParser):
         """One call, its begin consumed; returns the tag that ended it, "" if it is none, or of an unknown function, or cut."""
         tags = self._tags
         header: list[str] = []
+        yield from self._reader.take_run(SPACE, held.write)
         stop = yield from self._reader.until((tags.name_end, *tags.name_stops), header.append)
         held.write("".join(header) + stop)
         name = _attribute("".join(header))

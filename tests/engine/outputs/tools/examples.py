@@ -79,6 +79,7 @@ EXAMPLES = {
     "<|tool_call_begin|>functions.get_time:1<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
     "glm45": TEXT + _glm("\n"),
     "glm47": TEXT + _glm(""),
+    "glm47, name on its own line": TEXT + _glm("").replace("<tool_call>", "<tool_call>\n"),
     "qwen3_coder": TEXT + _tagged("<tool_call>", "</tool_call>"),
     "qwen3_xml": TEXT + _tagged("<tool_call>", "</tool_call>"),
     "seed_oss": TEXT + _tagged("<seed:tool_call>", "</seed:tool_call>", ""),
