@@ -6,6 +6,7 @@ that the call leaves out is taken from the request's free values (vllm_xargs) of
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 
@@ -18,6 +19,7 @@ MAX_ITEMS = 65_536
 """Numbers in one argument, nested lists together."""
 
 MAX_TEXT_CHARS = 65_536
+MAX_ECHO_CHARS = 200
 
 
 class _Refusal(ValueError):
@@ -59,7 +61,7 @@ def _read(spec: ProcessorSpec, parameter: ProcessorParameter, value: Json, logit
         return _READERS[parameter.kind](value, parameter, logits_width)
     except _Refusal:
         wanted = _wanted(parameter, logits_width)
-        message = f"the argument {parameter.name!r} of the logits processor {spec.name!r} must be {wanted}, got {repr(value)[:200]}"
+        message = f"the argument {parameter.name!r} of the logits processor {spec.name!r} must be {wanted}, got {_shown(value)}"
         raise RequestError(ErrorCode.INVALID_VALUE, message, param) from None
 
 
@@ -150,6 +152,11 @@ def _wanted(parameter: ProcessorParameter, logits_width: int) -> str:
     if least is not None:
         return f"{noun} of at least {least:g}"
     return noun if most is None else f"{noun} of at most {most:g}"
+
+
+def _shown(value: Json) -> str:
+    """The value in the words of JSON, in which the caller wrote it; texts in single quotes, as other refusals show them."""
+    return (repr(value) if isinstance(value, str) else json.dumps(value))[:MAX_ECHO_CHARS]
 
 
 def _listed(names: list[str]) -> str:

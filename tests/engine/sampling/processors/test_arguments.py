@@ -19,5 +19,17 @@ def test_a_number_that_is_none_to_compute_with_is_refused(value):
     assert caught.value.param == "logits_processors.kwargs.factor"
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"), [(True, "true"), ([None, {"a": False}], '[null, {"a": false}]'), ("2", "'2'"), ([1] * 200, "[1, 1")]
+)
+def test_a_refused_value_is_shown_as_the_caller_wrote_it(value, shown):
+    """Python's words for it once went out: `got True`, for JSON's `true`."""
+    with pytest.raises(RequestError) as caught:
+        bind_arguments(SPEC, ProcessorCall("scaled", kwargs={"factor": value}), {}, 32)
+    told = caught.value.message.partition(", got ")[2]
+    assert told.startswith(shown)
+    assert len(told) <= 200
+
+
 def test_an_integer_is_a_number():
     assert bind_arguments(SPEC, ProcessorCall("scaled", kwargs={"factor": 2}), {}, 32) == {"factor": 2.0}
