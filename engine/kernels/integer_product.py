@@ -59,6 +59,9 @@ def _make_multiply_block(num_rows: int, panel: FourBitPanel | EightBitPanel) -> 
             weights, opened, records, num_groups, out, out_stride, ahead, num_lines = arguments
             b = VectorBuilder(builder)
             places = [(row, vector) for row in range(num_rows) for vector in range(VECTORS)]
+            targets = {(row, vector): b.at(builder.add(out, b.times(out_stride, row)), 4 * LANES * vector) for row, vector in places}
+            for target in targets.values():
+                b.prefetch(target, is_written=True)
             shifts = builder.add(records, b.times(num_groups, num_rows * ROW_BYTES))
             begins = [panel.begin(b, b.splat_float(b.at(shifts, 4 * row))) for row in range(num_rows)]
             sums = {(row, vector): cgutils.alloca_once_value(builder, begins[row]) for row, vector in places}
@@ -76,7 +79,7 @@ def _make_multiply_block(num_rows: int, panel: FourBitPanel | EightBitPanel) -> 
                     builder.store(value, sums[row, vector])
             for row, vector in places:
                 value = panel.finish(b, builder.load(sums[row, vector]), weights, num_groups, vector)
-                b.store(value, b.at(builder.add(out, b.times(out_stride, row)), 4 * LANES * vector), 4)
+                b.store(value, targets[row, vector], 4)
             return context.get_dummy_value()
 
         return types.none(*[types.int64] * 8), generate

@@ -70,12 +70,12 @@ class VectorBuilder:
     def splat_float(self, address: Any) -> Any:
         return self.splat(self.load(FLOAT, address, 4))
 
-    def prefetch(self, address: Any) -> None:
-        """Ask for a cache line, for the second level."""
+    def prefetch(self, address: Any, is_written: bool = False) -> None:
+        """Ask for a cache line: to read from the second level, or to write to."""
         byte = BYTE.as_pointer()
         kind = ir.FunctionType(ir.VoidType(), [byte, WORD, WORD, WORD])
         function = cgutils.get_or_insert_function(self.ir.module, kind, "llvm.prefetch.p0")
-        flags = [ir.Constant(WORD, flag) for flag in (0, 2, 1)]
+        flags = [ir.Constant(WORD, flag) for flag in ((1, 3, 1) if is_written else (0, 2, 1))]
         self.ir.call(function, [self.ir.inttoptr(address, byte), *flags])
 
     def dot(self, sums: Any, weights: Any, inputs: Any) -> Any:
