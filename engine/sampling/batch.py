@@ -44,6 +44,12 @@ class SequenceRecord:
     scores_processed: bool
 
     @property
+    def ignores_output(self) -> bool:
+        """Whether the choice of a token needs no other token of the output, and nothing but the token is reported."""
+        looks = (self.counts, self.bad_words, self.processors, self.thinking, self.logprobs)
+        return not self.stop_ids and all(feature is None for feature in looks)
+
+    @property
     def is_filtered(self) -> bool:
         return self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0
 
@@ -91,6 +97,9 @@ class SamplingBatch:
 
     def __len__(self) -> int:
         return len(self._records)
+
+    def __contains__(self, sequence: Sequence) -> bool:
+        return sequence.seq_id in self._records
 
     def add(self, sequence: Sequence) -> None:
         """Remember a sequence. Its `sampling.seed` must be set unless it is greedy.

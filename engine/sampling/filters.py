@@ -14,9 +14,11 @@ from dataclasses import dataclass
 import torch
 
 from engine.sampling.draw import block_masses, pick
-from engine.sampling.ranking import rank
+from engine.sampling.ranking import rank, rank_without_waiting
 
 FIRST_RANKS = 48
+CERTAIN_RANKS = 512
+"""Ranked where nobody may look whether fewer are enough."""
 TIE_RANKS = 8
 GROWTH = 8
 
@@ -62,17 +64,44 @@ class FilteredRows:
         return FilteredRows(**{name: None if tensor is None else tensor[rows] for name, tensor in tensors.items()})
 
 
+def draw_at_once(
+    logits: torch.Tensor, maxima: torch.Tensor, best: torch.Tensor, filters: Filters, uniforms: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw ids (R,) as `draw_filtered` does, without waiting for the device; and whether too few tokens were ranked for a row (R,).
+
+    The second is true for rows whose filters leave more than CERTAIN_RANKS tokens: they must be drawn by `draw_filtered`.
+    """
+    rows = _filtered_rows(logits, maxima, best, filters, uniforms)
+    values, ids = rank_without_waiting(logits, max(filters.max_top_k + TIE_RANKS, CERTAIN_RANKS))
+    return _draw_from(rows, filters, values, ids)
+
+
 def draw_filtered(logits: torch.Tensor, maxima: torch.Tensor, best: torch.Tensor, filters: Filters, uniforms: torch.Tensor) -> torch.Tensor:
     """Draw ids (R,) of rows that have any of top_k, top_p and min_p."""
+    rows = _filtered_rows(logits, maxima, best, filters, uniforms)
+    return _draw_ranked(rows, filters, max(filters.max_top_k + TIE_RANKS, FIRST_RANKS))
+
+
+def _filtered_rows(
+    logits: torch.Tensor, maxima: torch.Tensor, best: torch.Tensor, filters: Filters, uniforms: torch.Tensor
+) -> FilteredRows:
     total = block_masses(logits, best, filters.temperature).sum(1) if filters.has_open_mass else None
-    rows = FilteredRows(logits, maxima, best, uniforms, filters.temperature, filters.top_k, filters.top_p, filters.min_p, total)
-    count = max(filters.max_top_k + TIE_RANKS, FIRST_RANKS)
-    return _draw_ranked(rows, filters, count)
+    return FilteredRows(logits, maxima, best, uniforms, filters.temperature, filters.top_k, filters.top_p, filters.min_p, total)
 
 
 def _draw_ranked(rows: FilteredRows, filters: Filters, count: int) -> torch.Tensor:
     """Draw from the `count` best tokens; rows for which these are too few are ranked again, deeper."""
-    values, ids = rank(rows.logits, rows.maxima, count)
+    drawn, is_unfinished = _draw_from(rows, filters, *rank(rows.logits, rows.maxima, count))
+    if count >= rows.logits.shape[1]:
+        return drawn
+    unfinished = is_unfinished.nonzero().flatten()
+    if len(unfinished):
+        drawn[unfinished] = _draw_ranked(rows.select(unfinished), filters, count * GROWTH)
+    return drawn
+
+
+def _draw_from(rows: FilteredRows, filters: Filters, values: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw from ranked tokens (R, N), and say of which rows (R,) more would have to be ranked."""
     weights = ((values - rows.best[:, None]) / rows.temperature[:, None]).double().exp_()
     if filters.has_min_p:
         weights.masked_fill_(weights < rows.min_p[:, None], 0.0)
@@ -91,9 +120,4 @@ def _draw_ranked(rows: FilteredRows, filters: Filters, count: int) -> torch.Tens
         is_kept[:, 0] = True
         cumulative = torch.where(is_kept, cumulative, 0.0).cummax(1).values
     drawn = ids.gather(1, pick(cumulative, rows.uniforms)[:, None]).squeeze(1)
-    if values.shape[1] == rows.logits.shape[1]:
-        return drawn
-    unfinished = (is_open & rows.best.isfinite()).nonzero().flatten()
-    if len(unfinished):
-        drawn[unfinished] = _draw_ranked(rows.select(unfinished), filters, count * GROWTH)
-    return drawn
+    return drawn, is_open & rows.best.isfinite() & (values.shape[1] < rows.logits.shape[1])

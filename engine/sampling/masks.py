@@ -12,6 +12,7 @@ import torch
 from torch.nn.functional import pad
 
 from engine.kernels import operators
+from engine.kernels.transfer import upload
 from engine.sequence import Sequence
 
 FORBIDDEN = float("-inf")
@@ -52,12 +53,12 @@ class BadWords:
 
 def mask_grammar(logits: torch.Tensor, bitmask: GrammarBitmask) -> None:
     """Forbid what the grammars do not allow."""
-    index = torch.tensor(bitmask.rows, device=logits.device)
+    index = upload(bitmask.rows, torch.int64, logits.device)
     if logits.device.type == "cpu":
         operators.forbid(logits, index, bitmask.words)
         return
     width = logits.shape[1]
-    eights = bitmask.words.to(logits.device).view(torch.uint8).int()
+    eights = upload(bitmask.words.numpy(), torch.int32, logits.device).view(torch.uint8).int()
     added = _byte_table(logits.device).index_select(0, eights.reshape(-1)).view(len(index), -1)[:, :width]
     logits.index_add_(0, index, pad(added, (0, width - added.shape[1]), value=FORBIDDEN))
 
@@ -88,15 +89,15 @@ def add_bias(logits: torch.Tensor, bias: Places) -> None:
 
 def force(logits: torch.Tensor, tokens: list[tuple[int, int]]) -> None:
     """Leave one token to each of these rows (row, token), whatever was forbidden before."""
-    index = torch.tensor([row for row, _ in tokens], device=logits.device)
+    index = upload([row for row, _ in tokens], torch.int64, logits.device)
     logits.index_fill_(0, index, FORBIDDEN)
-    logits[index, torch.tensor([token_id for _, token_id in tokens], device=logits.device)] = 0.0
+    logits[index, upload([token_id for _, token_id in tokens], torch.int64, logits.device)] = 0.0
 
 
 def _forbid(logits: torch.Tensor, tokens: list[tuple[int, int]]) -> None:
     if tokens:
         places = [row * logits.shape[1] + token_id for row, token_id in tokens]
-        logits.view(-1).index_fill_(0, torch.tensor(places, device=logits.device), FORBIDDEN)
+        logits.view(-1).index_fill_(0, upload(places, torch.int64, logits.device), FORBIDDEN)
 
 
 @cache

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from engine.api.sampling import SamplingParams
+from engine.kernels.transfer import upload
 from engine.sequence import Sequence
 
 LEAST_FACTOR = 1e-30
@@ -81,9 +82,8 @@ def apply_penalties(logits: torch.Tensor, rows: list[tuple[int, TokenCounts]], s
         places.append(counts.ids + row * logits.shape[1])
         divisors.append(np.where(counts.repeats, repetition, np.float32(1.0)))
         subtracted.append(frequency * counts.counts + presence * (counts.counts > 0))
-    index = torch.from_numpy(np.concatenate(places)).to(logits.device)
-    factors = torch.from_numpy(np.concatenate(divisors)).to(logits.device)
-    less = torch.from_numpy(np.concatenate(subtracted)).to(logits.device)
+    index = upload(np.concatenate(places), torch.int64, logits.device)
+    factors, less = (upload(np.concatenate(part), torch.float32, logits.device) for part in (divisors, subtracted))
     flat = logits.view(-1)
     values = flat[index]
     changed = torch.where(values > 0, values / factors, values * factors) - less

@@ -57,6 +57,24 @@ def rank(logits: torch.Tensor, maxima: torch.Tensor, count: int) -> tuple[torch.
     return values[:, :count], ids[:, :count]
 
 
+def rank_without_waiting(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same as `rank`, for a device on which the host must not look at a result before it goes on.
+
+    A logit and its id become one integer that orders as `rank` does, so that no two are equal: neither `topk` nor the choice of blocks
+    can then leave anything open.
+    """
+    num_rows, width = logits.shape
+    count = min(count, width)
+    bits = (logits + 0.0).view(torch.int32).long()  # -0.0 becomes 0.0, which it is equal to
+    ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    keys = (ordered << 32) + torch.arange(width - 1, -1, -1, device=logits.device)
+    if count * 4 <= width // BLOCK:
+        blocks = keys.view(num_rows, -1, BLOCK).amax(2).topk(count).indices
+        keys = open_blocks(keys, blocks)
+    ids = width - 1 - (keys.topk(count).values & 0xFFFFFFFF)
+    return logits.gather(1, ids), ids
+
+
 def _largest(logits: torch.Tensor, maxima: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the `count` largest values (R, count), best first, and the id of each; which of equal ones is left out is open.
 

@@ -15,13 +15,15 @@ from dataclasses import dataclass
 
 import torch
 
+from engine.kernels.transfer import upload
 from engine.messages import ProcessorSpec, SampledLogprobs
 from engine.sampling.batch import DrawRows, SamplingBatch, StepRows
 from engine.sampling.draw import draw_from_all
-from engine.sampling.filters import draw_filtered
+from engine.sampling.filters import draw_at_once, draw_filtered
 from engine.sampling.logprobs import TakenLogprobs
 from engine.sampling.masks import GrammarBitmask, add_bias, force, mask_all_but, mask_bad_words, mask_grammar, mask_stop_ids
 from engine.sampling.penalties import apply_penalties
+from engine.sampling.pending import HostCopy, PendingTokens
 from engine.sampling.processors.registry import ProcessorRegistry
 from engine.sampling.randomness import uniform
 from engine.sampling.ranking import block_maxima, first_largest, pad_to_blocks
@@ -49,10 +51,16 @@ class SampledToken:
 class Sampler:
     """Keeps what sampling needs of each sequence between `add` and `remove`."""
 
-    def __init__(self, vocab_size: int, device: torch.device | str, processors: ProcessorRegistry | None = None) -> None:
-        """`vocab_size` is the width of the logits; `processors` None: those that are shipped."""
+    def __init__(
+        self, vocab_size: int, device: torch.device | str, processors: ProcessorRegistry | None = None, waits: bool | None = None
+    ) -> None:
+        """`vocab_size` is the width of the logits; `processors` None: those that are shipped.
+
+        `waits`: results may be looked at while tokens are drawn, which is cheaper where looking costs nothing (None: on a CPU).
+        """
         self._processors = processors or ProcessorRegistry()
         self._batch = SamplingBatch(vocab_size, torch.device(device), self._processors)
+        self._waits = torch.device(device).type == "cpu" if waits is None else waits
 
     @property
     def processor_specs(self) -> list[ProcessorSpec]:
@@ -70,31 +78,59 @@ class Sampler:
     @torch.inference_mode()
     def sample(self, logits: torch.Tensor, sequences: list[Sequence], bitmask: GrammarBitmask | None = None) -> list[SampledToken]:
         """Choose a token per row of logits (R, V) float32, row i for `sequences[i]`, each at most once. Overwrites logits."""
-        if not sequences:
-            return []
+        return self.finish(self.start(logits, sequences, bitmask)) if sequences else []
+
+    @torch.inference_mode()
+    def start(
+        self, logits: torch.Tensor, sequences: list[Sequence], bitmask: GrammarBitmask | None = None, num_ahead: int = 0
+    ) -> PendingTokens:
+        """Begin to choose, on CUDA without waiting for the device. Overwrites logits.
+
+        `num_ahead`: tokens that the sequences will have before this one, but that nobody knows yet; only where `can_run_ahead`.
+        """
         rows = self._batch.rows(sequences)
         taken = _constrain(logits, rows, sequences, bitmask)
         logits = pad_to_blocks(logits)
         maxima = block_maxima(logits)
         token_ids, best = first_largest(logits, maxima)
+        is_unfinished = redraw = None
         if (draws := rows.filtered) is not None:
-            uniforms = _uniforms(draws, sequences, logits.device)
-            drawn = draw_filtered(*_select(draws.index, logits, maxima, best), draws.filters, uniforms)
+            selected = (*_select(draws.index, logits, maxima, best), draws.filters, _uniforms(draws, sequences, logits.device, num_ahead))
+            if self._waits:
+                drawn = draw_filtered(*selected)
+            else:
+                drawn, is_unfinished = draw_at_once(*selected)
+                redraw = draws.index, selected
             token_ids = _place(token_ids, draws.index, drawn)
         if (draws := rows.unfiltered) is not None:
-            uniforms = _uniforms(draws, sequences, logits.device)
+            uniforms = _uniforms(draws, sequences, logits.device, num_ahead)
             drawn = draw_from_all(*_select(draws.index, logits, best), draws.filters.temperature, uniforms)
             token_ids = _place(token_ids, draws.index, drawn)
-        reported = {row: logprobs for entries in taken for row, logprobs in entries.of(token_ids).items()}
-        is_sound = best.isfinite().tolist()
+        return PendingTokens(sequences, bitmask, taken, token_ids, best, HostCopy(token_ids, best, is_unfinished), redraw)
+
+    @torch.inference_mode()
+    def finish(self, pending: PendingTokens) -> list[SampledToken]:
+        """Wait for the tokens. Where too few were ranked they are drawn again, and are then not those that `token_ids` held."""
+        token_ids = pending.token_ids
+        chosen, is_sound = pending.host.wait()
+        if pending.redraw is not None and not pending.host.is_final():
+            index, selected = pending.redraw
+            token_ids = _place(token_ids, index, draw_filtered(*selected))
+            chosen = token_ids.tolist()
+        reported = {row: logprobs for entries in pending.taken for row, logprobs in entries.of(token_ids).items()}
+        sequences, best, bitmask = pending.sequences, pending.best, pending.bitmask
         return [
             SampledToken(token_id, reported.get(row)) if is_sound[row] else self._failure(row, sequences[row], best[row], bitmask)
-            for row, token_id in enumerate(token_ids.tolist())
+            for row, token_id in enumerate(chosen)
         ]
 
+    def can_run_ahead(self, sequences: list[Sequence]) -> bool:
+        """Whether the tokens of all these may be chosen before those that go before them are known."""
+        return all(self._batch.record(sequence).ignores_output for sequence in sequences)
+
     def _failure(self, row: int, sequence: Sequence, best: torch.Tensor, bitmask: GrammarBitmask | None) -> SampledToken:
-        """A row without a token, and the field to blame if every token was forbidden."""
-        if not best.isneginf():
+        """A row without a token, and the field to blame if every token was forbidden. The sequence may have left meanwhile."""
+        if not best.isneginf() or sequence not in self._batch:
             return SampledToken(FAILED_TOKEN)
         record = self._batch.record(sequence)
         blame = {
@@ -154,7 +190,7 @@ def _place(token_ids: torch.Tensor, index: torch.Tensor | None, drawn: torch.Ten
     return drawn if index is None else token_ids.index_copy(0, index, drawn)
 
 
-def _uniforms(draws: DrawRows, sequences: list[Sequence], device: torch.device) -> torch.Tensor:
+def _uniforms(draws: DrawRows, sequences: list[Sequence], device: torch.device, num_ahead: int) -> torch.Tensor:
     """Return the numbers (R,) that these rows draw with at their positions."""
-    numbers = [uniform(seed, len(sequences[row].output_ids)) for seed, row in zip(draws.seeds, draws.rows, strict=True)]
-    return torch.tensor(numbers, dtype=torch.float64, device=device)
+    numbers = [uniform(seed, len(sequences[row].output_ids) + num_ahead) for seed, row in zip(draws.seeds, draws.rows, strict=True)]
+    return upload(numbers, torch.float64, device)

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.sampling.ranking import block_maxima, first_largest, pad_to_blocks, rank
+from engine.sampling.ranking import block_maxima, first_largest, pad_to_blocks, rank, rank_without_waiting
 
 
 def coarse(num_rows: int, width: int, levels: int, seed: int) -> torch.Tensor:
@@ -16,6 +16,9 @@ def test_ranks_equal_a_stable_sort(num_rows, width, levels, count, seed):
     logits = pad_to_blocks(coarse(num_rows, width, levels, seed))
     values, ids = rank(logits, block_maxima(logits), count)
     expected = logits.sort(dim=1, descending=True, stable=True)
+    assert torch.equal(values, expected.values[:, :count])
+    assert torch.equal(ids, expected.indices[:, :count])
+    values, ids = rank_without_waiting(logits, count)
     assert torch.equal(values, expected.values[:, :count])
     assert torch.equal(ids, expected.indices[:, :count])
 

@@ -63,11 +63,42 @@ def rows(draw):
     return sequence, logits
 
 
-def sample_crowd(crowd):
-    sampler = Sampler(len(crowd[0][1]), "cpu")
+def sample_crowd(crowd, **options):
+    sampler = Sampler(len(crowd[0][1]), "cpu", **options)
     for sequence, _ in crowd:
         sampler.add(sequence)
     return sampler.sample(torch.stack([logits for _, logits in crowd]), [sequence for sequence, _ in crowd])
+
+
+@given(st.lists(rows(), min_size=1, max_size=4, unique_by=lambda row: row[0].seq_id))
+@settings(max_examples=60, deadline=None)
+def test_draws_that_look_at_nothing_on_the_way_give_the_same_tokens(crowd):
+    assert sample_crowd(crowd, waits=False) == sample_crowd(crowd)
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.001])
+def test_rows_for_which_too_few_tokens_were_ranked_are_drawn_again(scale):
+    """A flat vocabulary leaves more to top_p than is ranked at once."""
+    logits = torch.randn(4000, generator=torch.Generator().manual_seed(1)) * scale
+    crowd = [(make_sequence(number, SamplingParams(top_p=0.9, seed=number)), logits) for number in range(5)]
+    crowd.append((make_sequence(9, SamplingParams(top_k=3, seed=1)), logits))
+    crowd.append((make_sequence(10, SamplingParams(seed=2)), logits))
+    assert sample_crowd(crowd, waits=False) == sample_crowd(crowd)
+
+
+def test_a_token_chosen_ahead_is_the_one_of_its_position():
+    """What the sequences will have before it does not change it, but for the number that it is drawn with."""
+    logits = torch.randn(3, 640, generator=torch.Generator().manual_seed(1))
+    params = [SamplingParams(seed=1), SamplingParams(top_p=0.8, seed=2), SamplingParams(temperature=0.0, seed=3)]
+    sampler = Sampler(640, "cpu", waits=False)
+    sequences = [make_sequence(number, sampling, output_ids=[5]) for number, sampling in enumerate(params)]
+    for sequence in sequences:
+        sampler.add(sequence)
+    assert sampler.can_run_ahead(sequences)
+    ahead = sampler.finish(sampler.start(logits.clone(), sequences, num_ahead=1))
+    for sequence in sequences:
+        sequence.output_ids.append(6)
+    assert ahead == sampler.sample(logits.clone(), sequences)
 
 
 @given(rows())
