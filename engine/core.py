@@ -22,6 +22,7 @@ from engine.config import EngineConfig
 from engine.decoding.costs import StepCosts
 from engine.decoding.drafter import Drafter
 from engine.decoding.verify import draw_tokens, num_accepted
+from engine.execution.ahead import Flight, StepsAhead
 from engine.execution.memory import give_back_freed
 from engine.execution.prompt_scores import is_scored
 from engine.execution.runner import ModelRunner
@@ -49,7 +50,7 @@ from engine.messages import (
 from engine.sampling.processors.registry import load_registry
 from engine.sampling.sampler import SampledToken, Sampler
 from engine.scheduling.scheduler import Chunk, Scheduler, StepPlan
-from engine.sequence import Sequence
+from engine.sequence import Sequence, SequenceStatus
 from engine.step_watch import StepWatch
 from engine.structured.core_grammars import CoreGrammars
 from engine.structured.vocabulary import Vocabulary
@@ -83,13 +84,17 @@ class EngineCore:
         clock: Callable[[], float] = time.time,
         drafter: Drafter | None = None,
         grammars: CoreGrammars | None = None,
+        ahead: StepsAhead | None = None,
     ) -> None:
-        """`drafter`, `grammars`: those that the scheduler asks, if any."""
+        """`drafter`, `grammars`: those that the scheduler asks, if any. `ahead`: begins steps before the ones in front are known."""
         self._scheduler = scheduler
         self._runner = runner
         self._sampler = sampler
         self._drafter = drafter
         self._grammars = grammars
+        self._ahead = ahead
+        self._flight: Flight | None = None
+        """A step that was begun ahead."""
         self._held: list[AddSequence] = []
         """Sequences whose grammars are still being built."""
         self._channel = channel
@@ -117,13 +122,16 @@ class EngineCore:
         """Compute one step and emit its results; False if there was nothing to do."""
         if self._held:
             self._add_held()
+        if self._ahead is not None and self._flight is not None:
+            return self._step_ahead(self._ahead, self._flight.plan)
         plan = self._scheduler.plan()
         if plan is None:
             return self._await_grammars()
         if self._new:
             self._note_start(plan)
-        if self._announces_steps:
-            self._channel.send(StepStarted([chunk.sequence.seq_id for chunk in plan.chunks]))
+        self._announce(plan)
+        if self._ahead is not None and not self._drafter and self._ahead.takes(plan):
+            return self._step_ahead(self._ahead, plan)
         try:
             chunks = [chunk for chunk in plan.chunks if chunk.samples]
             if self._grammars is not None:
@@ -135,6 +143,41 @@ class EngineCore:
             logger.exception("a step of %d sequences failed", len(plan.chunks))
             self._fail_step(plan)
             return True
+        self._take_in(plan, chunks, drawn, scores)
+        return True
+
+    def _step_ahead(self, ahead: StepsAhead, plan: StepPlan) -> bool:
+        """Begin the step after this one, then take in this one, which may have been begun already."""
+        flight, self._flight = self._flight, None
+        try:
+            flight = flight or ahead.begin(plan)
+            self._flight = ahead.follow(flight)
+            if self._flight is not None:
+                self._announce(self._flight.plan)
+            tokens, is_final = ahead.finish(flight)
+        except Exception:
+            logger.exception("a step of %d sequences failed", len(plan.chunks))
+            self._flight = None
+            self._fail_step(plan)
+            return True
+        if not is_final:
+            self._flight = None  # it was fed with other tokens, and is computed anew
+        pairs = [(chunk, [token]) for chunk, token in zip(plan.chunks, tokens, strict=True) if self._is_running(chunk)]
+        self._take_in(plan, [chunk for chunk, _ in pairs], [drawn for _, drawn in pairs], {})
+        return True
+
+    def _is_running(self, chunk: Chunk) -> bool:
+        """False for a row that was computed in vain, as its sequence had ended."""
+        return chunk.sequence.status is SequenceStatus.RUNNING
+
+    def _announce(self, plan: StepPlan) -> None:
+        if self._announces_steps:
+            self._channel.send(StepStarted([chunk.sequence.seq_id for chunk in plan.chunks]))
+
+    def _take_in(
+        self, plan: StepPlan, chunks: list[Chunk], drawn: list[list[SampledToken]], scores: dict[int, list[SampledLogprobs]]
+    ) -> None:
+        """Advance the scheduler by what was drawn, and emit it. `chunks`: those that sample."""
         sampled = {
             chunk.sequence.seq_id: [token.token_id for token in tokens]
             for chunk, tokens in zip(chunks, drawn, strict=True)
@@ -149,7 +192,6 @@ class EngineCore:
         outputs += [self._output(chunk, tokens, finished, scores) for chunk, tokens in zip(chunks, drawn, strict=True)]
         if outputs:
             self._channel.send(StepResult(outputs))
-        return True
 
     def _draw(self, logits: torch.Tensor, sequences: list[Sequence]) -> list[SampledToken]:
         bitmask = self._grammars.bitmask(sequences) if self._grammars is not None else None
@@ -339,7 +381,8 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
         is_complete=grammars.is_complete,
     )
     sampler = Sampler(logits_width, config.device, processors)
-    core = EngineCore(scheduler, runner, sampler, channel, drafter=drafter, grammars=grammars)
+    ahead = StepsAhead(scheduler, runner, sampler) if config.device != "cpu" else None
+    core = EngineCore(scheduler, runner, sampler, channel, drafter=drafter, grammars=grammars, ahead=ahead)
     gc.collect()
     give_back_freed()
     gc.freeze()  # what loading has left is never garbage: collections during steps need not look at it

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Protocol
 
@@ -18,6 +17,7 @@ import numpy as np
 import torch
 
 from engine.attention.xformers_paged import XformersAttention
+from engine.execution.ahead import FedTokens
 from engine.kernels.transfer import upload
 from engine.models.decoder import Decoder
 from engine.scheduling.scheduler import StepPlan
@@ -51,14 +51,6 @@ class CudaCapture:
             result = compute()
         self._pool = graph.pool()
         return graph.replay, result
-
-
-@dataclass(frozen=True, slots=True)
-class FedTokens:
-    """Tokens that only the device knows yet: row i of a step takes `token_ids[rows[i]]`. token_ids: (R,) int64"""
-
-    token_ids: torch.Tensor
-    rows: list[int]
 
 
 class BlockTables:

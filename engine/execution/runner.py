@@ -25,6 +25,7 @@ from engine.scheduling.scheduler import Chunk, StepPlan
 from engine.sequence import Sequence
 
 if TYPE_CHECKING:
+    from engine.execution.ahead import FedTokens
     from engine.execution.cuda_graphs import DecodeGraphs
     from engine.loading.loader import LoadedModel
 
@@ -93,13 +94,14 @@ class ModelRunner:
         )
 
     @torch.inference_mode()
-    def forward(self, plan: StepPlan) -> torch.Tensor:
+    def forward(self, plan: StepPlan, fed: FedTokens | None = None) -> torch.Tensor:
         """Compute the plan's chunks; logits (R, V) float32 of the chunks that sample, in the plan's order, one more row for each draft.
 
-        Only those rows go through the vocabulary projection.
+        Only those rows go through the vocabulary projection. `fed`: the input tokens, of a plan that `can_be_fed`.
         """
         if self._graphs is not None and self._graphs.takes(plan) and not is_scored(plan):
-            return self._decoder.logits(self._graphs.forward(plan))
+            return self._decoder.logits(self._graphs.forward(plan, fed))
+        assert fed is None
         batch = self._batches.build(plan)
         hidden = None if self._programs is None else self._programs.forward(batch)
         if hidden is None:
@@ -108,6 +110,10 @@ class ModelRunner:
         if batch.sample_rows is not None:
             hidden = hidden.index_select(0, batch.sample_rows)
         return self._decoder.logits(hidden)
+
+    def can_be_fed(self, plan: StepPlan) -> bool:
+        """Whether a step may take its tokens from the device, where nobody has looked at them."""
+        return self._graphs is not None and self._graphs.takes(plan)
 
     @torch.inference_mode()
     def prompt_scores(self, plan: StepPlan) -> dict[int, list[SampledLogprobs]]:

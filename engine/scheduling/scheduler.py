@@ -175,6 +175,27 @@ class Scheduler:
             prompts = [chunk for part in self._add_drafts(prompts, self._drafter, budget) for chunk in part]
         return StepPlan(tuple(decodes + drafted + prompts))
 
+    def plan_ahead(self, plan: StepPlan) -> StepPlan | None:
+        """The step after a plan of decodes whose tokens are not known yet, before its `advance`; None if it cannot be told yet.
+
+        Every sequence that still runs gets one token more, except those that the plan's own token brings to their limit. One that turns
+        out to have ended is skipped by the `advance` of the step ahead. Nobody is seated or preempted: for that there is `plan`.
+        """
+        running = [chunk.sequence for chunk in plan.chunks if chunk.sequence.status is SequenceStatus.RUNNING]
+        if len(running) != len(self._running) or self._may_seat():
+            return None
+        chunks = []
+        for sequence in running:
+            num_tokens = sequence.num_tokens + 1
+            if len(sequence.output_ids) + 1 >= sequence.max_tokens or num_tokens > self._capacity_tokens:
+                continue
+            if num_tokens > len(sequence.block_ids) * self._block_size:
+                if not self._pool.num_free:
+                    return None
+                sequence.block_ids += self._pool.allocate(1)
+            chunks.append(Chunk(sequence, num_tokens - 1, 1, True))
+        return StepPlan(tuple(chunks)) if chunks else None
+
     def advance(self, plan: StepPlan, sampled: dict[int, list[int]]) -> list[Finished]:
         """Take in what a step has computed: `sampled` holds the new token ids by `seq_id`.
 
@@ -307,6 +328,12 @@ class Scheduler:
         _, matched = self._match_prefix(sequence)
         while len(running) > len(others) and not (len(running) < self._max_running and self._has_blocks_for(sequence, matched)):
             self._preempt_worst()
+
+    def _may_seat(self) -> bool:
+        """Whether a waiting sequence could get a seat, an empty one or that of a sequence of worse priority."""
+        if not self._waiting or not self._running:
+            return bool(self._waiting)
+        return len(self._running) < self._max_running or self._running[-1].priority > self._waiting.first(1)[0].priority
 
     def _append_block(self, sequence: Sequence) -> bool:
         """Give a running sequence one more block; False if it was itself preempted for want of one.

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from engine.config import EngineConfig
-from engine.execution.cuda_graphs import BlockTables, DecodeGraphs, FedTokens, row_counts
+from engine.execution.ahead import FedTokens
+from engine.execution.cuda_graphs import BlockTables, DecodeGraphs, row_counts
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import load_model
 from engine.scheduling.scheduler import Chunk, StepPlan
