@@ -1,0 +1,125 @@
+"""Compares what a model predicts under each form of its weights with float32 over the file's own dequantised weights.
+
+    python benchmarks/quality.py --model PATH [--text PATH] [--forms auto,bf16,int4_vnni+int8_vnni] [--tokens 0]
+
+The text is read as one sequence, CHUNK tokens a step, as prompts are; of every position the next token is scored. A line a form:
+perplexity, what it adds to that of float32, mean KL divergence from float32, how often both find the same token likeliest.
+
+A form is a value of LIGHTCONE_WEIGHTS, or names of `engine/quantization/scheme.py` joined by `+`: each matrix takes the first that it can.
+The text: the first chapter of Lewis Carroll's Alice's Adventures in Wonderland (1865), public domain.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
+from engine.attention.select import cache_dtype, make_backend
+from engine.execution.batch import BatchBuilder
+from engine.loading.loader import LoadedModel, load_model
+from engine.quantization import scheme
+from engine.quantization.int4 import Int4Weight
+from engine.quantization.vnni import VnniWeight
+from engine.scheduling.scheduler import Chunk, StepPlan
+from engine.sequence import Sequence
+from engine.tokenizer import Tokenizer
+
+TEXT = Path(__file__).parent / "data" / "alice.txt"
+CPU = torch.device("cpu")
+CHUNK, BLOCK_SIZE = 128, 16
+
+
+def load(path: Path, form: str, max_model_len: int) -> LoadedModel:
+    """Load a model whose matrices all take one form."""
+    if form in scheme.MODES:
+        return load_model(path, weights=form, max_model_len=max_model_len)
+    names = form.split("+")
+
+    def cost_of_first(shape: tuple[int, int], four_bit: bool, num_threads: int) -> dict[str, list[float]]:
+        is_ours = VnniWeight.fits(shape)
+        fits = {"int4": four_bit and Int4Weight.fits(shape), "int4_vnni": four_bit and is_ours, "int8_vnni": is_ours}
+        name = next(name for name in [*names, "float32"] if fits.get(name, True))
+        return {name: [1.0] * len(scheme.ROW_BUCKETS)}
+
+    with patch.object(scheme, "measure", cost_of_first):
+        return load_model(path, max_model_len=max_model_len)
+
+
+def predictions(loaded: LoadedModel, weights: str, token_ids: list[int]) -> Iterator[torch.Tensor]:
+    """Log-probabilities (T, V) behind each token of the next chunk."""
+    num_blocks = -(-len(token_ids) // BLOCK_SIZE)
+    sizes = {"num_layers": loaded.config.num_layers, "num_blocks": num_blocks, "block_size": BLOCK_SIZE}
+    backend = make_backend(CPU, loaded.config.attention_shape, **sizes, dtype=cache_dtype(weights), batch_invariant=False)
+    batches = BatchBuilder(BLOCK_SIZE, CPU)
+    rules = SamplingParams(seed=0), StopRules(), LogprobOptions()
+    sequence = Sequence(0, token_ids, *rules, frozenset(), 1, b"", block_ids=list(range(num_blocks)))
+    for start in range(0, len(token_ids), CHUNK):
+        chunk = Chunk(sequence, start, min(CHUNK, len(token_ids) - start), False)
+        batch = batches.build(StepPlan((chunk,)))
+        hidden = loaded.decoder.forward(batch.token_ids, batch.positions, backend.begin_step(batch.layout))
+        yield loaded.decoder.logits(hidden).log_softmax(-1)
+
+
+class Comparison:
+    """Sums over the scored positions of a text."""
+
+    def __init__(self, token_ids: list[int]) -> None:
+        self._next_ids = torch.tensor(token_ids[1:])
+        self._count = 0
+        self._surprise = self._divergence = 0.0
+        self._same = 0
+
+    def add(self, logprobs: torch.Tensor, reference: torch.Tensor) -> None:
+        """Both (T, V), of the positions behind those added before."""
+        next_ids = self._next_ids[self._count : self._count + len(logprobs)]
+        count = len(next_ids)
+        logprobs, reference = logprobs[:count], reference[:count]
+        self._count += count
+        self._surprise -= logprobs.gather(1, next_ids[:, None]).double().sum().item()
+        self._divergence += (reference.exp() * (reference - logprobs)).sum(-1).double().sum().item()
+        self._same += int((logprobs.argmax(-1) == reference.argmax(-1)).sum())
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(self._surprise / self._count)
+
+    def line(self, perplexity: float) -> str:
+        """What it has found, beside the perplexity of the reference."""
+        more = 100 * (self.perplexity / perplexity - 1)
+        return f"{self.perplexity:10.4f} {more:+7.2f} % {self._divergence / self._count:10.5f} {100 * self._same / self._count:7.1f} %"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--text", type=Path, default=TEXT)
+    parser.add_argument("--forms", default="auto,bf16,int4_vnni+int8_vnni,int8_vnni,int4+int8_packed,int8_packed")
+    parser.add_argument("--tokens", type=int, default=0, help="how many to read; 0: all that fit")
+    options = parser.parse_args()
+    token_ids = Tokenizer.from_path(options.model).encode(options.text.read_text(), add_special_tokens=True)
+    token_ids = token_ids[: options.tokens or None]
+    reference = list(predictions(load(options.model, "float32", len(token_ids)), "float32", token_ids))
+    print(f"{len(token_ids)} tokens of {options.text.name}; {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}")
+    print(f"{'form':24} perplexity    added    mean KL  same token")
+    perplexity = 0.0
+    for form in ["float32", *options.forms.split(",")]:
+        comparison = Comparison(token_ids)
+        loaded = None if form == "float32" else load(options.model, form, len(token_ids))
+        chunks = reference if loaded is None else predictions(loaded, form, token_ids)
+        for logprobs, expected in zip(chunks, reference, strict=True):
+            comparison.add(logprobs, expected)
+        perplexity = perplexity or comparison.perplexity
+        print(f"{form:24} {comparison.line(perplexity)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
