@@ -30,7 +30,12 @@ def check_grammar(grammar: Grammar, limits: StructuredLimits, param: str) -> Non
 
 def is_recursive(grammar: Grammar) -> bool:
     """Whether some rule leads back to itself."""
-    return _find_cycle({name: [part.name for part in _parts(rule) if isinstance(part, Rule)] for name, rule in grammar.rules.items()}) != ""
+    return _find_cycle({name: rules_within(rule) for name, rule in grammar.rules.items()}) != ""
+
+
+def rules_within(expression: Expression) -> list[str]:
+    """The rules that an expression names."""
+    return [part.name for part in _parts(expression) if isinstance(part, Rule)]
 
 
 def _check_left_recursion(grammar: Grammar, param: str) -> None:
@@ -65,14 +70,18 @@ def _find_cycle(edges: dict[str, list[str]]) -> str:
 
 def _fixpoint(rules: dict[str, Expression], holds: Callable[[Expression, Set[str]], bool]) -> set[str]:
     """The rules for which `holds(expression, rules found so far)` becomes true."""
+    users: dict[str, list[str]] = {name: [] for name in rules}
+    for name, rule in rules.items():
+        for part in rules_within(rule):
+            users[part].append(name)
     found: set[str] = set()
     waiting = list(rules)
-    while True:
-        more = [name for name in waiting if holds(rules[name], found)]
-        if not more:
-            return found
-        found.update(more)
-        waiting = [name for name in waiting if name not in found]
+    while waiting:
+        name = waiting.pop()
+        if name not in found and holds(rules[name], found):
+            found.add(name)
+            waiting += users[name]
+    return found
 
 
 def is_nullable(expression: Expression, nullable: Set[str] = frozenset()) -> bool:

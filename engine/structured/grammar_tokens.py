@@ -111,8 +111,11 @@ class AlternativesReader:
         return in_sequence(items)
 
     def _repeated(self, atom: Expression) -> Expression:
+        first = self.place
         while (token := self.peek()) is not None and token.kind == "repeat":
             self.place += 1
+            if self.place - first > self._limits.depth:
+                raise refusal(self._param, f"the repeats of a grammar must be nested at most {self._limits.depth} deep")
             least, most = self._bounds(token)
             atom = Repeat(atom, least, most)
         return atom

@@ -9,18 +9,20 @@ from typing import Any
 from engine.structured.limits import StructuredLimits
 from engine.structured.refusal import check_bytes, first_line, refusal
 
+MAX_DIGITS = 300
 
-def read_json(text: str, limits: StructuredLimits, param: str, *, depth: int | None = None) -> Any:
-    """The value of a text within the limits of a schema. Raises RequestError."""
-    check_bytes(text, limits.schema_bytes, "a schema", param)
-    check_json_depth(text, depth or limits.schema_depth, param)
+
+def read_json(text: str, limits: StructuredLimits, param: str, *, depth: int | None = None, what: str = "a schema") -> Any:
+    """The value of a text within the limits of a schema; `what` it is called in refusals. Raises RequestError."""
+    check_bytes(text, limits.schema_bytes, what, param)
+    check_json_depth(text, depth or limits.schema_depth, param, what)
     try:
-        return json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+        return json.loads(text, parse_constant=_no_constant, parse_float=_finite, parse_int=_bounded)
     except (ValueError, RecursionError) as error:
         raise refusal(param, f"not valid JSON: {first_line(error)}") from error
 
 
-def check_json_depth(text: str, limit: int, param: str) -> None:
+def check_json_depth(text: str, limit: int, param: str, what: str = "a schema") -> None:
     """Raises RequestError for JSON nested deeper than `limit`. Looks at brackets outside strings only."""
     depth = deepest = 0
     is_text = is_escaped = False
@@ -40,11 +42,18 @@ def check_json_depth(text: str, limit: int, param: str) -> None:
         elif character in "]}":
             depth -= 1
     if deepest > limit:
-        raise refusal(param, f"a schema must be nested at most {limit} deep, got {deepest}")
+        raise refusal(param, f"{what} must be nested at most {limit} deep, got {deepest}")
 
 
 def _no_constant(word: str) -> float:
     raise ValueError(f"{word} is no JSON")
+
+
+def _bounded(text: str) -> int:
+    """An integer that is a float too, as the library of grammars has it."""
+    if len(text) > MAX_DIGITS:
+        raise ValueError("a number is too large")
+    return int(text)
 
 
 def _finite(text: str) -> float:

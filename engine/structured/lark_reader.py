@@ -171,8 +171,9 @@ class _Lark:
 
     def _once(self, expression: Expression) -> Expression:
         """What an ignored run is made of: a run of runs could be read in many ways."""
-        while isinstance(expression, Rule) and expression.name in self.rules:
-            expression = self.rules[expression.name]
+        for _ in self.rules:
+            if isinstance(expression, Rule) and expression.name in self.rules:
+                expression = self.rules[expression.name]
         return expression.item if isinstance(expression, Repeat) and expression.least <= 1 and expression.most is None else expression
 
     def _with_gaps(self, expression: Expression, gap: Rule) -> Expression:

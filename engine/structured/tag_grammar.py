@@ -209,7 +209,10 @@ class _Writer:
             case "grammar":
                 expression = inlined(read_grammar(node["grammar"], self._limits, self._param))
                 if expression is None:
-                    raise refusal(self._param, "a grammar within a structural tag must not be recursive; describe the text by other nodes")
+                    raise refusal(
+                        self._param,
+                        "a grammar within a structural tag must not be recursive, nor very long; describe the text by other nodes",
+                    )
                 return expression
             case "sequence" | "or":
                 parts = [self._regular(element) for element in node["elements"]]

@@ -22,7 +22,7 @@ def read_tag(source: str, limits: StructuredLimits, param: str) -> Node:
     """The node of a structural tag. Raises RequestError."""
     if not source.strip():
         raise refusal(param, "a structural tag must not be empty")
-    tag = read_json(source, limits, param, depth=limits.tag_depth)
+    tag = read_json(source, limits, param, depth=limits.tag_depth, what="a structural tag")
     if not isinstance(tag, dict):
         raise refusal(param, "a structural tag must be an object")
     node = root_node(tag, param)

@@ -50,7 +50,10 @@ def run(word: str, *arguments: Any) -> Any:
         _prepared["limits"] = StructuredLimits(**limits)
         return _prepared["vocabulary"].llguidance.vocab_size
     if word == COMPILE:
-        return compile_constraint(_prepared["vocabulary"], _prepared["limits"], *arguments)
+        try:
+            return compile_constraint(_prepared["vocabulary"], _prepared["limits"], *arguments)
+        except RecursionError as error:
+            raise refusal(arguments[-1], "the constraint is nested too deep to be compiled; make it flatter") from error
     for text, param in arguments[0]:
         check_tool_schema(text, _prepared["limits"], param)
     return None
@@ -94,7 +97,10 @@ def compile_constraint(
 
 def _json_constraint(schema: Any, vocabulary: Vocabulary, gaps: Expression | None, param: str) -> tuple[str, bytes]:
     """JSON under a rewritten schema; a second grammar holds gaps that must stand, which that of the schema only lets stand."""
-    grammar = json_grammar(schema, gaps)
+    try:
+        grammar = json_grammar(schema, gaps)
+    except ValueError as error:
+        raise refusal(param, f"the constraint cannot be compiled: {first_line(error)}") from error
     try_grammar(grammar, vocabulary, param)
     if gaps is None or not must_stand(gaps):
         return LLGUIDANCE, grammar.encode()

@@ -25,6 +25,14 @@ HOSTILE = {
     "100,000 enum values": (KINDS.JSON_SCHEMA, '{"enum":[' + ",".join(["1"] * 100_000) + "]}", "20000"),
     "a thousand million items": (KINDS.JSON_SCHEMA, '{"type":"array","minItems":1000000000}', "100000"),
     "reference to itself": (KINDS.JSON_SCHEMA, '{"$ref":"#"}', "itself"),
+    "bound of four hundred digits": (KINDS.JSON_SCHEMA, '{"type":"integer","minimum":1' + "0" * 400 + "}", "too large"),
+    "constant of five thousand digits": (KINDS.JSON_SCHEMA, '{"const":' + "9" * 5_000 + "}", "too large"),
+    "branch with a bound of four hundred digits": (
+        KINDS.JSON_SCHEMA,
+        '{"oneOf":[{"type":"integer","exclusiveMinimum":1' + "0" * 400 + '},{"type":"null"}]}',
+        "too large",
+    ),
+    "terminals in a circle that are ignored": (KINDS.GRAMMAR, "start: X\nX: Y\nY: X\n%ignore X", "left-recursive"),
     "no choice": (KINDS.CHOICE, "[]", "at least one"),
     "empty choice": (KINDS.CHOICE, '[""]', "empty"),
     "200,000 choices": (KINDS.CHOICE, json.dumps(["abc"] * 200_000), "10000"),
@@ -47,6 +55,7 @@ HOSTILE = {
     "undefined rule": (KINDS.GRAMMAR, "root ::= other", "not defined"),
     "no root": (KINDS.GRAMMAR, 'a ::= "x"', "root"),
     "no start": (KINDS.GRAMMAR, 'a: "x"', "root"),
+    "five thousand stars": (KINDS.GRAMMAR, 'root ::= "a"' + "*" * 5_000, "64 deep"),
     "grammar with huge repeats": (KINDS.GRAMMAR, 'root ::= ("a"{1000}){1000}', "10000"),
     "large grammar": (KINDS.GRAMMAR, 'root ::= "' + "a" * 300_000 + '"', "262144 bytes"),
     "empty structural tag": (KINDS.STRUCTURAL_TAG, "", "empty"),
@@ -68,6 +77,13 @@ def test_a_hostile_constraint_is_refused_by_its_field(name):
     assert reason in caught.value.message
     assert caught.value.param == "structured_outputs.x"
     assert len(caught.value.message) <= 1_000
+
+
+@pytest.mark.parametrize("rule", ["r{} ::= r{}", 'r{} ::= "a" r{}', "r{} ::= (r{})"])
+def test_a_long_chain_of_rules_is_followed_to_its_end(rule):
+    """Whoever writes rules out goes down step by step, and has a thousand steps at most."""
+    chain = "\n".join(rule.format(number, number + 1) for number in range(3_000))
+    assert compiled(Constraint(KINDS.GRAMMAR, f'root ::= r0\n{chain}\nr3000 ::= "x"'))
 
 
 def test_a_good_grammar_is_none_the_worse_for_a_bad_one_before_it():
