@@ -365,7 +365,7 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
         progress=lambda phase, fraction: channel.send(CoreProgress(phase, fraction)),
     )
     runner = ModelRunner(loaded, config)
-    costs = StepCosts.measure(runner.time_rows, runner.max_model_len) if config.device == "cpu" else StepCosts.flat()
+    costs = StepCosts.measure(runner.step_timer(), runner.max_model_len) if config.device == "cpu" else StepCosts.flat()
     drafter = Drafter(costs, config.prompt_lookup)
     logits_width = loaded.config.vocab_size
     grammars = CoreGrammars(lambda: Vocabulary.from_path(config.model_path, logits_width), fills_ahead=config.device != "cpu")

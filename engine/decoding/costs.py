@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import accumulate
+from operator import mul
 
 MEASURED_ROWS = (1, 2, 4, 8, 16, 32)
 FEW_ROWS = 8
+MEASURING_S = 1.0
+"""When steps took so long together, no more rows are measured: a large model is loaded no later for their sake."""
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 31)
 """How many drafts a sequence may get."""
-GAIN = 1.05
-"""Drafts must promise this factor at least: costs are measured with some noise."""
+GAIN = 1.08
+"""Drafts must promise this factor at least: costs are measured with some noise, and drawing from more rows is not in them."""
 
 
 class StepCosts:
@@ -25,9 +29,12 @@ class StepCosts:
     def measure(cls, time_rows: Callable[[int], float], max_rows: int) -> StepCosts:
         """`time_rows(rows)` gives seconds: the best of three rounds for few rows, of one for many. Never of more than `max_rows`."""
         measured = [rows for rows in MEASURED_ROWS if rows <= max(max_rows, 2)]
-        seconds = {rows: time_rows(rows) for rows in measured}
+        seconds: dict[int, float] = {}
+        for rows in measured:
+            if len(seconds) < 2 or sum(seconds.values()) < MEASURING_S:
+                seconds[rows] = time_rows(rows)
         for _ in range(2):  # in rounds, so that a disturbance does not hit one number of rows alone
-            seconds |= {rows: min(seconds[rows], time_rows(rows)) for rows in measured if rows <= FEW_ROWS}
+            seconds |= {rows: min(seconds[rows], time_rows(rows)) for rows in seconds if rows <= FEW_ROWS}
         return cls(seconds)
 
     @classmethod
@@ -42,17 +49,17 @@ class StepCosts:
         below, above = self._seconds[place - 1], self._seconds[place]
         return below + (above - below) * (rows - low) / (high - low)
 
-    def best_length(self, confidence: float, num_rows: int, limit: int) -> int:
-        """How many drafts, each right with this probability after the one before, make a step of `num_rows` rows yield most per second.
+    def best_length(self, confidences: Iterable[float], num_rows: int, limit: int) -> int:
+        """How many drafts make a step of `num_rows` rows yield most per second; 0 where they do not pay.
 
-        0 where they do not pay.
+        confidences: how likely each draft is right if those before it are.
         """
+        gains = [0.0, *accumulate(accumulate(confidences, mul))]
         best, best_rate = 0, GAIN * num_rows / self.cost(num_rows)
         for length in LENGTHS:
-            if length > limit:
+            if length > limit or length >= len(gains):
                 break
-            num_expected = num_rows + sum(confidence**place for place in range(1, length + 1))
-            rate = num_expected / self.cost(num_rows + length)
+            rate = (num_rows + gains[length]) / self.cost(num_rows + length)
             if rate > best_rate:
                 best, best_rate = length, rate
         return best

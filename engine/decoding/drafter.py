@@ -1,12 +1,14 @@
 """Proposes drafts for sequences that decode: from the predicted text of a request, else from what the sequence has said before.
 
-It watches every token, also while it proposes none, and so knows how often its source is right; a proposal is as long as that and the
-measured cost of rows make worth while, which for a source that misses is not at all. Called by the scheduler (`propose`) and by the
+It watches every token, also while it proposes none, and so knows how often its source is right, by the number of tokens that have agreed
+before: a long passage goes on as it did, three tokens alike mean little. A proposal is as long as that and the measured cost of rows
+make worth while, which for a source that misses is not at all. Called by the scheduler (`propose`) and by the
 core (`add`, `remove`). What it proposes decides how fast tokens come, never which.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,7 +17,9 @@ from engine.decoding.ngram import SeenText
 from engine.decoding.prediction import PredictedText
 from engine.sequence import Sequence
 
-PREDICTED_CONFIDENCE, SEEN_CONFIDENCE = 0.9, 0.3
+AGREED_STEPS = (4, 6, 9, 16)
+"""Tokens that have agreed are counted in steps; each has a confidence of its own."""
+PREDICTED_CONFIDENCES, SEEN_CONFIDENCES = (0.9,) * 5, (0.25, 0.4, 0.6, 0.8, 0.95)
 """What a source is trusted with before it has shown anything: a prediction was made by somebody who should know."""
 MAX_CONFIDENCE = 0.98
 FLOOR, FLOOR_CONFIDENCE = 4, 0.6
@@ -24,9 +28,10 @@ LEARNING_RATE = 0.15
 
 
 class Source(Protocol):
-    """A text that the output may follow. `num_followed`: tokens of the output that it has taken."""
+    """A text that the output may follow. It has taken `num_followed` tokens of the output; the last `num_agreed` stand before `ahead`."""
 
     num_followed: int
+    num_agreed: int
 
     def follow(self, token_id: int) -> bool | None:
         """Take the next token of the output; returns whether it was the expected one, None if none was expected."""
@@ -38,8 +43,23 @@ class Source(Protocol):
 @dataclass(slots=True)
 class _Track:
     source: Source
-    confidence: float
+    confidences: list[float]
     is_asked_for: bool
+
+    def catch_up(self, output_ids: list[int]) -> None:
+        """Show the source what has been said, and learn how right it was."""
+        source = self.source
+        for token_id in output_ids[source.num_followed :]:
+            step = bisect_right(AGREED_STEPS, source.num_agreed)
+            was_right = source.follow(token_id)
+            if was_right is not None:
+                before = self.confidences[step]
+                self.confidences[step] = min(before + LEARNING_RATE * (was_right - before), MAX_CONFIDENCE)
+
+    def expected(self, count: int) -> list[float]:
+        """How likely each of the next tokens is right if those before it are."""
+        agreed = self.source.num_agreed
+        return [self.confidences[bisect_right(AGREED_STEPS, agreed + place)] for place in range(count)]
 
 
 class Drafter:
@@ -56,9 +76,9 @@ class Drafter:
     def add(self, sequence: Sequence) -> None:
         """Watch a sequence from now on, if there is anything to expect."""
         if sequence.draft_ids:
-            self._tracks[sequence.seq_id] = _Track(PredictedText(sequence.draft_ids), PREDICTED_CONFIDENCE, True)
+            self._tracks[sequence.seq_id] = _Track(PredictedText(sequence.draft_ids), list(PREDICTED_CONFIDENCES), True)
         elif self._looks_back:
-            self._tracks[sequence.seq_id] = _Track(SeenText(sequence.prompt_ids), SEEN_CONFIDENCE, False)
+            self._tracks[sequence.seq_id] = _Track(SeenText(sequence.prompt_ids), list(SEEN_CONFIDENCES), False)
 
     def remove(self, seq_id: int) -> None:
         """Forget a sequence; unknown ids are ignored."""
@@ -69,16 +89,12 @@ class Drafter:
         track = self._tracks.get(sequence.seq_id)
         if track is None:
             return ()
-        self._catch_up(track, sequence.output_ids)
-        length = self._costs.best_length(track.confidence, num_rows, limit)
-        if track.is_asked_for and track.confidence >= FLOOR_CONFIDENCE:
-            length = max(length, min(FLOOR, limit))
-        return track.source.ahead(length)
-
-    def _catch_up(self, track: _Track, output_ids: list[int]) -> None:
-        source = track.source
-        for token_id in output_ids[source.num_followed :]:
-            was_right = source.follow(token_id)
-            if was_right is not None:
-                track.confidence += LEARNING_RATE * (was_right - track.confidence)
-        track.confidence = min(track.confidence, MAX_CONFIDENCE)
+        track.catch_up(sequence.output_ids)
+        ahead = track.source.ahead(limit)
+        if not ahead:
+            return ()
+        expected = track.expected(len(ahead))
+        length = self._costs.best_length(expected, num_rows, len(ahead))
+        if track.is_asked_for and expected[0] >= FLOOR_CONFIDENCE:
+            length = max(length, FLOOR)
+        return ahead[:length]

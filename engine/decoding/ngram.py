@@ -10,12 +10,14 @@ from collections.abc import Iterable
 
 RUN_TOKENS = 3
 """So many tokens must agree."""
+MAX_AGREED = 16
+"""More are not counted."""
 MAX_PROMPT_TOKENS = 16_384
 """The end of a prompt that is indexed: it is done between two steps, and everybody waits."""
 
 
 class SeenText:
-    """Prompt and output of one sequence. `num_followed` tokens of the output have been looked at."""
+    """Prompt and output of one sequence. `num_followed` tokens of the output have been looked at, the last `num_agreed` were found."""
 
     def __init__(self, prompt_ids: list[int]) -> None:
         self._token_ids: list[int] = []
@@ -24,6 +26,7 @@ class SeenText:
         """The place of the token that should come next: after the last occurrence of what the text now ends with."""
         self._extend(prompt_ids[-MAX_PROMPT_TOKENS:])
         self.num_followed = 0
+        self.num_agreed = self._count_agreed()
 
     def follow(self, token_id: int) -> bool | None:
         """Take the next token of the output; returns whether it was the expected one, None if none was expected."""
@@ -33,11 +36,24 @@ class SeenText:
         self._extend([token_id])
         if place is not None and is_expected:
             self._next = place + 1  # stays with the passage that it follows, also where a newer one begins alike
+            self.num_agreed += 1
+        else:
+            self.num_agreed = self._count_agreed()
         return is_expected
 
     def ahead(self, limit: int) -> tuple[int, ...]:
         """The tokens that should follow, at most `limit`."""
         return () if self._next is None else tuple(self._token_ids[self._next : self._next + limit])
+
+    def _count_agreed(self) -> int:
+        """How many tokens before the place of the next one are those that the text ends with."""
+        if self._next is None:
+            return 0
+        known, last = self._token_ids, self._next - 1
+        count = RUN_TOKENS
+        while count < min(MAX_AGREED, last + 1) and known[last - count] == known[-1 - count]:
+            count += 1
+        return count
 
     def _extend(self, token_ids: Iterable[int]) -> None:
         """Append tokens; `_next` is then the place after the earlier occurrence of the last run, and the run's newest place is noted."""

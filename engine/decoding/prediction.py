@@ -13,7 +13,7 @@ MATCH_TOKENS = 2
 
 
 class PredictedText:
-    """`num_followed` tokens of the output have been looked at."""
+    """`num_followed` tokens of the output have been looked at, the last `num_agreed` were found."""
 
     def __init__(self, token_ids: list[int]) -> None:
         self._token_ids = token_ids
@@ -23,7 +23,7 @@ class PredictedText:
         """Where the place was last known."""
         self._index: dict[tuple[int, ...], list[int]] | None = None
         self._tail: tuple[int, ...] = ()
-        self.num_followed = 0
+        self.num_followed = self.num_agreed = 0
 
     def follow(self, token_id: int) -> bool | None:
         """Take the next token of the output; returns whether it was the expected one, None if none was expected."""
@@ -32,10 +32,12 @@ class PredictedText:
         expected = self._token_ids[self._next] if self._next is not None and self._next < len(self._token_ids) else None
         if self._next is not None and expected == token_id:
             self._next = self._last = self._next + 1
+            self.num_agreed += 1
             return True
         self._next = self._find()
         if self._next is not None:
             self._last = self._next
+        self.num_agreed = 0 if self._next is None else MATCH_TOKENS
         return None if expected is None else False
 
     def ahead(self, limit: int) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ from engine.execution.decode_programs import DecodePrograms
 from engine.execution.kv_cache import bytes_per_block, size_cache
 from engine.execution.memory import free_memory
 from engine.execution.prompt_scores import is_scored, score_prompts
+from engine.execution.step_timing import StepTimer
 from engine.messages import SampledLogprobs
 from engine.scheduling.scheduler import Chunk, StepPlan
 from engine.sequence import Sequence
@@ -121,9 +122,10 @@ class ModelRunner:
         hidden, self._scored_hidden = self._scored_hidden, None
         return {} if hidden is None else score_prompts(plan, hidden, self._decoder.logits)
 
-    def time_rows(self, num_rows: int) -> float:
-        """Seconds of a step that draws so many tokens."""
-        return self._run_prompt(1, num_rows - 1)
+    def step_timer(self) -> StepTimer:
+        """What tells how long steps last by their rows, on a CPU."""
+        assert isinstance(self._attention, TorchCpuAttention)
+        return StepTimer(self._decoder, self._attention, self.max_model_len)
 
     def _capture_graphs(self, max_sequences: int) -> DecodeGraphs:
         """Capture the decode steps, after the longest step has taken the memory that it needs."""
@@ -149,12 +151,12 @@ class ModelRunner:
         affordable = int(num_tokens * STEP_SECONDS / seconds)
         return max(MIN_STEP_TOKENS, min(MAX_STEP_TOKENS, affordable // self._block_size * self._block_size))
 
-    def _run_prompt(self, num_tokens: int, num_drafts: int = 0) -> float:
+    def _run_prompt(self, num_tokens: int) -> float:
         """Seconds for a prompt of token 0. Uses the first blocks, whose contents nobody reads before writing them again."""
-        blocks = list(range(-(-(num_tokens + num_drafts) // self._block_size)))
+        blocks = list(range(-(-num_tokens // self._block_size)))
         sequence = Sequence(
             0, [0] * num_tokens, SamplingParams(seed=0), StopRules(), LogprobOptions(), frozenset(), 1, b"", block_ids=blocks
         )
         start = perf_counter()
-        self.forward(StepPlan((Chunk(sequence, 0, num_tokens, True, (0,) * num_drafts),)))
+        self.forward(StepPlan((Chunk(sequence, 0, num_tokens, True),)))
         return perf_counter() - start

@@ -63,28 +63,41 @@ def test_seen_text_expects_only_what_has_stood_after_the_same_run(prompt_ids, ou
 
 
 def test_rows_that_cost_as_much_as_steps_are_never_worth_it():
-    assert STEEP.best_length(0.98, 1, 31) == 0
-    assert STEEP.best_length(0.98, 8, 31) == 0
+    assert STEEP.best_length([0.98] * 31, 1, 31) == 0
+    assert STEEP.best_length([0.98] * 31, 8, 31) == 0
 
 
 def test_free_rows_are_used_as_far_as_the_source_is_right():
-    lengths = [FLAT.best_length(confidence, 1, 31) for confidence in (0.01, 0.3, 0.9, 0.98)]
+    lengths = [FLAT.best_length([confidence] * 31, 1, 31) for confidence in (0.01, 0.3, 0.9, 0.98)]
     assert lengths == sorted(lengths)
     assert (lengths[0], lengths[-1]) == (0, 31)
-    assert FLAT.best_length(0.98, 1, 5) == 4
+    assert FLAT.best_length([0.98] * 9, 1, 5) == 4 == FLAT.best_length([0.98] * 5, 1, 31)
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=3, max_size=3), st.integers(1, 40), st.floats(0, 0.98), st.integers(0, 40))
 def test_costs_never_fall_and_lengths_stay_within_their_limit(seconds, rows, confidence, limit):
     costs = StepCosts(dict(zip((1, 4, 16), seconds, strict=True)))
     assert costs.cost(rows) <= costs.cost(rows + 1)
-    assert costs.best_length(confidence, rows, limit) in (0, *(length for length in LENGTHS if length <= limit))
+    assert costs.best_length([confidence] * 40, rows, limit) in (0, *(length for length in LENGTHS if length <= limit))
 
 
 def test_costs_are_measured_with_as_many_rows_as_fit():
     asked = []
-    StepCosts.measure(lambda rows: asked.append(rows) or float(rows), 8)
+    StepCosts.measure(lambda rows: asked.append(rows) or rows / 1000, 8)
     assert asked == [1, 2, 4, 8] * 3
+
+
+def test_a_slow_model_is_measured_with_few_rows_only():
+    asked = []
+    costs = StepCosts.measure(lambda rows: asked.append(rows) or rows / 4, 99)
+    assert asked == [1, 2, 4] * 3
+    assert costs.cost(8) == 2.0
+
+
+def test_drafts_go_as_far_as_each_is_likely():
+    costs = StepCosts({1: 1.0, 32: 8.0})
+    assert costs.best_length([0.9] * 3 + [0.01] * 9, 1, 31) == 3
+    assert costs.best_length([0.1] + [0.98] * 9, 1, 31) == 0
 
 
 def test_a_disturbed_measurement_of_few_rows_is_bounded_by_that_of_more():
@@ -107,6 +120,37 @@ def test_a_source_that_misses_is_given_up_and_one_that_is_right_again_comes_back
         sequence.output_ids.append(text[place])
         last = drafter.propose(sequence, 1, 31)
     assert last[:2] == tuple(text[50:52])
+
+
+def test_three_tokens_alike_mean_little_and_a_long_passage_much():
+    costs = StepCosts({1: 1.0, 2: 1.3, 32: 9.0})
+    passage = list(range(100, 140))
+
+    def proposed(num_copied):
+        drafter = Drafter(costs, looks_back=True)
+        sequence = make_sequence(1, [*passage, 7, 8], max_tokens=200)
+        drafter.add(sequence)
+        sequence.output_ids += passage[:num_copied]
+        return drafter.propose(sequence, 1, 16)
+
+    assert [len(proposed(num_copied)) for num_copied in (2, 3, 4)] == [0, 0, 0]
+    assert len(proposed(20)) >= 8
+    assert proposed(20) == tuple(passage[20 : 20 + len(proposed(20))])
+    lengths = [len(proposed(num_copied)) for num_copied in range(3, 20)]
+    assert lengths == sorted(lengths)
+
+
+@given(st.lists(st.integers(0, 2), min_size=3, max_size=60), st.lists(st.integers(0, 2), max_size=60))
+def test_seen_text_counts_tokens_that_really_agree(prompt_ids, output_ids):
+    source = SeenText(prompt_ids)
+    follow(source, output_ids)
+    text = prompt_ids + output_ids
+    if source._next is None:
+        assert source.num_agreed == 0
+    else:
+        count = source.num_agreed
+        assert count >= RUN_TOKENS
+        assert text[source._next - count : source._next] == text[-count:]
 
 
 def test_sequences_without_a_source_are_not_watched():

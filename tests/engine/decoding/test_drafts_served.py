@@ -152,6 +152,24 @@ def test_a_crowd_that_is_preempted_answers_as_each_does_alone(folder, engine, lo
         assert tokens_of([event.payload for event in events[run_id]]) == tokens_of(alone[run_id]), run_id
 
 
+@pytest.mark.parametrize("batch_invariant", [False, True])
+def test_looking_back_changes_nothing_but_the_number_of_steps(folder, batch_invariant):
+    """Answers of few letters repeat themselves; greedy, seeded, filtered and penalised."""
+    few = {"allowed_token_ids": (97, 98, 99), "seed": 5}
+    wanted = [
+        SamplingParams(temperature=temperature, **few, **more)
+        for temperature, more in ((0.0, {}), (0.7, {}), (0.7, {"top_k": 2, "top_p": 0.9}), (0.3, {"frequency_penalty": 0.2}))
+    ]
+    answers, steps = [], []
+    for looks_back in (False, True):
+        engine = RealEngine(folder, prompt_lookup=looks_back, batch_invariant=batch_invariant, prefix_caching=False)
+        answers.append([essence(engine.answer(text="abcabcabc", sampling=each, stop=StopRules(max_tokens=50))) for each in wanted])
+        steps.append(engine.core_stats().num_steps)
+        engine.close()
+    assert answers[0] == answers[1]
+    assert steps[1] < 0.8 * steps[0]
+
+
 def test_a_beam_search_makes_no_use_of_a_prediction(engine):
     asked = {"beam": BeamSearch(), "num_choices": 2, "stop": StopRules(max_tokens=6)}
     plain = engine.answer(**asked)

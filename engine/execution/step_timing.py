@@ -1,0 +1,62 @@
+"""Times steps of one stream by their rows while the model loads, for those who weigh drafts (engine.decoding.costs).
+
+What is timed is what will run: recorded programs, over a cache that holds a context. Only the ratios of the times are wanted, so one thread
+computes and its processor time counts: other work on the machine does not disturb it.
+"""
+
+from __future__ import annotations
+
+from time import thread_time
+
+import torch
+
+from engine.attention.backend import StepLayout
+from engine.attention.torch_cpu import TorchCpuAttention
+from engine.execution.batch import StepBatch
+from engine.execution.decode_programs import DecodePrograms
+from engine.models.decoder import Decoder
+
+CONTEXT = 256
+WARMING_STEPS = 2
+"""The first step of a row count is recorded, the second proves the record."""
+
+
+class StepTimer:
+    """Uses the first blocks of the cache, whose contents nobody reads before writing them again."""
+
+    def __init__(self, decoder: Decoder, attention: TorchCpuAttention, max_tokens: int) -> None:
+        """`max_tokens`: what the cache and the model's positions have room for."""
+        self._decoder = decoder
+        self._attention = attention
+        self._max_tokens = max_tokens
+        self._programs = DecodePrograms(decoder, attention, -(-max_tokens // attention.block_size))
+        self._warm: set[int] = set()
+        self._num_steps = 0
+
+    @torch.inference_mode()
+    def __call__(self, num_rows: int) -> float:
+        """Seconds of a step that computes so many tokens, and the logits after each."""
+        num_threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            for _ in range(0 if num_rows in self._warm else WARMING_STEPS):
+                self._run(num_rows)
+            self._warm.add(num_rows)
+            start = thread_time()
+            self._run(num_rows)
+            return thread_time() - start
+        finally:
+            torch.set_num_threads(num_threads)
+
+    def _run(self, num_rows: int) -> None:
+        """One step, of other tokens at other places than the one before."""
+        self._num_steps += 1
+        end = max(num_rows, min(CONTEXT + self._num_steps % 2, self._max_tokens))
+        token_ids = torch.arange(num_rows).add_(self._num_steps).remainder_(num_rows + 1)
+        positions = torch.arange(end - num_rows, end)
+        blocks = list(range(-(-end // self._attention.block_size)))
+        batch = StepBatch(token_ids, positions, StepLayout([num_rows], [end], positions, [blocks], int(num_rows == 1)), None)
+        hidden = self._programs.forward(batch)
+        if hidden is None:
+            hidden = self._decoder.forward(token_ids, positions, self._attention.begin_step(batch.layout))
+        self._decoder.logits(hidden)
