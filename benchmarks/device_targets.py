@@ -19,6 +19,7 @@ import torch
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
 from engine.core import EngineCore
+from engine.execution.ahead import StepsAhead
 from engine.execution.runner import ModelRunner
 from engine.link import QueueChannel
 from engine.loading.loader import LoadedModel
@@ -137,7 +138,9 @@ class Bench:
         self.runner = ModelRunner(self.loaded, config)
         self._channel = QueueChannel()
         scheduler = Scheduler(self.runner.num_blocks, config.block_size, self.runner.step_tokens, config.max_sequences, 1000, False)
-        self.core = EngineCore(scheduler, self.runner, Sampler(self.loaded.config.vocab_size, self.device), self._channel)
+        sampler = Sampler(self.loaded.config.vocab_size, self.device)
+        ahead = StepsAhead(scheduler, self.runner, sampler) if self.device.type == "cuda" else None
+        self.core = EngineCore(scheduler, self.runner, sampler, self._channel, ahead=ahead)
         self._block_size = config.block_size
         self._num_added = 0
 

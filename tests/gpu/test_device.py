@@ -11,6 +11,7 @@ import torch
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
 from engine.core import EngineCore
+from engine.execution.ahead import StepsAhead
 from engine.execution.runner import ModelRunner
 from engine.link import QueueChannel
 from engine.loading.loader import load_model
@@ -83,7 +84,9 @@ class Crowd:
         runner, config = make_runner(folder, device, **changes)
         self.scheduler = Scheduler(200, config.block_size, 128, config.max_sequences, 100, True)
         self.channel = QueueChannel()
-        self.core = EngineCore(self.scheduler, runner, Sampler(VOCAB_SIZE, device), self.channel)
+        sampler = Sampler(VOCAB_SIZE, device)
+        ahead = StepsAhead(self.scheduler, runner, sampler) if device == "cuda" else None
+        self.core = EngineCore(self.scheduler, runner, sampler, self.channel, ahead=ahead)
 
     def answers(self, requests):
         tokens = {number: [] for number in range(len(requests))}
@@ -91,7 +94,9 @@ class Crowd:
             prompt_ids = make_sequence(number, 5 + 17 * number % 90, []).prompt_ids
             message = AddSequence(number, prompt_ids, [], sampling, StopRules(), LogprobOptions(), [7], 40, b"")
             assert self.core._take_messages([message])
-        while self.core.step():
+        is_busy = True
+        while is_busy:
+            is_busy = self.core.step()
             while not self.channel.outbox.empty():
                 message = self.channel.outbox.get()
                 assert isinstance(message, StepResult)
