@@ -14,5 +14,8 @@ def upload(values: Sequence | np.ndarray, dtype: torch.dtype, device: torch.devi
     To CUDA they go through pinned memory in the order of the stream: from pageable memory torch would wait until the device has done all
     that it was given before. The allocator of pinned memory keeps a buffer until its copy is over.
     """
-    tensor = torch.from_numpy(values).to(dtype) if isinstance(values, np.ndarray) else torch.tensor(values, dtype=dtype)
+    if isinstance(values, np.ndarray):
+        tensor = torch.from_numpy(np.ascontiguousarray(values)).to(dtype)  # pinned memory keeps gaps, and they are not copied at once
+    else:
+        tensor = torch.tensor(values, dtype=dtype)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

@@ -15,7 +15,7 @@ import triton.language as tl
 
 TILE = 64
 """Positions that a program reads at a time."""
-LEAST_PART = 256
+LEAST_PART = 128
 MAX_PARTS = 32
 LEAST_ROWS = 16
 """The smallest side of a matrix product; a group of fewer heads is padded to it."""

@@ -66,7 +66,7 @@ def test_a_table_may_lie_the_other_way_round(device):
 
 
 @pytest.mark.parametrize(
-    ("num_rows", "max_context", "parts"), [(1, 1 << 17, 32), (1, 300, 2), (1, 100, 1), (8, 1 << 17, 8), (64, 1 << 17, 1), (512, 1 << 17, 1)]
+    ("num_rows", "max_context", "parts"), [(1, 1 << 17, 32), (1, 300, 4), (1, 100, 1), (8, 1 << 17, 8), (64, 1 << 17, 1), (512, 1 << 17, 1)]
 )
 def test_few_rows_are_cut_into_more_parts(device, num_rows, max_context, parts):
     from engine.kernels.cuda.paged_attention import parts_for
