@@ -1,7 +1,7 @@
 """Output that is made to stall, to break or to be evaluated (hostile 6.1, 6.2, 6.5): every parser stays linear and calm."""
 
-import json
 import gc
+import json
 import sys
 
 import pytest
