@@ -42,6 +42,8 @@ OPENED_FROM = 2 * MOST_ROWS
 """Rows from which a four-bit panel is opened once instead of by each block."""
 SHARED_FROM = 1 << 13
 """Inputs in all rows from which threads share the quantising; below, each does it for itself, which is quicker than to wait."""
+NEAR_BYTES = 1 << 20
+"""Records that stay in the second-level cache while panels pass; more rows take several turns, each through all panels."""
 ROW_BYTES = GROUP + 12
 """Of a row in a record."""
 SHIFT_BYTES = 4
@@ -153,6 +155,32 @@ def quantize_rows(source, rows, groups, records, first, step):
         row += size
 
 
+@njit(inline="always")
+def multiply_four(size, weights, opened, record, groups, out, stride, ahead, lines):
+    """A packed panel times a block of `size` rows."""
+    if size == 8:
+        _four_8(weights, opened, record, groups, out, stride, ahead, lines)
+    elif size == 4:
+        _four_4(weights, opened, record, groups, out, stride, ahead, lines)
+    elif size == 2:
+        _four_2(weights, opened, record, groups, out, stride, ahead, lines)
+    else:
+        _four_1(weights, opened, record, groups, out, stride, ahead, lines)
+
+
+@njit(inline="always")
+def multiply_eight(size, weights, opened, record, groups, out, stride, ahead, lines):
+    """The same with eight bits."""
+    if size == 8:
+        _eight_8(weights, opened, record, groups, out, stride, ahead, lines)
+    elif size == 4:
+        _eight_4(weights, opened, record, groups, out, stride, ahead, lines)
+    elif size == 2:
+        _eight_2(weights, opened, record, groups, out, stride, ahead, lines)
+    else:
+        _eight_1(weights, opened, record, groups, out, stride, ahead, lines)
+
+
 @njit(**OPTIONS)
 def multiply(a, thread, threads):
     """out = x times the transposed weight.
@@ -161,6 +189,7 @@ def multiply(a, thread, threads):
     """
     rows, outputs, inputs, bits = a[0], a[1], a[2], a[8]
     groups, panels = inputs // GROUP, outputs // PANEL
+    row_bytes = groups * ROW_BYTES + SHIFT_BYTES
     opened = a[6] + thread * a[7]
     if threads > 1 and rows * inputs >= SHARED_FROM:
         records = a[6] + groups * _OPENED_BLOCK
@@ -171,40 +200,28 @@ def multiply(a, thread, threads):
         quantize_rows(a[3], rows, groups, records, 0, 1)
     block_bytes = _FOUR_BLOCK if bits == 4 else _EIGHT_BLOCK
     panel_bytes = groups * block_bytes + (0 if bits == 4 else _EIGHT_END)
-    lines = block_bytes // LINE
-    blocks = rows // 8 + (rows >> 2 & 1) + (rows >> 1 & 1) + (rows & 1)
-    if blocks > 1:
-        lines = (lines + blocks - 1) // blocks
-    for panel in range(panels * thread // threads, panels * (thread + 1) // threads):
-        weights = a[4] + panel * panel_bytes
-        ahead = weights + (AHEAD_BYTES if blocks == 1 else panel_bytes)
-        row = 0
-        while row < rows:
-            size = block_rows(rows - row)
-            record = records + row * (groups * ROW_BYTES + SHIFT_BYTES)
-            out = a[5] + (row * outputs + panel * PANEL) * 4
-            stride = outputs * 4
-            if bits == 4:
-                if size == 8:
-                    if rows < OPENED_FROM:
-                        _four_8(weights, opened, record, groups, out, stride, ahead, lines)
-                    elif row == 0:
-                        _opening_8(weights, opened, record, groups, out, stride, ahead, lines)
-                    else:
-                        _opened_8(weights, opened, record, groups, out, stride, ahead, lines)
-                elif size == 4:
-                    _four_4(weights, opened, record, groups, out, stride, ahead, lines)
-                elif size == 2:
-                    _four_2(weights, opened, record, groups, out, stride, ahead, lines)
+    turns = rows * row_bytes // NEAR_BYTES + 1
+    span = (rows // turns // 8 + 1) * 8
+    for first in range(0, rows, span):
+        last = min(first + span, rows)
+        count = last - first
+        blocks = count // 8 + (count >> 2 & 1) + (count >> 1 & 1) + (count & 1)
+        lines = (block_bytes // LINE + blocks - 1) // blocks
+        for panel in range(panels * thread // threads, panels * (thread + 1) // threads):
+            weights = a[4] + panel * panel_bytes
+            ahead = weights + (AHEAD_BYTES if blocks == 1 else panel_bytes)
+            row = first
+            while row < last:
+                size = block_rows(last - row)
+                record = records + row * row_bytes
+                out = a[5] + (row * outputs + panel * PANEL) * 4
+                if bits == 8:
+                    multiply_eight(size, weights, opened, record, groups, out, outputs * 4, ahead, lines)
+                elif size < 8 or count < OPENED_FROM:
+                    multiply_four(size, weights, opened, record, groups, out, outputs * 4, ahead, lines)
+                elif row == first:
+                    _opening_8(weights, opened, record, groups, out, outputs * 4, ahead, lines)
                 else:
-                    _four_1(weights, opened, record, groups, out, stride, ahead, lines)
-            elif size == 8:
-                _eight_8(weights, opened, record, groups, out, stride, ahead, lines)
-            elif size == 4:
-                _eight_4(weights, opened, record, groups, out, stride, ahead, lines)
-            elif size == 2:
-                _eight_2(weights, opened, record, groups, out, stride, ahead, lines)
-            else:
-                _eight_1(weights, opened, record, groups, out, stride, ahead, lines)
-            ahead += groups * lines * LINE
-            row += size
+                    _opened_8(weights, opened, record, groups, out, outputs * 4, ahead, lines)
+                ahead += groups * lines * LINE
+                row += size

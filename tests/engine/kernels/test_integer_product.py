@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.kernels.integer_product import NEAR_BYTES, ROW_BYTES
 from engine.quantization.gguf_blocks import GROUP_SIZE, FourBitGroups
 from engine.quantization.vnni import VnniWeight
 
@@ -70,6 +71,17 @@ def test_a_row_is_the_same_in_a_block_of_any_size_and_on_any_thread(bits, thread
 
 
 @pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("rows", [745, 760])
+def test_more_rows_than_a_cache_holds_take_several_turns_and_stay_the_same(bits, rows):
+    generator = torch.Generator().manual_seed(6)
+    weight, opened = make_weight(bits, 2, 64, generator)
+    x = torch.randn(rows, opened.shape[1], generator=generator)
+    assert rows * 64 * ROW_BYTES > NEAR_BYTES
+    together = weight(x)
+    assert all(torch.equal(weight(x[first : first + 40]), together[first : first + 40]) for first in range(0, rows, 40))
+
+
+@pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("rows", [7, 40])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 def test_a_broken_input_shows_in_its_own_row_alone(bits, rows, value):
@@ -82,6 +94,12 @@ def test_a_broken_input_shows_in_its_own_row_alone(bits, rows, value):
     assert not result[5].isfinite().any()
     others = [row for row in range(rows) if row != 5]
     assert torch.equal(result[others], clean[others])
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_no_rows_give_no_rows(bits):
+    weight, opened = make_weight(bits, 2, 3, torch.Generator().manual_seed(7))
+    assert weight(torch.empty(0, opened.shape[1])).shape == (0, 64)
 
 
 @pytest.mark.parametrize("bits", [4, 8])
