@@ -10,15 +10,17 @@ Leviathan et al., https://arxiv.org/abs/2211.17192.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
+from engine.sampling.penalties import has_penalties
 from engine.sampling.sampler import SampledToken
 from engine.scheduling.scheduler import Chunk
 from engine.sequence import Sequence
 
 Draw = Callable[[torch.Tensor, list[Sequence]], list[SampledToken]]
-"""Logits (R, V) and a sequence per row, each at most once -> a token per row. May overwrite the logits."""
+"""Logits (R, V) and a sequence per row -> a token per row. May overwrite the logits. Each sequence comes once, or is plain."""
 
 
 def draw_tokens(draw: Draw, logits: torch.Tensor, chunks: list[Chunk], ends: Callable[[Sequence], object]) -> list[list[SampledToken]]:
@@ -29,6 +31,8 @@ def draw_tokens(draw: Draw, logits: torch.Tensor, chunks: list[Chunk], ends: Cal
     """
     if len(logits) == len(chunks):
         return [[token] for token in draw(logits, [chunk.sequence for chunk in chunks])]
+    if all(_is_plain(chunk.sequence) for chunk in chunks):
+        return _draw_at_once(draw, logits, chunks, ends)
     first_rows = _first_rows(chunks)
     drawn: list[list[SampledToken]] = [[] for _ in chunks]
     lengths = [len(chunk.sequence.output_ids) for chunk in chunks]
@@ -49,6 +53,39 @@ def draw_tokens(draw: Draw, logits: torch.Tensor, chunks: list[Chunk], ends: Cal
 def num_accepted(chunk: Chunk, tokens: list[SampledToken]) -> int:
     """Count the drafts of a chunk that became output."""
     return sum(draft_id == token.token_id for draft_id, token in zip(chunk.draft_ids, tokens, strict=False))
+
+
+def _is_plain(sequence: Sequence) -> bool:
+    """Whether a draw depends on its logits, the seed and the position alone, so that any position may be drawn first."""
+    sampling = sequence.sampling
+    return not (
+        sequence.grammar or sequence.thinking or sequence.bad_word_ids or sampling.processors or sequence.stop.min_tokens
+    ) and not has_penalties(sampling)
+
+
+def _draw_at_once(draw: Draw, logits: torch.Tensor, chunks: list[Chunk], ends: Callable[[Sequence], object]) -> list[list[SampledToken]]:
+    """As `draw_tokens`, of plain sequences: every row is drawn as if its drafts held, and those behind a difference are thrown away."""
+    rows = [_after(chunk, place) for chunk in chunks for place in range(1 + len(chunk.draft_ids))]
+    tokens = iter(draw(logits, rows))
+    drawn: list[list[SampledToken]] = []
+    for chunk in chunks:
+        length = len(chunk.sequence.output_ids)
+        found = [next(tokens) for _ in range(1 + len(chunk.draft_ids))]
+        taken: list[SampledToken] = []
+        drawn.append(taken)
+        try:
+            for token in found:
+                if not _accept(chunk, taken, token, ends):
+                    break
+        finally:
+            del chunk.sequence.output_ids[length:]
+    return drawn
+
+
+def _after(chunk: Chunk, place: int) -> Sequence:
+    """The sequence as it would be with so many of its drafts."""
+    sequence = chunk.sequence
+    return replace(sequence, output_ids=[*sequence.output_ids, *chunk.draft_ids[:place]]) if place else sequence
 
 
 def _first_rows(chunks: list[Chunk]) -> list[int]:

@@ -77,7 +77,10 @@ class Sampler:
 
     @torch.inference_mode()
     def sample(self, logits: torch.Tensor, sequences: list[Sequence], bitmask: GrammarBitmask | None = None) -> list[SampledToken]:
-        """Choose a token per row of logits (R, V) float32, row i for `sequences[i]`, each at most once. Overwrites logits."""
+        """Choose a token per row of logits (R, V) float32, row i for `sequences[i]`. Overwrites logits.
+
+        A sequence comes at most once, unless nothing that it asks for looks at its output.
+        """
         return self.finish(self.start(logits, sequences, bitmask)) if sequences else []
 
     @torch.inference_mode()

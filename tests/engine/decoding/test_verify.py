@@ -87,8 +87,11 @@ def test_right_drafts_save_steps_and_wrong_ones_cost_none():
     assert [(output.num_accepted, output.num_rejected) for output in wrong.outputs[1]][:2] == [(0, 4), (0, 4)]
 
 
-def chunk_of(draft_ids):
-    return Chunk(make_sequence(1, [1]), 0, 1, True, tuple(draft_ids))
+def chunk_of(draft_ids, is_plain=False):
+    """Of a sequence whose draws may depend on the output before them, unless it is plain."""
+    sequence = make_sequence(1, [1])
+    sequence.bad_word_ids = [] if is_plain else [[2, 3]]
+    return Chunk(sequence, 0, 1, True, tuple(draft_ids))
 
 
 def script_draw(*answers):
@@ -110,6 +113,23 @@ def test_every_draw_sees_the_output_before_it_and_leaves_none_behind():
     assert seen == [[[]], [[5]], [[5, 6]]]
     assert chunk.sequence.output_ids == []
     assert num_accepted(chunk, tokens) == 2
+
+
+def test_a_plain_sequence_draws_everywhere_at_once_and_keeps_what_holds():
+    draw, seen = script_draw([5, 6, 9, 8])
+    chunk = chunk_of([5, 6, 7], is_plain=True)
+    (tokens,) = draw_tokens(draw, torch.zeros(4, 10), [chunk], lambda sequence: None)
+    assert [token.token_id for token in tokens] == [5, 6, 9]
+    assert seen == [[[], [5], [5, 6], [5, 6, 7]]]
+    assert chunk.sequence.output_ids == []
+    draw, _ = script_draw([5, END, 7, 8])
+    (tokens,) = draw_tokens(
+        draw, torch.zeros(4, 10), [chunk_of([5, END, 7], is_plain=True)], lambda sequence: sequence.output_ids[-1] == END
+    )
+    assert [token.token_id for token in tokens] == [5, END]
+    draw, _ = script_draw([5, FAILED_TOKEN, 7])
+    (tokens,) = draw_tokens(draw, torch.zeros(3, 10), [chunk_of([5, 6], is_plain=True)], lambda sequence: None)
+    assert [token.token_id for token in tokens] == [5]
 
 
 def test_nothing_is_drawn_after_the_token_that_ends_a_sequence():
