@@ -130,7 +130,7 @@ class EngineCore:
         if self._new:
             self._note_start(plan)
         self._announce(plan)
-        if self._ahead is not None and not self._drafter and self._ahead.takes(plan):
+        if self._ahead is not None and self._ahead.takes(plan):
             return self._step_ahead(self._ahead, plan)
         try:
             chunks = [chunk for chunk in plan.chunks if chunk.samples]
@@ -151,7 +151,7 @@ class EngineCore:
         flight, self._flight = self._flight, None
         try:
             flight = flight or ahead.begin(plan)
-            self._flight = ahead.follow(flight)
+            self._flight = None if self._expects_drafts(plan) else ahead.follow(flight)
             if self._flight is not None:
                 self._announce(self._flight.plan)
             tokens, is_final = ahead.finish(flight)
@@ -165,6 +165,17 @@ class EngineCore:
         pairs = [(chunk, [token]) for chunk, token in zip(plan.chunks, tokens, strict=True) if self._is_running(chunk)]
         self._take_in(plan, [chunk for chunk, _ in pairs], [drawn for _, drawn in pairs], {})
         return True
+
+    def _expects_drafts(self, plan: StepPlan) -> bool:
+        """Whether a sequence may have drafts in the step after this one, by what is known of it so far: that step must then be planned."""
+        if self._drafter is None or not len(self._drafter):
+            return False
+        sequences = [chunk.sequence for chunk in plan.chunks if self._is_running(chunk)]
+        limits = [sequence.max_tokens - len(sequence.output_ids) - 1 for sequence in sequences]
+        return any(
+            limit > 0 and self._drafter.propose(sequence, len(plan.chunks), limit)
+            for sequence, limit in zip(sequences, limits, strict=True)
+        )
 
     def _is_running(self, chunk: Chunk) -> bool:
         """False for a row that was computed in vain, as its sequence had ended."""

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from engine.api import LogprobOptions, SamplingParams, StopRules
 from engine.core import EngineCore
+from engine.decoding.costs import StepCosts
+from engine.decoding.drafter import Drafter
 from engine.execution.ahead import StepsAhead
 from engine.link import QueueChannel
 from engine.messages import AbortSequences, AddSequence, StepResult
@@ -22,10 +24,12 @@ END = 3
 class FedRunner:
     """Logits that depend on the last token and its position alone. Counts the steps that were fed."""
 
-    def __init__(self, scale=3.0, fatal_at=None):
+    def __init__(self, scale=3.0, fatal_at=None, period=1000):
+        """`period`: logits repeat after so many positions, and with them the text."""
         self.num_fed = self.num_steps = 0
         self._scale = scale
         self._fatal_at = fatal_at
+        self._period = period
 
     def can_be_fed(self, plan):
         return all(chunk.samples and chunk.num_positions == 1 for chunk in plan.chunks)
@@ -40,11 +44,15 @@ class FedRunner:
             tokens = fed.token_ids[torch.tensor(fed.rows)].tolist()
         else:
             tokens = [chunk.sequence.token_slice(chunk.start, chunk.start + chunk.num_tokens)[-1] for chunk in chunks]
-        rows = [self._row(token, chunk.start + chunk.num_tokens) for token, chunk in zip(tokens, chunks, strict=True)]
+        rows = [
+            self._row(known, chunk.start + chunk.num_tokens + place)
+            for token, chunk in zip(tokens, chunks, strict=True)
+            for place, known in enumerate((token, *chunk.draft_ids))
+        ]
         return torch.stack(rows) if rows else torch.empty(0, VOCAB_SIZE)
 
     def _row(self, token, position):
-        row = torch.randn(VOCAB_SIZE, generator=torch.Generator().manual_seed(1000 * position + token)) * self._scale
+        row = torch.randn(VOCAB_SIZE, generator=torch.Generator().manual_seed(1000 * (position % self._period) + token)) * self._scale
         row[END] += 2 * self._scale
         return row
 
@@ -55,14 +63,15 @@ class FedRunner:
 class Loop:
     """A core over that runner; `play` adds and aborts at given steps."""
 
-    def __init__(self, is_ahead, num_blocks=40, seats=4, **runner):
+    def __init__(self, is_ahead, num_blocks=40, seats=4, drafts=False, **runner):
         self.channel = QueueChannel()
         self.runner = FedRunner(**runner)
         self.num_blocks = num_blocks
-        self.scheduler = Scheduler(num_blocks, 4, 16, seats, 100, True)
+        drafter = Drafter(StepCosts.flat(), looks_back=True) if drafts else None
+        self.scheduler = Scheduler(num_blocks, 4, 16, seats, 100, True, drafter=drafter)
         sampler = Sampler(VOCAB_SIZE, "cpu", waits=not is_ahead)
         ahead = StepsAhead(self.scheduler, self.runner, sampler) if is_ahead else None
-        self.core = EngineCore(self.scheduler, self.runner, sampler, self.channel, ahead=ahead)
+        self.core = EngineCore(self.scheduler, self.runner, sampler, self.channel, drafter=drafter, ahead=ahead)
 
     def play(self, requests, aborts=()):
         """requests: (step at which it comes, AddSequence)   aborts: (step, seq_id)  ->  tokens, finish and log-probabilities of each"""
@@ -157,6 +166,23 @@ def test_a_full_house_keeps_its_pace_while_others_wait():
     loop = Loop(True, seats=2)
     loop.play([(0, request(number, max_tokens=10, stop_ids=())) for number in range(6)])
     assert loop.runner.num_fed > loop.runner.num_steps // 2
+
+
+@given(crowds)
+@settings(max_examples=20, deadline=None)
+def test_drafts_and_steps_ahead_take_turns(crowd):
+    plain, ahead = (Loop(is_ahead, drafts=is_ahead, period=3).play(crowd) for is_ahead in (False, True))
+    assert ahead == plain
+
+
+def test_a_text_that_repeats_itself_is_drafted_and_another_runs_ahead():
+    steps = {}
+    for period in (3, 1000):
+        loop = Loop(True, drafts=True, period=period)
+        loop.play([(0, request(1, max_tokens=60, stop_ids=()))])
+        steps[period] = loop.runner.num_steps, loop.runner.num_fed
+    assert steps[3][0] < 50
+    assert steps[1000][1] > 40
 
 
 def test_what_looks_at_the_output_is_never_run_ahead():
