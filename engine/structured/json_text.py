@@ -6,6 +6,8 @@ import json
 import math
 from typing import Any
 
+from engine.api.errors import RequestError
+from engine.api.nesting import BRACKETS_PER_LEVEL, is_deeper
 from engine.structured.limits import StructuredLimits
 from engine.structured.refusal import check_bytes, first_line, refusal
 
@@ -13,17 +15,29 @@ MAX_DIGITS = 300
 
 
 def read_json(text: str, limits: StructuredLimits, param: str, *, depth: int | None = None, what: str = "a schema") -> Any:
-    """The value of a text within the limits of a schema; `what` it is called in refusals. Raises RequestError."""
+    """The value of a text within the limits of a schema; `what` it is called in refusals. Raises RequestError.
+
+    `depth`: levels as `engine.api.nesting` counts them; those of a schema where it is None.
+    """
     check_bytes(text, limits.schema_bytes, what, param)
-    check_json_depth(text, depth or limits.schema_depth, param, what)
+    levels = depth or limits.schema_depth
+    if _bracket_depth(text) > BRACKETS_PER_LEVEL * levels:
+        raise _too_deep(what, levels, param)
     try:
-        return json.loads(text, parse_constant=_no_constant, parse_float=_finite, parse_int=_bounded)
+        value = json.loads(text, parse_constant=_no_constant, parse_float=_finite, parse_int=_bounded)
     except (ValueError, RecursionError) as error:
         raise refusal(param, f"not valid JSON: {first_line(error)}") from error
+    if is_deeper(value, levels):
+        raise _too_deep(what, levels, param)
+    return value
 
 
-def check_json_depth(text: str, limit: int, param: str, what: str = "a schema") -> None:
-    """Raises RequestError for JSON nested deeper than `limit`. Looks at brackets outside strings only."""
+def _too_deep(what: str, levels: int, param: str) -> RequestError:
+    return refusal(param, f"{what} must be nested at most {levels} levels deep; flatten it or use $defs")
+
+
+def _bracket_depth(text: str) -> int:
+    """How deep brackets outside strings are nested: more than Python's reader could follow, perhaps."""
     depth = deepest = 0
     is_text = is_escaped = False
     for character in text:
@@ -41,8 +55,7 @@ def check_json_depth(text: str, limit: int, param: str, what: str = "a schema") 
             deepest = max(deepest, depth)
         elif character in "]}":
             depth -= 1
-    if deepest > limit:
-        raise refusal(param, f"{what} must be nested at most {limit} deep, got {deepest}")
+    return deepest
 
 
 def _no_constant(word: str) -> float:

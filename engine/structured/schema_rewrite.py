@@ -16,6 +16,7 @@ from engine.structured.rust_regex import write_regex
 from engine.structured.schema_check import BOUNDS, COUNTS, check_schema
 from engine.structured.schema_disjoint import Disjointness
 from engine.structured.schema_finite import forbid_endless
+from engine.structured.schema_hoisting import hoisted
 from engine.structured.schema_references import References
 from engine.structured.schema_resources import plain_references
 
@@ -57,7 +58,7 @@ class _Rewriter:
             check_schema(target, self._limits, self._param, is_enforced=True)
             definitions[f"r{self._numbers[reference]}"] = self._schema(target)
         result = forbid_endless(result, definitions)
-        return result | {"$defs": definitions} if definitions and isinstance(result, dict) else result
+        return hoisted(result | {"$defs": definitions} if definitions and isinstance(result, dict) else result)
 
     def _schema(self, schema: Any) -> Any:
         if isinstance(schema, bool):

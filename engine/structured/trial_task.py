@@ -32,7 +32,12 @@ from engine.structured.tag_source import read_tag
 from engine.structured.vocabulary import Vocabulary
 
 EBNF = "ebnf"
+TOOLS = "tools"
+"""The field of a constraint that is made of several tools."""
 PREPARE, COMPILE, CHECK_SCHEMAS = "prepare", "compile", "check_schemas"
+
+WRAPPED_LEVELS = 8
+"""What the worker's own constraints put around the schemas of a request at most, whose depth is counted without it."""
 
 _prepared: dict[str, Any] = {}
 """What the first call has left for the others: this process serves one model under one set of limits."""
@@ -78,7 +83,7 @@ def compile_constraint(
         case ConstraintKind.JSON_OBJECT:
             return _json_constraint({"type": "object"}, vocabulary, read_gaps(whitespace, limits, param), param)
         case ConstraintKind.JSON_SCHEMA:
-            schema = read_schema(source, limits, param)
+            schema = read_schema(source, limits if param != TOOLS else _deeper(limits), param)
             gaps = read_gaps(whitespace, limits, param)
             return _json_constraint(rewrite_schema(schema, limits, param, closes_objects=closes_objects), vocabulary, gaps, param)
         case ConstraintKind.GRAMMAR:
@@ -89,7 +94,7 @@ def compile_constraint(
             grammar = regex_grammar(expression)
         case ConstraintKind.STRUCTURAL_TAG:
             options = TagOptions(whitespace, closes_objects, has_control)
-            bounds = _with_bytes(limits, 2 * limits.tool_bytes) if has_control else limits
+            bounds = _with_bytes(_deeper(limits), 2 * limits.tool_bytes) if has_control else limits
             grammar = tag_grammar(read_tag(source, bounds, param), vocabulary, limits, param, options)
     try_grammar(grammar, vocabulary, param)
     return LLGUIDANCE, grammar.encode()
@@ -152,6 +157,11 @@ def check_tool_schema(text: str, limits: StructuredLimits, param: str) -> None:
     types = schema.get("type", "object") if isinstance(schema, dict) else "object" if schema is True else ""
     if types != "object" and "object" not in types:
         raise refusal(param, "the parameters of a function must be a schema of an object")
+
+
+def _deeper(limits: StructuredLimits) -> StructuredLimits:
+    depths = {"schema_depth": limits.schema_depth + WRAPPED_LEVELS, "tag_depth": limits.tag_depth + WRAPPED_LEVELS}
+    return dataclasses.replace(limits, **depths)
 
 
 def _with_bytes(limits: StructuredLimits, number: int) -> StructuredLimits:

@@ -19,12 +19,12 @@ from chat.dialects.request.strict_json import json_read
 from chat.dialects.request.whitespace import whitespace_check
 from chat.errors import ApiError
 from engine.api import COMPACT, Constraint, ConstraintKind
+from engine.api.nesting import is_deeper
 
 LIMITS = settings.LIGHTCONE_LIMITS
 LOOSE_WHITESPACE = r"[ \t\n\r]{0,64}"
 CONSTRAINT_KEYS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 FORMAT_TYPES = ("text", "json_object", "json_schema", "structural_tag")
-MAPS_OF_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 
 
 def schema_text(schema: Any, *, max_depth: int | None = None) -> str:
@@ -32,28 +32,12 @@ def schema_text(schema: Any, *, max_depth: int | None = None) -> str:
     if not isinstance(schema, dict):
         raise refuse("invalid_type", f"must be a JSON object, got {echo(schema)}")
     max_depth = max_depth or LIMITS.max_schema_depth
-    if _is_deeper(schema, max_depth):
+    if is_deeper(schema, max_depth):
         raise refuse("invalid_value", f"must be nested at most {max_depth} levels deep; flatten it or use $defs")
     text = orjson.dumps(schema)
     if len(text) > LIMITS.max_schema_bytes:
         raise refuse("invalid_value", f"must be at most {LIMITS.max_schema_bytes} bytes long, got {len(text)}")
     return text.decode()
-
-
-def _is_deeper(value: Any, max_depth: int) -> bool:
-    """Whether objects are nested more than `max_depth` levels; maps from names to schemas, and lists in objects, are no levels."""
-    waiting = [(value, 1)]
-    while waiting:
-        value, depth = waiting.pop()
-        if depth > max_depth:
-            return True
-        if isinstance(value, list):
-            waiting += [(item, depth + isinstance(item, list)) for item in value if isinstance(item, dict | list)]
-            continue
-        for name, item in value.items():
-            items = item.values() if name in MAPS_OF_SCHEMAS and isinstance(item, dict) else (item,)
-            waiting += [(inner, depth + 1) for inner in items if isinstance(inner, dict | list)]
-    return False
 
 
 def _parsed(text: str) -> Any:

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from engine.api import RequestError
+from engine.api import GenerationRequest, RequestError, Tool, ToolChoice, ToolMode
 from engine.api.constraint import Constraint, ConstraintKind
+from engine.structured.tools_schema import answer_constraint
 from tests.engine.structured.walking import compiled
 
 KINDS = ConstraintKind
@@ -19,8 +20,8 @@ HOSTILE = {
     "schema that is a string": (KINDS.JSON_SCHEMA, '""', "object"),
     "schema with NaN": (KINDS.JSON_SCHEMA, '{"minimum":NaN}', "JSON"),
     "schema with an endless number": (KINDS.JSON_SCHEMA, '{"minimum":1e999}', "JSON"),
-    "deep schema": (KINDS.JSON_SCHEMA, '{"items":' * 10_000 + "1" + "}" * 10_000, "64 deep"),
-    "deep list": (KINDS.JSON_SCHEMA, "[" * 100_000, "64 deep"),
+    "deep schema": (KINDS.JSON_SCHEMA, '{"items":' * 10_000 + "1" + "}" * 10_000, "64 levels deep"),
+    "deep list": (KINDS.JSON_SCHEMA, "[" * 100_000, "64 levels deep"),
     "large schema": (KINDS.JSON_SCHEMA, json.dumps({"description": "x" * 300_000}), "262144 bytes"),
     "100,000 enum values": (KINDS.JSON_SCHEMA, '{"enum":[' + ",".join(["1"] * 100_000) + "]}", "20000"),
     "a thousand million items": (KINDS.JSON_SCHEMA, '{"type":"array","minItems":1000000000}', "100000"),
@@ -65,7 +66,7 @@ HOSTILE = {
         '{"structures":[{"begin":"<a>","end":"</a>"}],"triggers":["<b"]}',
         "triggers",
     ),
-    "deep structural tag": (KINDS.STRUCTURAL_TAG, '{"type":"or","elements":[' * 5_000, "80 deep"),
+    "deep structural tag": (KINDS.STRUCTURAL_TAG, '{"type":"or","elements":[' * 5_000, "80 levels deep"),
 }
 
 
@@ -77,6 +78,26 @@ def test_a_hostile_constraint_is_refused_by_its_field(name):
     assert reason in caught.value.message
     assert caught.value.param == "structured_outputs.x"
     assert len(caught.value.message) <= 1_000
+
+
+def nested(levels):
+    return '{"type":"object","properties":{"a":' * (levels - 1) + '{"type":"null"}' + "}}" * (levels - 1)
+
+
+def test_depth_is_counted_in_levels_of_schemas():
+    """In brackets, 32 nested objects were the limit where the message and the web process said 64."""
+    assert compiled(Constraint(KINDS.JSON_SCHEMA, nested(64)))
+    branches = '{"anyOf":[' * 63 + '{"type":"null"}' + "]}" * 63
+    assert compiled(Constraint(KINDS.JSON_SCHEMA, branches))
+    with pytest.raises(RequestError, match="64 levels deep"):
+        compiled(Constraint(KINDS.JSON_SCHEMA, nested(65)))
+
+
+def test_tools_of_the_full_depth_can_be_forced_together():
+    """The array of calls around them is no fault of the client's."""
+    tools = tuple(Tool(name, json.loads(nested(64))) for name in ("f", "g"))
+    request = GenerationRequest("r", "m", (), 0.0, tools=tools, tool_choice=ToolChoice(ToolMode.REQUIRED))
+    assert compiled(answer_constraint(request, None))
 
 
 @pytest.mark.parametrize("rule", ["r{} ::= r{}", 'r{} ::= "a" r{}', "r{} ::= (r{})"])

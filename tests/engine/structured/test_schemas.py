@@ -153,3 +153,13 @@ def test_objects_that_list_properties_may_be_closed():
     assert admits(template, '{"a":{"x":1},"b":{"y":1}}')
     assert not admits(template, '{"x":1}')
     assert admits(template_of(schema(value)), '{"x":1}')
+
+
+def test_a_deep_schema_is_enforced_to_its_bottom():
+    value = {"type": "boolean"}
+    for _ in range(60):
+        value = {"type": "object", "properties": {"a": value}, "required": ["a"], "additionalProperties": False}
+    template = template_of(schema(value))
+    assert admits(template, '{"a":' * 60 + "true" + "}" * 60)
+    assert not admits(template, '{"a":' * 60 + "1" + "}" * 60)
+    assert not admits(template, '{"a":' * 59 + "true" + "}" * 59)

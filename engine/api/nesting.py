@@ -1,0 +1,28 @@
+"""How deep a JSON Schema or structural tag is nested, counted the same by the web process and the worker: in levels, not in brackets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+MAPS_OF_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+
+BRACKETS_PER_LEVEL = 3
+"""At most: those of an object, of a map from names in it, and of a list in that."""
+
+
+def is_deeper(value: Any, max_levels: int) -> bool:
+    """Whether objects are nested more than `max_levels` levels; maps from names to schemas, and lists in objects, are no levels."""
+    waiting = [(value, 1)]
+    while waiting:
+        value, depth = waiting.pop()
+        if depth > max_levels:
+            return True
+        if isinstance(value, list):
+            waiting += [(item, depth + isinstance(item, list)) for item in value if isinstance(item, dict | list)]
+            continue
+        if not isinstance(value, dict):
+            continue
+        for name, item in value.items():
+            items = item.values() if name in MAPS_OF_SCHEMAS and isinstance(item, dict) else (item,)
+            waiting += [(inner, depth + 1) for inner in items if isinstance(inner, dict | list)]
+    return False
