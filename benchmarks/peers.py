@@ -1,10 +1,11 @@
 """Our server and its peers under the same workloads in one sitting: starts each server anew for each line, one at a time, prints ratios.
 
-    python benchmarks/peers.py [--llama BINARY] [--vllm BINARY --vllm-model FOLDER] [--large GGUF] [W1 W8 W32 WP WS WC L1 L8]
+    python benchmarks/peers.py [--llama BINARY] [--vllm BINARY --vllm-model FOLDER] [--large GGUF] [--once] [W1 W8 W32 WP WS WC L1 L8]
 
 Without peers it measures ours alone, as `make bench` does. `--llama` names llama.cpp's `llama-server`, which is given the same GGUF
 file; `--vllm` names vLLM's command and the folder of the same weights in bf16. `--large` names a model of a few gigabytes for L1 and L8.
-WC, where the answer copies the prompt, is measured with and without prompt look-up. The machine should have nothing else to do; quote
+WC, where the answer copies the prompt, is measured with and without prompt look-up. `--once` starts a server once for all
+lines of one model, which is quicker; later lines then find it warm. The machine should have nothing else to do; quote
 ratios, as absolute figures drift. Targets stand in benchmarks/README.md.
 """
 
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,6 +85,16 @@ class Starter:
         named += [LLAMA] if self._options.llama else []
         named += [VLLM] if self._options.vllm and workload not in LARGE else []
         return named
+
+    def starts(self, workloads: Sequence[str]) -> list[tuple[str, list[str]]]:
+        """Which server to start, and the workloads to send it before it is stopped, in order."""
+        lines = [(name, workload) for workload in workloads for name in self.names(workload)]
+        if not self._options.once:
+            return [(name, [workload]) for name, workload in lines]
+        together: dict[tuple[str, bool], list[str]] = {}
+        for name, workload in lines:
+            together.setdefault((name, workload in LARGE), []).append(workload)
+        return [(name, group) for (name, _), group in together.items()]
 
     @contextmanager
     def running(self, name: str, workload: str) -> Iterator[Server]:
@@ -148,6 +159,7 @@ def main() -> None:
     parser.add_argument("--llama", help="llama.cpp's llama-server")
     parser.add_argument("--vllm", help="vLLM's command")
     parser.add_argument("--vllm-model", help="folder of the same weights in bf16")
+    parser.add_argument("--once", action="store_true", help="start each server once for all workloads of a model")
     parser.add_argument("--large", help="GGUF file of a few gigabytes")
     options = parser.parse_args()
     if options.llama and not options.model:
@@ -158,11 +170,11 @@ def main() -> None:
     starter = Starter(options)
     found: dict[tuple[str, str], Figures] = {}
     print("| workload | server | tokens/s | first token p50, p95 | gap p50 | all | errors |\n| --- | --- | --- | --- | --- | --- | --- |")
-    for workload in options.workloads or (*SMALL, *(LARGE if options.large else ())):
-        for name in starter.names(workload):
-            with starter.running(name, workload) as server:
+    for name, workloads in starter.starts(options.workloads or (*SMALL, *(LARGE if options.large else ()))):
+        with starter.running(name, workloads[0]) as server:
+            for workload in workloads:
                 figures = found[workload, name] = asyncio.run(measure(server, WORKLOADS[workload]))
-            print(_line(workload, name, figures), flush=True)
+                print(_line(workload, name, figures), flush=True)
     print("\n| workload | figure | beside | ratio | target |\n| --- | --- | --- | --- | --- |")
     for target in TARGETS:
         if (target.workload, target.peer) in found:
