@@ -19,6 +19,7 @@ from redis.backoff import NoBackoff
 
 CONNECT_TIMEOUT_S = 1.0
 ANSWER_TIMEOUT_S = 2.0
+LOST_MESSAGE = "Valkey closed the connection"
 
 Answer = Any
 """bytes, int, None, a Refused or a list of these."""
@@ -33,14 +34,14 @@ def pack_command(*parts: bytes) -> bytes:
     return b"*%d\r\n" % len(parts) + b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in parts])
 
 
-def read_answer(data: bytes, at: int) -> tuple[Answer, int] | None:
+def read_answer(data: bytes | bytearray, at: int) -> tuple[Answer, int] | None:
     """The answer that begins at `at` and where the next one begins; None while it is not complete. Raises ValueError."""
     end = data.find(b"\r\n", at)
     if end < 0:
         return None
     kind, head, at = data[at : at + 1], data[at + 1 : end], end + 2
     if kind == b"+":
-        return head, at
+        return bytes(head), at
     if kind == b"-":
         return Refused(head.decode(errors="replace")), at
     if kind == b":":
@@ -51,7 +52,7 @@ def read_answer(data: bytes, at: int) -> tuple[Answer, int] | None:
     if size < 0:
         return None, at
     if kind == b"$":
-        return (data[at : at + size], at + size + 2) if len(data) >= at + size + 2 else None
+        return (bytes(data[at : at + size]), at + size + 2) if len(data) >= at + size + 2 else None
     items = []
     for _ in range(size):
         item = read_answer(data, at)
@@ -69,7 +70,8 @@ class Wire(asyncio.Protocol):
         self._connection = connection
         self._on_answer = on_answer
         self._on_lost = on_lost
-        self._rest = b""
+        self._rest = bytearray()
+        """The beginning of an answer; it grows in place, as a request of many MiB comes in hundreds of pieces."""
         # NOTE: redis-py has no way to give its transport away; the versions in requirements.txt are the ones that we know.
         self._transport: asyncio.Transport = connection._writer.transport  # type: ignore[attr-defined]
         self._former = self._transport.get_protocol()
@@ -83,7 +85,14 @@ class Wire(asyncio.Protocol):
         self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        data = self._rest + data if self._rest else data
+        if self._rest:
+            self._rest += data
+            del self._rest[: self._read_answers(self._rest)]
+        else:
+            self._rest += data[self._read_answers(data) :]
+
+    def _read_answers(self, data: bytes | bytearray) -> int:
+        """Hand out whole answers; where the rest begins."""
         at = 0
         try:
             while at < len(data) and (found := read_answer(data, at)) is not None:
@@ -91,7 +100,7 @@ class Wire(asyncio.Protocol):
                 self._on_answer(answer)
         except ValueError:
             self.close()
-        self._rest = data[at:]
+        return at
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._former.connection_lost(exc)
@@ -105,8 +114,12 @@ async def wire_connect(url: str, on_answer: Callable[[Answer], None], on_lost: C
     connection = make(
         **options | {"socket_connect_timeout": CONNECT_TIMEOUT_S, "socket_timeout": None, "retry": Retry(NoBackoff(), 0), "protocol": 2}
     )
-    async with asyncio.timeout(CONNECT_TIMEOUT_S):
-        await connection.connect()
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            await connection.connect()
+    except BaseException:
+        await connection.disconnect(nowait=True)
+        raise
     return Wire(connection, on_answer, on_lost)
 
 
@@ -118,15 +131,15 @@ class Caller:
         self._wire: Wire | None = None
         self._waiting: deque[asyncio.Future[Answer]] = deque()
         """Whoever waits for an answer over the present connection; one who gives up keeps its place, as the answer still comes."""
-        self._connecting = asyncio.Lock()
+        self._connecting: asyncio.Task[None] | None = None
+        """Shared by all who need the connection, so that they wait once and together where Valkey does not answer."""
 
     async def call(self, *parts: bytes) -> Answer:
         """The answer, or a Refused. Raises redis.RedisError or OSError, and then nobody knows whether it was done."""
         if self._wire is None:
-            async with self._connecting:
-                if self._wire is None:
-                    await self._connect()
-        assert self._wire is not None
+            await self._connected()
+        if self._wire is None:
+            raise ConnectionResetError(LOST_MESSAGE)
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append(answer)
         self._wire.send(pack_command(*parts))
@@ -139,9 +152,26 @@ class Caller:
             raise
 
     def close(self) -> None:
+        if self._connecting is not None:
+            self._connecting.cancel()
         if self._wire is not None:
             self._wire.close()
             self._lose(self._waiting)
+
+    async def _connected(self) -> None:
+        """Wait for the connection that is being made, or make one; whoever gives up leaves it to the others."""
+        if self._connecting is None:
+            self._connecting = asyncio.create_task(self._connect())
+            self._connecting.add_done_callback(self._note_connected)
+        await asyncio.wait((connecting := self._connecting,))
+        if connecting.cancelled():
+            raise ConnectionResetError(LOST_MESSAGE)
+        connecting.result()
+
+    def _note_connected(self, connecting: asyncio.Task[None]) -> None:
+        self._connecting = None
+        if not connecting.cancelled():
+            connecting.exception()  # seen, even where nobody waits any more
 
     async def _connect(self) -> None:
         waiting: deque[asyncio.Future[Answer]] = deque()
@@ -154,7 +184,7 @@ class Caller:
         while waiting:
             answer = waiting.popleft()
             if not answer.done():
-                answer.set_exception(ConnectionResetError("Valkey closed the connection"))
+                answer.set_exception(ConnectionResetError(LOST_MESSAGE))
 
 
 def _hand_out(waiting: deque[asyncio.Future[Answer]], answer: Answer) -> None:

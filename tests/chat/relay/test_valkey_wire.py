@@ -93,3 +93,34 @@ async def test_a_closed_caller_leaves_nobody_waiting(valkey: str) -> None:
         await blocked
     assert await caller.call(b"PING") == b"PONG"
     caller.close()
+
+
+async def test_all_who_need_a_silent_valkey_wait_once_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts = []
+
+    async def connect(url: str, *_: object) -> None:
+        attempts.append(url)
+        await asyncio.sleep(0)
+        raise TimeoutError
+
+    monkeypatch.setattr("chat.relay.valkey_wire.wire_connect", connect)
+    caller = Caller("redis://silent")
+    calls = [asyncio.create_task(caller.call(b"PING")) for _ in range(20)]
+    await asyncio.sleep(0)
+    calls[0].cancel()
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(answers[0], asyncio.CancelledError)
+    assert all(isinstance(answer, TimeoutError) for answer in answers[1:])
+    assert len(attempts) == 1
+    with pytest.raises(TimeoutError):
+        await caller.call(b"PING")
+    assert len(attempts) == 2
+
+
+async def test_who_gives_up_while_connecting_leaves_the_connection_to_the_others(valkey: str) -> None:
+    caller = Caller(valkey)
+    first, second = (asyncio.create_task(caller.call(b"ECHO", word)) for word in (b"one", b"two"))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await second == b"two"
+    caller.close()
