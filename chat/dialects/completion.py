@@ -251,7 +251,7 @@ def answer_head(request_id: str, values: dict[str, Any], run: StartedRun, admitt
     """What the values, the model and the admission say of the answer; for the playground too."""
     options = values["stream_options"] or {}
     generation = run.generation
-    last_role, last_text = last_message_text(generation.messages)
+    last_role, last_text = last_message_text(generation.messages, values["messages"])
     opens_turn = generation.prompt.add_generation_prompt and not generation.prompt.continue_final_message
     role = "assistant" if opens_turn else last_role
     return AnswerHead(

@@ -150,10 +150,14 @@ def messages_walk(messages: list[Any], *, model: str, max_parts: int) -> tuple[M
         raise ApiError("invalid_value", "messages are nested too deeply", "messages") from None
 
 
-def last_message_text(messages: Sequence[Message]) -> tuple[str, str]:
-    """Role and text of the last message as `messages_walk` gives them; the text parts of a list are joined with line breaks."""
+def last_message_text(messages: Sequence[Message], sent: Sequence[Any]) -> tuple[str, str]:
+    """Role and text of the last message; the text parts of a list are joined with line breaks.
+
+    `messages` are as `messages_walk` gives them, `sent` as the client does: a `function`, though shown as a tool, keeps its own role.
+    """
     message = messages[-1]
-    role, content = message.get("role"), message.get("content")
+    is_function = isinstance(sent[-1], dict) and sent[-1].get("role") == "function"
+    role, content = "function" if is_function else message.get("role"), message.get("content")
     if isinstance(content, list):
         content = "\n".join(str(part["text"]) for part in content if isinstance(part, dict) and part.get("type") == "text")
     return str(role), content if isinstance(content, str) else ""

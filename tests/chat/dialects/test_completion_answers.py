@@ -118,6 +118,14 @@ async def test_without_a_generation_prompt_the_role_is_the_last_messages(api, sc
     assert (await post(api, add_generation_prompt=False)).json()["choices"][0]["message"]["role"] == "user"
 
 
+async def test_a_last_function_message_is_answered_in_its_own_role(api, scripted):
+    """The template sees it as a tool; the answer was given that role too, and its echo lost."""
+    messages = [{"role": "user", "content": "hi"}, {"role": "function", "name": "f", "content": "so "}]
+    message = (await post(api, messages=messages, add_generation_prompt=False, echo=True)).json()["choices"][0]["message"]
+    assert message["role"] == "function"
+    assert message["content"].startswith("so ")
+
+
 async def test_the_echo_is_the_last_messages_text_where_the_roles_are_equal(api, scripted):
     async def content(**fields):
         scripted.script = list(HELLO)

@@ -217,11 +217,13 @@ def test_ids_that_are_missing_have_nine_letters_and_digits():
         ({"role": "user", "content": "x"}, ("user", "x")),
         ({"role": "assistant", "content": ["a", {"type": "text", "text": "b"}]}, ("assistant", "a\nb")),
         ({"role": "assistant", "content": None}, ("assistant", "")),
+        ({"role": "function", "name": "f", "content": "x"}, ("function", "x")),
         ({"role": "assistant", "content": [{"type": "thinking", "thinking": "x", "closed": False}, "y"]}, ("assistant", "y")),
     ],
 )
 def test_the_text_of_the_last_message_is_that_of_its_parts(message, expected):
-    assert last_message_text(walk({"role": "user", "content": "first"}, message)) == expected
+    sent = [{"role": "user", "content": "first"}, message]
+    assert last_message_text(walk(*sent), sent) == expected
 
 
 def test_a_refusal_is_the_text_of_a_message_without_one():

@@ -87,7 +87,7 @@ def test_messages_become_a_prompt_or_a_refusal(messages, options, has_tools):
         refusal = error
     else:
         refusal = None
-        assert all(isinstance(word, str) for word in last_message_text(walked))
+        assert all(isinstance(word, str) for word in last_message_text(walked, messages))
         sent = msgpack.unpackb(msgpack.packb(walked))
         tools = (Tool("weather", spec=TOOL),) if has_tools else ()
         request = GenerationRequest("run", "tiny", tuple(sent), 0.0, prompt=options, tools=tools)
