@@ -60,7 +60,7 @@ class ModelsRoute(APIView):
         operation_id="list_models", summary="List models", responses={200: ModelList, **_errors(401, 403, 429, 500)}, tags=["models"]
     )
     def get(self, request: HttpRequest) -> None:
-        """The models that the key may use."""
+        """The models that the key may use, under each of their names: aliases are entries of their own."""
 
 
 class ModelRoute(APIView):

@@ -13,14 +13,16 @@ from chat.dialects.view import api_view, caller_require, json_response, model_un
 from chat.services.catalogue import ModelEntry, model_resolve_async, models_for_caller_async
 
 
-def model_object(model: ModelEntry) -> dict[str, Any]:
-    return {"id": model.name, "object": "model", "created": model.created_at, "owned_by": model.owned_by}
+def model_object(model: ModelEntry, name: str) -> dict[str, Any]:
+    """The model under one of the names that `model` takes."""
+    return {"id": name, "object": "model", "created": model.created_at, "owned_by": model.owned_by}
 
 
 async def models_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
     caller = await caller_require(request, dialect)
     models = await models_for_caller_async(caller=caller)
-    return json_response({"object": "list", "data": [model_object(model) for model in models]})
+    data = [model_object(model, name) for model in models for name in dict.fromkeys((model.name, *model.aliases))]
+    return json_response({"object": "list", "data": data})
 
 
 async def model_retrieve(request: HttpRequest, dialect: Door, model_id: str) -> HttpResponseBase:
@@ -28,7 +30,7 @@ async def model_retrieve(request: HttpRequest, dialect: Door, model_id: str) -> 
     model = await model_resolve_async(name=model_id, caller=caller)
     if model is None:
         raise model_unknown(model_id)
-    return json_response(model_object(model))
+    return json_response(model_object(model, model_id if model_id in model.aliases else model.name))
 
 
 chat_completions = api_view(LIGHTCONE, post=completion)
