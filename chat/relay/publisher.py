@@ -38,6 +38,7 @@ KEEP_ENDED_S = 10.0
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.05, 1.0
 BEATS_PER_RENEWAL = 10
 LET_GO_TIMEOUT_S = 5.0
+CLAIM_RETRIES = 7
 
 
 class Publisher:
@@ -73,6 +74,7 @@ class Publisher:
         self._flush_mode = flush_mode
         self._table = RunTable(abort)
         self._writer = LogWriter(runs=self.runs, layer=layer, worker_id=worker_id, table=self._table, clock=clock, caller=caller)
+        self._taking: set[str] = set()
         self._has_news = asyncio.Event()
         self._is_urgent = asyncio.Event()
         self._writing = asyncio.Lock()
@@ -115,8 +117,22 @@ class Publisher:
         self._call_soon(self._wake, is_urgent)
 
     async def take(self, run_id: str, attempt: int) -> tuple[Claim, list[LogEntry]] | None:
-        """Claim a queued run; with it comes what earlier attempts logged. None when it is not to be had."""
+        """Claim a queued run; with it comes what earlier attempts logged. None when it is not to be had.
+
+        Raises RedisError or OSError where Valkey stays away; then nobody knows whether the run is ours.
+        """
+        if run_id in self._taking:
+            return None  # a task that was delivered twice; Valkey would give the run to each call of one worker
+        self._taking.add(run_id)
+        try:
+            return await self._take(run_id, attempt)
+        finally:
+            self._taking.discard(run_id)
+
+    async def _take(self, run_id: str, attempt: int) -> tuple[Claim, list[LogEntry]] | None:
         previous = self._table.live.get(run_id)
+        if previous is not None and previous.claim.attempt == attempt:
+            return None
         if previous is not None and previous.claim.attempt < attempt:
             self._table.drop(previous)
         if (gone := self._table.being_let_go(run_id)) is not None:
@@ -126,12 +142,27 @@ class Publisher:
                     await gone.wait()
             except TimeoutError:
                 return None
+        taken = await self._claim(run_id, attempt)
+        if taken is not None:
+            claim, log = taken
+            self._table.put(LiveRun(claim, self.worker_id, is_logged=bool(log)))
+        return taken
+
+    async def _claim(self, run_id: str, attempt: int) -> tuple[Claim, list[LogEntry]] | None:
+        """Ask again where an answer is lost: a run that is ours without our knowing would wait for as long as this worker lives."""
+        for pause_s in (MIN_BACKOFF_S * 2**number for number in range(CLAIM_RETRIES)):
+            try:
+                return await self._claim_once(run_id, attempt)
+            except AWAY as error:
+                logger.warning("claim of run %s not answered: %s", run_id, error)
+                await asyncio.sleep(pause_s)
+        return await self._claim_once(run_id, attempt)
+
+    async def _claim_once(self, run_id: str, attempt: int) -> tuple[Claim, list[LogEntry]] | None:
         claim = await self.runs.claim(run_id, attempt, self.worker_id)
         if claim is None:
             return None
-        log = await self.runs.read_whole_log(run_id) if attempt > 1 else []
-        self._table.put(LiveRun(claim, self.worker_id, is_logged=bool(log)))
-        return claim, log
+        return claim, await self.runs.read_whole_log(run_id) if attempt > 1 else []
 
     async def flush(self) -> None:
         """Cut, write, announce; or, after a loss, try to recover."""

@@ -155,7 +155,10 @@ class Runs:
         return Verdict("look", 0.0, requests_left, requests_reset / 1000, tokens_left, tokens_reset / 1000)
 
     async def claim(self, run_id: str, attempt: int, worker_id: str) -> Claim | None:
-        """Take a queued run for this worker; None when it is taken, gone, or the worker's own lease has lapsed."""
+        """Take a queued run for this worker; None when it is taken, gone, or the worker's own lease has lapsed.
+
+        Asked again, it gives a run that this worker has: whoever calls knows which it holds.
+        """
         keys = self.keys
         names = (keys.meta(run_id), keys.request(run_id), keys.queued, keys.worker_runs(worker_id), keys.worker(worker_id))
         answer = await self.client.eval(CLAIM, len(names), *names, run_id, attempt, worker_id)

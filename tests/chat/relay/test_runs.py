@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,24 @@ async def test_only_one_claim_of_an_attempt_succeeds(world: World) -> None:
     claims = await asyncio.gather(*(worker.take(reader.run_id, 1) for worker in (one, two, one, two)))
     assert sum(claim is not None for claim in claims) == 1
     assert await one.take(reader.run_id, 1) is None
+
+
+async def test_a_claim_whose_answer_was_lost_is_asked_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    web, worker = await world.web(), await world.worker()
+    reader, _ = await world.admit(web)
+    claim, answers = worker.runs.claim, [True, False]
+
+    async def claim_badly(*args: Any) -> Any:
+        claimed = await claim(*args)
+        if answers.pop():
+            return claimed
+        raise ConnectionResetError
+
+    monkeypatch.setattr(worker.runs, "claim", claim_badly)
+    both = await asyncio.gather(worker.take(reader.run_id, 1), worker.take(reader.run_id, 1))
+    assert [taken is not None for taken in both] == [True, False]
+    assert worker.live_run_ids() == [reader.run_id]
+    assert await worker.take(reader.run_id, 1) is None
 
 
 async def test_a_worker_without_a_lease_claims_nothing(world: World) -> None:
