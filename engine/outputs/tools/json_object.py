@@ -9,6 +9,8 @@ from engine.outputs.tools.values import read_string, read_value
 ARGUMENT_KEYS = ("arguments", "parameters")
 SIDE_KEYS = ("type", "id")
 """Keys that an object without a marker may have beside name and arguments and still be taken for a call."""
+WRAPPER_KEY = "function"
+"""Of an object in which name and arguments may stand, as requests write calls."""
 
 
 class JsonObjectCall:
@@ -26,25 +28,34 @@ class JsonObjectCall:
         self._begins = begins
         self._ends = ends
         self._is_committed = False
+        self._depth = 0
         self._has_arguments = False
         self._early_arguments: list[str] = []
         self._gap: list[str] = []
 
     def read(self, is_marked: bool) -> Steps[bool]:
         """Read the object; False: it is content, as it is no call, or one of an unknown function."""
-        self._keep((yield from self._reader.take("{")))
-        is_good = True
-        while is_good:
-            yield from self._reader.take_run(SPACE, self._keep)
-            if (yield from self._take("}")):
-                return self._finish()
-            is_good = (yield from self._read_member(is_marked)) and (yield from self._read_separator())
+        if (yield from self._read_object(is_marked)):
+            return self._finish()
         if self._is_committed:
             yield from self._read_rest()
             return True
         self._held.release()
         if is_marked:
-            yield from read_value(self._reader, self._answer.content, self._begins + self._ends, depth=1)
+            yield from read_value(self._reader, self._answer.content, self._begins + self._ends, depth=self._depth)
+        return False
+
+    def _read_object(self, is_marked: bool) -> Steps[bool]:
+        """Up to its closing bracket; False: it is not as it should be, or names an unknown function."""
+        self._keep((yield from self._reader.take("{")))
+        self._depth += 1
+        is_good = True
+        while is_good:
+            yield from self._reader.take_run(SPACE, self._keep)
+            if (yield from self._take("}")):
+                self._depth -= 1
+                return True
+            is_good = (yield from self._read_member(is_marked)) and (yield from self._read_separator())
         return False
 
     def _finish(self) -> bool:
@@ -81,6 +92,8 @@ class JsonObjectCall:
             return self._commit(key) and (yield from self._read_arguments())
         if key in ARGUMENT_KEYS and not self._has_arguments:
             return (yield from self._read_arguments())
+        if key == WRAPPER_KEY and self._depth == 1 and not self._is_committed and (yield from self._reader.see("{")):
+            return (yield from self._read_object(is_marked))
         if not is_marked and not self._is_committed and key not in SIDE_KEYS:
             return False
         return (yield from read_value(self._reader, self._keep, self._ends))

@@ -1,6 +1,8 @@
 """Kimi K2: the model names function and number of the call, `functions.NAME:INDEX`, which is also the call's id.
 
 <|tool_calls_section_begin|><|tool_call_begin|>functions.NAME:0<|tool_call_argument_begin|>{…}<|tool_call_end|><|tool_calls_section_end|>
+
+Some answers have the markers of the section in the singular.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ KIMI_K2 = NamedCallFormat(
     call_begin="<|tool_call_begin|>",
     separator="<|tool_call_argument_begin|>",
     call_end="<|tool_call_end|>",
+    section_variants=(("<|tool_call_section_begin|>", "<|tool_call_section_end|>"),),
 )
 PREFIX = "functions."
 MAX_DIGITS = 9

@@ -11,17 +11,33 @@ from engine.outputs.tools.values import read_value
 
 @dataclass(frozen=True, slots=True)
 class NamedCallFormat:
-    """Markers around all calls and around each; `separator` stands before the name's arguments, or before the name."""
+    """Markers around all calls and around each; `separator` stands before the name's arguments, or before the name.
+
+    `section_variants`: other spellings of the markers of the section, (begin, end), which a vocabulary may lack.
+    """
 
     section_begin: str
     section_end: str
     call_begin: str
     separator: str
     call_end: str
+    section_variants: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def section_begins(self) -> tuple[str, ...]:
+        return (self.section_begin, *(begin for begin, _ in self.section_variants))
+
+    @property
+    def section_ends(self) -> tuple[str, ...]:
+        return (self.section_end, *(end for _, end in self.section_variants))
+
+    @property
+    def usual_markers(self) -> frozenset[str]:
+        return frozenset((self.section_begin, self.section_end, self.call_begin, self.separator, self.call_end))
 
     @property
     def markers(self) -> frozenset[str]:
-        return frozenset((self.section_begin, self.section_end, self.call_begin, self.separator, self.call_end))
+        return self.usual_markers.union(self.section_begins, self.section_ends)
 
 
 class NamedCallParser(ScriptedParser):
@@ -32,7 +48,7 @@ class NamedCallParser(ScriptedParser):
         self._format = call_format
 
     def _run(self) -> Steps[None]:
-        begins = (self._format.section_begin, self._format.call_begin)
+        begins = (*self._format.section_begins, self._format.call_begin)
         while marker := (yield from self._reader.until(begins, self._answer.content)):
             held = Held(self._answer, marker)
             yield from self._read_calls(held, is_in_call=marker == self._format.call_begin)
@@ -44,7 +60,7 @@ class NamedCallParser(ScriptedParser):
         while True:
             if not is_in_call:
                 yield from self._reader.take_run(SPACE, held.write)
-                marker = yield from self._reader.take(self._format.call_begin, self._format.section_end)
+                marker = yield from self._reader.take(self._format.call_begin, *self._format.section_ends)
                 held.write(marker)
                 if marker != self._format.call_begin:
                     if marker and has_called:

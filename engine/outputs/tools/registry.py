@@ -135,7 +135,7 @@ FORMATS: dict[str, ToolFormat] = {
         lambda names, tools: KimiK2Parser(names),
         KIMI_K2.section_begin,
         CallFormat(KIMI_K2.call_begin, f"{KIMI_K2.call_begin}functions.", ":", KIMI_K2.call_end, number_end=KIMI_K2.separator),
-        special=tuple(sorted(KIMI_K2.markers)),
+        special=tuple(sorted(KIMI_K2.usual_markers)),
         id_style=CallIdStyle.KIMI_K2,
     ),
     "glm45": GLM,

@@ -176,6 +176,22 @@ def test_kimi_keeps_the_ids_of_the_model():
     assert [call.call_id for call in said.calls] == ["functions.get_weather:0", "functions.get_time:1"]
 
 
+def test_kimi_may_spell_its_section_in_the_singular():
+    """The marker was left as content."""
+    text = EXAMPLES["kimi_k2"].replace("calls_section", "call_section")
+    assert parse_with("kimi_k2", text) == parse_with("kimi_k2", *text) == parse_with("kimi_k2", EXAMPLES["kimi_k2"])
+
+
+@pytest.mark.parametrize("name", ["llama3_json", "hermes"])
+def test_a_call_may_be_wrapped_as_requests_write_calls(name):
+    """The call was found, but its head left as content."""
+    call = '{"type": "function", "function": {"name": "get_time", "parameters": {"a": "}"}}, "id": "x"}'
+    text = call if name == "llama3_json" else f"<tool_call>{call}</tool_call>"
+    assert parse_with(name, text) == parse_with(name, *text) == Said(calls=[Call("get_time", '{"a": "}"}')])
+    for unknown in (text.replace("get_time", "f"), text.replace('"name"', '"nome"')):
+        assert parse_with(name, unknown) == parse_with(name, *unknown) == Said(content=unknown)
+
+
 def test_mistral_keeps_the_ids_of_the_model():
     said = parse_with("mistral", "[TOOL_CALLS]get_time[CALL_ID]abcDEF123[ARGS]{}")
     assert said.calls == [Call("get_time", "{}", call_id="abcDEF123")]
