@@ -28,6 +28,7 @@ from chat.dialects.request.messages import last_message_text
 from chat.dialects.request.refusals import refusal_reworded
 from chat.dialects.request.schema import request_check
 from chat.dialects.request.strict_json import json_object_read
+from chat.dialects.request.tools import is_forced
 from chat.dialects.view import body_too_large, caller_require, json_response, model_unknown, request_id
 from chat.errors import INTERNAL_MESSAGE, ApiError, engine_api_error
 from chat.models.access import Right
@@ -274,6 +275,7 @@ def answer_head(request_id: str, values: dict[str, Any], run: StartedRun, admitt
         echo=last_text if values["echo"] and last_role == role else "",
         stream_interval=values["stream_interval"] or 1,
         answers_function_call=bool(values["functions"]),
+        is_call_forced=is_forced(generation.tool_choice),
     )
 
 

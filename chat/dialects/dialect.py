@@ -15,7 +15,8 @@ class AnswerHead:
 
     `created`: unix seconds. `prompt_ids`, `prompt_text`: only where asked for. `echo`: text that each choice begins with.
     `names_tokens_by_id`: `token_id:N` stands for the text of tokens in log-probabilities. `stream_interval`: tokens per chunk.
-    `answers_function_call`: calls go out in the deprecated form, one at most.
+    `answers_function_call`: calls go out in the deprecated form, one at most. `is_call_forced`: an answer
+    without text has no content, even if it was cut before its first call.
     """
 
     request_id: str
@@ -37,6 +38,7 @@ class AnswerHead:
     echo: str = ""
     stream_interval: int = 1
     answers_function_call: bool = False
+    is_call_forced: bool = False
 
 
 class AnswerWriter(Protocol):

@@ -104,14 +104,14 @@ class ChatAnswer:
         }
 
     def _message(self, parts: ChoiceParts) -> dict[str, Any]:
-        """`content` is null where the model has only thought, or called."""
+        """`content` is null where the model has only thought, or called, or could only call."""
         calls = parts.tool_calls()
         reasoning = "".join(parts.reasoning)
         content = self.head.echo + "".join(parts.texts)
         shown = reasoning if reasoning and self.head.includes_reasoning else None
         message = {
             "role": self.head.role,
-            "content": content if content or not (calls or reasoning) else None,
+            "content": content if content or not (calls or reasoning or self.head.is_call_forced) else None,
             "refusal": None,
             "annotations": None,
             "audio": None,

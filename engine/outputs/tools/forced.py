@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.outputs.pieces import Content, Piece
 from engine.outputs.tools.json_calls import JsonCallFormat, JsonCallParser
 from engine.outputs.tools.reader import Steps
 from engine.outputs.tools.scripted import ScriptedParser
@@ -13,6 +14,10 @@ class RequiredCallsReader(JsonCallParser):
 
     def __init__(self, names: frozenset[str]) -> None:
         super().__init__(names, JsonCallFormat(is_bare=True))
+
+    def flush(self) -> list[Piece]:
+        """As in ScriptedParser, but the beginning of a call that is cut before its name is no content."""
+        return [piece for piece in super().flush() if not isinstance(piece, Content)]
 
 
 class NamedCallReader(ScriptedParser):

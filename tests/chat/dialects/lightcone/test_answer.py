@@ -142,3 +142,11 @@ def test_every_key_of_the_answer_is_there():
         "service_tier",
     }
     assert set(body["choices"][0]) == {"index", "message", "logprobs", "finish_reason", "stop_reason", "token_ids"}
+
+
+def test_an_answer_that_could_only_be_a_call_has_no_empty_content():
+    """It was cut before the name of its first call."""
+    cut = [finished(reason=FinishReason.LENGTH)]
+    choice = answer(cut, is_call_forced=True)["choices"][0]
+    assert (choice["message"]["content"], choice["finish_reason"]) == (None, "length")
+    assert answer(cut)["choices"][0]["message"]["content"] == ""

@@ -27,6 +27,7 @@ def test_each_item_of_a_required_array_is_a_call():
 def test_a_required_array_that_is_cut_keeps_its_calls(end, border):
     whole, cut = required(TWO), required(TWO[: min(end, border)], TWO[border:end])
     assert cut == required(TWO[:end])
+    assert cut.content == ""  # "[{" was, where the name of the first call was cut
     for call, complete in zip(cut.calls, whole.calls, strict=False):
         assert call.name == complete.name
         assert complete.arguments.startswith(call.arguments)
