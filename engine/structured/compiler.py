@@ -8,8 +8,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import threading
+import time
 from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from engine.api.constraint import Constraint
@@ -26,13 +30,26 @@ MAX_CALLERS = 8
 GRAMMAR_BYTES = 128 << 10
 """What a built grammar takes in the core beside its payload, about."""
 MAX_REFUSALS = 256
+SLOW_S, MAX_SLOW_S = 10.0, 3600.0
+"""How long a constraint that took too long is refused unseen, the first time and at most: the machine may only have been busy. Each
+further time doubles it, so that what is slow in earnest costs ever less."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """What was said of a constraint that exceeded a bound, and until when (`time.monotonic`) that is said again without a trial."""
+
+    message: str
+    until: float
+    held_s: float
 
 
 class ConstraintCompiler:
     """Of one model. `evicted` keys are those whose grammars the cache has dropped since it was last asked."""
 
-    def __init__(self, model_path: Path, limits: StructuredLimits = DEFAULT_LIMITS) -> None:
+    def __init__(self, model_path: Path, limits: StructuredLimits = DEFAULT_LIMITS, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
+        self._clock = clock
         first_call = (PREPARE, str(model_path.resolve()), dataclasses.asdict(limits))
         self._pool = TrialPool("engine.structured.trial_task:run", NUM_PROCESSES, limits.compile_bytes, first_call, max_callers=MAX_CALLERS)
         self._xgrammar_pool = TrialPool(
@@ -45,7 +62,7 @@ class ConstraintCompiler:
         self._model = str(model_path.resolve()).encode()
         self._changed = threading.Lock()
         self._grammars: OrderedDict[str, DefineGrammar] = OrderedDict()
-        self._refusals: OrderedDict[str, str] = OrderedDict()
+        self._refusals: OrderedDict[str, _Refusal] = OrderedDict()
         self._num_bytes = 0
         self._evicted: list[str] = []
 
@@ -67,7 +84,7 @@ class ConstraintCompiler:
                 payload = self._xgrammar_pool.call(COMPILE, payload.decode(), constraint.param, timeout_s=self._limits.compile_timeout_s)
         except TrialExceeded as error:
             message = self._exceeded(error)
-            self._note_refusal(key, message)
+            self._note_refusal(key, message, is_lasting=error.reason != "time")
             raise refusal(constraint.param, message) from error
         grammar = DefineGrammar(key, backend, payload)
         self._keep(grammar)
@@ -104,14 +121,16 @@ class ConstraintCompiler:
 
     def _find(self, key: str, param: str) -> DefineGrammar | None:
         with self._changed:
-            if (message := self._refusals.get(key)) is not None:
-                raise refusal(param, message)
+            known = self._refusals.get(key)
+            if known is not None and self._clock() < known.until:
+                raise refusal(param, known.message)
             if key in self._grammars:
                 self._grammars.move_to_end(key)
             return self._grammars.get(key)
 
     def _keep(self, grammar: DefineGrammar) -> None:
         with self._changed:
+            self._refusals.pop(grammar.key, None)
             if grammar.key in self._grammars:
                 return
             self._grammars[grammar.key] = grammar
@@ -121,10 +140,12 @@ class ConstraintCompiler:
                 self._num_bytes -= _size(dropped)
                 self._evicted.append(key)
 
-    def _note_refusal(self, key: str, message: str) -> None:
-        """Remember what was too slow, so that asking again costs nothing."""
+    def _note_refusal(self, key: str, message: str, *, is_lasting: bool) -> None:
+        """Remember what was too large for good, and what was too slow for a while, so that asking again costs nothing."""
         with self._changed:
-            self._refusals[key] = message
+            last = self._refusals.pop(key, None)
+            held_s = math.inf if is_lasting else min(2 * last.held_s, MAX_SLOW_S) if last else SLOW_S
+            self._refusals[key] = _Refusal(message, self._clock() + held_s, held_s)
             if len(self._refusals) > MAX_REFUSALS:
                 self._refusals.popitem(last=False)
 

@@ -74,6 +74,27 @@ def test_what_was_too_slow_is_not_tried_again(compiler):
     assert compiler.compile(constant("good")).backend == "llguidance"
 
 
+def test_what_was_too_slow_is_tried_again_after_a_while_and_ever_more_rarely(compiler):
+    """The machine may only have been busy: a time-out was remembered for good."""
+    times = [0.0]
+    compiler._clock = lambda: times[0]
+    compiler._pool.answers = [TrialExceeded("time")] * 3 + [TrialExceeded("memory")]
+    trials = []
+    for times[0] in range(100):
+        with pytest.raises(RequestError):
+            compiler.compile(constant("slow"))
+        trials.append(len(compiler._pool.calls))
+    assert [trials.index(number) for number in (1, 2, 3, 4)] == [0, 10, 30, 70]
+    times[0] = 1e9  # what takes too much memory always will
+    with pytest.raises(RequestError, match="512 MiB"):
+        compiler.compile(constant("slow"))
+    compiler._pool.answers = [TrialExceeded("time")]
+    with pytest.raises(RequestError):
+        compiler.compile(constant("busy"))
+    times[0] += 11
+    assert compiler.compile(constant("busy")) is compiler.compile(constant("busy"))
+
+
 def test_a_recursive_grammar_is_compiled_by_the_process_of_xgrammar(compiler):
     compiler._pool.answers = [("ebnf", b"root ::= r0"), b"compiled"]
     grammar = compiler.compile(Constraint(ConstraintKind.GRAMMAR, 'root ::= "(" root ")" | "x"'))
