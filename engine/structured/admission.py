@@ -9,6 +9,7 @@ from pathlib import Path
 
 from engine.api.errors import RequestError
 from engine.api.request import GenerationRequest
+from engine.api.tools import ToolMode
 from engine.messages import DefineGrammar, ForgetGrammars
 from engine.structured.compiler import ConstraintCompiler
 from engine.structured.limits import DEFAULT_LIMITS, StructuredLimits
@@ -30,11 +31,14 @@ class AnswerForms:
     def grammar(self, request: GenerationRequest) -> DefineGrammar | None:
         """What the answer must be, None if anything. Raises RequestError, which names the field at fault.
 
-        Schemas of tools are checked whatever the choice: they are shown to the model even where it may call none.
+        Schemas of tools are checked whatever the choice: they are shown to the model even where it may call none. So is the response
+        format beside a forced call, which goes before it.
         """
         if any(tool.parameters is not None for tool in request.tools):
             self._compiler.check_tool_schemas(tool_schemas(request.tools))
         constraint = answer_constraint(request, self._tool_format)
+        if request.constraint is not None and request.tool_choice.mode in (ToolMode.REQUIRED, ToolMode.NAMED):
+            self._compiler.check(request.constraint)
         if constraint is None:
             return None
         try:

@@ -16,12 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.api.constraint import Constraint
+from engine.api.constraint import Constraint, ConstraintKind
 from engine.messages import DefineGrammar
 from engine.structured.limits import DEFAULT_LIMITS, StructuredLimits
 from engine.structured.matcher import XGRAMMAR
 from engine.structured.refusal import refusal
-from engine.structured.trial_task import CHECK_SCHEMAS, COMPILE, EBNF, PREPARE
+from engine.structured.trial_task import CHECK, CHECK_SCHEMAS, COMPILE, EBNF, PREPARE
 from engine.trial import TrialExceeded, TrialPool
 
 NUM_PROCESSES = 2
@@ -99,6 +99,16 @@ class ConstraintCompiler:
             self._pool.call(CHECK_SCHEMAS, schemas, timeout_s=self._limits.compile_timeout_s)
         except TrialExceeded as error:
             raise refusal("tools", self._exceeded(error)) from error
+
+    def check(self, constraint: Constraint) -> None:
+        """Check the JSON of a constraint that will not be enforced. Raises RequestError where it is no schema, or no structural tag."""
+        if constraint.kind not in (ConstraintKind.JSON_SCHEMA, ConstraintKind.STRUCTURAL_TAG):
+            return
+        self._check_size(constraint)
+        try:
+            self._pool.call(CHECK, constraint.kind.value, constraint.source, constraint.param, timeout_s=self._limits.compile_timeout_s)
+        except TrialExceeded as error:
+            raise refusal(constraint.param, self._exceeded(error)) from error
 
     def take_evicted(self) -> list[str]:
         """Keys that were dropped since the last call."""

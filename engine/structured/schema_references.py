@@ -44,6 +44,12 @@ class References:
             schema = self.resolve(schema["$ref"])
         return schema
 
+    def check_targets(self) -> None:
+        """Raises RequestError if some `$ref` leads nowhere."""
+        for schema in self._all_schemas():
+            if isinstance(schema.get("$ref"), str):
+                self.resolve(schema["$ref"])
+
     def check_progress(self) -> None:
         """Raises RequestError if some schema is, through references and branches, part of its own definition for the same value."""
         done: set[int] = set()

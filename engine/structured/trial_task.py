@@ -25,6 +25,7 @@ from engine.structured.matcher import LLGUIDANCE
 from engine.structured.refusal import check_bytes, first_line, refusal
 from engine.structured.regex_reader import read_regex
 from engine.structured.schema_check import check_schema
+from engine.structured.schema_references import References
 from engine.structured.schema_resources import plain_references
 from engine.structured.schema_rewrite import rewrite_schema
 from engine.structured.tag_grammar import TagOptions, tag_grammar
@@ -34,7 +35,7 @@ from engine.structured.vocabulary import Vocabulary
 EBNF = "ebnf"
 TOOLS = "tools"
 """The field of a constraint that is made of several tools."""
-PREPARE, COMPILE, CHECK_SCHEMAS = "prepare", "compile", "check_schemas"
+PREPARE, COMPILE, CHECK, CHECK_SCHEMAS = "prepare", "compile", "check", "check_schemas"
 
 WRAPPED_LEVELS = 8
 """What the worker's own constraints put around the schemas of a request at most, whose depth is counted without it."""
@@ -47,7 +48,8 @@ def run(word: str, *arguments: Any) -> Any:
     """What the words ask for, with their arguments:
 
     `prepare` (model path, limits): load the vocabulary. `compile` (kind, source, whitespace, closes_objects, has_control, param): the
-    backend's name and payload. `check_schemas` (list of (JSON text, param)): nothing, if all are schemas that an object may satisfy.
+    backend's name and payload. `check` (kind, source, param): nothing, if it is a schema or a structural tag. `check_schemas` (list of
+    (JSON text, param)): nothing, if all are schemas that an object may satisfy.
     """
     if word == PREPARE:
         path, limits = arguments
@@ -59,6 +61,9 @@ def run(word: str, *arguments: Any) -> Any:
             return compile_constraint(_prepared["vocabulary"], _prepared["limits"], *arguments)
         except RecursionError as error:
             raise refusal(arguments[-1], "the constraint is nested too deep to be compiled; make it flatter") from error
+    if word == CHECK:
+        check_unenforced(_prepared["limits"], *arguments)
+        return None
     for text, param in arguments[0]:
         check_tool_schema(text, _prepared["limits"], param)
     return None
@@ -152,11 +157,24 @@ def try_grammar(grammar: str, vocabulary: Vocabulary, param: str) -> None:
 def check_tool_schema(text: str, limits: StructuredLimits, param: str) -> None:
     """A tool's parameters: a valid schema that an object may satisfy. Raises RequestError."""
     schema = read_json(text, _with_bytes(limits, limits.tool_bytes), param)
-    check_schema(schema, limits, param, is_enforced=False)
-    plain_references(schema, param)
+    _check_shown(schema, limits, param)
     types = schema.get("type", "object") if isinstance(schema, dict) else "object" if schema is True else ""
     if types != "object" and "object" not in types:
         raise refusal(param, "the parameters of a function must be a schema of an object")
+
+
+def check_unenforced(limits: StructuredLimits, kind: str, source: str, param: str) -> None:
+    """The schema or structural tag of an answer that will be a forced call instead. Raises RequestError."""
+    if ConstraintKind(kind) is ConstraintKind.JSON_SCHEMA:
+        _check_shown(read_schema(source, limits, param), limits, param)
+    else:
+        read_tag(source, limits, param)
+
+
+def _check_shown(schema: Any, limits: StructuredLimits, param: str) -> None:
+    """A valid schema whose references lead somewhere, whatever keywords it uses. Raises RequestError."""
+    check_schema(schema, limits, param, is_enforced=False)
+    References(plain_references(schema, param), param).check_targets()
 
 
 def _deeper(limits: StructuredLimits) -> StructuredLimits:

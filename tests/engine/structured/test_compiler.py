@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.api import GenerationRequest, RequestError, Tool, ToolChoice, ToolMode
+from engine.api import ErrorCode, GenerationRequest, RequestError, Tool, ToolChoice, ToolMode
 from engine.api.constraint import Constraint, ConstraintKind
 from engine.config import StructuredLimits
 from engine.messages import DefineGrammar, ForgetGrammars
 from engine.structured.admission import AnswerForms
 from engine.structured.compiler import GRAMMAR_BYTES, ConstraintCompiler
+from engine.structured.limits import DEFAULT_LIMITS
+from engine.structured.trial_task import check_tool_schema, check_unenforced
 from engine.trial import TrialExceeded
 
 
@@ -128,6 +130,40 @@ def test_the_schemas_of_tools_are_checked_whatever_the_choice(mode):
     assert pool.calls[0] == ("check_schemas", [('{"type": "object"}', "tools.1.function.parameters")])
     forms.grammar(GenerationRequest("r", "m", (), 0.0, tools=tools[:1]))
     assert not any(call[0] == "check_schemas" for call in pool.calls[1:])
+
+
+@pytest.mark.parametrize("mode", [ToolMode.REQUIRED, ToolMode.NAMED])
+def test_a_response_format_beside_a_forced_call_is_checked(mode):
+    """It was not looked at."""
+    forms = AnswerForms(Path("model.gguf"), None)
+    forms._compiler._pool = pool = ScriptedPool()
+    pool.answers = [RequestError(ErrorCode.INVALID_VALUE, "no schema", "response_format")]
+    constraint = Constraint(ConstraintKind.JSON_SCHEMA, '{"type":"foo"}', "response_format")
+    choice = ToolChoice(mode, ("now",))
+    with pytest.raises(RequestError, match="no schema"):
+        forms.grammar(GenerationRequest("r", "m", (), 0.0, tools=(Tool("now"),), tool_choice=choice, constraint=constraint))
+    assert pool.calls == [("check", "json_schema", '{"type":"foo"}', "response_format")]
+
+
+LOST = '{"type":"object","properties":{"a":{"$ref":"#/$defs/b"}},"$defs":{"c":{}}}'
+
+
+def test_a_reference_that_leads_nowhere_is_refused_at_any_depth_even_where_nothing_is_enforced():
+    with pytest.raises(RequestError, match="leads nowhere") as caught:
+        check_tool_schema(LOST, DEFAULT_LIMITS, "tools.0.function.parameters")
+    assert caught.value.param == "tools.0.function.parameters"
+    check_tool_schema(LOST.replace('"c"', '"b"'), DEFAULT_LIMITS, "tools.0.function.parameters")
+
+
+@pytest.mark.parametrize(
+    ("kind", "source"),
+    [("json_schema", LOST), ("json_schema", '{"type":"foo"}'), ("json_schema", "[]"), ("structural_tag", '{"type":"structural_tag"}')],
+)
+def test_what_is_not_enforced_must_be_a_schema_or_tag_all_the_same(kind, source):
+    with pytest.raises(RequestError) as caught:
+        check_unenforced(DEFAULT_LIMITS, kind, source, "response_format")
+    assert caught.value.param == "response_format"
+    check_unenforced(DEFAULT_LIMITS, "json_schema", '{"not":{}}', "response_format")
 
 
 @pytest.fixture(scope="module")
