@@ -18,7 +18,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import ResponseError
+from redis.exceptions import BusyLoadingError, ResponseError
 
 from chat.relay.valkey_wire import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, Caller, Refused
 
@@ -45,7 +45,8 @@ class Valkey(Redis):
     async def _ask(self, *parts: Any) -> Any:
         answer = await self.caller.call(*map(_bytes, parts))
         if isinstance(answer, Refused):
-            raise ResponseError(answer)
+            # A Valkey that still reads its files is away, for us as for redis-py.
+            raise BusyLoadingError(answer) if answer.startswith("LOADING ") else ResponseError(answer)
         return answer
 
     async def execute_command(self, *arguments: Any, **options: Any) -> Any:

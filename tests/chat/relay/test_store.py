@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from redis.exceptions import ConnectionError as ValkeyAway
+from redis.exceptions import ResponseError
 
 from chat.relay.store import Valkey, valkey_connect
+from chat.relay.valkey_wire import Refused
 
 
 async def command(client: Valkey) -> object:
@@ -61,4 +64,17 @@ async def test_a_server_that_is_away_is_an_error_at_once() -> None:
     client = valkey_connect("unix:///nonexistent/valkey.sock")
     with pytest.raises(Exception, match="nonexistent"):
         await client.ping()
+    await client.aclose(close_connection_pool=True)
+
+
+@pytest.mark.parametrize(("answer", "is_away"), [("LOADING Valkey is loading the dataset in memory", True), ("ERR no such script", False)])
+async def test_a_server_that_still_reads_its_files_is_away(monkeypatch: pytest.MonkeyPatch, answer: str, is_away: bool) -> None:
+    client = valkey_connect("redis://nowhere")
+
+    async def call(*_: bytes) -> Refused:
+        return Refused(answer)
+
+    monkeypatch.setattr(client.caller, "call", call)
+    with pytest.raises(ValkeyAway if is_away else ResponseError):
+        await client.eval("return 1", 0)
     await client.aclose(close_connection_pool=True)
