@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 SWEEP_S = 0.5
 RENEW_S = 1.0
+START_TIMEOUT_S = 2.0
 CHORE_RETRY_S = 0.5
 MAX_RECORDS = 4096
 MAX_UNREAD_RECORDS = 200_000
@@ -81,12 +82,14 @@ class Dispatcher:
 
     async def start(self, *, sweep_s: float = SWEEP_S) -> None:
         """Subscribe, take the lease and start the tasks; once. Raises redis.RedisError or TimeoutError where Valkey is away."""
-        async with self._starting:
+        if self._tasks:
+            return
+        # NOTE: the time-out is around the lock, or requests would wait one behind the other for a Valkey that is away.
+        async with asyncio.timeout(START_TIMEOUT_S), self._starting:
             if self._tasks:
                 return
-            async with asyncio.timeout(2.0):
-                self.channel = await self._layer.new_channel(f"web.{self.web_id}.")
-                await self.renew()
+            self.channel = self.channel or await self._layer.new_channel(f"web.{self.web_id}.")
+            await self.renew()
             self._tasks = [
                 asyncio.create_task(work) for work in (self._receive_forever(), self._sweep_forever(sweep_s), self._renew_forever())
             ]

@@ -79,7 +79,6 @@ class _LoopLayer:
         self._connecting = asyncio.Lock()
         self._returning: asyncio.Task[None] | None = None
         self._caller = Caller(url)
-        self._calling = asyncio.Lock()
         self._is_closed = False
 
     def queue(self, channel: str) -> asyncio.Queue[bytes]:
@@ -100,8 +99,7 @@ class _LoopLayer:
             raise
 
     async def publish(self, channel: str, data: bytes) -> None:
-        async with self._calling:
-            answer = await self._caller.call(b"PUBLISH", channel.encode(), data)
+        answer = await self._caller.call(b"PUBLISH", channel.encode(), data)
         if isinstance(answer, Refused):
             raise RedisError(answer)
 

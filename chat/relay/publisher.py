@@ -97,7 +97,7 @@ class Publisher:
         await self.flush()
         try:
             await self._client.delete(self._keys.worker(self.worker_id))
-        except RedisError as error:
+        except (RedisError, OSError) as error:
             logger.warning("lease not given back: %s", error)
         self._writer.close()
         await self._client.aclose()
