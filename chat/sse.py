@@ -39,7 +39,7 @@ class EventStreamResponse(StreamingHttpResponse):
 
 
 class _Frames:
-    """The frames with a `close` that Django calls, from a thread, when the response is done with."""
+    """The frames with a `close` that may be called from any thread when the response is done with."""
 
     def __init__(self, frames: AsyncIterator[bytes], on_close: Callable[[], None]) -> None:
         self._frames = frames
