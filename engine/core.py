@@ -123,6 +123,7 @@ class EngineCore:
         if self._held:
             self._add_held()
         if self._ahead is not None and self._flight is not None:
+            self._announce(self._flight.plan)
             return self._step_ahead(self._ahead, self._flight.plan)
         plan = self._scheduler.plan()
         if plan is None:
@@ -147,13 +148,14 @@ class EngineCore:
         return True
 
     def _step_ahead(self, ahead: StepsAhead, plan: StepPlan) -> bool:
-        """Begin the step after this one, then take in this one, which may have been begun already."""
+        """Begin the step after this one, then take in this one, which may have been begun already and has been announced.
+
+        The step after it computes no other sequences than this one.
+        """
         flight, self._flight = self._flight, None
         try:
             flight = flight or ahead.begin(plan)
             self._flight = None if self._expects_drafts(plan) else ahead.follow(flight)
-            if self._flight is not None:
-                self._announce(self._flight.plan)
             tokens, is_final = ahead.finish(flight)
         except Exception:
             logger.exception("a step of %d sequences failed", len(plan.chunks))

@@ -13,7 +13,7 @@ from engine.decoding.costs import StepCosts
 from engine.decoding.drafter import Drafter
 from engine.execution.ahead import StepsAhead
 from engine.link import QueueChannel
-from engine.messages import AbortSequences, AddSequence, StepResult
+from engine.messages import AbortSequences, AddSequence, AnnounceSteps, StepResult, StepStarted
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
 
@@ -197,3 +197,23 @@ def test_a_step_that_raises_fails_its_sequences_and_the_loop_goes_on(fatal_at):
     answers = loop.play([(0, request(1, stop_ids=())), (0, request(2, stop_ids=())), (30, request(3, max_tokens=4, stop_ids=()))])
     assert [answers[seq_id][1] for seq_id in (1, 2, 3)] == [["failed"], ["failed"], ["length"]]
     assert len(answers[3][0]) == 4
+
+
+def test_a_step_that_was_begun_ahead_is_announced_while_it_is_computed():
+    """A result ends what was announced before it, so that a core which dies of a step ahead would otherwise die of nobody."""
+    loop = Loop(True)
+    loop.core._take_messages([AnnounceSteps(), request(1, max_tokens=6, stop_ids=()), request(2, max_tokens=9, stop_ids=())])
+    while loop.core.step():
+        pass
+    announced: list[int] = []
+    num_results = 0
+    while not loop.channel.outbox.empty():
+        message = loop.channel.outbox.get()
+        if isinstance(message, StepStarted):
+            announced = message.seq_ids
+            continue
+        assert {output.seq_id for output in message.outputs} <= set(announced)
+        announced = []
+        num_results += 1
+    assert loop.runner.num_fed
+    assert num_results > 6
