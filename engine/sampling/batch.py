@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from engine.kernels.transfer import upload
 from engine.sampling.filters import Filters
 from engine.sampling.logprobs import LogprobRow
 from engine.sampling.masks import BadWords, Places
@@ -174,9 +175,9 @@ class SamplingBatch:
         index = [row * self._vocab_size + token_id for row, values in tokens.items() for token_id in values]
         values = [value for row_values in tokens.values() for value in row_values.values()]
         return Places(
-            rows=torch.tensor(list(tokens), device=self._device),
-            index=torch.tensor(index, dtype=torch.int64, device=self._device),
-            values=torch.tensor(values, device=self._device),
+            rows=upload(list(tokens), torch.int64, self._device),
+            index=upload(index, torch.int64, self._device),
+            values=upload(values, torch.float32, self._device),
         )
 
     def _check_ids(self, token_ids: list[int]) -> None:
@@ -188,14 +189,14 @@ class SamplingBatch:
             return None
         chosen = [records[row] for row in rows]
         filters = Filters(
-            temperature=torch.tensor([record.temperature for record in chosen], device=self._device),
-            top_k=torch.tensor([record.top_k for record in chosen], device=self._device),
-            top_p=torch.tensor([record.top_p for record in chosen], dtype=torch.float64, device=self._device),
-            min_p=torch.tensor([record.min_p for record in chosen], device=self._device),
+            temperature=upload([record.temperature for record in chosen], torch.float32, self._device),
+            top_k=upload([record.top_k for record in chosen], torch.int64, self._device),
+            top_p=upload([record.top_p for record in chosen], torch.float64, self._device),
+            min_p=upload([record.min_p for record in chosen], torch.float32, self._device),
             max_top_k=max(record.top_k for record in chosen),
             has_top_p=any(record.top_p < 1.0 for record in chosen),
             has_min_p=any(record.min_p > 0.0 for record in chosen),
             has_open_mass=any(record.top_p < 1.0 and not record.top_k and not record.min_p for record in chosen),
         )
-        index = torch.tensor(rows, device=self._device) if len(rows) < len(records) else None
+        index = upload(rows, torch.int64, self._device) if len(rows) < len(records) else None
         return DrawRows(rows, index, [record.seed for record in chosen], filters)
