@@ -13,12 +13,12 @@ import torch
 import triton
 import triton.language as tl
 
-TILE = 64
-"""Positions that a program reads at a time."""
+TILE, TILE_BYTES = 64, 16 << 10
+"""Positions that a program reads at a time, fewer where their keys would take more than so much of a processor's fast memory."""
 LEAST_PART = 128
 MAX_PARTS = 32
 LEAST_ROWS = 16
-"""The smallest side of a matrix product; a group of fewer heads is padded to it."""
+"""The smallest side of a matrix product; a group of fewer heads, or smaller ones, are padded to it."""
 
 
 @triton.jit
@@ -26,7 +26,7 @@ def _part_length(context, PARTS: tl.constexpr, LEAST: tl.constexpr, TILE: tl.con
     return tl.maximum(tl.cdiv(tl.cdiv(context, PARTS), TILE) * TILE, LEAST)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_row_stride", "table_block_stride"])
 def _attend_part(
     queries,
     keys,
@@ -158,8 +158,10 @@ def attend_rows(
     entries = (num_rows, kv_heads, num_parts, group) if num_parts > 1 else (0,)
     sums = torch.empty(*entries, size, dtype=torch.float32, device=queries.device)
     maxima, totals = (torch.empty(entries, dtype=torch.float32, device=queries.device) for _ in range(2))
-    sizes = {"GROUP": group, "SIZE": size, "SIZE_BLOCK": triton.next_power_of_2(size)}
-    cut = {"TILE": TILE, "PARTS": num_parts, "LEAST": LEAST_PART}
+    size_block = max(LEAST_ROWS, triton.next_power_of_2(size))
+    tile = max(LEAST_ROWS, min(TILE, TILE_BYTES // (size_block * keys.element_size())))
+    sizes = {"GROUP": group, "SIZE": size, "SIZE_BLOCK": size_block}
+    cut = {"TILE": tile, "PARTS": num_parts, "LEAST": LEAST_PART}
     _attend_part[(num_rows, kv_heads, num_parts)](
         queries,
         keys,

@@ -40,7 +40,7 @@ class Cache:
         return attend_rows(*tensors, table, contexts, block_size=BLOCK_SIZE, scale=size**-0.5, num_parts=num_parts).cpu()
 
 
-@pytest.mark.parametrize(("num_heads", "kv_heads", "size"), [(6, 2, 16), (2, 2, 40)])
+@pytest.mark.parametrize(("num_heads", "kv_heads", "size"), [(6, 2, 16), (2, 2, 40), (2, 1, 8), (2, 1, 136)])
 @pytest.mark.parametrize("num_parts", [1, 2, 3])
 def test_rows_see_their_own_contexts(device, num_heads, kv_heads, size, num_parts):
     cache = Cache([1, 16, 600, 257], num_heads, kv_heads, size, torch.float32, device)
