@@ -98,7 +98,7 @@ class DecodeGraph:
         self._replay, self._result = capture(lambda: decoder.forward(token_ids, positions, step))
 
     def forward(self, places: np.ndarray, fed: FedTokens | None) -> torch.Tensor:
-        """places: (4, n), n <= R  ->  hidden (n, E), valid until the graph is replayed."""
+        """places: (4, n), n <= R  ->  hidden (n, E), valid until any graph is replayed, as all share their memory."""
         num_used = places.shape[1]
         padded = self._padding.copy()
         padded[:, :num_used] = places

@@ -100,14 +100,15 @@ class ModelRunner:
 
         Only those rows go through the vocabulary projection. `fed`: the input tokens, of a plan that `can_be_fed`.
         """
-        if self._graphs is not None and self._graphs.takes(plan) and not is_scored(plan):
+        is_scoring = is_scored(plan)
+        if self._graphs is not None and self._graphs.takes(plan) and not is_scoring:
             return self._decoder.logits(self._graphs.forward(plan, fed))
         assert fed is None
         batch = self._batches.build(plan)
         hidden = None if self._programs is None else self._programs.forward(batch)
         if hidden is None:
             hidden = self._decoder.forward(batch.token_ids, batch.positions, self._attention.begin_step(batch.layout))
-        self._scored_hidden = hidden if is_scored(plan) else None
+        self._scored_hidden = hidden if is_scoring else None
         if batch.sample_rows is not None:
             hidden = hidden.index_select(0, batch.sample_rows)
         return self._decoder.logits(hidden)
