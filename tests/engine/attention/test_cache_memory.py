@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import resource
 import sys
 from pathlib import Path
@@ -34,3 +35,9 @@ def test_they_are_zeros_of_the_shape(dtype: torch.dtype) -> None:
     assert (zeros.shape, zeros.dtype, zeros.is_contiguous()) == ((3, 5, 7), dtype, True)
     assert torch.equal(zeros, torch.zeros(3, 5, 7, dtype=dtype))
     assert untouched_zeros(0, 4, dtype=dtype).shape == (0, 4)
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="has no huge pages")
+def test_a_kernel_that_knows_no_huge_pages_gives_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mmap, "MADV_HUGEPAGE", 9999)
+    assert not untouched_zeros(3, 5, dtype=torch.float32).any()
