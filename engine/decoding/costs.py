@@ -11,6 +11,7 @@ MEASURED_ROWS = (1, 2, 4, 8, 16, 32)
 FEW_ROWS = 8
 MEASURING_S = 1.0
 """When steps took so long together, no more rows are measured: a large model is loaded no later for their sake."""
+LEAST_SECONDS = 1e-6
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 31)
 """How many drafts a sequence may get."""
 GAIN = 1.08
@@ -21,9 +22,12 @@ class StepCosts:
     """Relative cost of a step of so many rows, each drawing a token: straight lines between what was measured, and on beyond it."""
 
     def __init__(self, seconds: dict[int, float]) -> None:
-        """`seconds` by rows, of at least two numbers of rows. What more rows were done in, fewer take no longer: noise only adds."""
+        """`seconds` by rows, of at least two numbers of rows. What more rows were done in, fewer take no longer: noise only adds.
+
+        None of them is taken as zero, which a coarse clock says of a small model.
+        """
         self._rows = sorted(seconds)
-        self._seconds = [min(seconds[more] for more in self._rows[place:]) for place in range(len(self._rows))]
+        self._seconds = [max(LEAST_SECONDS, min(seconds[more] for more in self._rows[place:])) for place in range(len(self._rows))]
 
     @classmethod
     def measure(cls, time_rows: Callable[[int], float], max_rows: int) -> StepCosts:

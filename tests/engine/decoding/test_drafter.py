@@ -1,5 +1,6 @@
 """Where drafts come from and how many there are: sources that follow an output, trust that is earned, and costs that decide."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -103,6 +104,12 @@ def test_drafts_go_as_far_as_each_is_likely():
 def test_a_disturbed_measurement_of_few_rows_is_bounded_by_that_of_more():
     costs = StepCosts({1: 9.0, 2: 50.0, 4: 4.0, 32: 8.0})
     assert [costs.cost(rows) for rows in (1, 2, 4, 18, 32)] == [4.0, 4.0, 4.0, 6.0, 8.0]
+
+
+@pytest.mark.parametrize("seconds", [(0.0, 0.0, 0.0), (0.0, 0.0, 0.01)])
+def test_a_clock_too_coarse_for_a_small_model_costs_speed_alone(seconds):
+    costs = StepCosts(dict(zip((1, 2, 4), seconds, strict=True)))
+    assert costs.best_length([0.9] * 4, 1, 4) in (0, *LENGTHS)
 
 
 def test_a_source_that_misses_is_given_up_and_one_that_is_right_again_comes_back():
