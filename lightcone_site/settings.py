@@ -47,7 +47,7 @@ LIGHTCONE_CORS_ALLOWED_ORIGINS = env.words("CORS_ALLOWED_ORIGINS", ("*",))
 LIGHTCONE_TRUSTED_PROXIES = env.words("TRUSTED_PROXIES")
 
 # The engine (engine/config.py says what each means). 0 and "auto": measure or read from the model.
-LIGHTCONE_DEVICE = env.text("DEVICE", "cpu")
+LIGHTCONE_DEVICE = env.choice("DEVICE", "cpu", ("cpu", "cuda"))
 LIGHTCONE_WEIGHTS = env.text("WEIGHTS", "auto")
 LIGHTCONE_MAX_MODEL_LEN = env.integer("MAX_MODEL_LEN", 0)
 LIGHTCONE_MAX_SEQUENCES = env.integer("MAX_SEQUENCES", 64, minimum=1)
