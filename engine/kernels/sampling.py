@@ -71,12 +71,15 @@ def weigh_blocks(a, thread, threads):
 
 @njit(inline="always")
 def _first_above(sums, size, target):
-    """Index of the first of ascending sums above `target`; where that is rounded up to the last sum, of the first that reaches it."""
+    """Index of the first of ascending sums above `target`; where that is rounded up to the last sum, of the first that reaches it.
+
+    0 in a broken row, whose sums are NaN: a later index may be padding, and no token.
+    """
     total = sums[size - 1]
     for index in range(size):
         if sums[index] > target or sums[index] >= total:
             return index
-    return size - 1
+    return 0
 
 
 @njit(**OPTIONS)

@@ -69,3 +69,13 @@ def test_the_mass_of_blocks_is_the_sum_of_their_weights(seed, share):
     weights = ((logits - best[:, None]).double() / temperature[:, None]).exp()
     expected = weights.view(4, 5, operators.BLOCK).sum(2)
     torch.testing.assert_close(operators.weigh_blocks(logits, best, temperature), expected, rtol=1e-5, atol=1e-30)
+
+
+@pytest.mark.parametrize("broken", [torch.nan, torch.inf, -torch.inf])
+def test_a_broken_row_draws_no_id_of_the_padding(broken):
+    logits = torch.full((2, 3 * operators.BLOCK), -torch.inf)
+    logits[0, :130] = broken
+    logits[1, 7] = 1.0
+    drawn = operators.draw(logits, logits.amax(1), torch.ones(2), torch.full((2,), 0.5, dtype=torch.float64))
+    assert drawn[0] < 130
+    assert drawn[1] == 7
