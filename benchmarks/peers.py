@@ -175,6 +175,8 @@ def main() -> None:
             for workload in workloads:
                 figures = found[workload, name] = asyncio.run(measure(server, WORKLOADS[workload]))
                 print(_line(workload, name, figures), flush=True)
+                for error in figures.errors:
+                    print(f"{workload}, {name}: {error}", file=sys.stderr)
     print("\n| workload | figure | beside | ratio | target |\n| --- | --- | --- | --- | --- |")
     for target in TARGETS:
         if (target.workload, target.peer) in found:

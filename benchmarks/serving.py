@@ -25,10 +25,17 @@ VOCABULARY = (
     "village violet walnut window winter"
 ).split()
 
+REPORT = (
+    "On Monday the {} met in the old {} to talk about the repair of the {}. Anna Keller, who had drawn the first plans, explained why the "
+    "northern {} could not carry lorries any longer, and showed photographs of the {}. The mayor asked what a new {} would cost. Anna said "
+    "that nobody could know before the winter, because the {} had to be tested first. In the end they agreed to close the {} to all heavy "
+    "traffic, and to put up signs on both banks of the {}."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """`prompt_words` of which `shared_words` are common to all requests. `copies`: the answer is the text of the prompt once more."""
+    """`prompt_words` of which `shared_words` are common to all requests. `copies`: they fill gaps of a text to repeat."""
 
     concurrency: int
     requests: int
@@ -44,7 +51,7 @@ WORKLOADS = {
     "W32": Workload(concurrency=32, requests=64, prompt_words=128, max_tokens=128),
     "WP": Workload(concurrency=1, requests=8, prompt_words=1500, max_tokens=8),
     "WS": Workload(concurrency=8, requests=24, prompt_words=640, max_tokens=32, shared_words=600),
-    "WC": Workload(concurrency=1, requests=8, prompt_words=160, max_tokens=160, copies=True),
+    "WC": Workload(concurrency=1, requests=8, prompt_words=9, max_tokens=112, copies=True),
     "L1": Workload(concurrency=1, requests=4, prompt_words=128, max_tokens=48),
     "L8": Workload(concurrency=8, requests=8, prompt_words=128, max_tokens=48),
 }
@@ -89,7 +96,7 @@ def prompt(workload: Workload, run: int, index: int) -> str:
     words = [common.choice(VOCABULARY) for _ in range(workload.shared_words)]
     words += [own.choice(VOCABULARY) for _ in range(workload.prompt_words - workload.shared_words)]
     if workload.copies:
-        return "Repeat this list of words, in the same order, without any change:\n" + " ".join(words)
+        return "Repeat this text word for word:\n\n" + REPORT.format(*words)
     return "Tell a long tale in which these words occur: " + " ".join(words)
 
 
@@ -134,7 +141,11 @@ async def measure(server: Server, workload: Workload) -> Figures:
 
     async def stream() -> None:
         for index in pending:
-            await request(client, server, workload, prompt(workload, run, index), tally)
+            text = prompt(workload, run, index)
+            try:
+                await request(client, server, workload, text, tally)
+            except httpx.RemoteProtocolError:  # a kept connection that the server has just closed, as llama.cpp's does: try once more
+                await request(client, server, workload, text, tally)
 
     async with httpx.AsyncClient(timeout=600, headers=headers) as client:
         start = time.perf_counter()
