@@ -90,24 +90,26 @@ class Tally:
     errors: list[str] = field(default_factory=list)
 
 
-def prompt(workload: Workload, run: int, index: int) -> str:
+def messages(workload: Workload, run: int, index: int) -> list[dict[str, str]]:
     """Words that no earlier run or request has sent, after the shared ones."""
     common, own = random.Random(run), random.Random(f"{run}/{index}")
     words = [common.choice(VOCABULARY) for _ in range(workload.shared_words)]
     words += [own.choice(VOCABULARY) for _ in range(workload.prompt_words - workload.shared_words)]
-    if workload.copies:
-        return "Repeat this text word for word:\n\n" + REPORT.format(*words)
-    return "Tell a long tale in which these words occur: " + " ".join(words)
+    if not workload.copies:
+        return [{"role": "user", "content": "Tell a long tale in which these words occur: " + " ".join(words)}]
+    text = REPORT.format(*words)
+    again = {"role": "user", "content": "Repeat it once more, word for word."}
+    return [{"role": "user", "content": f"Repeat this text word for word:\n\n{text}"}, {"role": "assistant", "content": text}, again]
 
 
-async def request(client: httpx.AsyncClient, server: Server, workload: Workload, text: str, tally: Tally) -> None:
+async def request(client: httpx.AsyncClient, server: Server, workload: Workload, turns: list[dict[str, str]], tally: Tally) -> None:
     """Send one request and count what comes."""
     body = {
         "model": server.model,
-        "messages": [{"role": "user", "content": text}],
+        "messages": turns,
         "max_tokens": workload.max_tokens,
         "temperature": 0,
-        "ignore_eos": True,
+        "ignore_eos": not workload.copies,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -141,11 +143,11 @@ async def measure(server: Server, workload: Workload) -> Figures:
 
     async def stream() -> None:
         for index in pending:
-            text = prompt(workload, run, index)
+            turns = messages(workload, run, index)
             try:
-                await request(client, server, workload, text, tally)
+                await request(client, server, workload, turns, tally)
             except httpx.RemoteProtocolError:  # a kept connection that the server has just closed, as llama.cpp's does: try once more
-                await request(client, server, workload, text, tally)
+                await request(client, server, workload, turns, tally)
 
     async with httpx.AsyncClient(timeout=600, headers=headers) as client:
         start = time.perf_counter()
