@@ -48,7 +48,7 @@ def model_spec(choice: ModelChoice) -> ChildSpec:
 def maintenance_spec() -> ChildSpec:
     return ChildSpec(
         name="maintenance",
-        command=_celery("maintenance", "--concurrency", "2", "--queues", "maintenance", "--beat"),
+        command=_celery("maintenance", "--concurrency", "2", "--queues", "maintenance"),
         directory=settings.BASE_DIR,
         log_path=log_path("maintenance"),
         environment=_environment("maintenance"),
