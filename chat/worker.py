@@ -58,6 +58,7 @@ def engine_config() -> EngineConfig:
         max_model_len=settings.LIGHTCONE_MAX_MODEL_LEN,
         max_sequences=settings.LIGHTCONE_MAX_SEQUENCES,
         step_tokens=settings.LIGHTCONE_STEP_TOKENS,
+        kv_cache=settings.LIGHTCONE_KV_CACHE,
         kv_cache_bytes=settings.LIGHTCONE_KV_CACHE_BYTES,
         prefix_caching=settings.LIGHTCONE_PREFIX_CACHING,
         batch_invariant=settings.LIGHTCONE_BATCH_INVARIANT,

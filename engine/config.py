@@ -36,6 +36,7 @@ class EngineConfig:
     """Settings of one engine. `None` and 0 mean: measure or read from the model at load.
 
     `weights`: "auto" (int4 from 4-bit files and bf16 by row count on CPU), "bf16" or "float32" (the reference).
+    `kv_cache`: "auto" (bf16, float32 beside float32 weights) or "fp8" (eight-bit keys and values, on CUDA).
     `step_tokens`: tokens computed per step (speed of the machine at load when 0). `kv_cache_bytes` 0: a share of memory.
     `prompt_lookup`: tokens that followed before are verified in bulk (engine.decoding.ngram), where measured costs let that pay.
     `step_timeout_s`: a core whose step lasts longer is replaced (0: never).
@@ -51,6 +52,7 @@ class EngineConfig:
     max_sequences: int = 64
     step_tokens: int = 0
     block_size: int = 16
+    kv_cache: str = "auto"
     kv_cache_bytes: int = 0
     prefix_caching: bool = True
     batch_invariant: bool = False

@@ -18,6 +18,7 @@ from typing import Protocol
 import torch
 
 from engine.api.errors import EngineError
+from engine.attention.select import cache_dtype
 from engine.config import EngineConfig
 from engine.decoding.costs import StepCosts
 from engine.decoding.drafter import Drafter
@@ -369,6 +370,7 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
     processors = load_registry(config.processors)
+    cache_dtype(config.weights, config.kv_cache, torch.device(config.device))  # refused before the minutes that loading may take
     loaded = load_model(
         config.model_path,
         device=config.device,

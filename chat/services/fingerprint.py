@@ -1,7 +1,7 @@
 """`system_fingerprint` of the answers: equal as long as the same build serves the same files in the same form.
 
-Depends on the code of the engine, the model's files and how weights are stored, never on times or machines, so that all web processes
-agree. Large files count with their size, beginning and end. Files that are on another machine only count with their path.
+Depends on the code of the engine, the model's files and how weights and cache are stored, never on times or machines, so that all web
+processes agree. Large files count with their size, beginning and end. Files that are on another machine only count with their path.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ FileState = tuple[str, int, int]
 
 def system_fingerprint(*, path: str) -> str:
     """The fingerprint of the model at `path`. Reads files; never raises for what it finds."""
-    digest = hashlib.sha256(f"{_build()}\0{settings.LIGHTCONE_WEIGHTS}\0{path}\0".encode())
+    form = f"{settings.LIGHTCONE_WEIGHTS}\0{settings.LIGHTCONE_KV_CACHE}"
+    digest = hashlib.sha256(f"{_build()}\0{form}\0{path}\0".encode())
     digest.update(_files_digest(_file_states(Path(path))))
     return f"fp_{digest.hexdigest()[:16]}"
 

@@ -4,12 +4,31 @@ from __future__ import annotations
 
 import torch
 
+from engine.api.errors import ModelLoadError
 from engine.attention.backend import AttentionBackend, AttentionShape
 
+KV_CACHES = ("auto", "fp8")
+FP8_CAPABILITY = (8, 9)
+"""What converts eight-bit floats: Ada, Hopper and later."""
+CPU = torch.device("cpu")
 
-def cache_dtype(weights: str) -> torch.dtype:
-    """float32 beside float32 weights, the reference; else bfloat16, which halves the memory and, on a CPU, the time of long contexts."""
-    return torch.float32 if weights == "float32" else torch.bfloat16
+
+def cache_dtype(weights: str, kv_cache: str = "auto", device: torch.device = CPU) -> torch.dtype:
+    """float32 beside float32 weights, the reference; else bfloat16, which halves the memory and, on a CPU, the time of long contexts.
+
+    "fp8" halves it again, on devices that can. Raises ModelLoadError where it cannot be.
+    """
+    if kv_cache not in KV_CACHES:
+        raise ModelLoadError(f"kv_cache must be one of {', '.join(KV_CACHES)}, got {kv_cache!r}")
+    if kv_cache == "auto":
+        return torch.float32 if weights == "float32" else torch.bfloat16
+    if device.type != "cuda":
+        raise ModelLoadError(f"kv_cache 'fp8' needs a CUDA device, got {device.type!r}: use kv_cache 'auto'")
+    capability = torch.cuda.get_device_capability(device)
+    if capability < FP8_CAPABILITY:
+        wanted, found = (".".join(map(str, version)) for version in (FP8_CAPABILITY, capability))
+        raise ModelLoadError(f"kv_cache 'fp8' needs a device of compute capability {wanted}, this one has {found}: use kv_cache 'auto'")
+    return torch.float8_e4m3fn
 
 
 def make_backend(

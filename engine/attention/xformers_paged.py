@@ -4,6 +4,9 @@ Single rows (decodes) read the cache in place through a block table (`kernels/cu
 a block-diagonal causal mask that is aligned at the end: over their own keys where nothing came before, else over the context gathered
 into one packed tensor. Source of the method: xformers.ops.fmha (BSD licence), read at 0.0.35.
 
+A cache in float8 (e4m3, without scales) is rounded where it is written and opened where it is read; what a chunk sees of itself where
+nothing came before is not rounded.
+
 Shapes: T tokens in the step, S single rows, H heads, K kv heads, D head size, P tokens per block.
 """
 
@@ -24,6 +27,7 @@ from engine.kernels.transfer import upload
 HEAD_MULTIPLE, HEAD_LIMIT = 8, 256
 """What flash attention takes."""
 PROCESSORS_OF_TESTS = 2
+FP8 = torch.float8_e4m3fn
 
 
 class XformersAttention:
@@ -99,8 +103,8 @@ class XformersStep:
     def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """q: (T, H, D)  k, v: (T, K, D)  ->  (T, H, D)"""
         keys, values = self._backend.layers[layer]
-        keys.index_copy_(0, self._slots, k.to(keys.dtype))
-        values.index_copy_(0, self._slots, v.to(values.dtype))
+        for cache, new in ((keys, k), (values, v)):
+            indexable(cache).index_copy_(0, self._slots, indexable(as_stored(new, cache.dtype)))
         return self._attend_stored(layer, q, k, v)
 
     def attend_heads(self, layer: int, heads: torch.Tensor, rotations: torch.Tensor) -> torch.Tensor:
@@ -156,13 +160,26 @@ class Chunks:
     def attend(self, keys: torch.Tensor, values: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """keys, values: (slots, K, D)  q: (T, H, D)  k, v: (T, K, D)  ->  (T, H, D). Heads share a key by a zero stride, not by a copy."""
         if self._slots is not None:
-            k, v = keys.index_select(0, self._slots).to(q.dtype), values.index_select(0, self._slots).to(q.dtype)
+            k, v = (indexable(cache).index_select(0, self._slots).view(cache.dtype).to(q.dtype) for cache in (keys, values))
         shape = self._shape
         group = shape.num_heads // shape.num_kv_heads
         q = q.unflatten(1, (shape.num_kv_heads, group))[None]
         k, v = (part[None, :, :, None].expand(-1, -1, -1, group, -1) for part in (k, v))
         out = self._fmha.memory_efficient_attention_forward(q, k, v, attn_bias=self._mask, scale=shape.scale)
         return out.reshape(-1, shape.num_heads, shape.head_size)
+
+
+def as_stored(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """In the dtype of the cache. Eight-bit floats end at 448, where larger numbers become it instead of NaN."""
+    if dtype is FP8:
+        limit = torch.finfo(FP8).max
+        x = x.clamp(-limit, limit)
+    return x.to(dtype)
+
+
+def indexable(x: torch.Tensor) -> torch.Tensor:
+    """The same memory in a dtype that torch can index: it cannot always in eight-bit floats."""
+    return x.view(torch.uint8) if x.dtype is FP8 else x
 
 
 def import_fmha():

@@ -51,7 +51,7 @@ class ModelRunner:
         self._device = torch.device(config.device)
         self._block_size = config.block_size
         shape = model.attention_shape
-        dtype = cache_dtype(config.weights)
+        dtype = cache_dtype(config.weights, config.kv_cache, self._device)
         block_bytes = bytes_per_block(shape, num_layers=model.num_layers, block_size=config.block_size, dtype=dtype)
         size = size_cache(
             block_bytes=block_bytes,

@@ -6,6 +6,22 @@ import torch
 import triton
 import triton.language as tl
 
+FP8_LEAST_POWER = tl.constexpr(2.0**-6)
+FP8_MAX = tl.constexpr(448.0)
+FP8_SHIFT = tl.constexpr(1.5 * 2.0**20)
+
+
+@triton.jit
+def _store(place, x, inside):
+    # Eight-bit floats (e4m3): saturated, and rounded to three bits behind the leading one (to even, by adding and taking away what leaves
+    # no more), so that the conversion is exact: Triton's interpreter would round wrongly, and a device need not saturate.
+    if place.dtype.element_ty == tl.float8e4nv:
+        wide = tl.minimum(tl.maximum(x.to(tl.float32), -FP8_MAX), FP8_MAX)
+        power = (wide.to(tl.int32, bitcast=True) & 0x7F800000).to(tl.float32, bitcast=True)
+        shift = tl.maximum(power, FP8_LEAST_POWER) * FP8_SHIFT
+        x = (wide + shift) - shift
+    tl.store(place, x.to(place.dtype.element_ty), mask=inside)
+
 
 @triton.jit
 def _rotate_and_store(
@@ -29,12 +45,12 @@ def _rotate_and_store(
     slot = tl.load(slots + token)
     if head >= num_heads + kv_heads:
         there = values + (slot * kv_heads + head - num_heads - kv_heads) * SIZE + 2 * pairs
-        tl.store(there, x.to(values.dtype.element_ty), mask=inside)
-        tl.store(there + 1, y.to(values.dtype.element_ty), mask=inside)
+        _store(there, x, inside)
+        _store(there + 1, y, inside)
     elif head >= num_heads:
         there = keys + (slot * kv_heads + head - num_heads) * SIZE + 2 * pairs
-        tl.store(there, x.to(keys.dtype.element_ty), mask=inside)
-        tl.store(there + 1, y.to(keys.dtype.element_ty), mask=inside)
+        _store(there, x, inside)
+        _store(there + 1, y, inside)
 
 
 def rotate_and_store(
@@ -43,7 +59,7 @@ def rotate_and_store(
     """Rotate adjacent pairs of queries and keys in place; write keys and values to their slots.
 
     heads: (T, H + 2K, D) contiguous: queries, keys, values   rotations: (T, 1, D/2) complex64   slots: (T,) int64
-    keys, values: (slots of the cache, K, D) contiguous
+    keys, values: (slots of the cache, K, D) contiguous, in any float dtype; in float8_e4m3fn they saturate
     """
     num_tokens, _, size = heads.shape
     if not num_tokens:

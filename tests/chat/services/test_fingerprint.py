@@ -60,13 +60,15 @@ def test_times_do_not_count(folder):
     assert of(folder) == before
 
 
-def test_the_form_of_the_weights_and_the_build_count(folder, settings, monkeypatch):
+def test_the_forms_of_weights_and_cache_and_the_build_count(folder, settings, monkeypatch):
     seen = {of(folder)}
     settings.LIGHTCONE_WEIGHTS = "another"
     seen.add(of(folder))
+    settings.LIGHTCONE_KV_CACHE = "another"
+    seen.add(of(folder))
     monkeypatch.setattr(fingerprint, "_build", lambda: "another")
     seen.add(of(folder))
-    assert len(seen) == 3
+    assert len(seen) == 4
 
 
 @pytest.mark.parametrize("name", ["elsewhere", "nul\0", "x" * 5_000])

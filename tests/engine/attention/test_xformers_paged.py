@@ -16,6 +16,7 @@ from engine.attention.backend import AttentionShape, StepLayout
 from engine.attention.torch_cpu import TorchCpuAttention
 from engine.attention.xformers_paged import (
     XformersAttention,
+    as_stored,
     block_table,
     context_slots,
     import_fmha,
@@ -59,6 +60,24 @@ def test_both_backends_agree_on_the_same_steps(shape, batch_invariant):
         for (ours, expected), (theirs, _) in zip(world.step(cuda, plan), twin_world.step(cpu, plan), strict=True):
             torch.testing.assert_close(ours, expected, atol=2e-5, rtol=0)
             torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("batch_invariant", [False, True])
+def test_a_cache_in_eight_bits_loses_nothing_but_what_it_rounds(batch_invariant):
+    """Keys and values that eight bits hold come back as they were, by rows and by chunks."""
+    world, cuda, _, _ = backends(GROUPED, dtype=torch.float8_e4m3fn, batch_invariant=batch_invariant)
+    for sequence in range(4):
+        world.add(sequence, 120)
+        q, *stored = world.known[sequence]
+        world.known[sequence] = (q, *(part.to(torch.float8_e4m3fn).float() for part in stored))
+    for plan in SHORT_SCHEDULE if batch_invariant else SCHEDULE:
+        for ours, expected in world.step(cuda, plan):
+            torch.testing.assert_close(ours, expected, atol=2e-5, rtol=0)
+
+
+def test_eight_bits_take_what_is_too_large_as_their_largest():
+    numbers = torch.tensor([1e9, -1e9, 449.0, 3.3])
+    assert as_stored(numbers, torch.float8_e4m3fn).float().tolist() == [448.0, -448.0, 448.0, 3.25]
 
 
 @pytest.mark.gpu

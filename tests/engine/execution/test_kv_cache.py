@@ -9,8 +9,12 @@ import torch
 
 from engine.api.errors import ModelLoadError
 from engine.attention.backend import AttentionShape
+from engine.attention.select import cache_dtype
 from engine.attention.torch_cpu import TorchCpuAttention
+from engine.config import EngineConfig
+from engine.core import build_core
 from engine.execution.kv_cache import CacheSize, bytes_per_block, size_cache
+from engine.link import QueueChannel
 
 KIB = 1024
 
@@ -33,6 +37,39 @@ def test_the_bytes_of_a_block_are_those_of_the_tensors():
     shape = AttentionShape(num_heads=6, num_kv_heads=2, head_size=16, scale=1.0)
     backend = TorchCpuAttention(shape, num_layers=3, num_blocks=10, block_size=8, dtype=torch.bfloat16)
     assert backend.keys.nbytes + backend.values.nbytes == 10 * bytes_per_block(shape, num_layers=3, block_size=8, dtype=torch.bfloat16)
+
+
+def test_a_block_in_eight_bits_takes_half():
+    shape = AttentionShape(num_heads=6, num_kv_heads=2, head_size=16, scale=1.0)
+    half, whole = (bytes_per_block(shape, num_layers=3, block_size=8, dtype=dtype) for dtype in (torch.float8_e4m3fn, torch.bfloat16))
+    assert whole == 2 * half
+
+
+@pytest.mark.parametrize(
+    ("device", "kv_cache", "message"),
+    [
+        ("cpu", "fp8", "needs a CUDA device, got 'cpu': use kv_cache 'auto'"),
+        ("cuda", "fp8", "compute capability 8.9, this one has 8.6: use kv_cache 'auto'"),
+        ("cuda", "int8", "kv_cache must be one of auto, fp8, got 'int8'"),
+    ],
+)
+def test_a_cache_that_the_device_cannot_hold_is_refused_with_the_remedy(device, kv_cache, message, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 6))
+    with pytest.raises(ModelLoadError, match=message):
+        cache_dtype("auto", kv_cache, torch.device(device))
+
+
+def test_a_cache_in_eight_bits_is_made_where_it_can_be_and_asked_for(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    cuda = torch.device("cuda")
+    found = [cache_dtype(*modes, cuda) for modes in (("auto", "fp8"), ("auto", "auto"), ("float32", "auto"))]
+    assert found == [torch.float8_e4m3fn, torch.bfloat16, torch.float32]
+
+
+def test_a_cache_that_cannot_be_is_refused_before_the_model_is_looked_at(tmp_path):
+    config = EngineConfig(tmp_path / "no such model", "name", kv_cache="fp8")
+    with pytest.raises(ModelLoadError, match="needs a CUDA device"):
+        build_core(config, QueueChannel())
 
 
 def test_a_cpu_takes_room_for_typical_conversations_and_not_all_it_could():

@@ -12,9 +12,10 @@ NUM_BLOCKS = 80
 class Cache:
     """Random keys and values, and rows whose blocks lie scattered; what each row should see."""
 
-    def __init__(self, contexts, num_heads, kv_heads, size, dtype, device):
+    def __init__(self, contexts, num_heads, kv_heads, size, dtype, device, stored=None):
         generator = torch.Generator().manual_seed(3)
-        self.keys, self.values = (torch.randn(NUM_BLOCKS * BLOCK_SIZE, kv_heads, size, generator=generator).to(dtype) for _ in range(2))
+        shape = (NUM_BLOCKS * BLOCK_SIZE, kv_heads, size)
+        self.keys, self.values = (torch.randn(shape, generator=generator).to(stored or dtype) for _ in range(2))
         self.queries = torch.randn(len(contexts), num_heads, size, generator=generator).to(dtype)
         order = torch.randperm(NUM_BLOCKS, generator=generator)
         counts = [-(-context // BLOCK_SIZE) for context in contexts]
@@ -24,7 +25,7 @@ class Cache:
             blocks, order = order[:count], order[count:]
             self.table[row, :count] = blocks
             slots = (blocks[:, None] * BLOCK_SIZE + torch.arange(BLOCK_SIZE)).flatten()[:context]
-            seen = (part[slots].float() for part in (self.keys, self.values))
+            seen = (part.float()[slots] for part in (self.keys, self.values))
             self.expected[row] = dense_attention(self.queries[row][None].float(), *seen, size**-0.5)[0]
         self.contexts = torch.tensor(contexts)
         self.device = device
@@ -51,6 +52,12 @@ def test_half_precision_keeps_its_bits(device):
     half = torch.bfloat16 if torch.cuda.is_available() else torch.float16  # the interpreter has no products of bfloat16
     cache = Cache([300, 20], 4, 1, 32, half, device)
     torch.testing.assert_close(cache.attend(2).float(), cache.expected, atol=0.02, rtol=0.02)
+
+
+@pytest.mark.parametrize(("num_heads", "kv_heads", "size"), [(6, 2, 16), (2, 1, 136)])
+def test_a_cache_in_eight_bits_is_opened_where_it_is_read(device, num_heads, kv_heads, size):
+    cache = Cache([1, 16, 600, 257], num_heads, kv_heads, size, torch.float32, device, stored=torch.float8_e4m3fn)
+    torch.testing.assert_close(cache.attend(2), cache.expected, atol=1e-5, rtol=0)
 
 
 def test_a_row_alone_is_the_row_in_a_crowd_bit_for_bit(device):

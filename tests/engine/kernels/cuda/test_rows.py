@@ -62,3 +62,24 @@ def test_queries_and_keys_are_rotated_and_keys_and_values_stored(device, dtype, 
     assert torch.equal(keys[slots], heads[:, num_heads : num_heads + kv_heads])
     assert torch.equal(values[slots], expected[:, num_heads + kv_heads :])
     assert not keys[[1, 2, 3, 4, 6, 7, 8, 10, 11]].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, HALF])
+def test_eight_bit_keys_and_values_are_those_of_torch_and_saturate(device, dtype):
+    """Every magnitude from below the least to beyond the largest of e4m3, and the ties between neighbours, bit for bit."""
+    from engine.kernels.cuda.rotary import rotate_and_store
+
+    grid = torch.arange(0, 127, dtype=torch.uint8).view(torch.float8_e4m3fn).float()
+    ties = (grid[1:] + grid[:-1]) / 2
+    numbers = torch.cat((grid, ties, ties * (1 + 2**-7), ties * (1 - 2**-7), torch.tensor([2.0**-14, 450.0, 470.0, 5e4])))
+    numbers = torch.cat((numbers, -numbers))
+    numbers = torch.cat((numbers, torch.zeros(-len(numbers) % 32))).to(dtype)
+    heads = numbers.view(-1, 1, 16).repeat(1, 4, 1).to(device)  # two queries, a key, a value
+    rotations = torch.ones(len(heads), 1, 8, dtype=torch.complex64, device=device)
+    slots = torch.arange(len(heads), device=device).flip(0)
+    keys, values = (torch.zeros(len(heads), 1, 16, dtype=torch.float8_e4m3fn, device=device) for _ in range(2))
+    rotate_and_store(heads, rotations, slots, keys, values, 2)
+    expected = numbers.float().clamp(-448, 448).to(torch.float8_e4m3fn).view(-1, 1, 16)
+    for cache in (keys, values):
+        found = cache.cpu().view(torch.uint8).flip(0).view(torch.float8_e4m3fn)
+        assert torch.equal(found.float(), expected.float())
