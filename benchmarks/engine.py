@@ -94,6 +94,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--weights", default="auto")
+    parser.add_argument("--kv-cache", default="auto")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--batch-invariant", action="store_true")
     parser.add_argument("--parts", action="store_true")
@@ -102,12 +103,17 @@ def main() -> None:
         parser.error("name either --model or --shape")
     if options.shape is not None:
         weights = "bf16" if options.weights == "auto" else options.weights
-        device_targets.run(options.shape, options.device, weights, options.peer)
+        device_targets.run(options.shape, options.device, weights, options.kv_cache, options.peer)
         return
     if options.threads:
         torch.set_num_threads(options.threads)
     config = EngineConfig(
-        options.model, options.model.name, device=options.device, weights=options.weights, batch_invariant=options.batch_invariant
+        options.model,
+        options.model.name,
+        device=options.device,
+        weights=options.weights,
+        kv_cache=options.kv_cache,
+        batch_invariant=options.batch_invariant,
     )
     started = perf_counter()
     loaded = load_model(options.model, device=options.device, weights=options.weights, batch_invariant=options.batch_invariant)

@@ -35,7 +35,8 @@ class StructuredLimits:
 class EngineConfig:
     """Settings of one engine. `None` and 0 mean: measure or read from the model at load.
 
-    `weights`: "auto" (int4 from 4-bit files and bf16 by row count on CPU), "bf16" or "float32" (the reference).
+    `weights`: "auto" (int4 from 4-bit files and bf16 by row count on CPU; bf16 on CUDA), "bf16", "int8" (on CUDA) or "float32" (the
+    reference).
     `kv_cache`: "auto" (bf16, float32 beside float32 weights) or "fp8" (eight-bit keys and values, on CUDA).
     `step_tokens`: tokens computed per step (speed of the machine at load when 0). `kv_cache_bytes` 0: a share of memory.
     `prompt_lookup`: tokens that followed before are verified in bulk (engine.decoding.ngram), where measured costs let that pay.

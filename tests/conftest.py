@@ -23,7 +23,12 @@ hypothesis.settings.register_profile("explore", print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("LIGHTCONE_TEST_EXAMPLES", "same"))
 
 IS_EVERYTHING_REQUIRED = os.environ.get("LIGHTCONE_TEST_REQUIRE") == "1"
-NEED_TRITON = ["engine/attention/test_xformers_paged.py", "engine/execution/test_cuda_graphs.py", "engine/kernels/cuda"]
+NEED_TRITON = [
+    "engine/attention/test_xformers_paged.py",
+    "engine/execution/test_cuda_graphs.py",
+    "engine/kernels/cuda",
+    "engine/quantization/test_byte_weight.py",
+]
 POSTGRES_BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 
 if not IS_EVERYTHING_REQUIRED and not (find_spec("triton") and find_spec("xformers")):

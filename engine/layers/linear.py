@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from engine.kernels import operators
-from engine.quantization.dense import DenseWeight
 from engine.quantization.scheme import RowForms
 
 
@@ -25,7 +24,7 @@ class Linear:
         form = self._by_rows[rows if rows < self._most else self._most]
         if self._bias is None:
             return form(x)
-        if isinstance(form, DenseWeight) and not x.is_cpu:
+        if not x.is_cpu:
             return form.multiply_add(x, self._bias)
         y = form(x)
         is_plain = y.is_cpu and y.dtype is torch.float32 and self._bias.dtype is torch.float32

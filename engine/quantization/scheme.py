@@ -39,7 +39,7 @@ ENOUGH_S = 0.002
 Q4_0_BYTES = 18
 WIDER_COSTS = {"bf16": 1.25, "float32": 1.5}
 """A wide form must beat the others clearly: it takes two or four times the memory, and the measurement has noise."""
-MODES = ("auto", "bf16", "float32")
+MODES = ("auto", "bf16", "float32", "int8")
 
 
 class WeightForm(Protocol):
@@ -68,6 +68,14 @@ class RowForms:
         return sum(form.num_bytes for form in {id(form): form for form in self.by_rows}.values())
 
 
+def byte_weight(matrix: StoredMatrix, device: torch.device, is_invariant: bool) -> WeightForm:
+    """Eight-bit weights beside bfloat16 activations, on CUDA."""
+    from engine.quantization.byte_weight import ByteWeight  # needs Triton, which a CPU does without
+
+    values, scale = quantize_rows(matrix.open_rows())
+    return ByteWeight(values.to(device), scale.to(device), torch.bfloat16, is_invariant)
+
+
 BUILDERS: dict[str, Callable[[StoredMatrix, torch.device], WeightForm]] = {
     "int4": lambda matrix, device: Int4Weight(matrix.to_four_bit_groups()),
     "int4_vnni": lambda matrix, device: VnniWeight.four_bit(matrix.to_four_bit_groups()),
@@ -76,8 +84,10 @@ BUILDERS: dict[str, Callable[[StoredMatrix, torch.device], WeightForm]] = {
     "int8_packed": lambda matrix, device: Int8PackedWeight(*quantize_rows(matrix.open_rows())),
     "bf16": lambda matrix, device: DenseWeight(matrix.to_dtype(torch.bfloat16).to(device)),
     "float32": lambda matrix, device: DenseWeight(matrix.to_dtype(torch.float32).to(device)),
+    "byte": lambda matrix, device: byte_weight(matrix, device, is_invariant=False),
+    "byte_invariant": lambda matrix, device: byte_weight(matrix, device, is_invariant=True),
 }
-"""The integer forms are for CPUs."""
+"""The integer forms are for CPUs, those of bytes for CUDA."""
 
 ROW_INDEPENDENT = ("int8", "int8_packed", "int8_vnni", "int4", "int4_vnni")
 
@@ -90,7 +100,7 @@ def possible_forms(shape: tuple[int, int], four_bit: bool) -> set[str]:
 
 
 class WeightScheme:
-    """Chooses and builds forms. `weights`: "auto", "bf16" or "float32"; `batch_invariant`: one form for all row counts.
+    """Chooses and builds forms. `weights`: "auto", "bf16", "float32" or, on CUDA, "int8"; `batch_invariant`: one form for all row counts.
 
     Made in the thread whose number of torch threads will run the model; `build` may be called from several threads.
     """
@@ -98,7 +108,11 @@ class WeightScheme:
     def __init__(self, weights: str, device: torch.device, batch_invariant: bool) -> None:
         if weights not in MODES:
             raise ModelLoadError(f"weights must be one of {', '.join(MODES)}, got {weights!r}")
+        if weights == "int8" and device.type == "cpu":
+            raise ModelLoadError("weights 'int8' need a CUDA device: use 'auto', which takes eight bits on a CPU where they are fastest")
         self._fixed = "bf16" if weights == "auto" and device.type != "cpu" else weights
+        if weights == "int8":
+            self._fixed = "byte_invariant" if batch_invariant else "byte"
         self._device = device
         self._batch_invariant = batch_invariant
         self._num_threads = torch.get_num_threads()
@@ -108,7 +122,7 @@ class WeightScheme:
     @property
     def is_fixed(self) -> bool:
         """Whether every weight is held in the dtype of the embedding table."""
-        return self._fixed != "auto"
+        return self._fixed in ("bf16", "float32")
 
     @property
     def table_dtype(self) -> torch.dtype:

@@ -19,8 +19,9 @@ def test_shapes_have_the_weights_of_their_models(name, billions):
 
 def test_a_decode_step_reads_its_weights_once_and_every_context():
     config = config_of("llama-3.1-8b")
-    alone, crowd = (decode_bytes(config, rows, 1000, 2) for rows in (1, 64))
+    alone, crowd = (decode_bytes(config, rows, 1000, 2, 2) for rows in (1, 64))
     assert crowd - alone == 63 * 1000 * 32 * 2 * 8 * 128 * 2
+    assert decode_bytes(config, 64, 1000, 1, 1) * 2 == crowd
 
 
 def test_a_prefill_computes_two_operations_per_weight_and_token_and_more():

@@ -4,6 +4,7 @@
     gate.py             silu(gate) * up
     rotary.py           rotate queries and keys, write keys and values into the cache
     paged_attention.py  attention of single rows over the paged cache
+    byte_product.py     products with eight-bit weights
 
 Imported where a CUDA device computes, never on a CPU. Kernels use pointers only: block pointers, which the kernels of xformers are
 written with, left Triton in 3.9. None looks at a size that changes from step to step when it is compiled, so each is compiled once per

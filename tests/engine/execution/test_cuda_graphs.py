@@ -9,6 +9,11 @@ from engine.execution.ahead import FedTokens
 from engine.execution.cuda_graphs import BlockTables, DecodeGraphs, row_counts
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import load_model
+from engine.quantization import byte_weight
+from engine.quantization.byte_weight import ByteWeight
+from engine.quantization.dense import DenseWeight
+from engine.quantization.int8 import quantize_rows
+from engine.quantization.scheme import BUILDERS
 from engine.scheduling.scheduler import Chunk, StepPlan
 from tests.engine.cuda_on_cpu import MaterialisedAttention, RepeatedCompute, take_the_cuda_path
 from tests.engine.execution.test_runner import BLOCK_SIZE, make_sequence
@@ -16,6 +21,8 @@ from tests.engine.execution.test_runner import BLOCK_SIZE, make_sequence
 CPU = torch.device("cpu")
 NUM_BLOCKS = 40
 TOLERANCE = 1e-4
+CACHE_DIVERGENCE = 0.02
+"""Mean KL divergence, of random weights whose attention is sharper than a model's."""
 
 
 @pytest.fixture(scope="module", params=["Llama", "Qwen2"])
@@ -45,18 +52,20 @@ def folder(request, tmp_path_factory):
 class Twins:
     """The CPU's runner, and the same decoder on the CUDA path with its own cache."""
 
-    def __init__(self, folder, monkeypatch, max_rows=3):
+    def __init__(self, folder, monkeypatch, max_rows=3, cache=torch.float32, form=None):
         self.config = EngineConfig(folder, "tiny", weights="float32", step_tokens=256, max_sequences=max_rows, block_size=BLOCK_SIZE)
-        self.loaded = load_model(folder, weights="float32")
+        self.loaded = self.other = load_model(folder, weights="float32")
+        if form is not None:
+            self.loaded, self.other = (self._load(folder, monkeypatch, build) for build in form)
         self.cpu = ModelRunner(self.loaded, self.config)
         shape, layers = self.loaded.config.attention_shape, self.loaded.config.num_layers
         self.attention = MaterialisedAttention(
-            shape, device=CPU, num_layers=layers, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, dtype=torch.float32
+            shape, device=CPU, num_layers=layers, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, dtype=cache
         )
         self._patch = monkeypatch
         with self._patch.context() as patch:
             take_the_cuda_path(patch)
-            self.graphs = DecodeGraphs(self.loaded.decoder, self.attention, max_rows, 512 // BLOCK_SIZE, RepeatedCompute())
+            self.graphs = DecodeGraphs(self.other.decoder, self.attention, max_rows, 512 // BLOCK_SIZE, RepeatedCompute())
 
     def prefill(self, sequence):
         """Both caches get the keys of a prompt; the CUDA path takes it in two chunks."""
@@ -67,9 +76,9 @@ class Twins:
             batch = self.cpu._batches.build(plan)
             with self._patch.context() as patch:
                 take_the_cuda_path(patch)
-                hidden = self.loaded.decoder.forward(batch.token_ids, batch.positions, self.attention.begin_step(batch.layout))
-                logits = self.loaded.decoder.logits(hidden[-1:])
-        torch.testing.assert_close(logits, expected, atol=TOLERANCE, rtol=0)
+                hidden = self.other.decoder.forward(batch.token_ids, batch.positions, self.attention.begin_step(batch.layout))
+                logits = self.other.decoder.logits(hidden[-1:])
+        self.compare(logits, expected)
 
     def decode(self, sequences, fed=None):
         plan = StepPlan(tuple(Chunk(sequence, sequence.num_tokens - 1, 1, True) for sequence in sequences))
@@ -77,8 +86,17 @@ class Twins:
         expected = self.cpu.forward(plan).clone()
         with self._patch.context() as patch:
             take_the_cuda_path(patch)
-            logits = self.loaded.decoder.logits(self.graphs.forward(plan, fed))
+            logits = self.other.decoder.logits(self.graphs.forward(plan, fed))
+        self.compare(logits, expected)
+
+    def compare(self, logits, expected):
         torch.testing.assert_close(logits, expected, atol=TOLERANCE, rtol=0)
+
+    @staticmethod
+    def _load(folder, monkeypatch, build):
+        with monkeypatch.context() as patch:
+            patch.setitem(BUILDERS, "float32", lambda matrix, device: build(*quantize_rows(matrix.open_rows())))
+            return load_model(folder, weights="float32")
 
 
 @pytest.mark.slow
@@ -93,6 +111,40 @@ def test_decode_steps_give_the_logits_of_the_cpu_whoever_comes_and_goes(folder, 
             if sequence.num_tokens > len(sequence.block_ids) * BLOCK_SIZE:
                 sequence.block_ids.append(30 + sequence.seq_id)
         twins.decode(crowd)
+
+
+@pytest.mark.slow
+def test_eight_bit_weights_give_the_logits_of_the_matrices_that_they_stand_for(folder, monkeypatch):
+    """Biases and a long prompt too: that one is multiplied by opened matrices."""
+    monkeypatch.setattr(byte_weight, "FEW_ROWS", 16)
+    forms = (lambda values, scale: DenseWeight(values * scale[:, None]), lambda values, scale: ByteWeight(values, scale, torch.float32))
+    twins = Twins(folder, monkeypatch, form=forms)
+    a, b = make_sequence(1, 40, [7, 3, 9]), make_sequence(2, 9, [1])
+    for sequence in (a, b):
+        twins.prefill(sequence)
+        sequence.output_ids.append(sequence.num_tokens % 200)
+    twins.decode([a, b])
+
+
+@pytest.mark.slow
+def test_an_eight_bit_cache_stays_near_the_exact_one(folder, monkeypatch):
+    """A second decode looks at keys and values that chunks and the first decode have written."""
+    twins = Twins(folder, monkeypatch, cache=torch.float8_e4m3fn)
+    divergences = []
+
+    def compare(logits, expected):
+        exact = expected.log_softmax(-1)
+        divergences.append((exact.exp() * (exact - logits.log_softmax(-1))).sum(-1).mean().item())
+
+    twins.compare = compare
+    a, b = make_sequence(1, 30, [7, 3]), make_sequence(2, 9, [1])
+    for sequence in (a, b):
+        twins.prefill(sequence)
+    for _ in range(2):
+        for sequence in (a, b):
+            sequence.output_ids.append(sequence.num_tokens % 200)
+        twins.decode([a, b])
+    assert 0 < max(divergences) < CACHE_DIVERGENCE, divergences
 
 
 @pytest.mark.slow

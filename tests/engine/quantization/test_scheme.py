@@ -109,8 +109,26 @@ def test_products_with_one_scale_a_row_of_inputs_are_tried_only_where_ours_canno
 
 
 def test_an_unknown_mode_is_refused_with_the_known_ones():
-    with pytest.raises(ModelLoadError, match="weights must be one of auto, bf16, float32, got 'fp8'"):
+    with pytest.raises(ModelLoadError, match="weights must be one of auto, bf16, float32, int8, got 'fp8'"):
         WeightScheme("fp8", CPU, batch_invariant=False)
+
+
+def test_eight_bit_weights_are_refused_on_a_cpu_with_the_remedy():
+    with pytest.raises(ModelLoadError, match="weights 'int8' need a CUDA device: use 'auto'"):
+        WeightScheme("int8", CPU, batch_invariant=False)
+
+
+@pytest.mark.parametrize(("batch_invariant", "name"), [(False, "byte"), (True, "byte_invariant")])
+def test_eight_bit_weights_are_one_form_for_all_rows_beside_bfloat16(batch_invariant, name, monkeypatch):
+    """The output has a matrix of its own, also where the model ties it to the table."""
+    monkeypatch.setitem(scheme_module.BUILDERS, name, lambda matrix, device: (name, matrix))
+    scheme = WeightScheme("int8", torch.device("cuda"), batch_invariant)
+    matrix = float_matrix()
+    with monkeypatch.context() as patch:
+        patch.setattr(scheme_module, "RowForms", lambda forms, num_outputs: (set(forms), num_outputs))
+        assert scheme.build(matrix) == ({(name, matrix)}, 32)
+    assert not scheme.is_fixed
+    assert scheme.table_dtype == scheme.activation_dtype == torch.bfloat16
 
 
 def test_stacked_parts_of_different_types_open_as_one_matrix():
