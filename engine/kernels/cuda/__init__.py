@@ -10,3 +10,9 @@ Imported where a CUDA device computes, never on a CPU. Kernels use pointers only
 written with, left Triton in 3.9. None looks at a size that changes from step to step when it is compiled, so each is compiled once per
 model and serves in captured graphs. Tests run them in Triton's interpreter where there is no device.
 """
+
+import os
+
+os.environ.setdefault(
+    "TRITON_DEFAULT_FP_FUSION", "1"
+)  # as Triton 3.9 does, but with a warning; left to it, 3.10 would compile other numbers

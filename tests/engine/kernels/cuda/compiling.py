@@ -1,0 +1,64 @@
+"""Compiles the kernels for devices that need not be there: `python -m tests.engine.kernels.cuda.compiling`. A line for each: capability,
+name, bytes of fast memory that a program takes. A process of its own, as Triton's interpreter cannot be left again.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from engine.kernels.cuda import byte_product, gate, norm, paged_attention, rotary
+
+SIZE = 128
+CUT = {"GROUP": 4, "SIZE": SIZE, "SIZE_BLOCK": SIZE, "TILE": 64, "PARTS": 4, "LEAST": paged_attention.LEAST_PART}
+SUMS = {"sums": "*fp32", "maxima": "*fp32", "totals": "*fp32", "contexts": "*i64", "out": "*bf16"}
+STRIDES = dict.fromkeys(("kv_heads", "query_stride", "table_row_stride", "table_block_stride"), "i32")
+
+
+def product(rows: int, outputs: int):
+    """The largest and the smallest programs of a product with bytes."""
+    types = {"x": "*bf16", "values": "*i8", "scales": "*fp32", "bias": "*bf16", "out": "*bf16"}
+    types |= dict.fromkeys(("num_rows", "num_outputs", "num_inputs"), "i32")
+    constants = {"HAS_BIAS": True, "ROWS": rows, "OUTPUTS": outputs, "INPUTS": byte_product.INPUTS, "IS_EXACT": False}
+    return byte_product._multiply, types, constants, {"num_warps": 4, "num_stages": 4}
+
+
+def attention(cache: str):
+    """The kernels that write and read the cache, in bf16 or fp8e4nv."""
+    types = {"queries": "*bf16", "keys": f"*{cache}", "values": f"*{cache}", "table": "*i32", "scale": "fp32"} | SUMS | STRIDES
+    heads = {"heads": "*bf16", "rotations": "*fp32", "slots": "*i64", "keys": f"*{cache}", "values": f"*{cache}"}
+    heads |= {"num_heads": "i32", "kv_heads": "i32"}
+    return [
+        (paged_attention._attend_part, types, CUT | {"GROUP_BLOCK": 16, "PAGE": 16, "IS_EXACT": False}, {"num_warps": 4}),
+        (rotary._rotate_and_store, heads, {"SIZE": SIZE, "HALF": SIZE // 2, "BLOCK": SIZE // 2}, {"num_warps": 1}),
+    ]
+
+
+def kernels(capability: int):
+    rows = {"hidden": "*bf16", "delta": "*bf16", "weight": "*bf16", "out": "*bf16", "size": "i32", "eps": "fp32"}
+    yield norm._add_normalize, rows, {"HAS_DELTA": True, "BLOCK": 4096}, {"num_warps": 8}
+    yield gate._gate, {"gate_up": "*bf16", "out": "*bf16", "size": "i32"}, {"BLOCK": gate.BLOCK}, {"num_warps": 4}
+    yield paged_attention._join_parts, SUMS, CUT | {"PARTS_BLOCK": 4}, {"num_warps": 1}
+    yield from attention("bf16")
+    if capability >= 89:
+        yield from attention("fp8e4nv")
+    yield product(byte_product.LEAST_ROWS, byte_product.LEAST_OUTPUTS)
+    yield product(byte_product.MOST_ROWS, byte_product.MOST_OUTPUTS)
+
+
+def main() -> None:
+    for capability in map(int, sys.argv[1:]):
+        for kernel, types, constants, options in kernels(capability):
+            names = kernel.arg_names
+            signature = {name: "constexpr" if name in constants else types[name] for name in names}
+            aligned = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if types.get(name, "").startswith("*")}
+            source = ASTSource(kernel, signature, {name: constants[name] for name in names if name in constants}, aligned)
+            compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+            sys.stdout.write(f"{capability} {kernel.__name__} {compiled.metadata.shared}\n")
+
+
+if __name__ == "__main__":
+    main()
