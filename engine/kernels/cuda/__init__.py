@@ -13,6 +13,5 @@ model and serves in captured graphs. Tests run them in Triton's interpreter wher
 
 import os
 
-os.environ.setdefault(
-    "TRITON_DEFAULT_FP_FUSION", "1"
-)  # as Triton 3.9 does, but with a warning; left to it, 3.10 would compile other numbers
+# What Triton 3.9 does unasked, with a warning; 3.10 will not, and would give other numbers.
+os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
