@@ -56,11 +56,16 @@ def mask_grammar(logits: torch.Tensor, bitmask: GrammarBitmask) -> None:
     index = upload(bitmask.rows, torch.int64, logits.device)
     if logits.device.type == "cpu":
         operators.forbid(logits, index, bitmask.words)
-        return
+    else:
+        forbid_in_torch(logits, index, upload(bitmask.words.numpy(), torch.int32, logits.device))
+
+
+def forbid_in_torch(logits: torch.Tensor, rows: torch.Tensor, words: torch.Tensor) -> None:
+    """`operators.forbid` on any device. A table says what each byte of a mask adds to eight logits."""
     width = logits.shape[1]
-    eights = upload(bitmask.words.numpy(), torch.int32, logits.device).view(torch.uint8).int()
-    added = _byte_table(logits.device).index_select(0, eights.reshape(-1)).view(len(index), -1)[:, :width]
-    logits.index_add_(0, index, pad(added, (0, width - added.shape[1]), value=FORBIDDEN))
+    eights = words.view(torch.uint8).int()
+    added = _byte_table(logits.device).index_select(0, eights.reshape(-1)).view(len(rows), 8 * eights.shape[1])[:, :width]
+    logits.index_add_(0, rows, pad(added, (0, width - added.shape[1]), value=FORBIDDEN))
 
 
 def mask_all_but(logits: torch.Tensor, allowed: Places) -> None:

@@ -10,31 +10,35 @@ from hypothesis import strategies as st
 
 from engine.kernels import operators
 from engine.sampling.draw import draw_in_torch
+from engine.sampling.masks import forbid_in_torch
 
+FORBIDDING = pytest.mark.parametrize("forbid", [operators.forbid, forbid_in_torch])
 WIDTHS = st.sampled_from([1, 31, 32, 33, 64, 1000, 2500])
 
 
+@FORBIDDING
 @given(WIDTHS, st.integers(0, 3), st.data())
-def test_masks_forbid_what_they_do_not_allow_and_change_nothing_else(width, spare_rows, data):
+def test_masks_forbid_what_they_do_not_allow_and_change_nothing_else(forbid, width, spare_rows, data):
     num_words = data.draw(st.integers(0, -(-width // 32)))
     generator = np.random.default_rng(data.draw(st.integers(0, 1000)))
     masks = generator.integers(0, 2, (2, num_words * 32), dtype=np.uint8)
     masks[1] = generator.integers(0, 2)
-    words = torch.from_numpy(np.packbits(masks, axis=1, bitorder="little").view(np.int32).copy())
+    words = torch.tensor(np.packbits(masks, axis=1, bitorder="little").view(np.int32))
     rows = torch.tensor([spare_rows, 1 + 2 * spare_rows])
     logits = torch.randn(2 + 2 * spare_rows, width)
     allowed = torch.zeros(2, max(width, num_words * 32), dtype=torch.bool)
     allowed[:, : num_words * 32] = torch.from_numpy(masks).bool()
     expected = logits.clone()
     expected[rows] = expected[rows].masked_fill(~allowed[:, :width], -torch.inf)
-    operators.forbid(logits, rows, words)
+    forbid(logits, rows, words)
     assert torch.equal(logits, expected)
 
 
-def test_a_broken_logit_is_still_seen_under_a_mask():
+@FORBIDDING
+def test_a_broken_logit_is_still_seen_under_a_mask(forbid):
     logits = torch.zeros(1, 64)
     logits[0, 3] = torch.nan
-    operators.forbid(logits, torch.tensor([0]), torch.tensor([[1, 0]], dtype=torch.int32))
+    forbid(logits, torch.tensor([0]), torch.tensor([[1, 0]], dtype=torch.int32))
     assert logits[0].isnan().tolist() == [index == 3 for index in range(64)]
 
 
