@@ -25,8 +25,6 @@ from chat.addresses import request_address
 from chat.dialects.dialect import AnswerHead, AnswerWriter, Dialect, StreamWriter
 from chat.dialects.request.build import MessagesRefused, generation_request
 from chat.dialects.request.messages import last_message_text
-from chat.dialects.request.refusals import refusal_reworded
-from chat.dialects.request.schema import request_check
 from chat.dialects.request.strict_json import json_object_read
 from chat.dialects.request.tools import is_forced
 from chat.dialects.view import body_too_large, caller_require, json_response, model_unknown, request_id
@@ -95,7 +93,8 @@ async def run_start(values: dict[str, Any], *, caller: Caller, trace: RequestTra
         ending = completion_refuse(request=error.request, messages=values["messages"], caller=caller, trace=trace)
         error.extra_headers = await _within_limits(ending)
         raise
-    return StartedRun(model, generation, await _within_limits(completion_start(request=generation, caller=caller, trace=trace)))
+    starting = completion_start(request=generation, caller=caller, trace=trace, linger_s=values["linger_s"])
+    return StartedRun(model, generation, await _within_limits(starting))
 
 
 async def _within_limits(admission: Awaitable[T]) -> T:
@@ -124,7 +123,7 @@ async def _answer(request: HttpRequest, dialect: Dialect, values: dict[str, Any]
             admitted = await reader.first(timeout_s=settings.LIGHTCONE_QUEUE_TIMEOUT_S)
             ahead = await _first_news(reader) if values["stream"] and _may_leave_no_token(run.generation) else None
         except EngineError as error:
-            raise engine_api_error(refusal_reworded(error, values)) from None
+            raise engine_api_error(dialect.reword(error, values)) from None
         head = answer_head(request_id(request), values, run, admitted, arrived_at)
         if values["stream"]:
             frames = _frames(reader, dialect.stream(head), ahead)
@@ -234,7 +233,7 @@ async def _aside(num_bytes: int, work: Callable[..., T], *args: Any) -> T:
 def _check(body: bytes, request: HttpRequest, dialect: Dialect) -> dict[str, Any]:
     limits = settings.LIGHTCONE_LIMITS
     parsed = json_object_read(body, max_depth=limits.max_json_depth, max_digits=limits.max_json_digits)
-    values = request_check(dialect.translate(parsed))
+    values = dialect.read(parsed)
     if values["request_id"] is not None and getattr(request, "lightcone_request_id", None) is None:
         request.lightcone_request_id = values["request_id"]
     return values

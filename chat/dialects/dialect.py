@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from chat.errors import ApiError
-from engine.api import Event
+from engine.api import EngineError, Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,13 @@ class Door(Protocol):
 
 
 class Dialect(Door, Protocol):
-    """How one API shape reads requests and writes answers."""
+    """How one API shape reads requests and writes answers.
 
-    def translate(self, body: dict[str, Any]) -> dict[str, Any]: ...
+    `read`: the values of `request.schema.request_check`, in which a dialect may fill in what that schema has no field for (`BEYOND`);
+    raises ApiError. `reword`: a refusal of the engine, or of the steps behind `read`, in the names of the fields that were sent.
+    """
+
+    def read(self, body: dict[str, Any]) -> dict[str, Any]: ...
+    def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError: ...
     def answer(self, head: AnswerHead) -> AnswerWriter: ...
     def stream(self, head: AnswerHead) -> StreamWriter: ...

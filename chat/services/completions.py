@@ -31,7 +31,7 @@ from chat.relay.runs import Admission, Ending, Verdict
 from chat.relay.store import valkey_connect
 from chat.services.keys import Caller
 from chat.services.limits import Bucket, LimitExceeded, LimitKind, rate_headers
-from engine.api import EngineUnavailable, ErrorCode, GenerationRequest, Outcome
+from engine.api import EngineUnavailable, ErrorCode, GenerationRequest, Outcome, Task
 
 __all__ = [
     "LimitExceeded",
@@ -68,15 +68,16 @@ class RequestTrace:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-async def completion_start(*, request: GenerationRequest, caller: Caller, trace: RequestTrace) -> RunReader:
-    """Admit the request and hand it to a worker of its model; returns before the worker has looked at it.
+async def completion_start(*, request: GenerationRequest, caller: Caller, trace: RequestTrace, linger_s: float = 0.0) -> RunReader:
+    """Admit the request and hand it to a worker of its model; returns before the worker has looked at it. `linger_s`: how long the run goes
+    on without a reader.
 
     1. Register the reader, so that nothing is missed.  2. Admission: all limits in one script, which also creates the run and queues
     its task.
     Raises LimitExceeded (a limit of the key) or EngineUnavailable (no worker, loading, full, Valkey away); then nothing was
     started and the caller writes the request's record. Never hangs: every step has a time-out.
     """
-    return await _admitted(_admission(request, caller, trace, request.messages))
+    return await _admitted(replace(_admission(request, caller, trace, request.messages), linger_s=linger_s))
 
 
 async def completion_refuse(*, request: GenerationRequest, messages: Sequence[Any], caller: Caller, trace: RequestTrace) -> dict[str, str]:
@@ -190,9 +191,15 @@ def _admission(request: GenerationRequest, caller: Caller, trace: RequestTrace, 
 
 def _reserved_tokens(request: GenerationRequest, messages: Sequence[Any]) -> int:
     """An estimate, as only the worker can count; the end of the run settles the difference."""
+    if request.task is Task.READ:
+        return 0
     chars = sum(len(str(message.get("content") or "")) for message in messages if isinstance(message, dict))
+    if request.raw is not None:
+        chars = len(request.raw.text) + len(request.raw.suffix or "") + CHARS_PER_TOKEN * len(request.raw.token_ids or ())
+    if request.task is Task.EMBED:
+        return chars // CHARS_PER_TOKEN
     output = request.stop.max_tokens or request.stop.absent_max_tokens or USUAL_OUTPUT_TOKENS
-    return chars // CHARS_PER_TOKEN + min(output, USUAL_OUTPUT_TOKENS) * request.num_choices
+    return chars // CHARS_PER_TOKEN + min(output, USUAL_OUTPUT_TOKENS) * request.num_sequences
 
 
 def _about(trace: RequestTrace, caller: Caller | None, *, model: str, arrived_at: float) -> dict[str, Any]:

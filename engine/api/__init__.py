@@ -11,6 +11,7 @@ from engine.api.events import (
     ChoiceFinished,
     Completed,
     Delta,
+    Embedded,
     Event,
     Failed,
     FinishReason,
@@ -24,7 +25,7 @@ from engine.api.events import (
     TopLogprob,
     Usage,
 )
-from engine.api.request import BeamSearch, GenerationRequest, Message, PromptOptions
+from engine.api.request import BeamSearch, EmbedOptions, GenerationRequest, Message, PromptOptions, RawPrompt, Task
 from engine.api.sampling import LogprobOptions, ProcessorCall, RepetitionRule, SamplingParams, StopRules
 from engine.api.tools import Json, Tool, ToolCallDelta, ToolChoice, ToolMode
 
@@ -37,6 +38,8 @@ __all__ = [
     "Constraint",
     "ConstraintKind",
     "Delta",
+    "EmbedOptions",
+    "Embedded",
     "EngineError",
     "EngineFailure",
     "EngineUnavailable",
@@ -55,11 +58,13 @@ __all__ = [
     "PromptOptions",
     "PromptScored",
     "RankedLogprob",
+    "RawPrompt",
     "Rejected",
     "RepetitionRule",
     "RequestError",
     "SamplingParams",
     "StopRules",
+    "Task",
     "Timings",
     "TokenLogprob",
     "Tool",

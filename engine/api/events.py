@@ -1,6 +1,7 @@
 """What the engine reports about a run, in order.
 
     Admitted | Rejected        exactly one, first. Rejected is terminal: nothing was computed for the client.
+    Embedded                   once, of an EMBED run
     PromptScored               once, before the first Delta, where log-probabilities of the prompt were asked for
     Delta*                     new tokens of one choice, in order; its texts may be empty while text is held back
     ChoiceFinished             once per choice; nothing follows for that choice
@@ -101,7 +102,7 @@ class Timings:
 class Admitted:
     """Every check has passed; the 200 may be sent. `max_tokens` is the limit that holds per choice.
 
-    `prompt_ids` and `prompt_text` only where `PromptOptions` asks for them.
+    `prompt_ids`, `prompt_text` and `prompt_tokens` only where `PromptOptions` asks for them; `context_length` of READ runs alone.
     """
 
     num_prompt_tokens: int
@@ -109,6 +110,8 @@ class Admitted:
     seed: int
     prompt_ids: tuple[int, ...] | None = None
     prompt_text: str | None = None
+    prompt_tokens: tuple[str, ...] | None = None
+    context_length: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,13 @@ class PromptScored:
     """Log-probabilities of the prompt: per position the token itself, then the alternatives, best first. The first position is empty."""
 
     entries: tuple[tuple[RankedLogprob, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """The vector of a prompt, of length 1."""
+
+    vector: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +185,7 @@ class Failed:
     param: str | None = None
 
 
-Payload = Admitted | Rejected | PromptScored | Delta | ChoiceFinished | Completed | Failed
+Payload = Admitted | Rejected | PromptScored | Embedded | Delta | ChoiceFinished | Completed | Failed
 
 
 @dataclass(frozen=True, slots=True)

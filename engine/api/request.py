@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from engine.api.constraint import Constraint
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
@@ -17,14 +18,47 @@ place (`param` is what refusals of the file name); and, of the assistant, an emp
 """
 
 
+class Task(StrEnum):
+    """What becomes of the prompt.
+
+    GENERATE: it is answered. READ: it is rendered and tokenised, whatever its length; the run is Admitted, then Completed, and uses
+    nothing. EMBED: its vector is computed; the run is Admitted, Embedded, then Completed.
+    """
+
+    GENERATE = "generate"
+    READ = "read"
+    EMBED = "embed"
+
+
+@dataclass(frozen=True, slots=True)
+class RawPrompt:
+    """A prompt without a template, in place of messages: `text`, or `token_ids`. `suffix`: what the answer leads to (fill in the middle).
+
+    Control tokens that `text` spells are control tokens: who writes the whole prompt writes those too. Errors call it `param`.
+    """
+
+    text: str = ""
+    token_ids: tuple[int, ...] | None = None
+    suffix: str | None = None
+    param: str = "prompt"
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedOptions:
+    """How the hidden states of a prompt become one vector of length 1. `pooling`: "mean" or "last"; `dimensions`: only its first ones."""
+
+    pooling: str = "mean"
+    dimensions: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class PromptOptions:
     """How messages become token ids.
 
     `chat_template` replaces the model's own (the caller has checked that this is permitted); `template_kwargs` are further variables
     of the template, of which those that it does not use are dropped. `truncate_to`: keep at most this many prompt tokens (-1: the context
-    less one), from the end, or from the beginning where `truncation_side` is "right". `returns_ids`, `returns_text`: `Admitted`
-    carries the prompt.
+    less one), from the end, or from the beginning where `truncation_side` is "right". `returns_ids`, `returns_text`,
+    `returns_tokens`: `Admitted` carries the prompt, the last as the text of each token.
     """
 
     add_generation_prompt: bool = True
@@ -37,6 +71,7 @@ class PromptOptions:
     truncation_side: str = "left"
     returns_ids: bool = False
     returns_text: bool = False
+    returns_tokens: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +92,7 @@ class GenerationRequest:
     `best_of`: generate this many choices and report the `num_choices` of the best mean log-probability per token, best first.
     `prediction`: text that the answer is expected to repeat; it speeds up, and never changes, the output. `thinking_token_budget`: the end
     of the reasoning is forced after this many tokens of it. `group`: requests of one tenant with one group are seated together.
+    `raw`: the prompt itself, then there are no messages. `embed`: of EMBED alone.
     """
 
     run_id: str
@@ -80,6 +116,9 @@ class GenerationRequest:
     cache_salt: str = ""
     group: str = ""
     deadline_at: float | None = None
+    task: Task = Task.GENERATE
+    raw: RawPrompt | None = None
+    embed: EmbedOptions = field(default_factory=EmbedOptions)
 
     @property
     def num_sequences(self) -> int:

@@ -20,7 +20,7 @@ from enum import Enum
 from functools import cache
 from typing import TypeVar, cast
 
-from engine.api.events import Admitted, ChoiceFinished, Completed, Delta, Event, Failed, Payload, PromptScored, Rejected
+from engine.api.events import Admitted, ChoiceFinished, Completed, Delta, Embedded, Event, Failed, Payload, PromptScored, Rejected
 from engine.api.request import GenerationRequest, Json
 
 T = TypeVar("T")
@@ -30,6 +30,7 @@ KINDS: dict[str, type[Payload]] = {
     "admitted": Admitted,
     "rejected": Rejected,
     "prompt_scored": PromptScored,
+    "embedded": Embedded,
     "delta": Delta,
     "choice_finished": ChoiceFinished,
     "completed": Completed,

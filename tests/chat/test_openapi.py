@@ -9,9 +9,9 @@ from django.test import RequestFactory
 from django.urls import resolve
 from jsonschema import Draft202012Validator
 
+from chat.dialects.chat_format.answer import ChatAnswer
+from chat.dialects.chat_format.stream import ChatStream
 from chat.dialects.dialect import AnswerHead
-from chat.dialects.lightcone.answer import ChatAnswer
-from chat.dialects.lightcone.stream import ChatStream
 from chat.dialects.request.schema import ChatCompletionRequest
 from chat.openapi import Routes, schema_view
 from engine.api import (

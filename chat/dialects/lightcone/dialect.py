@@ -1,22 +1,28 @@
-"""The Lightcone dialect as dialect.py describes it. Requests need no translation: the schema is this dialect's own."""
+"""The Lightcone dialect as dialect.py describes it. The schema of requests is this dialect's own."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from chat.dialects.chat_format.answer import ChatAnswer
+from chat.dialects.chat_format.stream import ChatStream
 from chat.dialects.dialect import AnswerHead
-from chat.dialects.lightcone.answer import ChatAnswer
 from chat.dialects.lightcone.errors import error_body
-from chat.dialects.lightcone.stream import ChatStream
+from chat.dialects.request.refusals import refusal_reworded
+from chat.dialects.request.schema import request_check
 from chat.errors import ApiError
+from engine.api import EngineError
 
 
 class Lightcone:
     name = "lightcone"
     key_header = "authorization"
 
-    def translate(self, body: dict[str, Any]) -> dict[str, Any]:
-        return body
+    def read(self, body: dict[str, Any]) -> dict[str, Any]:
+        return request_check(body)
+
+    def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError:
+        return refusal_reworded(error, values)
 
     def answer(self, head: AnswerHead) -> ChatAnswer:
         return ChatAnswer(head)

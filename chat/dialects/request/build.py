@@ -59,6 +59,7 @@ def generation_request(
         tool_choice=values["tool_choice"],
         constraint=values["constraint"],
         num_choices=values["n"],
+        best_of=values["best_of"],
         beam=BeamSearch(values["length_penalty"]) if values["use_beam_search"] else None,
         prediction=values["prediction"],
         thinking_token_budget=None if budget == -1 else budget,
@@ -66,8 +67,13 @@ def generation_request(
         tenant=caller.tenant,
         cache_salt=values["cache_salt"] or "",
         group=values["prompt_cache_key"] or "",
-        deadline_at=arrived_at + limits.request_timeout,
+        deadline_at=arrived_at + min(limits.request_timeout, values["timeout_s"] or limits.request_timeout),
+        task=values["task"],
+        raw=values["raw"],
+        embed=values["embed"],
     )
+    if request.raw is not None:
+        return request
     try:
         return replace(request, messages=messages_walk(values["messages"], model=model, max_parts=limits.max_parts))
     except ApiError as error:
@@ -104,7 +110,7 @@ def _sampling(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> Samplin
 def _stop(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> StopRules:
     """An absent token limit is the model's own, at most that of a choice, and such that all choices stay within `max_choice_tokens`."""
     limits = settings.LIGHTCONE_LIMITS
-    most = max(1, limits.max_choice_tokens // values["n"])
+    most = max(1, limits.max_choice_tokens // max(values["n"], values["best_of"] or 0))
     most = min(most, defaults.get("max_completion_tokens") or most)
     return StopRules(
         max_tokens=values["max_completion_tokens"] if values["max_completion_tokens"] is not None else values["max_tokens"],

@@ -51,7 +51,7 @@ from chat.dialects.request.objects import (
 )
 from chat.dialects.request.tools import Function, FunctionCallField, ToolChoiceField, ToolObject, Tools, is_forced
 from chat.errors import ApiError, problems_error
-from engine.api import SamplingParams, ToolChoice, ToolMode
+from engine.api import EmbedOptions, SamplingParams, Task, ToolChoice, ToolMode
 
 LIMITS = settings.LIGHTCONE_LIMITS
 MAX_TOKENS = min(LIMITS.max_output_tokens or LIMITS.max_choice_tokens, LIMITS.max_choice_tokens)
@@ -61,6 +61,15 @@ SAMPLING_DEFAULTS = (
     *("presence_penalty", "frequency_penalty", "repetition_penalty", "max_completion_tokens"),
 )
 SMALLEST_VOCABULARY = 256
+BEYOND: Mapping[str, Any] = {
+    "best_of": None,  # generate so many, answer with the n best
+    "raw": None,  # RawPrompt: then `messages` is not read
+    "task": Task.GENERATE,
+    "embed": EmbedOptions(),
+    "timeout_s": None,  # seconds from the arrival after which the request is given up
+    "linger_s": 0.0,  # how long the run goes on without a reader
+}
+"""Values that no field of this schema gives, with their defaults: other dialects set them before `generation_request`."""
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 TIERS = ("auto", "default", "flex", "scale", "priority")
 
@@ -206,7 +215,7 @@ def request_check(body: dict[str, Any]) -> dict[str, Any]:
     """
     cross_field_check(body, max_id_chars=LIMITS.max_id_chars)
     try:
-        values: dict[str, Any] = _SCHEMA.run_validation(body)
+        values: dict[str, Any] = {**BEYOND, **_SCHEMA.run_validation(body)}
     except ValidationError as error:
         raise problems_error(field_problems(error.detail)) from None
     values["tools"], values["tool_choice"] = values["tools"] or values["functions"] or (), _tool_choice(values)
@@ -255,8 +264,9 @@ def _check_beam_search(values: Mapping[str, Any]) -> None:
 
 def choices_check(values: Mapping[str, Any], sampling: SamplingParams) -> None:
     """Several answers need a draw, or beams. Called again once the model's own defaults are known."""
-    if values["n"] > 1 and sampling.is_greedy and not values["use_beam_search"]:
-        raise _conflict("n", "must be 1 when temperature is 0, as all answers would be equal; use_beam_search gives different ones")
+    num_choices, name = max((values["n"], "n"), (values["best_of"] or 0, "best_of"))
+    if num_choices > 1 and sampling.is_greedy and not values["use_beam_search"]:
+        raise _conflict(name, "must be 1 when temperature is 0, as all answers would be equal; use_beam_search gives different ones")
 
 
 def sampling_defaults_read(defaults: dict[str, Any]) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from chat.dialects.chat_format.answer import ChatAnswer
+from chat.dialects.chat_format.stream import ChatStream
 from chat.dialects.dialect import AnswerHead
-from chat.dialects.lightcone.answer import ChatAnswer
-from chat.dialects.lightcone.stream import ChatStream
 from engine.api import ChoiceFinished, Completed, Delta, Event, FinishReason, Outcome, Payload, Timings, Usage
 
 

@@ -1,7 +1,7 @@
 """The frames of a streamed answer, from the engine's events.
 
 Order: role chunks of all choices when the first token is ready, an echo chunk each where asked for, then deltas, one last chunk per choice,
-the usage chunk where asked for, `[DONE]`. Chunks are assembled as text around the one part that needs escaping, as they are made per token.
+the usage chunk where asked for, the end of the framing. Chunks are assembled as text around the one part that needs escaping, as they are made per token.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from chat.dialects.chat_format.answer import finish_word
+from chat.dialects.chat_format.framing import PLAIN, Framing
+from chat.dialects.chat_format.grouping import DeltaGroup
+from chat.dialects.chat_format.logprobs import logprobs_object, prompt_logprobs_list
+from chat.dialects.chat_format.usage import usage_object
 from chat.dialects.dialect import AnswerHead
-from chat.dialects.lightcone.answer import finish_word
-from chat.dialects.lightcone.grouping import DeltaGroup
-from chat.dialects.lightcone.logprobs import logprobs_object, prompt_logprobs_list
-from chat.dialects.lightcone.usage import usage_object
 from chat.errors import ApiError
-from chat.sse import DONE, data_frame, json_string
+from chat.sse import data_frame, json_string
 from engine.api import ChoiceFinished, Completed, Delta, Event, PromptScored, ToolCallDelta, Usage
 
 
@@ -26,8 +27,9 @@ def compact_json(value: Any) -> str:
 class ChatStream:
     """`feed` gives the frames that are due after an event, b"" where none is."""
 
-    def __init__(self, head: AnswerHead) -> None:
+    def __init__(self, head: AnswerHead, framing: Framing = PLAIN) -> None:
         self.head = head
+        self.framing = framing
         self.num_tokens = [0] * head.num_choices
         self.has_begun = False
         self.has_sent = [False] * head.num_choices
@@ -53,7 +55,7 @@ class ChatStream:
 
     def error(self, error: ApiError) -> bytes:
         held = b"".join(self._flush(choice) for choice in range(self.head.num_choices))
-        return held + data_frame(json.dumps({"error": error.described()})) + DONE
+        return held + self.framing.error(error) + self.framing.end
 
     def _begin(self) -> bytes:
         """Role chunks, the first with what is told of the prompt; then echoes."""
@@ -115,8 +117,8 @@ class ChatStream:
 
     def _end(self, usage: Usage) -> bytes:
         if not self.head.include_usage:
-            return DONE
-        return data_frame(f'{self._open}],"usage":{compact_json(usage_object(usage))}}}') + DONE
+            return self.framing.end
+        return data_frame(f'{self._open}],"usage":{compact_json(usage_object(usage))}}}') + self.framing.end
 
     def _bodies(self, payload: Delta | ChoiceFinished) -> list[str]:
         """The `delta` objects that show what came: reasoning, then content, then calls."""

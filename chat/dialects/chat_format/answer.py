@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 
+from chat.dialects.chat_format.logprobs import logprob_object, prompt_logprobs_list
+from chat.dialects.chat_format.usage import usage_object
 from chat.dialects.dialect import AnswerHead
-from chat.dialects.lightcone.logprobs import logprob_object, prompt_logprobs_list
-from chat.dialects.lightcone.usage import usage_object
 from engine.api import ChoiceFinished, Completed, Delta, Event, FinishReason, PromptScored, ToolCallDelta, Usage
 
 

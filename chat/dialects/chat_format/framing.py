@@ -1,0 +1,28 @@
+"""What surrounds the chunks of a stream: how it ends, and how it says that it cannot go on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from chat.errors import ApiError
+from chat.sse import DONE, data_frame
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """`end`: the last frame, also after an error; `error`: the frame of an error, without the end."""
+
+    end: bytes
+    error: Callable[[ApiError], bytes]
+
+
+def _error_frame(error: ApiError) -> bytes:
+    body: dict[str, Any] = {"error": error.described()}
+    return data_frame(json.dumps(body))
+
+
+PLAIN = Framing(DONE, _error_frame)
+"""No event names, as OpenAI's clients want it."""
