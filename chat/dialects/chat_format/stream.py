@@ -1,7 +1,8 @@
 """The frames of a streamed answer, from the engine's events.
 
 Order: role chunks of all choices when the first token is ready, an echo chunk each where asked for, then deltas, one last chunk per choice,
-the usage chunk where asked for, the end of the framing. Chunks are assembled as text around the one part that needs escaping, as they are made per token.
+the usage chunk where asked for, the end of the framing. Chunks are assembled as text around the one part that needs escaping, as they are
+made per token.
 """
 
 from __future__ import annotations
