@@ -2,6 +2,7 @@
 
 from chat.models.access import ApiKey, ApiKeySecret, Org, Project
 from chat.models.catalogue import ServedModel
+from chat.models.stored import StoredAnswer
 from chat.models.usage import RequestLog, UsageHour
 
-__all__ = ["ApiKey", "ApiKeySecret", "Org", "Project", "RequestLog", "ServedModel", "UsageHour"]
+__all__ = ["ApiKey", "ApiKeySecret", "Org", "Project", "RequestLog", "ServedModel", "StoredAnswer", "UsageHour"]
