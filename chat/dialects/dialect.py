@@ -64,14 +64,22 @@ class Door(Protocol):
     def error_body(self, error: ApiError) -> dict[str, Any]: ...
 
 
-class Dialect(Door, Protocol):
-    """How one API shape reads requests and writes answers.
+class ReadingDoor(Door, Protocol):
+    """What a route needs whose bodies are read.
 
     `read`: the values of `request.schema.request_check`, in which a dialect may fill in what that schema has no field for (`BEYOND`);
-    raises ApiError. `reword`: a refusal of the engine, or of the steps behind `read`, in the names of the fields that were sent.
+    raises ApiError.
     """
 
     def read(self, body: dict[str, Any]) -> dict[str, Any]: ...
+
+
+class Dialect(ReadingDoor, Protocol):
+    """How one API shape reads requests and writes answers.
+
+    `reword`: a refusal of the engine, or of the steps behind `read`, in the names of the fields that were sent.
+    """
+
     def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError: ...
     def answer(self, head: AnswerHead) -> AnswerWriter: ...
     def stream(self, head: AnswerHead) -> StreamWriter: ...

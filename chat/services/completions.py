@@ -68,16 +68,19 @@ class RequestTrace:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-async def completion_start(*, request: GenerationRequest, caller: Caller, trace: RequestTrace, linger_s: float = 0.0) -> RunReader:
+async def completion_start(
+    *, request: GenerationRequest, caller: Caller, trace: RequestTrace, linger_s: float = 0.0, is_further: bool = False
+) -> RunReader:
     """Admit the request and hand it to a worker of its model; returns before the worker has looked at it. `linger_s`: how long the run goes
-    on without a reader.
+    on without a reader. `is_further`: another run of one HTTP request, which counts as a request of the key once.
 
     1. Register the reader, so that nothing is missed.  2. Admission: all limits in one script, which also creates the run and queues
     its task.
     Raises LimitExceeded (a limit of the key) or EngineUnavailable (no worker, loading, full, Valkey away); then nothing was
     started and the caller writes the request's record. Never hangs: every step has a time-out.
     """
-    return await _admitted(replace(_admission(request, caller, trace, request.messages), linger_s=linger_s))
+    admission = replace(_admission(request, caller, trace, request.messages), linger_s=linger_s)
+    return await _admitted(replace(admission, requests_per_minute=0) if is_further else admission)
 
 
 async def completion_refuse(*, request: GenerationRequest, messages: Sequence[Any], caller: Caller, trace: RequestTrace) -> dict[str, str]:

@@ -99,7 +99,7 @@ class Scripted:
     readers: list[ScriptedReader] = field(default_factory=list)
     refused: list[list[Any]] = field(default_factory=list)
 
-    async def start(self, *, request, caller, trace, linger_s=0.0) -> ScriptedReader:
+    async def start(self, *, request, caller, trace, linger_s=0.0, is_further=False) -> ScriptedReader:
         self.requests.append(request)
         self.traces.append(trace)
         if self.refusal is not None:
