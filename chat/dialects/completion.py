@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
 from chat.addresses import request_address
-from chat.dialects.dialect import AnswerHead, AnswerWriter, Dialect, StreamWriter
+from chat.dialects.dialect import AnswerHead, AnswerWriter, Dialect, ReadingDoor, StreamWriter
 from chat.dialects.request.build import MessagesRefused, generation_request
 from chat.dialects.request.messages import last_message_text
 from chat.dialects.request.strict_json import json_object_read
@@ -43,18 +44,48 @@ from chat.services.completions import (
 )
 from chat.services.keys import Caller
 from chat.sse import PING, EventStreamResponse
-from engine.api import Admitted, Completed, EngineError, ErrorCode, Event, Failed, GenerationRequest, Outcome, ToolMode
+from engine.api import (
+    Admitted,
+    Completed,
+    EngineError,
+    EngineUnavailable,
+    ErrorCode,
+    Event,
+    Failed,
+    GenerationRequest,
+    Outcome,
+    RequestError,
+    ToolMode,
+)
 
 logger = logging.getLogger(__name__)
 
 INLINE_BODY_BYTES = 64 * 1024
+TIMED_OUT_MESSAGE = "The request did not finish within its time limit; ask for fewer tokens, or allow it more time."
 T = TypeVar("T")
 
 _check_threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="request-check")
 
 
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A request that has passed steps 1 and 2. `num_bytes`: of its body; `arrived_at`: unix seconds."""
+
+    caller: Caller
+    values: dict[str, Any]
+    trace: RequestTrace
+    arrived_at: float
+    num_bytes: int
+
+
 async def completion(request: HttpRequest, dialect: Dialect) -> HttpResponseBase:
-    """Answer a completion request; the handler of every completion route."""
+    """Answer a completion request; the handler of every chat completion route."""
+    accepted, run = await request_start(request, dialect, partial(_start, dialect))
+    return await _answer(request, dialect, accepted.values, run, accepted.arrived_at)
+
+
+async def request_start(request: HttpRequest, dialect: ReadingDoor, start: Callable[[Accepted], Awaitable[T]]) -> tuple[Accepted, T]:
+    """Steps 1 and 2 of any request that computes, then `start`. A failure of these is logged, and tells what is left of the limits."""
     arrived_at = time.time()
     caller: Caller | None = None
     values: dict[str, Any] = {}
@@ -62,14 +93,26 @@ async def completion(request: HttpRequest, dialect: Dialect) -> HttpResponseBase
         caller = await caller_require(request, dialect, str(Right.INFERENCE))
         body = _body(request)
         values = await _aside(len(body), _check, body, request, dialect)
-        trace = _trace(request, dialect, values)
-        run = await run_start(values, caller=caller, trace=trace, arrived_at=arrived_at, num_bytes=len(body))
+        accepted = Accepted(caller, values, _trace(request, dialect, values), arrived_at, len(body))
+        return accepted, await start(accepted)
     except Exception as error:
         rejection_record(error, caller=caller, trace=_trace(request, dialect, values), arrived_at=arrived_at)
         if caller is not None and isinstance(error, ApiError) and not error.extra_headers:
             error.extra_headers = await limits_look(caller=caller)
         raise
-    return await _answer(request, dialect, values, run, arrived_at)
+
+
+async def _start(dialect: Dialect, accepted: Accepted) -> StartedRun:
+    """`run_start`, whose refusals name what was sent."""
+    values = accepted.values
+    try:
+        return await run_start(
+            values, caller=accepted.caller, trace=accepted.trace, arrived_at=accepted.arrived_at, num_bytes=accepted.num_bytes
+        )
+    except ApiError as error:
+        told = dialect.reword(RequestError(ErrorCode.INVALID_VALUE, error.message, error.param), values)
+        error.message, error.param = told.message, told.param
+        raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +126,7 @@ class StartedRun:
 
 async def run_start(values: dict[str, Any], *, caller: Caller, trace: RequestTrace, arrived_at: float, num_bytes: int = 0) -> StartedRun:
     """Steps 3 and 4 of a request of `num_bytes`, for the playground too. Raises ApiError; then nothing was started."""
-    model = await model_resolve_async(name=values["model"], caller=caller)
+    model = await _model(values, caller)
     if model is None:
         raise model_unknown(values["model"] or "(default)")
     build = partial(generation_request, model=model.name, sampling_defaults=model.sampling_defaults, caller=caller, arrived_at=arrived_at)
@@ -93,8 +136,18 @@ async def run_start(values: dict[str, Any], *, caller: Caller, trace: RequestTra
         ending = completion_refuse(request=error.request, messages=values["messages"], caller=caller, trace=trace)
         error.extra_headers = await _within_limits(ending)
         raise
-    starting = completion_start(request=generation, caller=caller, trace=trace, linger_s=values["linger_s"])
+    starting = completion_start(
+        request=generation, caller=caller, trace=trace, linger_s=values["linger_s"], is_further=values["is_further"]
+    )
     return StartedRun(model, generation, await _within_limits(starting))
+
+
+async def _model(values: dict[str, Any], caller: Caller) -> ModelEntry | None:
+    """The model asked for; where it may have several names, that of the first one there is, whether or not the caller may use it."""
+    for name in values["model_names"] or ():
+        if await model_resolve_async(name=name) is not None:
+            return await model_resolve_async(name=name, caller=caller)
+    return None if values["model_names"] else await model_resolve_async(name=values["model"], caller=caller)
 
 
 async def _within_limits(admission: Awaitable[T]) -> T:
@@ -120,7 +173,7 @@ async def _answer(request: HttpRequest, dialect: Dialect, values: dict[str, Any]
     hands_over = False
     try:
         try:
-            admitted = await reader.first(timeout_s=settings.LIGHTCONE_QUEUE_TIMEOUT_S)
+            admitted = await _admitted(run)
             ahead = await _first_news(reader) if values["stream"] and _may_leave_no_token(run.generation) else None
         except EngineError as error:
             raise engine_api_error(dialect.reword(error, values)) from None
@@ -140,6 +193,17 @@ async def _answer(request: HttpRequest, dialect: Dialect, values: dict[str, Any]
     finally:
         if not hands_over:
             reader.leave()
+
+
+async def _admitted(run: StartedRun) -> Admitted:
+    """Wait for the admission, as long as the queue and the request's own deadline allow; raises EngineError, and ApiError 408."""
+    deadline_at = run.generation.deadline_at or math.inf
+    try:
+        return await run.reader.first(timeout_s=min(settings.LIGHTCONE_QUEUE_TIMEOUT_S, max(0.0, deadline_at - time.time())))
+    except EngineUnavailable:
+        if deadline_at <= time.time():
+            raise ApiError("inference_timeout", TIMED_OUT_MESSAGE) from None
+        raise
 
 
 def _may_leave_no_token(generation: GenerationRequest) -> bool:
@@ -210,7 +274,7 @@ def ending_error(event: Event) -> ApiError | None:
     if not isinstance(payload, Completed) or payload.outcome == Outcome.FINISHED:
         return None
     if payload.outcome == Outcome.TIMED_OUT:
-        return ApiError("inference_timeout", "The request did not finish within the time limit of this server.")
+        return ApiError("inference_timeout", TIMED_OUT_MESSAGE)
     return ApiError(ErrorCode.ENGINE_ERROR.value, "The request was stopped before it finished.")
 
 
@@ -230,7 +294,7 @@ async def _aside(num_bytes: int, work: Callable[..., T], *args: Any) -> T:
     return await asyncio.get_running_loop().run_in_executor(_check_threads, work, *args)
 
 
-def _check(body: bytes, request: HttpRequest, dialect: Dialect) -> dict[str, Any]:
+def _check(body: bytes, request: HttpRequest, dialect: ReadingDoor) -> dict[str, Any]:
     limits = settings.LIGHTCONE_LIMITS
     parsed = json_object_read(body, max_depth=limits.max_json_depth, max_digits=limits.max_json_digits)
     values = dialect.read(parsed)
@@ -251,7 +315,7 @@ def answer_head(request_id: str, values: dict[str, Any], run: StartedRun, admitt
     """What the values, the model and the admission say of the answer; for the playground too."""
     options = values["stream_options"] or {}
     generation = run.generation
-    last_role, last_text = last_message_text(generation.messages, values["messages"])
+    last_role, last_text = last_message_text(generation.messages, values["messages"]) if generation.raw is None else ("assistant", "")
     opens_turn = generation.prompt.add_generation_prompt and not generation.prompt.continue_final_message
     role = "assistant" if opens_turn else last_role
     return AnswerHead(
@@ -278,7 +342,7 @@ def answer_head(request_id: str, values: dict[str, Any], run: StartedRun, admitt
     )
 
 
-def _trace(request: HttpRequest, dialect: Dialect, values: dict[str, Any]) -> RequestTrace:
+def _trace(request: HttpRequest, dialect: ReadingDoor, values: dict[str, Any]) -> RequestTrace:
     """What the log keeps of the call, cut to its limits."""
     size = settings.LIGHTCONE_LOG_FIELD_CHARS
     return RequestTrace(

@@ -57,10 +57,14 @@ class RepetitionRule:
 
 @dataclass(frozen=True, slots=True)
 class StopRules:
-    """When an answer ends. `max_tokens` None means the rest of the context, and at most `absent_max_tokens` where that is set."""
+    """When an answer ends. `max_tokens` None means the rest of the context, and at most `absent_max_tokens` where that is set.
+
+    `must_fit`: a request whose prompt and `max_tokens` are more than the context is refused; else the limit is lowered to what is left.
+    """
 
     max_tokens: int | None = None
     absent_max_tokens: int | None = None
+    must_fit: bool = False
     min_tokens: int = 0
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()

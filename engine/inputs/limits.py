@@ -1,6 +1,6 @@
 """The checks between token ids and the core: does the prompt fit, how many tokens may each choice have, are its ids real.
 
-Runs after tokenising; nothing has reached the core yet. Messages name the value, the limit and the remedy.
+Runs after tokenising, `prompt_chars` before it; nothing has reached the core yet. Messages name the value, the limit and the remedy.
 """
 
 from __future__ import annotations
@@ -8,17 +8,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.api.errors import ErrorCode, RequestError
-from engine.api.request import GenerationRequest
+from engine.api.request import GenerationRequest, RawPrompt, Task
+from engine.inputs.template import MAX_OUTPUT_CHARS
 from engine.messages import ProcessorSpec
+
+POOLINGS = ("mean", "last")
 
 
 @dataclass(frozen=True, slots=True)
 class ContextLimits:
-    """Of a loaded model: positions per sequence, logits per position, and the logits processors of its core."""
+    """Of a loaded model: positions per sequence, logits per position, the logits processors of its core, and numbers per hidden state."""
 
     max_model_len: int
     logits_width: int
     processors: tuple[ProcessorSpec, ...] = ()
+    hidden_size: int = 0
 
 
 def choice_token_limit(request: GenerationRequest, num_prompt_tokens: int, limits: ContextLimits) -> int:
@@ -26,7 +30,8 @@ def choice_token_limit(request: GenerationRequest, num_prompt_tokens: int, limit
     asked, context = request.stop.max_tokens, limits.max_model_len
     if num_prompt_tokens == 0:
         raise RequestError(ErrorCode.INVALID_VALUE, "the prompt is empty: the messages render to no tokens", "messages")
-    if num_prompt_tokens >= context:
+    has_room = num_prompt_tokens + (asked or 0) <= context or not request.stop.must_fit
+    if num_prompt_tokens >= context or not has_room:
         raise context_length_exceeded(num_prompt_tokens, asked, context)
     if asked is not None and not 1 <= asked <= context:
         message = f"max_tokens must be from 1 to {context}, the model's context length, got {asked}"
@@ -70,20 +75,68 @@ def check_alternatives(request: GenerationRequest, limits: ContextLimits) -> Non
             raise RequestError(ErrorCode.INVALID_VALUE, message, param)
 
 
-def check_prompt_ids(prompt_ids: list[int], limits: ContextLimits) -> None:
-    """A tokenizer may know tokens that its model does not; one such id would fail the whole step. Raises RequestError."""
-    unknown = max(prompt_ids)
-    if unknown >= limits.logits_width:
-        message = f"the messages hold a token that the model does not have: {unknown}, its ids end at {limits.logits_width - 1}"
-        raise RequestError(ErrorCode.INVALID_VALUE, message, "messages")
+def check_not_empty(request: GenerationRequest, num_prompt_tokens: int) -> None:
+    """There must be something to go on from. Raises RequestError."""
+    if num_prompt_tokens:
+        return
+    if request.raw is not None:
+        raise RequestError(ErrorCode.INVALID_VALUE, f"{request.raw.param} must not be empty", request.raw.param)
+    raise RequestError(ErrorCode.INVALID_VALUE, "the prompt is empty: the messages render to no tokens", "messages")
 
 
-def context_length_exceeded(num_prompt_tokens: int, max_tokens: int | None, context: int) -> RequestError:
+def check_embedding(request: GenerationRequest, num_prompt_tokens: int, limits: ContextLimits) -> None:
+    """A prompt that becomes a vector may fill the whole context. Raises RequestError."""
+    check_not_empty(request, num_prompt_tokens)
+    if num_prompt_tokens > limits.max_model_len:
+        raise context_length_exceeded(num_prompt_tokens, request, limits.max_model_len)
+    if request.embed.pooling not in POOLINGS:
+        message = f"pooling must be one of {', '.join(POOLINGS)}, got {request.embed.pooling[:200]!r}"
+        raise RequestError(ErrorCode.INVALID_VALUE, message, "pooling")
+    dimensions = request.embed.dimensions
+    if dimensions is not None and not 1 <= dimensions <= limits.hidden_size:
+        message = f"dimensions must be from 1 to {limits.hidden_size}, the length of this model's vectors, got {dimensions}"
+        raise RequestError(ErrorCode.INVALID_VALUE, message, "dimensions")
+
+
+def check_prompt_ids(prompt_ids: list[int], limits: ContextLimits, raw: RawPrompt | None = None) -> None:
+    """A tokenizer may know tokens that its model does not, and a client may send any; one would fail the whole step. Raises RequestError."""
+    width = limits.logits_width
+    if raw is not None and raw.token_ids is not None:
+        wrong = next(((place, token_id) for place, token_id in enumerate(raw.token_ids) if not 0 <= token_id < width), None)
+        if wrong is not None:
+            param = f"{raw.param}.{wrong[0]}"
+            message = f"{param} must be a token id of this model, from 0 to {width - 1}, got {wrong[1]}"
+            raise RequestError(ErrorCode.INVALID_VALUE, message, param)
+    unknown = max(prompt_ids, default=0)
+    if unknown >= width:
+        place, param = ("the prompt holds", raw.param) if raw is not None else ("the messages hold", "messages")
+        message = f"{place} a token that the model does not have: {unknown}, its ids end at {width - 1}"
+        raise RequestError(ErrorCode.INVALID_VALUE, message, param)
+
+
+def prompt_chars(request: GenerationRequest, longest_token_chars: int, max_model_len: int) -> int:
+    """How many characters of prompt are worth tokenising: what could fit the context, or any number where that does not matter."""
+    is_bounded = request.prompt.truncate_to is None and request.task is not Task.READ
+    return min(MAX_OUTPUT_CHARS, max_model_len * longest_token_chars) if is_bounded else MAX_OUTPUT_CHARS
+
+
+def prompt_too_long(request: GenerationRequest, max_chars: int, max_model_len: int) -> RequestError:
+    """The refusal of text that has more than `max_chars`, which are those of `prompt_chars`."""
+    if max_chars >= MAX_OUTPUT_CHARS:
+        param = request.raw.param if request.raw is not None else "messages"
+        return RequestError(ErrorCode.INVALID_VALUE, f"the prompt must have at most {MAX_OUTPUT_CHARS} characters", param)
+    # NOTE: the count is a lower bound; counting exactly is the work that this check avoids.
+    return context_length_exceeded(max_model_len + 1, request, max_model_len)
+
+
+def context_length_exceeded(num_prompt_tokens: int, request: GenerationRequest, context: int) -> RequestError:
     """The refusal in the words that clients search for."""
+    max_tokens = request.stop.max_tokens if request.task is Task.GENERATE else None
     completion = f", {max_tokens} in the completion" if max_tokens is not None else ""
+    place, param = ("messages", "messages") if request.raw is None else ("prompt", request.raw.param)
     message = (
         f"This model's maximum context length is {context} tokens. However, you requested {num_prompt_tokens + (max_tokens or 0)} tokens "
-        f"({num_prompt_tokens} in the messages{completion}). "
+        f"({num_prompt_tokens} in the {place}{completion}). "
         "Please reduce the length of the messages or completion. (context_length_exceeded)"
     )
-    return RequestError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, message, "messages")
+    return RequestError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, message, param)

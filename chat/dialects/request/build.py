@@ -115,6 +115,7 @@ def _stop(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> StopRules:
     return StopRules(
         max_tokens=values["max_completion_tokens"] if values["max_completion_tokens"] is not None else values["max_tokens"],
         absent_max_tokens=min(most, limits.max_output_tokens or most),
+        must_fit=values["must_fit"],
         min_tokens=values["min_tokens"],
         stop=tuple(values["stop"] or ()),
         stop_token_ids=tuple(values["stop_token_ids"] or ()),
@@ -148,6 +149,7 @@ def _prompt(values: Mapping[str, Any]) -> PromptOptions:
         truncation_side=values["truncation_side"],
         returns_ids=values["return_token_ids"],
         returns_text=values["return_prompt_text"],
+        returns_tokens=values["returns_tokens"],
     )
 
 

@@ -62,12 +62,17 @@ SAMPLING_DEFAULTS = (
 )
 SMALLEST_VOCABULARY = 256
 BEYOND: Mapping[str, Any] = {
+    "model_names": None,  # the names that `model` may stand for; the first that there is counts
     "best_of": None,  # generate so many, answer with the n best
     "raw": None,  # RawPrompt: then `messages` is not read
     "task": Task.GENERATE,
     "embed": EmbedOptions(),
     "timeout_s": None,  # seconds from the arrival after which the request is given up
+    "must_fit": False,  # prompt and token limit must fit into the context; else the limit is lowered
+    "names": None,  # of the dialect's own: what it needs to put refusals into the names that were sent
     "linger_s": 0.0,  # how long the run goes on without a reader
+    "is_further": False,  # one more run of an HTTP request that the limits have counted
+    "returns_tokens": False,  # the admission tells the text of each prompt token
 }
 """Values that no field of this schema gives, with their defaults: other dialects set them before `generation_request`."""
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
