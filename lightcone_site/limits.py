@@ -44,6 +44,9 @@ class RequestLimits:
     max_messages: int = 10_000
     max_parts: int = 10_000
     max_n: int = 128
+    max_prompts: int = 128
+    max_inputs: int = 2_048
+    max_tokenize_chars: int = MIB
     max_output_tokens: int = 0
     max_choice_tokens: int = 262_144
     max_stop_strings: int = 32

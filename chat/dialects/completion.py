@@ -173,8 +173,8 @@ async def _answer(request: HttpRequest, dialect: Dialect, values: dict[str, Any]
     hands_over = False
     try:
         try:
-            admitted = await _admitted(run)
-            ahead = await _first_news(reader) if values["stream"] and _may_leave_no_token(run.generation) else None
+            admitted = await admission_wait(run)
+            ahead = await _first_news(reader) if values["stream"] and may_leave_no_token(run.generation) else None
         except EngineError as error:
             raise engine_api_error(dialect.reword(error, values)) from None
         head = answer_head(request_id(request), values, run, admitted, arrived_at)
@@ -195,7 +195,7 @@ async def _answer(request: HttpRequest, dialect: Dialect, values: dict[str, Any]
             reader.leave()
 
 
-async def _admitted(run: StartedRun) -> Admitted:
+async def admission_wait(run: StartedRun) -> Admitted:
     """Wait for the admission, as long as the queue and the request's own deadline allow; raises EngineError, and ApiError 408."""
     deadline_at = run.generation.deadline_at or math.inf
     try:
@@ -206,7 +206,7 @@ async def _admitted(run: StartedRun) -> Admitted:
         raise
 
 
-def _may_leave_no_token(generation: GenerationRequest) -> bool:
+def may_leave_no_token(generation: GenerationRequest) -> bool:
     """Whether what the request forbids could leave no first token to choose: then the status line waits for that token."""
     sampling = generation.sampling
     is_forced = generation.tool_choice.mode in (ToolMode.REQUIRED, ToolMode.NAMED)
@@ -216,7 +216,7 @@ def _may_leave_no_token(generation: GenerationRequest) -> bool:
 
 async def _first_news(reader: RunReader) -> Event | None:
     """The event after the admission, None if it is long in coming; raises ApiError if it says that the run has failed."""
-    event = await reader.next(_keep_alive_s())
+    event = await reader.next(silence_s())
     error = None if event is None else ending_error(event)
     if error is not None:
         raise error
@@ -234,7 +234,7 @@ async def _collect(reader: RunReader, answer: AnswerWriter) -> bytes:
 
 async def _frames(reader: RunReader, writer: StreamWriter, ahead: Event | None) -> AsyncIterator[bytes]:
     """The frames of a run, with a ping after each silence. `ahead`: an event already taken. Errors that come now travel in the stream."""
-    keep_alive_s = _keep_alive_s()
+    keep_alive_s = silence_s()
     clock = asyncio.get_running_loop().time
     spoke_at = clock()
     is_ended = False
@@ -260,7 +260,7 @@ async def _frames(reader: RunReader, writer: StreamWriter, ahead: Event | None) 
         yield writer.error(ApiError("internal_error", INTERNAL_MESSAGE))
 
 
-def _keep_alive_s() -> float:
+def silence_s() -> float:
     return settings.LIGHTCONE_LIMITS.sse_keep_alive or settings.LIGHTCONE_LIMITS.request_timeout
 
 

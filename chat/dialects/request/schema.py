@@ -227,8 +227,14 @@ def request_check(body: dict[str, Any]) -> dict[str, Any]:
     has_call = is_forced(values["tool_choice"])
     values["constraint"] = None if has_call else constraint_of(values["structured_outputs"], values["response_format"])
     values["add_generation_prompt"] = values["add_generation_prompt"] and not values["continue_final_message"]
-    _check_together(values)
+    together_check(values)
     return values
+
+
+def values_filled(given: Mapping[str, Any]) -> dict[str, Any]:
+    """All values of a request of another shape: `given`, and for every other field what its absence means."""
+    absent = {name: field.default_value for name, field in _SCHEMA.fields.items()}
+    return {**BEYOND, **absent, "tools": (), "tool_choice": ToolChoice(), "constraint": None, **given}
 
 
 def _tool_choice(values: Mapping[str, Any]) -> ToolChoice:
@@ -239,7 +245,7 @@ def _tool_choice(values: Mapping[str, Any]) -> ToolChoice:
     return replace(chosen, is_parallel=is_parallel, **constraint_options(values["structured_outputs"]))
 
 
-def _check_together(values: Mapping[str, Any]) -> None:
+def together_check(values: Mapping[str, Any]) -> None:
     """Rules between values that need their coerced types, in the order of the fields that they name."""
     limit = values["max_completion_tokens"] if values["max_completion_tokens"] is not None else values["max_tokens"]
     num_choices = values["n"]
