@@ -19,10 +19,16 @@ class ModelState(models.TextChoices):
     FAILED = "failed", "Failed"
 
 
+def price_field() -> models.DecimalField:
+    """What a million tokens cost; empty: nothing."""
+    return models.DecimalField(max_digits=14, decimal_places=6, null=True, blank=True, validators=[MinValueValidator(0)])
+
+
 class ServedModel(models.Model):
     """A model by its public name. Its queue is named after it (chat.relay.keys.model_slug); `aliases` are further names.
 
-    `sampling_defaults` holds request fields (temperature, top_p, ...) used where a request leaves them out.
+    `sampling_defaults` holds request fields (temperature, top_p, ...) used where a request leaves them out. Prices are per million tokens;
+    a cached prompt token costs as much as another one where it has no price of its own.
     """
 
     name = models.CharField(max_length=200, unique=True)
@@ -33,6 +39,9 @@ class ServedModel(models.Model):
     is_default = models.BooleanField(default=False)
     max_model_len = models.PositiveIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
     sampling_defaults = models.JSONField(default=dict, blank=True, validators=[check_object])
+    input_price = price_field()
+    cached_price = price_field()
+    output_price = price_field()
     state = models.CharField(max_length=16, choices=ModelState.choices, default=ModelState.UNLOADED, editable=False)
     state_reason = models.CharField(max_length=500, default="", blank=True, editable=False)
     state_at = models.DateTimeField(null=True, blank=True, editable=False)

@@ -13,7 +13,10 @@ TTFT_COLUMNS = (*(f"ttft_le_{bound}" for bound in TTFT_BOUNDS_MS), f"ttft_over_{
 
 
 class RequestLog(models.Model):
-    """Metadata of one run; no prompt and no output. Newest first is descending run id."""
+    """Metadata of one run; no prompt and no output. Newest first is descending run id.
+
+    `cost_nanos`: billionths of the currency (LIGHTCONE_CURRENCY), by the prices that held when the run ended; later prices change no row.
+    """
 
     run_id = models.UUIDField(primary_key=True)
     arrived_at = models.DateTimeField()
@@ -35,6 +38,7 @@ class RequestLog(models.Model):
     queue_ms = models.FloatField("time in queue (ms)", null=True)
     ttft_ms = models.FloatField("time to first token (ms)", null=True)
     duration_ms = models.FloatField("duration (ms)", null=True)
+    cost_nanos = models.BigIntegerField("cost (billionths)", default=0)
     attempts = models.PositiveSmallIntegerField(default=0)
     worker = models.CharField(max_length=100, default="")
     client_request_id = models.CharField(max_length=200, default="")
@@ -42,6 +46,7 @@ class RequestLog(models.Model):
     user_agent = models.CharField(max_length=300, default="")
     address = models.CharField(max_length=45, default="")
     metadata = models.JSONField(default=dict)
+    batch_id = models.CharField("batch", max_length=40, default="")
 
     class Meta:
         ordering = ("-run_id",)
@@ -53,6 +58,7 @@ class RequestLog(models.Model):
             models.Index(fields=("key_public_id", "-run_id"), name="log_key"),
             models.Index(fields=("project_id", "-run_id"), name="log_project"),
             models.Index(fields=("client_request_id",), name="log_client_id"),
+            models.Index(fields=("batch_id",), condition=~models.Q(batch_id=""), name="log_batch"),
         )
 
     def __str__(self) -> str:
@@ -76,6 +82,7 @@ class UsageHour(models.Model):
     prompt_tokens = models.BigIntegerField(default=0)
     cached_tokens = models.BigIntegerField(default=0)
     completion_tokens = models.BigIntegerField(default=0)
+    cost_nanos = models.BigIntegerField("cost (billionths)", default=0)
     duration_ms = models.BigIntegerField(default=0)
     queue_ms = models.BigIntegerField(default=0)
     ttft_le_10 = models.BigIntegerField(default=0)
