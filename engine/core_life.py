@@ -74,7 +74,8 @@ class CoreStarter:
                     raise ModelLoadError(text)
                 case CoreReady():
                     capacity = message.num_blocks * self._config.block_size
-                    return ContextLimits(min(message.max_model_len, capacity), message.logits_width, tuple(message.processors))
+                    length = min(message.max_model_len, capacity)
+                    return ContextLimits(length, message.logits_width, tuple(message.processors), message.hidden_size)
 
     def replace(self, on_heartbeat: Callable[[], None] = lambda: None) -> tuple[CoreLink, ContextLimits] | None:
         """Start a core in place of the dead one; None if cores died too often, or at `close`. `on_heartbeat`: as in `await_ready`."""

@@ -1,32 +1,27 @@
 """Engine: what a worker process holds. Takes requests, publishes events, owns the core. Imports no torch.
 
 `submit` renders, tokenises and checks in the caller's thread, then hands sequences to the core. One receiver thread turns what the
-core sampled into events and publishes them, once per step; it also ends runs whose deadline has passed and starts the core anew
-when it dies, with every unfinished sequence where it stood.
+core sampled into events and publishes them, once per step; it also starts the core anew when it dies, with every unfinished sequence
+where it stood. Runs whose deadline has passed are ended by a thread that waits for the next one (deadlines.py).
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import hmac
-import itertools
 import logging
-import secrets
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engine.api import Admitted, Delta, EngineError, ErrorCode, Event, Failed, GenerationRequest, Outcome, Rejected, Timings, Usage
+from engine.admission import Admission
+from engine.api import Admitted, Delta, EngineError, ErrorCode, Event, Failed, GenerationRequest, Outcome, Rejected, Usage
 from engine.api.errors import EngineUnavailable
 from engine.config import EngineConfig
 from engine.core_life import Connect, CoreStarter, Progress, connect_core
-from engine.inputs.bad_words import bad_word_ids
-from engine.inputs.limits import ContextLimits, check_alternatives, check_prompt_ids, check_token_ids, choice_token_limit
-from engine.inputs.prediction import prediction_ids
+from engine.deadlines import Deadlines
+from engine.inputs.limits import ContextLimits
 from engine.inputs.processor import PromptProcessor
-from engine.inputs.processor_calls import check_processors
 from engine.inputs.rendering import Renderer
 from engine.link import CoreLink, LinkClosed
 from engine.messages import (
@@ -42,9 +37,6 @@ from engine.messages import (
     StepStarted,
 )
 from engine.outputs.parsing import OutputParsing
-from engine.outputs.pipeline import ChoicePipeline
-from engine.outputs.prompt_scores import PromptScores
-from engine.runs.kinds import make_run
 from engine.runs.run import FAILED, LOST, Choice, Ending, Run
 from engine.structured.admission import AnswerForms
 from engine.tokenizer import Tokenizer
@@ -125,9 +117,8 @@ class Engine:
         self._publish = publish
         self._starter = CoreStarter(config, connect, clock)
         self._clock = clock
+        self._deadlines = Deadlines(clock, self._end_due)
         self._renderer = renderer
-        self._cache_secret = secrets.token_bytes(32)
-        self._seq_ids = itertools.count(1)
         self._state = "loading"
         self._changed = threading.Condition()
         """Guards the state, the link and the two tables; notified when a run ends."""
@@ -142,9 +133,8 @@ class Engine:
         self._last_ending: Ending | None = None
         """Set when the receiver has left: how a run ends that is handed over after that."""
         self._link: CoreLink
-        self._tokenizer: Tokenizer
+        self._admission: Admission
         self._processor: PromptProcessor
-        self._parsing: OutputParsing
         self._forms: AnswerForms
         self._limits: ContextLimits
         self._receiver: threading.Thread | None = None
@@ -164,10 +154,11 @@ class Engine:
         self._link = self._starter.connect()
         processor = None
         try:
-            self._tokenizer = Tokenizer.from_path(self._config.model_path)
-            self._parsing = OutputParsing(self._tokenizer, self._config.tool_parser, self._config.reasoning_parser)
-            self._forms = AnswerForms(self._config.model_path, self._parsing.tool_format, self._config.structured)
-            processor = self._processor = PromptProcessor(self._tokenizer, self._renderer)
+            tokenizer = Tokenizer.from_path(self._config.model_path)
+            parsing = OutputParsing(tokenizer, self._config.tool_parser, self._config.reasoning_parser)
+            self._forms = AnswerForms(self._config.model_path, parsing.tool_format, self._config.structured)
+            processor = self._processor = PromptProcessor(tokenizer, self._renderer)
+            self._admission = Admission(self._config, tokenizer, processor, parsing, self._forms)
             self._limits = self._starter.await_ready(self._link, progress)
         except Exception:
             self._state = "failed"
@@ -186,7 +177,8 @@ class Engine:
         self._check_available()
         resume = resume or Resume(())
         try:
-            run = self._admit(request, resume)
+            known, position = len(self._by_seq_id), resume.position
+            run = self._admission.run(request, self._limits, num_known=known, position=position, admitted=resume.admitted)
         except EngineError as error:
             is_admitted = resume.admitted is not None
             failed = Failed(error.code, error.message, resume.usage, param=error.param)
@@ -231,6 +223,7 @@ class Engine:
             link = self._link
         link.close(LEAVE_S)
         self._receiver.join(LEAVE_S)
+        self._deadlines.close()
         self._processor.close()
         self._forms.close()
         self._state = "closed"
@@ -245,59 +238,6 @@ class Engine:
             raise EngineUnavailable(ErrorCode.MODEL_LOADING, "the model is being loaded; try again later")
         raise EngineUnavailable(ErrorCode.OVERLOADED, "the engine takes no more requests")
 
-    def _admit(self, request: GenerationRequest, resume: Resume) -> Run:
-        """Check a request and make its run. Raises EngineError."""
-        self._parsing.check(request)
-        prompt = self._processor.prompt(request, self._limits.max_model_len)
-        max_tokens = choice_token_limit(request, len(prompt.token_ids), self._limits)
-        check_prompt_ids(prompt.token_ids, self._limits)
-        check_token_ids(request, self._limits)
-        check_alternatives(request, self._limits)
-        forbidden = bad_word_ids(request.sampling.bad_words, self._tokenizer, self._limits)
-        check_processors(request.sampling, self._limits)
-        parsing = self._parsing.plan(request, prompt.token_ids)
-        if len(self._by_seq_id) + request.num_sequences > self._config.max_waiting + self._config.max_sequences:
-            raise EngineUnavailable(ErrorCode.OVERLOADED, f"the queue is full ({self._config.max_waiting} requests wait); try again later")
-        grammar = self._forms.grammar(request)
-        seed, admitted = request.sampling.seed, resume.admitted
-        if admitted is not None:
-            max_tokens, seed = min(max_tokens, admitted.max_tokens), admitted.seed  # this worker's context may be shorter
-        eos_ids = () if request.stop.ignore_eos else self._tokenizer.eos_ids
-        return make_run(
-            self._tokenizer,
-            request,
-            prompt_ids=prompt.token_ids,
-            prompt_text=prompt.text if request.prompt.returns_text else None,
-            seed=secrets.randbits(63) if seed is None else seed,
-            max_tokens=max_tokens,
-            stop_ids=list(dict.fromkeys((*eos_ids, *request.stop.stop_token_ids))),
-            cache_root=self._cache_root(request),
-            choices=[
-                Choice(
-                    next(self._seq_ids),
-                    ChoicePipeline(index, self._tokenizer, request.stop, request.logprobs, parsing.make_choice(index)),
-                )
-                for index in range(request.num_sequences)
-            ],
-            position=resume.position,
-            timings=Timings(request.arrived_at),
-            bad_word_ids=forbidden,
-            thinking=parsing.thinking,
-            grammar=grammar,
-            draft_ids=prediction_ids(request.prediction or "", self._tokenizer, max_tokens, self._limits.logits_width),
-            scores=PromptScores(prompt.token_ids, self._tokenizer) if request.logprobs.prompt is not None else None,
-        )
-
-    def _cache_root(self, request: GenerationRequest) -> bytes:
-        """Requests of two tenants or salts share no prefix: the root of their hash chains differs. Secret, so nobody can aim at one.
-
-        Without prefix caching no two runs share any; the choices of one still compute their prompt together.
-        """
-        if not self._config.prefix_caching:
-            return secrets.token_bytes(32)
-        tenant, salt = request.tenant.encode(), request.cache_salt.encode()
-        return hmac.digest(self._cache_secret, len(tenant).to_bytes(8, "big") + tenant + salt, hashlib.sha256)
-
     def _register(self, run: Run) -> None:
         with self._changed:
             self._check_available()
@@ -307,6 +247,8 @@ class Engine:
             for choice in run.choices:
                 if choice.is_live:
                     self._by_seq_id[choice.seq_id] = (run, choice)
+        if run.request.deadline_at is not None:
+            self._deadlines.note(run.request.run_id, run.request.deadline_at)
 
     def _send_run(self, run: Run) -> None:
         """Hand a registered run to the core; if that is gone, its restart does. A run that was ended meanwhile goes too, then its abort."""
@@ -334,6 +276,14 @@ class Engine:
         run.ending = ending
         if run.is_sent:
             self._send_abort(run.live_ids())
+
+    def _end_due(self, run_ids: list[str]) -> None:
+        """End those of the runs that are still there, and past their deadlines."""
+        now = self._clock()
+        with self._changed:
+            for run in filter(None, map(self._runs.get, run_ids)):
+                if run.is_overdue(now):
+                    self._end_early(run, Ending(Outcome.TIMED_OUT))
 
     def _send_abort(self, seq_ids: list[int]) -> None:
         try:
@@ -434,11 +384,10 @@ class Engine:
         self._log_end(run)
 
     def _end_overdue(self) -> None:
-        now = self._clock()
+        """Find also what a clock that was set has made overdue."""
         with self._changed:
-            for run in self._runs.values():
-                if run.is_overdue(now):
-                    self._end_early(run, Ending(Outcome.TIMED_OUT))
+            run_ids = list(self._runs)
+        self._end_due(run_ids)
 
     def _end_all(self, ending: Ending) -> None:
         """End every run; there is no core any more. A run whose admission is just being published is ended by its own thread."""

@@ -27,6 +27,7 @@ from typing import Any, Protocol
 import msgpack
 
 from engine import messages
+from engine.api.request import EmbedOptions
 from engine.api.sampling import LogprobOptions, ProcessorCall, RepetitionRule, SamplingParams, StopRules
 from engine.config import EngineConfig, StructuredLimits
 from engine.messages import FromCore, Shutdown, ToCore
@@ -56,6 +57,7 @@ CLOSED_SET: tuple[type, ...] = (
     StopRules,
     RepetitionRule,
     LogprobOptions,
+    EmbedOptions,
 )
 """What may travel; the position of a class is its msgpack extension code."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from engine.api.request import EmbedOptions
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 
 
@@ -30,6 +31,7 @@ class AddSequence:
     `grammar`: the key of a DefineGrammar that went before, or ''. `bad_word_ids`: token sequences that must not be completed.
     `draft_ids`: tokens that the output is expected to begin with. `scores_processed`: log-probabilities are taken after all masks and
     penalties, as beam search wants them, and not from raw logits. `group`: sequences of one are seated together; made of tenant and key.
+    `embed`: the prompt becomes a vector, and the sequence ends with it.
     """
 
     seq_id: int
@@ -48,6 +50,7 @@ class AddSequence:
     draft_ids: list[int] = field(default_factory=list)
     scores_processed: bool = False
     group: str = ""
+    embed: EmbedOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,8 @@ class SequenceOutput:
     """News of one sequence in one step.
 
     `finish`: None, "stop" (a stop id was sampled, last of `token_ids`), "complete" (the grammar admits nothing more), "length",
-    "aborted" or "failed"; `failed_param` then names the request field that left no token to choose, if one did.
+    "embedded" (with the `vector`), "aborted" or "failed"; `failed_param` then names the request field that left no token to choose, if one
+    did.
     `num_cached` is set in the first output of a sequence. `prompt_logprobs`: of the prompt's next tokens, in order, the first one left
     out. `num_accepted`: drafts among `token_ids`; `num_rejected`: drafts that this step has tried in vain.
     """
@@ -124,6 +128,7 @@ class SequenceOutput:
     num_accepted: int = 0
     num_rejected: int = 0
     failed_param: str = ""
+    vector: list[float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +170,9 @@ class ProcessorSpec:
 
 @dataclass(frozen=True, slots=True)
 class CoreReady:
-    """The model is loaded. `logits_width` is the number of logits per position; `processors` declares the registered logits processors."""
+    """The model is loaded. `logits_width` is the number of logits per position, `hidden_size` that of numbers in a hidden state;
+    `processors` declares the registered logits processors.
+    """
 
     logits_width: int
     max_model_len: int
@@ -173,6 +180,7 @@ class CoreReady:
     step_tokens: int
     max_sequences: int
     processors: list[ProcessorSpec] = field(default_factory=list)
+    hidden_size: int = 0
 
 
 @dataclass(frozen=True, slots=True)

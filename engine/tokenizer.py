@@ -6,7 +6,7 @@ It knows token ids, their bytes and which of them end an answer; it knows nothin
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -113,6 +113,12 @@ class Tokenizer:
             known = self._bytes[token_id] = self._spell(token_id)
         return known
 
+    def text_of(self, token_ids: Sequence[int]) -> str:
+        """The text that ids spell, control tokens included; without the space that the tokenizer itself puts in front of a text."""
+        text = b"".join(map(self.token_bytes, token_ids)).decode("utf-8", "replace")
+        is_spaced = self.has_prefix_space and bool(token_ids) and token_ids[0] not in self._added
+        return text.removeprefix(" ") if is_spaced else text
+
     def is_special(self, token_id: int) -> bool:
         """Whether `skip_special_tokens` leaves the token out of the text."""
         return token_id in self._special_ids
@@ -125,6 +131,12 @@ class Tokenizer:
     def added_texts(self) -> tuple[str, ...]:
         """Texts that `encode` would turn into one token wherever they stand, longest first."""
         return tuple(sorted((token.content for token in self.backend.get_added_tokens_decoder().values()), key=len, reverse=True))
+
+    @cached_property
+    def has_prefix_space(self) -> bool:
+        """Whether text gets a space in front before it is tokenised."""
+        token_ids = self.encode_ordinary("a")
+        return bool(token_ids) and self.token_bytes(token_ids[0]).startswith(b" ")
 
     @cached_property
     def longest_token_chars(self) -> int:

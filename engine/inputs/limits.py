@@ -28,11 +28,10 @@ class ContextLimits:
 def choice_token_limit(request: GenerationRequest, num_prompt_tokens: int, limits: ContextLimits) -> int:
     """Check the request against the model and return the token limit that holds per choice. Raises RequestError."""
     asked, context = request.stop.max_tokens, limits.max_model_len
-    if num_prompt_tokens == 0:
-        raise RequestError(ErrorCode.INVALID_VALUE, "the prompt is empty: the messages render to no tokens", "messages")
+    check_not_empty(request, num_prompt_tokens)
     has_room = num_prompt_tokens + (asked or 0) <= context or not request.stop.must_fit
     if num_prompt_tokens >= context or not has_room:
-        raise context_length_exceeded(num_prompt_tokens, asked, context)
+        raise context_length_exceeded(num_prompt_tokens, request, context)
     if asked is not None and not 1 <= asked <= context:
         message = f"max_tokens must be from 1 to {context}, the model's context length, got {asked}"
         raise RequestError(ErrorCode.INVALID_VALUE, message, "max_tokens")
@@ -99,7 +98,7 @@ def check_embedding(request: GenerationRequest, num_prompt_tokens: int, limits: 
 
 
 def check_prompt_ids(prompt_ids: list[int], limits: ContextLimits, raw: RawPrompt | None = None) -> None:
-    """A tokenizer may know tokens that its model does not, and a client may send any; one would fail the whole step. Raises RequestError."""
+    """A tokenizer may know tokens that its model does not, and clients send any; one would fail the whole step. Raises RequestError."""
     width = limits.logits_width
     if raw is not None and raw.token_ids is not None:
         wrong = next(((place, token_id) for place, token_id in enumerate(raw.token_ids) if not 0 <= token_id < width), None)

@@ -1,36 +1,29 @@
 """Messages to token ids: files read, control texts marked, rendered, cut, tokenised. Called in the thread that submits a run.
 
-Control tokens that a client types in a message, document, tool or variable are not control tokens (marks.py). Messages of the
-assistant are exempt: they may quote the model's own output.
+Prompts without messages go another way (raw_prompt.py). Control tokens that a client types in a message, document, tool or variable are not
+control tokens (marks.py). Messages of the assistant are exempt: they may quote the model's own output.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from engine.api.errors import ErrorCode, ModelLoadError, RequestError
-from engine.api.request import GenerationRequest, Message
+from engine.api.request import GenerationRequest, Message, Task
 from engine.api.tools import Json
 from engine.inputs.continuation import ended, left_open
 from engine.inputs.encoding import PieceEncoder
 from engine.inputs.files import FileReader
-from engine.inputs.limits import context_length_exceeded
+from engine.inputs.limits import prompt_chars, prompt_too_long
 from engine.inputs.marks import ControlTexts, Marks
+from engine.inputs.prompt import Prompt
+from engine.inputs.raw_prompt import RawPromptReader
 from engine.inputs.rendering import Renderer, RenderJob, TrialRenderer
 from engine.inputs.template import MAX_OUTPUT_CHARS
 from engine.inputs.truncation import kept_tokens
 from engine.tokenizer import Tokenizer
 
 KNOWN_ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """What the model reads. `text` is that of `token_ids`: where the prompt was truncated, what is left of it."""
-
-    token_ids: list[int]
-    text: str
 
 
 class PromptProcessor:
@@ -41,6 +34,7 @@ class PromptProcessor:
         self._tokenizer = tokenizer
         self._controls = ControlTexts(tokenizer.added_texts)
         self._encoder = PieceEncoder(tokenizer, self._controls)
+        self._raw = RawPromptReader(tokenizer, self._encoder)
         self._renderer = renderer or TrialRenderer()
         self._files = FileReader()
         if tokenizer.chat_template is not None:
@@ -62,21 +56,24 @@ class PromptProcessor:
         2. The template renders; reasoning and message are left open at their marks.
         3. Text that is too long is cut, or refused; what is left is tokenised and cut to the tokens that are asked for.
         """
+        if request.raw is not None:
+            return self._raw.prompt(request, request.raw, max_model_len)
         options = request.prompt
         num_kept = kept_tokens(options.truncate_to, max_model_len)
         marks = Marks(self._controls)
         messages = [_marked(message, marks) for message in self._files.read(request.messages)]
         if options.continue_final_message and messages:
             messages = [*messages[:-1], left_open(messages[-1], marks)]
-        max_chars = max_model_len * self._tokenizer.longest_token_chars
-        text = self._rendered(request, messages, marks, MAX_OUTPUT_CHARS if num_kept is not None else marks.spread(max_chars))
+        max_chars = prompt_chars(request, self._tokenizer.longest_token_chars, max_model_len)
+        text = self._rendered(request, messages, marks, marks.spread(max_chars))
         if text is not None:
             text = ended(text, messages[-1], marks) if options.continue_final_message and messages else text
             pieces = marks.split(marks.close_open_reasoning(text))
-        if text is None or (num_kept is None and sum(len(piece.text) for piece in pieces) > max_chars):
-            raise _too_long(request, max_chars, max_model_len, is_cut=num_kept is not None)
+        if text is None or sum(len(piece.text) for piece in pieces) > max_chars:
+            raise prompt_too_long(request, max_chars, max_model_len)
         if num_kept is None:
-            self._encoder.check(pieces, request.stop.max_tokens, max_model_len)
+            if request.task is not Task.READ:
+                self._encoder.check(pieces, request, max_model_len)
             return Prompt(self._encoder.encode(pieces, options.add_special_tokens), "".join(piece.text for piece in pieces))
         return Prompt(*self._encoder.encode_kept(pieces, num_kept, options))
 
@@ -114,10 +111,3 @@ def _marked(message: Message, marks: Marks) -> Message:
 
 def _is_thinking(part: Json) -> bool:
     return isinstance(part, dict) and part.get("type") == "thinking"
-
-
-def _too_long(request: GenerationRequest, max_chars: int, max_model_len: int, *, is_cut: bool) -> RequestError:
-    if is_cut or max_chars > MAX_OUTPUT_CHARS:
-        return RequestError(ErrorCode.INVALID_VALUE, f"the prompt must have at most {MAX_OUTPUT_CHARS} characters", "messages")
-    # NOTE: the count is a lower bound; counting exactly is the work that this check avoids.
-    return context_length_exceeded(max_model_len + 1, request.stop.max_tokens, max_model_len)

@@ -89,11 +89,17 @@ class OutputParsing:
                 "leave the field out",
                 "thinking_token_budget",
             )
+        if request.thinking_token_budget is not None and request.raw is not None:
+            raise RequestError(
+                ErrorCode.UNSUPPORTED_PARAMETER,
+                "thinking_token_budget needs messages: what follows a raw prompt is text, in which no reasoning is looked for",
+                "thinking_token_budget",
+            )
 
     def plan(self, request: GenerationRequest, prompt_ids: list[int]) -> RunParsing:
-        """How the answers to this prompt are read."""
+        """How the answers to this prompt are read. What follows a raw prompt is text, whatever it looks like."""
         form = self.reasoning_format
-        if form is None:
+        if form is None or request.raw is not None:
             return RunParsing(partial(self._choice_parsers, request, None))
         beginning = prompt_beginning(form, self._tokenizer, request, prompt_ids)
         head = harmony_head(self._tokenizer, prompt_ids) if form.name == HARMONY else ""

@@ -1,19 +1,24 @@
-"""Which kind of run serves a request: choices on their own, the best of several, or beams."""
+"""Which kind of run serves a request: choices on their own, the best of several, beams, or none at all."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from engine.api import GenerationRequest
+from engine.api import GenerationRequest, Task
 from engine.decoding.beam_search import BeamSearch, Ends
 from engine.runs.beams import BeamRun
 from engine.runs.run import Run
+from engine.runs.unanswered import EmbedRun, ReadRun
 from engine.runs.withheld import RankedRun
 from engine.tokenizer import Tokenizer
 
 
 def make_run(tokenizer: Tokenizer, request: GenerationRequest, **fields: Any) -> Run:
     """`fields`: those of `Run`."""
+    if request.task is Task.READ:
+        return ReadRun(request=request, **fields)
+    if request.task is Task.EMBED:
+        return EmbedRun(request=request, **fields)
     if request.beam is not None:
         ends = Ends(
             stop_ids=frozenset(fields["stop_ids"]),

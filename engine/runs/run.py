@@ -73,6 +73,8 @@ class Run:
     num_cached: int | None = None
     timings: Timings = field(default_factory=lambda: Timings(0.0))
     prompt_text: str | None = None
+    prompt_tokens: tuple[str, ...] | None = None
+    context_length: int = 0
     bad_word_ids: list[list[int]] = field(default_factory=list)
     thinking: Thinking | None = None
     scores: PromptScores | None = None
@@ -89,7 +91,7 @@ class Run:
     def admitted(self) -> Admitted:
         """The first event of the run, with the prompt where the request asks for it."""
         prompt_ids = tuple(self.prompt_ids) if self.request.prompt.returns_ids else None
-        return Admitted(len(self.prompt_ids), self.max_tokens, self.seed, prompt_ids, self.prompt_text)
+        return Admitted(len(self.prompt_ids), self.max_tokens, self.seed, prompt_ids, self.prompt_text, self.prompt_tokens)
 
     def is_overdue(self, now: float) -> bool:
         """Whether its deadline has passed."""

@@ -1,0 +1,60 @@
+"""Tells which runs have come to their deadlines, at once: the core's heartbeats, at which the engine also looks, are a second apart.
+
+Knows ids and times only. Used by `engine.engine`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable
+
+LONGEST_WAIT_S = 60.0
+"""A clock that is set is seen after this time."""
+
+
+class Deadlines:
+    """`on_due(run_ids)` is called by a thread of its own, which the first deadline starts; also of runs that have ended."""
+
+    def __init__(self, clock: Callable[[], float], on_due: Callable[[list[str]], None]) -> None:
+        self._clock = clock
+        self._on_due = on_due
+        self._waiting: list[tuple[float, str]] = []
+        self._changed = threading.Condition()
+        self._is_closing = False
+        self._thread: threading.Thread | None = None
+
+    def note(self, run_id: str, deadline_at: float) -> None:
+        """Remember a deadline (unix seconds). Thread-safe."""
+        with self._changed:
+            heapq.heappush(self._waiting, (deadline_at, run_id))
+            if self._waiting[0][1] == run_id:
+                self._changed.notify()
+            if self._thread is None and not self._is_closing:
+                self._thread = threading.Thread(target=self._watch, name="engine-deadlines", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """Tell nothing more. Idempotent."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _watch(self) -> None:
+        while due := self._next_due():
+            self._on_due(due)
+
+    def _next_due(self) -> list[str]:
+        """Wait for the next runs that are due; none when it is over."""
+        with self._changed:
+            while not self._is_closing:
+                now = self._clock()
+                due = []
+                while self._waiting and self._waiting[0][0] <= now:
+                    due.append(heapq.heappop(self._waiting)[1])
+                if due:
+                    return due
+                self._changed.wait(min(self._waiting[0][0] - now, LONGEST_WAIT_S) if self._waiting else None)
+        return []

@@ -1,0 +1,70 @@
+"""Prompts without a template: text in which control tokens are control tokens, token ids as they are, or both sides of a gap to fill.
+
+Ids are not looked at here: whether the model has them is checked with the ids of every prompt (limits.py).
+"""
+
+from __future__ import annotations
+
+from engine.api.errors import ErrorCode, RequestError
+from engine.api.request import GenerationRequest, RawPrompt, Task
+from engine.inputs.encoding import PieceEncoder
+from engine.inputs.fill_in_the_middle import FillInTheMiddle
+from engine.inputs.limits import prompt_chars, prompt_too_long
+from engine.inputs.marks import Piece
+from engine.inputs.prompt import Prompt
+from engine.inputs.truncation import cut_ids, kept_tokens
+from engine.tokenizer import Tokenizer
+
+
+class RawPromptReader:
+    """Of one model."""
+
+    def __init__(self, tokenizer: Tokenizer, encoder: PieceEncoder) -> None:
+        self._tokenizer = tokenizer
+        self._encoder = encoder
+        self._filling = FillInTheMiddle(tokenizer)
+
+    def prompt(self, request: GenerationRequest, raw: RawPrompt, max_model_len: int) -> Prompt:
+        """The prompt of a request that has one of its own. Raises RequestError; too long a text is refused before it is tokenised."""
+        num_kept = kept_tokens(request.prompt.truncate_to, max_model_len)
+        if raw.suffix:
+            if num_kept is not None:
+                message = "truncate_prompt_tokens cannot be used with a suffix; send a shorter prompt and suffix instead"
+                raise RequestError(ErrorCode.UNSUPPORTED_PARAMETER, message, "truncate_prompt_tokens")
+            return self._around_a_gap(request, raw, raw.suffix, max_model_len)
+        if raw.token_ids is not None:
+            token_ids = list(raw.token_ids)
+            return Prompt(token_ids if num_kept is None else cut_ids(token_ids, num_kept, request.prompt.truncation_side), None)
+        pieces = [Piece(raw.text)] if raw.text else []
+        self._check(pieces, request, raw.param, max_model_len)
+        if num_kept is None:
+            return Prompt(self._encoder.encode(pieces, request.prompt.add_special_tokens) or self._start(request), raw.text)
+        kept, text = self._encoder.encode_kept(pieces, num_kept, request.prompt)
+        return Prompt(kept or self._start(request), text)
+
+    def _around_a_gap(self, request: GenerationRequest, raw: RawPrompt, suffix: str, max_model_len: int) -> Prompt:
+        self._filling.require()
+        before = [] if raw.token_ids is not None else [Piece(raw.text, True)]
+        self._check([*before, Piece(suffix, True)], request, raw.param, max_model_len)
+        prefix_ids = self._encoder.encode(before, False) if raw.token_ids is None else list(raw.token_ids)
+        return self._filling.prompt(prefix_ids, suffix, adds_bos=request.prompt.add_special_tokens)
+
+    def _check(self, pieces: list[Piece], request: GenerationRequest, param: str, max_model_len: int) -> None:
+        """Refuse text that cannot be tokenised, or need not be as it is too long."""
+        max_chars = prompt_chars(request, self._tokenizer.longest_token_chars, max_model_len)
+        if sum(len(piece.text) for piece in pieces) > max_chars:
+            raise prompt_too_long(request, max_chars, max_model_len)
+        try:
+            for piece in pieces:
+                piece.text.encode()
+        except UnicodeEncodeError:
+            message = f"{param} holds half characters (surrogates), which no tokenizer reads; send whole ones"
+            raise RequestError(ErrorCode.INVALID_VALUE, message, param) from None
+        if request.prompt.truncate_to is None and request.task is not Task.READ:
+            self._encoder.check(pieces, request, max_model_len)
+
+    def _start(self, request: GenerationRequest) -> list[int]:
+        """What an empty text begins with, so that there is something to go on from: BOS, if the model has one and it may be added."""
+        bos_id = self._tokenizer.bos_id
+        wants_one = request.prompt.add_special_tokens and request.task is not Task.READ
+        return [bos_id] if wants_one and bos_id is not None else []

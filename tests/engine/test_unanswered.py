@@ -1,0 +1,203 @@
+"""Runs that end with their prompt: reading says what a prompt is and uses nothing, embedding says its vector."""
+
+import math
+
+import pytest
+
+from engine.api import (
+    Admitted,
+    Completed,
+    Embedded,
+    EmbedOptions,
+    ErrorCode,
+    Event,
+    Failed,
+    Outcome,
+    PromptOptions,
+    RawPrompt,
+    Rejected,
+    StopRules,
+    Task,
+    ToolChoice,
+    ToolMode,
+    Usage,
+)
+from engine.engine import Resume
+from tests.engine.scripted_core import READY, ScriptedCore
+from tests.engine.stage import output, payloads
+from tests.engine.tiny_tokenizer import tiny_tokenizer
+
+TEXT = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+TOKENIZER = tiny_tokenizer()
+IDS = tuple(TOKENIZER.encode(TEXT))
+ALL = PromptOptions(returns_ids=True, returns_text=True, returns_tokens=True)
+
+
+@pytest.fixture
+def embedding(make_stage):
+    import dataclasses
+
+    return make_stage(ScriptedCore(dataclasses.replace(READY, hidden_size=4)))
+
+
+def read(stage, **changes):
+    stage.submit(task=Task.READ, **{"prompt": ALL} | changes)
+    return payloads(stage.events_to_end())
+
+
+def refusal(stage, **changes):
+    stage.submit(**changes)
+    ((event,),) = stage.news().values()
+    assert isinstance(event.payload, Rejected)
+    return event.payload
+
+
+def test_a_prompt_that_is_read_is_told_and_uses_nothing(stage):
+    admitted, completed = read(stage)
+    assert admitted == Admitted(len(IDS), 0, 0, IDS, TEXT, tuple(TOKENIZER.token_bytes(token_id).decode() for token_id in IDS), 512)
+    assert isinstance(completed, Completed)
+    assert (completed.outcome, completed.usage) == (Outcome.FINISHED, Usage())
+    assert stage.core.has_heard_all()
+    assert stage.engine.stats().num_runs == 0
+
+
+def test_only_what_is_asked_for_is_told(stage):
+    admitted, _ = read(stage, prompt=PromptOptions())
+    assert (admitted.prompt_ids, admitted.prompt_text, admitted.prompt_tokens) == (None, None, None)
+
+
+def test_a_prompt_longer_than_the_context_is_counted_all_the_same(stage):
+    admitted, _ = read(stage, text="a" * 40_000)
+    assert admitted.num_prompt_tokens == len(IDS) - 2 + 40_000
+    assert admitted.context_length == 512
+
+
+def test_ids_are_read_back_as_text_with_their_control_tokens(stage):
+    admitted, _ = read(stage, raw=RawPrompt(token_ids=IDS))
+    assert (admitted.prompt_text, admitted.prompt_ids) == (TEXT, IDS)
+    empty, _ = read(stage, raw=RawPrompt(token_ids=()))
+    assert (empty.prompt_text, empty.prompt_ids, empty.num_prompt_tokens) == ("", (), 0)
+
+
+def test_half_a_character_is_the_text_of_the_token_that_completes_it(stage):
+    admitted, _ = read(stage, raw=RawPrompt("a☺"))
+    assert admitted.prompt_tokens == ("a", "", "", "☺")
+
+
+def test_reading_asks_nothing_of_the_answer(stage):
+    admitted, _ = read(stage, stop=StopRules(max_tokens=10**9), tool_choice=ToolChoice(ToolMode.AUTO))
+    assert admitted.num_prompt_tokens == len(IDS)
+
+
+def test_a_read_that_is_taken_over_ends_after_what_was_logged(stage):
+    stage.submit(task=Task.READ, resume=Resume((Event(0, 1, Admitted(5, 0, 0)),)))
+    (events,) = stage.news().values()
+    assert [(event.start, type(event.payload)) for event in events] == [(1, Completed)]
+
+
+@pytest.mark.parametrize("task", list(Task))
+def test_an_id_that_the_model_has_not_is_refused_whatever_the_task(stage, task):
+    rejected = refusal(stage, task=task, raw=RawPrompt(token_ids=(1, 300)))
+    assert (rejected.code, rejected.param) == (ErrorCode.INVALID_VALUE, "prompt.1")
+
+
+@pytest.mark.parametrize("task", [Task.GENERATE, Task.EMBED])
+@pytest.mark.parametrize("raw", [RawPrompt("", param="input"), RawPrompt(token_ids=(), param="input")])
+def test_an_empty_raw_prompt_is_refused_under_its_name(stage, task, raw):
+    rejected = refusal(stage, task=task, raw=raw)
+    assert (rejected.message, rejected.param) == ("input must not be empty", "input")
+
+
+def test_a_raw_prompt_is_answered_and_told_like_messages(stage):
+    stage.submit(raw=RawPrompt("hello"), prompt=ALL)
+    (sequence,) = stage.core.hear_sequences()
+    assert sequence.prompt_ids == TOKENIZER.encode("hello")
+    (events,) = stage.news().values()
+    assert events[0].payload.prompt_text == "hello"
+    assert events[0].payload.prompt_tokens == ("hello",)
+    assert events[0].payload.context_length is None
+    stage.core.say(output(sequence, b"!", "length"))
+    assert payloads(stage.events_to_end())[-1].usage == Usage(1, 0, 1)
+
+
+def test_a_raw_prompt_beyond_the_context_names_its_field(stage):
+    rejected = refusal(stage, raw=RawPrompt(token_ids=(65,) * 512, param="input"), stop=StopRules(max_tokens=8))
+    assert (rejected.code, rejected.param) == (ErrorCode.CONTEXT_LENGTH_EXCEEDED, "input")
+    assert "However, you requested 520 tokens (512 in the prompt, 8 in the completion)." in rejected.message
+
+
+# Embedding
+
+
+def test_a_vector_is_told_then_the_end(embedding):
+    embedding.submit(task=Task.EMBED, embed=EmbedOptions("last", 3))
+    (sequence,) = embedding.core.hear_sequences()
+    assert (sequence.embed, sequence.prompt_ids) == (EmbedOptions("last", 3), list(IDS))
+    embedding.core.say(output(sequence, finish="embedded", vector=[0.6, 0.0, 0.8], num_cached=16, started_at=99.5))
+    admitted, embedded, completed = payloads(embedding.events_to_end())
+    assert (admitted.num_prompt_tokens, admitted.max_tokens) == (len(IDS), 0)
+    assert embedded == Embedded((0.6, 0.0, 0.8))
+    assert (completed.outcome, completed.usage) == (Outcome.FINISHED, Usage(len(IDS), 16))
+    assert completed.timings.started_at == 99.5
+
+
+def test_a_prompt_may_fill_the_context_when_nothing_follows_it(embedding):
+    embedding.submit(task=Task.EMBED, raw=RawPrompt(token_ids=(65,) * 512))
+    embedding.core.hear_sequences()
+    embedding.news()
+    rejected = refusal(embedding, run_id="long", task=Task.EMBED, raw=RawPrompt(token_ids=(65,) * 513, param="input"))
+    assert rejected.code == ErrorCode.CONTEXT_LENGTH_EXCEEDED
+    assert "you requested 513 tokens (513 in the prompt)" in rejected.message
+
+
+@pytest.mark.parametrize(
+    ("options", "param"),
+    [(EmbedOptions(dimensions=5), "dimensions"), (EmbedOptions(dimensions=0), "dimensions"), (EmbedOptions("max"), "pooling")],
+)
+def test_more_than_the_model_has_is_refused(embedding, options, param):
+    rejected = refusal(embedding, task=Task.EMBED, embed=options)
+    assert (rejected.code, rejected.param) == (ErrorCode.INVALID_VALUE, param)
+    if options.dimensions == 5:
+        assert rejected.message == "dimensions must be from 1 to 4, the length of this model's vectors, got 5"
+
+
+@pytest.mark.parametrize("vector", [None, [1.0, math.nan], [math.inf]])
+def test_a_step_that_fails_or_makes_no_numbers_fails_the_run(embedding, vector):
+    embedding.submit(task=Task.EMBED)
+    (sequence,) = embedding.core.hear_sequences()
+    embedding.core.say(output(sequence, finish="embedded" if vector else "failed", vector=vector))
+    _, failed = payloads(embedding.events_to_end())
+    assert isinstance(failed, Failed)
+    assert failed.outcome is Outcome.FAILED
+
+
+def test_a_run_that_is_stopped_ends_without_a_vector(embedding):
+    embedding.submit(task=Task.EMBED)
+    (sequence,) = embedding.core.hear_sequences()
+    embedding.engine.abort("run", Outcome.STOPPED)
+    embedding.core.say(output(sequence, finish="embedded", vector=[1.0]))
+    _, completed = payloads(embedding.events_to_end())
+    assert completed.outcome is Outcome.STOPPED
+
+
+def test_a_run_that_is_taken_over_starts_anew_unless_its_vector_is_logged(embedding):
+    admitted = Event(0, 1, Admitted(len(IDS), 0, 0))
+    embedding.submit("anew", task=Task.EMBED, resume=Resume((admitted,)))
+    (sequence,) = embedding.core.hear_sequences()
+    embedding.core.say(output(sequence, finish="embedded", vector=[1.0]))
+    assert [type(payload) for payload in payloads(embedding.events_to_end("anew"))] == [Embedded, Completed]
+    embedding.submit("over", task=Task.EMBED, resume=Resume((admitted, Event(1, 1, Embedded((1.0,))))))
+    (completed,) = embedding.events_to_end("over")
+    assert (completed.start, completed.payload.usage) == (2, Usage(len(IDS)))
+
+
+def test_a_vector_is_computed_again_by_the_core_that_comes_after_a_dead_one(make_stage):
+    second = ScriptedCore(READY)
+    stage = make_stage(ScriptedCore(READY), second)
+    stage.submit(task=Task.EMBED)
+    (first,) = stage.core.hear_sequences()
+    stage.core.die()
+    (again,) = second.hear_sequences()
+    assert again == first
+    second.say(output(again, finish="embedded", vector=[1.0]))
+    assert payloads(stage.events_to_end())[-1].outcome is Outcome.FINISHED
