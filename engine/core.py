@@ -25,6 +25,7 @@ from engine.decoding.drafter import Drafter
 from engine.decoding.verify import draw_tokens, num_accepted
 from engine.execution.ahead import Flight, StepsAhead
 from engine.execution.memory import give_back_freed
+from engine.execution.pooling import is_pooled
 from engine.execution.prompt_scores import is_scored
 from engine.execution.runner import ModelRunner
 from engine.link import CoreChannel
@@ -71,6 +72,20 @@ class Runner(Protocol):
 
     def prompt_scores(self, plan: StepPlan) -> dict[int, list[SampledLogprobs]]:
         """Log-probabilities of the prompt tokens that the step just computed scores, by `seq_id`."""
+
+    def vectors(self, plan: StepPlan) -> dict[int, list[float]]:
+        """The vectors of the prompts that the step just computed completes, by `seq_id`."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OfPrompts:
+    """What a step has found out about prompts, by `seq_id`."""
+
+    scores: dict[int, list[SampledLogprobs]] = dataclasses.field(default_factory=dict)
+    vectors: dict[int, list[float]] = dataclasses.field(default_factory=dict)
+
+    def __contains__(self, seq_id: int) -> bool:
+        return seq_id in self.scores or seq_id in self.vectors
 
 
 class EngineCore:
@@ -141,11 +156,12 @@ class EngineCore:
             logits = self._runner.forward(plan)
             drawn = draw_tokens(self._draw, logits, chunks, self._scheduler.end_reason)
             scores = self._runner.prompt_scores(plan) if is_scored(plan) else {}
+            vectors = self._runner.vectors(plan) if is_pooled(plan) else {}
         except Exception:
             logger.exception("a step of %d sequences failed", len(plan.chunks))
             self._fail_step(plan)
             return True
-        self._take_in(plan, chunks, drawn, scores)
+        self._take_in(plan, chunks, drawn, OfPrompts(scores, vectors))
         return True
 
     def _step_ahead(self, ahead: StepsAhead, plan: StepPlan) -> bool:
@@ -166,7 +182,7 @@ class EngineCore:
         if not is_final:
             self._flight = None  # it was fed with other tokens, and is computed anew
         pairs = [(chunk, [token]) for chunk, token in zip(plan.chunks, tokens, strict=True) if self._is_running(chunk)]
-        self._take_in(plan, [chunk for chunk, _ in pairs], [drawn for _, drawn in pairs], {})
+        self._take_in(plan, [chunk for chunk, _ in pairs], [drawn for _, drawn in pairs], OfPrompts())
         return True
 
     def _expects_drafts(self, plan: StepPlan) -> bool:
@@ -188,9 +204,7 @@ class EngineCore:
         if self._announces_steps:
             self._channel.send(StepStarted([chunk.sequence.seq_id for chunk in plan.chunks]))
 
-    def _take_in(
-        self, plan: StepPlan, chunks: list[Chunk], drawn: list[list[SampledToken]], scores: dict[int, list[SampledLogprobs]]
-    ) -> None:
+    def _take_in(self, plan: StepPlan, chunks: list[Chunk], drawn: list[list[SampledToken]], found: OfPrompts) -> None:
         """Advance the scheduler by what was drawn, and emit it. `chunks`: those that sample."""
         sampled = {
             chunk.sequence.seq_id: [token.token_id for token in tokens]
@@ -200,10 +214,9 @@ class EngineCore:
         finished = {sequence.seq_id: reason for sequence, reason in self._scheduler.advance(plan, sampled)}
         for seq_id in finished:
             self._forget(seq_id)
-        outputs = [
-            self._output(chunk, [], finished, scores) for chunk in plan.chunks if not chunk.samples and chunk.sequence.seq_id in scores
-        ]
-        outputs += [self._output(chunk, tokens, finished, scores) for chunk, tokens in zip(chunks, drawn, strict=True)]
+        told = [chunk for chunk in plan.chunks if not chunk.samples and chunk.sequence.seq_id in found]
+        outputs = [self._output(chunk, [], finished, found) for chunk in told]
+        outputs += [self._output(chunk, tokens, finished, found) for chunk, tokens in zip(chunks, drawn, strict=True)]
         if outputs:
             self._channel.send(StepResult(outputs))
 
@@ -211,11 +224,9 @@ class EngineCore:
         bitmask = self._grammars.bitmask(sequences) if self._grammars is not None else None
         return self._sampler.sample(logits, sequences, bitmask)
 
-    def _output(
-        self, chunk: Chunk, tokens: list[SampledToken], finished: dict[int, str], scores: dict[int, list[SampledLogprobs]]
-    ) -> SequenceOutput:
+    def _output(self, chunk: Chunk, tokens: list[SampledToken], finished: dict[int, str], found: OfPrompts) -> SequenceOutput:
         sequence = chunk.sequence
-        prompt_logprobs = scores.get(sequence.seq_id)
+        prompt_logprobs = found.scores.get(sequence.seq_id)
         sequence.num_scored += len(prompt_logprobs or ())
         is_first = sequence.seq_id in self._new
         num_predicted = len(chunk.draft_ids) if sequence.draft_ids else 0
@@ -231,6 +242,7 @@ class EngineCore:
             num_accepted=accepted,
             num_rejected=num_predicted - accepted,
             failed_param=tokens[0].failed_param if tokens else "",
+            vector=found.vectors.get(sequence.seq_id),
         )
 
     def _forget(self, seq_id: int) -> None:
@@ -295,15 +307,13 @@ class EngineCore:
             draft_ids=message.draft_ids,
             scores_processed=message.scores_processed,
             group=message.group,
+            embed=message.embed,
             output_ids=list(message.output_ids),
         )
         try:
-            self._sampler.add(sequence)
             self._scheduler.add(sequence)
-            if self._drafter is not None:
-                self._drafter.add(sequence)
-            if self._grammars is not None:
-                self._grammars.add(sequence)
+            if sequence.embed is None:
+                self._prepare(sequence)
         except Exception:
             logger.exception("sequence %d cannot be taken", sequence.seq_id)
             self._drop(sequence.seq_id, "failed")
@@ -314,6 +324,14 @@ class EngineCore:
             self._channel.send(StepResult([SequenceOutput(sequence.seq_id, [], finish="complete")]))
             return
         self._new[sequence.seq_id] = None
+
+    def _prepare(self, sequence: Sequence) -> None:
+        """Have all that draws tokens know a sequence. Raises what they say of one that cannot be drawn as it asks."""
+        self._sampler.add(sequence)
+        if self._drafter is not None:
+            self._drafter.add(sequence)
+        if self._grammars is not None:
+            self._grammars.add(sequence)
 
     def _add_held(self) -> None:
         """Take the sequences whose grammars have been built."""
@@ -402,7 +420,13 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
     give_back_freed()
     gc.freeze()  # what loading has left is never garbage: collections during steps need not look at it
     ready = CoreReady(
-        logits_width, runner.max_model_len, runner.num_blocks, runner.step_tokens, config.max_sequences, sampler.processor_specs
+        logits_width,
+        runner.max_model_len,
+        runner.num_blocks,
+        runner.step_tokens,
+        config.max_sequences,
+        sampler.processor_specs,
+        runner.hidden_size,
     )
     return core, ready
 

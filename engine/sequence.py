@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
+from engine.api.request import EmbedOptions
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.messages import Thinking
 
@@ -44,6 +46,7 @@ class Sequence:
     draft_ids: list[int] = field(default_factory=list)
     scores_processed: bool = False
     group: str = ""
+    embed: EmbedOptions | None = None
     arrival: int = 0
     place: int = 0
     """Its turn in the queue (scheduling/waiting.py)."""
@@ -51,6 +54,8 @@ class Sequence:
     num_computed: int = 0
     num_cached: int | None = None
     num_scored: int = 1
+    pooled: Any = None
+    """What is known of the vector of its prompt (execution/pooling.py), where it shall become one."""
     block_ids: list[int] = field(default_factory=list)
     status: SequenceStatus = SequenceStatus.WAITING
 

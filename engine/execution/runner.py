@@ -19,6 +19,7 @@ from engine.execution.batch import BatchBuilder
 from engine.execution.decode_programs import DecodePrograms
 from engine.execution.kv_cache import bytes_per_block, size_cache
 from engine.execution.memory import free_memory
+from engine.execution.pooling import is_pooled, pool_states
 from engine.execution.prompt_scores import is_scored, score_prompts
 from engine.execution.step_timing import StepTimer
 from engine.messages import SampledLogprobs
@@ -40,7 +41,7 @@ LARGE_DEVICE_BYTES, LARGE_STEP_TOKENS = 70 << 30, 8192
 
 
 class ModelRunner:
-    """A loaded model with its cache. `num_blocks`, `max_model_len` and `step_tokens` are fixed once it is built.
+    """A loaded model with its cache. `num_blocks`, `max_model_len`, `step_tokens` and `hidden_size` are fixed once it is built.
 
     Raises ModelLoadError if the memory affords no useful context.
     """
@@ -65,6 +66,7 @@ class ModelRunner:
         )
         self.num_blocks = size.num_blocks
         self.max_model_len = size.max_model_len
+        self.hidden_size = model.hidden_size
         self._attention = make_backend(
             self._device,
             shape,
@@ -74,8 +76,8 @@ class ModelRunner:
             dtype=dtype,
             batch_invariant=config.batch_invariant,
         )
-        self._scored_hidden: torch.Tensor | None = None
-        """Of the last step (T, E), if it scores tokens of a prompt."""
+        self._kept_hidden: torch.Tensor | None = None
+        """Of the last step (T, E), if it scores tokens of a prompt or makes a vector of one."""
         self._graphs: DecodeGraphs | None = None
         self._programs: DecodePrograms | None = None
         if isinstance(self._attention, TorchCpuAttention):
@@ -100,15 +102,16 @@ class ModelRunner:
 
         Only those rows go through the vocabulary projection. `fed`: the input tokens, of a plan that `can_be_fed`.
         """
-        is_scoring = is_scored(plan)
-        if self._graphs is not None and self._graphs.takes(plan) and not is_scoring:
+        keeps_hidden = is_scored(plan) or is_pooled(plan)
+        self._kept_hidden = None
+        if self._graphs is not None and self._graphs.takes(plan) and not keeps_hidden:
             return self._decoder.logits(self._graphs.forward(plan, fed))
         assert fed is None
         batch = self._batches.build(plan)
         hidden = None if self._programs is None else self._programs.forward(batch)
         if hidden is None:
             hidden = self._decoder.forward(batch.token_ids, batch.positions, self._attention.begin_step(batch.layout))
-        self._scored_hidden = hidden if is_scoring else None
+        self._kept_hidden = hidden if keeps_hidden else None
         if batch.sample_rows is not None:
             hidden = hidden.index_select(0, batch.sample_rows)
         return self._decoder.logits(hidden)
@@ -120,8 +123,12 @@ class ModelRunner:
     @torch.inference_mode()
     def prompt_scores(self, plan: StepPlan) -> dict[int, list[SampledLogprobs]]:
         """Log-probabilities of the prompt tokens that the step just computed scores, by `seq_id`."""
-        hidden, self._scored_hidden = self._scored_hidden, None
-        return {} if hidden is None else score_prompts(plan, hidden, self._decoder.logits)
+        return {} if self._kept_hidden is None else score_prompts(plan, self._kept_hidden, self._decoder.logits)
+
+    @torch.inference_mode()
+    def vectors(self, plan: StepPlan) -> dict[int, list[float]]:
+        """The vectors of the prompts that the step just computed completes, by `seq_id`. Called once for each step that `is_pooled`."""
+        return {} if self._kept_hidden is None else pool_states(plan, self._kept_hidden, self._decoder.normed)
 
     def step_timer(self) -> StepTimer:
         """What tells how long steps last by their rows, on a CPU."""

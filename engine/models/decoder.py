@@ -89,6 +89,11 @@ class Decoder:
         return torch.zeros_like(hidden) if delta is None else delta
 
     @torch.inference_mode()
+    def normed(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Normalise rows whose states themselves are wanted. hidden: (R, E)  ->  (R, E) float32."""
+        return self._final_norm(hidden, None, torch.float32)
+
+    @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Normalise and project the rows that sample. hidden: (R, E)  ->  (R, V) float32."""
         return self._output(self._final_norm(hidden, None, self._output.input_dtype(hidden.shape[0]))).float()

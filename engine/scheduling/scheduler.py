@@ -36,7 +36,8 @@ DRAFT_SHARE = 4
 
 
 class Chunk(NamedTuple):
-    """Compute known tokens `start..start + num_tokens`. `samples`: the chunk reaches the last known token, so a next one is drawn.
+    """Compute known tokens `start..start + num_tokens`. `samples`: the chunk reaches the last known token, so a next one is drawn; never
+    of a prompt that becomes a vector.
 
     `draft_ids`: tokens that may come next. They are computed behind the known ones in the same step, so that a token can be drawn after
     each of them. A named tuple, because one is made per sequence and step.
@@ -55,13 +56,15 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """Work of one step, never empty. Chunks of one position that sample come first."""
+    """Work of one step, never empty. Chunks of one position, at the end of what is known, come first."""
 
     chunks: tuple[Chunk, ...]
 
 
 class Finished(NamedTuple):
-    """A sequence that has ended: "stop" (a stop id was sampled), "complete", "length", or "failed" (its chunk sampled nothing)."""
+    """A sequence that has ended: "stop" (a stop id was sampled), "complete", "length", "embedded" (the prompt has been computed, and that
+    was all), or "failed" (its chunk sampled nothing).
+    """
 
     sequence: Sequence
     reason: str
@@ -219,6 +222,8 @@ class Scheduler:
                     continue
                 reason = self._append(sequence, token_ids)
                 sequence.num_computed = sequence.num_tokens - 1
+            elif sequence.embed is not None and sequence.num_computed == sequence.num_tokens:
+                reason = "embedded"
             if self._prefix_caching and sequence.num_computed // self._block_size > start // self._block_size:
                 self._register_blocks(sequence, start // self._block_size)
             if reason:
@@ -278,7 +283,7 @@ class Scheduler:
                 continue
             if num_tokens > len(sequence.block_ids) * block_size and not self._append_block(sequence):
                 continue
-            decodes.append(Chunk(sequence, start, 1, True))
+            decodes.append(Chunk(sequence, start, 1, sequence.embed is None))
         return decodes, [sequence for sequence in prefills if sequence.status is SequenceStatus.RUNNING]
 
     def _add_drafts(self, chunks: list[Chunk], drafter: Drafter, budget: int) -> tuple[list[Chunk], list[Chunk]]:
@@ -386,7 +391,7 @@ class Scheduler:
                 break
             budget -= num_tokens
             if num_missing == 1:
-                decodes.append(Chunk(sequence, sequence.num_computed, 1, True))
+                decodes.append(Chunk(sequence, sequence.num_computed, 1, sequence.embed is None))
                 continue
             long_budget -= num_tokens if num_missing > self._step_tokens else 0
             grants.append((sequence, num_tokens))
@@ -396,9 +401,10 @@ class Scheduler:
     def _num_matchable(self, sequence: Sequence) -> int:
         """Count the blocks that may come from the cache: the last known token is always computed, as its logits are needed.
 
-        A prompt that is scored needs the hidden states of all its tokens.
+        A prompt that is scored needs the hidden states of all its tokens, as does one that becomes their mean.
         """
-        is_matchable = self._prefix_caching and sequence.logprobs.prompt is None
+        needs_all = sequence.logprobs.prompt is not None or (sequence.embed is not None and sequence.embed.pooling == "mean")
+        is_matchable = self._prefix_caching and not needs_all
         return (sequence.num_tokens - 1) // self._block_size if is_matchable else 0
 
     def _match_prefix(self, sequence: Sequence) -> tuple[list[bytes], list[int]]:
@@ -452,7 +458,7 @@ class Scheduler:
             num_missing = sequence.num_tokens - start
             extra = min(budget, num_missing - num_tokens)
             budget -= extra
-            chunks.append(Chunk(sequence, start, num_tokens + extra, num_tokens + extra == num_missing))
+            chunks.append(Chunk(sequence, start, num_tokens + extra, num_tokens + extra == num_missing and sequence.embed is None))
         return chunks
 
     def _register_blocks(self, sequence: Sequence, first: int) -> None:

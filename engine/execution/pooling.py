@@ -1,0 +1,67 @@
+"""Vectors of prompts: the hidden states behind the final norm, pooled over the chunks that compute them.
+
+What a chunk adds is kept at its sequence, so that a prompt may take any number of steps; one that is preempted goes on from there.
+
+Letters: T positions of a step, E width of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from engine.scheduling.scheduler import Chunk, StepPlan
+
+MEAN = "mean"
+
+
+@dataclass(slots=True)
+class PooledStates:
+    """Of one prompt so far: the sum (E,) float32 of the states of its first `num_pooled` positions; of "last", of the last one alone."""
+
+    total: torch.Tensor
+    num_pooled: int
+
+
+def is_pooled(plan: StepPlan) -> bool:
+    """Whether any chunk of a step is part of a prompt that becomes a vector."""
+    return any(chunk.sequence.embed is not None for chunk in plan.chunks)
+
+
+def pool_states(plan: StepPlan, hidden: torch.Tensor, normed: Callable[[torch.Tensor], torch.Tensor]) -> dict[int, list[float]]:
+    """Take in what a step has computed; the vectors of the prompts that it completes, by `seq_id`. hidden: (T, E) in the plan's order.
+
+    `normed`: the final norm, rows (N, E) -> (N, E) float32.
+    """
+    vectors = {}
+    first_row = 0
+    for chunk in plan.chunks:
+        options = chunk.sequence.embed
+        if options is not None:
+            _pool_chunk(chunk, options.pooling, hidden[first_row : first_row + chunk.num_tokens], normed)
+            if chunk.start + chunk.num_tokens == chunk.sequence.num_tokens:
+                vectors[chunk.sequence.seq_id] = _vector(chunk.sequence.pooled.total[: options.dimensions])
+        first_row += chunk.num_positions
+    return vectors
+
+
+def _pool_chunk(chunk: Chunk, pooling: str, rows: torch.Tensor, normed: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Add a chunk's rows to what its sequence has. Positions that are computed again, after a preemption, are not added again."""
+    sequence = chunk.sequence
+    pooled, end = sequence.pooled, chunk.start + chunk.num_tokens
+    if pooling != MEAN:
+        if end == sequence.num_tokens:
+            sequence.pooled = PooledStates(normed(rows[-1:])[0], end)
+        return
+    done = pooled.num_pooled if pooled is not None else 0
+    if end <= done:
+        return
+    total = normed(rows[max(0, done - chunk.start) :]).sum(0)
+    sequence.pooled = PooledStates(total if pooled is None else pooled.total + total, end)
+
+
+def _vector(total: torch.Tensor) -> list[float]:
+    """Bring what was pooled to length 1: a mean and a sum point the same way."""
+    return (total / total.norm().clamp(min=torch.finfo(torch.float32).tiny)).tolist()
