@@ -98,10 +98,12 @@ class Scripted:
     rejected: list[dict[str, Any]] = field(default_factory=list)
     readers: list[ScriptedReader] = field(default_factory=list)
     refused: list[list[Any]] = field(default_factory=list)
+    further: list[bool] = field(default_factory=list)
 
-    async def start(self, *, request, caller, trace, linger_s=0.0, is_further=False) -> ScriptedReader:
+    async def start(self, *, request, caller, trace, is_further=False, **_) -> ScriptedReader:
         self.requests.append(request)
         self.traces.append(trace)
+        self.further.append(is_further)
         if self.refusal is not None:
             raise self.refusal
         reader = ScriptedReader(self.script, self.headers)
