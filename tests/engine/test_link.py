@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import messages
-from engine.api import LogprobOptions, SamplingParams, StopRules
+from engine.api import EmbedOptions, LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
 from engine.link import CLOSED_SET, LinkClosed, PipeChannel, ProcessLink, ThreadLink, pack, pack_config, unpack, unpack_config
 from engine.messages import (
@@ -47,6 +47,7 @@ to_core = st.one_of(
         max_tokens=number,
         cache_root=st.binary(),
         priority=st.integers(-100, 100),
+        embed=st.none() | st.builds(EmbedOptions, st.sampled_from(["mean", "last"]), st.none() | number),
     ),
     st.builds(AbortSequences, ids),
     st.builds(QueryStats, st.booleans()),
@@ -57,9 +58,10 @@ outputs = st.builds(
     seq_id=number,
     token_ids=ids,
     logprobs=st.none() | st.lists(st.builds(SampledLogprobs, logprob=finite, top_ids=ids, top_logprobs=st.lists(finite)), max_size=2),
-    finish=st.none() | st.sampled_from(["stop", "length", "aborted", "failed"]),
+    finish=st.none() | st.sampled_from(["stop", "length", "embedded", "aborted", "failed"]),
     num_cached=st.none() | number,
     started_at=st.none() | finite,
+    vector=st.none() | st.lists(finite, max_size=4),
 )
 from_core = st.one_of(
     st.builds(StepResult, st.lists(outputs, max_size=3)), st.builds(Heartbeat, finite), st.builds(CoreFailed, st.text(), st.text())

@@ -11,14 +11,18 @@ from engine.api import (
     ChoiceFinished,
     Completed,
     Delta,
+    Embedded,
+    EmbedOptions,
     Event,
     Failed,
     GenerationRequest,
     LogprobOptions,
     PromptOptions,
+    RawPrompt,
     Rejected,
     SamplingParams,
     StopRules,
+    Task,
     Timings,
     TokenLogprob,
     TopLogprob,
@@ -51,6 +55,9 @@ requests = st.builds(
     prompt=st.builds(PromptOptions, add_generation_prompt=st.booleans()),
     num_choices=number,
     deadline_at=st.none() | finite,
+    task=st.sampled_from(Task),
+    raw=st.none() | st.builds(RawPrompt, text, st.none() | st.lists(number, max_size=3).map(tuple), st.none() | text, text),
+    embed=st.builds(EmbedOptions, text, st.none() | number),
 )
 timings = st.builds(Timings, arrived_at=finite, started_at=st.none() | finite, ended_at=st.none() | finite)
 usages = st.builds(Usage, prompt_tokens=number, cached_tokens=number, completion_tokens=number)
@@ -64,7 +71,10 @@ logprobs = st.builds(
     top=st.lists(top_logprobs, max_size=2).map(tuple),
 )
 payloads = st.one_of(
-    st.builds(Admitted, num_prompt_tokens=number, max_tokens=number, seed=number),
+    st.builds(
+        Admitted, num_prompt_tokens=number, max_tokens=number, seed=number, prompt_tokens=st.none() | st.lists(text, max_size=3).map(tuple)
+    ),
+    st.builds(Embedded, st.lists(finite, max_size=4).map(tuple)),
     st.builds(Rejected, message=text, param=st.none() | text),
     st.builds(
         Delta,

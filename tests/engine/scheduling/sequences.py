@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from engine.api.request import EmbedOptions
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.scheduling.ending import end_reason
 from engine.scheduling.scheduler import Chunk, Drafter, Finished, Scheduler, StepPlan
@@ -23,6 +24,7 @@ def make_sequence(
     cache_root: bytes = b"tenant",
     output_ids: list[int] | None = None,
     group: str = "",
+    embed: EmbedOptions | None = None,
 ) -> Sequence:
     return Sequence(
         seq_id=seq_id,
@@ -35,6 +37,7 @@ def make_sequence(
         cache_root=cache_root,
         priority=priority,
         group=group,
+        embed=embed,
         output_ids=list(output_ids or []),
     )
 

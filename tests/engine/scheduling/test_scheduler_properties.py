@@ -4,6 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from engine.api import EmbedOptions
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.waiting import urgency
 from engine.sequence import SequenceStatus
@@ -69,6 +70,21 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.live[sequence.seq_id] = sequence
         self.scheduler.add(sequence)
 
+    @rule(
+        prefix=st.integers(0, 30),
+        tail=st.lists(st.integers(1, 3), min_size=1, max_size=4),
+        priority=st.integers(0, 2),
+        root=st.sampled_from(ROOTS),
+        pooling=st.sampled_from(["mean", "last"]),
+    )
+    def add_prompt_for_a_vector(self, prefix, tail, priority, root, pooling):
+        prompt = ([60 + i for i in range(prefix)] + tail)[: self.num_blocks * self.block_size]
+        self.num_added += 1
+        sequence = make_sequence(self.num_added, prompt, 1, priority=priority, cache_root=root, embed=EmbedOptions(pooling))
+        self.expected[sequence.seq_id] = []
+        self.live[sequence.seq_id] = sequence
+        self.scheduler.add(sequence)
+
     @precondition(lambda self: self.live)
     @rule(data=st.data())
     def abort(self, data):
@@ -87,18 +103,18 @@ class SchedulerMachine(RuleBasedStateMachine):
         chunks = self.plan.chunks
         assert 1 <= sum(chunk.num_positions for chunk in chunks) <= self.step_tokens
         assert len({chunk.sequence.seq_id for chunk in chunks}) == len(chunks) <= self.max_sequences
-        one_token = [chunk.num_positions == 1 and chunk.samples for chunk in chunks]
+        one_token = [chunk.num_positions == 1 and chunk.start + 1 == chunk.sequence.num_tokens for chunk in chunks]
         assert one_token == sorted(one_token, reverse=True)
         for sequence, start, num_tokens, samples, draft_ids in chunks:
             assert sequence.status is SequenceStatus.RUNNING
             assert start == sequence.num_computed, "tokens are computed once, without gaps"
             assert num_tokens > 0
-            assert samples == (start + num_tokens == sequence.num_tokens)
+            assert samples == (start + num_tokens == sequence.num_tokens and sequence.embed is None)
             assert len(sequence.block_ids) * self.block_size >= start + num_tokens + len(draft_ids)
             assert samples or not draft_ids
             assert len(sequence.output_ids) + len(draft_ids) < sequence.max_tokens or not draft_ids
             assert sequence.block_ids
-            if not self.caching:
+            if not self.caching or (sequence.embed is not None and sequence.embed.pooling == "mean"):
                 assert not sequence.num_cached
 
     def check_victims(self, was_running):
@@ -125,6 +141,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         for sequence, reason in self.scheduler.advance(plan, sampled):
             del self.live[sequence.seq_id]
             assert sequence.output_ids == self.expected[sequence.seq_id]
+            if sequence.embed is not None:
+                assert (reason, sequence.num_computed) == ("embedded", len(sequence.prompt_ids))
+                continue
             assert reason == ("stop" if len(sequence.output_ids) < sequence.max_tokens or self.ends_with_stop(sequence) else "length")
 
     def ends_with_stop(self, sequence):
