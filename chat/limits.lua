@@ -2,11 +2,12 @@
 --
 -- KEYS  1 run meta  2 run request  3 bucket of requests  4 bucket of tokens  5 caller's live runs
 --       6 workers of the model  7 live runs of the model  8 queued runs  9 runs of the web process  10 tasks of the model
+--       11 what is kept of the run for whoever picks it up  12 the run's public name, absent where nobody can
 -- ARGV  1 now (ms)  2 run id  3 packed request  4 requests/min, 0 = none  5 tokens/min, 0 = none  6 tokens reserved
 --       7 live runs allowed  8 waiting runs allowed  9 lease (ms)  10 prefix of worker leases  11 life of the keys (ms)
---       12 task, '' = the run gets none  13... pairs: further fields of meta
+--       12 task, '' = the run gets none  13 what is kept, '' = nothing  14... pairs: further fields of meta
 -- Returns {verdict, wait ms, requests left, ms until full, tokens left, ms until full, detail...}
---       verdict: go, requests, tokens, concurrency, full, or unavailable with {state, fraction} of the best worker.
+--       verdict: go, in_use (the public name), requests, tokens, concurrency, full, or unavailable with {state, fraction} of the best worker.
 
 local now = tonumber(ARGV[1])
 
@@ -33,6 +34,7 @@ for _, id in ipairs(redis.call('SMEMBERS', KEYS[6])) do
   end
 end
 if seats == 0 then return answer('unavailable', 0, best[1], best[2]) end
+if KEYS[12] and redis.call('EXISTS', KEYS[12]) == 1 then return answer('in_use', 0) end
 
 redis.call('ZREMRANGEBYSCORE', KEYS[7], '-inf', now)
 if redis.call('ZCARD', KEYS[7]) >= seats + tonumber(ARGV[8]) then return answer('full', 1000) end
@@ -53,8 +55,10 @@ redis.call('PEXPIRE', KEYS[5], 86400000)
 redis.call('ZADD', KEYS[7], lease_end, ARGV[2])
 redis.call('ZADD', KEYS[8], now, ARGV[2])
 redis.call('SADD', KEYS[9], ARGV[2])
-redis.call('HSET', KEYS[1], 'state', 'queued', 'attempt', 1, 'worker', '', 'stop', '', unpack(ARGV, 13))
+redis.call('HSET', KEYS[1], 'state', 'queued', 'attempt', 1, 'worker', '', 'stop', '', unpack(ARGV, 14))
 redis.call('PEXPIRE', KEYS[1], ARGV[11])
 redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[11])
+if ARGV[13] ~= '' then redis.call('SET', KEYS[11], ARGV[13], 'PX', ARGV[11]) end
+if KEYS[12] then redis.call('SET', KEYS[12], ARGV[2], 'PX', ARGV[11]) end
 if ARGV[12] ~= '' then redis.call('LPUSH', KEYS[10], ARGV[12]) end
 return answer('go', 0)

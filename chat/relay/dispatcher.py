@@ -24,7 +24,7 @@ from redis.exceptions import RedisError
 from chat.relay.codec import pack_record
 from chat.relay.keys import Keys
 from chat.relay.reader import RunReader
-from chat.relay.runs import LEASE_MS, LogEntry, Runs, log_entries
+from chat.relay.runs import LEASE_MS, Found, LogEntry, Runs, log_entries
 from chat.relay.store import Answers
 from chat.relay.workers import WorkerLease, worker_leases
 from engine.api import EngineUnavailable, ErrorCode
@@ -49,7 +49,10 @@ class Layer(Protocol):
 
 
 class Dispatcher:
-    """Readers by run, and the tasks that feed them. `send_stop(worker_id, run_id, outcome)` tells a worker; it may fail."""
+    """Readers by run, of which there may be several, and the tasks that feed them.
+
+    `send_stop(worker_id, run_id, outcome)` tells a worker; it may fail.
+    """
 
     def __init__(
         self,
@@ -68,9 +71,9 @@ class Dispatcher:
         self._layer = layer
         self._send_stop = send_stop
         self._clock = clock
-        self._readers: dict[str, RunReader] = {}
+        self._readers: dict[str, list[RunReader]] = {}
         self._numbers: dict[str, int] = {}
-        self._silent_sweeps: dict[str, int] = {}
+        self._silent_sweeps: dict[RunReader, int] = {}
         self._away_since: float | None = None
         self._leaves: deque[str] = deque()
         self._records: deque[Mapping[str, Any]] = deque()
@@ -106,16 +109,39 @@ class Dispatcher:
 
     @property
     def num_readers(self) -> int:
-        return len(self._readers)
+        return sum(map(len, self._readers.values()))
 
     def reader(self, run_id: str) -> RunReader:
         """Register a reader, before the run is admitted, so that nothing is missed."""
-        reader = self._readers[run_id] = RunReader(run_id, self)
+        reader = RunReader(run_id, self)
+        self._readers.setdefault(run_id, []).append(reader)
         return reader
 
-    def forget(self, run_id: str) -> None:
-        self._readers.pop(run_id, None)
-        self._silent_sweeps.pop(run_id, None)
+    async def attach(self, run_id: str) -> tuple[RunReader, Found] | None:
+        """A further reader of a run that is there, from its beginning; None where it is not. Raises redis.RedisError or OSError."""
+        reader = self.reader(run_id)
+        reader.is_started = True
+        try:
+            found = await self.runs.attach(run_id, web_id=self.web_id, channel=self.channel)
+        except BaseException:
+            reader.leave()
+            raise
+        if found is None:
+            reader.leave()
+            return None
+        reader.read_back()
+        return reader, found
+
+    def _forget(self, reader: RunReader) -> None:
+        readers = self._readers.get(reader.run_id, [])
+        if reader in readers:
+            readers.remove(reader)
+        if not readers:
+            self._readers.pop(reader.run_id, None)
+        self._silent_sweeps.pop(reader, None)
+
+    def _all_readers(self) -> list[RunReader]:
+        return [reader for readers in self._readers.values() for reader in readers]
 
     # What readers ask for.
 
@@ -124,7 +150,7 @@ class Dispatcher:
 
     def leave(self, reader: RunReader, *, is_over: bool) -> None:
         """Called in a request that may be cancelled: only notes the leave. Leaves are as few as readers, so the queue needs no bound."""
-        self.forget(reader.run_id)
+        self._forget(reader)
         if reader.is_started:
             self._leaves.append(reader.run_id)
             self._wake_chores()
@@ -176,8 +202,7 @@ class Dispatcher:
         if number != expected:
             self._sweep_now.set()
         for run_id, attempt, position, payload in message["deltas"]:
-            reader = self._readers.get(run_id)
-            if reader is not None:
+            for reader in self._readers.get(run_id, ()):
                 reader.offer(LogEntry(attempt, position, payload))
 
     async def _sweep_forever(self, sweep_s: float) -> None:
@@ -198,8 +223,9 @@ class Dispatcher:
 
     async def sweep(self, *, everyone: bool = False) -> None:
         """Read the logs of readers that heard nothing since the last sweep (of all after a lost message)."""
-        silent = [reader for reader in self._readers.values() if reader.is_started and (everyone or not reader.has_heard)]
-        for reader in self._readers.values():
+        readers = self._all_readers()
+        silent = [reader for reader in readers if reader.is_started and (everyone or not reader.has_heard)]
+        for reader in readers:
             reader.has_heard = False
         if not silent:
             return
@@ -216,7 +242,7 @@ class Dispatcher:
 
     def _judge_silence(self, reader: RunReader, *, is_lost: bool) -> None:
         """A run that is over or forgotten and whose log has nothing more for its reader will never say another word."""
-        sweeps = self._silent_sweeps[reader.run_id] = self._silent_sweeps.get(reader.run_id, 0) + 1 if is_lost else 0
+        sweeps = self._silent_sweeps[reader] = self._silent_sweeps.get(reader, 0) + 1 if is_lost else 0
         if sweeps >= SILENT_SWEEPS_BEFORE_LOST:
             reader.fail(ErrorCode.LOG_LOST)
 
@@ -226,7 +252,7 @@ class Dispatcher:
             self._away_since = now
             logger.warning("Valkey does not answer: %s", error)
         if now - self._away_since >= AWAY_BEFORE_FAILING_S:
-            for reader in list(self._readers.values()):
+            for reader in self._all_readers():
                 reader.fail(ErrorCode.LOG_LOST)
 
     async def renew(self) -> None:
@@ -268,7 +294,9 @@ class Dispatcher:
     async def _do_chores(self) -> None:
         while self._leaves:
             run_id = self._leaves[0]
-            worker_id = await self.runs.leave(run_id, self.web_id)
+            # NOTE: whoever attaches after this look sends its script after ours, over the same connection, and is noted again.
+            is_read = any(reader.is_started for reader in self._readers.get(run_id, ()))
+            worker_id = None if is_read else await self.runs.leave(run_id, self.web_id)
             self._leaves.popleft()
             if worker_id:
                 await self._tell(worker_id, run_id, "disconnected")

@@ -1,12 +1,12 @@
 -- The end of a run: last events, terminal record, concurrency and tokens settled; as a whole or not at all.
 --
 -- KEYS  1 run meta  2 run log  3 run request  4 usage  5 caller's live runs  6 live runs of the model  7 bucket of tokens
---       8 queued runs  9 runs of the worker  10 unread runs
+--       8 queued runs  9 runs of the worker  10 unread runs  11 what is kept for whoever picks it up
 -- ARGV  1 run id  2 attempt  3 entry id  4 packed events, '' = none  5 packed record, '' = none  6 tokens used  7 tokens/min, 0 = none
---       8 life of log and meta from now (ms)  9 now (ms)
+--       8 life of log and meta from now (ms), unless the run has a longer one of its own  9 now (ms)
 -- Returns 'ended', 'again' (it was ended before by this attempt), or 'stale' (another attempt owns the run).
 
-local held = redis.call('HMGET', KEYS[1], 'state', 'attempt', 'reserved')
+local held = redis.call('HMGET', KEYS[1], 'state', 'attempt', 'reserved', 'log_life_ms', 'public')
 if held[1] then
   if held[2] ~= ARGV[2] then return 'stale' end
   if held[1] == 'ended' then return 'again' end
@@ -15,7 +15,9 @@ if held[1] then
     if type(added) == 'table' and added.err then return 'stale' end
   end
   redis.call('HSET', KEYS[1], 'state', 'ended')
-  for _, key in ipairs({KEYS[1], KEYS[2], KEYS[3]}) do redis.call('PEXPIRE', key, ARGV[8]) end
+  local life = math.max(tonumber(ARGV[8]), tonumber(held[4]) or 0)
+  for _, key in ipairs({KEYS[1], KEYS[2], KEYS[3], KEYS[11]}) do redis.call('PEXPIRE', key, life) end
+  if held[5] and held[5] ~= '' then redis.call('PEXPIRE', held[5], life) end
   local limit, now = tonumber(ARGV[7]), tonumber(ARGV[9])
   if limit > 0 then
     local level = bucket_level(KEYS[7], limit, now) + (tonumber(held[3]) or 0) - tonumber(ARGV[6])

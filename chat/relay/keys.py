@@ -39,6 +39,14 @@ class Keys:
         """String: the packed GenerationRequest."""
         return f"{self.deployment}:run:{run_id}:req"
 
+    def kept(self, run_id: str) -> str:
+        """String: what its web process wants known of the run by whoever picks it up (JSON)."""
+        return f"{self.deployment}:run:{run_id}:kept"
+
+    def public(self, project_id: int, public_id: str) -> str:
+        """String: the run id behind an id that clients of a project know."""
+        return f"{self.deployment}:pub:{project_id}:{public_id}"
+
     @property
     def celery_prefix(self) -> str:
         """Of whatever Celery's transport keeps (settings.CELERY_BROKER_TRANSPORT_OPTIONS)."""

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from redis.exceptions import RedisError
 
-from chat.relay.runs import LogEntry
+from chat.relay.runs import READ_ENTRIES, LogEntry
 from engine.api import Admitted, EngineError, EngineFailure, EngineUnavailable, ErrorCode, Event, Failed, Rejected, RequestError
 
 INBOX_ENTRIES = 512
@@ -101,6 +101,10 @@ class RunReader:
 
     # For the dispatcher.
 
+    def read_back(self) -> None:
+        """Begin with what the log has already."""
+        self._has_gap = True
+
     @property
     def place(self) -> tuple[int, int]:
         """(attempt, next position): where the log has to be read from."""
@@ -163,8 +167,11 @@ class RunReader:
             entries = await self._source.read_log(self.run_id, attempt=self._attempt, position=self._next)
         except (RedisError, OSError):
             return
+        began_at = self._next
         for entry in entries:
             self._accept(entry)
+        if len(entries) == READ_ENTRIES and self._next > began_at:
+            self._has_gap = True
 
     def _accept(self, entry: LogEntry) -> bool:
         """Move the events that fit to the ready ones; false when the entry begins after `next`."""

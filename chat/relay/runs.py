@@ -22,8 +22,8 @@ from chat.relay.store import Answers, script_text
 from chat.relay.task_message import task_message
 from engine.api import Event, GenerationRequest
 
-BUCKET, CLAIM, LEAVE, STOP, TAKEOVER = (
-    script_text(Path(__file__).parent / f"{name}.lua") for name in ("bucket", "claim", "leave", "stop", "takeover")
+ATTACH, BUCKET, CLAIM, LEAVE, STOP, TAKEOVER = (
+    script_text(Path(__file__).parent / f"{name}.lua") for name in ("attach", "bucket", "claim", "leave", "stop", "takeover")
 )
 ADMIT = BUCKET + script_text(Path(__file__).parents[1] / "limits.lua")
 FINISH, LOOK = (BUCKET + script_text(Path(__file__).parent / f"{name}.lua") for name in ("finish", "look"))
@@ -42,7 +42,8 @@ class Admission:
     """What admission checks and keeps of one request. Limits of 0 are none.
 
     `about`: fields of the terminal record that are known now; `linger_s`: how long the run goes on without a reader; `has_task`: workers
-    are to take it.
+    are to take it. `public_id`: by which its project finds the run, refused while it stands for another one; `kept`: what is kept for
+    whoever does (JSON); `log_life_s`: how long its log stays after its end, where longer than usual.
     """
 
     request: GenerationRequest
@@ -55,11 +56,16 @@ class Admission:
     max_waiting: int
     linger_s: float = 0.0
     has_task: bool = True
+    project_id: int = 0
+    public_id: str = ""
+    kept: bytes = b""
+    log_life_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Answer of admission: `go`, the limit that said no (`requests`, `tokens`, `concurrency`), `full` or `unavailable`.
+    """Answer of admission: `go`, the limit that said no (`requests`, `tokens`, `concurrency`), `in_use` (the public id), `full` or
+    `unavailable`.
 
     `look` is no answer: what is left of the limits, for who asks for nothing.
     """
@@ -86,6 +92,19 @@ class Claim:
     tokens_per_minute: int
     stop: str
     watchers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A run that is there, for who did not start it. `state`: queued, running or ended."""
+
+    state: str
+    about: dict[str, Any]
+    linger_s: float
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state == "ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +135,15 @@ class Runs:
         """Check every limit, charge them, create the run and queue its task, in one script; nothing is written on a refusal."""
         keys, request, caller = self.keys, admission.request, admission.caller
         slug = model_slug(request.model)
+        public = keys.public(admission.project_id, admission.public_id) if admission.public_id else ""
         meta = {
             "slug": slug,
             "caller": caller,
             "reserved": admission.reserved_tokens,
             "tokens_per_minute": admission.tokens_per_minute,
             "linger_ms": int(admission.linger_s * 1000),
+            "log_life_ms": int(admission.log_life_s * 1000),
+            "public": public,
             "about": json.dumps(dict(admission.about), separators=(",", ":")),
             f"web:{web_id}": channel,
         }
@@ -129,6 +151,7 @@ class Runs:
             *(keys.meta(request.run_id), keys.request(request.run_id)),
             *(keys.admit_requests(caller), keys.admit_tokens(caller), keys.admit_live(caller)),
             *(keys.model_workers(slug), keys.model_live(slug), keys.queued, keys.web_runs(web_id), keys.tasks(slug)),
+            *((keys.kept(request.run_id), public) if public else (keys.kept(request.run_id),)),
         )
         answer = await self.client.eval(
             ADMIT,
@@ -138,6 +161,7 @@ class Runs:
             *(admission.requests_per_minute, admission.tokens_per_minute, admission.reserved_tokens),
             *(admission.max_live, admission.max_waiting, LIVE_LEASE_MS, keys.worker_prefix, RUN_LIFE_MS),
             task_message(request.run_id, 1, slug) if admission.has_task else b"",
+            admission.kept,
             *(item for pair in meta.items() for item in pair),
         )
         word, wait, requests_left, requests_reset, tokens_left, tokens_reset, *worker = answer
@@ -182,7 +206,7 @@ class Runs:
         names = (
             *(keys.meta(run_id), keys.log(run_id), keys.request(run_id), keys.usage),
             *(keys.admit_live(ending.caller), keys.model_live(ending.slug), keys.admit_tokens(ending.caller)),
-            *(keys.queued, keys.worker_runs(ending.worker_id), keys.unread),
+            *(keys.queued, keys.worker_runs(ending.worker_id), keys.unread, keys.kept(run_id)),
         )
         return [
             *(FINISH, len(names), *names),
@@ -194,6 +218,24 @@ class Runs:
     async def finish(self, ending: Ending) -> str:
         """End a run outside a pipeline; the answer of the script."""
         return (await self.client.eval(*self.finish_command(ending))).decode()
+
+    async def attach(self, run_id: str, *, web_id: str, channel: str) -> Found | None:
+        """A web process reads a run that another request started; None where there is none any more."""
+        names = (self.keys.meta(run_id), self.keys.web_runs(web_id), self.keys.unread)
+        return _found(await self.client.eval(ATTACH, len(names), *names, run_id, f"web:{web_id}", channel))
+
+    async def find(self, run_id: str) -> Found | None:
+        """What is known of a run; None where there is none any more."""
+        fields = await self.client.hmget(self.keys.meta(run_id), "state", "about", "linger_ms")
+        return _found(fields) if fields[0] is not None else None
+
+    async def find_public(self, project_id: int, public_id: str) -> tuple[str, bytes] | None:
+        """The id of the run that a project knows by `public_id`, and what was kept of it."""
+        run_id = await self.client.get(self.keys.public(project_id, public_id))
+        if run_id is None:
+            return None
+        kept = await self.client.get(self.keys.kept(run_id.decode()))
+        return None if kept is None else (run_id.decode(), kept)
 
     async def stop(self, run_id: str, outcome: str) -> str | None:
         """Set the stop flag. The id of the worker to tell ('' while queued), None when the run is over."""
@@ -253,6 +295,13 @@ def entry_position(raw: bytes) -> tuple[int, int]:
 
 def log_entries(raw: list[tuple[bytes, dict[bytes, bytes]]]) -> list[LogEntry]:
     return [LogEntry(*entry_position(name), fields.get(b"e")) for name, fields in raw]
+
+
+def _found(fields: list[bytes]) -> Found | None:
+    if len(fields) < 3:
+        return None
+    state, about, linger_ms = fields
+    return Found(state.decode(), json.loads(about), int(linger_ms) / 1000)
 
 
 def watchers_of(meta: Mapping[str, bytes]) -> dict[str, str]:

@@ -4,6 +4,8 @@
     admitted = await reader.first()                                 # RequestError, EngineUnavailable, EngineFailure: answer 4xx / 5xx
     async for event in reader: …                                    # Delta*, ChoiceFinished…, and last Completed or Failed
     finally: reader.leave()                                         # always; harmless after the end
+    found = await run_find_public(public_id=…, caller=…)            # a run that was started with an Afterlife, by its client's id
+    reader, found = await run_attach(run_id=…, caller=…)            # another reader of a run, from its first event; never starts one
     await completion_refuse(request=…, messages=…, …)               # instead, for a request that is to be refused behind its limits
 
 Refuses to know HTTP, sockets and SQL. The path of the events is chat.relay.
@@ -14,7 +16,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -27,15 +30,18 @@ from chat.relay.commands import stop_send_async
 from chat.relay.dispatcher import Dispatcher
 from chat.relay.keys import Keys, model_slug
 from chat.relay.reader import RunReader
-from chat.relay.runs import Admission, Ending, Verdict
+from chat.relay.runs import Admission, Ending, Found, Verdict
 from chat.relay.store import valkey_connect
 from chat.services.keys import Caller
 from chat.services.limits import Bucket, LimitExceeded, LimitKind, rate_headers
 from engine.api import EngineUnavailable, ErrorCode, GenerationRequest, Outcome, Task
 
 __all__ = [
+    "Afterlife",
+    "Found",
     "LimitExceeded",
     "LimitKind",
+    "PublicIdInUse",
     "RequestTrace",
     "RunReader",
     "completion_refuse",
@@ -43,6 +49,10 @@ __all__ = [
     "dispatcher_of_loop",
     "limits_look",
     "request_rejected_record",
+    "run_attach",
+    "run_find",
+    "run_find_public",
+    "run_stop",
 ]
 
 logger = logging.getLogger(__name__)
@@ -65,21 +75,53 @@ class RequestTrace:
     user_label: str = ""
     user_agent: str = ""
     address: str = ""
+    batch_id: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Afterlife:
+    """What becomes of a run without its first reader. `linger_s`: how long it goes on; `log_life_s`: how long its log stays after its end,
+    where longer than usual. `public_id`: by which its project may pick it up, with `kept`, JSON of whoever started it.
+    """
+
+    linger_s: float
+    log_life_s: float = 0.0
+    public_id: str = ""
+    kept: bytes = b""
+
+
+class PublicIdInUse(Exception):
+    """The public id of a request stands for another run of its project."""
+
+
 async def completion_start(
-    *, request: GenerationRequest, caller: Caller, trace: RequestTrace, linger_s: float = 0.0, is_further: bool = False
+    *,
+    request: GenerationRequest,
+    caller: Caller,
+    trace: RequestTrace,
+    linger_s: float = 0.0,
+    is_further: bool = False,
+    afterlife: Afterlife | None = None,
 ) -> RunReader:
     """Admit the request and hand it to a worker of its model; returns before the worker has looked at it. `linger_s`: how long the run goes
-    on without a reader. `is_further`: another run of one HTTP request, which counts as a request of the key once.
+    on without a reader, where no `afterlife` says more. `is_further`: another run of one HTTP request, which counts as a request of the key
+    once.
 
     1. Register the reader, so that nothing is missed.  2. Admission: all limits in one script, which also creates the run and queues
     its task.
-    Raises LimitExceeded (a limit of the key) or EngineUnavailable (no worker, loading, full, Valkey away); then nothing was
+    Raises LimitExceeded (a limit of the key), EngineUnavailable (no worker, loading, full, Valkey away) or PublicIdInUse; then nothing was
     started and the caller writes the request's record. Never hangs: every step has a time-out.
     """
-    admission = replace(_admission(request, caller, trace, request.messages), linger_s=linger_s)
+    after = afterlife or Afterlife(linger_s)
+    admission = replace(
+        _admission(request, caller, trace, request.messages),
+        linger_s=after.linger_s,
+        log_life_s=after.log_life_s,
+        project_id=caller.project_id,
+        public_id=after.public_id,
+        kept=after.kept,
+    )
     return await _admitted(replace(admission, requests_per_minute=0) if is_further else admission)
 
 
@@ -107,6 +149,8 @@ async def _admitted(admission: Admission) -> RunReader:
             reader.headers = _headers(admission.requests_per_minute, admission.tokens_per_minute, verdict)
             if verdict.word != "go":
                 reader.is_started = False
+                if verdict.word == "in_use":
+                    raise PublicIdInUse
                 raise _refusal(admission.request.model, verdict, reader.headers)
             if not admission.has_task:
                 await _end(dispatcher, admission)
@@ -118,6 +162,49 @@ async def _admitted(admission: Admission) -> RunReader:
         logger.warning("request refused, Valkey does not answer: %s", error)
         raise EngineUnavailable(ErrorCode.OVERLOADED, AWAY_MESSAGE) from error
     return reader
+
+
+async def run_attach(*, run_id: str, caller: Caller) -> tuple[RunReader, Found] | None:
+    """Another reader of a run, from its first event, and what is known of it; None where the caller's project has none of that id any more.
+
+    Raises EngineUnavailable. The reader is left like any other; a run that lingers goes on as long as it is read.
+    """
+    dispatcher = dispatcher_of_loop()
+    with _valkey_or_unavailable():
+        await dispatcher.start()
+        attached = await dispatcher.attach(run_id)
+    if attached is None:
+        return None
+    reader, found = attached
+    if found.about["project_id"] != caller.project_id or not caller.project_id:
+        reader.leave()
+        return None
+    return attached
+
+
+async def run_find(*, run_id: str) -> Found | None:
+    """What is known of a run; None where there is none any more. Raises EngineUnavailable."""
+    with _valkey_or_unavailable():
+        return await dispatcher_of_loop().runs.find(run_id)
+
+
+async def run_find_public(*, public_id: str, caller: Caller) -> tuple[str, bytes] | None:
+    """The run id, and what was kept, of a run that the caller's project started with this public id. Raises EngineUnavailable."""
+    with _valkey_or_unavailable():
+        return await dispatcher_of_loop().runs.find_public(caller.project_id, public_id)
+
+
+async def run_stop(*, run_id: str) -> None:
+    """End a run (outcome `stopped`), whoever reads it; nothing happens where it is over. Raises EngineUnavailable."""
+    await dispatcher_of_loop().stop(run_id)
+
+
+@contextmanager
+def _valkey_or_unavailable() -> Iterator[None]:
+    try:
+        yield
+    except (RedisError, OSError, TimeoutError) as error:
+        raise EngineUnavailable(ErrorCode.OVERLOADED, AWAY_MESSAGE) from error
 
 
 async def limits_look(*, caller: Caller) -> dict[str, str]:
@@ -221,6 +308,7 @@ def _about(trace: RequestTrace, caller: Caller | None, *, model: str, arrived_at
         "user_label": trace.user_label,
         "user_agent": trace.user_agent,
         "address": trace.address,
+        "batch_id": trace.batch_id,
         "metadata": dict(trace.metadata),
     }
 
