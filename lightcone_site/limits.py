@@ -78,6 +78,7 @@ class RequestLimits:
     max_repeat: int = 10_000
     grammar_compile_timeout: int = 5
     grammar_cache_bytes: int = 256 * MIB
+    max_stored_bytes: int = 4 * MIB
     max_id_chars: int = 128
     max_label_chars: int = 256
     max_auth_failures: int = 20

@@ -67,6 +67,10 @@ LIGHTCONE_LOGITS_PROCESSORS = env.words("LOGITS_PROCESSORS")
 LIGHTCONE_LOG_FLUSH = env.choice("LOG_FLUSH", "auto", ("auto", "step", "batch"))
 LIGHTCONE_LOG_DAYS = env.integer("LOG_DAYS", 30, minimum=1)
 
+# Answers that clients may fetch again; without them `store` keeps nothing, and nothing goes on in the background.
+LIGHTCONE_STORE = env.boolean("STORE", True)
+LIGHTCONE_STORE_DAYS = env.integer("STORE_DAYS", 30, minimum=1)
+
 # Stores: SQLite and an embedded Valkey in the data directory, unless the two URLs name others.
 DATABASES = {"default": database_settings(os.environ.get("DATABASE_URL", "").strip(), DATA_DIR)}
 LIGHTCONE_EMBEDDED_VALKEY = not env.text("REDIS_URL")

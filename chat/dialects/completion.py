@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -23,7 +23,11 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
 from chat.addresses import request_address
+from chat.dialects.chat_format.numbered import NumberedStream
+from chat.dialects.chat_format.stored import ChatKeep, resumable_afterlife, resumable_asked
 from chat.dialects.dialect import AnswerHead, AnswerWriter, Dialect, ReadingDoor, StreamWriter
+from chat.dialects.heads import head_admitted
+from chat.dialects.keeping import Archive, Keep, keeping_check, keeps_answer
 from chat.dialects.request.build import MessagesRefused, generation_request
 from chat.dialects.request.messages import last_message_text
 from chat.dialects.request.strict_json import json_object_read
@@ -35,6 +39,7 @@ from chat.run_id import run_id_create
 from chat.services.catalogue import ModelEntry, model_resolve_async
 from chat.services.completions import (
     LimitExceeded,
+    PublicIdInUse,
     RequestTrace,
     RunReader,
     completion_refuse,
@@ -76,12 +81,15 @@ class Accepted:
     trace: RequestTrace
     arrived_at: float
     num_bytes: int
+    request_id: str
 
 
 async def completion(request: HttpRequest, dialect: Dialect) -> HttpResponseBase:
     """Answer a completion request; the handler of every chat completion route."""
-    accepted, run = await request_start(request, dialect, partial(_start, dialect))
-    return await _answer(request, dialect, accepted.values, run, accepted.arrived_at)
+    is_resumable = resumable_asked(request, dialect)
+    accepted, run = await request_start(request, dialect, partial(_start, dialect, is_resumable))
+    keep = ChatKeep(accepted.values, accepted.caller, run.generation, is_begun=is_resumable) if keeps_answer(accepted.values) else None
+    return await run_answer(request, dialect, accepted, run, keep=keep, is_numbered=is_resumable)
 
 
 async def request_start(request: HttpRequest, dialect: ReadingDoor, start: Callable[[Accepted], Awaitable[T]]) -> tuple[Accepted, T]:
@@ -91,9 +99,9 @@ async def request_start(request: HttpRequest, dialect: ReadingDoor, start: Calla
     values: dict[str, Any] = {}
     try:
         caller = await caller_require(request, dialect, str(Right.INFERENCE))
-        body = _body(request)
+        body = body_read(request)
         values = await _aside(len(body), _check, body, request, dialect)
-        accepted = Accepted(caller, values, _trace(request, dialect, values), arrived_at, len(body))
+        accepted = Accepted(caller, values, _trace(request, dialect, values), arrived_at, len(body), request_id(request))
         return accepted, await start(accepted)
     except Exception as error:
         rejection_record(error, caller=caller, trace=_trace(request, dialect, values), arrived_at=arrived_at)
@@ -102,12 +110,33 @@ async def request_start(request: HttpRequest, dialect: ReadingDoor, start: Calla
         raise
 
 
-async def _start(dialect: Dialect, accepted: Accepted) -> StartedRun:
+async def _start(dialect: Dialect, is_resumable: bool, accepted: Accepted) -> StartedRun:
+    """Start the run; an answer that is to be kept even if the client leaves is begun in the store."""
+    values = accepted.values
+    keeping_check(values, accepted.num_bytes)
+    if is_resumable:
+        values["afterlife"] = partial(resumable_afterlife, dialect.name)
+    run = await start_reworded(dialect, accepted)
+    try:
+        if is_resumable and keeps_answer(values):
+            await ChatKeep(values, accepted.caller, run.generation).begin(run.head)
+    except BaseException:
+        run.reader.leave()
+        raise
+    return run
+
+
+async def start_reworded(dialect: Dialect, accepted: Accepted) -> StartedRun:
     """`run_start`, whose refusals name what was sent."""
     values = accepted.values
     try:
         return await run_start(
-            values, caller=accepted.caller, trace=accepted.trace, arrived_at=accepted.arrived_at, num_bytes=accepted.num_bytes
+            values,
+            caller=accepted.caller,
+            trace=accepted.trace,
+            arrived_at=accepted.arrived_at,
+            num_bytes=accepted.num_bytes,
+            request_id=accepted.request_id,
         )
     except ApiError as error:
         told = dialect.reword(RequestError(ErrorCode.INVALID_VALUE, error.message, error.param), values)
@@ -117,14 +146,17 @@ async def _start(dialect: Dialect, accepted: Accepted) -> StartedRun:
 
 @dataclass(frozen=True, slots=True)
 class StartedRun:
-    """A run that is on its way to a worker; whoever holds it leaves its reader."""
+    """A run that is on its way to a worker; whoever holds it leaves its reader. `head`: of its answer, before the admission."""
 
     model: ModelEntry
     generation: GenerationRequest
     reader: RunReader
+    head: AnswerHead
 
 
-async def run_start(values: dict[str, Any], *, caller: Caller, trace: RequestTrace, arrived_at: float, num_bytes: int = 0) -> StartedRun:
+async def run_start(
+    values: dict[str, Any], *, caller: Caller, trace: RequestTrace, arrived_at: float, num_bytes: int = 0, request_id: str = ""
+) -> StartedRun:
     """Steps 3 and 4 of a request of `num_bytes`, for the playground too. Raises ApiError; then nothing was started."""
     model = await _model(values, caller)
     if model is None:
@@ -136,10 +168,16 @@ async def run_start(values: dict[str, Any], *, caller: Caller, trace: RequestTra
         ending = completion_refuse(request=error.request, messages=values["messages"], caller=caller, trace=trace)
         error.extra_headers = await _within_limits(ending)
         raise
+    head = _head(request_id, values, model, generation)
     starting = completion_start(
-        request=generation, caller=caller, trace=trace, linger_s=values["linger_s"], is_further=values["is_further"]
+        request=generation,
+        caller=caller,
+        trace=trace,
+        linger_s=values["linger_s"],
+        is_further=values["is_further"],
+        afterlife=values["afterlife"](head) if values["afterlife"] else None,
     )
-    return StartedRun(model, generation, await _within_limits(starting))
+    return StartedRun(model, generation, await _within_limits(starting), head)
 
 
 async def _model(values: dict[str, Any], caller: Caller) -> ModelEntry | None:
@@ -156,6 +194,9 @@ async def _within_limits(admission: Awaitable[T]) -> T:
         return await admission
     except LimitExceeded as error:
         raise ApiError("rate_limit_exceeded", error.message, retry_after_s=error.retry_after_s, headers=error.headers) from None
+    except PublicIdInUse:
+        message = "The request id stands for another resumable request of this project; send another X-Request-Id, or none."
+        raise ApiError("request_id_in_use", message, "request_id") from None
     except EngineError as error:
         raise engine_api_error(error) from None
 
@@ -163,13 +204,20 @@ async def _within_limits(admission: Awaitable[T]) -> T:
 def rejection_record(error: Exception, *, caller: Caller | None, trace: RequestTrace, arrived_at: float) -> None:
     """Log a request that never became a run; what is no ApiError is a defect of ours."""
     known = error if isinstance(error, ApiError) else ApiError("internal_error", INTERNAL_MESSAGE)
+    if trace.batch_id and known.answer.should_retry:
+        return  # the batch sends it again, as often as it takes
     run_id = run_id_create(at_s=arrived_at)
     request_rejected_record(run_id=run_id, caller=caller, trace=trace, status=known.status, code=known.code, arrived_at=arrived_at)
 
 
-async def _answer(request: HttpRequest, dialect: Dialect, values: dict[str, Any], run: StartedRun, arrived_at: float) -> HttpResponseBase:
-    """Wait for the admission, then answer. The reader is left on every way out, a cancelled view included."""
-    reader = run.reader
+async def run_answer(
+    request: HttpRequest, dialect: Dialect, accepted: Accepted, run: StartedRun, *, keep: Keep | None = None, is_numbered: bool = False
+) -> HttpResponseBase:
+    """Wait for the admission, then answer. The reader is left on every way out, a cancelled view included.
+
+    `keep`: what is done with the whole answer before its last piece is sent. `is_numbered`: chunks have numbers to ask for them by.
+    """
+    reader, values = run.reader, accepted.values
     hands_over = False
     try:
         try:
@@ -177,13 +225,18 @@ async def _answer(request: HttpRequest, dialect: Dialect, values: dict[str, Any]
             ahead = await _first_news(reader) if values["stream"] and may_leave_no_token(run.generation) else None
         except EngineError as error:
             raise engine_api_error(dialect.reword(error, values)) from None
-        head = answer_head(request_id(request), values, run, admitted, arrived_at)
+        head = head_admitted(run.head, admitted)
         if values["stream"]:
-            frames = _frames(reader, dialect.stream(head), ahead)
+            writer = NumberedStream(dialect.stream(head)) if is_numbered else dialect.stream(head)
+            archive = Archive(dialect.answer(head), partial(keep.end, head)) if keep is not None else None
+            frames = stream_frames(reader, writer, admitted=admitted, ahead=ahead, archive=archive)
             response: HttpResponseBase = EventStreamResponse(frames, on_close=reader.leave, headers=reader.headers)
             hands_over = True
             return response
-        response = json_response(await _collect(reader, dialect.answer(head)))
+        body = await answer_collect(reader, dialect.answer(head))
+        if keep is not None:
+            await keep.end(head, body)
+        response = json_response(body)
         for name, value in reader.headers.items():
             response[name] = value
         return response
@@ -223,7 +276,8 @@ async def _first_news(reader: RunReader) -> Event | None:
     return event
 
 
-async def _collect(reader: RunReader, answer: AnswerWriter) -> bytes:
+async def answer_collect(reader: RunReader, answer: AnswerWriter) -> bytes:
+    """The JSON answer of a run, when it has ended; raises ApiError where it fails."""
     async for event in reader:
         error = ending_error(event)
         if error is not None:
@@ -232,13 +286,18 @@ async def _collect(reader: RunReader, answer: AnswerWriter) -> bytes:
     return answer.body()
 
 
-async def _frames(reader: RunReader, writer: StreamWriter, ahead: Event | None) -> AsyncIterator[bytes]:
+async def stream_frames(
+    reader: RunReader, writer: StreamWriter, *, admitted: Admitted, ahead: Event | None = None, archive: Archive | None = None
+) -> AsyncIterator[bytes]:
     """The frames of a run, with a ping after each silence. `ahead`: an event already taken. Errors that come now travel in the stream."""
     keep_alive_s = silence_s()
     clock = asyncio.get_running_loop().time
     spoke_at = clock()
     is_ended = False
     try:
+        opening = writer.feed(Event(0, 1, admitted))
+        if opening:
+            yield opening
         while not is_ended:
             event = ahead or await reader.next(keep_alive_s)
             ahead = None
@@ -246,6 +305,8 @@ async def _frames(reader: RunReader, writer: StreamWriter, ahead: Event | None) 
             if event is not None:
                 is_ended = event.is_terminal
                 error = ending_error(event)
+                if archive is not None and error is None:
+                    await archive.feed(event)
                 frame = writer.feed(event) if error is None else writer.error(error)
             if frame:
                 spoke_at = clock()
@@ -278,8 +339,8 @@ def ending_error(event: Event) -> ApiError | None:
     return ApiError(ErrorCode.ENGINE_ERROR.value, "The request was stopped before it finished.")
 
 
-def _body(request: HttpRequest) -> bytes:
-    """What is left of step 1: the body, of a size and a type that are taken."""
+def body_read(request: HttpRequest) -> bytes:
+    """What is left of step 1: the body, of a size and a type that are taken. Raises ApiError."""
     body: bytes = request.read()
     if len(body) > settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes:
         raise body_too_large()
@@ -311,27 +372,29 @@ def _check_content_type(request: HttpRequest) -> None:
         raise ApiError("invalid_content_type", "The Content-Encoding header must be absent or identity: bodies are not decompressed.")
 
 
-def answer_head(request_id: str, values: dict[str, Any], run: StartedRun, admitted: Admitted, arrived_at: float) -> AnswerHead:
+def answer_head(request_id: str, run: StartedRun, admitted: Admitted) -> AnswerHead:
     """What the values, the model and the admission say of the answer; for the playground too."""
+    return head_admitted(replace(run.head, request_id=request_id), admitted)
+
+
+def _head(request_id: str, values: dict[str, Any], model: ModelEntry, generation: GenerationRequest) -> AnswerHead:
+    """What the values and the model say of the answer."""
     options = values["stream_options"] or {}
-    generation = run.generation
     last_role, last_text = last_message_text(generation.messages, values["messages"]) if generation.raw is None else ("assistant", "")
     opens_turn = generation.prompt.add_generation_prompt and not generation.prompt.continue_final_message
     role = "assistant" if opens_turn else last_role
     return AnswerHead(
         request_id=request_id,
-        created=int(arrived_at),
-        model=run.model.name,
-        fingerprint=run.model.fingerprint,
+        created=int(generation.arrived_at),
+        model=model.name,
+        fingerprint=model.fingerprint,
         role=role,
         num_choices=values["n"],
         has_logprobs=values["logprobs"],
         include_usage=options.get("include_usage", False),
         continuous_usage=options.get("continuous_usage_stats", False),
         service_tier=values["service_tier"],
-        num_prompt_tokens=admitted.num_prompt_tokens,
-        prompt_ids=admitted.prompt_ids,
-        prompt_text=admitted.prompt_text,
+        num_prompt_tokens=0,
         returns_token_ids=bool(values["return_token_ids"]),
         names_tokens_by_id=bool(values["return_tokens_as_token_ids"]),
         includes_reasoning=values["include_reasoning"] is not False,
@@ -339,6 +402,9 @@ def answer_head(request_id: str, values: dict[str, Any], run: StartedRun, admitt
         stream_interval=values["stream_interval"] or 1,
         answers_function_call=bool(values["functions"]),
         is_call_forced=is_forced(generation.tool_choice),
+        temperature=generation.sampling.temperature,
+        top_p=generation.sampling.top_p,
+        told=values["told"],
     )
 
 
@@ -354,5 +420,6 @@ def _trace(request: HttpRequest, dialect: ReadingDoor, values: dict[str, Any]) -
         user_label=(values.get("user") or values.get("safety_identifier") or "")[:size],
         user_agent=request.headers.get("User-Agent", "")[:size],
         address=request_address(request)[:size],
+        batch_id=getattr(request, "lightcone_batch_id", ""),
         metadata=values.get("metadata") or {},
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from chat.errors import ApiError
@@ -16,7 +17,8 @@ class AnswerHead:
     `created`: unix seconds. `prompt_ids`, `prompt_text`: only where asked for. `echo`: text that each choice begins with.
     `names_tokens_by_id`: `token_id:N` stands for the text of tokens in log-probabilities. `stream_interval`: tokens per chunk.
     `answers_function_call`: calls go out in the deprecated form, one at most. `is_call_forced`: an answer
-    without text has no content, even if it was cut before its first call.
+    without text has no content, even if it was cut before its first call. `temperature`, `top_p`: as used. `told`: what the dialect's
+    answers tell of the request beyond that (JSON).
     """
 
     request_id: str
@@ -39,6 +41,9 @@ class AnswerHead:
     stream_interval: int = 1
     answers_function_call: bool = False
     is_call_forced: bool = False
+    temperature: float = 1.0
+    top_p: float = 1.0
+    told: Mapping[str, Any] = field(default_factory=dict)
 
 
 class AnswerWriter(Protocol):
@@ -49,7 +54,7 @@ class AnswerWriter(Protocol):
 
 
 class StreamWriter(Protocol):
-    """Turns events into frames; b"" where nothing is due. `error` ends a stream that cannot go on."""
+    """Turns events into frames; b"" where nothing is due. The first event is the admission. `error` ends a stream that cannot go on."""
 
     def feed(self, event: Event) -> bytes: ...
     def error(self, error: ApiError) -> bytes: ...

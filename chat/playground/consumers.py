@@ -111,7 +111,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             run = await self.open(body, values, arrived_at)
             self.readers[run_name] = run.reader
             admitted = await run.reader.first(timeout_s=settings.LIGHTCONE_QUEUE_TIMEOUT_S)
-            await self.forward(run_name, run.reader, answer_head(run_name, values, run, admitted, arrived_at), arrived_at)
+            await self.forward(run_name, run.reader, answer_head(run_name, run, admitted), arrived_at)
         except ApiError as error:
             await self.send_error(run_name, error)
         except EngineError as error:

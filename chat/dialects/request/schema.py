@@ -71,6 +71,8 @@ BEYOND: Mapping[str, Any] = {
     "must_fit": False,  # prompt and token limit must fit into the context; else the limit is lowered
     "names": None,  # of the dialect's own: what it needs to put refusals into the names that were sent
     "linger_s": 0.0,  # how long the run goes on without a reader
+    "afterlife": None,  # from the head of the answer to a run's Afterlife, where more than that becomes of it
+    "told": {},  # what the dialect's answers tell of the request (JSON)
     "is_further": False,  # one more run of an HTTP request that the limits have counted
     "returns_tokens": False,  # the admission tells the text of each prompt token
 }

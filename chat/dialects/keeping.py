@@ -1,0 +1,44 @@
+"""What is done with a whole answer beside sending it: dialects keep it where its request asks for that."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+from django.conf import settings
+
+from chat.dialects.dialect import AnswerHead, AnswerWriter
+from chat.errors import ApiError
+from engine.api import Event
+
+
+class Keep(Protocol):
+    """`end` is told the whole answer before its last piece is sent, and never raises; an answer that breaks off is not told."""
+
+    async def end(self, head: AnswerHead, body: bytes) -> None: ...
+
+
+class Archive:
+    """Collects the answer of a stream as if it did not stream, and hands its body over when it is whole."""
+
+    def __init__(self, answer: AnswerWriter, hand_over: Callable[[bytes], Awaitable[None]]) -> None:
+        self._answer = answer
+        self._hand_over = hand_over
+
+    async def feed(self, event: Event) -> None:
+        self._answer.feed(event)
+        if event.is_terminal:
+            await self._hand_over(self._answer.body())
+
+
+def keeps_answer(values: Mapping[str, Any]) -> bool:
+    """Whether the answer is to be kept, and this server keeps any."""
+    return bool(values["store"]) and settings.LIGHTCONE_STORE
+
+
+def keeping_check(values: Mapping[str, Any], num_bytes: int) -> None:
+    """Raises ApiError where the request, of that size, is too large to be kept."""
+    limit = settings.LIGHTCONE_LIMITS.max_stored_bytes
+    if keeps_answer(values) and num_bytes > limit:
+        message = f"store cannot be true for a request of more than {limit} bytes, got {num_bytes}; leave it out, or send less"
+        raise ApiError("invalid_value", message, "store")
