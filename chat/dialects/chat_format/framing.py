@@ -24,5 +24,13 @@ def _error_frame(error: ApiError) -> bytes:
     return data_frame(json.dumps(body))
 
 
+def _named_error_frame(error: ApiError) -> bytes:
+    body = {"error": error.described(), "message": error.message, "detail": error.message}
+    return b"event: error\n" + data_frame(json.dumps(body))
+
+
 PLAIN = Framing(DONE, _error_frame)
 """No event names, as OpenAI's clients want it."""
+
+NAMED = Framing(b"event: done\n" + DONE, _named_error_frame)
+"""Events with names for the end and for errors, as Scale's clients take each frame without a name for JSON of a chunk."""
