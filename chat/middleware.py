@@ -44,7 +44,7 @@ EXPOSED_HEADERS = ", ".join(
         *(f"x-ratelimit-{word}-{kind}" for word in ("limit", "remaining", "reset") for kind in ("requests", "tokens")),
     )
 )
-API_PREFIXES = frozenset({"v1", "v4", "v5", "models", "chat", "health"})
+API_PREFIXES = frozenset({"v1", "v4", "v5", "models", "chat", "health", "completions", "embeddings", "tokenize", "detokenize", "version"})
 
 PAGE_POLICY = (
     "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; "

@@ -18,6 +18,7 @@ DATA_DIR = Path(env.text("DATA_DIR", str(BASE_DIR / "data"))).expanduser().resol
 DATA_DIR.mkdir(parents=True, exist_ok=True)
 
 # The installation.
+LIGHTCONE_VERSION = "0.1.0"
 DEBUG = False
 SECRET_KEY = env.text("SECRET_KEY") or installation_secret(DATA_DIR, "secret_key")
 LIGHTCONE_KEY_PEPPER = env.text("KEY_PEPPER") or installation_secret(DATA_DIR, "key_pepper")
@@ -196,7 +197,7 @@ REST_FRAMEWORK = {
 SPECTACULAR_SETTINGS = {
     "TITLE": "Lightcone",
     "DESCRIPTION": "Self-hosted chat completions.",
-    "VERSION": "0.1.0",
+    "VERSION": LIGHTCONE_VERSION,
     "SERVE_INCLUDE_SCHEMA": False,
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",

@@ -1,0 +1,61 @@
+"""Requests that want to know what a prompt becomes, and no answer to it: rendered and tokenised by a worker, without use of the model.
+
+They are runs like others, with a record each and the limits of the key on requests; they use no tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from django.http import HttpRequest
+
+from chat.dialects.completion import Accepted, StartedRun, admission_wait, ending_error, request_start, run_start
+from chat.dialects.dialect import ReadingDoor
+from chat.errors import ApiError, engine_api_error
+from engine.api import Admitted, EngineError, GenerationRequest
+
+
+class RewordingDoor(ReadingDoor, Protocol):
+    """`reword`: a refusal of the engine in the names of the fields that were sent."""
+
+    def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPrompt:
+    """What a prompt became. `headers`: the `x-ratelimit-*` lines for the answer; `generation`: the request as the engine got it."""
+
+    values: dict[str, Any]
+    generation: GenerationRequest
+    admitted: Admitted
+    headers: dict[str, str]
+
+
+async def prompt_read(request: HttpRequest, door: RewordingDoor) -> ReadPrompt:
+    """Have the prompt of a request read, whose values say `Task.READ`; raises ApiError."""
+    accepted, run = await request_start(request, door, _start)
+    try:
+        admitted = await admission_wait(run)
+        async for event in run.reader:
+            error = ending_error(event)
+            if error is not None:
+                raise error
+        return ReadPrompt(accepted.values, run.generation, admitted, dict(run.reader.headers))
+    except EngineError as refusal:
+        raise _with_headers(engine_api_error(door.reword(refusal, accepted.values)), run) from None
+    except ApiError as error:
+        raise _with_headers(error, run) from None
+    finally:
+        run.reader.leave()
+
+
+async def _start(accepted: Accepted) -> StartedRun:
+    return await run_start(
+        accepted.values, caller=accepted.caller, trace=accepted.trace, arrived_at=accepted.arrived_at, num_bytes=accepted.num_bytes
+    )
+
+
+def _with_headers(error: ApiError, run: StartedRun) -> ApiError:
+    error.extra_headers = run.reader.headers | error.extra_headers
+    return error

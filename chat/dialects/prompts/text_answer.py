@@ -1,0 +1,77 @@
+"""A text completion that does not stream: one JSON object, from the news of all runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from chat.dialects.chat_format.usage import usage_object
+from chat.dialects.prompts.runs import News
+from chat.dialects.prompts.text_head import PromptTold, TextHead, shown_text, usage_sum
+from engine.api import Admitted, ChoiceFinished, Completed, Delta, FinishReason, PromptScored, TokenLogprob, Usage
+
+
+class TextChoice:
+    """What has come of one choice."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.token_ids: list[int] = []
+        self.entries: list[TokenLogprob] = []
+        self.reason = FinishReason.LENGTH
+        self.stop_reason: str | int | None = None
+
+
+class TextAnswer:
+    """`feed` the news of every run; `body` once all have completed."""
+
+    def __init__(self, head: TextHead) -> None:
+        self.head = head
+        self.prompts = [PromptTold(head, raw) for raw in head.prompts]
+        self.choices = [[TextChoice() for _ in range(head.num_choices)] for _ in head.prompts]
+        self.usages: list[Usage] = []
+
+    def feed(self, index: int, news: News) -> None:
+        """News of the run of prompt number `index`."""
+        payload = news if isinstance(news, Admitted) else news.payload
+        if isinstance(payload, Admitted):
+            self.prompts[index].admitted = payload
+        elif isinstance(payload, PromptScored):
+            self.prompts[index].scored = payload
+        elif isinstance(payload, Completed):
+            self.usages.append(payload.usage)
+        elif isinstance(payload, Delta | ChoiceFinished) and not self.head.is_prompt_alone:
+            self._add(self.choices[index][payload.choice], payload)
+
+    def _add(self, choice: TextChoice, payload: Delta | ChoiceFinished) -> None:
+        choice.texts.append(shown_text(payload))
+        if isinstance(payload, ChoiceFinished):
+            choice.reason, choice.stop_reason = payload.reason, payload.stop_reason
+        else:
+            choice.token_ids += payload.token_ids
+            choice.entries += payload.logprobs or ()
+
+    def body(self) -> bytes:
+        told = [
+            self._choice(index * self.head.num_choices + number, self.prompts[index], choice)
+            for index, choices in enumerate(self.choices)
+            for number, choice in enumerate(choices)
+        ]
+        return orjson.dumps({**self.head.common(), "choices": told, "usage": usage_object(usage_sum(self.usages))})
+
+    def _choice(self, index: int, prompt: PromptTold, choice: TextChoice) -> dict[str, Any]:
+        logprobs = self.head.logprobs()
+        if logprobs is not None:
+            prompt.add_to(logprobs)
+            logprobs.add(choice.entries)
+        told = {
+            "index": index,
+            "text": prompt.text + "".join(choice.texts),
+            "logprobs": logprobs.take() if logprobs is not None else None,
+            "finish_reason": choice.reason.value,
+            "stop_reason": choice.stop_reason,
+        }
+        if self.head.returns_token_ids:
+            told["token_ids"] = choice.token_ids
+        return told | prompt.keys()
