@@ -28,13 +28,13 @@ def prompt_logprobs_list(scored: PromptScored) -> list[dict[str, Any] | None]:
 
 def _fields(entry: TokenLogprob | TopLogprob, by_id: bool) -> dict[str, Any]:
     token = f"token_id:{entry.token_id}" if by_id else entry.token
-    return {"token": token, "logprob": _number(entry.logprob), "bytes": list(entry.token_bytes)}
+    return {"token": token, "logprob": finite_logprob(entry.logprob), "bytes": list(entry.token_bytes)}
 
 
 def _ranked(token: RankedLogprob) -> dict[str, Any]:
-    return {"logprob": _number(token.logprob), "rank": token.rank, "decoded_token": token.token}
+    return {"logprob": finite_logprob(token.logprob), "rank": token.rank, "decoded_token": token.token}
 
 
-def _number(logprob: float) -> float:
-    # NOTE: also turns NaN, which JSON cannot hold, into the lowest value.
+def finite_logprob(logprob: float) -> float:
+    """The number as JSON can hold it; NaN too becomes the lowest value."""
     return logprob if logprob > LOWEST_LOGPROB else LOWEST_LOGPROB
