@@ -1,0 +1,7 @@
+"""Anthropic's Messages API: `/v1/messages` and `/v1/messages/count_tokens`, and the list of models as its clients read it.
+
+schema         the fields of a request      → checked values
+conversation   its turns, blocks by block   → messages of the one request schema (documents: what text and files become)
+translation    values and messages          → the values of request/, with `sent_names` to name fields as they were sent
+blocks         the engine's deltas          → pieces of content blocks: answer writes them as one object, stream as events
+"""

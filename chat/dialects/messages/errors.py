@@ -1,0 +1,30 @@
+"""Errors as Anthropic's clients read them. `code` and `param` are ours, the same as in the other dialects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chat.errors import ApiError
+
+TYPES = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    500: "api_error",
+    503: "overloaded_error",
+}
+"""By status; all others are requests that are wrong."""
+
+
+def error_body(error: ApiError, request_id: str | None) -> dict[str, Any]:
+    described = {
+        "type": TYPES.get(error.status, "invalid_request_error"),
+        "message": error.message,
+        "code": error.code,
+        "param": error.param,
+    }
+    return {"type": "error", "error": described, "request_id": request_id}

@@ -1,0 +1,66 @@
+"""The list of models as Anthropic's clients read it, a page at a time. Who sends `anthropic-version` gets it (chat/urls.py)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django.http import HttpRequest, HttpResponseBase
+
+from chat.dialects.dialect import Door
+from chat.dialects.request.fields import echo
+from chat.dialects.view import caller_require, json_response, model_unknown
+from chat.errors import ApiError
+from chat.services.catalogue import ModelEntry, model_resolve_async, models_for_caller_async
+
+DEFAULT_LIMIT, MAX_LIMIT = 20, 1_000
+
+
+async def models_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
+    """All names that `model` takes, after `after_id` or before `before_id`, at most `limit` of them."""
+    caller = await caller_require(request, dialect)
+    limit = _limit(request.GET.get("limit"))
+    entries = await models_for_caller_async(caller=caller)
+    models = [model_object(model, name) for model in entries for name in dict.fromkeys((model.name, *model.aliases))]
+    after, before = request.GET.get("after_id"), request.GET.get("before_id")
+    start = _place(models, after, "after_id") + 1 if after else 0
+    stop = _place(models, before, "before_id") if before else len(models)
+    window = models[start:stop]
+    page = window[-limit:] if before and not after else window[:limit]
+    ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
+    return json_response({"data": page, "has_more": len(window) > len(page), **ends})
+
+
+async def model_retrieve(request: HttpRequest, dialect: Door, model_id: str) -> HttpResponseBase:
+    caller = await caller_require(request, dialect)
+    model = await model_resolve_async(name=model_id, caller=caller)
+    if model is None:
+        raise model_unknown(model_id)
+    return json_response(model_object(model, model_id if model_id in model.aliases else model.name))
+
+
+def model_object(model: ModelEntry, name: str) -> dict[str, Any]:
+    """The model under one of the names that `model` takes."""
+    return {
+        "type": "model",
+        "id": name,
+        "display_name": name,
+        "created_at": datetime.fromtimestamp(model.created_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "lifecycle": "active",
+        "max_input_tokens": model.max_model_len,
+    }
+
+
+def _limit(text: str | None) -> int:
+    if text is None:
+        return DEFAULT_LIMIT
+    if not (text.isascii() and text.isdigit() and len(text) <= 4 and 1 <= int(text) <= MAX_LIMIT):
+        raise ApiError("invalid_value", f"limit must be from 1 to {MAX_LIMIT}, got {echo(text)}", "limit")
+    return int(text)
+
+
+def _place(models: list[dict[str, Any]], model_id: str, param: str) -> int:
+    place = next((index for index, model in enumerate(models) if model["id"] == model_id), None)
+    if place is None:
+        raise ApiError("invalid_value", f"{param} must be the id of a model in the list, got {echo(model_id)}", param)
+    return place

@@ -1,0 +1,58 @@
+"""The arguments of a call as the object that `input` is. What the token limit cut off is left out, as clients that read a stream do."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import orjson
+
+WORDS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?P<end>"?)|[\[\]{},:]|[^\s\[\]{},:"]++', re.DOTALL)
+CLOSERS = {"{": "}", "[": "]"}
+
+
+def input_read(arguments: str) -> dict[str, Any]:
+    """The object in the JSON text `arguments`; of a text that breaks off, what is complete; other values, and text, as `{"input": …}`."""
+    if not arguments.strip():
+        return {}
+    value = _parsed(arguments)
+    if value is None and arguments.lstrip().startswith("{"):
+        value = _parsed(complete_part(arguments)) or {}
+    if isinstance(value, dict):
+        return value
+    return {"input": arguments if value is None else value}
+
+
+def complete_part(text: str) -> str:
+    """The beginning of a JSON text up to its last complete value, with the brackets closed that are open there. No recursion."""
+    open_brackets: list[str] = []
+    end, depth = 0, 0
+    expects_name = False
+    for match in WORDS.finditer(text):
+        word = match.group()
+        if word in CLOSERS:
+            open_brackets.append(word)
+            end, depth = match.end(), len(open_brackets)
+            expects_name = word == "{"
+        elif word in ("}", "]"):
+            if not open_brackets:
+                break
+            open_brackets.pop()
+            end, depth = match.end(), len(open_brackets)
+        elif word == ",":
+            expects_name = bool(open_brackets) and open_brackets[-1] == "{"
+        elif word == ":":
+            expects_name = False
+        elif word.startswith('"') and not match["end"]:
+            break
+        elif not expects_name and (match["end"] or match.end() < len(text)):
+            end, depth = match.end(), len(open_brackets)
+    return text[:end] + "".join(CLOSERS[bracket] for bracket in reversed(open_brackets[:depth]))
+
+
+def _parsed(text: str) -> Any:
+    """None for what is no JSON."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
