@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from decimal import Decimal, InvalidOperation
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -27,6 +28,18 @@ def integer(name: str, default: int, *, minimum: int = 0, maximum: int = 2**62) 
         raise ImproperlyConfigured(f"{PREFIX}{name} must be a whole number, got {raw!r}") from None
     if not minimum <= value <= maximum:
         raise ImproperlyConfigured(f"{PREFIX}{name} must be between {minimum} and {maximum}, got {value}")
+    return value
+
+
+def decimal(name: str, default: str, *, maximum: int) -> Decimal:
+    """A number from 0 to `maximum`, exact."""
+    raw = text(name, default)
+    try:
+        value = Decimal(raw)
+    except InvalidOperation:
+        raise ImproperlyConfigured(f"{PREFIX}{name} must be a number, got {raw!r}") from None
+    if not (value.is_finite() and 0 <= value <= maximum):
+        raise ImproperlyConfigured(f"{PREFIX}{name} must be between 0 and {maximum}, got {raw!r}")
     return value
 
 

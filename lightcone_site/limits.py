@@ -12,6 +12,7 @@ from typing import cast
 from lightcone_site import env
 
 KIB, MIB = 2**10, 2**20
+UPLOAD_PATH, UPLOAD_ROOM = "/v1/files", 64 * KIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class HttpLimits:
     """Bounds that the HTTP server keeps by itself. Times in seconds, sizes in bytes."""
 
     max_body_bytes: int = 32 * MIB
+    max_upload_bytes: int = 64 * MIB
     max_headers_bytes: int = 65_536
     max_header_bytes: int = 16_384
     max_headers: int = 128
@@ -30,6 +32,10 @@ class HttpLimits:
     stream_buffer_bytes: int = 8 * MIB
     write_timeout: int = 60
     max_ws_message_bytes: int = MIB
+
+    def body_bytes(self, path: str) -> int:
+        """How large a body on this path may be: an upload has room for boundaries and fields beside its file."""
+        return self.max_upload_bytes + UPLOAD_ROOM if path.rstrip("/") == UPLOAD_PATH else self.max_body_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,15 @@ LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK = env.boolean("ALLOW_ANONYMOUS_LOOPBACK")
 LIGHTCONE_CORS_ALLOWED_ORIGINS = env.words("CORS_ALLOWED_ORIGINS", ("*",))
 LIGHTCONE_TRUSTED_PROXIES = env.words("TRUSTED_PROXIES")
 
+# Files and batches. Prices are of the catalogue's models; requests of batches cost this share of them.
+LIGHTCONE_MAX_PROJECT_FILE_BYTES = env.integer("MAX_PROJECT_FILE_BYTES", 2**30, minimum=1)
+LIGHTCONE_FILE_DAYS = env.integer("FILE_DAYS", 30, minimum=1, maximum=3650)
+LIGHTCONE_MAX_BATCH_LINES = env.integer("MAX_BATCH_LINES", 50_000, minimum=1)
+LIGHTCONE_MAX_OPEN_BATCHES = env.integer("MAX_OPEN_BATCHES", 16, minimum=1)
+LIGHTCONE_BATCH_CONCURRENCY = env.integer("BATCH_CONCURRENCY", 8, minimum=1, maximum=1024)
+LIGHTCONE_BATCH_PRICE_FACTOR = env.decimal("BATCH_PRICE_FACTOR", "0.5", maximum=1000)
+LIGHTCONE_CURRENCY = env.text("CURRENCY", "USD")
+
 # The engine (engine/config.py says what each means). 0 and "auto": measure or read from the model.
 LIGHTCONE_DEVICE = env.choice("DEVICE", "cpu", ("cpu", "cuda"))
 LIGHTCONE_WEIGHTS = env.text("WEIGHTS", "auto")
@@ -109,7 +118,10 @@ CELERY_WORKER_DISABLE_PREFETCH = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_SEND_TASK_EVENTS = False
 CELERY_WORKER_ENABLE_REMOTE_CONTROL = True
-CELERY_BEAT_SCHEDULE = {"logs-retention": {"task": "chat.logs_retention", "schedule": 24 * 3600, "options": {"queue": "maintenance"}}}
+CELERY_BEAT_SCHEDULE = {
+    "logs-retention": {"task": "chat.logs_retention", "schedule": 24 * 3600, "options": {"queue": "maintenance"}},
+    "files-retention": {"task": "chat.files_retention", "schedule": 3600, "options": {"queue": "maintenance"}},
+}
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "run" / "beat-schedule")
 CELERY_TIMEZONE = "UTC"
 

@@ -16,7 +16,7 @@ from django.http import HttpRequest
 
 from chat.models import ApiKey, Org, Project
 from chat.models.access import Right
-from chat.services.keys import Caller, KeyInvalid, KeyRefused, key_create, key_has_secret, key_public_id
+from chat.services.keys import Caller, KeyInvalid, KeyRefused, key_caller, key_create, key_has_secret, key_public_id
 
 ADMIN_NAME = "admin"
 DEFAULT_NAME = "Default"
@@ -92,6 +92,22 @@ def anonymous_caller() -> Caller:
     """The caller of a request without a key, where the operator allows them: inference in the default project."""
     project = default_project()
     return Caller(key_id=0, public_id="", org_id=project.org_id, project_id=project.pk, tenant=f"{project.pk}:anonymous")
+
+
+def caller_of_key(*, public_id: str, project_id: int) -> Caller:
+    """The caller for work that this key has left behind; an empty id stands for requests without a key.
+
+    Raises KeyInvalid for a key that is good no more, or not in this project, and where the operator does not allow to have none.
+    """
+    if public_id:
+        caller = key_caller(public_id=public_id)
+    elif settings.LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK:
+        caller = anonymous_caller()
+    else:
+        raise KeyInvalid
+    if caller.project_id != project_id:
+        raise KeyInvalid
+    return caller
 
 
 def _ensure_key(project: Project, raw: str) -> None:

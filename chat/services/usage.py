@@ -20,6 +20,7 @@ from chat.masking import mask_secrets
 from chat.models import ApiKey, RequestLog, UsageHour
 from chat.models.usage import TTFT_BOUNDS_MS, TTFT_COLUMNS
 from chat.run_id import run_id_floor
+from chat.services.prices import cost_nanos, prices_of
 from engine.api import Outcome
 
 logger = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ class TerminalRecord:
     user_agent: str = ""
     address: str = ""
     metadata: dict[str, str] = field(default_factory=dict)
+    batch_id: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -104,6 +106,9 @@ def _write(rows: dict[UUID, RequestLog]) -> int:
     with transaction.atomic():
         stored = set(RequestLog.objects.filter(run_id__in=rows).values_list("run_id", flat=True))
         new = [row for run_id, row in rows.items() if run_id not in stored]
+        prices = prices_of({row.model for row in new})
+        for row in new:
+            row.cost_nanos = cost_nanos(row, prices.get(row.model))
         RequestLog.objects.bulk_create(new, batch_size=500)
         for hour_key, sums in _hours(new).items():
             _hour_add(hour_key, sums)
@@ -132,6 +137,7 @@ def _amounts(row: RequestLog) -> dict[str, int]:
         "prompt_tokens": row.prompt_tokens,
         "cached_tokens": row.cached_tokens,
         "completion_tokens": row.completion_tokens,
+        "cost_nanos": row.cost_nanos,
         "duration_ms": round(row.duration_ms or 0),
         "queue_ms": round(row.queue_ms or 0),
     }
