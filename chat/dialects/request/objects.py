@@ -78,16 +78,19 @@ class Messages(Array):
 
 
 class Stop(RequestField):
-    """One stop string or several; always read as a list."""
+    """One stop string or several, at most `max_strings`; always read as a list."""
 
-    json_schema = {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": LIMITS.max_stop_strings}]}
+    def __init__(self, *, max_strings: int = LIMITS.max_stop_strings, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.max_strings = max_strings
+        self.json_schema = {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": max_strings}]}
 
     def to_internal_value(self, data: Any) -> list[str]:
         strings = [data] if isinstance(data, str) else data
         if not isinstance(strings, list):
             raise refuse("invalid_type", f"must be a string or an array of strings, got {echo(data)}")
-        if len(strings) > LIMITS.max_stop_strings:
-            raise refuse("invalid_value", f"must have at most {LIMITS.max_stop_strings} strings, got {len(strings)}")
+        if len(strings) > self.max_strings:
+            raise refuse("invalid_value", f"must have at most {self.max_strings} strings, got {len(strings)}")
         for index, string in enumerate(strings):
             path = "" if isinstance(data, str) else str(index)
             if not isinstance(string, str):

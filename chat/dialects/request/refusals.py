@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from engine.api import EngineError
+
+SENTENCE_START = re.compile(r"(?:^|(?<=; ))[a-z][a-z_]*(?:\.[^\s;]+)*")
+"""Where a sentence about a field has its dotted path."""
+
+
+def refusal_renamed(error: EngineError, sent: Callable[[str], str]) -> EngineError:
+    """The same error with each path as `sent` gives it."""
+    param = None if error.param is None else sent(error.param)
+    return type(error)(error.code, sentences_renamed(error.message, sent), param)
+
+
+def sentences_renamed(message: str, sent: Callable[[str], str]) -> str:
+    """Sentences about fields, joined by semicolons, each with its path as `sent` gives it; it leaves other words as they are."""
+    return SENTENCE_START.sub(lambda match: sent(match.group()), message)
 
 
 def refusal_reworded(error: EngineError, values: Mapping[str, Any]) -> EngineError:

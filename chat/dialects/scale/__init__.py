@@ -1,1 +1,1 @@
-"""The Scale dialect. Its routes are not served yet: the paths answer in its error shape."""
+"""The Scale dialect: what Scale's clients call, in both generations (/v4, /v5), translated to and from the Lightcone request."""

@@ -1,21 +1,15 @@
-"""What the Scale paths answer as long as no route is served there: 401 without a key, else 404, in Scale's shape."""
+"""Routes of the Scale dialect: completions are completion.py's, lists of models models_views.py's."""
 
 from __future__ import annotations
 
-from typing import Any
+from chat.dialects.completion import completion
+from chat.dialects.scale.dialect import SCALE
+from chat.dialects.scale.models_views import chat_models_list, model_retrieve, models_list, models_page_list
+from chat.dialects.view import api_view, unknown_view
 
-from chat.dialects.scale.errors import error_body
-from chat.dialects.view import unknown_view
-from chat.errors import ApiError
-
-
-class Scale:
-    name = "scale"
-    key_header = "x-api-key"
-
-    def error_body(self, error: ApiError) -> dict[str, Any]:
-        return error_body(error)
-
-
-SCALE = Scale()
+chat_completions = api_view(SCALE, post=completion)
+models = api_view(SCALE, get=models_list)
+model = api_view(SCALE, get=model_retrieve)
+chat_models = api_view(SCALE, get=chat_models_list)
+models_page = api_view(SCALE, get=models_page_list)
 unknown_route = unknown_view(SCALE)

@@ -61,7 +61,7 @@ async def test_head_is_allowed_where_get_is(api):
 
 
 @pytest.mark.parametrize(
-    "path", ["/v1", "/v1/", "/v1/nothing", "/chat", "/chat/x", "/v4/beta/chat/completions", "/v4/chat-completions", "/v5/models"]
+    "path", ["/v1", "/v1/", "/v1/nothing", "/chat", "/chat/x", "/v4/agents", "/v4/chat-completions", "/v5/agents"]
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "PATCH"])
 async def test_an_unknown_path_is_401_without_a_key_and_404_with_one_always_json(api, method, path):

@@ -1,0 +1,38 @@
+"""The Scale dialect as dialect.py of the folder above describes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chat.dialects.chat_format.answer import ChatAnswer
+from chat.dialects.chat_format.framing import NAMED
+from chat.dialects.chat_format.stream import ChatStream
+from chat.dialects.dialect import AnswerHead
+from chat.dialects.request.refusals import refusal_renamed, refusal_reworded
+from chat.dialects.scale.errors import error_body
+from chat.dialects.scale.read import scale_values
+from chat.errors import ApiError
+from engine.api import EngineError
+
+
+class Scale:
+    name = "scale"
+    key_header = "x-api-key"
+
+    def read(self, body: dict[str, Any]) -> dict[str, Any]:
+        return scale_values(body)
+
+    def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError:
+        return refusal_renamed(refusal_reworded(error, values), values["names"].sent)
+
+    def answer(self, head: AnswerHead) -> ChatAnswer:
+        return ChatAnswer(head)
+
+    def stream(self, head: AnswerHead) -> ChatStream:
+        return ChatStream(head, NAMED)
+
+    def error_body(self, error: ApiError) -> dict[str, Any]:
+        return error_body(error)
+
+
+SCALE = Scale()
