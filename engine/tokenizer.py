@@ -49,7 +49,7 @@ class Tokenizer:
     @classmethod
     def from_gguf(cls, path: Path) -> Tokenizer:
         """Read the metadata of a GGUF file. Raises ModelLoadError."""
-        return cls.from_metadata(GgufFile.open(path).metadata)
+        return cls.from_metadata(GgufFile.read_metadata(path))
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> Tokenizer:

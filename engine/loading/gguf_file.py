@@ -8,7 +8,9 @@ Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (versions 2 an
 from __future__ import annotations
 
 import mmap
+import os
 import struct
+import sys
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -22,6 +24,8 @@ MetadataValue = bool | int | float | str | list
 MAX_DIMENSIONS = 4
 MAX_ARRAY_NESTING = 2
 MAX_ALIGNMENT = 1 << 20
+HEAD_BYTES = 32 << 20
+"""What is looked at first of a file whose metadata is wanted; vocabularies take less."""
 STRING, ARRAY, BOOL = 8, 9, 7
 
 SCALARS: dict[int, np.dtype] = {
@@ -85,16 +89,38 @@ class GgufFile:
     def open(cls, path: Path | str) -> GgufFile:
         """Map and check a file. Raises ModelLoadError when it is missing, truncated, inconsistent or of an unknown type."""
         path = Path(path)
-        try:
-            with path.open("rb") as file:
-                # NOTE: a private copy-on-write map gives writable views, which torch needs; nothing is ever written back.
-                contents = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        except (OSError, ValueError) as error:
-            raise ModelLoadError(f"{path}: cannot be read as a GGUF file: {error}") from error
-        reader = _Reader(path, contents)
+        reader = _Reader(path, _mapped(path))
         tensor_count, metadata_count = reader.header()
         metadata = reader.metadata(metadata_count)
         return cls(path, metadata, reader.tensors(tensor_count, metadata.get("general.alignment", 32)))
+
+    @staticmethod
+    def read_metadata(path: Path) -> dict[str, MetadataValue]:
+        """The metadata alone. No more of a large file is mapped than that takes: helper processes are bounded in memory, maps included.
+
+        Raises ModelLoadError as `open`, but for tensors.
+        """
+        head_bytes = HEAD_BYTES
+        while True:
+            contents = _mapped(path, head_bytes)
+            try:
+                reader = _Reader(path, contents)
+                return reader.metadata(reader.header()[1])
+            except ModelLoadError:
+                if len(contents) < head_bytes:
+                    raise
+            head_bytes *= 4
+
+
+def _mapped(path: Path, max_bytes: int = sys.maxsize) -> mmap.mmap:
+    """The first bytes of a file. Raises ModelLoadError."""
+    try:
+        with path.open("rb") as file:
+            num_bytes = min(max_bytes, os.fstat(file.fileno()).st_size)
+            # NOTE: a private copy-on-write map gives writable views, which torch needs; nothing is ever written back.
+            return mmap.mmap(file.fileno(), num_bytes, access=mmap.ACCESS_COPY)
+    except (OSError, ValueError) as error:
+        raise ModelLoadError(f"{path}: cannot be read as a GGUF file: {error}") from error
 
 
 class _Reader:

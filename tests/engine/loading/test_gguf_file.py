@@ -48,6 +48,30 @@ def test_metadata_and_tensors_come_back_as_written(tmp_path):
     assert second.data.tobytes() == bytes(range(18))
 
 
+@pytest.mark.parametrize("head_bytes", [1, 64, 1 << 20])
+def test_the_metadata_alone_is_the_same_however_little_is_looked_at_first(tmp_path, monkeypatch, head_bytes):
+    monkeypatch.setattr("engine.loading.gguf_file.HEAD_BYTES", head_bytes)
+    path = GOOD.write(tmp_path / "m.gguf")
+    assert GgufFile.read_metadata(path) == GgufFile.open(path).metadata
+    with pytest.raises(ModelLoadError, match="twice"):
+        GgufFile.read_metadata(damaged(metadata=[GOOD.metadata[0]] * 2).write(path))
+    path.write_bytes(path.read_bytes()[:70])
+    with pytest.raises(ModelLoadError, match="truncated|can hold"):
+        GgufFile.read_metadata(path)
+
+
+def test_metadata_of_a_file_larger_than_memory_may_be_is_read(tmp_path):
+    """A helper that compiles constraints has half a gigabyte, maps included: it could not read the vocabulary of a larger model."""
+    path = GOOD.write(tmp_path / "m.gguf")
+    with path.open("r+b") as file:
+        file.truncate(8 << 30)
+    program = (
+        "import resource, sys; from pathlib import Path; from engine.loading.gguf_file import GgufFile; "
+        "resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)); print(GgufFile.read_metadata(Path(sys.argv[1]))['a.count'])"
+    )
+    assert subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=True).stdout == "7\n"
+
+
 @pytest.mark.parametrize(
     ("tensor", "what"),
     [
