@@ -16,7 +16,7 @@ from chat.dialects.prompts.runs import RunGroup
 from chat.dialects.prompts.text_answer import TextAnswer
 from chat.dialects.prompts.text_head import text_head
 from chat.dialects.prompts.text_stream import TextStream
-from chat.dialects.view import json_response, request_id
+from chat.dialects.view import json_response
 from chat.errors import INTERNAL_MESSAGE, ApiError
 from chat.sse import PING, EventStreamResponse
 
@@ -27,7 +27,7 @@ async def text_completion(request: HttpRequest, door: TextCompletions) -> HttpRe
     accepted, group = await request_start(request, door, completion_begin)
     hands_over = False
     try:
-        head = text_head(request_id(request), accepted, group.runs[0].model)
+        head = text_head(accepted, group.runs[0])
         if accepted.values["stream"]:
             await group.admissions(silence_s())
             frames = _frames(group, TextStream(head))

@@ -7,9 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from chat.dialects.chat_format.logprobs import prompt_logprobs_list
-from chat.dialects.completion import Accepted
+from chat.dialects.completion import Accepted, StartedRun
 from chat.dialects.prompts.text_logprobs import TextLogprobs
-from chat.services.catalogue import ModelEntry
 from engine.api import Admitted, ChoiceFinished, Delta, PromptScored, RawPrompt, Usage
 
 
@@ -54,14 +53,15 @@ class TextHead:
         return None if self.num_top is None else TextLogprobs(num_top=self.num_top, by_id=self.names_tokens_by_id)
 
 
-def text_head(request_id: str, accepted: Accepted, model: ModelEntry) -> TextHead:
+def text_head(accepted: Accepted, first: StartedRun) -> TextHead:
+    """`first`: the run of the first prompt, which knows the model and the service tier used."""
     values = accepted.values
     options = values["stream_options"] or {}
     return TextHead(
-        request_id=request_id,
+        request_id=accepted.request_id,
         created=int(accepted.arrived_at),
-        model=model.name,
-        fingerprint=model.fingerprint,
+        model=first.model.name,
+        fingerprint=first.model.fingerprint,
         prompts=tuple(values["prompts"]),
         num_choices=values["n"],
         echo=values["echo"],
@@ -73,7 +73,7 @@ def text_head(request_id: str, accepted: Accepted, model: ModelEntry) -> TextHea
         include_usage=bool(options.get("include_usage")),
         continuous_usage=bool(options.get("continuous_usage_stats")),
         stream_interval=values["stream_interval"] or 1,
-        service_tier=values["service_tier"],
+        service_tier=first.head.service_tier,
     )
 
 

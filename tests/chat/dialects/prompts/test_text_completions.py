@@ -208,6 +208,12 @@ async def test_the_model_s_reasoning_is_text_like_all_else(api, scripted):
     assert (await complete(api))["choices"][0]["text"] == "abc"
 
 
+@pytest.mark.parametrize(("sent", "used"), [("flex", "flex"), ("auto", "default"), ("priority", "default")])
+async def test_the_tier_used_comes_back_to_who_sent_one(api, sent, used):
+    assert (await complete(api, service_tier=sent))["service_tier"] == used
+    assert "service_tier" not in await complete(api)
+
+
 async def test_the_suffix_goes_to_the_engine_and_an_empty_one_is_none(api, scripted):
     await complete(api, suffix="end")
     await complete(api, suffix="")
