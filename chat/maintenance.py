@@ -1,4 +1,4 @@
-"""The maintenance worker's resident loops, as a Celery bootstep: usage writer, reaper, model states.
+"""The maintenance worker's resident loops, as a Celery bootstep: usage writer, reaper, model states, and the port of the metrics.
 
 Resident, not beat tasks each second: the writer waits inside Valkey for the first record and then 200 ms for more, so rows are
 there at once and batches are large under load; a beat task would cost a broker message a second and add up to a second. The lock
@@ -21,6 +21,8 @@ from django.db import DatabaseError
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from chat.metrics import RequestMetrics, system_render, system_state
+from chat.metrics_server import MetricsServer
 from chat.models.catalogue import ModelState
 from chat.relay.commands import stop_send_async, task_send_async
 from chat.relay.keys import Keys
@@ -31,22 +33,29 @@ from chat.relay.usage_stream import UsageStream
 from chat.relay.workers import WorkerLease, worker_leases
 from chat.selectors import model_names
 from chat.services.catalogue import model_state_report
-from chat.services.usage import usage_records_write
+from chat.services.usage import TerminalRecord, usage_records_write
 
 logger = logging.getLogger(__name__)
 
 GATHER_S = 0.2
 TURN_S = 1.0
 STATES_S = 0.5
+METRICS_TIMEOUT_S = 5.0
 LAST_WRITES_S = 5.0
 STATE_ORDER = ("ready", "draining", "loading", "failed")
 
 write_records = database_sync_to_async(usage_records_write)
 report_state = database_sync_to_async(model_state_report)
 
+Count = Callable[[list[TerminalRecord]], None]
 
-async def usage_write_once(stream: UsageStream, *, gather_s: float = GATHER_S) -> int:
-    """Store what waits: 1. wait for a record, 2. gather for 200 ms or up to 500, 3. one transaction, 4. acknowledge.
+
+def _count_nothing(records: list[TerminalRecord]) -> None:
+    """For those who keep no metrics."""
+
+
+async def usage_write_once(stream: UsageStream, *, gather_s: float = GATHER_S, count: Count = _count_nothing) -> int:
+    """Store what waits: 1. wait for a record, 2. gather for 200 ms or up to 500, 3. one transaction, 4. count, acknowledge.
 
     Returns the number of records taken. If the database refuses, they stay in the stream, for the next turn or the next writer.
     """
@@ -60,7 +69,7 @@ async def usage_write_once(stream: UsageStream, *, gather_s: float = GATHER_S) -
             await asyncio.sleep(gather_s)
             batch += await stream.read(block_ms=None)
     if batch:
-        await write_records([record for _, record in batch])
+        count(await write_records([record for _, record in batch]))
         await stream.done([entry_id for entry_id, _ in batch])
     return len(batch)
 
@@ -94,6 +103,17 @@ class ModelStates:
                 self._known[name] = (state, reason, max_model_len)
 
 
+async def metrics_text(requests: RequestMetrics, client: Redis, keys: Keys) -> bytes:
+    """All metrics of the installation: what this process has counted, and how things stand now."""
+    try:
+        async with asyncio.timeout(METRICS_TIMEOUT_S):
+            state = await system_state(client, keys, await database_sync_to_async(model_names)())
+    except (RedisError, OSError, DatabaseError) as error:
+        logger.warning("metrics without gauges: %s", error)
+        state = None
+    return requests.render() + system_render(state)
+
+
 class MaintenanceStep(bootsteps.StartStopStep):
     """Runs the three loops in one thread, and beat in another, from the worker's start to its stop.
 
@@ -124,13 +144,18 @@ class MaintenanceStep(bootsteps.StartStopStep):
         self._stream = UsageStream(client, keys)
         reaper = Reaper(client=client, keys=keys, clock=time.time, send_task=task_send_async, send_stop=stop_send_async)
         states = ModelStates(client, keys)
+        self._requests = RequestMetrics()
+        self._metrics = MetricsServer(lambda: metrics_text(self._requests, client, keys))
+        if settings.LIGHTCONE_METRICS_PORT:
+            await self._metrics.start(settings.LIGHTCONE_METRICS_HOST, settings.LIGHTCONE_METRICS_PORT)
         self._tasks = [
-            asyncio.create_task(_forever(lambda: usage_write_once(self._stream), 0.0, "usage writer")),
+            asyncio.create_task(_forever(lambda: usage_write_once(self._stream, count=self._requests.count), 0.0, "usage writer")),
             asyncio.create_task(_forever(reaper.turn, TURN_S, "reaper")),
             asyncio.create_task(_forever(states.turn, STATES_S, "model states")),
         ]
 
     async def _end(self) -> None:
+        await self._metrics.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -209,6 +209,8 @@ class ModelWorker:
             "num_waiting": core.num_waiting if core else 0,
             "num_blocks": core.num_blocks if core else 0,
             "num_free_blocks": core.num_free_blocks if core else 0,
+            "num_prompt_tokens": core.num_prompt_tokens if core else 0,
+            "num_cached_tokens": core.num_cached_tokens if core else 0,
         }
 
     async def _make_publisher(self) -> Publisher:

@@ -44,8 +44,12 @@ LIGHTCONE_QUEUE_TIMEOUT_S = env.integer("QUEUE_TIMEOUT", 120, minimum=1)
 LIGHTCONE_MAX_LOGIN_FAILURES = env.integer("MAX_LOGIN_FAILURES", 5, minimum=1)
 LIGHTCONE_LOG_FIELD_CHARS = env.integer("LOG_FIELD_CHARS", 256, minimum=16)
 LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK = env.boolean("ALLOW_ANONYMOUS_LOOPBACK")
-LIGHTCONE_CORS_ALLOWED_ORIGINS = env.words("CORS_ALLOWED_ORIGINS", ("*",))
+LIGHTCONE_CORS_ALLOWED_ORIGINS = env.words("CORS_ALLOWED_ORIGINS", () if LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK else ("*",))
 LIGHTCONE_TRUSTED_PROXIES = env.words("TRUSTED_PROXIES")
+
+# Where the maintenance worker serves metrics for Prometheus; port 0: nowhere. Whoever can reach it can read them.
+LIGHTCONE_METRICS_HOST = env.text("METRICS_HOST", "127.0.0.1")
+LIGHTCONE_METRICS_PORT = env.integer("METRICS_PORT", 9464, maximum=65535)
 
 # Files and batches. Prices are of the catalogue's models; requests of batches cost this share of them.
 LIGHTCONE_MAX_PROJECT_FILE_BYTES = env.integer("MAX_PROJECT_FILE_BYTES", 2**30, minimum=1)

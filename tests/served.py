@@ -42,6 +42,7 @@ class ServedLightcone:
     admin_password: str = "correct-horse-battery"  # noqa: S105
     model: str = "SmolLM2-135M-Instruct"
     port: int = field(default_factory=free_port)
+    metrics_port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -67,6 +68,7 @@ class ServedLightcone:
         settings = {
             "LIGHTCONE_DATA_DIR": str(self.data_dir),
             "LIGHTCONE_PORT": str(self.port),
+            "LIGHTCONE_METRICS_PORT": str(self.metrics_port),
             "LIGHTCONE_API_KEY": self.api_key,
             "LIGHTCONE_ADMIN_PASSWORD": self.admin_password,
         }

@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from chat.relay.keys import Keys
 from chat.relay.store import Answers
 
+LATER_COUNTERS = ("num_blocks", "num_free_blocks", "num_prompt_tokens", "num_cached_tokens")
+"""What workers of an earlier version do not say."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerLease:
-    """One live worker. `state`: loading, ready, draining or failed; `fraction` of the loading 0..1; `reason` is for the operator."""
+    """One live worker. `state`: loading, ready, draining or failed; `fraction` of the loading 0..1; `reason` is for the operator.
+    `num_prompt_tokens`, and of these `num_cached_tokens`, are counted since the worker's core began."""
 
     worker_id: str
     model: str
@@ -23,6 +27,10 @@ class WorkerLease:
     num_live: int
     num_running: int
     num_waiting: int
+    num_blocks: int = 0
+    num_free_blocks: int = 0
+    num_prompt_tokens: int = 0
+    num_cached_tokens: int = 0
 
 
 async def worker_leases(client: Answers, keys: Keys) -> list[WorkerLease]:
@@ -49,4 +57,5 @@ def _lease(worker_id: str, raw: dict[bytes, bytes]) -> WorkerLease:
         num_live=int(fields["num_live"]),
         num_running=int(fields["num_running"]),
         num_waiting=int(fields["num_waiting"]),
+        **{name: int(fields.get(name, 0)) for name in LATER_COUNTERS},
     )

@@ -34,7 +34,8 @@ HourKey = tuple[datetime, int, int, str, str, int]
 class TerminalRecord:
     """How one run ended. Instants are unix seconds, None where the run never got there.
 
-    `run_id` is a UUID of version 7 in hex (chat.run_id). `project_id` 0 and an empty `key_public_id` stand for none.
+    `run_id` is a UUID of version 7 in hex (chat.run_id). `project_id` 0 and an empty `key_public_id` stand for none. `retry_count`: how
+    often the client's library had sent the request before; `patience_s`: how long it waits for bytes, None where it does not say.
     """
 
     run_id: str
@@ -63,6 +64,8 @@ class TerminalRecord:
     user_label: str = ""
     user_agent: str = ""
     address: str = ""
+    retry_count: int = 0
+    patience_s: float | None = None
     metadata: dict[str, str] = field(default_factory=dict)
     batch_id: str = ""
 
@@ -78,22 +81,25 @@ class TerminalRecord:
 _RECORD_NAMES = tuple(item.name for item in fields(TerminalRecord))
 
 
-def usage_records_write(records: list[dict[str, Any]]) -> int:
-    """Store terminal records in one transaction; return how many were new.
+def usage_records_write(records: list[dict[str, Any]]) -> list[TerminalRecord]:
+    """Store terminal records in one transaction; return those that were new.
 
     A record that cannot be read is logged and left out: it must not hold up the others.
     """
     rows: dict[UUID, RequestLog] = {}
-    for record in records:
+    read: dict[UUID, TerminalRecord] = {}
+    for raw in records:
         try:
-            row = _row(TerminalRecord.from_dict(record))
+            record = TerminalRecord.from_dict(raw)
+            row = _row(record)
         except (TypeError, ValueError, KeyError, OverflowError, AttributeError) as error:
             logger.error("usage record left out: %s", error)
             continue
         rows.setdefault(row.run_id, row)
+        read.setdefault(row.run_id, record)
     for last_try in (False,) * (MAX_TRIES - 1) + (True,):
         try:
-            return _write(rows)
+            return [read[run_id] for run_id in _write(rows)]
         except IntegrityError:
             # Another writer stored one of these runs, or made one of these hours, between our look and our insert.
             if last_try:
@@ -101,8 +107,8 @@ def usage_records_write(records: list[dict[str, Any]]) -> int:
     raise AssertionError("unreachable")
 
 
-def _write(rows: dict[UUID, RequestLog]) -> int:
-    """1. Leave out what is stored. 2. Insert the rest. 3. Add it to its hours. 4. Note when keys were last used."""
+def _write(rows: dict[UUID, RequestLog]) -> list[UUID]:
+    """1. Leave out what is stored. 2. Insert the rest. 3. Add it to its hours. 4. Note when keys were last used. Returns what was new."""
     with transaction.atomic():
         stored = set(RequestLog.objects.filter(run_id__in=rows).values_list("run_id", flat=True))
         new = [row for run_id, row in rows.items() if run_id not in stored]
@@ -114,7 +120,7 @@ def _write(rows: dict[UUID, RequestLog]) -> int:
             _hour_add(hour_key, sums)
         for public_id, used_at in _last_uses(new).items():
             ApiKey.objects.filter(Q(last_used_at=None) | Q(last_used_at__lt=used_at), public_id=public_id).update(last_used_at=used_at)
-    return len(new)
+    return [row.run_id for row in new]
 
 
 def _hours(rows: Iterable[RequestLog]) -> dict[HourKey, dict[str, int]]:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 
 def test_a_record_becomes_one_row_with_its_figures() -> None:
     sent = record(is_stream=True, client_request_id="chatcmpl-1", metadata={"job": "7"})
-    assert usage_records_write([sent]) == 1
+    assert len(usage_records_write([sent])) == 1
     log = RequestLog.objects.get(pk=UUID(hex=sent["run_id"]))
     assert (log.prompt_tokens, log.cached_tokens, log.completion_tokens) == (10, 4, 7)
     assert (log.status, log.outcome, log.finish_reason, log.is_stream, log.attempts) == (200, "finished", "stop", True, 1)
@@ -37,8 +37,8 @@ def test_a_record_becomes_one_row_with_its_figures() -> None:
 def test_a_second_delivery_counts_nothing_twice() -> None:
     """The writer may die between its commit and the acknowledgement; the stream then delivers the batch again."""
     batch = [record() for _ in range(20)]
-    assert usage_records_write(batch) == 20
-    assert usage_records_write(batch + [record()] * 3) == 1
+    assert len(usage_records_write(batch)) == 20
+    assert len(usage_records_write(batch + [record()] * 3)) == 1
     hour = UsageHour.objects.get()
     assert (hour.num_requests, hour.prompt_tokens, hour.completion_tokens) == (21, 210, 147)
     assert RequestLog.objects.count() == 21
@@ -73,12 +73,12 @@ def test_a_rejected_request_is_counted_and_adds_no_tokens() -> None:
 
 def test_a_record_that_cannot_be_read_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixture) -> None:
     bad: list[Any] = [{}, record(run_id="no id"), record(arrived_at=float("nan")), record(status="x"), record(metadata=7)]
-    assert usage_records_write([*bad, record()]) == 1
+    assert len(usage_records_write([*bad, record()])) == 1
     assert len(caplog.records) == len(bad)
 
 
 def test_records_of_a_newer_release_are_understood() -> None:
-    assert usage_records_write([record() | {"field_of_tomorrow": 1}]) == 1
+    assert len(usage_records_write([record() | {"field_of_tomorrow": 1}])) == 1
 
 
 def test_texts_of_clients_are_cut_made_storable_and_masked() -> None:
@@ -149,7 +149,8 @@ class TestAnyDelivery(TestCase):
         seen: set[int] = set()
         for batch in picks:
             written = usage_records_write([runs[index] for index in batch])
-            assert written == len(set(batch) - seen)
+            assert {one.run_id for one in written} == {runs[index]["run_id"] for index in set(batch) - seen}
+            assert len(written) == len(set(batch) - seen)
             seen |= set(batch)
         assert sum(hour.num_requests for hour in UsageHour.objects.all()) == len(seen) == RequestLog.objects.count()
         assert sum(hour.completion_tokens for hour in UsageHour.objects.all()) == sum(index + 1 for index in seen)
