@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from channels.db import database_sync_to_async
 from django.conf import settings
 from django.http import HttpRequest
+from django.http.request import split_domain_port
 
 from chat.addresses import request_address
 from chat.errors import ApiError
@@ -22,7 +23,13 @@ from chat.services.configuration import configuration_refresh
 from chat.services.keys import Caller, KeyForbidden, KeyInvalid, key_authenticate_async
 
 MAX_ADDRESSES = 10_000
-FORWARDING_HEADERS = ("Forwarded", "X-Forwarded-For", "X-Real-Ip")
+FORWARDING_HEADERS = frozenset(
+    (
+        *("forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "x-original-forwarded-for"),
+        *("true-client-ip", "cf-connecting-ip", "fastly-client-ip"),
+    )
+)
+"""Beside all that begin with `X-Forwarded`: what a proxy may say of those who stand before it."""
 MISSING_KEY = "You didn't provide an API key. Send it in the Authorization header: 'Authorization: Bearer YOUR_KEY'."
 TOO_MANY = "Too many requests with a wrong API key from your address. Wait, then send a valid key."
 
@@ -75,7 +82,7 @@ async def caller_identify(request: HttpRequest, *, key_header: str, failures: Au
         raise ApiError("rate_limit_exceeded", TOO_MANY, retry_after_s=wait_s)
     raw = _key_text(request, key_header)
     if raw is None:
-        if settings.LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK and not settings.LIGHTCONE_TRUSTED_PROXIES and not counts:
+        if _may_be_anonymous(request):
             return await database_sync_to_async(anonymous_caller)()
         raise ApiError("invalid_api_key", MISSING_KEY)
     await configuration_refresh()
@@ -101,11 +108,41 @@ def _key_text(request: HttpRequest, key_header: str) -> str | None:
     return key.strip() if scheme.lower() == "bearer" else ""
 
 
+def _may_be_anonymous(request: HttpRequest) -> bool:
+    """Whether the operator lets requests without a key in, and this one comes from a program on this machine: from a loopback address,
+    through no proxy, to a loopback name (a page whose name was bound to this address anew has another), from no page of another origin.
+    """
+    return (
+        settings.LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK
+        and not settings.LIGHTCONE_TRUSTED_PROXIES
+        and not _is_forwarded(request)
+        and _is_loopback(request.META.get("REMOTE_ADDR") or "")
+        and _is_loopback(split_domain_port(request.get_host())[0].strip("[]"))
+        and _is_from_allowed_page(request)
+    )
+
+
+def _is_from_allowed_page(request: HttpRequest) -> bool:
+    """Browsers name the page's origin; other programs, and pages that only read from their own, name none."""
+    origin = request.headers.get("Origin")
+    allowed = settings.LIGHTCONE_CORS_ALLOWED_ORIGINS
+    return origin is None or "*" in allowed or origin in (*allowed, f"{request.scheme}://{request.get_host()}")
+
+
 def _is_local(request: HttpRequest, address: str) -> bool:
     """Whether the caller sits on this machine and came without a proxy."""
-    if any(header in request.headers for header in FORWARDING_HEADERS):
-        return False
+    return not _is_forwarded(request) and (address == "" or _is_loopback(address))
+
+
+def _is_forwarded(request: HttpRequest) -> bool:
+    return any(name.lower() in FORWARDING_HEADERS or name.lower().startswith("x-forwarded") for name in request.headers)
+
+
+def _is_loopback(place: str) -> bool:
+    """Whether an address, or the name `localhost`, means this machine."""
     try:
-        return address == "" or ipaddress.ip_address(address).is_loopback
+        address = ipaddress.ip_address(place)
     except ValueError:
-        return False
+        return place.lower() == "localhost"
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback

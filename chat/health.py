@@ -22,5 +22,5 @@ async def _ready(request: HttpRequest, dialect: Door) -> HttpResponseBase:
     return response
 
 
-live = api_view(LIGHTCONE, get=_live)
-ready = api_view(LIGHTCONE, get=_ready)
+live = api_view(LIGHTCONE, is_open=True, get=_live)
+ready = api_view(LIGHTCONE, is_open=True, get=_ready)

@@ -19,12 +19,12 @@ from django.core.exceptions import DisallowedHost, RequestAborted, RequestDataTo
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest, get_script_prefix
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.urls import set_script_prefix
+from django.urls import Resolver404, resolve, set_script_prefix
 
 from chat.dialects.dialect import Door
 from chat.dialects.lightcone.dialect import LIGHTCONE
 from chat.dialects.scale.views import SCALE
-from chat.dialects.view import Handler, body_too_large, error_response, request_id, unknown_view
+from chat.dialects.view import Handler, body_too_large, error_response, request_id, takes_delete, unknown_view
 from chat.errors import INTERNAL_MESSAGE, ApiError
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,10 @@ CONSOLE_POLICY = PAGE_POLICY.replace("script-src 'self'", "script-src 'self' 'un
 """The console's theme evaluates Alpine expressions and has inline scripts."""
 
 
-UNKNOWN: dict[Door, Handler] = {door: unknown_view(door) for door in (LIGHTCONE, SCALE)}
+DOORS: tuple[tuple[str, Door], ...] = (("/v4", SCALE), ("/v5", SCALE))
+"""Whose error shape the paths below a prefix have; all others have that of the Lightcone dialect."""
+
+UNKNOWN: dict[Door, Handler] = {door: unknown_view(door) for door in (LIGHTCONE, *(door for _, door in DOORS))}
 
 
 def is_api_path(path: str) -> bool:
@@ -68,7 +71,7 @@ def is_api_path(path: str) -> bool:
 
 def door_of(path: str) -> Door:
     """The dialect whose shape errors on this path have."""
-    return SCALE if path.startswith(("/v4", "/v5")) else LIGHTCONE
+    return next((door for prefix, door in DOORS if path.startswith(prefix)), LIGHTCONE)
 
 
 class ApiMiddleware:
@@ -184,7 +187,7 @@ def _preflight(request: HttpRequest) -> HttpResponse:
     """CORS preflight; needs no key. The requested header names are reflected after a check that they are names."""
     response = HttpResponse(status=204)
     del response["Content-Type"]
-    response["Access-Control-Allow-Methods"] = "GET, POST, OPTIONS"
+    response["Access-Control-Allow-Methods"] = "GET, POST, DELETE, OPTIONS" if _takes_delete(request.path_info) else "GET, POST, OPTIONS"
     asked = request.headers.get("Access-Control-Request-Headers", "").strip()
     if len(asked) <= MAX_PREFLIGHT_CHARS and HEADER_NAMES.fullmatch(asked):
         response["Access-Control-Allow-Headers"] = asked
@@ -192,14 +195,24 @@ def _preflight(request: HttpRequest) -> HttpResponse:
     return response
 
 
+def _takes_delete(path: str) -> bool:
+    try:
+        return takes_delete(resolve(path).func)
+    except Resolver404:
+        return False
+
+
 def _allow_origin(request: HttpRequest, response: HttpResponseBase) -> None:
-    allowed = [] if settings.LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK else settings.LIGHTCONE_CORS_ALLOWED_ORIGINS
+    """Name the origin whose pages may read this answer; where there is a list of them, the answer differs by who asks."""
+    allowed = settings.LIGHTCONE_CORS_ALLOWED_ORIGINS
     origin = request.headers.get("Origin")
     if "*" in allowed:
         response["Access-Control-Allow-Origin"] = "*"
-    elif origin is not None and origin in allowed:
-        response["Access-Control-Allow-Origin"] = origin
+    elif allowed:
         response["Vary"] = "Origin"
+        if origin is None or origin not in allowed:
+            return
+        response["Access-Control-Allow-Origin"] = origin
     else:
         return
     response["Access-Control-Expose-Headers"] = EXPOSED_HEADERS

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -22,26 +24,51 @@ logger = logging.getLogger(__name__)
 
 Handler = Callable[..., Awaitable[HttpResponseBase]]
 
+MAX_ACCOUNT_ID_CHARS = 128
+RETRY_COUNT = re.compile(r"[0-9]{1,4}", re.ASCII)
+SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
+
+_views_with_delete: set[Handler] = set()
 _failures = AuthFailures(limit=settings.LIGHTCONE_LIMITS.max_auth_failures, window_s=settings.LIGHTCONE_LIMITS.auth_failure_window)
 
 
-def api_view(dialect: Door, **handlers: Handler) -> Handler:
-    """A view for the methods named (`get=`, `post=`); every failure leaves in the dialect's error shape."""
+def api_view(dialect: Door, *, is_open: bool = False, **handlers: Handler) -> Handler:
+    """A view for the methods named (`get=`, `post=`); every failure leaves in the dialect's error shape. `is_open`: needs no key."""
     allowed = ", ".join(sorted({name.upper() for name in handlers} | ({"HEAD"} if "get" in handlers else set()) | {"OPTIONS"}))
+
+    async def handle(request: HttpRequest, dialect: Door, **kwargs: Any) -> HttpResponseBase:
+        handler = handlers.get("get" if request.method == "HEAD" else (request.method or "").lower())
+        if handler is not None:
+            return await handler(request, dialect, **kwargs)
+        if not is_open:
+            await caller_require(request, dialect)
+        message = f"{str(request.method)[:16]} is not allowed here; use {allowed}."
+        raise ApiError("method_not_allowed", message, headers={"Allow": allowed})
+
+    view = _answering(dialect, handle)
+    if "delete" in handlers:
+        _views_with_delete.add(view)
+    return view
+
+
+def takes_delete(view: Handler) -> bool:
+    """Whether a preflight of this view names DELETE too."""
+    return view in _views_with_delete
+
+
+def _answering(dialect: Door, handler: Handler) -> Handler:
+    """The handler as a view whose failures are answers."""
 
     @csrf_exempt
     async def view(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         try:
-            handler = handlers.get("get" if request.method == "HEAD" else (request.method or "").lower())
-            if handler is None:
-                message = f"{str(request.method)[:16]} is not allowed here; use {allowed}."
-                raise ApiError("method_not_allowed", message, headers={"Allow": allowed})
             return await handler(request, dialect, **kwargs)
         except ApiError as error:
             return error_response(dialect, error)
         except Exception:
             logger.exception("Request %s failed", request_id(request))
-            return error_response(dialect, ApiError("internal_error", INTERNAL_MESSAGE))
+            headers = getattr(request, "lightcone_headers", None)
+            return error_response(dialect, ApiError("internal_error", INTERNAL_MESSAGE, headers=headers))
 
     return view
 
@@ -69,12 +96,40 @@ def request_id(request: HttpRequest) -> str:
     return value
 
 
+@dataclass(frozen=True, slots=True)
+class ClientHints:
+    """What a client's library tells of itself. `retry_count`: how often it has sent this request before; `patience_s`: how long it waits
+    for bytes, None where it does not say. They inform the log; no answer depends on them."""
+
+    retry_count: int
+    patience_s: float | None
+
+
+def client_hints(request: HttpRequest) -> ClientHints:
+    """From the headers of Stainless's clients, in Python and TypeScript; what is none of their values counts as not sent."""
+    count = request.headers.get("X-Stainless-Retry-Count", "")
+    patience = request.headers.get("X-Stainless-Read-Timeout") or request.headers.get("X-Stainless-Timeout") or ""
+    return ClientHints(
+        retry_count=int(count) if RETRY_COUNT.fullmatch(count) else 0,
+        patience_s=float(patience) if SECONDS.fullmatch(patience) else None,
+    )
+
+
 async def caller_require(request: HttpRequest, dialect: Door, right: str | None = None) -> Caller:
-    """The caller behind the request's key; raises ApiError 401, 403 or 429."""
+    """The caller behind the request's key; raises ApiError 401, 403 or 429, and 400 for a header of the dialect that is out of bounds."""
     caller = await caller_identify(request, key_header=dialect.key_header, failures=_failures)
+    if dialect.name == "scale":
+        _check_account_id(request)
     if right is not None:
         right_require(caller, right)
     return caller
+
+
+def _check_account_id(request: HttpRequest) -> None:
+    """The account that Scale's clients name: it opens no door, so it is only bounded."""
+    if len(request.headers.get("X-Selected-Account-Id", "")) > MAX_ACCOUNT_ID_CHARS:
+        message = f"The x-selected-account-id header has more than {MAX_ACCOUNT_ID_CHARS} characters; shorten it or leave it out."
+        raise ApiError("invalid_value", message, "x-selected-account-id")
 
 
 async def unknown(request: HttpRequest, dialect: Door, **_: Any) -> HttpResponseBase:
@@ -84,7 +139,8 @@ async def unknown(request: HttpRequest, dialect: Door, **_: Any) -> HttpResponse
 
 
 def unknown_view(dialect: Door) -> Handler:
-    return api_view(dialect, get=unknown, post=unknown, put=unknown, patch=unknown, delete=unknown)
+    """`unknown` under any method."""
+    return _answering(dialect, unknown)
 
 
 def body_too_large() -> ApiError:

@@ -3,15 +3,17 @@
 import asyncio
 import json
 import threading
+from dataclasses import astuple
 from urllib.parse import unquote
 
 import pytest
 from asgiref.sync import iscoroutinefunction
-from django.test import override_settings
-from django.urls import get_resolver
+from django.test import RequestFactory, override_settings
+from django.urls import ResolverMatch, get_resolver
 
 from chat.auth import AuthFailures
 from chat.dialects import view
+from chat.dialects.lightcone.dialect import LIGHTCONE
 from chat.middleware import ApiHandler, ApiMiddleware, is_api_path
 from tests.chat.dialects.conftest import KEY, MODEL, chat
 
@@ -56,6 +58,13 @@ async def test_other_methods_are_405_with_allow(api, method, path, allow):
     assert response.headers["allow"] == allow
 
 
+async def test_who_has_no_key_does_not_learn_which_methods_there_are(api):
+    for method, path in (("GET", "/v1/chat/completions"), ("DELETE", "/models")):
+        response = await api.request(method, path, headers=NO_KEY)
+        assert (response.status_code, response.headers.get("allow")) == (401, None)
+    assert (await api.put("/health/live", headers=NO_KEY)).status_code == 405
+
+
 async def test_head_is_allowed_where_get_is(api):
     assert (await api.head("/v1/models")).status_code == 200
 
@@ -63,7 +72,7 @@ async def test_head_is_allowed_where_get_is(api):
 @pytest.mark.parametrize(
     "path", ["/v1", "/v1/", "/v1/nothing", "/chat", "/chat/x", "/v4/agents", "/v4/chat-completions", "/v5/agents"]
 )
-@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "PATCH"])
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "PATCH", "PROPFIND"])
 async def test_an_unknown_path_is_401_without_a_key_and_404_with_one_always_json(api, method, path):
     refused = await api.request(method, path, headers=NO_KEY)
     unknown = await api.request(method, path)
@@ -188,7 +197,7 @@ async def test_a_list_of_origins_answers_to_its_members_only(api):
         good = await api.get("/v1/models", headers={"Origin": "https://a.example"})
         other = await api.get("/v1/models", headers={"Origin": "https://b.example"})
     assert good.headers["access-control-allow-origin"] == "https://a.example"
-    assert good.headers["vary"] == "Origin"
+    assert good.headers["vary"] == other.headers["vary"] == "Origin"
     assert "access-control-allow-origin" not in other.headers
 
 
@@ -196,6 +205,40 @@ async def test_a_list_of_origins_answers_to_its_members_only(api):
 async def test_a_host_that_is_not_ours_is_400(api, host):
     response = await api.get("/v1/models", headers={"Host": host})
     assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_host")
+
+
+async def test_a_preflight_names_delete_only_where_something_can_be_deleted(api, monkeypatch):
+    view_ = view.api_view(LIGHTCONE, delete=view.unknown)
+    monkeypatch.setattr("chat.middleware.resolve", lambda path: ResolverMatch(view_, (), {}))
+    assert (await api.options("/v1/x")).headers["access-control-allow-methods"] == "GET, POST, DELETE, OPTIONS"
+
+
+# Headers of clients.
+
+
+async def test_the_account_of_scales_clients_is_bounded_and_opens_nothing(api):
+    assert (await api.get("/v4/x", headers={"X-Selected-Account-Id": "a" * 128})).status_code == 404
+    response = await api.get("/v4/x", headers={"X-Selected-Account-Id": "a" * 129})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "x-selected-account-id")
+    assert "128" in response.json()["detail"]
+    assert (await api.get("/v1/models", headers={"X-Selected-Account-Id": "a" * 129})).status_code == 200
+    assert (await api.get("/v4/x", headers={"X-Selected-Account-Id": "a" * 129, **NO_KEY})).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("headers", "hints"),
+    [
+        ({}, (0, None)),
+        ({"X-Stainless-Retry-Count": "0", "X-Stainless-Read-Timeout": "600"}, (0, 600.0)),
+        ({"X-Stainless-Retry-Count": "2", "X-Stainless-Timeout": "60.5"}, (2, 60.5)),
+        ({"X-Stainless-Retry-Count": "-1", "X-Stainless-Read-Timeout": "inf"}, (0, None)),
+        ({"X-Stainless-Retry-Count": "9" * 100, "X-Stainless-Read-Timeout": "9" * 100, "X-Stainless-Timeout": "x"}, (0, None)),
+        ({"X-Stainless-Retry-Count": "²", "X-Stainless-Read-Timeout": "None"}, (0, None)),
+    ],
+)
+def test_what_a_library_tells_of_itself_is_read_or_left(headers, hints):
+    request = RequestFactory().get("/", headers=headers)
+    assert astuple(view.client_hints(request)) == hints
 
 
 # The path between server and view.
