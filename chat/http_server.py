@@ -55,6 +55,8 @@ class Limits(Protocol):
     write_timeout: int
     max_ws_message_bytes: int
 
+    def body_bytes(self, path: str) -> int: ...
+
 
 class BoundedRequest(WebRequest):
     """One request. Its body stays in memory, within the limit that its channel watches."""
@@ -69,7 +71,7 @@ class BoundedRequest(WebRequest):
         channel: BoundedChannel = self.channel
         if channel.is_refused:
             return
-        if self.content.tell() + len(data) > channel.limits.max_body_bytes:
+        if self.content.tell() + len(data) > channel.max_body_bytes:
             channel.refuse_body()
         else:
             self.content.write(data)
@@ -164,7 +166,8 @@ class BoundedChannel(http.HTTPChannel):
         if self.is_refused:
             return
         self._start_clock(self.limits.body_timeout)
-        if self.length is not None and self.length > self.limits.max_body_bytes:
+        self.max_body_bytes = self.limits.body_bytes(self._path.split(b"?", 1)[0].decode("ascii", "replace"))
+        if self.length is not None and self.length > self.max_body_bytes:
             self.refuse_body()
             return
         super().allHeadersReceived()
@@ -186,7 +189,7 @@ class BoundedChannel(http.HTTPChannel):
     # Refusing.
 
     def refuse_body(self) -> None:
-        self.refuse(413, "request_too_large", f"The request body is larger than the limit of {self.limits.max_body_bytes} bytes.")
+        self.refuse(413, "request_too_large", f"The request body is larger than the limit of {self.max_body_bytes} bytes.")
 
     def _refuse_headers(self) -> None:
         limits = self.limits

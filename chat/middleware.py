@@ -133,7 +133,7 @@ class ApiHandler(ASGIHandler):
         view. What they do is close connections to the database, and whoever uses one here (database_sync_to_async) does so itself.
         """
         try:
-            body = await self.read_body(receive)
+            body = await self.read_body(receive, scope["path"])
         except RequestAborted:
             return
         set_script_prefix(get_script_prefix(scope))
@@ -159,9 +159,9 @@ class ApiHandler(ASGIHandler):
         finally:
             response.close()
 
-    async def read_body(self, receive: Receive) -> io.BytesIO:
+    async def read_body(self, receive: Receive, path: str) -> io.BytesIO:
         """The body, cut off one byte above the limit; the view then answers 413. Raises RequestAborted."""
-        return await read_bounded(receive, settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes)
+        return await read_bounded(receive, settings.LIGHTCONE_HTTP_LIMITS.body_bytes(path))
 
     def create_request(self, scope: dict[str, Any], body_file: io.BytesIO) -> tuple[ASGIRequest | None, HttpResponse | None]:
         try:

@@ -8,6 +8,7 @@ urlpatterns = [
     path("", include("chat.dialects.prompts.urls")),
     path("", include("chat.dialects.messages.urls")),
     path("", include("chat.model_lists")),
+    path("", include("chat.dialects.batches.urls")),
     path("", include("chat.dialects.lightcone.urls")),
     path("", include("chat.dialects.scale.urls")),
     re_path(r"^health/live/?\Z", health.live, name="health_live"),

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 STOP_COMMAND = "lightcone_stop"
 STATS_COMMAND = "lightcone_stats"
+BATCHES_WAKE_TASK = "chat.batches_wake"
+MAINTENANCE_QUEUE = "maintenance"
 SEND_TIMEOUT_S = 4.0
 
 _senders = ThreadPoolExecutor(max_workers=4, thread_name_prefix="celery-send")
@@ -64,6 +66,19 @@ async def task_send_async(run_id: str, attempt: int, slug: str) -> None:
 async def stop_send_async(worker_id: str, run_id: str, outcome: str) -> None:
     """`stop_send` from a loop."""
     await _in_thread(stop_send, worker_id, run_id, outcome)
+
+
+async def batches_wake_async() -> None:
+    """Tell a maintenance worker that there are batches to look at. Nothing is lost if that fails: they look by themselves."""
+    try:
+        await _in_thread(_batches_wake)
+    except Exception as error:
+        # Whatever the broker's client raises.
+        logger.info("batches are not called for: %s", error)
+
+
+def _batches_wake() -> None:
+    current_app.send_task(BATCHES_WAKE_TASK, queue=MAINTENANCE_QUEUE, retry=False, ignore_result=True)
 
 
 async def _in_thread(function: Callable[..., None], *arguments: object) -> None:

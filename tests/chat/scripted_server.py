@@ -16,6 +16,7 @@ from lightcone_site.limits import HttpLimits
 LIMITS = replace(
     HttpLimits(),
     max_body_bytes=10_000,
+    max_upload_bytes=20_000,
     max_headers_bytes=4_096,
     max_header_bytes=1_024,
     max_headers=20,

@@ -106,6 +106,24 @@ def test_a_client_that_sends_much_more_still_reads_its_413(server):
 
 
 @pytest.mark.parametrize(
+    ("path", "is_taken"), [(b"/v1/files", True), (b"/v1/files/?x=1", True), (b"/v1/files/x", False), (b"/v1/file", False)]
+)
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_file_may_be_larger_than_other_bodies(server, path, is_taken, is_chunked):
+    body = b"4e20\r\n" + b"x" * 20_000 + b"\r\n0\r\n\r\n" if is_chunked else b"x" * 20_000
+    length = b"Transfer-Encoding: chunked" if is_chunked else b"Content-Length: 20000"
+    answer = server.ask(b"POST " + path + b" HTTP/1.1\r\n" + SMALL + length + b"\r\n\r\n" + body)
+    assert status(answer) == (200 if is_taken else 413)
+
+
+@pytest.mark.parametrize("length", [90_000, 10**9])
+def test_a_file_above_its_limit_is_413_before_it_is_sent(server, length):
+    answer = server.ask(b"POST /v1/files HTTP/1.1\r\n" + SMALL + b"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n" % length)
+    assert status(answer) == 413
+    assert b"100 Continue" not in answer
+
+
+@pytest.mark.parametrize(
     "headers",
     [
         b"X-Long: " + b"a" * 1_100 + b"\r\n",

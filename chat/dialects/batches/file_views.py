@@ -1,0 +1,116 @@
+"""`/v1/files`: upload, list, one, its content, delete. A file is seen by the keys of its project alone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from urllib.parse import quote
+
+from channels.db import database_sync_to_async
+from django.conf import settings
+from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
+
+from chat.dialects.batches.door import BATCHES
+from chat.dialects.batches.objects import file_object, page_object
+from chat.dialects.batches.queries import FILES_QUERY, query_read
+from chat.dialects.batches.upload import upload_read, upload_too_large
+from chat.dialects.dialect import Door
+from chat.dialects.view import api_view, caller_require, json_response
+from chat.errors import ApiError
+from chat.models import ProjectFile
+from chat.models.access import Right
+from chat.services.files import (
+    FileAbout,
+    FileInUse,
+    FileMissing,
+    QuotaExceeded,
+    file_chunk,
+    file_create,
+    file_delete,
+    file_get,
+    files_page,
+)
+
+UPLOAD_ROOM = 64 * 1024
+"""Of the body, for boundaries and fields beside the file."""
+
+
+async def upload(request: HttpRequest, dialect: Door) -> HttpResponseBase:
+    caller = await caller_require(request, dialect, str(Right.INFERENCE))
+    body: bytes = request.read()
+    if len(body) > settings.LIGHTCONE_HTTP_LIMITS.max_upload_bytes + UPLOAD_ROOM:
+        raise upload_too_large()
+    sent = await database_sync_to_async(upload_read)(body, request.headers.get("Content-Type", ""))
+    about = FileAbout(caller.project_id, caller.public_id, sent.filename, sent.purpose, sent.lives_s)
+    try:
+        file = await database_sync_to_async(file_create)(about=about, pieces=sent.pieces, num_bytes=sent.num_bytes)
+    except QuotaExceeded:
+        limit = settings.LIGHTCONE_MAX_PROJECT_FILE_BYTES
+        message = f"The files of this project may take {limit} bytes together, and this one does not fit; delete files that are not needed."
+        raise ApiError("insufficient_quota", message, "file") from None
+    return json_response(file_object(file))
+
+
+async def files_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
+    caller = await caller_require(request, dialect, str(Right.INFERENCE))
+    query = query_read(request, FILES_QUERY)
+    try:
+        files, has_more = await database_sync_to_async(files_page)(
+            project_id=caller.project_id,
+            purpose=query["purpose"] or "",
+            limit=query["limit"],
+            after=query["after"],
+            is_ascending=query["order"] == "asc",
+        )
+    except FileMissing:
+        raise ApiError("invalid_value", "after must be the id of a file of this project", "after") from None
+    return json_response(page_object([file_object(file) for file in files], has_more=has_more))
+
+
+async def file_retrieve(request: HttpRequest, dialect: Door, file_id: str) -> HttpResponseBase:
+    return json_response(file_object(await _file(request, dialect, file_id)))
+
+
+async def file_remove(request: HttpRequest, dialect: Door, file_id: str) -> HttpResponseBase:
+    caller = await caller_require(request, dialect, str(Right.INFERENCE))
+    try:
+        await database_sync_to_async(file_delete)(project_id=caller.project_id, public_id=file_id)
+    except FileMissing:
+        raise file_unknown(file_id) from None
+    except FileInUse as error:
+        message = f"The file is the input of {error}, which is not finished; cancel that batch first."
+        raise ApiError("invalid_value", message, "file_id") from None
+    return json_response({"id": file_id, "object": "file", "deleted": True})
+
+
+async def file_content(request: HttpRequest, dialect: Door, file_id: str) -> HttpResponseBase:
+    file = await _file(request, dialect, file_id)
+    response = StreamingHttpResponse(_content(file), content_type="application/octet-stream")
+    response["Content-Length"] = str(file.num_bytes)
+    response["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(file.filename, safe='')}"
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+async def _content(file: ProjectFile) -> AsyncIterator[bytes]:
+    number = 0
+    while (chunk := await database_sync_to_async(file_chunk)(file_pk=file.pk, number=number)) is not None:
+        yield chunk
+        number += 1
+
+
+async def _file(request: HttpRequest, dialect: Door, file_id: str) -> ProjectFile:
+    caller = await caller_require(request, dialect, str(Right.INFERENCE))
+    try:
+        return await database_sync_to_async(file_get)(project_id=caller.project_id, public_id=file_id)
+    except FileMissing:
+        raise file_unknown(file_id) from None
+
+
+def file_unknown(file_id: str, param: str = "file_id") -> ApiError:
+    """One text for a file that does not exist and for one of another project."""
+    return ApiError("not_found", f"No such File object: {file_id[:64]}", param)
+
+
+files = api_view(BATCHES, get=files_list, post=upload)
+file = api_view(BATCHES, get=file_retrieve, delete=file_remove)
+content = api_view(BATCHES, get=file_content)
