@@ -29,7 +29,7 @@ def make_run(tokenizer: Tokenizer, request: GenerationRequest, **fields: Any) ->
         )
         search = BeamSearch(request.num_choices, request.beam.length_penalty, ends)
         return BeamRun(request=request, search=search, **fields)
-    if request.num_sequences > request.num_choices:
+    if (request.best_of or 1) > 1:
         return RankedRun(request=request, num_reported=request.num_choices, **fields)
     return Run(request=request, **fields)
 

@@ -33,13 +33,11 @@ def raw_prompt(values: Mapping[str, Any], suffix: str, names: SentNames) -> RawP
 def _text(content: Any, path: str) -> str:
     if isinstance(content, str):
         return content
-    parts = content if isinstance(content, list) else [None]
-    texts = [part["text"] if _is_text(part) else part for part in parts]
-    if not all(isinstance(text, str) for text in texts):
-        bad = next(text for text in texts if not isinstance(text, str))
-        raise ApiError("invalid_value", f"{path} must be text alone with suffix, got {echo(bad)}", path)
+    texts: list[str] = []
+    for part in content if isinstance(content, list) else [content]:
+        is_text = isinstance(part, dict) and part.get("type") in TEXT_PARTS
+        text = part.get("text") if is_text else part
+        if not isinstance(text, str):
+            raise ApiError("invalid_value", f"{path} must be text alone with suffix, got {echo(part)}", path)
+        texts.append(text)
     return "".join(texts)
-
-
-def _is_text(part: Any) -> bool:
-    return isinstance(part, dict) and part.get("type") in TEXT_PARTS and isinstance(part.get("text"), str)

@@ -205,6 +205,7 @@ def test_the_best_of_several_answers_are_reported_best_first(engine):
     assert answers_of(best, 2) == [tokens_of(every, choice) for choice in ranked[:2]]
     assert [finished.choice for finished in finishes_of(best)] == [0, 1]
     assert best[-1].usage.completion_tokens == every[-1].usage.completion_tokens
+    assert answers_of(engine.answer(num_choices=5, best_of=5, **asked), 5) == [tokens_of(every, choice) for choice in ranked]
     without = engine.answer(num_choices=2, best_of=5, **asked | {"logprobs": LogprobOptions()})
     assert answers_of(without, 2) == answers_of(best, 2)
     assert all(payload.logprobs is None for payload in without if isinstance(payload, Delta))
