@@ -128,7 +128,7 @@ class RequestLogAdmin(ReadOnlyNewestFirst):
         ("Request", {"fields": ("model_asked", "model", "dialect", "route", "is_stream", "client_request_id", "user_label", "metadata")}),
         ("Tokens", {"fields": ("prompt_tokens", "cached_tokens", "completion_tokens")}),
         ("Time", {"fields": ("show_queue", "show_ttft", "show_duration", "attempts", "worker")}),
-        ("Caller", {"fields": ("key_public_id", "show_project", "address", "user_agent")}),
+        ("Caller", {"fields": ("key_public_id", "show_project", "address", "user_agent", "retry_count", "patience_s")}),
     )
 
     def get_search_results(self, request: HttpRequest, queryset: QuerySet, search_term: str) -> tuple[QuerySet, bool]:

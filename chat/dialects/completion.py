@@ -32,9 +32,10 @@ from chat.dialects.request.build import MessagesRefused, generation_request
 from chat.dialects.request.messages import last_message_text
 from chat.dialects.request.strict_json import json_object_read
 from chat.dialects.request.tools import is_forced
-from chat.dialects.view import body_too_large, caller_require, json_response, model_unknown, request_id
+from chat.dialects.view import body_too_large, caller_require, client_hints, json_response, model_unknown, request_id
 from chat.errors import INTERNAL_MESSAGE, ApiError, engine_api_error
 from chat.models.access import Right
+from chat.permissions import right_require
 from chat.run_id import run_id_create
 from chat.services.catalogue import ModelEntry, model_resolve_async
 from chat.services.completions import (
@@ -98,16 +99,26 @@ async def request_start(request: HttpRequest, dialect: ReadingDoor, start: Calla
     caller: Caller | None = None
     values: dict[str, Any] = {}
     try:
-        caller = await caller_require(request, dialect, str(Right.INFERENCE))
+        caller = await caller_require(request, dialect)
+        right_require(caller, str(Right.INFERENCE))
         body = body_read(request)
         values = await _aside(len(body), _check, body, request, dialect)
         accepted = Accepted(caller, values, _trace(request, dialect, values), arrived_at, len(body), request_id(request))
         return accepted, await start(accepted)
     except Exception as error:
         rejection_record(error, caller=caller, trace=_trace(request, dialect, values), arrived_at=arrived_at)
-        if caller is not None and isinstance(error, ApiError) and not error.extra_headers:
-            error.extra_headers = await limits_look(caller=caller)
+        if caller is not None and not (isinstance(error, ApiError) and error.extra_headers):
+            headers = await limits_look(caller=caller)
+            _set_headers(request, error, headers)
         raise
+
+
+def _set_headers(request: HttpRequest, error: Exception, headers: dict[str, str]) -> None:
+    """Let the answer to an error have these headers too, also where it is a defect that no step had foreseen."""
+    if isinstance(error, ApiError):
+        error.extra_headers = headers | error.extra_headers
+    else:
+        request.lightcone_headers = headers
 
 
 async def _start(dialect: Dialect, is_resumable: bool, accepted: Accepted) -> StartedRun:
@@ -240,8 +251,8 @@ async def run_answer(
         for name, value in reader.headers.items():
             response[name] = value
         return response
-    except ApiError as error:
-        error.extra_headers = reader.headers | error.extra_headers
+    except Exception as error:
+        _set_headers(request, error, reader.headers)
         raise
     finally:
         if not hands_over:
@@ -411,6 +422,7 @@ def _head(request_id: str, values: dict[str, Any], model: ModelEntry, generation
 def _trace(request: HttpRequest, dialect: ReadingDoor, values: dict[str, Any]) -> RequestTrace:
     """What the log keeps of the call, cut to its limits."""
     size = settings.LIGHTCONE_LOG_FIELD_CHARS
+    hints = client_hints(request)
     return RequestTrace(
         dialect=dialect.name,
         route=request.path[:size],
@@ -421,5 +433,7 @@ def _trace(request: HttpRequest, dialect: ReadingDoor, values: dict[str, Any]) -
         user_agent=request.headers.get("User-Agent", "")[:size],
         address=request_address(request)[:size],
         batch_id=getattr(request, "lightcone_batch_id", ""),
+        retry_count=hints.retry_count,
+        patience_s=hints.patience_s,
         metadata=values.get("metadata") or {},
     )

@@ -47,6 +47,8 @@ class RequestLog(models.Model):
     address = models.CharField(max_length=45, default="")
     metadata = models.JSONField(default=dict)
     batch_id = models.CharField("batch", max_length=40, default="")
+    retry_count = models.PositiveSmallIntegerField("times sent before", default=0)
+    patience_s = models.FloatField("client's read time-out (s)", null=True)
 
     class Meta:
         ordering = ("-run_id",)

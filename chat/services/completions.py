@@ -76,6 +76,8 @@ class RequestTrace:
     user_agent: str = ""
     address: str = ""
     batch_id: str = ""
+    retry_count: int = 0
+    patience_s: float | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -309,6 +311,8 @@ def _about(trace: RequestTrace, caller: Caller | None, *, model: str, arrived_at
         "user_agent": trace.user_agent,
         "address": trace.address,
         "batch_id": trace.batch_id,
+        "retry_count": trace.retry_count,
+        "patience_s": trace.patience_s,
         "metadata": dict(trace.metadata),
     }
 

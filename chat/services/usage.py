@@ -189,6 +189,8 @@ def _row(record: TerminalRecord) -> RequestLog:
         ttft_ms=_span_ms(record.arrived_at, record.first_token_at),
         duration_ms=_span_ms(record.arrived_at, record.ended_at),
         attempts=max(0, int(record.attempts)),
+        retry_count=max(0, int(record.retry_count)),
+        patience_s=record.patience_s,
         metadata={storable_text(str(name)): storable_text(str(value)) for name, value in record.metadata.items()},
         **texts,
     )

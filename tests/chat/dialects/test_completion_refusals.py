@@ -9,6 +9,7 @@ from django.conf import settings
 from chat.dialects import completion
 from chat.dialects.request.build import generation_request
 from chat.services.completions import LimitExceeded
+from chat.services.keys import Caller
 from chat.services.limits import LimitKind
 from engine.api import EngineFailure, EngineUnavailable, ErrorCode, Failed, Outcome, RequestError
 from tests.chat.dialects.conftest import ADMITTED, HELLO, ROUTE, chat, completed, delta, post
@@ -70,6 +71,35 @@ async def test_rate_limit_headers_are_on_refusals_before_any_admission_too(api, 
     scripted.headers = {"x-ratelimit-remaining-tokens": "7"}
     response = await post(api, **fields)
     assert (response.status_code, response.headers["x-ratelimit-remaining-tokens"]) == (status, "7")
+
+
+async def test_rate_limit_headers_are_on_defects_and_for_keys_without_the_right_too(api, scripted, monkeypatch):
+    scripted.headers = {"x-ratelimit-remaining-tokens": "7"}
+    scripted.refusal = RuntimeError("secret")
+    response = await post(api)
+    assert (response.status_code, response.headers["x-ratelimit-remaining-tokens"]) == (500, "7")
+    scripted.refusal, scripted.script = None, [ADMITTED, RuntimeError("secret")]
+    response = await post(api)
+    assert (response.status_code, response.headers["x-ratelimit-remaining-tokens"]) == (500, "7")
+
+    async def authenticate(**_):
+        return Caller(key_id=1, public_id="testing0001", org_id=1, project_id=1, tenant="1", rights=frozenset())
+
+    monkeypatch.setattr("chat.auth.key_authenticate_async", authenticate)
+    response = await post(api)
+    assert (response.status_code, response.headers["x-ratelimit-remaining-tokens"]) == (403, "7")
+    assert scripted.rejected[-1]["caller"].public_id == "testing0001"
+
+
+async def test_what_a_library_tells_of_its_retries_is_kept_with_the_request_and_changes_nothing(api, scripted):
+    for headers, kept in (
+        ({"x-stainless-retry-count": "2", "x-stainless-read-timeout": "600"}, (2, 600.0)),
+        ({"x-stainless-retry-count": "many", "x-stainless-timeout": "30.5"}, (0, 30.5)),
+        ({"x-stainless-read-timeout": "NaN"}, (0, None)),
+    ):
+        scripted.script = list(HELLO)
+        assert (await api.post(ROUTE, json=chat(), headers=headers)).status_code == 200
+        assert (scripted.traces[-1].retry_count, scripted.traces[-1].patience_s) == kept
 
 
 @pytest.mark.parametrize(

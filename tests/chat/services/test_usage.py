@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 
 def test_a_record_becomes_one_row_with_its_figures() -> None:
-    sent = record(is_stream=True, client_request_id="chatcmpl-1", metadata={"job": "7"})
+    sent = record(is_stream=True, client_request_id="chatcmpl-1", metadata={"job": "7"}, retry_count=2, patience_s=600.0)
     assert len(usage_records_write([sent])) == 1
     log = RequestLog.objects.get(pk=UUID(hex=sent["run_id"]))
     assert (log.prompt_tokens, log.cached_tokens, log.completion_tokens) == (10, 4, 7)
@@ -32,6 +32,7 @@ def test_a_record_becomes_one_row_with_its_figures() -> None:
     assert log.duration_ms == pytest.approx(1000, abs=0.01)
     assert log.arrived_at == dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
     assert log.metadata == {"job": "7"}
+    assert (log.retry_count, log.patience_s) == (2, 600.0)
 
 
 def test_a_second_delivery_counts_nothing_twice() -> None:
