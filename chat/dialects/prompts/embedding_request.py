@@ -7,11 +7,12 @@ from typing import Any
 
 from django.conf import settings
 
-from chat.dialects.prompts.door import PromptsDoor, SharingRequest, fields_read
-from chat.dialects.prompts.prompt_field import Prompts
+from chat.dialects.prompts.door import PromptsDoor
 from chat.dialects.request.cross_field import cross_field_check
 from chat.dialects.request.fields import Boolean, Integer, Text
+from chat.dialects.request.prompt_field import Prompts
 from chat.dialects.request.schema import values_filled
+from chat.dialects.request.sharing import SharingRequest, fields_read
 from chat.errors import ApiError
 from engine.api import EmbedOptions, Task
 

@@ -13,8 +13,8 @@ from django.http import HttpRequest, HttpResponseBase
 
 from chat.dialects.completion import Accepted, request_start
 from chat.dialects.prompts.embedding_request import EMBEDDINGS, Embeddings, input_values
-from chat.dialects.prompts.runs import RunGroup
-from chat.dialects.prompts.text_head import usage_sum
+from chat.dialects.runs import RunGroup
+from chat.dialects.text_format.head import usage_sum
 from chat.dialects.view import json_response
 from chat.errors import ApiError
 from engine.api import Completed, Embedded, Event, Usage

@@ -10,11 +10,12 @@ from typing import Any
 from django.conf import settings
 from rest_framework import serializers
 
-from chat.dialects.prompts.door import PromptsDoor, SharingRequest, fields_read
-from chat.dialects.prompts.prompt_field import token_ids_read
+from chat.dialects.prompts.door import PromptsDoor
 from chat.dialects.request.fields import Array, Boolean, Text, refuse
+from chat.dialects.request.prompt_field import token_ids_read
 from chat.dialects.request.refusals import refusal_reworded
 from chat.dialects.request.schema import request_check, values_filled
+from chat.dialects.request.sharing import SharingRequest, fields_read
 from chat.errors import ApiError
 from engine.api import EngineError, RawPrompt, Task
 

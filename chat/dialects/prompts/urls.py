@@ -3,11 +3,11 @@
 from django.urls import re_path
 
 from chat.dialects.prompts.completion_request import TEXT_COMPLETIONS
-from chat.dialects.prompts.completions import text_completion
 from chat.dialects.prompts.embedding_request import EMBEDDINGS
 from chat.dialects.prompts.embeddings import embeddings
 from chat.dialects.prompts.token_requests import DETOKENIZE_DOOR, RENDER_DOOR, TOKENIZE_DOOR
 from chat.dialects.prompts.tokens import detokenize, render, tokenize
+from chat.dialects.text_completion import text_completion
 from chat.dialects.view import api_view
 
 urlpatterns = [

@@ -2,9 +2,10 @@
 
 import pytest
 
-from chat.dialects.prompts.completion_request import TEXT_COMPLETIONS, CompletionRequest, prompt_values
+from chat.dialects.prompts.completion_request import TEXT_COMPLETIONS
 from chat.dialects.request.build import generation_request
 from chat.dialects.request.schema import ChatCompletionRequest, request_check
+from chat.dialects.request.text_schema import CompletionRequest, prompt_values
 from chat.errors import ApiError
 from chat.models.access import Right
 from chat.services.keys import Caller

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from chat.dialects import completion
+from chat.dialects import completion, runs
 from chat.dialects.completion import Accepted
-from chat.dialects.prompts import runs
 from chat.dialects.prompts.completion_request import TEXT_COMPLETIONS
-from chat.dialects.prompts.completions import completion_begin
+from chat.dialects.text_completion import completion_begin
 from chat.errors import ApiError
 from chat.services.completions import LimitExceeded, RequestTrace
 from chat.services.keys import Caller, KeyLimits
@@ -100,7 +99,7 @@ def service(scripted, monkeypatch):
 @asynccontextmanager
 async def begun(count: int, caller: Caller = CALLER, **fields):
     values = TEXT_COMPLETIONS.read({"prompt": [str(number) for number in range(count)], **fields})
-    group = await completion_begin(Accepted(caller, values, RequestTrace("prompts", ROUTE, False), 0.0, 10, "r"))
+    group = await completion_begin(TEXT_COMPLETIONS, Accepted(caller, values, RequestTrace("prompts", ROUTE, False), 0.0, 10, "r"))
     try:
         yield group
     finally:

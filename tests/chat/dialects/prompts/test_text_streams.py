@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chat.dialects.prompts.text_answer import TextAnswer
-from chat.dialects.prompts.text_head import TextHead
-from chat.dialects.prompts.text_stream import TextStream
+from chat.dialects.text_format.answer import TextAnswer
+from chat.dialects.text_format.head import TextHead
+from chat.dialects.text_format.stream import TextStream
 from engine.api import Admitted, Completed, ErrorCode, Event, Failed, FinishReason, RawPrompt, RequestError, Usage
 from tests.chat.dialects.conftest import ADMITTED, completed, delta, finished, frames
 from tests.chat.dialects.prompts.test_text_completions import ROUTE, SCORED, TOLD, entry

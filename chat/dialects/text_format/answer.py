@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 
 from chat.dialects.chat_format.usage import usage_object
-from chat.dialects.prompts.runs import News
-from chat.dialects.prompts.text_head import PromptTold, TextHead, shown_text, usage_sum
+from chat.dialects.runs import News
+from chat.dialects.text_format.head import PromptTold, TextHead, shown_text, usage_sum
 from engine.api import Admitted, ChoiceFinished, Completed, Delta, FinishReason, PromptScored, TokenLogprob, Usage
 
 

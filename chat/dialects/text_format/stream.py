@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from chat.dialects.chat_format.framing import PLAIN
+from chat.dialects.chat_format.framing import PLAIN, Framing
 from chat.dialects.chat_format.grouping import DeltaGroup
 from chat.dialects.chat_format.usage import usage_object
-from chat.dialects.prompts.runs import News
-from chat.dialects.prompts.text_head import PromptTold, TextHead, shown_text, usage_sum
+from chat.dialects.runs import News
+from chat.dialects.text_format.head import PromptTold, TextHead, shown_text, usage_sum
 from chat.errors import ApiError
 from chat.sse import data_frame
 from engine.api import Admitted, ChoiceFinished, Completed, Delta, FinishReason, PromptScored, Usage
@@ -35,8 +35,9 @@ class StreamedChoice:
 class TextStream:
     """`feed` gives the frames that are due after news, b"" where none is; `end` those after the last news."""
 
-    def __init__(self, head: TextHead) -> None:
+    def __init__(self, head: TextHead, framing: Framing = PLAIN) -> None:
         self.head = head
+        self.framing = framing
         self.prompts = [PromptTold(head, raw) for raw in head.prompts]
         self.choices = [
             [StreamedChoice(place * head.num_choices + number, prompt) for number in range(head.num_choices)]
@@ -63,12 +64,12 @@ class TextStream:
 
     def error(self, error: ApiError) -> bytes:
         held = b"".join(self._flush(choice) for choices in self.choices for choice in choices)
-        return held + PLAIN.error(error) + PLAIN.end
+        return held + self.framing.error(error) + self.framing.end
 
     def end(self) -> bytes:
         if not self.head.include_usage:
-            return PLAIN.end
-        return self._frame({"choices": [], "usage": usage_object(usage_sum(self.usages))}) + PLAIN.end
+            return self.framing.end
+        return self._frame({"choices": [], "usage": usage_object(usage_sum(self.usages))}) + self.framing.end
 
     def _begin(self, choice: StreamedChoice) -> bytes:
         """What is told of the prompt, before the first token."""
@@ -111,7 +112,7 @@ class TextStream:
     def _chunk(self, choice: StreamedChoice, text: str, *, finish_reason: str | None = None, **keys: Any) -> bytes:
         """One frame of a choice, with the log-probabilities that wait; `keys`: further ones of the choice."""
         logprobs = choice.logprobs.take() if choice.logprobs is not None else None
-        if logprobs is not None and not logprobs["tokens"]:
+        if logprobs is not None and not any(logprobs.values()):
             logprobs = None
         told = {"index": choice.index, "text": text, "logprobs": logprobs, "finish_reason": finish_reason, **keys}
         body: dict[str, Any] = {"choices": [told]}

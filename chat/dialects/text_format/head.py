@@ -8,7 +8,7 @@ from typing import Any
 
 from chat.dialects.chat_format.logprobs import prompt_logprobs_list
 from chat.dialects.completion import Accepted, StartedRun
-from chat.dialects.prompts.text_logprobs import TextLogprobs
+from chat.dialects.text_format.logprobs import TextLogprobs
 from engine.api import Admitted, ChoiceFinished, Delta, PromptScored, RawPrompt, Usage
 
 

@@ -1,4 +1,7 @@
-"""`POST /v1/completions`: a text goes on, without a chat. Each prompt is a run of its own; their choices make one answer."""
+"""The path of every text completion, shared by all dialects: a text goes on, without a chat.
+
+Each prompt is a run of its own; their choices make one answer. What differs between dialects is their door (`TextDialect`).
+"""
 
 from __future__ import annotations
 
@@ -6,31 +9,43 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from functools import partial
+from typing import Any, Protocol
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
+from chat.dialects.chat_format.framing import Framing
 from chat.dialects.completion import Accepted, request_start, silence_s
-from chat.dialects.prompts.completion_request import TEXT_COMPLETIONS, TextCompletions, prompt_values
-from chat.dialects.prompts.runs import RunGroup
-from chat.dialects.prompts.text_answer import TextAnswer
-from chat.dialects.prompts.text_head import text_head
-from chat.dialects.prompts.text_stream import TextStream
+from chat.dialects.dialect import ReadingDoor
+from chat.dialects.request.text_schema import prompt_values
+from chat.dialects.runs import RunGroup
+from chat.dialects.text_format.answer import TextAnswer
+from chat.dialects.text_format.head import text_head
+from chat.dialects.text_format.stream import TextStream
 from chat.dialects.view import json_response
 from chat.errors import INTERNAL_MESSAGE, ApiError
 from chat.sse import PING, EventStreamResponse
+from engine.api import EngineError
 
 logger = logging.getLogger(__name__)
 
 
-async def text_completion(request: HttpRequest, door: TextCompletions) -> HttpResponseBase:
-    accepted, group = await request_start(request, door, completion_begin)
+class TextDialect(ReadingDoor, Protocol):
+    """`read`: values as of `text_schema.text_check`; `reword` as a Dialect's."""
+
+    framing: Framing
+
+    def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError: ...
+
+
+async def text_completion(request: HttpRequest, door: TextDialect) -> HttpResponseBase:
+    accepted, group = await request_start(request, door, partial(completion_begin, door))
     hands_over = False
     try:
         head = text_head(accepted, group.runs[0])
         if accepted.values["stream"]:
             await group.admissions(silence_s())
-            frames = _frames(group, TextStream(head))
+            frames = _frames(group, TextStream(head, door.framing))
             response: HttpResponseBase = EventStreamResponse(frames, on_close=group.leave, headers=group.headers)
             hands_over = True
             return response
@@ -46,10 +61,10 @@ async def text_completion(request: HttpRequest, door: TextCompletions) -> HttpRe
             group.leave()
 
 
-async def completion_begin(accepted: Accepted) -> RunGroup:
+async def completion_begin(door: TextDialect, accepted: Accepted) -> RunGroup:
     """Start the runs of a checked request; whoever holds them leaves them. Raises ApiError."""
     values = accepted.values
-    group = RunGroup(accepted, partial(prompt_values, values), len(values["prompts"]), reword=TEXT_COMPLETIONS.reword)
+    group = RunGroup(accepted, partial(prompt_values, values), len(values["prompts"]), reword=door.reword)
     await group.start()
     return group
 

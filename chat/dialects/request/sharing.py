@@ -1,0 +1,41 @@
+"""Schemas of other requests that share fields with a chat completion, and how they are read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+
+from chat.dialects.request.fields import field_problems
+from chat.dialects.request.schema import ChatCompletionRequest
+from chat.errors import problems_error
+from engine.api import EngineError
+
+
+def renamed(error: EngineError, names: dict[str, str]) -> EngineError:
+    """The same error where the engine's name of a field is another than here; `names`: from the former to the latter."""
+    name = names.get(error.param or "")
+    if name is None or error.param is None:
+        return error
+    message = name + error.message.removeprefix(error.param) if error.message.startswith(error.param) else error.message
+    return type(error)(error.code, message, name)
+
+
+class SharingRequest(serializers.Serializer):
+    """Fields of its own, and those of a chat completion that are named in `shared`. Unknown fields are ignored."""
+
+    shared: tuple[str, ...] = ()
+
+    def get_fields(self) -> dict[str, serializers.Field]:
+        chat = ChatCompletionRequest().get_fields()
+        return {**super().get_fields(), **{name: chat[name] for name in self.shared}}
+
+
+def fields_read(schema: serializers.Serializer, body: dict[str, Any]) -> dict[str, Any]:
+    """The value of every field of `schema`; raises ApiError that names the first problem's field."""
+    try:
+        values: dict[str, Any] = dict(schema.run_validation(body))
+    except ValidationError as error:
+        raise problems_error(field_problems(error.detail)) from None
+    return values

@@ -1,0 +1,1 @@
+"""Text completions as every dialect writes them: one JSON object, or chunks in frames, from the news of one run per prompt."""
