@@ -7,6 +7,7 @@ from chat import health, openapi, version
 urlpatterns = [
     path("", include("chat.dialects.prompts.urls")),
     path("", include("chat.dialects.messages.urls")),
+    path("", include("chat.dialects.responses.urls")),
     path("", include("chat.model_lists")),
     path("", include("chat.dialects.batches.urls")),
     path("", include("chat.dialects.lightcone.urls")),

@@ -34,7 +34,7 @@ from chat.relay.runs import Admission, Ending, Found, Verdict
 from chat.relay.store import valkey_connect
 from chat.services.keys import Caller
 from chat.services.limits import Bucket, LimitExceeded, LimitKind, rate_headers
-from engine.api import EngineUnavailable, ErrorCode, GenerationRequest, Outcome, Task
+from engine.api import EngineUnavailable, ErrorCode, Event, GenerationRequest, Outcome, Task
 
 __all__ = [
     "Afterlife",
@@ -52,6 +52,7 @@ __all__ = [
     "run_attach",
     "run_find",
     "run_find_public",
+    "run_log",
     "run_stop",
 ]
 
@@ -188,6 +189,13 @@ async def run_find(*, run_id: str) -> Found | None:
     """What is known of a run; None where there is none any more. Raises EngineUnavailable."""
     with _valkey_or_unavailable():
         return await dispatcher_of_loop().runs.find(run_id)
+
+
+async def run_log(*, run_id: str) -> list[Event]:
+    """Everything that a run has said, as far as its log is there. Raises EngineUnavailable."""
+    with _valkey_or_unavailable():
+        entries = await dispatcher_of_loop().runs.read_whole_log(run_id)
+    return [event for entry in entries for event in entry.events()]
 
 
 async def run_find_public(*, public_id: str, caller: Caller) -> tuple[str, bytes] | None:

@@ -1,0 +1,44 @@
+"""The Responses API as dialect.py describes a dialect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chat.dialects.dialect import AnswerHead
+from chat.dialects.request.refusals import refusal_renamed
+from chat.dialects.responses.answer import ResponseAnswer
+from chat.dialects.responses.schema import response_check, sent_name
+from chat.dialects.responses.stream import ResponseStream
+from chat.errors import ApiError
+from engine.api import EngineError, Task
+
+
+class Responses:
+    name = "responses"
+    key_header = "authorization"
+
+    def read(self, body: dict[str, Any]) -> dict[str, Any]:
+        return response_check(body)
+
+    def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError:
+        return refusal_renamed(error, lambda path: sent_name(path, values["names"]))
+
+    def answer(self, head: AnswerHead) -> ResponseAnswer:
+        return ResponseAnswer(head)
+
+    def stream(self, head: AnswerHead) -> ResponseStream:
+        return ResponseStream(head)
+
+    def error_body(self, error: ApiError) -> dict[str, Any]:
+        return {"error": error.described(), "message": error.message}
+
+
+class InputTokens(Responses):
+    """Requests that only want to know how many tokens their input is."""
+
+    def read(self, body: dict[str, Any]) -> dict[str, Any]:
+        return {**response_check(body), "task": Task.READ, "stream": False, "store": False}
+
+
+RESPONSES = Responses()
+INPUT_TOKENS = InputTokens()

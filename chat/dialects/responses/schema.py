@@ -1,0 +1,252 @@
+"""The fields of `POST /v1/responses`, translated into those of a chat completion and checked there.
+
+Fields that both have, and those of the Lightcone request that shape the answer, go on as they are. What a response has no place for is
+refused with the name that it has here; refusals of the chat's schema are put into the names that were sent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from django.conf import settings
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+
+from chat.dialects.request.fields import Array, Boolean, Integer, Object, Record, RequestField, Text, echo, field_problems, refuse
+from chat.dialects.request.refusals import sentences_renamed
+from chat.dialects.request.schema import MAX_TOKENS, request_check
+from chat.dialects.responses.ids import response_id_create
+from chat.dialects.responses.items import InputReader
+from chat.dialects.responses.messages import messages_of, sent_path
+from chat.errors import ApiError, problems_error
+
+LIMITS = settings.LIGHTCONE_LIMITS
+LOGPROBS = "message.output_text.logprobs"
+INCLUDABLE = (
+    *(LOGPROBS, "reasoning.encrypted_content", "message.input_image.image_url", "computer_call_output.output.image_url"),
+    *("file_search_call.results", "web_search_call.results", "web_search_call.action.sources", "code_interpreter_call.outputs"),
+)
+ALIKE = (
+    *("model", "stream", "temperature", "top_p", "metadata", "parallel_tool_calls", "user", "safety_identifier", "service_tier"),
+    *("prompt_cache_key", "prompt_cache_retention"),
+)
+FURTHER = (
+    *("top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "seed", "stop", "stop_token_ids"),
+    *("include_stop_str_in_output", "ignore_eos", "min_tokens", "skip_special_tokens", "spaces_between_special_tokens", "bad_words"),
+    *("allowed_token_ids", "logit_bias", "truncate_prompt_tokens", "truncation_side", "add_special_tokens", "documents", "chat_template"),
+    *("chat_template_kwargs", "mm_processor_kwargs", "media_io_kwargs", "structured_outputs", "priority", "request_id", "cache_salt"),
+    *("logits_processors", "vllm_xargs", "return_tokens_as_token_ids", "logprob_token_ids", "kv_transfer_params", "include_reasoning"),
+    *("thinking_token_budget", "repetition_detection", "prediction", "web_search_options"),
+)
+"""Of the Lightcone request: they mean here what they mean there (docs/api/lightcone.md)."""
+MOVED = {
+    "messages": "input",
+    "max_tokens": "max_output_tokens",
+    "max_completion_tokens": "max_output_tokens",
+    "response_format": "text.format",
+    "reasoning_effort": "reasoning.effort",
+    "verbosity": "text.verbosity",
+    "functions": "tools",
+    "function_call": "tool_choice",
+    "logprobs": f"include with {LOGPROBS}",
+}
+TOOL_KEYS = ("type", "name", "description", "parameters")
+ABSENT = (
+    *("n", "use_beam_search", "length_penalty", "prompt_logprobs", "echo", "return_token_ids", "return_prompt_text", "stream_interval"),
+    *("add_generation_prompt", "continue_final_message", "modalities", "audio"),
+)
+"""Of the Lightcone request: a response has no place for what they give."""
+
+
+class Refused(RequestField):
+    """A known field that this server cannot honour: any value but null is refused."""
+
+    json_schema = {"type": "null"}
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(help_text="Refused.")
+        self.reason = reason
+
+    def to_internal_value(self, data: Any) -> Any:
+        raise refuse("unsupported_parameter", self.reason)
+
+
+class Reasoning(Record):
+    """`effort` is checked with the chat's field."""
+
+    parts = {
+        "effort": Text(help_text="As reasoning_effort of chat completions."),
+        "summary": Text(choices=("auto",), help_text="Reasoning is returned as it is, never summarised."),
+        "generate_summary": Text(choices=("auto",), help_text="Older name of summary."),
+    }
+
+
+class TextOptions(Record):
+    parts = {"format": Object(help_text="text, json_object or json_schema."), "verbosity": Text(help_text="low, medium or high.")}
+
+
+class StreamChoices(Record):
+    parts = {"include_obfuscation": Boolean(help_text="Without effect: streams are never padded.")}
+
+
+class ResponseRequest(serializers.Serializer):
+    """The fields that chat completions do not have, or have in another form."""
+
+    instructions = Text(help_text="A system message before the input; never carried over from a previous response.")
+    previous_response_id = Text(max_chars=LIMITS.max_label_chars, is_label=True, help_text="The response that this one goes on from.")
+    max_output_tokens = Integer(minimum=1, maximum=MAX_TOKENS, help_text="Limit of generated tokens, reasoning included.")
+    max_tool_calls = Integer(minimum=1, help_text="Bounds calls of tools that the server runs, of which there are none.")
+    tools = Array(max_items=LIMITS.max_tools, help_text="Functions that the model may call.")
+    text = TextOptions(help_text="What the text must be, and how long-winded.")
+    reasoning = Reasoning(help_text="How much the model thinks.")
+    include = Array(Text(choices=INCLUDABLE, nullable=False).run_validation, help_text="Further output.")
+    top_logprobs = Integer(minimum=0, maximum=LIMITS.max_logprobs, accepts_strings=False, help_text="Alternatives per token.")
+    store = Boolean(help_text="Keep the response; absent: true.")
+    background = Boolean(default=False, help_text="Answer at once, and go on without the client.")
+    stream_options = StreamChoices(help_text="Only with stream: true.")
+    truncation = Text(choices=("auto", "disabled"), default="disabled", help_text="auto: oldest items give way to the context's limit.")
+    conversation = Refused("is not supported: use previous_response_id, or send all items as input")
+    prompt = Refused("is not supported: there are no prompt templates; send instructions and input")
+    context_management = Refused("is not supported: use truncation")
+    moderation = Refused("is not supported: this server moderates nothing; leave it out")
+
+
+_SCHEMA = ResponseRequest()
+
+
+def response_check(body: dict[str, Any], *, needs_input: bool = True) -> dict[str, Any]:
+    """The values of `request_check` for the chat that the body amounts to; raises ApiError in the names of the body.
+
+    Beyond these: `told`, what the response tells of its request; `names`, where messages come from; `items`, the new ones;
+    `given`, the values of this schema.
+    """
+    _refuse_foreign(body)
+    try:
+        given: dict[str, Any] = _SCHEMA.run_validation(body)
+    except ValidationError as error:
+        raise problems_error(field_problems(error.detail)) from None
+    response_id = response_id_create()
+    items = _items(body, given, response_id)
+    messages, origins = messages_of(given["instructions"], ((f"input.{index}", item) for index, item in enumerate(items)))
+    chat = _chat_body(body, given)
+    try:
+        values = request_check({**chat, "messages": messages or [{"role": "user", "content": ""}]})
+    except ApiError as error:
+        raise renamed(error, origins) from None
+    values.update(names=origins, items=items, given=given, messages=messages, told=_told(body, given, values, response_id))
+    values["store"] = given["store"] is not False
+    return values
+
+
+def renamed(error: ApiError, origins: Any) -> ApiError:
+    """The same error in the names that were sent."""
+    error.param = None if error.param is None else sent_name(error.param, origins)
+    error.message = sentences_renamed(error.message, lambda path: sent_name(path, origins))
+    error.args = (error.message,)
+    return error
+
+
+def sent_name(path: str, origins: Any) -> str:
+    """What the request calls the field that a chat calls `path`."""
+    place = sent_path(path, origins)
+    if place is not None:
+        return place
+    if path == "messages":
+        return "input"
+    path = re.sub(r"^(?:max_completion_tokens|max_tokens)$", "max_output_tokens", path)
+    path = re.sub(r"^reasoning_effort$", "reasoning.effort", path)
+    path = re.sub(r"^verbosity$", "text.verbosity", path)
+    path = re.sub(r"^response_format(?:\.json_schema)?(?=\.|$)", "text.format", path)
+    path = re.sub(r"^tools\.(\d+)\.function(?=\.|$)", r"tools.\1", path)
+    return re.sub(r"^tool_choice(?:\.allowed_tools)?(\.tools\.\d+)?(?:\.function)?(?=\.|$)", r"tool_choice\1", path)
+
+
+def _refuse_foreign(body: Mapping[str, Any]) -> None:
+    """Fields of chat completions that clients bring along: silence would be a lie."""
+    for name, place in MOVED.items():
+        if body.get(name) is not None:
+            raise ApiError("unsupported_parameter", f"{name} is not a field of responses; use {place}", name)
+    for name in ABSENT:
+        if body.get(name) not in (None, False) and not (name == "n" and body[name] == 1):
+            message = f"{name} has no effect on responses; leave it out, or use /v1/chat/completions"
+            raise ApiError("unsupported_parameter", message, name)
+
+
+def _items(body: Mapping[str, Any], given: Mapping[str, Any], response_id: str) -> list[dict[str, Any]]:
+    if body.get("input") is None:
+        if given["previous_response_id"] is None:
+            raise ApiError("missing_required_parameter", "input is required: a string, or a list of items", "input")
+        return []
+    return InputReader(response_id).read(body["input"])
+
+
+def _chat_body(body: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of the chat completion, without its messages."""
+    chat = {name: body[name] for name in (*ALIKE, *FURTHER) if name in body}
+    reasoning, text = given["reasoning"] or {}, given["text"] or {}
+    chat["max_completion_tokens"] = given["max_output_tokens"]
+    chat["reasoning_effort"] = reasoning.get("effort")
+    chat["verbosity"] = text.get("verbosity")
+    chat["response_format"] = _response_format(text.get("format"))
+    chat["tools"] = [_tool(tool, index) for index, tool in enumerate(given["tools"] or ())] or None
+    chat["tool_choice"] = _tool_choice(body.get("tool_choice"))
+    if given["top_logprobs"] or LOGPROBS in (given["include"] or ()) or chat.get("logprob_token_ids"):
+        chat["logprobs"], chat["top_logprobs"] = True, given["top_logprobs"] or 0
+    return chat
+
+
+def _response_format(form: Any) -> Any:
+    if form is None or form.get("type") != "json_schema":
+        return form
+    return {"type": "json_schema", "json_schema": {name: value for name, value in form.items() if name != "type"}}
+
+
+def _tool(tool: Any, index: int) -> Any:
+    if not isinstance(tool, dict):
+        raise ApiError("invalid_type", f"tools.{index} must be an object, got {echo(tool)}", f"tools.{index}")
+    kind = tool.get("type")
+    if kind != "function":
+        message = f"tools.{index}.type must be function, as this server runs no tools of its own; got {echo(kind)}"
+        raise ApiError("unsupported_parameter", message, f"tools.{index}.type")
+    return {"type": "function", "function": {name: tool[name] for name in ("name", "description", "parameters", "strict") if name in tool}}
+
+
+def _tool_choice(choice: Any) -> Any:
+    """The chat's form of a choice; what is no choice of functions is refused there."""
+    if not isinstance(choice, dict):
+        return choice
+    if choice.get("type") == "function":
+        return {"type": "function", "function": {"name": choice.get("name")}}
+    if choice.get("type") == "allowed_tools":
+        tools = choice.get("tools")
+        named = [_tool_choice(tool) for tool in tools] if isinstance(tools, list) else tools
+        return {"type": "allowed_tools", "allowed_tools": {"mode": choice.get("mode"), "tools": named}}
+    message = f"tool_choice.type must be function or allowed_tools, as this server runs no tools of its own; got {echo(choice.get('type'))}"
+    raise ApiError("unsupported_parameter", message, "tool_choice.type")
+
+
+def _told(body: Mapping[str, Any], given: Mapping[str, Any], values: Mapping[str, Any], response_id: str) -> dict[str, Any]:
+    """What the response object says of its request."""
+    text, reasoning = given["text"] or {}, given["reasoning"] or {}
+    return {
+        "id": response_id,
+        "background": given["background"],
+        "instructions": given["instructions"],
+        "max_output_tokens": given["max_output_tokens"],
+        "max_tool_calls": given["max_tool_calls"],
+        "metadata": values["metadata"] or {},
+        "parallel_tool_calls": values["parallel_tool_calls"],
+        "previous_response_id": given["previous_response_id"],
+        "prompt_cache_key": values["prompt_cache_key"],
+        "reasoning": {"effort": reasoning.get("effort"), "summary": reasoning.get("summary") or reasoning.get("generate_summary")},
+        "safety_identifier": values["safety_identifier"],
+        "store": given["store"] is not False,
+        "text": {"format": text.get("format") or {"type": "text"}, "verbosity": text.get("verbosity") or "medium"},
+        "tool_choice": body.get("tool_choice") or "auto",
+        "tools": [{**{name: tool.get(name) for name in TOOL_KEYS}, "strict": bool(tool.get("strict"))} for tool in given["tools"] or ()],
+        "top_logprobs": given["top_logprobs"] or 0,
+        "truncation": given["truncation"],
+        "user": values["user"],
+    }
