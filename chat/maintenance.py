@@ -21,6 +21,7 @@ from django.db import DatabaseError
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from chat.batching.runner import BatchRunner
 from chat.metrics import RequestMetrics, system_render, system_state
 from chat.metrics_server import MetricsServer
 from chat.models.catalogue import ModelState
@@ -125,6 +126,7 @@ class MaintenanceStep(bootsteps.StartStopStep):
     def start(self, worker: Any) -> None:
         self._loop = LoopThread("maintenance")
         self._loop.call(self._begin())
+        worker.app.batch_runner = self._batches
         self._beat = EmbeddedService(worker.app, thread=True)
         self._beat.start()
 
@@ -144,6 +146,7 @@ class MaintenanceStep(bootsteps.StartStopStep):
         self._stream = UsageStream(client, keys)
         reaper = Reaper(client=client, keys=keys, clock=time.time, send_task=task_send_async, send_stop=stop_send_async)
         states = ModelStates(client, keys)
+        self._batches = BatchRunner()
         self._requests = RequestMetrics()
         self._metrics = MetricsServer(lambda: metrics_text(self._requests, client, keys))
         if settings.LIGHTCONE_METRICS_PORT:
@@ -152,6 +155,7 @@ class MaintenanceStep(bootsteps.StartStopStep):
             asyncio.create_task(_forever(lambda: usage_write_once(self._stream, count=self._requests.count), 0.0, "usage writer")),
             asyncio.create_task(_forever(reaper.turn, TURN_S, "reaper")),
             asyncio.create_task(_forever(states.turn, STATES_S, "model states")),
+            asyncio.create_task(_forever(self._batches.turn, 0.0, "batches")),
         ]
 
     async def _end(self) -> None:
@@ -159,6 +163,7 @@ class MaintenanceStep(bootsteps.StartStopStep):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._batches.close()
         if await self._stream.lock():
             while batch := await self._stream.left_over() or await self._stream.read(block_ms=None):
                 await write_records([record for _, record in batch])

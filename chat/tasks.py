@@ -10,7 +10,10 @@ from celery import shared_task
 from django.conf import settings
 from django.utils import timezone
 
+from chat.relay.commands import BATCHES_WAKE_TASK
 from chat.relay.task_message import GENERATE_TASK
+from chat.services.batches import batches_prune
+from chat.services.files import files_prune
 from chat.services.usage import request_logs_prune
 
 logger = logging.getLogger(__name__)
@@ -20,6 +23,22 @@ logger = logging.getLogger(__name__)
 def generate(self: Any, run_id: str, attempt: int) -> None:
     """Claim the run and submit it to this worker's engine; the engine, not this task, holds it from there."""
     self.app.model_worker.take(run_id, attempt)
+
+
+@shared_task(name=BATCHES_WAKE_TASK, bind=True, ignore_result=True)
+def batches_wake(self: Any) -> None:
+    """Call this worker's runner of batches; a worker that has none was not meant."""
+    runner = getattr(self.app, "batch_runner", None)
+    if runner is not None:
+        runner.wake()
+
+
+@shared_task(name="chat.files_retention", ignore_result=True)
+def files_retention() -> None:
+    """Delete files whose time is over, and batches that were created LIGHTCONE_FILE_DAYS ago."""
+    now = timezone.now()
+    num_batches = batches_prune(before=now - timedelta(days=settings.LIGHTCONE_FILE_DAYS))
+    logger.info("%d files and %d batches deleted", files_prune(now=now), num_batches)
 
 
 @shared_task(name="chat.logs_retention", ignore_result=True)

@@ -1,0 +1,227 @@
+"""One batch in the hands of one runner, from wherever it stands to its end.
+
+1. validating: every line of the input is looked at; one that is no request fails the batch.  2. in progress: the lines that have no
+result yet are answered, some at once; each result is committed by itself, so that who goes on after a crash repeats only what was running.
+3. finalizing: results become files, and the batch ends.
+
+Beside this the claim is renewed, and what ends a batch early is watched for: a cancel, its time, a key that is good no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from channels.db import database_sync_to_async
+from django.conf import settings
+from django.utils import timezone
+
+from chat.batching.input_lines import InputLine, LineRefused, input_check, line_read
+from chat.batching.line_splitter import LineSplitter
+from chat.batching.lines import TRIES, LineAnswer, View, endpoint_view, line_answer, result_text, tokens_of, unanswered_text
+from chat.batching.pace import Pace
+from chat.errors import INTERNAL_MESSAGE, ApiError
+from chat.models import Batch
+from chat.models.batches import BatchStatus
+from chat.models.files import Purpose
+from chat.services import batches
+from chat.services.accounts import caller_of_key
+from chat.services.batches import ClaimLost
+from chat.services.files import FileMissing, file_chunk, file_chunks, file_of_batch
+from chat.services.keys import Caller, KeyInvalid
+
+logger = logging.getLogger(__name__)
+
+WATCH_S = 1.0
+RENEW_S = 10.0
+KEY_LOOKS = 5
+"""Every so many watches the key is looked at too."""
+CLOSED_AT_ONCE = 200
+INTERNAL_BODY = orjson.dumps({"error": ApiError("internal_error", INTERNAL_MESSAGE).described(), "message": INTERNAL_MESSAGE})
+EXPIRED_MESSAGE = "This request could not be executed before the completion window expired."
+KEY_MESSAGE = "The API key that created the batch is disabled, deleted or expired; the requests that were left have not been sent."
+FILE_MESSAGE = "The input file is no longer there."
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How the lines came to an end: the status that the batch takes, one of BatchStatus."""
+
+    status: Any
+    errors: list[dict[str, Any]] = field(default_factory=list)
+
+
+class BatchWork:
+    """`slots`: what all batches of a runner share."""
+
+    def __init__(self, batch: Batch, *, owner: str, slots: asyncio.Semaphore) -> None:
+        self.batch = batch
+        self._owner = owner
+        self._slots = slots
+        self._pace = Pace(settings.LIGHTCONE_BATCH_CONCURRENCY)
+        self._caller: Caller | None = None
+
+    async def run(self) -> None:
+        """Raises ClaimLost where the batch is another's, or has changed under our hands: it is looked at again then."""
+        await first_of(self._keep_claim(), self._work())
+
+    async def _work(self) -> None:
+        status = self.batch.status
+        if status == BatchStatus.VALIDATING:
+            if not await self._validate():
+                return
+            status = BatchStatus.IN_PROGRESS
+        if status != BatchStatus.FINALIZING:
+            ending = Ending(BatchStatus.CANCELLED)
+            if status == BatchStatus.IN_PROGRESS:
+                ending = await first_of(self._watch(), self._answer_lines())
+            await self._step(batches.batch_finalize, ends_as=ending.status, errors=ending.errors)
+            self.batch.ends_as = ending.status
+        await self._finish()
+
+    async def _keep_claim(self) -> None:
+        while True:
+            await asyncio.sleep(RENEW_S)
+            if await database_sync_to_async(batches.batch_claim)(pk=self.batch.pk, owner=self._owner) is None:
+                raise ClaimLost
+
+    async def _step(self, act: Any, **fields: Any) -> None:
+        await database_sync_to_async(act)(pk=self.batch.pk, owner=self._owner, **fields)
+
+    # 1. The input.
+
+    async def _validate(self) -> bool:
+        try:
+            report = await database_sync_to_async(self._look)()
+        except FileMissing:
+            await self._step(batches.batch_refuse, errors=[{"code": "file_missing", "line": None, "message": FILE_MESSAGE, "param": None}])
+            return False
+        if report.errors:
+            await self._step(batches.batch_refuse, errors=report.errors)
+            return False
+        await self._step(batches.batch_begin, num_lines=report.num_lines, model=report.model)
+        return True
+
+    def _look(self) -> Any:
+        return input_check(file_chunks(file_pk=self._file_pk()), self.batch.endpoint)
+
+    def _file_pk(self) -> int:
+        pk: int = file_of_batch(project_id=self.batch.project_id, public_id=self.batch.input_file_id, purpose=str(Purpose.BATCH)).pk
+        return pk
+
+    async def _lines(self) -> AsyncIterator[InputLine]:
+        """All lines once more. Those of a file that has changed since it was validated cannot be; what is no request is left out."""
+        file_pk = await database_sync_to_async(self._file_pk)()
+        splitter = LineSplitter(settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes)
+        number, is_last = 0, False
+        while not is_last:
+            chunk = await database_sync_to_async(file_chunk)(file_pk=file_pk, number=number)
+            is_last = chunk is None
+            for line, text in splitter.flush() if chunk is None else splitter.feed(chunk):
+                try:
+                    yield line_read(line, text, self.batch.endpoint)
+                except LineRefused:
+                    logger.error("line %d of %s is no request any more", line, self.batch.public_id)
+            number += 1
+
+    # 2. The lines.
+
+    async def _answer_lines(self) -> Ending:
+        try:
+            self._caller = await database_sync_to_async(self._load_caller)()
+        except KeyInvalid:
+            return _key_gone()
+        view = endpoint_view(self.batch.endpoint)
+        answered = await database_sync_to_async(batches.lines_answered)(pk=self.batch.pk)
+        window = asyncio.Semaphore(settings.LIGHTCONE_BATCH_CONCURRENCY)
+        async with asyncio.TaskGroup() as group:
+            async for line in self._lines():
+                if line.number not in answered:
+                    await window.acquire()
+                    group.create_task(self._answer_line(line, view)).add_done_callback(lambda _: window.release())
+        return Ending(BatchStatus.COMPLETED)
+
+    async def _answer_line(self, line: InputLine, view: View) -> None:
+        answer = await self._send(line, view)
+        is_fleeting_left = TRIES - 1
+        while answer.wait_s is not None and (not answer.is_fleeting or is_fleeting_left > 0):
+            is_fleeting_left -= answer.is_fleeting
+            self._pace.refused(answer.wait_s)
+            answer = await self._send(line, view)
+        self._pace.answered()
+        tokens = batches.Tokens() if answer.is_error else tokens_of(answer.body)
+        await database_sync_to_async(batches.result_add)(
+            pk=self.batch.pk, line=line.number, text=result_text(line, answer), is_error=answer.is_error, tokens=tokens
+        )
+
+    async def _send(self, line: InputLine, view: View) -> LineAnswer:
+        assert self._caller is not None
+        async with self._pace.turn(), self._slots:
+            try:
+                return await line_answer(line, endpoint=self.batch.endpoint, view=view, caller=self._caller, batch_id=self.batch.public_id)
+            except Exception:
+                # Views answer for their own failures, so this is a defect of ours; the other lines go on.
+                logger.exception("line %d of %s failed", line.number, self.batch.public_id)
+                return LineAnswer(500, "", INTERNAL_BODY)
+
+    async def _watch(self) -> Ending:
+        """Until something ends the batch early. Raises ClaimLost where it is gone."""
+        num_looks = 0
+        while True:
+            await asyncio.sleep(WATCH_S)
+            num_looks += 1
+            status = await database_sync_to_async(batches.batch_status)(pk=self.batch.pk, owner=self._owner)
+            if status == BatchStatus.CANCELLING:
+                return Ending(BatchStatus.CANCELLED)
+            if timezone.now() >= self.batch.expires_at:
+                return Ending(BatchStatus.EXPIRED)
+            if num_looks % KEY_LOOKS == 0:
+                try:
+                    self._caller = await database_sync_to_async(self._load_caller)()
+                except KeyInvalid:
+                    return _key_gone()
+
+    def _load_caller(self) -> Caller:
+        return caller_of_key(public_id=self.batch.key_public_id, project_id=self.batch.project_id)
+
+    # 3. The files.
+
+    async def _finish(self) -> None:
+        if self.batch.ends_as == BatchStatus.EXPIRED:
+            await self._close_lines()
+        for is_error in (False, True):
+            await self._step(batches.batch_output_write, is_error=is_error)
+        await self._step(batches.batch_end)
+        logger.info("batch %s ended: %s", self.batch.public_id, self.batch.ends_as)
+
+    async def _close_lines(self) -> None:
+        """A result for each line that was not answered in time."""
+        answered = await database_sync_to_async(batches.lines_answered)(pk=self.batch.pk)
+        texts: dict[int, str] = {}
+        async for line in self._lines():
+            if line.number not in answered:
+                texts[line.number] = unanswered_text(line.custom_id, "batch_expired", EXPIRED_MESSAGE)
+            if len(texts) >= CLOSED_AT_ONCE:
+                await database_sync_to_async(batches.errors_add)(pk=self.batch.pk, texts=texts)
+                texts = {}
+        await database_sync_to_async(batches.errors_add)(pk=self.batch.pk, texts=texts)
+
+
+def _key_gone() -> Ending:
+    return Ending(BatchStatus.FAILED, [{"code": "invalid_api_key", "line": None, "message": KEY_MESSAGE, "param": None}])
+
+
+async def first_of(*works: Coroutine[Any, Any, Any]) -> Any:
+    """What the first of them to end gives or raises; the others are cancelled, and have ended."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return next(task.result() for task in tasks if task in done)
