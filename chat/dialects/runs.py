@@ -18,7 +18,7 @@ from django.conf import settings
 from chat.dialects.completion import Accepted, StartedRun, admission_wait, ending_error, may_leave_no_token, rejection_record, run_start
 from chat.errors import INTERNAL_MESSAGE, ApiError, engine_api_error
 from chat.services.keys import Caller
-from engine.api import Admitted, EngineError, Event
+from engine.api import Admitted, EngineError, ErrorCode, Event, RequestError
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +100,12 @@ class RunGroup:
 
     async def _begin(self, index: int) -> StartedRun:
         accepted = self._accepted
-        run = await run_start(self._values_of(index), caller=accepted.caller, trace=accepted.trace, arrived_at=accepted.arrived_at)
+        try:
+            run = await run_start(self._values_of(index), caller=accepted.caller, trace=accepted.trace, arrived_at=accepted.arrived_at)
+        except ApiError as error:
+            told = self._reword(RequestError(ErrorCode.INVALID_VALUE, error.message, error.param), accepted.values)
+            error.message, error.param = told.message, told.param
+            raise
         self.runs.append(run)
         self._num_live += 1
         self._tasks.append(asyncio.create_task(self._follow(index, run)))

@@ -74,6 +74,7 @@ BEYOND: Mapping[str, Any] = {
     "afterlife": None,  # from the head of the answer to a run's Afterlife, where more than that becomes of it
     "told": {},  # what the dialect's answers tell of the request (JSON)
     "is_further": False,  # one more run of an HTTP request that the limits have counted
+    "has_chat_logprobs": False,  # of a text completion: its log-probabilities have the shape of chats
     "returns_tokens": False,  # the admission tells the text of each prompt token
 }
 """Values that no field of this schema gives, with their defaults: other dialects set them before `generation_request`."""
@@ -195,7 +196,7 @@ class ChatCompletionRequest(serializers.Serializer):
     repetition_detection = RepetitionDetection(help_text="End an answer that repeats itself.")
     media_io_kwargs = MediaOptions(help_text="Options of media decoding by modality; the key needs a right.")
 
-    store = Boolean(help_text="Accepted, without effect: answers are not kept.")
+    store = Boolean(help_text="Keep the answer, to be fetched under GET /v1/chat/completions.")
     metadata = Metadata(help_text="Labels kept with the usage record.")
     service_tier = Text(choices=TIERS, help_text="flex runs later, priority earlier if the key may; the tier used comes back.")
     prediction = Prediction(help_text="Text that the answer is expected to repeat; never changes it.")

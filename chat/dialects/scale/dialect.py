@@ -11,6 +11,7 @@ from chat.dialects.dialect import AnswerHead
 from chat.dialects.request.refusals import refusal_renamed, refusal_reworded
 from chat.dialects.scale.errors import error_body
 from chat.dialects.scale.read import scale_values
+from chat.dialects.scale.text_read import scale_text_values, text_reworded
 from chat.errors import ApiError
 from engine.api import EngineError
 
@@ -35,4 +36,22 @@ class Scale:
         return error_body(error)
 
 
+class ScaleTexts:
+    """The prompt form, as text_completion.py of the folder above wants it."""
+
+    name = Scale.name
+    key_header = Scale.key_header
+    framing = NAMED
+
+    def read(self, body: dict[str, Any]) -> dict[str, Any]:
+        return scale_text_values(body)
+
+    def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError:
+        return text_reworded(error, values)
+
+    def error_body(self, error: ApiError) -> dict[str, Any]:
+        return error_body(error)
+
+
 SCALE = Scale()
+SCALE_TEXTS = ScaleTexts()

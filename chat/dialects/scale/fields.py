@@ -100,10 +100,11 @@ class ScaleChatRequest(serializers.Serializer):
         chat = ChatCompletionRequest().get_fields()
         fields: dict[str, RequestField] = {**OWN, **{name: chat[name] for name in SHARED}}
         fields["tools"] = Tools(ScaleTool(nullable=False), "function.name", help_text=chat["tools"].help_text)
-        return {name: _nullable(field) for name, field in fields.items()}
+        return {name: nullable(field) for name, field in fields.items()}
 
 
-def _nullable(field: RequestField) -> RequestField:
+def nullable(field: RequestField) -> RequestField:
+    """The same field, which takes null unless it is required."""
     field = copy.deepcopy(field)
     field.nullable = not field.required
     return field

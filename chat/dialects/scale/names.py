@@ -14,11 +14,13 @@ EXTRA = "inference_extra_params"
 class SentNames:
     """`extra`: fields that came in `inference_extra_params`. `guided`: parts of `structured_outputs`, and the field that each came in.
 
-    `places`: of each message, its place in the list that was sent. `single_parts`: places of messages whose content was one part.
+    `renamed`: top-level names of ours, and those that were sent instead. `places`: of each message, its place in the list that was sent.
+    `single_parts`: places of messages whose content was one part.
     """
 
     extra: frozenset[str] = frozenset()
     guided: Mapping[str, str] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
     places: tuple[int, ...] = ()
     single_parts: frozenset[int] = frozenset()
 
@@ -32,6 +34,8 @@ class SentNames:
             part = (steps or constraints or [""])[0]
             if part in self.guided:
                 return ".".join((self.guided[part], *steps[1:]))
+        if name in self.renamed:
+            return ".".join((self.renamed[name], *steps))
         return f"{EXTRA}.{path}" if name in self.extra else path
 
     def _message(self, steps: list[str]) -> list[str]:

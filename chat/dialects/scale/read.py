@@ -9,7 +9,8 @@ Whatever is refused, here or later, is named as it was sent (names.py).
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from django.conf import settings
@@ -43,24 +44,28 @@ def scale_values(body: dict[str, Any]) -> dict[str, Any]:
     own = own_values(given, OWN)
     formed = messages_formed(own["messages"])
     places = last_messages(formed, own["memory_strategy"]) if own["memory_strategy"] is not None else list(range(len(formed)))
-    fields, names = fields_translated(given, own)
-    names = SentNames(
-        extra=names.extra,
-        guided=names.guided,
+    fields, names = fields_translated(given, own, shared=SHARED, extra_fields=EXTRA_FIELDS)
+    names = replace(
+        names,
         places=tuple(places),
         single_parts=frozenset(place for place in places if has_single_part(own["messages"][place])),
     )
-    values = values_checked({**fields, "messages": [formed[place] for place in places]}, names)
+    values = values_checked(request_check, {**fields, "messages": [formed[place] for place in places]}, names)
     values["best_of"] = best_of_read(own["best_of"], values)
     if own["suffix"]:
         values["raw"] = raw_prompt(values, own["suffix"], names)
     return {**values, "model_names": model_candidates(own["model"]), "timeout_s": own["inference_timeout"]}
 
 
-def fields_translated(given: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[dict[str, Any], SentNames]:
-    """All fields but messages as the Lightcone request has them; raises ApiError."""
-    top = {name: given[name] for name in ("model", "stop", *SHARED) if name in given}
-    extra = _extra(own["inference_extra_params"] or {}, top)
+def fields_translated(
+    given: Mapping[str, Any], own: Mapping[str, Any], *, shared: Collection[str], extra_fields: Collection[str]
+) -> tuple[dict[str, Any], SentNames]:
+    """All fields but the prompt as the Lightcone request has them; raises ApiError.
+
+    `shared` mean the same there, `extra_fields` may come in `inference_extra_params`.
+    """
+    top = {name: given[name] for name in ("model", "stop", *shared) if name in given}
+    extra = _extra(own["inference_extra_params"] or {}, top, extra_fields)
     if own["inference_extra_headers"]:
         logger.debug("a request names %d headers for a server behind this one, which there is not", len(own["inference_extra_headers"]))
     fields = {**extra, **top}
@@ -75,19 +80,19 @@ def fields_translated(given: Mapping[str, Any], own: Mapping[str, Any]) -> tuple
     return fields, SentNames(extra=frozenset(extra), guided=guided)
 
 
-def values_checked(fields: dict[str, Any], names: SentNames) -> dict[str, Any]:
-    """`request_check`, whose refusals name what was sent; prompt and token limit must fit into the context together."""
+def values_checked(check: Callable[[dict[str, Any]], dict[str, Any]], fields: dict[str, Any], names: SentNames) -> dict[str, Any]:
+    """`check`, whose refusals name what was sent; prompt and token limit must fit into the context together."""
     try:
-        values = request_check(fields)
+        values = check(fields)
     except ApiError as error:
         param = names.sent(error.param) if error.param is not None else None
         raise ApiError(error.code, sentences_renamed(error.message, names.sent), param) from None
     return {**values, "must_fit": True, "names": names}
 
 
-def _extra(sent: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+def _extra(sent: Mapping[str, Any], top: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
     """What counts of `inference_extra_params`."""
-    extra = {name: value for name, value in sent.items() if value is not None and name in EXTRA_FIELDS and name not in top}
+    extra = {name: value for name, value in sent.items() if value is not None and name in known and name not in top}
     if "stop" in extra:
         try:
             OWN["stop"].run_validation(extra["stop"])

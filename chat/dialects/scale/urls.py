@@ -7,6 +7,7 @@ from chat.dialects.scale import views
 urlpatterns = [
     re_path(r"^v4/beta/chat/completions/?\Z", views.chat_completions, name="scale_chat_completions"),
     re_path(r"^v5/chat/completions/?\Z", views.chat_completions, name="scale_v5_chat_completions"),
+    re_path(r"^v4/beta/completions/?\Z", views.completions, name="scale_completions"),
     re_path(r"^v4/models/?\Z", views.models, name="scale_models"),
     re_path(r"^v4/models/(?P<model_id>.+?)/?\Z", views.model, name="scale_model"),
     re_path(r"^v5/chat/completions/models/?\Z", views.chat_models, name="scale_v5_chat_models"),

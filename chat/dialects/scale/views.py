@@ -1,13 +1,15 @@
-"""Routes of the Scale dialect: completions are completion.py's, lists of models models_views.py's."""
+"""Routes of the Scale dialect: completions are those of completion.py and text_completion.py, lists of models models_views.py's."""
 
 from __future__ import annotations
 
 from chat.dialects.completion import completion
-from chat.dialects.scale.dialect import SCALE
+from chat.dialects.scale.dialect import SCALE, SCALE_TEXTS
 from chat.dialects.scale.models_views import chat_models_list, model_retrieve, models_list, models_page_list
+from chat.dialects.text_completion import text_completion
 from chat.dialects.view import api_view, unknown_view
 
 chat_completions = api_view(SCALE, post=completion)
+completions = api_view(SCALE_TEXTS, post=text_completion)
 models = api_view(SCALE, get=models_list)
 model = api_view(SCALE, get=model_retrieve)
 chat_models = api_view(SCALE, get=chat_models_list)

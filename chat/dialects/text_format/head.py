@@ -8,7 +8,7 @@ from typing import Any
 
 from chat.dialects.chat_format.logprobs import prompt_logprobs_list
 from chat.dialects.completion import Accepted, StartedRun
-from chat.dialects.text_format.logprobs import TextLogprobs
+from chat.dialects.text_format.logprobs import ChoiceLogprobs, ContentLogprobs, TextLogprobs
 from engine.api import Admitted, ChoiceFinished, Delta, PromptScored, RawPrompt, Usage
 
 
@@ -16,8 +16,8 @@ from engine.api import Admitted, ChoiceFinished, Delta, PromptScored, RawPrompt,
 class TextHead:
     """`created`: unix seconds. `num_choices` of each prompt: choice c of prompt p has index p * num_choices + c.
 
-    `num_top`: alternatives per token, None without log-probabilities; `num_prompt_top`: those of `prompt_logprobs`. `is_prompt_alone`: no
-    answer was asked for, and the token that was generated is not shown.
+    `num_top`: alternatives per token, None without log-probabilities, which have the shape of chats with `has_chat_logprobs`;
+    `num_prompt_top`: those of `prompt_logprobs`. `is_prompt_alone`: no answer was asked for, and the token that was generated is not shown.
     """
 
     request_id: str
@@ -36,6 +36,7 @@ class TextHead:
     continuous_usage: bool
     stream_interval: int
     service_tier: str | None
+    has_chat_logprobs: bool = False
 
     def common(self) -> dict[str, Any]:
         """The keys that the answer and all chunks begin with."""
@@ -48,9 +49,13 @@ class TextHead:
         }
         return common if self.service_tier is None else {**common, "service_tier": self.service_tier}
 
-    def logprobs(self) -> TextLogprobs | None:
+    def logprobs(self) -> ChoiceLogprobs | None:
         """The log-probabilities of a choice, if they were asked for."""
-        return None if self.num_top is None else TextLogprobs(num_top=self.num_top, by_id=self.names_tokens_by_id)
+        if self.num_top is None:
+            return None
+        if self.has_chat_logprobs:
+            return ContentLogprobs(by_id=self.names_tokens_by_id)
+        return TextLogprobs(num_top=self.num_top, by_id=self.names_tokens_by_id)
 
 
 def text_head(accepted: Accepted, first: StartedRun) -> TextHead:
@@ -74,6 +79,7 @@ def text_head(accepted: Accepted, first: StartedRun) -> TextHead:
         continuous_usage=bool(options.get("continuous_usage_stats")),
         stream_interval=values["stream_interval"] or 1,
         service_tier=first.head.service_tier,
+        has_chat_logprobs=values["has_chat_logprobs"],
     )
 
 
@@ -94,7 +100,7 @@ class PromptTold:
         spelled = self.admitted.prompt_text if self.admitted is not None else None
         return self.raw.text if spelled is None else spelled
 
-    def add_to(self, logprobs: TextLogprobs) -> None:
+    def add_to(self, logprobs: ChoiceLogprobs) -> None:
         """Begin the log-probabilities of a choice with those of the prompt, where it is echoed."""
         admitted = self.admitted
         if self.head.echo and self.scored is not None and admitted is not None and admitted.prompt_tokens is not None:

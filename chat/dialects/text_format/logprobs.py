@@ -1,4 +1,4 @@
-"""Log-probabilities of a text completion: four lists in step, one entry per token, in the shape from before chats.
+"""Log-probabilities of a text completion: four lists in step, one entry per token, in the shape from before chats; or that of chats.
 
 With `by_id` the text of a token gives way to `token_id:N`; offsets count characters of the text all the same.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from chat.dialects.chat_format.logprobs import finite_logprob
+from chat.dialects.chat_format.logprobs import finite_logprob, logprob_object
 from engine.api import PromptScored, RankedLogprob, TokenLogprob, TopLogprob
 
 
@@ -70,3 +70,24 @@ class TextLogprobs:
 
     def _name(self, token: str, token_id: int | None) -> str:
         return f"token_id:{token_id}" if self._by_id and token_id is not None else token
+
+
+class ContentLogprobs:
+    """The same in the shape of chats, which tells of generated tokens alone."""
+
+    def __init__(self, *, by_id: bool) -> None:
+        self._by_id = by_id
+        self._content: list[dict[str, Any]] = []
+
+    def add_prompt(self, text: str, tokens: Sequence[str], token_ids: Sequence[int] | None, scored: PromptScored) -> None:
+        """Nothing of it is told."""
+
+    def add(self, entries: Iterable[TokenLogprob]) -> None:
+        self._content += [logprob_object(entry, by_id=self._by_id) for entry in entries]
+
+    def take(self) -> dict[str, Any]:
+        content, self._content = self._content, []
+        return {"content": content, "refusal": None}
+
+
+ChoiceLogprobs = TextLogprobs | ContentLogprobs
