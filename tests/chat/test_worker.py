@@ -77,11 +77,11 @@ async def world(valkey: str, settings: Any) -> AsyncIterator[World]:
     await world.close()
 
 
-async def start(world: World, **script: Any) -> tuple[ModelWorker, ScriptedEngine]:
+async def start(world: World, make: type[ScriptedEngine] = ScriptedEngine, **script: Any) -> tuple[ModelWorker, ScriptedEngine]:
     made: list[ScriptedEngine] = []
 
     def make_engine(config: EngineConfig, publish: Any) -> ScriptedEngine:
-        made.append(ScriptedEngine(config, publish))
+        made.append(make(config, publish))
         for name, value in script.items():
             setattr(made[0], name, value)
         return made[0]
@@ -136,6 +136,30 @@ async def test_a_submit_that_fails_rejects_the_run(world: World, error: Exceptio
     assert "defect" not in str(raised.value)
     assert [record["outcome"] for record in await world.records()] == ["rejected"]
     await asyncio.to_thread(worker.close, 0.0)
+
+
+class ReadingEngine(ScriptedEngine):
+    """Says all there is to say of a run in the call that submits it, as of a prompt that is only read."""
+
+    def submit(self, request: GenerationRequest, resume: Resume | None = None) -> None:
+        admitted = Admitted(3, 0, 0, (1, 2, 3), context_length=128)
+        completed = Completed(Outcome.FINISHED, Usage(), Timings(1.0, ended_at=2.0))
+        self.publish([RunEvents(request.run_id, (Event(0, 1, admitted), Event(1, 1, completed)))])
+
+
+async def test_a_run_that_ends_while_it_is_submitted_is_told_whole_and_counts_nothing(world: World) -> None:
+    worker, _ = await start(world, make=ReadingEngine)
+    web = await world.web(sweep_s=0.02)
+    reader, _ = await world.admit(web)
+    await asyncio.to_thread(worker.take, reader.run_id, 1)
+    admitted = await reader.first()
+    [completed] = [event.payload async for event in reader]
+    assert admitted.prompt_ids == (1, 2, 3)
+    assert completed.usage == Usage()
+    [record] = await world.records()
+    assert (record["outcome"], record["status"], record["prompt_tokens"], record["completion_tokens"]) == ("finished", 200, 0, 0)
+    assert worker.lease()["num_live"] == 0
+    await asyncio.to_thread(worker.close, 1.0)
 
 
 async def test_a_run_stopped_in_the_queue_never_reaches_the_engine(world: World) -> None:
