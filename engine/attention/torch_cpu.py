@@ -1,5 +1,5 @@
-"""Paged attention on CPU. A few new tokens of a sequence (a decode, drafts) are rows of one compiled kernel that reads the cache where it
-lies; longer chunks go one by one through torch's `scaled_dot_product_attention`, over what the cache holds of them and themselves.
+"""Paged attention on CPU: new tokens are rows of one compiled kernel that reads the cache where it lies. Where its vectors do not fit the
+heads, longer chunks go one by one through torch's `scaled_dot_product_attention`, over what the cache holds of them and themselves.
 
 Layout, of each layer: keys (B, K, D, P), values (B, K, P, D). Measurements: docs/decisions/0001-kv-cache-layout.md.
 Every row is computed on its own, in one order of additions, so its result does not depend on its neighbours.
@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from engine.attention.backend import AttentionShape, StepLayout
 from engine.attention.cache_memory import untouched_zeros
 from engine.kernels import operators
-from engine.kernels.operators import RowAttention, tile_rows
+from engine.kernels.operators import PROMPT_ROWS, RowAttention, tile_rows
 
 FEW_ROWS = 32
-"""New tokens of a sequence that are cheaper as rows than as a chunk, whose context is gathered first."""
+"""New tokens of a sequence that are cheaper as rows than as a chunk, also where the kernel goes without its vectors."""
 
 
 class TorchCpuAttention:
@@ -38,21 +39,28 @@ class TorchCpuAttention:
         self.values = untouched_zeros(num_layers, num_blocks, heads, block_size, size, dtype=dtype)
         self.layers = list(zip(self.keys.unbind(0), self.values.unbind(0), strict=True))
         self.scale = torch.tensor(shape.scale)
+        self._has_vectors = operators.attention_has_vectors(size, block_size)
 
     def begin_step(self, layout: StepLayout) -> CpuStep:
         """Split the step into rows and long chunks, and index both."""
         runs, chunks = [], []
         first = 0
         for query_len, context_len, block_ids in zip(layout.query_lens, layout.context_lens, layout.block_ids, strict=True):
-            if query_len <= FEW_ROWS or self.batch_invariant:
+            if query_len <= FEW_ROWS or self.batch_invariant or self._has_vectors:
                 runs.append(Run(first, query_len, context_len, block_ids))
             else:
                 chunks.append(ChunkPart(self.shape, slice(first, first + query_len), context_len, block_ids, self.block_size))
             first += query_len
         width = -(-max((run.context_len for run in runs), default=0) // self.block_size)
-        rows = RowIndex(sum(run.num_rows for run in runs), width, self)
+        num_tiles = sum(-(-run.num_rows // self.tile_rows(run.num_rows)) for run in runs)
+        most_rows = max((self.tile_rows(run.num_rows) for run in runs), default=1)
+        rows = RowIndex(self, sum(run.num_rows for run in runs), num_tiles, most_rows, width)
         rows.fill(runs)
         return CpuStep(self, rows.attention(layout.slots), chunks)
+
+    def tile_rows(self, num_rows: int) -> int:
+        """How many of a sequence's `num_rows` new rows are computed together."""
+        return tile_rows(self.shape.num_heads // self.shape.num_kv_heads, num_rows)
 
     def fixed_rows(self, num_rows: int, table_width: int) -> FixedRows:
         """Rows whose place is filled in step by step. `table_width`: blocks of the longest context."""
@@ -69,33 +77,36 @@ class Run(NamedTuple):
 
 
 class RowIndex:
-    """Where the rows of a step stand, in memory that the kernel reads. `table_width`: blocks of the longest context."""
+    """Where the rows of a step stand, in memory that the kernel reads.
 
-    def __init__(self, num_rows: int, table_width: int, backend: TorchCpuAttention) -> None:
-        self._block_size = backend.block_size
-        self._scale = backend.scale
-        self._tile_rows = tile_rows(backend.shape.num_heads // backend.shape.num_kv_heads)
+    `num_tiles`: at most; `most_rows`: of a tile; `table_width`: blocks of the longest context.
+    """
+
+    def __init__(self, backend: TorchCpuAttention, num_rows: int, num_tiles: int, most_rows: int, table_width: int) -> None:
+        self._backend = backend
+        self._most_rows = most_rows
         self._tokens, self._contexts = torch.zeros(num_rows, dtype=torch.int64), torch.ones(num_rows, dtype=torch.int64)
-        self._tiles = torch.zeros(num_rows + 2, dtype=torch.int64)
-        self._table = torch.zeros(num_rows, table_width, dtype=torch.int64)
+        self._tiles = torch.zeros(num_tiles + 2, dtype=torch.int64)
+        self._table = torch.zeros(num_tiles, table_width, dtype=torch.int64)
         self._writable = self._tokens.numpy(), self._contexts.numpy(), self._tiles.numpy(), self._table.numpy()
 
     def attention(self, slots: torch.Tensor) -> RowAttention:
         """The kernel over these rows, as they are filled then and later. slots: (T,) int64, of all tokens of the step."""
-        return RowAttention(slots, self._tokens, self._contexts, self._tiles, self._table, self._scale)
+        return RowAttention(slots, self._tokens, self._contexts, self._tiles, self._table, self._backend.scale, self._most_rows)
 
     def fill(self, runs: list[Run]) -> None:
         """Take the rows of a step, and cut them into tiles."""
         tokens, contexts, tiles, table = self._writable
         row = tile = 0
         for first, num_rows, context_len, block_ids in runs:
-            blocks = block_ids[: -(-context_len // self._block_size)]
+            blocks = np.array(block_ids[: -(-context_len // self._backend.block_size)])
+            height = self._backend.tile_rows(num_rows)
             if num_rows == 1:
                 tokens[row], contexts[row] = first, context_len
             else:
                 tokens[row : row + num_rows] = range(first, first + num_rows)
                 contexts[row : row + num_rows] = range(context_len - num_rows + 1, context_len + 1)
-            for start in range(0, num_rows, self._tile_rows):
+            for start in range(0, num_rows, height):
                 table[tile, : len(blocks)] = blocks
                 tile += 1
                 tiles[tile] = row + start
@@ -126,7 +137,7 @@ class FixedRows(CpuStep):
 
     def __init__(self, backend: TorchCpuAttention, num_rows: int, table_width: int) -> None:
         self._slots = torch.zeros(num_rows, dtype=torch.int64)
-        self._index = RowIndex(num_rows, table_width, backend)
+        self._index = RowIndex(backend, num_rows, num_rows, backend.tile_rows(min(num_rows, PROMPT_ROWS)), table_width)
         super().__init__(backend, self._index.attention(self._slots), [])
 
     def fill(self, layout: StepLayout) -> None:

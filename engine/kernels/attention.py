@@ -1,4 +1,4 @@
-"""The kernel of paged attention for rows that each see a context of their own: decodes, drafts, and every token in batch-invariant mode.
+"""The kernel of paged attention for rows that each see a context of their own: decodes, drafts, the tokens of prompts.
 
 Keys lie (B, K, D, P): a query weighs the D rows of a block into its P scores. Values lie (B, K, P, D): a position's probability weighs
 its row. Both inner loops run along memory; the cache is read where it lies, once per tile: a few rows of one sequence, with the query
@@ -7,12 +7,10 @@ heads that share a kv head. A row's result does not depend on the others of its 
 
 from __future__ import annotations
 
-import numpy as np
 from numba import njit
 
 from engine.kernels.primitives import (
     OPTIONS,
-    exp,
     floats,
     halves,
     integers,
@@ -25,12 +23,21 @@ from engine.kernels.primitives import (
 from engine.kernels.vectors import (
     HEAD_STEP,
     LANES,
+    QUERIES_AT_ONCE,
     score_block,
+    softmax,
     sum_block,
 )
 
+MOST_AT_ONCE = QUERIES_AT_ONCE[0]
 STRIDE_PADDING = 16
 """Floats between the scores of two queries, so that those of one block do not all fall into one set of the cache."""
+
+
+@njit(inline="always")
+def has_vectors(size, block_size):
+    """Whether heads and blocks of these sizes go through vectors.py."""
+    return block_size == LANES and size % HEAD_STEP == 0
 
 
 def scratch_floats(queries: int, size: int, block_size: int, width: int) -> int:
@@ -104,22 +111,6 @@ def weigh_keys(query, keys, scores, size, block_size):
 
 
 @njit(inline="always")
-def softmax(scores, context):
-    """Turn the first `context` scores into probabilities."""
-    top = scores[0]
-    for i in range(context):
-        top = max(top, scores[i])
-    for i in range(context):
-        scores[i] = exp(scores[i] - top)
-    total = np.float32(0.0)
-    for i in range(context):
-        total += scores[i]
-    factor = np.float32(1.0) / total
-    for i in range(context):
-        scores[i] *= factor
-
-
-@njit(inline="always")
 def weigh_values(scores, values, num_positions, size, out):
     """out[d] += sum over positions of scores[p] * values[p, d]. Positions behind the context are not read. All float32 addresses."""
     total = floats(out, size)
@@ -147,7 +138,7 @@ def attend_tiles(a, thread, threads, size, block_size):
     count = size * block_size
     is_half = a[12] != 0
     width = 2 if is_half else 4
-    is_vector = block_size == LANES and size % HEAD_STEP == 0
+    is_vector = has_vectors(size, block_size)
     num_tiles = integers(a[1], 1)[0]
     ends = integers(a[1] + 8, num_tiles + 1)
     tokens, contexts = integers(a[14], ends[num_tiles]), integers(a[15], ends[num_tiles])
@@ -162,6 +153,7 @@ def attend_tiles(a, thread, threads, size, block_size):
         tile, head = task // kv_heads, task % kv_heads
         first_row, end_row = ends[tile], ends[tile + 1]
         num_queries = (end_row - first_row) * group
+        opens = is_half and num_queries > MOST_AT_ONCE
         shortest, longest = contexts[first_row], contexts[end_row - 1]
         num_blocks = (longest + block_size - 1) // block_size
         blocks = integers(a[16] + tile * a[17] * 8, num_blocks)
@@ -177,21 +169,25 @@ def attend_tiles(a, thread, threads, size, block_size):
                 prefetch_block(a[10], is_half, (blocks[block + 1] * kv_heads + head) * count, count)
             base = (blocks[block] * kv_heads + head) * count
             scores = weights + block * block_size * 4
-            if is_vector:
+            if is_vector and not opens:
                 score_block(queries, num_queries, a[10] + base * width, is_half, scores, stride, size)
                 continue
             keys = open_block(a[10], is_half, base, count, widened)
+            if is_vector:
+                score_block(queries, num_queries, keys, False, scores, stride, size)
+                continue
             for number in range(num_queries):
                 weigh_keys(queries + number * query_bytes, keys, scores + number * stride, size, block_size)
         for number in range(num_queries):
             context = contexts[first_row + number // group]
-            softmax(floats(weights + number * stride, context), context)
+            softmax(weights + number * stride, context)
         for block in range(num_blocks):
             if block + 1 < num_blocks:
                 prefetch_block(a[11], is_half, (blocks[block + 1] * kv_heads + head) * count, count)
             base = (blocks[block] * kv_heads + head) * count
             first = block * block_size
-            values = a[11] + base * width if is_vector else open_block(a[11], is_half, base, count, widened)
+            opened = opens or not is_vector
+            values = open_block(a[11], is_half, base, count, widened) if opened else a[11] + base * width
             # Rows that see a block alike take it together; behind a row's context nothing is read for it.
             rows_at_once = end_row - first_row if first + block_size <= shortest else 1
             for row in range(first_row, end_row, rows_at_once):
@@ -206,9 +202,9 @@ def attend_tiles(a, thread, threads, size, block_size):
                             scores,
                             rows_at_once * group,
                             stride,
-                            values + part * width,
-                            is_half,
-                            size * width,
+                            values + part * (4 if opens else width),
+                            is_half and not opens,
+                            size * (4 if opens else width),
                             num_here,
                             out_at + part * 4,
                             query_bytes,

@@ -165,20 +165,29 @@ def multiply(x: torch.Tensor, panels: torch.Tensor, num_outputs: int, bits: int)
     return out
 
 
-TILE_QUERIES = 6
-"""Queries that a tile of attention has at least, where the sequence has as many: they are computed together."""
+TILE_QUERIES, PROMPT_TILE_QUERIES = 6, 24
+"""Queries that a tile of attention has at least, where the sequence has as many: they are computed together. Those of a prompt read
+blocks that were widened once for all."""
+PROMPT_ROWS = 32
+"""More new rows of a sequence than this are a prompt."""
 
 
-def tile_rows(group: int) -> int:
-    """How many rows of a sequence make a tile if `group` query heads share a kv head."""
-    return max(2, TILE_QUERIES // group)
+def attention_has_vectors(size: int, block_size: int) -> bool:
+    """Whether attention is quick for heads of `size` floats and such blocks."""
+    return bool(program.attention.has_vectors(size, block_size))
+
+
+def tile_rows(group: int, num_rows: int) -> int:
+    """How many of a sequence's `num_rows` new rows make a tile if `group` query heads share a kv head."""
+    return max(2, (TILE_QUERIES if num_rows <= PROMPT_ROWS else PROMPT_TILE_QUERIES) // group)
 
 
 class RowAttention:
     """Attention of rows that see contexts of their own, over the cache of every layer; one per step.
 
     slots: (T,) int64, of all tokens   tokens, contexts: (S,) int64, of the rows   table: (N, W) int64, block ids of each tile
-    tiles: (N + 2,) int64, the number of tiles, the first row of each and the end of the last; a tile is adjacent tokens of one sequence
+    tiles: (N + 2,) int64, the number of tiles, the first row of each and the end of the last; a tile is adjacent tokens of one sequence,
+    at most `most_rows`
     """
 
     def __init__(
@@ -189,8 +198,10 @@ class RowAttention:
         tiles: torch.Tensor,
         table: torch.Tensor,
         scale: torch.Tensor,
+        most_rows: int,
     ) -> None:
         self._held = (slots, tokens, contexts, tiles, table, scale)  # the kernel reads them by address
+        self._most_rows = most_rows
         self._width = table.shape[1]
         self._work = int(contexts.sum())
 
@@ -205,7 +216,7 @@ class RowAttention:
         num_tokens, num_heads, size = q.shape
         kv_heads, block_size = keys.shape[1], keys.shape[3]
         group = num_heads // kv_heads
-        queries = tile_rows(group) * group
+        queries = self._most_rows * group
         floats = program.attention.scratch_floats(queries, size, block_size, self._width)
         _run(
             "attend",

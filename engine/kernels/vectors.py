@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from engine.kernels.primitives import floats
 
 LANES = 16
 HEAD_STEP = 64
@@ -39,7 +42,10 @@ def _load(builder: Any, address: Any, is_half: bool) -> Any:
 
 def _splat(builder: Any, address: Any) -> Any:
     """The float at an address, in every lane."""
-    value = builder.load(builder.inttoptr(address, ir.FloatType().as_pointer()), align=4)
+    return _splat_value(builder, builder.load(builder.inttoptr(address, ir.FloatType().as_pointer()), align=4))
+
+
+def _splat_value(builder: Any, value: Any) -> Any:
     first = builder.insert_element(ir.Constant(_FLOATS, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
     return builder.shuffle_vector(first, ir.Constant(_FLOATS, ir.Undefined), ir.Constant(_WORDS, [0] * LANES))
 
@@ -130,6 +136,77 @@ def _make_weigh_values(count: int, is_half: bool) -> Callable[..., None]:
     return weigh_values
 
 
+def _make_soften() -> Callable[..., None]:
+    @intrinsic
+    def soften(typingctx, scores, num_vectors):
+        """Turn `num_vectors` vectors of scores into probabilities: e to the power of each less the largest, over their sum."""
+
+        def generate(context, builder, signature, arguments):
+            scores, num_vectors = arguments
+            integer = num_vectors.type
+            zero, one = ir.Constant(integer, 0), ir.Constant(integer, 1)
+
+            def each(act: Callable[[Any, Any], None]) -> None:
+                with cgutils.for_range_slice(builder, zero, num_vectors, one, integer) as (number, _):
+                    place = builder.add(scores, builder.mul(number, ir.Constant(integer, 4 * LANES)))
+                    act(place, _load(builder, place, False))
+
+            def gather(place: Any, value: Any) -> None:
+                held = builder.load(top)
+                builder.store(builder.select(builder.fcmp_ordered(">", held, value), held, value), top)
+
+            def raise_and_add(place: Any, value: Any) -> None:
+                raised = _exp(builder, builder.fsub(value, largest))
+                _store(builder, raised, place)
+                builder.store(builder.fadd(builder.load(total), raised), total)
+
+            top = cgutils.alloca_once_value(builder, _load(builder, scores, False))
+            total = cgutils.alloca_once_value(builder, _constant(0.0))
+            each(gather)
+            largest = _splat_value(builder, _reduced(builder, "fmax", builder.load(top)))
+            each(raise_and_add)
+            whole = _reduced(builder, "fadd", builder.load(total), ir.Constant(ir.FloatType(), -0.0))
+            factor = _splat_value(builder, builder.fdiv(ir.Constant(ir.FloatType(), 1.0), whole))
+            each(lambda place, value: _store(builder, builder.fmul(value, factor), place))
+            return context.get_dummy_value()
+
+        return types.none(types.int64, types.int64), generate
+
+    return soften
+
+
+def _constant(number: float) -> Any:
+    return ir.Constant(_FLOATS, [number] * LANES)
+
+
+def _exp(builder: Any, x: Any) -> Any:
+    """e to the power x, lane by lane: primitives.exp with fused operations. x is at most 0; below -87 it counts as -87, NaN stays."""
+    low = _constant(-87.0)
+    x = builder.select(builder.fcmp_ordered("<", x, low), low, x)
+    floor = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_FLOATS, [_FLOATS]), "llvm.floor.v16f32")
+    n = builder.call(floor, (_fma(builder, x, _constant(1.44269504), _constant(0.5)),))
+    r = _fma(builder, n, _constant(-0.693359375), x)
+    r = _fma(builder, n, _constant(2.12194440e-4), r)
+    p = _constant(1.9875691500e-4)
+    for coefficient in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
+        p = _fma(builder, p, r, _constant(coefficient))
+    p = _fma(builder, builder.fmul(p, r), r, builder.fadd(r, _constant(1.0)))
+    exponents = builder.add(builder.fptosi(n, _WORDS), ir.Constant(_WORDS, [127] * LANES))
+    return builder.fmul(p, builder.bitcast(builder.shl(exponents, ir.Constant(_WORDS, [23] * LANES)), _FLOATS))
+
+
+def _reduced(builder: Any, kind: str, vector: Any, *start: Any) -> Any:
+    """One float of all lanes; sums go pair by pair (`reassoc`)."""
+    types_of = [*(ir.FloatType() for _ in start), _FLOATS]
+    function = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(ir.FloatType(), types_of), f"llvm.vector.reduce.{kind}.v16f32"
+    )
+    return builder.call(function, (*start, vector), fastmath=("reassoc",) if start else ())
+
+
+_soften = _make_soften()
+
+
 _six_keys_half, _four_keys_half, _three_keys_half, _two_keys_half, _one_keys_half = (
     _make_weigh_keys(count, True) for count in QUERIES_AT_ONCE
 )
@@ -142,6 +219,16 @@ _six_values_half, _four_values_half, _three_values_half, _two_values_half, _one_
 _six_values_float, _four_values_float, _three_values_float, _two_values_float, _one_values_float = (
     _make_weigh_values(count, False) for count in QUERIES_AT_ONCE
 )
+
+
+@njit(**EXACT)
+def softmax(scores, context):
+    """Turn the first `context` scores into probabilities; what lies behind them up to a full vector is lost."""
+    num_vectors = (context + LANES - 1) // LANES
+    behind = floats(scores + context * 4, num_vectors * LANES - context)
+    for i in range(len(behind)):
+        behind[i] = -np.inf
+    _soften(scores, num_vectors)
 
 
 @njit(**EXACT)
