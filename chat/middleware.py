@@ -23,6 +23,7 @@ from django.urls import Resolver404, resolve, set_script_prefix
 
 from chat.dialects.dialect import Door
 from chat.dialects.lightcone.dialect import LIGHTCONE
+from chat.dialects.messages.dialect import MESSAGES
 from chat.dialects.scale.views import SCALE
 from chat.dialects.view import Handler, body_too_large, error_response, request_id, takes_delete, unknown_view
 from chat.errors import INTERNAL_MESSAGE, ApiError
@@ -54,7 +55,7 @@ CONSOLE_POLICY = PAGE_POLICY.replace("script-src 'self'", "script-src 'self' 'un
 """The console's theme evaluates Alpine expressions and has inline scripts."""
 
 
-DOORS: tuple[tuple[str, Door], ...] = (("/v4", SCALE), ("/v5", SCALE))
+DOORS: tuple[tuple[str, Door], ...] = (("/v1/messages", MESSAGES), ("/v4", SCALE), ("/v5", SCALE))
 """Whose error shape the paths below a prefix have; all others have that of the Lightcone dialect."""
 
 UNKNOWN: dict[Door, Handler] = {door: unknown_view(door) for door in (LIGHTCONE, *(door for _, door in DOORS))}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from chat.dialects.request.problems import Problems
 
 Part = dict[str, Any]
 UNNAMED = "document"
+MEDIA_TYPE = re.compile(r"application/pdf|text/[a-z0-9.+-]{1,60}", re.ASCII)
 
 
 class DocumentReader:
@@ -63,13 +65,14 @@ class DocumentReader:
     def _file(self, source: dict[str, Any], path: str, title: str) -> list[Part]:
         """A file part; its size, its base64 and what it holds are looked at behind the model."""
         media_type, data = source.get("media_type"), source.get("data")
-        if media_type != "application/pdf" and not (isinstance(media_type, str) and media_type.startswith("text/")):
+        if not isinstance(media_type, str) or not MEDIA_TYPE.fullmatch(media_type):
             self._problems.refuse(f"{path}.media_type", f"must be application/pdf or text/plain, got {echo(media_type)}")
             return []
-        if not isinstance(data, str):
-            self._problems.refuse(f"{path}.data", f"must be a string of base64, got {echo(data)}", "invalid_type")
+        if not isinstance(data, str) or not data:
+            code = "invalid_value" if data == "" else "invalid_type"
+            self._problems.refuse(f"{path}.data", f"must be the content in base64, got {echo(data)}", code)
             return []
-        return [{"type": "file", "file": {"file_data": data, "filename": title}}]
+        return [{"type": "file", "file": {"file_data": f"data:{media_type};base64,{data}", "filename": title}}]
 
     def _label(self, block: dict[str, Any], name: str, path: str, *, is_short: bool = True, is_required: bool = False) -> str | None:
         value = block.get(name)

@@ -203,7 +203,7 @@ async def test_a_pdf_is_a_file_for_the_worker(api, scripted):
     document = {"type": "document", "title": "a.pdf", "source": {"type": "base64", "media_type": "application/pdf", "data": data}}
     result = {"type": "tool_result", "tool_use_id": "c", "content": [document]}
     user, tool = (await asked(api, scripted, messages=[{"role": "user", "content": [document, result]}])).messages
-    file = {"file_data": data, "filename": "a.pdf"}
+    file = {"file_data": f"data:application/pdf;base64,{data}", "filename": "a.pdf"}
     assert user["content"] == [{"type": "file", "file": file, "param": "messages.0.content.0.file"}]
     assert tool["content"] == [{"type": "file", "file": file, "param": "messages.1.content.0.file"}]
 

@@ -103,3 +103,8 @@ async def test_an_unknown_model_and_a_missing_key(api, listed):
 async def test_all_other_clients_get_the_plain_list(api, scripted):
     assert (await api.get("/v1/models")).json()["object"] == "list"
     assert (await api.get("/v1/models/tiny")).json()["object"] == "model"
+
+
+async def test_what_goes_wrong_before_any_view_has_this_shape_too(api):
+    response = await api.post(ROUTE, json=message(), headers={"Host": "elsewhere.example"})
+    assert (response.status_code, response.json()["type"], response.json()["error"]["code"]) == (400, "error", "invalid_host")

@@ -1,0 +1,63 @@
+"""The API description and the page on messages against what is read and written."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from django.test import RequestFactory
+from jsonschema import Draft202012Validator
+
+from chat.dialects.messages.answer import MessageAnswer
+from chat.dialects.messages.errors import TYPES
+from chat.dialects.messages.schema import COUNT_TOKENS, MESSAGES
+from chat.openapi import schema_view
+from engine.api import ChoiceFinished, Delta, FinishReason, ToolCallDelta
+from tests.chat.dialects.conftest import completed
+from tests.chat.dialects.messages.shapes import TOOL, events, head, message, post
+
+PAGE = (Path(__file__).resolve().parents[4] / "docs" / "api" / "messages.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def components():
+    response = schema_view(RequestFactory().get("/api/schema"))
+    response.render()
+    return json.loads(response.content)["components"]
+
+
+def validator(components, name):
+    return Draft202012Validator({"$ref": f"#/components/schemas/{name}", "components": components})
+
+
+def test_an_answer_is_as_described(components):
+    writer = MessageAnswer(head(), asks_reasons=True)
+    payloads = [
+        Delta(0, (1,), "text", reasoning="so", tool_calls=(ToolCallDelta(0, "c", "f", "{}"),)),
+        ChoiceFinished(0, FinishReason.STOP),
+        completed(),
+    ]
+    for event in events(*payloads):
+        writer.feed(event)
+    body = json.loads(writer.body())
+    validator(components, "MessageBody").validate(body)
+    assert set(body) == set(components["schemas"]["MessageBody"]["properties"])
+
+
+async def test_an_error_is_as_described(api, components):
+    validator(components, "MessageError").validate((await post(api, temperature=9)).json())
+
+
+def test_a_request_is_as_described(components):
+    body = message(tools=[TOOL], system="s", thinking={"type": "adaptive"}, stop_sequences=["x"], tool_choice={"type": "auto"})
+    validator(components, "MessagesRequest").validate(body)
+    del body["max_tokens"]
+    assert not validator(components, "MessagesRequest").is_valid(body)
+    validator(components, "CountTokensRequest").validate(body)
+
+
+def test_the_page_names_every_field_and_every_type_of_error():
+    for name in {*MESSAGES.fields, *COUNT_TOKENS.fields}:
+        assert re.search(rf"`{name}[`:]", PAGE), name
+    for word in TYPES.values():
+        assert f"`{word}`" in PAGE, word
