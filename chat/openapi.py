@@ -16,8 +16,7 @@ from drf_spectacular.utils import OpenApiResponse, extend_schema
 from drf_spectacular.views import SpectacularJSONAPIView
 from rest_framework.views import APIView
 
-from chat import openapi_messages
-from chat import openapi_prompts
+from chat import openapi_messages, openapi_prompts
 from chat.dialects.request.fields import RequestField
 from chat.dialects.request.schema import ChatCompletionRequest
 from chat.openapi_answers import ChatCompletion, ChatCompletionChunk, ErrorBody, Model, ModelList, Status

@@ -14,4 +14,4 @@ async def _version(request: HttpRequest, dialect: Door) -> HttpResponseBase:
     return json_response({"version": settings.LIGHTCONE_VERSION})
 
 
-version = api_view(LIGHTCONE, get=_version)
+version = api_view(LIGHTCONE, is_open=True, get=_version)

@@ -19,15 +19,8 @@ class Prompts(RequestField):
     def __init__(self, *, max_items: int, **kwargs: Any) -> None:
         super().__init__(is_required=True, nullable=False, **kwargs)
         self.max_items = max_items
-        several = {"type": "array", "minItems": 1, "maxItems": max_items}
-        self.json_schema = {
-            "oneOf": [
-                {"type": "string"},
-                TOKEN_IDS,
-                {**several, "items": {"type": "string"}},
-                {**several, "items": TOKEN_IDS},
-            ]
-        }
+        several = {"type": "array", "items": {"oneOf": [{"type": "string"}, TOKEN_IDS]}, "minItems": 1, "maxItems": max_items}
+        self.json_schema = {"oneOf": [{"type": "string"}, TOKEN_IDS, several]}
 
     def run_validation(self, data: Any = serializers.empty) -> list[RawPrompt]:
         if data is serializers.empty:
