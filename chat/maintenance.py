@@ -1,4 +1,4 @@
-"""The maintenance worker's resident loops, as a Celery bootstep: usage writer, reaper, model states, and the port of the metrics.
+"""The maintenance worker's resident loops, as a Celery bootstep: usage writer, reaper, model states, unfinished answers, metrics.
 
 Resident, not beat tasks each second: the writer waits inside Valkey for the first record and then 200 ms for more, so rows are
 there at once and batches are large under load; a beat task would cost a broker message a second and add up to a second. The lock
@@ -29,18 +29,21 @@ from chat.relay.commands import stop_send_async, task_send_async
 from chat.relay.keys import Keys
 from chat.relay.loop_thread import LoopThread
 from chat.relay.reaper import Reaper
+from chat.relay.runs import Runs
 from chat.relay.store import valkey_connect
 from chat.relay.usage_stream import UsageStream
 from chat.relay.workers import WorkerLease, worker_leases
 from chat.selectors import model_names
 from chat.services.catalogue import model_state_report
 from chat.services.usage import TerminalRecord, usage_records_write
+from chat.unfinished import UnfinishedAnswers
 
 logger = logging.getLogger(__name__)
 
 GATHER_S = 0.2
 TURN_S = 1.0
 STATES_S = 0.5
+UNFINISHED_S = 2.0
 METRICS_TIMEOUT_S = 5.0
 LAST_WRITES_S = 5.0
 STATE_ORDER = ("ready", "draining", "loading", "failed")
@@ -146,6 +149,7 @@ class MaintenanceStep(bootsteps.StartStopStep):
         self._stream = UsageStream(client, keys)
         reaper = Reaper(client=client, keys=keys, clock=time.time, send_task=task_send_async, send_stop=stop_send_async)
         states = ModelStates(client, keys)
+        unfinished = UnfinishedAnswers(Runs(client, keys, time.time))
         self._batches = BatchRunner()
         self._requests = RequestMetrics()
         self._metrics = MetricsServer(lambda: metrics_text(self._requests, client, keys))
@@ -155,6 +159,7 @@ class MaintenanceStep(bootsteps.StartStopStep):
             asyncio.create_task(_forever(lambda: usage_write_once(self._stream, count=self._requests.count), 0.0, "usage writer")),
             asyncio.create_task(_forever(reaper.turn, TURN_S, "reaper")),
             asyncio.create_task(_forever(states.turn, STATES_S, "model states")),
+            asyncio.create_task(_forever(unfinished.turn, UNFINISHED_S, "unfinished answers")),
             asyncio.create_task(_forever(self._batches.turn, 0.0, "batches")),
         ]
 

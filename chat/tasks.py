@@ -14,6 +14,7 @@ from chat.relay.commands import BATCHES_WAKE_TASK
 from chat.relay.task_message import GENERATE_TASK
 from chat.services.batches import batches_prune
 from chat.services.files import files_prune
+from chat.services.stored import answers_prune
 from chat.services.usage import request_logs_prune
 
 logger = logging.getLogger(__name__)
@@ -39,6 +40,12 @@ def files_retention() -> None:
     now = timezone.now()
     num_batches = batches_prune(before=now - timedelta(days=settings.LIGHTCONE_FILE_DAYS))
     logger.info("%d files and %d batches deleted", files_prune(now=now), num_batches)
+
+
+@shared_task(name="chat.answers_retention", ignore_result=True)
+def answers_retention() -> None:
+    """Delete stored answers that have expired."""
+    logger.info("%d stored answers deleted", answers_prune(before=timezone.now()))
 
 
 @shared_task(name="chat.logs_retention", ignore_result=True)

@@ -124,6 +124,7 @@ CELERY_WORKER_SEND_TASK_EVENTS = False
 CELERY_WORKER_ENABLE_REMOTE_CONTROL = True
 CELERY_BEAT_SCHEDULE = {
     "logs-retention": {"task": "chat.logs_retention", "schedule": 24 * 3600, "options": {"queue": "maintenance"}},
+    "answers-retention": {"task": "chat.answers_retention", "schedule": 24 * 3600, "options": {"queue": "maintenance"}},
     "files-retention": {"task": "chat.files_retention", "schedule": 3600, "options": {"queue": "maintenance"}},
 }
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "run" / "beat-schedule")

@@ -366,10 +366,18 @@ async def _aside(num_bytes: int, work: Callable[..., T], *args: Any) -> T:
     return await asyncio.get_running_loop().run_in_executor(_check_threads, work, *args)
 
 
-def _check(body: bytes, request: HttpRequest, dialect: ReadingDoor) -> dict[str, Any]:
+def object_read(request: HttpRequest) -> dict[str, Any]:
+    """The object in the body of a request that computes nothing; raises ApiError."""
+    return _object(body_read(request))
+
+
+def _object(body: bytes) -> dict[str, Any]:
     limits = settings.LIGHTCONE_LIMITS
-    parsed = json_object_read(body, max_depth=limits.max_json_depth, max_digits=limits.max_json_digits)
-    values = dialect.read(parsed)
+    return json_object_read(body, max_depth=limits.max_json_depth, max_digits=limits.max_json_digits)
+
+
+def _check(body: bytes, request: HttpRequest, dialect: ReadingDoor) -> dict[str, Any]:
+    values = dialect.read(_object(body))
     if values["request_id"] is not None and getattr(request, "lightcone_request_id", None) is None:
         request.lightcone_request_id = values["request_id"]
     return values

@@ -28,11 +28,13 @@ __all__ = [
     "StoredKind",
     "StoredState",
     "answer_delete",
+    "answer_drop",
     "answer_end",
     "answer_find",
     "answer_keep",
     "answer_keep_safely",
     "answer_label",
+    "answer_of_run",
     "answers_page",
     "answers_prune",
     "answers_unfinished",
@@ -151,10 +153,21 @@ def answer_delete(*, project_id: int, kind: StoredKind, public_id: str) -> Store
     return row
 
 
-def answers_unfinished(*, limit: int = 500) -> list[tuple[str, StoredKind]]:
-    """Run id and kind of answers without an end, oldest first."""
-    rows = StoredAnswer.objects.filter(state=StoredState.UNFINISHED).order_by("run_id").values_list("run_id", "kind")[:limit]
-    return [(run_id.hex, StoredKind(kind)) for run_id, kind in rows]
+def answers_unfinished(*, limit: int = 1000) -> list[str]:
+    """The run ids of answers without an end, oldest first."""
+    run_ids = StoredAnswer.objects.filter(state=StoredState.UNFINISHED).order_by("run_id").values_list("run_id", flat=True)
+    return [run_id.hex for run_id in run_ids[:limit]]
+
+
+def answer_of_run(*, run_id: str) -> StoredAnswer | None:
+    """Whatever project has it."""
+    row: StoredAnswer | None = StoredAnswer.objects.filter(run_id=run_id).first()
+    return row
+
+
+def answer_drop(*, run_id: str | UUID) -> None:
+    """Forget an answer that has come to nothing."""
+    StoredAnswer.objects.filter(run_id=run_id, state=StoredState.UNFINISHED).delete()
 
 
 def answers_prune(*, before: datetime, batch_size: int = 500) -> int:

@@ -1,4 +1,4 @@
-"""Routes of the Lightcone dialect: completions are completion.py's; here is the list of models."""
+"""Routes of the Lightcone dialect: completions are completion.py's, stored ones stored.py's; here is the list of models."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from django.http import HttpRequest, HttpResponseBase
 
 from chat.dialects.completion import completion
 from chat.dialects.dialect import Door
+from chat.dialects.lightcone import stored
 from chat.dialects.lightcone.dialect import LIGHTCONE
 from chat.dialects.view import api_view, caller_require, json_response, model_unknown, unknown_view
 from chat.services.catalogue import ModelEntry, model_resolve_async, models_for_caller_async
@@ -33,7 +34,10 @@ async def model_retrieve(request: HttpRequest, dialect: Door, model_id: str) -> 
     return json_response(model_object(model, model_id if model_id in model.aliases else model.name))
 
 
-chat_completions = api_view(LIGHTCONE, post=completion)
+chat_completions = api_view(LIGHTCONE, get=stored.completions_list, post=completion)
+chat_completion = api_view(LIGHTCONE, get=stored.completion_retrieve, post=stored.completion_update, delete=stored.completion_delete)
+chat_completion_events = api_view(LIGHTCONE, get=stored.completion_events)
+chat_completion_messages = api_view(LIGHTCONE, get=stored.completion_messages)
 models = api_view(LIGHTCONE, get=models_list)
 model = api_view(LIGHTCONE, get=model_retrieve)
 unknown_route = unknown_view(LIGHTCONE)

@@ -14,6 +14,7 @@ import pytest
 from chat.dialects import completion
 from chat.dialects.lightcone import views
 from chat.services.catalogue import ModelEntry
+from chat.services.completions import Afterlife
 from chat.services.keys import Caller, KeyForbidden, KeyInvalid
 from engine.api import (
     Admitted,
@@ -99,11 +100,13 @@ class Scripted:
     readers: list[ScriptedReader] = field(default_factory=list)
     refused: list[list[Any]] = field(default_factory=list)
     further: list[bool] = field(default_factory=list)
+    afterlives: list[Afterlife | None] = field(default_factory=list)
 
-    async def start(self, *, request, caller, trace, is_further=False, **_) -> ScriptedReader:
+    async def start(self, *, request, caller, trace, is_further=False, afterlife=None, **_) -> ScriptedReader:
         self.requests.append(request)
         self.traces.append(trace)
         self.further.append(is_further)
+        self.afterlives.append(afterlife)
         if self.refusal is not None:
             raise self.refusal
         reader = ScriptedReader(self.script, self.headers)
