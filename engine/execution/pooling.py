@@ -1,6 +1,7 @@
 """Vectors of prompts: the hidden states behind the final norm, pooled over the chunks that compute them.
 
-What a chunk adds is kept at its sequence, so that a prompt may take any number of steps; one that is preempted goes on from there.
+What a chunk adds is kept at its sequence, so that a prompt may take any number of steps; one that is preempted goes on from there. Sums are
+float64, so that a vector does not tell how its prompt was cut.
 
 Letters: T positions of a step, E width of the model.
 """
@@ -19,7 +20,7 @@ MEAN = "mean"
 
 @dataclass(slots=True)
 class PooledStates:
-    """Of one prompt so far: the sum (E,) float32 of the states of its first `num_pooled` positions; of "last", of the last one alone."""
+    """Of one prompt so far: the sum (E,) float64 of the states of its first `num_pooled` positions; of "last", of the last one alone."""
 
     total: torch.Tensor
     num_pooled: int
@@ -53,15 +54,15 @@ def _pool_chunk(chunk: Chunk, pooling: str, rows: torch.Tensor, normed: Callable
     pooled, end = sequence.pooled, chunk.start + chunk.num_tokens
     if pooling != MEAN:
         if end == sequence.num_tokens:
-            sequence.pooled = PooledStates(normed(rows[-1:])[0], end)
+            sequence.pooled = PooledStates(normed(rows[-1:])[0].double(), end)
         return
     done = pooled.num_pooled if pooled is not None else 0
     if end <= done:
         return
-    total = normed(rows[max(0, done - chunk.start) :]).sum(0)
+    total = normed(rows[max(0, done - chunk.start) :]).sum(0, dtype=torch.float64)
     sequence.pooled = PooledStates(total if pooled is None else pooled.total + total, end)
 
 
 def _vector(total: torch.Tensor) -> list[float]:
     """Bring what was pooled to length 1: a mean and a sum point the same way."""
-    return (total / total.norm().clamp(min=torch.finfo(torch.float32).tiny)).tolist()
+    return (total / total.norm().clamp(min=torch.finfo(torch.float32).tiny)).float().tolist()

@@ -16,6 +16,8 @@ from engine.api import (
     Constraint,
     ConstraintKind,
     Delta,
+    Embedded,
+    EmbedOptions,
     Failed,
     GenerationRequest,
     LogprobOptions,
@@ -25,6 +27,7 @@ from engine.api import (
     RepetitionRule,
     SamplingParams,
     StopRules,
+    Task,
 )
 from engine.config import EngineConfig
 from engine.engine import Engine
@@ -65,6 +68,8 @@ KINDS: dict[str, dict[str, object]] = {
     "no way out": {"sampling": SamplingParams(allowed_token_ids=(70,), bad_words=("F",))},
     "clash": {"constraint": JSON_OBJECT, "sampling": SamplingParams(allowed_token_ids=(70,))},
     "late clash": {"constraint": Constraint(ConstraintKind.REGEX, "F{3}x"), "sampling": SamplingParams(allowed_token_ids=(70,))},
+    "mean vector": {"task": Task.EMBED},
+    "last vector": {"task": Task.EMBED, "embed": EmbedOptions("last", 40)},
     "repetition": {"stop": StopRules(max_tokens=14, repetition=RepetitionRule(3)), "sampling": SamplingParams(allowed_token_ids=(65, 66))},
 }
 FAILING = {"no way out": "allowed_token_ids", "clash": "structured_outputs", "late clash": "structured_outputs"}
@@ -154,7 +159,7 @@ def submit(engine, name, priority=0):
 
 
 def outcome(events):
-    """All that a client could compare: per choice its tokens, texts and log-probabilities; the prompt's scores; the end."""
+    """All that a client could compare: per choice its tokens, texts and log-probabilities; the prompt's scores or vector; the end."""
     choices = {}
     scores = end = None
     for event in events:
@@ -163,6 +168,8 @@ def outcome(events):
             choices.setdefault(payload.choice, []).extend(zip(payload.token_ids, payload.logprobs or payload.token_ids, strict=False))
         elif isinstance(payload, PromptScored):
             scores = payload.entries
+        elif isinstance(payload, Embedded):
+            choices["vector"] = payload.vector
         elif isinstance(payload, Completed | Failed):
             end = (payload.outcome, getattr(payload, "param", None), payload.usage.completion_tokens)
     return choices, scores, end
