@@ -11,6 +11,7 @@ from rest_framework import serializers
 from chat.dialects.messages.conversation import ConversationReader
 from chat.dialects.messages.schema import fields_check
 from chat.dialects.messages.sent_names import SentNames
+from chat.dialects.request.fields import echo
 from chat.dialects.request.schema import request_check
 from chat.errors import ApiError
 
@@ -53,7 +54,7 @@ def _check_together(fields: Mapping[str, Any]) -> None:
     if choice.get("type") in ("any", "tool") and not fields["tools"]:
         raise _invalid("tool_choice", "needs tools to choose from")
     if choice.get("type") == "tool" and choice["name"] not in [tool["name"] for tool in fields["tools"]]:
-        raise _invalid("tool_choice.name", f"must be the name of one of tools, got {choice['name']!r}")
+        raise _invalid("tool_choice.name", f"must be the name of one of tools, got {echo(choice['name'])}")
 
 
 def _invalid(param: str, message: str) -> ApiError:
