@@ -12,7 +12,7 @@ from django.db.models.functions import TruncDay
 from chat.models import ApiKey, ApiKeySecret, Org, Project, ServedModel, UsageHour
 from chat.models.usage import TTFT_BOUNDS_MS, TTFT_COLUMNS
 
-TOKEN_COLUMNS = ("prompt_tokens", "cached_tokens", "completion_tokens")
+SUMMED_COLUMNS = ("prompt_tokens", "cached_tokens", "completion_tokens", "cost_nanos")
 
 
 def models_enabled() -> QuerySet[ServedModel]:
@@ -61,6 +61,7 @@ class UsagePoint:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
+    cost_nanos: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class UsageSummary:
     total: UsagePoint
     ttft_p50_ms: float | None
     ttft_p95_ms: float | None
-    by_model: tuple[tuple[str, int, int], ...] = field(default=())
+    by_model: tuple[tuple[str, int, int, int], ...] = field(default=())
 
 
 def usage_summary(*, now: datetime, hours: int = 0, days: int = 0) -> UsageSummary:
@@ -82,7 +83,7 @@ def usage_summary(*, now: datetime, hours: int = 0, days: int = 0) -> UsageSumma
     starts = [last - step * i for i in range((hours or days) - 1, -1, -1)]
     rows = UsageHour.objects.filter(period_start__gte=starts[0], period_start__lt=last + step)
     period = F("period_start") if hours else TruncDay("period_start", tzinfo=UTC)
-    sums = {column: Sum(column) for column in ("num_requests", *TOKEN_COLUMNS)}
+    sums = {column: Sum(column) for column in ("num_requests", *SUMMED_COLUMNS)}
     found = {
         row.pop("period"): row
         for row in rows.order_by()
@@ -91,13 +92,13 @@ def usage_summary(*, now: datetime, hours: int = 0, days: int = 0) -> UsageSumma
     }
     points = tuple(UsagePoint(start=start, **found.get(start, {})) for start in starts)
     histogram = list(rows.aggregate(**{column: Sum(column, default=0) for column in TTFT_COLUMNS}).values())
-    models = rows.order_by().values("model").annotate(requests=Sum("num_requests"), tokens=Sum("completion_tokens"))
+    models = rows.order_by().values("model").annotate(requests=Sum("num_requests"), tokens=Sum("completion_tokens"), cost=Sum("cost_nanos"))
     return UsageSummary(
         points=points,
         total=_total(points, starts[0]),
         ttft_p50_ms=histogram_percentile(histogram, 0.5),
         ttft_p95_ms=histogram_percentile(histogram, 0.95),
-        by_model=tuple((row["model"], row["requests"], row["tokens"]) for row in models.order_by("-requests")[:10]),
+        by_model=tuple((row["model"], row["requests"], row["tokens"], row["cost"]) for row in models.order_by("-requests")[:10]),
     )
 
 
@@ -118,6 +119,6 @@ def histogram_percentile(counts: list[int], share: float) -> float | None:
 
 
 def _total(points: Iterable[UsagePoint], start: datetime) -> UsagePoint:
-    columns = ("num_requests", "num_errors", *TOKEN_COLUMNS)
+    columns = ("num_requests", "num_errors", *SUMMED_COLUMNS)
     points = tuple(points)
     return UsagePoint(start=start, **{column: sum(getattr(point, column) for point in points) for column in columns})

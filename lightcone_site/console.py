@@ -60,6 +60,8 @@ UNFOLD: dict[str, Any] = {
                     _item("Overview", "monitoring", "admin:index"),
                     _item("Requests", "list_alt", "admin:chat_requestlog_changelist"),
                     _item("Usage", "bar_chart", "admin:chat_usagehour_changelist"),
+                    _item("Batches", "inventory_2", "admin:chat_batch_changelist"),
+                    _item("Files", "draft", "admin:chat_projectfile_changelist"),
                 ]
             },
             {

@@ -24,12 +24,18 @@ class ServedModelForm(forms.ModelForm):
 
     class Meta:
         model = ServedModel
-        fields = ("name", "aliases", "path", "owned_by", "enabled", "is_default", "max_model_len", "sampling_defaults")
+        fields = (
+            *("name", "aliases", "path", "owned_by", "enabled", "is_default", "max_model_len", "sampling_defaults"),
+            *("input_price", "cached_price", "output_price"),
+        )
         help_texts = {
             "name": "The name that clients ask for, and that its workers serve (LIGHTCONE_MODEL_NAME).",
             "path": "A GGUF file or a Hugging Face folder, on the worker's machine.",
             "is_default": "Serve this model where a request names none. Takes it from the one before.",
             "max_model_len": "Tokens; empty: what the model allows and the cache holds.",
+            "input_price": "Of a million prompt tokens, in the currency of LIGHTCONE_CURRENCY. Empty: nothing.",
+            "cached_price": "Of a million prompt tokens that were in the cache. Empty: as much as the others.",
+            "output_price": "Of a million generated tokens. Empty: nothing. Changes hold for requests that end from then on.",
             "sampling_defaults": "Request fields for requests that leave them out, as a JSON object; they win over generation_config.json.",
         }
 
@@ -65,6 +71,7 @@ class ServedModelAdmin(ModelAdmin):
     fieldsets = (
         (None, {"fields": ("name", "aliases", "path", "owned_by", "enabled", "is_default")}),
         ("Defaults", {"fields": ("max_model_len", "sampling_defaults")}),
+        ("Prices", {"fields": ("input_price", "cached_price", "output_price")}),
         ("What the workers report", {"fields": ("show_state", "state_reason", "show_state_at")}),
     )
 

@@ -16,6 +16,7 @@ from django.utils import timezone
 from chat import selectors
 from chat.admin.fields import milliseconds
 from chat.selectors import UsagePoint, UsageSummary
+from chat.services.prices import cost_text
 
 WIDTH, HEIGHT = 440, 180
 LEFT, BOTTOM, TOP = 44, 24, 8
@@ -72,7 +73,7 @@ def dashboard_context(request: HttpRequest, context: dict[str, Any]) -> dict[str
             "tiles": _tiles(usage),
             "charts": (_requests_chart(usage, label), _tokens_chart(usage, label)),
             "rows": tuple(_row(point, "%Y-%m-%d %H:%M" if span == "24h" else "%Y-%m-%d") for point in reversed(usage.points)),
-            "by_model": tuple((name, f"{requests:,}", f"{tokens:,}") for name, requests, tokens in usage.by_model),
+            "by_model": tuple((name, f"{requests:,}", f"{tokens:,}", cost_text(cost)) for name, requests, tokens, cost in usage.by_model),
         }
     )
     return context
@@ -86,6 +87,7 @@ def _tiles(usage: UsageSummary) -> list[tuple[str, str, str]]:
         ("Errors", f"{total.num_errors:,}", _share(total.num_errors, total.num_requests)),
         ("Prompt tokens", f"{total.prompt_tokens:,}", f"{_share(total.cached_tokens, total.prompt_tokens)} cached"),
         ("Completion tokens", f"{total.completion_tokens:,}", ""),
+        *([("Cost", cost_text(total.cost_nanos), "")] if total.cost_nanos else []),
         ("First token, median", milliseconds(usage.ttft_p50_ms), ""),
         ("First token, 95th percentile", milliseconds(usage.ttft_p95_ms), ""),
     ]
@@ -93,7 +95,7 @@ def _tiles(usage: UsageSummary) -> list[tuple[str, str, str]]:
 
 def _row(point: UsagePoint, label: str) -> tuple[str, ...]:
     amounts = (point.num_requests, point.num_errors, point.prompt_tokens, point.cached_tokens, point.completion_tokens)
-    return (point.start.strftime(label), *(f"{amount:,}" for amount in amounts))
+    return (point.start.strftime(label), *(f"{amount:,}" for amount in amounts), cost_text(point.cost_nanos))
 
 
 def _requests_chart(usage: UsageSummary, label: str) -> Chart:

@@ -18,6 +18,7 @@ from chat.admin.fields import instant, milliseconds
 from chat.admin.newest_first import ReadOnlyNewestFirst
 from chat.models import RequestLog
 from chat.run_id import run_id_floor
+from chat.services.prices import cost_text
 from engine.api import Outcome
 
 SPANS = {"1h": ("last hour", 1), "24h": ("last 24 hours", 24), "7d": ("last 7 days", 168), "30d": ("last 30 days", 720)}
@@ -106,6 +107,9 @@ class ProjectFilter(ColumnFilter):
         return value if value and value.isascii() and value.isdigit() and len(value) < 19 else None
 
 
+OF_THE_CLIENT = ("client_request_id", "batch_id", "user_label", "metadata")
+
+
 @admin.register(RequestLog)
 class RequestLogAdmin(ReadOnlyNewestFirst):
     list_display = (
@@ -116,17 +120,33 @@ class RequestLogAdmin(ReadOnlyNewestFirst):
         "key_public_id",
         "show_prompt",
         "show_completion",
+        "show_cost",
         "show_ttft",
         "show_duration",
         "finish_reason",
     )
     list_filter = (TimeFilter, OutcomeFilter, StatusFilter, ModelFilter, KeyFilter, ProjectFilter)
     search_fields = ("run_id",)
-    search_help_text = "Run id, or the id that the client sent: exact"
+    search_help_text = "Run id, the id that the client sent, or a batch's: exact"
     fieldsets = (
         (None, {"fields": ("run_id", "show_arrived", "outcome", "status", "finish_reason", "error_code")}),
-        ("Request", {"fields": ("model_asked", "model", "dialect", "route", "is_stream", "client_request_id", "user_label", "metadata")}),
-        ("Tokens", {"fields": ("prompt_tokens", "cached_tokens", "completion_tokens")}),
+        (
+            "Request",
+            {
+                "fields": (
+                    "model_asked",
+                    "model",
+                    "dialect",
+                    "route",
+                    "is_stream",
+                    "client_request_id",
+                    "batch_id",
+                    "user_label",
+                    "metadata",
+                )
+            },
+        ),
+        ("Tokens", {"fields": ("prompt_tokens", "cached_tokens", "completion_tokens", "show_cost")}),
         ("Time", {"fields": ("show_queue", "show_ttft", "show_duration", "attempts", "worker")}),
         ("Caller", {"fields": ("key_public_id", "show_project", "address", "user_agent", "retry_count", "patience_s")}),
     )
@@ -135,6 +155,8 @@ class RequestLogAdmin(ReadOnlyNewestFirst):
         term = search_term.strip()
         if not term:
             return queryset, False
+        if term.startswith("batch_"):
+            return queryset.filter(batch_id=term.replace("\0", "")), False
         try:
             return queryset.filter(pk=UUID(hex=term)), False
         except ValueError:
@@ -151,6 +173,10 @@ class RequestLogAdmin(ReadOnlyNewestFirst):
     @display(description="completion")
     def show_completion(self, log: RequestLog) -> str:
         return f"{log.completion_tokens:,}"
+
+    @display(description="Cost")
+    def show_cost(self, log: RequestLog) -> str:
+        return cost_text(log.cost_nanos) if log.cost_nanos else "–"
 
     @display(description="Arrived")
     def show_arrived(self, log: RequestLog) -> str:

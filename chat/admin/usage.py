@@ -12,6 +12,7 @@ from chat.admin.fields import instant, milliseconds
 from chat.admin.logs import KeyFilter, ModelFilter, ProjectFilter
 from chat.admin.newest_first import ReadOnlyNewestFirst
 from chat.models import UsageHour
+from chat.services.prices import cost_text
 
 
 @admin.register(UsageHour)
@@ -24,6 +25,7 @@ class UsageHourAdmin(ReadOnlyNewestFirst):
         "show_requests",
         "show_prompt",
         "show_completion",
+        "show_cost",
         "show_mean_duration",
     )
     list_filter = (ModelFilter, KeyFilter, ProjectFilter)
@@ -51,6 +53,10 @@ class UsageHourAdmin(ReadOnlyNewestFirst):
     @display(description="completion")
     def show_completion(self, hour: UsageHour) -> str:
         return f"{hour.completion_tokens:,}"
+
+    @display(description="Cost")
+    def show_cost(self, hour: UsageHour) -> str:
+        return cost_text(hour.cost_nanos) if hour.cost_nanos else "–"
 
     @display(description="Mean duration")
     def show_mean_duration(self, hour: UsageHour) -> str:

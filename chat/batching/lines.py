@@ -29,6 +29,7 @@ ENDPOINT_URLS = {
     "/v1/chat/completions": "chat.dialects.lightcone.urls",
     "/v1/completions": "chat.dialects.prompts.urls",
     "/v1/embeddings": "chat.dialects.prompts.urls",
+    "/v1/responses": "chat.dialects.responses.urls",
 }
 """Named, not imported: a maintenance worker without batches loads none of them."""
 RETRIED_STATUSES = (429, 503)

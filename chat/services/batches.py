@@ -24,7 +24,7 @@ from chat.models.files import Purpose
 from chat.services.files import FileAbout, FileWriter, file_drop, file_get
 from chat.services.usage import storable_text
 
-ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
+ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
 WINDOWS = {"24h": timedelta(hours=24)}
 CLAIM = timedelta(seconds=30)
 PAGE_RESULTS = 200

@@ -12,6 +12,8 @@ from chat.models import RequestLog, ServedModel
 
 NANOS = 10**9
 TOKENS_PER_PRICE = 10**6
+MAX_NANOS = 10**15
+"""A million of the currency for one run is a mistake in a price, and must not keep the column from taking the row."""
 SMALLEST_SHOWN = Decimal("0.000001")
 
 
@@ -42,7 +44,7 @@ def cost_nanos(log: RequestLog, prices: Prices | None) -> int:
     cached = min(log.cached_tokens, log.prompt_tokens)
     cost = (log.prompt_tokens - cached) * prices.input + cached * prices.cached + log.completion_tokens * prices.output
     factor = settings.LIGHTCONE_BATCH_PRICE_FACTOR if log.batch_id else Decimal(1)
-    return int((cost * factor * NANOS / TOKENS_PER_PRICE).quantize(Decimal(1), rounding=ROUND_HALF_EVEN))
+    return min(MAX_NANOS, int((cost * factor * NANOS / TOKENS_PER_PRICE).quantize(Decimal(1), rounding=ROUND_HALF_EVEN)))
 
 
 def cost_text(nanos: int) -> str:

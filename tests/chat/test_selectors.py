@@ -45,7 +45,7 @@ def test_a_day_has_24_points_and_a_month_30_each_run_in_its_own() -> None:
     month = usage_summary(now=NOW, days=30)
     assert [point.num_requests for point in month.points] == [1] + [0] * 27 + [1, 2]
     assert month.total.completion_tokens == 28
-    assert month.by_model == (("small", 4, 28),)
+    assert month.by_model == (("small", 4, 28, 0),)
 
 
 @pytest.mark.django_db

@@ -52,6 +52,11 @@ def test_later_prices_change_no_row(priced: ServedModel) -> None:
     assert RequestLog.objects.get().cost_nanos == 5_400
 
 
+def test_a_mistaken_price_does_not_stop_the_writer(priced: ServedModel) -> None:
+    ServedModel.objects.update(output_price=Decimal("99999999"))
+    assert cost_of(completion_tokens=2**31 - 1) == 10**15
+
+
 def test_models_without_prices_and_refusals_cost_nothing(priced: ServedModel) -> None:
     assert cost_of(model="free") == 0
     assert cost_of(status=400, outcome="rejected", prompt_tokens=0, cached_tokens=0, completion_tokens=0) == 0
