@@ -5,9 +5,12 @@ Everything is skipped by the marker `gpu` where there is no device; what a CPU c
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
+from engine.api import EmbedOptions
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
 from engine.core import EngineCore
@@ -130,6 +133,21 @@ def test_a_request_alone_says_what_it_says_in_a_crowd(checkpoint):
     crowd = Crowd(folder, "cuda", batch_invariant=True).answers(REQUESTS)
     alone = Crowd(folder, "cuda", batch_invariant=True).answers(REQUESTS[:1])
     assert alone[0] == crowd[0]
+
+
+@pytest.mark.parametrize("pooling", ["mean", "last"])
+def test_vectors_of_prompts_are_those_of_transformers(checkpoint, pooling):
+    folder, model = checkpoint
+    runner, _ = make_runner(folder, "cuda")
+    sequence = dataclasses.replace(make_sequence(1, 60, [3, 1, 2, 9]), embed=EmbedOptions(pooling))
+    for start, count in ((0, 40), (40, 19), (59, 1)):
+        plan = StepPlan((Chunk(sequence, start, count, False),))
+        runner.forward(plan)
+        vectors = runner.vectors(plan)
+    with torch.inference_mode():
+        states = model.model(torch.tensor([sequence.prompt_ids])).last_hidden_state[0]
+    expected = torch.nn.functional.normalize(states.mean(0) if pooling == "mean" else states[-1], dim=0)
+    torch.testing.assert_close(torch.tensor(vectors[1]), expected, atol=TOLERANCE, rtol=0)
 
 
 def test_half_precision_stays_near_float32(checkpoint):

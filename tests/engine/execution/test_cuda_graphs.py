@@ -1,12 +1,16 @@
 """Decode steps over buffers that stay, on CPU tensors: padding, tables that grow and change, and the whole CUDA path of the layers."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 
+from engine.api import EmbedOptions
 from engine.config import EngineConfig
 from engine.execution.ahead import FedTokens
 from engine.execution.cuda_graphs import BlockTables, DecodeGraphs, row_counts
+from engine.execution.pooling import pool_states
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import load_model
 from engine.quantization import byte_weight
@@ -155,6 +159,23 @@ def test_a_step_takes_tokens_that_only_the_device_knows(folder, monkeypatch):
         twins.prefill(sequence)
         sequence.output_ids.append(token_id)
     twins.decode([a, b], fed=FedTokens(torch.tensor([3, 12, 77]), [2, 1]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [EmbedOptions("mean"), EmbedOptions("last", 20)])
+def test_vectors_of_prompts_are_those_of_the_cpu(folder, monkeypatch, options):
+    twins = Twins(folder, monkeypatch)
+    expected, found = (dataclasses.replace(make_sequence(1, 30, [7, 3]), embed=options) for _ in range(2))
+    for start, count in ((0, 17), (17, 12), (29, 1)):
+        twins.cpu.forward(StepPlan((Chunk(expected, start, count, False),)))
+        wanted = twins.cpu.vectors(StepPlan((Chunk(expected, start, count, False),)))
+        plan = StepPlan((Chunk(found, start, count, False),))
+        batch = twins.cpu._batches.build(plan)
+        with monkeypatch.context() as patch:
+            take_the_cuda_path(patch)
+            hidden = twins.other.decoder.forward(batch.token_ids, batch.positions, twins.attention.begin_step(batch.layout))
+            vectors = pool_states(plan, hidden, twins.other.decoder.normed)
+    twins.compare(torch.tensor(vectors[1]), torch.tensor(wanted[1]))
 
 
 def test_only_steps_of_single_tokens_that_sample_are_taken(folder, monkeypatch):
