@@ -16,7 +16,7 @@ from drf_spectacular.utils import OpenApiResponse, extend_schema
 from drf_spectacular.views import SpectacularJSONAPIView
 from rest_framework.views import APIView
 
-from chat import openapi_messages, openapi_prompts
+from chat import openapi_messages, openapi_prompts, openapi_scale
 from chat.dialects.request.fields import RequestField
 from chat.dialects.request.schema import ChatCompletionRequest
 from chat.openapi_answers import ChatCompletion, ChatCompletionChunk, ErrorBody, Model, ModelList, Status
@@ -91,6 +91,7 @@ class Routes:
         path("v1/chat/completions", CompletionRoute.as_view()),
         *openapi_messages.urlpatterns,
         *openapi_prompts.urlpatterns,
+        *openapi_scale.urlpatterns,
         path("v1/models", ModelsRoute.as_view()),
         path("v1/models/<path:model_id>", ModelRoute.as_view()),
         path("health/live", LiveRoute.as_view()),
