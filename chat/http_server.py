@@ -2,8 +2,8 @@
 
 Kept here, before anything of Django runs: sizes of target, headers and body (413 while it is still arriving), times for headers, body
 and idle connections, the number of connections, and the bytes that wait for a reader who does not read. All numbers: HttpLimits.
-A refused client gets the one error shape, then the connection closes. Framing itself is Twisted's: both lengths, bad chunks and NUL
-in a header end there with 400.
+A refused client gets an error in the shape that `describe` gives it, then the connection closes. Framing itself is Twisted's: both
+lengths, bad chunks and NUL in a header end there with 400.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from chat.errors import ApiError
 logger = logging.getLogger(__name__)
 
 reactor: Any = twisted_reactor
+
+Describe = Callable[[str, str | None, ApiError], tuple[dict[str, str], bytes]]
 
 LINGER_S = 2.0
 REQUEST_LINE_EXTRA = 32
@@ -94,10 +96,16 @@ class BoundedRequest(WebRequest):
 
     def basic_error(self, status: int, status_text: bytes, body: str) -> None:
         """Daphne's own errors in our shape instead of its HTML page."""
-        payload = error_bytes("internal_error" if status >= 500 else "invalid_value", body)
-        headers = [(b"Content-Type", b"application/json"), (b"Content-Length", str(len(payload)).encode())]
-        self.handle_reply({"type": "http.response.start", "status": status, "headers": headers})
+        error = ApiError("internal_error" if status >= 500 else "invalid_value", body)
+        headers, payload = self.channel.factory.server.describe(text_of(self.path), self.origin(), error)
+        lines = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        self.handle_reply({"type": "http.response.start", "status": status, "headers": lines})
         self.handle_reply({"type": "http.response.body", "body": payload})
+
+    def origin(self) -> str | None:
+        """The Origin header, as far as headers have arrived."""
+        values = self.requestHeaders.getRawHeaders(b"origin")
+        return text_of(values[0]) if values else None
 
 
 class BoundedChannel(http.HTTPChannel):
@@ -147,7 +155,7 @@ class BoundedChannel(http.HTTPChannel):
                 self._refuse_headers()
                 return
         elif len(line) > self.limits.max_target_bytes + REQUEST_LINE_EXTRA:
-            self.refuse(400, "invalid_value", f"The request target is longer than the limit of {self.limits.max_target_bytes} bytes.")
+            self.refuse("invalid_value", f"The request target is longer than the limit of {self.limits.max_target_bytes} bytes.")
             return
         super().lineReceived(line)
 
@@ -166,7 +174,7 @@ class BoundedChannel(http.HTTPChannel):
         if self.is_refused:
             return
         self._start_clock(self.limits.body_timeout)
-        self.max_body_bytes = self.limits.body_bytes(self._path.split(b"?", 1)[0].decode("ascii", "replace"))
+        self.max_body_bytes = self.limits.body_bytes(self.path())
         if self.length is not None and self.length > self.max_body_bytes:
             self.refuse_body()
             return
@@ -183,36 +191,45 @@ class BoundedChannel(http.HTTPChannel):
         self._start_clock(self.limits.idle_timeout)
         super().requestDone(request)
 
+    def path(self) -> str:
+        """Of the request that is arriving."""
+        target: bytes = getattr(self, "_path", b"")
+        return text_of(target.split(b"?", 1)[0])
+
     def _has_request_line(self) -> bool:
         return hasattr(self, "_command")
 
     # Refusing.
 
     def refuse_body(self) -> None:
-        self.refuse(413, "request_too_large", f"The request body is larger than the limit of {self.max_body_bytes} bytes.")
+        self.refuse("request_too_large", f"The request body is larger than the limit of {self.max_body_bytes} bytes.")
 
     def _refuse_headers(self) -> None:
         limits = self.limits
         bounds = f"{limits.max_headers} headers, {limits.max_header_bytes} bytes each, {limits.max_headers_bytes} in all"
         message = f"The headers are too large; the limits are {bounds}."
-        self.refuse(431, "headers_too_large", message)
+        self.refuse("headers_too_large", message)
 
     def _respondToBadRequestAndDisconnect(self) -> None:
-        self.refuse(400, "invalid_value", "The HTTP request is malformed.")
+        self.refuse("invalid_value", "The HTTP request is malformed.")
 
-    def refuse(self, status: int, code: str, message: str) -> None:
+    def refuse(self, code: str, message: str) -> None:
         """Answer and close. What still arrives is thrown away for a moment, as a reset would take the answer from the client."""
         if self.is_refused:
             return
         self.is_refused = True
-        body = error_bytes(code, message)
-        reason = http.RESPONSES.get(status, b"Refused")
-        own_id = secrets.token_hex(16).encode()
-        head = b"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nX-Request-Id: %s\r\nConnection: close\r\n\r\n"
-        self.transport.write(head % (status, reason, len(body), own_id) + body)
+        error = ApiError(code, message)
+        headers, body = self.factory.server.describe(*self._asked(), error)
+        reason = http.RESPONSES.get(error.status, b"Refused").decode("ascii")
+        lines = [f"HTTP/1.1 {error.status} {reason}", *(f"{name}: {value}" for name, value in headers.items()), "Connection: close", "", ""]
+        self.transport.write("\r\n".join(lines).encode("latin-1") + body)
         self._stop_clock()
         self.transport.loseWriteConnection()
         self._start_clock(LINGER_S)
+
+    def _asked(self) -> tuple[str, str | None]:
+        """Path and origin of the request that is arriving, "" and None where they have not arrived."""
+        return self.path(), self.requests[-1].origin() if self.requests and self._has_request_line() else None
 
     # Writing.
 
@@ -326,10 +343,13 @@ class BoundedFactory(HTTPFactory):
 class BoundedServer(Server):
     """Daphne's server with our factory, and a stop that lets running answers end."""
 
-    def __init__(self, application: Any, *, endpoints: list[str], limits: Limits, drain_s: float, **options: Any) -> None:
+    def __init__(
+        self, application: Any, *, endpoints: list[str], limits: Limits, drain_s: float, describe: Describe, **options: Any
+    ) -> None:
         super().__init__(application, endpoints=endpoints, request_buffer_size=2**20, server_name="", verbosity=1, **options)
         self.limits = limits
         self.drain_s = drain_s
+        self.describe = describe
         self.ports: list[Any] = []
         self.connections: dict[Any, dict[str, Any]] = {}
 
@@ -394,9 +414,14 @@ def _drop(_: Any) -> None:
     """Twisted's own log says nothing that ours does not."""
 
 
-def error_bytes(code: str, message: str) -> bytes:
-    """An error as the HTTP server writes it, for every dialect alike: before routing nobody knows which one it is."""
-    return json.dumps({"error": ApiError(code, message).described(), "message": message, "detail": message}).encode()
+def text_of(value: bytes) -> str:
+    return value.decode("latin-1")
+
+
+def plain_error(path: str, origin: str | None, error: ApiError) -> tuple[dict[str, str], bytes]:
+    """Headers and body of an error, the same for all paths; for servers without dialects."""
+    body = json.dumps({"error": error.described(), "message": error.message}).encode()
+    return {"Content-Type": "application/json", "Content-Length": str(len(body)), "X-Request-Id": secrets.token_hex(16)}, body
 
 
 def serve(
@@ -408,9 +433,12 @@ def serve(
     socket_fd: int | None = None,
     drain_s: float = 30.0,
     on_ready: Callable[[], None] | None = None,
+    describe: Describe = plain_error,
 ) -> None:
-    """Serve until SIGINT or SIGTERM. `socket_fd`: a listening socket made by the parent, used instead of host and port."""
+    """Serve until SIGINT or SIGTERM. `socket_fd`: a listening socket made by the parent, used instead of host and port. `describe`: what
+    the error of a path and an origin looks like, as headers and body.
+    """
     escaped = host.replace(":", "\\:")
     endpoint = f"tcp:port={port}:interface={escaped}:backlog=1024" if socket_fd is None else f"fd:fileno={socket_fd}"
-    server = BoundedServer(application, endpoints=[endpoint], limits=limits, drain_s=drain_s, ready_callable=on_ready)
+    server = BoundedServer(application, endpoints=[endpoint], limits=limits, drain_s=drain_s, describe=describe, ready_callable=on_ready)
     server.run()

@@ -10,6 +10,7 @@ import asyncio
 import io
 import logging
 import re
+import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -91,7 +92,7 @@ class ApiMiddleware:
         response["X-Content-Type-Options"] = "nosniff"
         if isinstance(response, HttpResponse):
             response["Content-Length"] = str(len(response.content))
-        _allow_origin(request, response)
+        _allow_origin(request.headers.get("Origin"), response)
         return response
 
     async def _respond(self, request: HttpRequest) -> HttpResponseBase:
@@ -203,10 +204,20 @@ def _takes_delete(path: str) -> bool:
         return False
 
 
-def _allow_origin(request: HttpRequest, response: HttpResponseBase) -> None:
+def error_described(path: str, origin: str | None, error: ApiError) -> tuple[dict[str, str], bytes]:
+    """Headers and body of an error that the HTTP server itself answers with, before there is a request: as the API answers on that path."""
+    response = error_response(door_of(path), error)
+    response["Content-Length"] = str(len(response.content))
+    response["X-Request-Id"] = secrets.token_hex(16)
+    response["X-Content-Type-Options"] = "nosniff"
+    if is_api_path(path):
+        _allow_origin(origin, response)
+    return dict(response.headers), response.content
+
+
+def _allow_origin(origin: str | None, response: HttpResponseBase) -> None:
     """Name the origin whose pages may read this answer; where there is a list of them, the answer differs by who asks."""
     allowed = settings.LIGHTCONE_CORS_ALLOWED_ORIGINS
-    origin = request.headers.get("Origin")
     if "*" in allowed:
         response["Access-Control-Allow-Origin"] = "*"
     elif allowed:

@@ -15,6 +15,7 @@ def main() -> None:
     from lightcone_site.asgi import application  # isort: skip
     from django.conf import settings
 
+    from chat.middleware import error_described
     from chat.relay.commands import senders_warm
 
     chat.http_server.serve(
@@ -25,6 +26,7 @@ def main() -> None:
         socket_fd=socket_fd,
         drain_s=settings.LIGHTCONE_DRAIN_S,
         on_ready=senders_warm,
+        describe=error_described,
     )
 
 

@@ -128,7 +128,7 @@ def test_traps_odd_targets_get_json_and_no_page(lightcone, target):
 def test_traps_methods_that_nobody_knows_are_answered_in_json(http, bare):
     for method in ("FOO", "TRACE", "PATCH"):
         response = http.client.request(method, ROUTE)
-        assert (response.status_code, response.headers["allow"]) == (405, "OPTIONS, POST")
+        assert (response.status_code, response.headers["allow"]) == (405, "GET, HEAD, OPTIONS, POST")
         assert bare.request(method, "/v1/nothing").status_code == 401
 
 

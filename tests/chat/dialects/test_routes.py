@@ -14,7 +14,8 @@ from django.urls import ResolverMatch, get_resolver
 from chat.auth import AuthFailures
 from chat.dialects import view
 from chat.dialects.lightcone.dialect import LIGHTCONE
-from chat.middleware import ApiHandler, ApiMiddleware, is_api_path
+from chat.errors import ApiError
+from chat.middleware import ApiHandler, ApiMiddleware, error_described, is_api_path
 from tests.chat.dialects.conftest import KEY, MODEL, chat
 
 NO_KEY = {"Authorization": ""}
@@ -47,7 +48,7 @@ async def test_an_unknown_model_is_404(api):
 @pytest.mark.parametrize(
     ("method", "path", "allow"),
     [
-        ("GET", "/v1/chat/completions", "OPTIONS, POST"),
+        ("PUT", "/v1/chat/completions", "GET, HEAD, OPTIONS, POST"),
         ("DELETE", "/models", "GET, HEAD, OPTIONS"),
         ("PUT", "/health/live", "GET, HEAD, OPTIONS"),
     ],
@@ -59,7 +60,7 @@ async def test_other_methods_are_405_with_allow(api, method, path, allow):
 
 
 async def test_who_has_no_key_does_not_learn_which_methods_there_are(api):
-    for method, path in (("GET", "/v1/chat/completions"), ("DELETE", "/models")):
+    for method, path in (("PUT", "/v1/chat/completions"), ("DELETE", "/models")):
         response = await api.request(method, path, headers=NO_KEY)
         assert (response.status_code, response.headers.get("allow")) == (401, None)
     assert (await api.put("/health/live", headers=NO_KEY)).status_code == 405
@@ -69,9 +70,7 @@ async def test_head_is_allowed_where_get_is(api):
     assert (await api.head("/v1/models")).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "path", ["/v1", "/v1/", "/v1/nothing", "/chat", "/chat/x", "/v4/agents", "/v4/chat-completions", "/v5/agents"]
-)
+@pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1/nothing", "/chat", "/chat/x", "/v4/agents", "/v4/chat-completions", "/v5/agents"])
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "PATCH", "PROPFIND"])
 async def test_an_unknown_path_is_401_without_a_key_and_404_with_one_always_json(api, method, path):
     refused = await api.request(method, path, headers=NO_KEY)
@@ -211,6 +210,21 @@ async def test_a_preflight_names_delete_only_where_something_can_be_deleted(api,
     view_ = view.api_view(LIGHTCONE, delete=view.unknown)
     monkeypatch.setattr("chat.middleware.resolve", lambda path: ResolverMatch(view_, (), {}))
     assert (await api.options("/v1/x")).headers["access-control-allow-methods"] == "GET, POST, DELETE, OPTIONS"
+
+
+@pytest.mark.parametrize(("path", "has_detail", "has_origin"), [("/v1/x", False, True), ("/v4/x", True, True), ("/admin/", False, False)])
+def test_what_the_server_refuses_before_it_is_a_request_looks_like_any_refusal(path, has_detail, has_origin):
+    headers, body = error_described(path, "https://a.example", ApiError("request_too_large", "too large"))
+    assert json.loads(body)["error"]["code"] == "request_too_large"
+    assert ("detail" in json.loads(body)) == has_detail
+    assert ("Access-Control-Allow-Origin" in headers) == ("Access-Control-Expose-Headers" in headers) == has_origin
+    assert headers["Content-Length"] == str(len(body))
+    assert headers["Cache-Control"] == "no-store"
+    assert headers["X-Request-Id"]
+    with override_settings(LIGHTCONE_CORS_ALLOWED_ORIGINS=["https://a.example"]):
+        for origin, allowed in (("https://a.example", has_origin), ("https://b.example", False), (None, False)):
+            headers, _ = error_described(path, origin, ApiError("request_too_large", "too large"))
+            assert ("Access-Control-Allow-Origin" in headers) == allowed
 
 
 # Headers of clients.
