@@ -16,7 +16,7 @@ from drf_spectacular.utils import OpenApiResponse, extend_schema
 from drf_spectacular.views import SpectacularJSONAPIView
 from rest_framework.views import APIView
 
-from chat import openapi_messages, openapi_prompts, openapi_scale
+from chat import openapi_batches, openapi_messages, openapi_prompts, openapi_scale
 from chat.dialects.request.fields import RequestField
 from chat.dialects.request.schema import ChatCompletionRequest
 from chat.openapi_answers import ChatCompletion, ChatCompletionChunk, ErrorBody, Model, ModelList, Status
@@ -89,6 +89,7 @@ class Routes:
 
     urlpatterns = [
         path("v1/chat/completions", CompletionRoute.as_view()),
+        *openapi_batches.urlpatterns,
         *openapi_messages.urlpatterns,
         *openapi_prompts.urlpatterns,
         *openapi_scale.urlpatterns,
