@@ -7,7 +7,7 @@ refused with the name that it has here; refusals of the chat's schema are put in
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.conf import settings
@@ -19,7 +19,7 @@ from chat.dialects.request.refusals import sentences_renamed
 from chat.dialects.request.schema import MAX_TOKENS, request_check
 from chat.dialects.responses.ids import response_id_create
 from chat.dialects.responses.items import InputReader
-from chat.dialects.responses.messages import messages_of, sent_path
+from chat.dialects.responses.messages import Origin, sent_path
 from chat.errors import ApiError, problems_error
 
 LIMITS = settings.LIGHTCONE_LIMITS
@@ -116,11 +116,11 @@ class ResponseRequest(serializers.Serializer):
 _SCHEMA = ResponseRequest()
 
 
-def response_check(body: dict[str, Any], *, needs_input: bool = True) -> dict[str, Any]:
+def response_check(body: dict[str, Any]) -> dict[str, Any]:
     """The values of `request_check` for the chat that the body amounts to; raises ApiError in the names of the body.
 
-    Beyond these: `told`, what the response tells of its request; `names`, where messages come from; `items`, the new ones;
-    `given`, the values of this schema.
+    Beyond these: `told`, what the response tells of its request; `items`, the new ones; `given`, the values of this schema. Messages, and
+    where they come from (`names`), are known only with what was said before (history.py).
     """
     _refuse_foreign(body)
     try:
@@ -129,18 +129,16 @@ def response_check(body: dict[str, Any], *, needs_input: bool = True) -> dict[st
         raise problems_error(field_problems(error.detail)) from None
     response_id = response_id_create()
     items = _items(body, given, response_id)
-    messages, origins = messages_of(given["instructions"], ((f"input.{index}", item) for index, item in enumerate(items)))
-    chat = _chat_body(body, given)
     try:
-        values = request_check({**chat, "messages": messages or [{"role": "user", "content": ""}]})
+        values = request_check({**_chat_body(body, given), "messages": [{"role": "user", "content": ""}]})
     except ApiError as error:
-        raise renamed(error, origins) from None
-    values.update(names=origins, items=items, given=given, messages=messages, told=_told(body, given, values, response_id))
+        raise renamed(error, ()) from None
+    values.update(names=(), items=items, given=given, messages=[], told=_told(body, given, values, response_id))
     values["store"] = given["store"] is not False
     return values
 
 
-def renamed(error: ApiError, origins: Any) -> ApiError:
+def renamed(error: ApiError, origins: Sequence[Origin]) -> ApiError:
     """The same error in the names that were sent."""
     error.param = None if error.param is None else sent_name(error.param, origins)
     error.message = sentences_renamed(error.message, lambda path: sent_name(path, origins))
@@ -148,7 +146,7 @@ def renamed(error: ApiError, origins: Any) -> ApiError:
     return error
 
 
-def sent_name(path: str, origins: Any) -> str:
+def sent_name(path: str, origins: Sequence[Origin]) -> str:
     """What the request calls the field that a chat calls `path`."""
     place = sent_path(path, origins)
     if place is not None:

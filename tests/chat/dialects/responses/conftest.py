@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from chat.dialects.responses import kept, views
 from chat.services.completions import Found
-from engine.api import Admitted, Delta, Event, Payload
+from engine.api import Delta, Event, Payload
 from tests.chat.dialects.conftest import ScriptedReader
 
 ROUTE = "/v1/responses"
@@ -83,8 +83,7 @@ class Runs:
     async def attach(self, *, run_id: str, caller: Any) -> Any:
         if self.state is None:
             return None
-        script = list(self.said) if isinstance(self.said[0], Admitted) else self.said
-        return ScriptedReader(script, {}), await self.find(run_id=run_id)
+        return ScriptedReader([*self.said, *self.on_stop], {}), await self.find(run_id=run_id)
 
     async def stop(self, *, run_id: str) -> None:
         self.stopped.append(run_id)
