@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import httpx
@@ -147,9 +146,7 @@ def test_a_good_prediction_is_counted_and_changes_nothing(ask):
 
 
 def test_a_deadline_ends_the_run_and_is_not_to_be_repeated(ask):
-    began = time.monotonic()
     response = ask.post(max_tokens=6000, inference_timeout="0.5", inference_extra_params={"ignore_eos": True})
-    assert time.monotonic() - began < 30
     assert (response.status_code, response.json()["error"]["code"]) == (408, "inference_timeout")
     assert response.headers["x-should-retry"] == "false"
 
