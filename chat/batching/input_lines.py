@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -71,55 +70,55 @@ def _object(text: bytes) -> dict[str, Any]:
         raise LineRefused("invalid_json_line", error.message.replace("request body", "line")) from None
 
 
-@dataclass(slots=True)
-class InputReport:
-    """What a look at all lines of a file found. `errors` as the API shows them; `model`: the one that all lines ask for, or empty."""
+class InputCheck:
+    """Looks at all lines of an input: `feed` it the content in pieces, then `flush`. What it found is then here.
 
-    num_lines: int = 0
-    model: str = ""
-    errors: list[dict[str, Any]] = field(default_factory=list)
+    `errors` as the API shows them; `model`: the one that all lines ask for, or empty. Of an input in which so much is wrong that nobody
+    would read of more (`is_hopeless`), the rest need not come.
+    """
 
+    def __init__(self, endpoint: str) -> None:
+        self.num_lines = 0
+        self.errors: list[dict[str, Any]] = []
+        self._endpoint = endpoint
+        self._splitter = LineSplitter(settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes)
+        self._first_uses: dict[str, int] = {}
+        self._models: set[str] = set()
 
-def input_check(chunks: Iterable[bytes], endpoint: str) -> InputReport:
-    """Read the whole file once; work stops when so many lines are at fault that nobody would read of more. Blocks."""
-    splitter = LineSplitter(settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes)
-    report = InputReport()
-    seen: dict[str, int] = {}
-    models: set[str] = set()
-    for chunk in chunks:
-        for number, text in splitter.feed(chunk):
-            _check_line(number, text, endpoint, report, seen, models)
-        if _is_hopeless(report):
-            break
-    else:
-        for number, text in splitter.flush():
-            _check_line(number, text, endpoint, report, seen, models)
-    if not report.num_lines:
-        report.errors.append(_error("empty_file", "The input file has no lines."))
-    if report.num_lines > settings.LIGHTCONE_MAX_BATCH_LINES:
-        message = f"The input file has more than {settings.LIGHTCONE_MAX_BATCH_LINES} lines; split it into several batches."
-        report.errors.insert(0, _error("too_many_tasks", message))
-    report.model = models.pop() if len(models) == 1 else ""
-    return report
+    @property
+    def is_hopeless(self) -> bool:
+        return len(self.errors) >= MAX_ERRORS or self.num_lines > settings.LIGHTCONE_MAX_BATCH_LINES
 
+    @property
+    def model(self) -> str:
+        return next(iter(self._models)) if len(self._models) == 1 else ""
 
-def _check_line(number: int, text: bytes, endpoint: str, report: InputReport, seen: dict[str, int], models: set[str]) -> None:
-    report.num_lines += 1
-    if _is_hopeless(report):
-        return
-    try:
-        line = line_read(number, text, endpoint)
-        first = seen.setdefault(line.custom_id, number)
-        if first != number:
-            message = f"custom_id {echo(line.custom_id)} was used on line {first} already"
-            raise LineRefused("duplicate_custom_id", message, "custom_id")
-        models.add(line.model)
-    except LineRefused as error:
-        report.errors.append(_error(error.code, error.message, number, error.param))
+    def feed(self, piece: bytes) -> None:
+        for number, text in self._splitter.feed(piece):
+            self._look(number, text)
 
+    def flush(self) -> None:
+        for number, text in self._splitter.flush():
+            self._look(number, text)
+        if not self.num_lines:
+            self.errors.append(_error("empty_file", "The input file has no lines."))
+        if self.num_lines > settings.LIGHTCONE_MAX_BATCH_LINES:
+            message = f"The input file has more than {settings.LIGHTCONE_MAX_BATCH_LINES} lines; split it into several batches."
+            self.errors.insert(0, _error("too_many_tasks", message))
 
-def _is_hopeless(report: InputReport) -> bool:
-    return len(report.errors) >= MAX_ERRORS or report.num_lines > settings.LIGHTCONE_MAX_BATCH_LINES
+    def _look(self, number: int, text: bytes) -> None:
+        if self.is_hopeless:
+            return
+        self.num_lines += 1
+        try:
+            line = line_read(number, text, self._endpoint)
+            first = self._first_uses.setdefault(line.custom_id, number)
+            if first != number:
+                message = f"custom_id {echo(line.custom_id)} was used on line {first} already"
+                raise LineRefused("duplicate_custom_id", message, "custom_id")
+            self._models.add(line.model)
+        except LineRefused as error:
+            self.errors.append(_error(error.code, error.message, number, error.param))
 
 
 def _error(code: str, message: str, line: int | None = None, param: str | None = None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from channels.db import database_sync_to_async
 from django.conf import settings
 from django.utils import timezone
 
-from chat.batching.input_lines import InputLine, LineRefused, input_check, line_read
+from chat.batching.input_lines import InputCheck, InputLine, LineRefused, line_read
 from chat.batching.line_splitter import LineSplitter
 from chat.batching.lines import TRIES, LineAnswer, View, endpoint_view, line_answer, result_text, tokens_of, unanswered_text
 from chat.batching.pace import Pace
@@ -31,7 +31,7 @@ from chat.models.files import Purpose
 from chat.services import batches
 from chat.services.accounts import caller_of_key
 from chat.services.batches import ClaimLost
-from chat.services.files import FileMissing, file_chunk, file_chunks, file_of_batch
+from chat.services.files import FileMissing, file_chunk, file_of_batch
 from chat.services.keys import Caller, KeyInvalid
 
 logger = logging.getLogger(__name__)
@@ -95,19 +95,28 @@ class BatchWork:
     # 1. The input.
 
     async def _validate(self) -> bool:
+        check = InputCheck(self.batch.endpoint)
         try:
-            report = await database_sync_to_async(self._look)()
+            async for chunk in self._chunks():
+                await asyncio.to_thread(check.feed, chunk)
+                if check.is_hopeless:
+                    break
+            await asyncio.to_thread(check.flush)
         except FileMissing:
             await self._step(batches.batch_refuse, errors=[{"code": "file_missing", "line": None, "message": FILE_MESSAGE, "param": None}])
             return False
-        if report.errors:
-            await self._step(batches.batch_refuse, errors=report.errors)
+        if check.errors:
+            await self._step(batches.batch_refuse, errors=check.errors)
             return False
-        await self._step(batches.batch_begin, num_lines=report.num_lines, model=report.model)
+        await self._step(batches.batch_begin, num_lines=check.num_lines, model=check.model)
         return True
 
-    def _look(self) -> Any:
-        return input_check(file_chunks(file_pk=self._file_pk()), self.batch.endpoint)
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        """The content of the input. Raises FileMissing."""
+        file_pk, number = await database_sync_to_async(self._file_pk)(), 0
+        while (chunk := await database_sync_to_async(file_chunk)(file_pk=file_pk, number=number)) is not None:
+            yield chunk
+            number += 1
 
     def _file_pk(self) -> int:
         pk: int = file_of_batch(project_id=self.batch.project_id, public_id=self.batch.input_file_id, purpose=str(Purpose.BATCH)).pk
@@ -115,18 +124,19 @@ class BatchWork:
 
     async def _lines(self) -> AsyncIterator[InputLine]:
         """All lines once more. Those of a file that has changed since it was validated cannot be; what is no request is left out."""
-        file_pk = await database_sync_to_async(self._file_pk)()
         splitter = LineSplitter(settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes)
-        number, is_last = 0, False
-        while not is_last:
-            chunk = await database_sync_to_async(file_chunk)(file_pk=file_pk, number=number)
-            is_last = chunk is None
-            for line, text in splitter.flush() if chunk is None else splitter.feed(chunk):
-                try:
-                    yield line_read(line, text, self.batch.endpoint)
-                except LineRefused:
-                    logger.error("line %d of %s is no request any more", line, self.batch.public_id)
-            number += 1
+        async for chunk in self._chunks():
+            for line in self._requests(splitter.feed(chunk)):
+                yield line
+        for line in self._requests(splitter.flush()):
+            yield line
+
+    def _requests(self, texts: list[tuple[int, bytes]]) -> Iterator[InputLine]:
+        for number, text in texts:
+            try:
+                yield line_read(number, text, self.batch.endpoint)
+            except LineRefused:
+                logger.error("line %d of %s is no request any more", number, self.batch.public_id)
 
     # 2. The lines.
 
@@ -194,7 +204,9 @@ class BatchWork:
         if self.batch.ends_as == BatchStatus.EXPIRED:
             await self._close_lines()
         for is_error in (False, True):
-            await self._step(batches.batch_output_write, is_error=is_error)
+            output = await database_sync_to_async(batches.batch_output_begin)(pk=self.batch.pk, owner=self._owner, is_error=is_error)
+            while output is not None and await database_sync_to_async(output.write_page)():
+                """A page at a time, as others wait for the same thread."""
         await self._step(batches.batch_end)
         logger.info("batch %s ended: %s", self.batch.public_id, self.batch.ends_as)
 

@@ -7,10 +7,9 @@ a claim that it renews; when it dies, another takes the batch over and goes on b
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import chain
 from typing import Any
 
 from django.conf import settings
@@ -27,7 +26,7 @@ from chat.services.usage import storable_text
 ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
 WINDOWS = {"24h": timedelta(hours=24)}
 CLAIM = timedelta(seconds=30)
-PAGE_RESULTS = 200
+PAGE_RESULTS = 50
 MAX_MODEL_CHARS = 200
 MAX_ERRORS = 50
 
@@ -217,25 +216,36 @@ def batch_finalize(*, pk: int, owner: str, ends_as: str, errors: Sequence[Mappin
     _step(pk, owner, (BatchStatus.IN_PROGRESS, BatchStatus.CANCELLING), fields)
 
 
-def batch_output_write(*, pk: int, owner: str, is_error: bool) -> None:
-    """Write the results of one kind into a file, if there are any. What a runner that died had written of it is thrown away first.
+class BatchOutput:
+    """Writes the results of one kind into a file, in the order of their lines."""
 
-    Raises ClaimLost.
-    """
+    def __init__(self, batch: Batch, writer: FileWriter, *, is_error: bool) -> None:
+        self._writer = writer
+        self._results = BatchResult.objects.filter(batch_id=batch.pk, is_error=is_error).order_by("line")
+        self._last = -1
+
+    def write_page(self) -> bool:
+        """Write some more; False when all is written and the file complete."""
+        page = list(self._results.filter(line__gt=self._last).values_list("line", "text")[:PAGE_RESULTS])
+        if not page:
+            self._writer.finish()
+            return False
+        self._writer.write(b"".join(text.encode() + b"\n" for _, text in page))
+        self._last = page[-1][0]
+        return True
+
+
+def batch_output_begin(*, pk: int, owner: str, is_error: bool) -> BatchOutput | None:
+    """None where there are no results of that kind. What a runner that died had written of the file is thrown away. Raises ClaimLost."""
     column = "error_file_id" if is_error else "output_file_id"
-    batch = Batch.objects.get(pk=pk)
+    batch: Batch = Batch.objects.get(pk=pk)
     file_drop(public_id=getattr(batch, column))
-    texts = results_read(pk=pk, is_error=is_error)
-    first = next(texts, None)
-    if first is None:
-        return
+    if not BatchResult.objects.filter(batch_id=pk, is_error=is_error).exists():
+        return None
     name = f"{batch.public_id}_{'error' if is_error else 'output'}.jsonl"
-    about = FileAbout(batch.project_id, batch.key_public_id, name, str(Purpose.BATCH_OUTPUT), batch.output_expires_s)
-    writer = FileWriter(about)
+    writer = FileWriter(FileAbout(batch.project_id, batch.key_public_id, name, str(Purpose.BATCH_OUTPUT), batch.output_expires_s))
     _step(pk, owner, ENDING_STATUSES, {column: writer.file.public_id})
-    for text in chain((first,), texts):
-        writer.write(text.encode() + b"\n")
-    writer.finish()
+    return BatchOutput(batch, writer, is_error=is_error)
 
 
 def batch_end(*, pk: int, owner: str) -> None:
@@ -243,15 +253,6 @@ def batch_end(*, pk: int, owner: str) -> None:
     ends_as = BatchStatus(Batch.objects.values_list("ends_as", flat=True).get(pk=pk))
     _step(pk, owner, ENDING_STATUSES, {"status": ends_as, ENDINGS[ends_as]: timezone.now()})
     results_forget(pk=pk)
-
-
-def results_read(*, pk: int, is_error: bool) -> Iterator[str]:
-    """The results of one kind in the order of their lines, a page at a time."""
-    found = BatchResult.objects.filter(batch_id=pk, is_error=is_error).order_by("line")
-    last = -1
-    while page := list(found.filter(line__gt=last).values_list("line", "text")[:PAGE_RESULTS]):
-        yield from (text for _, text in page)
-        last = page[-1][0]
 
 
 def results_forget(*, pk: int) -> None:

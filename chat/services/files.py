@@ -93,14 +93,19 @@ class FileWriter:
         self._num_chunks += 1
 
 
-def file_create(*, about: FileAbout, pieces: Iterable[bytes], num_bytes: int) -> ProjectFile:
-    """Keep an upload of `num_bytes`. Raises QuotaExceeded, before anything is written."""
+def file_begin(*, about: FileAbout, num_bytes: int) -> FileWriter:
+    """Begin to keep an upload of `num_bytes`, for which there is room from now on. Raises QuotaExceeded."""
     with transaction.atomic():
         # NOTE: the row of the project is locked, so that two uploads do not both fit into the same room.
         Project.objects.select_for_update().get(pk=about.project_id)
         if project_file_bytes(project_id=about.project_id) + num_bytes > settings.LIGHTCONE_MAX_PROJECT_FILE_BYTES:
             raise QuotaExceeded
-        writer = FileWriter(about, num_bytes=num_bytes)
+        return FileWriter(about, num_bytes=num_bytes)
+
+
+def file_create(*, about: FileAbout, pieces: Iterable[bytes], num_bytes: int) -> ProjectFile:
+    """Keep a whole upload at once. Raises QuotaExceeded, before anything is written."""
+    writer = file_begin(about=about, num_bytes=num_bytes)
     try:
         for piece in pieces:
             writer.write(piece)
@@ -183,8 +188,9 @@ def files_prune(*, now: datetime) -> int:
     """Delete files whose time is over and those that were never completed; return how many. What an open batch reads stays."""
     num_deleted = 0
     over = Q(expires_at__lte=now) | Q(is_complete=False, created_at__lt=now - FORSAKEN_AFTER)
-    for file in ProjectFile.objects.filter(over).iterator(chunk_size=100):
-        if _open_batch_of(file) is None:
+    for pk in list(ProjectFile.objects.filter(over).values_list("pk", flat=True)):
+        file = ProjectFile.objects.filter(pk=pk).first()
+        if file is not None and _open_batch_of(file) is None:
             _remove(file)
             num_deleted += 1
     return num_deleted

@@ -64,14 +64,21 @@ def test_a_batch_is_answered_as_its_requests_would_be(client, lightcone):
     assert error["response"]["body"]["error"]["code"] == "model_not_found"
 
 
-@pytest.mark.parametrize("endpoint", ["/v1/completions", "/v1/embeddings"])
+BODIES = {
+    "/v1/completions": {"prompt": "Hello", "max_tokens": 2},
+    "/v1/embeddings": {"input": "Hello"},
+    "/v1/responses": {"input": "Hello", "max_output_tokens": 16, "store": False},
+}
+
+
+@pytest.mark.parametrize("endpoint", BODIES)
 def test_other_endpoints_have_batches_too(client, lightcone, endpoint):
-    body = {"model": lightcone.model, "input": "Hello"} if endpoint.endswith("embeddings") else {"prompt": "Hello", "max_tokens": 2}
+    body = {"model": lightcone.model, **BODIES[endpoint]}
     batch = wait(client, create(client, [{"custom_id": "a", "method": "POST", "url": endpoint, "body": body}], endpoint))
     assert batch.status == "completed", batch
     (line,) = lines_of(client, batch.output_file_id)
     assert line["response"]["status_code"] == 200
-    assert line["response"]["body"]["usage"]["prompt_tokens"] > 0
+    assert batch.usage.input_tokens > 0
 
 
 def test_a_cancelled_batch_keeps_what_it_has(client, lightcone):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from urllib.parse import quote
 
@@ -12,7 +13,7 @@ from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 from chat.dialects.batches.door import BATCHES
 from chat.dialects.batches.objects import file_object, page_object
 from chat.dialects.batches.queries import FILES_QUERY, query_read
-from chat.dialects.batches.upload import upload_read, upload_too_large
+from chat.dialects.batches.upload import Upload, upload_read, upload_too_large
 from chat.dialects.dialect import Door
 from chat.dialects.view import api_view, caller_require, json_response
 from chat.errors import ApiError
@@ -22,9 +23,10 @@ from chat.services.files import (
     FileAbout,
     FileInUse,
     FileMissing,
+    FileWriter,
     QuotaExceeded,
+    file_begin,
     file_chunk,
-    file_create,
     file_delete,
     file_get,
     files_page,
@@ -39,15 +41,26 @@ async def upload(request: HttpRequest, dialect: Door) -> HttpResponseBase:
     body: bytes = request.read()
     if len(body) > settings.LIGHTCONE_HTTP_LIMITS.max_upload_bytes + UPLOAD_ROOM:
         raise upload_too_large()
-    sent = await database_sync_to_async(upload_read)(body, request.headers.get("Content-Type", ""))
+    sent = await asyncio.to_thread(upload_read, body, request.headers.get("Content-Type", ""))
     about = FileAbout(caller.project_id, caller.public_id, sent.filename, sent.purpose, sent.lives_s)
     try:
-        file = await database_sync_to_async(file_create)(about=about, pieces=sent.pieces, num_bytes=sent.num_bytes)
+        writer = await database_sync_to_async(file_begin)(about=about, num_bytes=sent.num_bytes)
     except QuotaExceeded:
         limit = settings.LIGHTCONE_MAX_PROJECT_FILE_BYTES
         message = f"The files of this project may take {limit} bytes together, and this one does not fit; delete files that are not needed."
         raise ApiError("insufficient_quota", message, "file") from None
-    return json_response(file_object(file))
+    return json_response(file_object(await _write(writer, sent)))
+
+
+async def _write(writer: FileWriter, sent: Upload) -> ProjectFile:
+    """A piece at a time, as other requests wait for the same thread. A client that leaves takes its file along."""
+    try:
+        for piece in sent.pieces:
+            await database_sync_to_async(writer.write)(piece)
+        return await database_sync_to_async(writer.finish)()
+    except BaseException:
+        await asyncio.shield(database_sync_to_async(writer.drop)())
+        raise
 
 
 async def files_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chat.batching.input_lines import LineRefused, input_check, line_read
+from chat.batching.input_lines import InputCheck, LineRefused, line_read
 from chat.batching.line_splitter import LineSplitter
 
 ENDPOINT = "/v1/chat/completions"
@@ -18,6 +18,14 @@ ENDPOINT = "/v1/chat/completions"
 def line(number: int = 1, **fields: Any) -> bytes:
     value = {"custom_id": f"r{number}", "method": "POST", "url": ENDPOINT, "body": {"model": "m", "messages": []}, **fields}
     return json.dumps({name: part for name, part in value.items() if part != "absent"}).encode()
+
+
+def input_check(pieces: list[bytes], endpoint: str) -> InputCheck:
+    check = InputCheck(endpoint)
+    for piece in pieces:
+        check.feed(piece)
+    check.flush()
+    return check
 
 
 def split(pieces: list[bytes], max_bytes: int = 100) -> list[tuple[int, bytes]]:

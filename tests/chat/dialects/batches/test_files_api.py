@@ -8,9 +8,12 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from channels.db import database_sync_to_async
 from openai.types import FileDeleted, FileObject
 
+from chat.models import ProjectFile
 from chat.models.files import CHUNK_BYTES
+from chat.services.files import FileWriter
 from tests.chat.dialects.batches.conftest import file_id, upload
 
 BOUNDARY = "b0undary"
@@ -174,3 +177,14 @@ async def test_other_methods_are_405(api: httpx.AsyncClient) -> None:
     answer = await api.put("/v1/files")
     assert answer.status_code == 405
     assert "POST" in answer.headers["allow"]
+
+
+async def test_an_upload_that_breaks_off_leaves_nothing(api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def finish(self: Any) -> None:
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileWriter, "finish", finish)
+        assert (await upload(api)).status_code == 500
+    assert not await database_sync_to_async(ProjectFile.objects.exists)()
+    assert (await upload(api)).status_code == 200
