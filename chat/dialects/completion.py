@@ -32,6 +32,7 @@ from chat.dialects.request.build import MessagesRefused, generation_request
 from chat.dialects.request.messages import last_message_text
 from chat.dialects.request.strict_json import json_object_read
 from chat.dialects.request.tools import is_forced
+from chat.dialects.sent_names import Events, SentNamesReader
 from chat.dialects.view import body_too_large, caller_require, client_hints, json_response, model_unknown, request_id
 from chat.errors import INTERNAL_MESSAGE, ApiError, engine_api_error
 from chat.models.access import Right
@@ -229,22 +230,23 @@ async def run_answer(
     `keep`: what is done with the whole answer before its last piece is sent. `is_numbered`: chunks have numbers to ask for them by.
     """
     reader, values = run.reader, accepted.values
+    events = SentNamesReader(reader, dialect, values)
     hands_over = False
     try:
         try:
             admitted = await admission_wait(run)
-            ahead = await _first_news(reader) if values["stream"] and may_leave_no_token(run.generation) else None
+            ahead = await _first_news(events) if values["stream"] and may_leave_no_token(run.generation) else None
         except EngineError as error:
             raise engine_api_error(dialect.reword(error, values)) from None
         head = head_admitted(run.head, admitted)
         if values["stream"]:
             writer = NumberedStream(dialect.stream(head)) if is_numbered else dialect.stream(head)
             archive = Archive(dialect.answer(head), partial(keep.end, head)) if keep is not None else None
-            frames = stream_frames(reader, writer, admitted=admitted, ahead=ahead, archive=archive)
+            frames = stream_frames(events, writer, admitted=admitted, ahead=ahead, archive=archive)
             response: HttpResponseBase = EventStreamResponse(frames, on_close=reader.leave, headers=reader.headers)
             hands_over = True
             return response
-        body = await answer_collect(reader, dialect.answer(head))
+        body = await answer_collect(events, dialect.answer(head))
         if keep is not None:
             await keep.end(head, body)
         response = json_response(body)
@@ -278,7 +280,7 @@ def may_leave_no_token(generation: GenerationRequest) -> bool:
     return bool(generation.constraint or is_forced or is_limited)
 
 
-async def _first_news(reader: RunReader) -> Event | None:
+async def _first_news(reader: Events) -> Event | None:
     """The event after the admission, None if it is long in coming; raises ApiError if it says that the run has failed."""
     event = await reader.next(silence_s())
     error = None if event is None else ending_error(event)
@@ -287,7 +289,7 @@ async def _first_news(reader: RunReader) -> Event | None:
     return event
 
 
-async def answer_collect(reader: RunReader, answer: AnswerWriter) -> bytes:
+async def answer_collect(reader: Events, answer: AnswerWriter) -> bytes:
     """The JSON answer of a run, when it has ended; raises ApiError where it fails."""
     async for event in reader:
         error = ending_error(event)
@@ -298,7 +300,7 @@ async def answer_collect(reader: RunReader, answer: AnswerWriter) -> bytes:
 
 
 async def stream_frames(
-    reader: RunReader, writer: StreamWriter, *, admitted: Admitted, ahead: Event | None = None, archive: Archive | None = None
+    reader: Events, writer: StreamWriter, *, admitted: Admitted, ahead: Event | None = None, archive: Archive | None = None
 ) -> AsyncIterator[bytes]:
     """The frames of a run, with a ping after each silence. `ahead`: an event already taken. Errors that come now travel in the stream."""
     keep_alive_s = silence_s()

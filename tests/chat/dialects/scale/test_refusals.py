@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from chat.services.completions import LimitExceeded
@@ -66,6 +68,15 @@ async def test_a_refusal_of_the_engine_names_what_was_sent(scale, scripted, fiel
     scripted.script = [RequestError(ErrorCode.INVALID_VALUE, f"{param} is wrong", param)]
     error = (await post(scale, **fields)).json()["error"]
     assert (error["param"], error["message"]) == (named, f"{named} is wrong")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_failure_on_the_way_names_what_was_sent(scale, scripted, stream):
+    message = "structured_outputs.regex left no token to choose"
+    scripted.script = [ADMITTED, delta("a"), Failed(ErrorCode.INVALID_VALUE, message, param="structured_outputs.regex")]
+    response = await post(scale, guided_regex="a+", stream=stream)
+    told = response.json() if not stream else json.loads(dict(events(response.text))["error"])
+    assert (told["error"]["param"], told["detail"]) == ("guided_regex", "guided_regex left no token to choose")
 
 
 async def test_the_overflow_text_stays_as_clients_look_for_it(scale, scripted):
