@@ -234,3 +234,19 @@ def test_many_inputs_do_not_trip_the_limits_of_a_key(http):
 
 def test_the_version_needs_no_key(lightcone):
     assert list(httpx.get(f"{lightcone.base_url}/version", timeout=20).json()) == ["version"]
+
+
+# Limits of a key.
+
+
+def test_a_list_counts_once_and_keeps_within_what_its_key_may_have_at_once(lightcone):
+    key = lightcone.make_key(requests_per_minute=2, max_concurrency=2)
+    with httpx.Client(base_url=lightcone.base_url, headers={"Authorization": f"Bearer {key}"}, timeout=60) as http:
+        vectors = http.post("/v1/embeddings", json={"input": ["one", "two", "three", "four", "five"], "dimensions": 2})
+        texts = http.post("/v1/completions", json={"prompt": ["one", "two", "three", "four"], "max_tokens": 2})
+        refused = http.post("/tokenize", json={"prompt": "one"})
+    assert [answer.status_code for answer in (vectors, texts, refused)] == [200, 200, 429]
+    assert vectors.headers["x-ratelimit-remaining-requests"] == "1"
+    assert len(vectors.json()["data"]) == 5
+    assert len(texts.json()["choices"]) == 4
+    assert refused.json()["error"]["code"] == "rate_limit_exceeded"
