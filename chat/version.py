@@ -1,4 +1,4 @@
-"""`GET /version`: which Lightcone answers. Needs no key, as clients ask it before anything else."""
+"""`GET /version`: which Lightcone answers. Needs a key, as every route but those of health."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from django.http import HttpRequest, HttpResponseBase
 
 from chat.dialects.dialect import Door
 from chat.dialects.lightcone.dialect import LIGHTCONE
-from chat.dialects.view import api_view, json_response
+from chat.dialects.view import api_view, caller_require, json_response
 
 
 async def _version(request: HttpRequest, dialect: Door) -> HttpResponseBase:
+    await caller_require(request, dialect)
     return json_response({"version": settings.LIGHTCONE_VERSION})
 
 
-version = api_view(LIGHTCONE, is_open=True, get=_version)
+version = api_view(LIGHTCONE, get=_version)

@@ -152,9 +152,10 @@ def test_fields_of_the_answer_alone_do_not_matter_to_its_tokens():
 
 
 @pytest.mark.parametrize("path", ["/version", "/version/"])
-async def test_the_version_needs_no_key(api, path):
+async def test_the_version_is_for_those_with_a_key(api, path):
     from django.conf import settings
 
-    response = await api.get(path, headers={"Authorization": ""})
+    assert (await api.get(path, headers={"Authorization": ""})).status_code == 401
+    response = await api.get(path)
     assert response.json() == {"version": settings.LIGHTCONE_VERSION}
     assert settings.SPECTACULAR_SETTINGS["VERSION"] == settings.LIGHTCONE_VERSION
