@@ -27,7 +27,7 @@ from chat.services.completions import (
     request_rejected_record,
 )
 from chat.services.keys import Caller, KeyLimits
-from engine.api import Delta, EngineUnavailable, ErrorCode, GenerationRequest
+from engine.api import Delta, EngineUnavailable, ErrorCode, GenerationRequest, RawPrompt, Task
 from tests.chat.relay.world import MODEL, World, read_all, text_of, until
 
 CALLER = Caller(key_id=1, public_id="key1", org_id=1, project_id=2, tenant="2")
@@ -107,6 +107,25 @@ async def test_a_limit_names_itself_and_its_wait(service: World) -> None:
     assert raised.value.kind is LimitKind.REQUESTS
     assert 55 <= raised.value.retry_after_s <= 60
     assert raised.value.headers["x-ratelimit-reset-requests"] in ("1m0s", "60s", "59s")
+
+
+async def test_further_runs_of_a_request_count_with_their_tokens_alone_and_reading_with_none(service: World) -> None:
+    await worker_of(service)
+    limits = KeyLimits(requests_per_minute=1, tokens_per_minute=1_000, max_concurrency=3)
+    caller = Caller(key_id=1, public_id="key5", org_id=1, project_id=2, tenant="2", limits=limits)
+    embedding = {"messages": (), "task": Task.EMBED, "raw": RawPrompt("x" * 400)}
+    readers = [await completion_start(request=replace(request(), **embedding), caller=caller, trace=TRACE)]
+    reading = replace(request(), messages=(), task=Task.READ, raw=RawPrompt("x" * 4_000))
+    readers.append(await completion_start(request=replace(request(), **embedding), caller=caller, trace=TRACE, is_further=True))
+    readers.append(await completion_start(request=reading, caller=caller, trace=TRACE, is_further=True))
+    left = [int(reader.headers["x-ratelimit-remaining-tokens"]) // 100 for reader in readers]
+    assert left == [9, 8, 8]
+    with pytest.raises(LimitExceeded) as raised:
+        await completion_start(request=request(), caller=caller, trace=TRACE, is_further=True)
+    assert raised.value.kind is LimitKind.CONCURRENCY
+    for reader in readers:
+        reader.leave()
+    await until(lambda: not completions.dispatcher_of_loop()._leaves)
 
 
 async def test_what_is_left_can_be_looked_at_without_being_charged(service: World, settings: Any) -> None:
