@@ -12,11 +12,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import path
 from drf_spectacular.extensions import OpenApiSerializerFieldExtension
-from drf_spectacular.utils import OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from drf_spectacular.views import SpectacularJSONAPIView
 from rest_framework.views import APIView
 
-from chat import openapi_batches, openapi_messages, openapi_prompts, openapi_scale
+from chat import openapi_batches, openapi_messages, openapi_prompts, openapi_responses, openapi_scale
 from chat.dialects.request.fields import RequestField
 from chat.dialects.request.schema import ChatCompletionRequest
 from chat.openapi_answers import ChatCompletion, ChatCompletionChunk, ErrorBody, Model, ModelList, Status
@@ -55,6 +55,16 @@ class CompletionRoute(APIView):
     def post(self, request: HttpRequest) -> None:
         """Answer a conversation, at once or as a stream."""
 
+    @extend_schema(
+        operation_id="list_chat_completions",
+        summary="List stored chat completions",
+        parameters=[*openapi_responses.PAGING, OpenApiParameter("model", str)],
+        responses={200: openapi_responses.ItemList, **_errors(400, 401, 403, 429, 500, 503)},
+        tags=["chat"],
+    )
+    def get(self, request: HttpRequest) -> None:
+        """Chat completions of the key's project that were stored; by labels with metadata[NAME]=VALUE."""
+
 
 class ModelsRoute(APIView):
     @extend_schema(
@@ -92,6 +102,7 @@ class Routes:
         *openapi_batches.urlpatterns,
         *openapi_messages.urlpatterns,
         *openapi_prompts.urlpatterns,
+        *openapi_responses.urlpatterns,
         *openapi_scale.urlpatterns,
         path("v1/models", ModelsRoute.as_view()),
         path("v1/models/<path:model_id>", ModelRoute.as_view()),

@@ -63,7 +63,7 @@ ABSENT = (
 class Refused(RequestField):
     """A known field that this server cannot honour: any value but null is refused."""
 
-    json_schema = {"type": "null"}
+    json_schema = {"const": None}
 
     def __init__(self, reason: str) -> None:
         super().__init__(help_text="Refused.")
