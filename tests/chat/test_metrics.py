@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 from collections.abc import AsyncIterator
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from chat.maintenance import metrics_text, usage_write_once
@@ -20,7 +22,8 @@ from chat.services.usage import TerminalRecord
 from tests.chat.records import record
 from tests.chat.relay.world import MODEL, World
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "operations.md").read_text()
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = (DOCS / "operations.md").read_text()
 
 
 def samples(text: bytes) -> dict[tuple[str, ...], float]:
@@ -147,6 +150,17 @@ def test_every_metric_is_documented_and_no_other() -> None:
     assert documented == told
     labels = {label for family in text_string_to_metric_families(text.decode()) for one in family.samples for label in one.labels}
     assert labels <= {"model", "route", "status", "le"}
+
+
+def test_alerts_and_dashboard_ask_for_metrics_that_there_are() -> None:
+    text = RequestMetrics().render() + system_render(STATE)
+    told = set(re.findall(r"^# TYPE (\w+)", text.decode(), re.MULTILINE))
+    rules = yaml.safe_load((DOCS / "monitoring" / "alerts.yml").read_text())["groups"][0]["rules"]
+    panels = json.loads((DOCS / "monitoring" / "dashboard.json").read_text())["panels"]
+    asked = [rule["expr"] for rule in rules] + [target["expr"] for panel in panels for target in panel["targets"]]
+    names = {re.sub(r"_bucket$", "", name) for expression in asked for name in re.findall(r"lightcone_\w+", expression)}
+    assert len(asked) > 15
+    assert names <= told
 
 
 @pytest.fixture
