@@ -230,7 +230,7 @@ async def run_answer(
     `keep`: what is done with the whole answer before its last piece is sent. `is_numbered`: chunks have numbers to ask for them by.
     """
     reader, values = run.reader, accepted.values
-    events = SentNamesReader(reader, dialect, values)
+    events = SentNamesReader(reader, dialect.reword, values)
     hands_over = False
     try:
         try:

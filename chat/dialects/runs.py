@@ -16,6 +16,7 @@ from typing import Any
 from django.conf import settings
 
 from chat.dialects.completion import Accepted, StartedRun, admission_wait, ending_error, may_leave_no_token, rejection_record, run_start
+from chat.dialects.sent_names import Reword, SentNamesReader
 from chat.errors import INTERNAL_MESSAGE, ApiError, engine_api_error
 from chat.services.keys import Caller
 from engine.api import Admitted, EngineError, ErrorCode, Event, RequestError
@@ -28,7 +29,6 @@ MAX_NEWS = 1_024
 
 News = Admitted | Event
 ValuesOf = Callable[[int], dict[str, Any]]
-Reword = Callable[[EngineError, dict[str, Any]], EngineError]
 
 
 class RunGroup:
@@ -143,7 +143,7 @@ class RunGroup:
         try:
             try:
                 await self._news.put((index, await admission_wait(run)))
-                async for event in run.reader:
+                async for event in SentNamesReader(run.reader, self._reword, self._accepted.values):
                     await self._news.put((index, ending_error(event) or event))
             except EngineError as error:
                 raise engine_api_error(self._reword(error, self._accepted.values)) from None

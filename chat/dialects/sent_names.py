@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -16,17 +16,15 @@ class Events(Protocol):
     def __aiter__(self) -> AsyncIterator[Event]: ...
 
 
-class Rewording(Protocol):
-    """The part of a dialect that knows what was sent."""
-
-    def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError: ...
+Reword = Callable[[EngineError, dict[str, Any]], EngineError]
+"""What a dialect knows of the names that were sent (`Dialect.reword`)."""
 
 
 class SentNamesReader:
     """Reads `events` of the request that `values` are of."""
 
-    def __init__(self, events: Events, dialect: Rewording, values: dict[str, Any]) -> None:
-        self._events, self._dialect, self._values = events, dialect, values
+    def __init__(self, events: Events, reword: Reword, values: dict[str, Any]) -> None:
+        self._events, self._reword, self._values = events, reword, values
 
     async def next(self, timeout_s: float) -> Event | None:
         event = await self._events.next(timeout_s)
@@ -43,5 +41,5 @@ class SentNamesReader:
         payload = event.payload
         if not isinstance(payload, Failed) or payload.param is None:
             return event
-        told = self._dialect.reword(EngineError(payload.code, payload.message, payload.param), self._values)
+        told = self._reword(EngineError(payload.code, payload.message, payload.param), self._values)
         return replace(event, payload=replace(payload, message=told.message, param=told.param))

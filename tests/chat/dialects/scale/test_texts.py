@@ -9,7 +9,7 @@ import pytest
 
 from chat.dialects.request.text_schema import text_check
 from chat.dialects.scale.text_read import OWN_TEXT, SHARED_TEXT, ScaleTextRequest, scale_text_values
-from engine.api import ConstraintKind, ErrorCode, RawPrompt, RequestError, TokenLogprob, TopLogprob
+from engine.api import ConstraintKind, ErrorCode, Failed, RawPrompt, RequestError, TokenLogprob, TopLogprob
 from tests.chat.dialects.conftest import ADMITTED, completed, delta, finished
 from tests.chat.dialects.scale.conftest import events
 
@@ -164,6 +164,12 @@ async def test_a_refusal_of_the_engine_names_what_was_sent(scale, scripted, fiel
     scripted.script = [RequestError(ErrorCode.INVALID_VALUE, f"{param} is wrong", param)]
     error = (await post(scale, **fields)).json()["error"]
     assert (error["param"], error["message"]) == (named, f"{named} is wrong")
+
+
+async def test_a_failure_on_the_way_names_what_was_sent(scale, scripted):
+    message = "structured_outputs left no token to choose"
+    scripted.script = [ADMITTED, Failed(ErrorCode.INVALID_VALUE, message, param="structured_outputs")]
+    assert (await post(scale, guided_regex="a")).json()["error"]["param"] == "guided_regex"
 
 
 async def test_an_unknown_model_is_404(scale):
