@@ -161,6 +161,34 @@ def test_headers_every_answer_of_a_limited_key_names_its_limits(lightcone):
     assert not LIMITS & set(Http(lightcone).post().headers), "a key without limits has none to tell of"
 
 
+COMPUTING = {
+    ROUTE: {"messages": QUESTION},
+    "/v1/completions": {"prompt": "Hello"},
+    "/v1/responses": {"input": "Hello"},
+    "/v1/messages": {"messages": QUESTION, "max_tokens": 1},
+    "/v1/messages/count_tokens": {"messages": QUESTION},
+    "/v1/embeddings": {"input": "Hello"},
+    "/tokenize": {"prompt": "Hello"},
+    "/v1/chat/completions/render": {"messages": QUESTION},
+    SCALE: {"messages": QUESTION},
+    "/v4/beta/completions": {"prompt": "Hello"},
+    "/v5/chat/completions": {"messages": QUESTION},
+}
+
+
+def test_headers_the_limits_of_a_key_hold_on_every_route_that_computes(lightcone):
+    http = Http(lightcone, key=lightcone.make_key(requests_per_minute=1))
+    assert http.post().status_code == 200
+    for path, body in COMPUTING.items():
+        for fields in (body, {**body, "model": "gpt-9"}):
+            response = http.client.post(path, json={"model": http.model, **fields})
+            assert response.status_code == (429 if fields is body else 404), (path, response.text)
+            assert {name for name in LIMITS if name.endswith("requests")} <= set(response.headers)
+        for headers in ({"Authorization": ""}, {"Authorization": "Bearer bad"}):
+            assert http.client.post(path, json=body, headers=headers).status_code == 401
+    http.close()
+
+
 def test_headers_a_key_that_is_used_up_is_told_when_to_come_back(lightcone):
     http = Http(lightcone, key=lightcone.make_key(requests_per_minute=1))
     assert http.post().status_code == 200
