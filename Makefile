@@ -15,7 +15,7 @@ SUITE := $(VENV)/json-schema-suite
 TYPED := engine/api engine/scheduling engine/outputs engine/messages.py engine/sequence.py chat/services chat/supervisor lightcone_site
 FAST := -m "not slow and not live and not browser and not gpu and not postgres"
 
-.PHONY: serve doctor test check suite lint format bench clean help
+.PHONY: serve doctor test check contract suite lint format bench clean help
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -35,6 +35,11 @@ test: $(TESTS) $(SUITE)
 ## make check    lint and fast tests, before each commit
 check: lint
 	@$(BIN)/python -m pytest -q -n auto $(FAST)
+
+## make contract drive a served Lightcone with the published clients, each in .venv/clients, and write docs/api/compatibility.md
+contract: $(TESTS)
+	@$(BIN)/python -m tests.contract.clients.environments
+	@LIGHTCONE_TEST_WRITE_TABLE=1 $(BIN)/python -m pytest -q tests/contract/clients
 
 ## make suite    fetch the public JSON Schema Test Suite, which some tests read (`make test` does)
 suite: $(SUITE)

@@ -1,7 +1,7 @@
 """What all tests share: a Valkey of their own, a served Lightcone, and what becomes of tests that this machine cannot run.
 
-With LIGHTCONE_TEST_REQUIRE=1 (`.ci/run`) a skipped test is a failed one, except where it needs a GPU. Properties are tried on the same
-examples in every run, so that a change is never blamed for another's fault; LIGHTCONE_TEST_EXAMPLES=explore draws new ones.
+With LIGHTCONE_TEST_REQUIRE=1 (`.ci/run`) a skipped test is a failed one, except where it needs a GPU or Node.js. Properties are tried on
+the same examples in every run, so that a change is never blamed for another's fault; LIGHTCONE_TEST_EXAMPLES=explore draws new ones.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = yield
     is_skip = report.skipped and not hasattr(report, "wasxfail")
-    if IS_EVERYTHING_REQUIRED and is_skip and not item.get_closest_marker("gpu"):
+    is_allowed = item.get_closest_marker("gpu") or item.get_closest_marker("node")
+    if IS_EVERYTHING_REQUIRED and is_skip and not is_allowed:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} was skipped, and LIGHTCONE_TEST_REQUIRE=1 allows no skips: {reason}"

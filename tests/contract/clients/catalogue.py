@@ -1,0 +1,64 @@
+"""Which clients are driven, and what their folders say about them. Standard library only."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+FEATURE = re.compile(r'\bfeature\(\s*"([^"]+)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """`name` is the environment's, `package` the registry's; `pins` is a file of `folder` that names every version exactly."""
+
+    name: str
+    package: str
+    folder: Path
+    pins: str = "requirements.txt"
+
+    @property
+    def is_node(self) -> bool:
+        return self.pins == "package.json"
+
+    @property
+    def registry(self) -> str:
+        return "npm" if self.is_node else "PyPI"
+
+    @property
+    def script(self) -> Path:
+        return self.folder / ("script.mjs" if self.is_node else "script.py")
+
+    @property
+    def version(self) -> str:
+        text = (self.folder / self.pins).read_text()
+        if self.is_node:
+            return json.loads(text)["dependencies"][self.package]
+        (version,) = re.findall(rf"^{re.escape(self.package)}(?:\[\w+\])?==(\S+)$", text, re.MULTILINE)
+        return version
+
+    @property
+    def features(self) -> list[str]:
+        """In the order of the script, which names each in a call of `feature`."""
+        return FEATURE.findall(self.script.read_text())
+
+
+CLIENTS = (
+    Client("openai-python", "openai", HERE / "openai-python"),
+    Client("openai-node", "openai", HERE / "openai-node", "package.json"),
+    Client("tzafon-2.44.1", "tzafon", HERE / "tzafon", "requirements-2.44.1.txt"),
+    Client("tzafon-2.28.0", "tzafon", HERE / "tzafon", "requirements-2.28.0.txt"),
+    Client("scale-gp-0.1.0a58", "scale-gp", HERE / "scale-gp", "requirements-0.1.0a58.txt"),
+    Client("scale-gp-0.1.0a62", "scale-gp", HERE / "scale-gp", "requirements-0.1.0a62.txt"),
+    Client("scale-gp-beta", "scale-gp-beta", HERE / "scale-gp-beta"),
+    Client("anthropic", "anthropic", HERE / "anthropic"),
+    Client("langchain-openai", "langchain-openai", HERE / "langchain-openai"),
+    Client("litellm", "litellm", HERE / "litellm"),
+    Client("pydantic-ai", "pydantic-ai-slim", HERE / "pydantic-ai"),
+    Client("instructor", "instructor", HERE / "instructor"),
+    Client("llm", "llm", HERE / "llm"),
+    Client("ai-sdk", "ai", HERE / "ai-sdk", "package.json"),
+)
