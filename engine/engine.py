@@ -122,6 +122,8 @@ class Engine:
         self._state = "loading"
         self._changed = threading.Condition()
         """Guards the state, the link and the two tables; notified when a run ends."""
+        self._taking = threading.RLock()
+        """Held while runs take news or are ended, and these are published. Taken before `_changed`, never while that is held."""
         self._runs: dict[str, Run] = {}
         self._by_seq_id: dict[int, tuple[Run, Choice]] = {}
         self._heartbeat_at: float | None = None
@@ -278,12 +280,14 @@ class Engine:
             self._send_abort(run.live_ids())
 
     def _end_due(self, run_ids: list[str]) -> None:
-        """End those of the runs that are still there, and past their deadlines."""
-        now = self._clock()
-        with self._changed:
-            for run in filter(None, map(self._runs.get, run_ids)):
-                if run.is_overdue(now):
-                    self._end_early(run, Ending(Outcome.TIMED_OUT))
+        """End those of the runs that are still there and past their deadlines, without waiting for a core that is deep in a step."""
+        now, ending = self._clock(), Ending(Outcome.TIMED_OUT)
+        with self._taking:
+            with self._changed:
+                due = [run for run in filter(None, map(self._runs.get, run_ids)) if run.is_overdue(now)]
+                for run in due:
+                    self._end_early(run, ending)
+            self._end_runs([run for run in due if run.is_sent], ending)
 
     def _send_abort(self, seq_ids: list[int]) -> None:
         try:
@@ -340,6 +344,10 @@ class Engine:
 
     def _take_step(self, outputs: list[SequenceOutput]) -> None:
         """Publish the news of one step, all runs at once, and have the core drop what a stop string has ended."""
+        with self._taking:
+            self._take_outputs(outputs)
+
+    def _take_outputs(self, outputs: list[SequenceOutput]) -> None:
         self._in_step = []
         now = self._clock()
         news: dict[str, list[Event]] = {}
@@ -397,19 +405,27 @@ class Engine:
         self._end_runs(sent, ending)
 
     def _end_runs(self, runs: list[Run], ending: Ending | None) -> None:
-        """Publish the end of runs without asking the core."""
-        news = []
-        for run in runs:
-            with self._changed:
+        """Publish the end of runs without asking the core. Runs that have ended meanwhile are left alone."""
+        with self._taking:
+            ended = [run for run in runs if self._forget_run(run)]
+            news = []
+            for run in ended:
                 run.ending = run.ending or ending
-                for choice in run.choices:
-                    self._by_seq_id.pop(choice.seq_id, None)
-                self._runs.pop(run.request.run_id, None)
-                self._changed.notify_all()
-            news.append(RunEvents(run.request.run_id, (run.end(self._clock()),)))
-            self._log_end(run)
-        if news:
-            self._publish(news)
+                news.append(RunEvents(run.request.run_id, (run.end(self._clock()),)))
+                self._log_end(run)
+            if news:
+                self._publish(news)
+
+    def _forget_run(self, run: Run) -> bool:
+        """Take a run out of the tables; False if it has left them."""
+        with self._changed:
+            if self._runs.get(run.request.run_id) is not run:
+                return False
+            del self._runs[run.request.run_id]
+            for choice in run.choices:
+                self._by_seq_id.pop(choice.seq_id, None)
+            self._changed.notify_all()
+        return True
 
     def _log_end(self, run: Run) -> None:
         usage, timings = run.usage(), run.timings

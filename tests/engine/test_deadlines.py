@@ -5,9 +5,10 @@ import time
 
 import pytest
 
-from engine.api import Completed, Outcome
+from engine.api import Completed, Delta, Outcome, StopRules
 from engine.deadlines import Deadlines
-from tests.engine.stage import payloads
+from engine.messages import AbortSequences
+from tests.engine.stage import output, payloads
 
 
 @pytest.fixture
@@ -57,15 +58,30 @@ def test_a_run_ends_at_its_deadline_although_the_core_says_nothing_meanwhile(mak
         "late": (Completed, Outcome.TIMED_OUT),
         "over": (Completed, Outcome.TIMED_OUT),
     }
-    assert stage.engine.stats().num_runs == 1
+    assert list(stage.engine._runs) == ["long"]
+
+
+def test_a_core_that_hangs_in_a_step_keeps_nobody_beyond_the_deadline(stage):
+    stage.submit(deadline_at=150.0, stop=StopRules(stop=("never",)))
+    (sequence,) = stage.core.hear_sequences()
+    stage.core.say(output(sequence, b"ab", num_cached=2))
+    while not isinstance(stage.news()["run"][-1].payload, Delta):
+        continue
+    stage.now = 151.0
+    stage.engine._end_due(["run"])
+    (end,) = stage.news()["run"]
+    assert (end.start, end.payload.outcome) == (3, Outcome.TIMED_OUT)
+    assert (end.payload.usage.completion_tokens, end.payload.usage.cached_tokens) == (2, 2)
+    assert stage.core.hear(AbortSequences).seq_ids == [sequence.seq_id]
+    stage.core.say(output(sequence, b"c"), output(sequence, finish="aborted"))
+    stage.submit("next")
+    assert list(stage.news()) == ["next"], "what the core says too late is nobody's"
 
 
 def test_a_run_that_ended_before_its_deadline_is_left_alone(stage):
     stage.core.answers_aborts = True
     stage.submit(deadline_at=1e9)
     (sequence,) = stage.core.hear_sequences()
-    from tests.engine.stage import output
-
     stage.core.say(output(sequence, b"a", "length"))
     assert payloads(stage.events_to_end())[-1].outcome is Outcome.FINISHED
     stage.engine._end_due(["run", "unknown"])

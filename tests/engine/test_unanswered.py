@@ -58,7 +58,7 @@ def test_a_prompt_that_is_read_is_told_and_uses_nothing(stage):
     assert isinstance(completed, Completed)
     assert (completed.outcome, completed.usage) == (Outcome.FINISHED, Usage())
     assert stage.core.has_heard_all()
-    assert stage.engine.stats().num_runs == 0
+    assert not stage.engine._runs
 
 
 def test_only_what_is_asked_for_is_told(stage):
