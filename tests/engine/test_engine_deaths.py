@@ -139,6 +139,7 @@ def test_what_is_left_at_the_end_of_draining_is_lost_and_says_so(stage):
         stage.submit("next")
 
 
+@pytest.mark.slow
 def test_a_core_whose_step_hangs_is_replaced_and_the_run_goes_on(make_stage):
     second = ScriptedCore(READY)
     stage = make_stage(ScriptedCore(READY), second, step_timeout_s=60.0)

