@@ -1,6 +1,7 @@
 """What the environment decides: documented names, the two URLs, and loud failures."""
 
 import re
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,18 @@ def test_a_switch_takes_yes_or_no_only(monkeypatch, raw):
     monkeypatch.setenv("LIGHTCONE_TLS", raw)
     with pytest.raises(ImproperlyConfigured, match="LIGHTCONE_TLS must be 1 or 0"):
         env.boolean("TLS")
+
+
+@pytest.mark.parametrize("raw", ["x", "-1", "1001", "NaN", "Infinity"])
+def test_an_exact_number_out_of_range_names_the_variable(monkeypatch, raw):
+    monkeypatch.setenv("LIGHTCONE_BATCH_PRICE_FACTOR", raw)
+    with pytest.raises(ImproperlyConfigured, match="LIGHTCONE_BATCH_PRICE_FACTOR must be"):
+        env.decimal("BATCH_PRICE_FACTOR", "0.5", maximum=1000)
+
+
+def test_an_exact_number_is_read_exactly(monkeypatch):
+    monkeypatch.setenv("LIGHTCONE_BATCH_PRICE_FACTOR", "0.1")
+    assert env.decimal("BATCH_PRICE_FACTOR", "0.5", maximum=1000) == Decimal("0.1")
 
 
 def test_an_empty_value_means_the_default(monkeypatch):
