@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from typing import Any
 
 import orjson
 from channels.db import database_sync_to_async
 
-from chat.dialects.chat_format.stored import chat_ended
-from chat.dialects.responses.kept import response_ended
 from chat.relay.runs import Runs
 from chat.services.stored import StoredAnswer, StoredKind, StoredState, answer_drop, answer_end, answer_of_run, answers_unfinished
 from engine.api import Event
@@ -22,16 +21,23 @@ from engine.api import Event
 logger = logging.getLogger(__name__)
 
 Ending = tuple[StoredState, bytes] | None
-ENDINGS: Mapping[StoredKind, Callable[[Mapping[str, Any], Iterable[Event]], Ending]] = {
-    StoredKind.CHAT: chat_ended,
-    StoredKind.RESPONSE: response_ended,
+ENDINGS: Mapping[str, tuple[str, str]] = {
+    StoredKind.CHAT: ("chat.dialects.chat_format.stored", "chat_ended"),
+    StoredKind.RESPONSE: ("chat.dialects.responses.kept", "response_ended"),
 }
-"""How an answer of each kind ended, from its request and from everything that its run said; None where nothing is kept of it."""
+"""Where answers of each kind are ended. Named, not imported: a maintenance worker without unfinished answers loads no dialect."""
 
 unfinished_list = database_sync_to_async(answers_unfinished)
 answer_find = database_sync_to_async(answer_of_run)
 answer_write = database_sync_to_async(answer_end)
 answer_forget = database_sync_to_async(answer_drop)
+
+
+def ending_of(kind: str) -> Callable[[Mapping[str, Any], Iterable[Event]], Ending]:
+    """How an answer of that kind ended, from its request and from everything that its run said; None where nothing is kept of it."""
+    module, name = ENDINGS[kind]
+    ending: Callable[[Mapping[str, Any], Iterable[Event]], Ending] = getattr(import_module(module), name)
+    return ending
 
 
 class UnfinishedAnswers:
@@ -55,7 +61,7 @@ class UnfinishedAnswers:
         return num_ended
 
     async def _end(self, row: StoredAnswer, events: list[Event]) -> None:
-        ending = ENDINGS[StoredKind(row.kind)](orjson.loads(row.request), events)
+        ending = ending_of(row.kind)(orjson.loads(row.request), events)
         if ending is None:
             await answer_forget(run_id=row.run_id)
             return
