@@ -1,0 +1,53 @@
+"""An environment is made once, and again when its pins change."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from tests.contract.clients import environments
+from tests.contract.clients.catalogue import Client
+from tests.contract.clients.environments import Environment
+
+
+@pytest.fixture
+def client(tmp_path, monkeypatch) -> Client:
+    monkeypatch.setattr(environments, "PLACE", tmp_path / "place")
+    folder = tmp_path / "anybody"
+    folder.mkdir()
+    (folder / "requirements.txt").write_text("anybody==1.0\n")
+    (folder / "script.py").write_text("")
+    return Client("anybody", "anybody", folder)
+
+
+def test_it_is_made_once_and_again_when_a_pin_changes(client, monkeypatch):
+    commands: list[list[str]] = []
+    monkeypatch.setattr(subprocess, "run", lambda command, check: commands.append(command))
+    environment = Environment(client)
+    assert not environment.is_ready()
+    assert environments.provide(client).startswith("Installed anybody (anybody 1.0, ")
+    assert environment.is_ready()
+    assert environments.provide(client) == ""
+    assert [command[2] for command in commands] == ["venv", "pip"]
+    (client.folder / client.pins).write_text("anybody==1.1\n")
+    assert not environment.is_ready()
+
+
+def test_an_install_that_fails_leaves_nothing_that_looks_complete(client, monkeypatch):
+    def fail(command, check):
+        raise subprocess.CalledProcessError(1, command)
+
+    monkeypatch.setattr(subprocess, "run", fail)
+    with pytest.raises(subprocess.CalledProcessError):
+        Environment(client).make()
+    assert not Environment(client).is_ready()
+
+
+def test_a_client_of_node_is_named_with_what_it_misses(tmp_path, monkeypatch):
+    monkeypatch.setattr(environments.shutil, "which", lambda name: None)
+    monkeypatch.setattr(environments, "PLACE", tmp_path)
+    (tmp_path / "package.json").write_text('{"dependencies": {"anybody": "1.0"}}')
+    (tmp_path / "package-lock.json").write_text("{}")
+    said = environments.provide(Client("anybody", "anybody", tmp_path, "package.json"))
+    assert said == "Skipped anybody: needs Node.js and npm (apt-get install nodejs npm)"
