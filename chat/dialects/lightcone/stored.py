@@ -136,6 +136,9 @@ async def completion_update(request: HttpRequest, dialect: Door, completion_id: 
         labels = METADATA.run_validation(body["metadata"])
     except ValidationError as error:
         raise field_error("metadata", error) from None
+    known = await _stored(completion_id, caller)
+    if known is None or known.state != StoredState.FINISHED:
+        raise _unknown(completion_id)
     try:
         row = await database_sync_to_async(answer_label)(
             project_id=caller.project_id, kind=StoredKind.CHAT, public_id=completion_id, metadata=labels

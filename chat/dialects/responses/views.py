@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -108,7 +109,8 @@ async def _background(accepted: Accepted, run: StartedRun) -> HttpResponseBase:
 
 
 async def _forget(response_id: str, caller: Caller) -> None:
-    await database_sync_to_async(answer_delete)(project_id=caller.project_id, kind=StoredKind.RESPONSE, public_id=response_id)
+    with suppress(AnswerUnknown):  # somebody else was faster
+        await database_sync_to_async(answer_delete)(project_id=caller.project_id, kind=StoredKind.RESPONSE, public_id=response_id)
 
 
 async def retrieve(request: HttpRequest, dialect: Responses, response_id: str) -> HttpResponseBase:

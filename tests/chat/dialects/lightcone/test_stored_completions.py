@@ -123,6 +123,15 @@ async def test_labels_are_replaced_and_nothing_else(api, scripted):
         assert refused.json()["error"]["param"].startswith("metadata")
 
 
+async def test_an_unfinished_answer_is_not_there_yet(api, scripted):
+    made = await keep(api, scripted)
+    await StoredAnswer.objects.aupdate(state="unfinished", answer=b"")
+    for method in ("GET", "POST"):
+        response = await api.request(method, f"{ROUTE}/{made['id']}", json={"metadata": {}} if method == "POST" else None)
+        assert (response.status_code, response.json()["error"]["code"]) == (404, "not_found")
+    assert (await fetch(api, ""))["data"] == []
+
+
 async def test_the_messages_are_listed_as_they_were_sent(api, scripted):
     messages = [
         {"role": "system", "content": [{"type": "text", "text": "Be brief."}]},
