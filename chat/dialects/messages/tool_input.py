@@ -12,15 +12,18 @@ CLOSERS = {"{": "}", "[": "]"}
 
 
 def input_read(arguments: str) -> dict[str, Any]:
-    """The object in the JSON text `arguments`; of a text that breaks off, what is complete; other values, and text, as `{"input": …}`."""
+    """The object in the JSON text `arguments`; of a text that breaks off, what is complete; other values, and text, as `{"input": …}`.
+
+    What is nested more deeply than an answer can be written stays text.
+    """
     if not arguments.strip():
         return {}
     value = _parsed(arguments)
     if value is None and arguments.lstrip().startswith("{"):
         value = _parsed(complete_part(arguments)) or {}
-    if isinstance(value, dict):
-        return value
-    return {"input": arguments if value is None else value}
+    if not isinstance(value, dict):
+        value = {"input": arguments if value is None else value}
+    return value if _is_writable(value) else {"input": arguments}
 
 
 def complete_part(text: str) -> str:
@@ -56,3 +59,12 @@ def _parsed(text: str) -> Any:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
         return None
+
+
+def _is_writable(value: dict[str, Any]) -> bool:
+    """Whether the value can stand in an answer: the JSON writer goes less deep than the reader."""
+    try:
+        orjson.dumps({"content": [{"input": value}]})
+    except orjson.JSONEncodeError:
+        return False
+    return True
