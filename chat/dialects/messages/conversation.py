@@ -149,7 +149,9 @@ class ConversationReader:
             if message is None:
                 place, message = self._open("assistant", path)
             calls = message.setdefault("tool_calls", [])
-            self._sent[f"messages.{place}.tool_calls.{len(calls)}"] = block_path
+            call_path = f"messages.{place}.tool_calls.{len(calls)}"
+            sent = {call_path: block_path, f"{call_path}.function": block_path, f"{call_path}.function.arguments": f"{block_path}.input"}
+            self._sent |= sent
             calls.append({"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}})
 
     def _tool_result(self, block: dict[str, Any], path: str) -> None:
@@ -161,6 +163,7 @@ class ConversationReader:
             self._problems.refuse(f"{path}.is_error", f"must be true or false, got {echo(is_error)}", "invalid_type")
         place, message = self._open("tool", path)
         message["tool_call_id"] = call_id
+        self._sent[f"messages.{place}.tool_call_id"] = f"{path}.tool_use_id"
         if content is None or isinstance(content, str):
             text = content or ""
             message["content"] = f"{ERROR} {text}".rstrip() if is_error else text

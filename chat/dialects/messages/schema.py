@@ -144,6 +144,14 @@ class ContextManagement(Object):
                 raise refuse("unsupported_parameter", message, f"edits.{index}")
 
 
+class BillingPolicy(Record):
+    """Who pays: the key's project, always."""
+
+    parts = {
+        "bill_to": Unsupported("must be self: what a key uses is its project's; leave it out", harmless=("self",)),
+    }
+
+
 class Diagnostics(Record):
     parts = {"previous_message_id": Text(help_text="The answer then says that the cache tells no reasons.")}
 
@@ -163,6 +171,8 @@ class CountTokensRequest(serializers.Serializer):
     mcp_servers = Unsupported("is not supported: this server calls no others; leave it out, and send the tools as tools", harmless=([],))
     speed = Unsupported("must be standard: this server has one speed; leave it out", harmless=("standard",))
     cache_control = Object(help_text="A hint: prefixes are cached without it.")
+    compaction = Unsupported("is not supported: this server does not summarise conversations; leave it out")
+    billing_policy = BillingPolicy(help_text="Only what bills the key.")
 
 
 class MessagesRequest(CountTokensRequest):
@@ -181,9 +191,9 @@ class MessagesRequest(CountTokensRequest):
     diagnostics = Diagnostics(help_text="Asks why the cache was not used, which is not known.")
     container = Unsupported("is not supported: this server runs no code; leave it out")
     inference_geo = Unsupported("is not supported: this server is in one place; leave it out")
-    compaction = Unsupported("is not supported: this server does not summarise conversations; leave it out")
     thread = Unsupported("is not supported: conversations are not kept; send all messages")
     fallbacks = Unsupported("is not supported: a request is answered by the model that it names; leave it out", harmless=([],))
+    fallback_credit_token = Unsupported("is not supported: this server gives no credit; leave it out")
 
 
 def fields_check(schema: serializers.Serializer, body: dict[str, Any]) -> dict[str, Any]:

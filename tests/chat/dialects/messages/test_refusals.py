@@ -50,6 +50,8 @@ FIELDS = [
     ({"thread": {}}, UNSUPPORTED, "thread"),
     ({"compaction": {}}, UNSUPPORTED, "compaction"),
     ({"fallbacks": ["m"]}, UNSUPPORTED, "fallbacks"),
+    ({"fallback_credit_token": "t"}, UNSUPPORTED, "fallback_credit_token"),
+    ({"billing_policy": {"type": "billing_policy", "bill_to": "user_profile"}}, UNSUPPORTED, "billing_policy.bill_to"),
     ({"thinking": {"type": "enabled"}}, MISSING, "thinking.budget_tokens"),
     ({"thinking": {"type": "enabled", "budget_tokens": 9}}, INVALID, "thinking.budget_tokens"),
     ({"thinking": {"type": "enabled", "budget_tokens": 0}}, INVALID, "thinking.budget_tokens"),
@@ -126,6 +128,14 @@ async def test_a_field_that_is_wrong_is_named_as_it_was_sent(api, scripted, fiel
     assert scripted.requests == []
 
 
+@pytest.mark.parametrize("name", ["compaction", "mcp_servers", "speed", "context_management"])
+async def test_what_would_change_the_prompt_is_refused_where_its_tokens_are_counted_too(api, scripted, name):
+    value = {"edits": [{"type": "clear_tool_uses_20250919"}]} if name == "context_management" else ["x"]
+    response = await api.post(COUNT_ROUTE, json={"messages": [TURN], name: value})
+    assert (response.status_code, response.json()["error"]["code"]) == (400, UNSUPPORTED)
+    assert response.json()["error"]["param"].startswith(name)
+
+
 async def test_max_tokens_must_be_there_for_a_message(api, scripted):
     error = (await api.post(ROUTE, json={"messages": [TURN]})).json()["error"]
     assert (error["code"], error["param"]) == (MISSING, "max_tokens")
@@ -161,14 +171,18 @@ async def test_a_form_is_named_where_it_was_sent(api, scripted, fields, param):
         ("response_format.json_schema.schema", "output_config.format.schema"),
         ("messages.0", "system"),
         ("messages.1.content.1.file", "messages.1.content.0.source"),
-        ("messages.2.tool_calls.0.function.arguments", "messages.2.content.0.function.arguments"),
+        ("messages.2.tool_calls.0", "messages.2.content.0"),
+        ("messages.2.tool_calls.0.function.name", "messages.2.content.0.name"),
+        ("messages.2.tool_calls.0.function.arguments", "messages.2.content.0.input"),
+        ("messages.3.tool_call_id", "messages.3.content.0.tool_use_id"),
         ("temperature", "temperature"),
     ],
 )
 async def test_a_refusal_of_the_engine_names_what_was_sent(api, scripted, stream, refused, told):
     """The system prompt is a message of its own, and two turns of the user are one."""
     scripted.script = [RequestError(ErrorCode.INVALID_VALUE, f"{refused} is wrong", refused)]
-    turns = [TURN, turn({"type": "document", "source": PDF})["messages"][1], {"role": "assistant", "content": [CALL]}, TURN]
+    result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "x"}]}
+    turns = [TURN, turn({"type": "document", "source": PDF})["messages"][1], {"role": "assistant", "content": [CALL]}, result]
     error = (await post(api, system="s", messages=turns, stream=stream)).json()["error"]
     assert (error["param"], error["message"]) == (told, f"{told} is wrong")
 

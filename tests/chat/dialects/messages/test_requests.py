@@ -55,7 +55,8 @@ async def test_null_is_absent(api, scripted):
 
 async def test_what_says_no_more_than_the_default_is_taken(api, scripted):
     keeps = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
-    await asked(api, scripted, context_management=keeps, mcp_servers=[], speed="standard", fallbacks=[])
+    pays = {"type": "billing_policy", "bill_to": "self"}
+    await asked(api, scripted, context_management=keeps, mcp_servers=[], speed="standard", fallbacks=[], billing_policy=pays)
 
 
 @pytest.mark.parametrize(
