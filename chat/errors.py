@@ -60,7 +60,10 @@ INTERNAL_MESSAGE = "The server had an error while processing your request."
 
 
 class ApiError(Exception):
-    """One failure of one request. `param` is the dotted path of the field at fault; `retry_after_s` is sent as 1..60."""
+    """One failure of one request. `param` is the dotted path of the field at fault; `retry_after_s` is sent as 1..60.
+
+    `request_id` is filled in where the answer is made, for dialects whose bodies hold it.
+    """
 
     def __init__(
         self,
@@ -77,6 +80,7 @@ class ApiError(Exception):
         self.param = param
         self.retry_after_s = retry_after_s
         self.extra_headers = headers or {}
+        self.request_id: str | None = None
 
     @property
     def answer(self) -> Answer:

@@ -88,7 +88,7 @@ class ApiMiddleware:
 
     async def __call__(self, request: HttpRequest) -> HttpResponseBase:
         response = await self._respond(request)
-        response["X-Request-Id"] = request_id(request)
+        _name_request(response, request_id(request))
         response["X-Content-Type-Options"] = "nosniff"
         if isinstance(response, HttpResponse):
             response["Content-Length"] = str(len(response.content))
@@ -116,7 +116,7 @@ class ApiMiddleware:
         except Exception:
             logger.exception("Request %s failed", request_id(request))
             error = ApiError("internal_error", INTERNAL_MESSAGE)
-        return error_response(door_of(request.path), error)
+        return error_response(door_of(request.path), error, request_id(request))
 
 
 class ApiHandler(ASGIHandler):
@@ -185,6 +185,11 @@ async def read_bounded(receive: Receive, limit: int) -> io.BytesIO:
             return body
 
 
+def _name_request(response: HttpResponseBase, request_id: str) -> None:
+    """Tell the id in the headers that OpenAI's and Anthropic's clients look at."""
+    response["X-Request-Id"] = response["request-id"] = request_id
+
+
 def _preflight(request: HttpRequest) -> HttpResponse:
     """CORS preflight; needs no key. The requested header names are reflected after a check that they are names."""
     response = HttpResponse(status=204)
@@ -206,9 +211,10 @@ def _takes_delete(path: str) -> bool:
 
 def error_described(path: str, origin: str | None, error: ApiError) -> tuple[dict[str, str], bytes]:
     """Headers and body of an error that the HTTP server itself answers with, before there is a request: as the API answers on that path."""
-    response = error_response(door_of(path), error)
+    number = secrets.token_hex(16)
+    response = error_response(door_of(path), error, number)
     response["Content-Length"] = str(len(response.content))
-    response["X-Request-Id"] = secrets.token_hex(16)
+    _name_request(response, number)
     response["X-Content-Type-Options"] = "nosniff"
     if is_api_path(path):
         _allow_origin(origin, response)

@@ -64,16 +64,18 @@ def _answering(dialect: Door, handler: Handler) -> Handler:
         try:
             return await handler(request, dialect, **kwargs)
         except ApiError as error:
-            return error_response(dialect, error)
+            return error_response(dialect, error, request_id(request))
         except Exception:
             logger.exception("Request %s failed", request_id(request))
             headers = getattr(request, "lightcone_headers", None)
-            return error_response(dialect, ApiError("internal_error", INTERNAL_MESSAGE, headers=headers))
+            return error_response(dialect, ApiError("internal_error", INTERNAL_MESSAGE, headers=headers), request_id(request))
 
     return view
 
 
-def error_response(dialect: Door, error: ApiError) -> HttpResponse:
+def error_response(dialect: Door, error: ApiError, request_id: str | None = None) -> HttpResponse:
+    """`request_id`: of the request that failed, for dialects whose errors tell it."""
+    error.request_id = request_id
     response = json_response(dialect.error_body(error), status=error.status)
     for name, value in error.headers().items():
         response[name] = value

@@ -13,11 +13,10 @@ from engine.api import ChoiceFinished, Completed, Delta, Event, Usage
 
 
 class MessageAnswer:
-    """`feed` every event; `body` once the run has completed. `asks_reasons`: the client wants to know why the cache was not used."""
+    """`feed` every event; `body` once the run has completed."""
 
-    def __init__(self, head: AnswerHead, *, asks_reasons: bool = False) -> None:
+    def __init__(self, head: AnswerHead) -> None:
         self.head = head
-        self.asks_reasons = asks_reasons
         self._blocks: list[list[Piece]] = []
         self._finished: ChoiceFinished | None = None
         self._usage = Usage(prompt_tokens=head.num_prompt_tokens)
@@ -42,13 +41,7 @@ class MessageAnswer:
         assert self._finished is not None, "a run completed before its choice did"
         has_calls = any(block[0].kind is Kind.TOOL_USE for block in self._blocks)
         stop = stop_fields(self._finished, has_calls=has_calls)
-        message = message_object(self.head, [_block(block) for block in self._blocks], stop, self._usage)
-        if self.asks_reasons:
-            message["diagnostics"] = NO_REASONS
-        return orjson.dumps(message)
-
-
-NO_REASONS = {"cache_miss_reason": {"type": "unavailable"}}
+        return orjson.dumps(message_object(self.head, [_block(block) for block in self._blocks], stop, self._usage))
 
 
 def _block(block: list[Piece]) -> dict[str, Any]:

@@ -95,4 +95,5 @@ def message_object(head: AnswerHead, content: list[dict[str, Any]], stop: dict[s
         "content": content,
         **stop,
         "usage": {**usage_object(usage), "cache_creation": creation, "service_tier": tier},
+        **head.told,
     }

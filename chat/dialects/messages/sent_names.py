@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from chat.errors import ApiError
+from chat.dialects.request.refusals import refusal_renamed
+from engine.api import EngineError
 
 FIELDS = {
     "stop": "stop_sequences",
@@ -16,7 +17,7 @@ FIELDS = {
     "thinking_token_budget": "thinking.budget_tokens",
 }
 TOOL_PARTS = re.compile(r"(tools\.\d+)\.function(?:\.(parameters))?(?=\.|\Z)")
-COUNTS = re.compile(r"maximum context length is (\d+) tokens.*\((\d+) in the ", re.DOTALL)
+COUNTS = re.compile(r"This model's maximum context length is (\d+) tokens.*\((\d+) in the ")
 
 
 class SentNames:
@@ -39,17 +40,10 @@ class SentNames:
                 return ".".join((sent, *parts[end:]))
         return path
 
-    def reword(self, error: ApiError) -> ApiError:
-        """The same error, in place, with the names that were sent, and of a prompt that is too long in the words that clients look for."""
-        if error.param is not None:
-            error.param = self.of(error.param)
-        error.message = "; ".join(map(self._sentence, error.message.split("; ")))
-        counts = COUNTS.search(error.message) if error.code == "context_length_exceeded" else None
-        if counts is not None:
-            error.message = f"prompt is too long: {counts[2]} tokens > {counts[1]} maximum. {error.message}"
-        return error
-
-    def _sentence(self, sentence: str) -> str:
-        """One problem; it begins with the name of its field."""
-        name, blank, rest = sentence.partition(" ")
-        return self.of(name) + blank + rest
+    def reword(self, error: EngineError) -> EngineError:
+        """The same error with the names that were sent, and of a prompt that is too long in the words that clients look for."""
+        told = refusal_renamed(error, self.of)
+        counts = COUNTS.match(told.message) if told.param == "messages" else None
+        if counts is None:
+            return told
+        return type(told)(told.code, f"prompt is too long: {counts[2]} tokens > {counts[1]} maximum. {told.message}", told.param)

@@ -11,10 +11,8 @@ import json
 from typing import Any
 
 from chat.dialects.dialect import AnswerHead
-from chat.dialects.messages.answer import NO_REASONS
 from chat.dialects.messages.blocks import Kind, Piece, Signature, message_object, pieces, stop_fields, usage_object
 from chat.dialects.messages.errors import error_body
-from chat.dialects.messages.sent_names import SentNames
 from chat.errors import ApiError
 from chat.sse import json_string
 from engine.api import ChoiceFinished, Completed, Delta, Event, Usage
@@ -36,12 +34,10 @@ def compact_json(value: Any) -> str:
 
 
 class MessageStream:
-    """`feed` gives the frames that are due after an event, b"" where none is. `names`: for errors that come late."""
+    """`feed` gives the frames that are due after an event, b"" where none is."""
 
-    def __init__(self, head: AnswerHead, names: SentNames, *, asks_reasons: bool = False) -> None:
+    def __init__(self, head: AnswerHead) -> None:
         self.head = head
-        self.names = names
-        self.asks_reasons = asks_reasons
         self._has_begun = False
         self._has_calls = False
         self._num_blocks = 0
@@ -63,7 +59,7 @@ class MessageStream:
 
     def error(self, error: ApiError) -> bytes:
         """The last frame of a stream that cannot go on: an open block stays open, as nothing more is known of it."""
-        body = error_body(self.names.reword(error), self.head.request_id)
+        body = error_body(error, self.head.request_id)
         return event_frame("error", f',"error":{compact_json(body["error"])},"request_id":{json_string(self.head.request_id)}')
 
     def _begin(self) -> bytes:
@@ -72,8 +68,6 @@ class MessageStream:
         self._has_begun = True
         usage = Usage(prompt_tokens=self.head.num_prompt_tokens)
         message = message_object(self.head, [], {"stop_reason": None, "stop_sequence": None}, usage)
-        if self.asks_reasons:
-            message["diagnostics"] = NO_REASONS
         return event_frame("message_start", f',"message":{compact_json(message)}') + event_frame("ping")
 
     def _pieces(self, payload: Delta | ChoiceFinished) -> bytes:

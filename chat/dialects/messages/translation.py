@@ -12,6 +12,7 @@ from chat.dialects.messages.conversation import ConversationReader
 from chat.dialects.messages.schema import fields_check
 from chat.dialects.messages.sent_names import SentNames
 from chat.dialects.request.fields import echo
+from chat.dialects.request.refusals import sentences_renamed
 from chat.dialects.request.schema import request_check
 from chat.errors import ApiError
 
@@ -19,13 +20,16 @@ SAME = ("model", "max_tokens", "stream", "temperature", "top_p", "top_k")
 MODES = {"auto": "auto", "any": "required", "none": "none"}
 TIERS = {"auto": "priority", "standard_only": "default"}
 """`auto` asks for an earlier seat, which gates.py gives to keys that may have one."""
+NO_REASONS = {"diagnostics": {"cache_miss_reason": {"type": "unavailable"}}}
+"""What an answer tells who asks why the cache was not used."""
 
 
-def request_read(schema: serializers.Serializer, body: dict[str, Any], names: SentNames) -> dict[str, Any]:
-    """The values of a request of this dialect; raises ApiError, of fields that this dialect has no name for in the names of `names`.
+def request_read(schema: serializers.Serializer, body: dict[str, Any]) -> dict[str, Any]:
+    """The values of a request of this dialect; raises ApiError.
 
-    1. Fields, each for itself.  2. What they say together.  3. The conversation.  4. The one request schema.
+    1. Fields, each for itself.  2. What they say together.  3. The conversation.  4. The one request schema, in the names that were sent.
     """
+    names = SentNames()
     fields = fields_check(schema, body)
     _check_together(fields)
     messages = ConversationReader(names).read(fields["system"], fields["messages"])
@@ -38,9 +42,17 @@ def request_read(schema: serializers.Serializer, body: dict[str, Any], names: Se
     if messages[-1]["role"] == "assistant":
         translated["continue_final_message"] = True
         names.note("continue_final_message", f"messages.{len(fields['messages']) - 1}")
-    values = request_check(translated)
-    values["user"] = (fields.get("metadata") or {}).get("user_id")
-    return values
+    values = _checked(translated, names)
+    values |= {"user": (fields.get("metadata") or {}).get("user_id"), "names": names}
+    return values if fields.get("diagnostics") is None else values | {"told": NO_REASONS}
+
+
+def _checked(translated: dict[str, Any], names: SentNames) -> dict[str, Any]:
+    try:
+        return request_check(translated)
+    except ApiError as error:
+        param = None if error.param is None else names.of(error.param)
+        raise ApiError(error.code, sentences_renamed(error.message, names.of), param) from None
 
 
 def _check_together(fields: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from chat.dialects.messages.answer import MessageAnswer
 from engine.api import ChoiceFinished, Delta, FinishReason, ToolCallDelta
 from tests.chat.dialects.conftest import ADMITTED, completed, delta, finished
-from tests.chat.dialects.messages.shapes import events, head, post
+from tests.chat.dialects.messages.shapes import events, frames, head, post
 
 ON = {"type": "adaptive"}
 
@@ -108,9 +108,12 @@ async def test_the_tier_that_was_used_is_told(api):
     assert (await post(api, service_tier="auto")).json()["usage"]["service_tier"] == "standard", "the key may not have priority"
 
 
-async def test_who_asks_why_the_cache_was_not_used_is_told_that_it_is_not_known(api):
-    body = (await post(api, diagnostics={"previous_message_id": "msg_1"})).json()
-    assert body["diagnostics"] == {"cache_miss_reason": {"type": "unavailable"}}
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("asked", [{"previous_message_id": "msg_1"}, {}, None], ids=str)
+async def test_who_asks_why_the_cache_was_not_used_is_told_that_it_is_not_known(api, asked, stream):
+    response = await post(api, diagnostics=asked, stream=stream)
+    body = frames(response.text)[0]["message"] if stream else response.json()
+    assert body.get("diagnostics") == (None if asked is None else {"cache_miss_reason": {"type": "unavailable"}})
 
 
 @pytest.mark.parametrize(("opening", "closing"), [('{"a":', "}"), ("[", "]")])

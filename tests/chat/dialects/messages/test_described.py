@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator
 from chat.dialects.messages.answer import MessageAnswer
 from chat.dialects.messages.errors import TYPES
 from chat.dialects.messages.schema import COUNT_TOKENS, MESSAGES
+from chat.dialects.messages.translation import NO_REASONS
 from chat.openapi import schema_view
 from engine.api import ChoiceFinished, Delta, FinishReason, ToolCallDelta
 from tests.chat.dialects.conftest import completed
@@ -31,7 +32,7 @@ def validator(components, name):
 
 
 def test_an_answer_is_as_described(components):
-    writer = MessageAnswer(head(), asks_reasons=True)
+    writer = MessageAnswer(head(told=NO_REASONS))
     payloads = [
         Delta(0, (1,), "text", reasoning="so", tool_calls=(ToolCallDelta(0, "c", "f", "{}"),)),
         ChoiceFinished(0, FinishReason.STOP),

@@ -1,8 +1,12 @@
 """Which paths answer in this shape, and the list of models for its clients."""
 
+import json
+
 import pytest
 
 from chat.dialects.messages import models
+from chat.errors import ApiError
+from chat.middleware import error_described
 from chat.services.catalogue import ModelEntry
 from tests.chat.dialects.conftest import KEY, MODEL
 from tests.chat.dialects.messages.shapes import COUNT_ROUTE, ROUTE, message
@@ -108,3 +112,10 @@ async def test_all_other_clients_get_the_plain_list(api, scripted):
 async def test_what_goes_wrong_before_any_view_has_this_shape_too(api):
     response = await api.post(ROUTE, json=message(), headers={"Host": "elsewhere.example"})
     assert (response.status_code, response.json()["type"], response.json()["error"]["code"]) == (400, "error", "invalid_host")
+    assert response.json()["request_id"] == response.headers["request-id"] == response.headers["x-request-id"]
+
+
+def test_what_the_http_server_refuses_by_itself_has_this_shape_too():
+    """The id in such a body was null, and the header that Anthropic's clients read it from was missing."""
+    headers, content = error_described(ROUTE, None, ApiError("headers_too_large", "The headers are too large."))
+    assert json.loads(content)["request_id"] == headers["request-id"] == headers["X-Request-Id"]

@@ -8,7 +8,6 @@ from hypothesis import given
 
 from chat.dialects.chat_format.grouping import join_deltas
 from chat.dialects.messages.answer import MessageAnswer
-from chat.dialects.messages.sent_names import SentNames
 from chat.dialects.messages.stream import MessageStream
 from chat.dialects.messages.tool_input import input_read
 from engine.api import ChoiceFinished, Delta, ErrorCode, Failed, FinishReason, ToolCallDelta
@@ -176,7 +175,7 @@ def test_any_split_of_the_deltas_gives_the_same_blocks(data, segments, shows_thi
 
     about = head(includes_reasoning=shows_thinking)
     ending = [ChoiceFinished(0, FinishReason.STOP), completed()]
-    whole, whole_stream = MessageAnswer(about), MessageStream(about, SentNames())
+    whole, whole_stream = MessageAnswer(about), MessageStream(about)
     for event in events(*as_deltas(segments, lambda text: [text]), *ending):
         whole.feed(event)
     deltas = as_deltas(segments, cut)
