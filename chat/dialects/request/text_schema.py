@@ -116,7 +116,8 @@ def _prompt_alternatives(values: Mapping[str, Any]) -> int | None:
 
 
 def _asks_for_logprobs(body: Mapping[str, Any]) -> bool:
-    return body.get("logprobs") not in (None, False)
+    """Whether it is sent and not false; 0 is a number of alternatives."""
+    return body.get("logprobs") is not None and body["logprobs"] is not False
 
 
 def _check_choices(values: Mapping[str, Any]) -> None:

@@ -147,6 +147,19 @@ def test_best_of_as_many_as_are_wanted_may_stream():
     assert built(best_of=2, n=2, stream=True).num_sequences == 2
 
 
+def test_chosen_ids_go_with_log_probabilities_of_no_alternatives():
+    """Here 0 is a number, which asks for log-probabilities, not a word for false."""
+    options = built(logprobs=0, logprob_token_ids=[5, 6]).logprobs
+    assert (options.enabled, options.top, options.token_ids) == (True, 0, (5, 6))
+
+
+@pytest.mark.parametrize("logprobs", [None, False])
+def test_chosen_ids_without_log_probabilities_are_refused(logprobs):
+    with pytest.raises(ApiError) as refused:
+        built(logprobs=logprobs, logprob_token_ids=[5])
+    assert refused.value.param == "logprob_token_ids"
+
+
 @pytest.mark.parametrize(
     ("fields", "param", "sent"),
     [({"logprobs": 3}, "top_logprobs", "logprobs"), ({"logprobs": 3, "echo": True}, "prompt_logprobs", "logprobs")],
