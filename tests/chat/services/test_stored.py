@@ -78,8 +78,9 @@ def test_one_that_comes_to_nothing_is_dropped():
 
 
 def test_pages_list_finished_answers_by_time():
-    for name in "abc":
-        keep(name, metadata={"name": name, "x__y": "z"}, model=name)
+    """Run ids order those that began in one millisecond as they like, so these begin in one each."""
+    for second, name in enumerate("abc", start=1_700_000_000):
+        keep(name, metadata={"name": name, "x__y": "z"}, model=name, run_id=run_id_create(at_s=second))
     keep("unfinished", answer=b"")
     keep("elsewhere", project_id=2)
     assert [row.public_id for row in answers_page(**PLACE)[0]] == ["a", "b", "c"]
