@@ -69,7 +69,7 @@ async def _():
 @feature("tools: call, answer, go on", note=FORCED)
 def _():
     asked = {**CHAT, "max_tokens": 40, "tools": [TOOL]}
-    called = CLIENT.messages.create(**asked, tool_choice={"type": "any"})
+    called = CLIENT.messages.create(**asked, tool_choice={"type": "any", "disable_parallel_tool_use": True})
     (use,) = [block for block in called.content if block.type == "tool_use"]
     same((called.stop_reason, use.name, use.input["city"] in ("Rome", "Oslo")), ("tool_use", "weather", True))
     result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": use.id, "content": "sunny"}]}

@@ -46,7 +46,9 @@ async def _():
 def _():
     schema = {"type": "object", "properties": {}, "additionalProperties": False}
     tools = [{"type": "function", "function": {"name": "now", "parameters": schema}}]
-    message = litellm.completion(**CHAT, tools=tools, tool_choice="required").choices[0].message
+    message = (
+        litellm.completion(**{**CHAT, "max_tokens": 24}, tools=tools, tool_choice="required", parallel_tool_calls=False).choices[0].message
+    )
     (call,) = message.tool_calls
     same((call.function.name, call.function.arguments), ("now", "{}"))
     history = [*HELLO, message.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": call.id, "content": "noon"}]
