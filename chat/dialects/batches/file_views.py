@@ -32,14 +32,11 @@ from chat.services.files import (
     files_page,
 )
 
-UPLOAD_ROOM = 64 * 1024
-"""Of the body, for boundaries and fields beside the file."""
-
 
 async def upload(request: HttpRequest, dialect: Door) -> HttpResponseBase:
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     body: bytes = request.read()
-    if len(body) > settings.LIGHTCONE_HTTP_LIMITS.max_upload_bytes + UPLOAD_ROOM:
+    if len(body) > settings.LIGHTCONE_HTTP_LIMITS.body_bytes(request.path):
         raise upload_too_large()
     sent = await asyncio.to_thread(upload_read, body, request.headers.get("Content-Type", ""))
     about = FileAbout(caller.project_id, caller.public_id, sent.filename, sent.purpose, sent.lives_s)

@@ -19,7 +19,6 @@ from chat.models.files import CHUNK_BYTES, Purpose
 
 UPLOAD_PURPOSES = tuple(value for value in Purpose.values if value != Purpose.BATCH_OUTPUT)
 MIN_LIFE_S, MAX_LIFE_S = 3600, 30 * 24 * 3600
-MAX_FIELD_BYTES = 64 * 1024
 FIELDS = ("purpose", "expires_after[anchor]", "expires_after[seconds]")
 
 
@@ -132,6 +131,9 @@ def _parse(body: bytes, content_type: str, handler: FileUploadHandler) -> QueryD
         fields, _ = MultiPartParser(meta, BytesIO(body), [handler], "utf-8").parse()
     except MultiPartParserError as error:
         raise ApiError("invalid_value", f"The multipart body cannot be read: {str(error)[:200]}", "file") from None
+    except TypeError:
+        # Python's reader of header parameters stumbles over some that are continued without numbers (`a; filename*=…; filename*0*=…`).
+        raise ApiError("invalid_value", "The multipart body has a part whose headers cannot be read.", "file") from None
     except (SuspiciousOperation, RequestDataTooBig):
         raise ApiError("invalid_value", "The multipart body has too many parts; send file and purpose alone.") from None
     return fields

@@ -136,6 +136,7 @@ REFUSED: dict[str, tuple[str, str | None]] = {
         "expires_after.anchor",
     ),
     FILE + PURPOSE + part("x", "y") * 1100 + END: ("invalid_value", None),
+    f"--{BOUNDARY}\r\nX: a; filename*=UTF-8''%ff; filename*0*=b\r\n\r\n\r\n{FILE}{PURPOSE}{END}": ("invalid_value", "file"),
 }
 
 
