@@ -12,8 +12,9 @@ from engine.api import EngineError, ErrorCode
 
 MAX_PROBLEMS = 10
 MAX_PROBLEM_CHARS = 1_000
-MAX_MESSAGE_BYTES = 4_000
-"""Of all problems together: bodies hold the message twice, escaped, and are at most 16 KiB."""
+MAX_MESSAGE_BYTES = 3_200
+"""Of all problems together: bodies hold the message up to three times, where 200 echoed characters of each problem may take two bytes, and
+are at most 16 KiB."""
 
 
 @dataclass(frozen=True, slots=True)

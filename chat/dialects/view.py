@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 Handler = Callable[..., Awaitable[HttpResponseBase]]
 
 MAX_ACCOUNT_ID_CHARS = 128
+MAX_METHOD_CHARS = 16
 RETRY_COUNT = re.compile(r"[0-9]{1,4}", re.ASCII)
 SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
 
@@ -42,7 +43,7 @@ def api_view(dialect: Door, *, is_open: bool = False, **handlers: Handler) -> Ha
             return await handler(request, dialect, **kwargs)
         if not is_open:
             await caller_require(request, dialect)
-        message = f"{str(request.method)[:16]} is not allowed here; use {allowed}."
+        message = f"{method_told(request)} is not allowed here; use {allowed}."
         raise ApiError("method_not_allowed", message, headers={"Allow": allowed})
 
     view = _answering(dialect, handle)
@@ -139,7 +140,12 @@ def _check_account_id(request: HttpRequest) -> None:
 async def unknown(request: HttpRequest, dialect: Door, **_: Any) -> HttpResponseBase:
     """Any other path of the API: who has no key learns nothing of what exists."""
     await caller_require(request, dialect)
-    raise ApiError("not_found", f"Unknown request URL: {request.method} {request.path[:200]}.")
+    raise ApiError("not_found", f"Unknown request URL: {method_told(request)} {request.path[:200]}.")
+
+
+def method_told(request: HttpRequest) -> str:
+    """The method, cut: it is whatever a client sends."""
+    return str(request.method)[:MAX_METHOD_CHARS]
 
 
 def unknown_view(dialect: Door) -> Handler:

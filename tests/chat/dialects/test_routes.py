@@ -14,7 +14,9 @@ from django.urls import ResolverMatch, get_resolver
 from chat.auth import AuthFailures
 from chat.dialects import view
 from chat.dialects.lightcone.dialect import LIGHTCONE
-from chat.errors import ApiError
+from chat.dialects.messages.dialect import MESSAGES
+from chat.dialects.scale.views import SCALE
+from chat.errors import ApiError, Problem, problems_error
 from chat.middleware import ApiHandler, ApiMiddleware, error_described, is_api_path
 from tests.chat.dialects.conftest import KEY, MODEL, chat
 
@@ -70,7 +72,13 @@ async def test_head_is_allowed_where_get_is(api):
     assert (await api.head("/v1/models")).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1/nothing", "/chat", "/chat/x", "/v4/agents", "/v4/chat-completions", "/v5/agents"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/v1", "/v1/", "/v1/nothing", "/chat", "/chat/x", "/v4/agents", "/v4/chat-completions", "/v5/agents"),
+        *("/responses", "/messages/", "/files/x", "/batches"),
+    ],
+)
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "PATCH", "PROPFIND"])
 async def test_an_unknown_path_is_401_without_a_key_and_404_with_one_always_json(api, method, path):
     refused = await api.request(method, path, headers=NO_KEY)
@@ -82,6 +90,22 @@ async def test_an_unknown_path_is_401_without_a_key_and_404_with_one_always_json
     assert ("detail" in unknown.json()) == is_scale
     if is_scale:
         assert unknown.json()["detail"] == unknown.json()["message"]
+
+
+async def test_a_method_of_any_length_gets_a_short_answer(api):
+    for path in ("/v1/nothing", "/v4/nothing", "/v1/models"):
+        response = await api.request("X" * 8_000, path)
+        assert response.status_code in (404, 405)
+        assert len(response.content) < 1_000
+
+
+@pytest.mark.parametrize("door", [LIGHTCONE, SCALE, MESSAGES])
+@pytest.mark.parametrize("echoed", ['"', "\\", "é", "\u2028"])
+def test_an_error_of_many_problems_stays_within_16_kib(door, echoed):
+    """Each may echo 200 characters that JSON escapes, and Scale's bodies hold the message three times."""
+    for told in ("", "told " * 20, "told " * 30, "told " * 300):
+        problems = [Problem("invalid_value", f"messages.{n}.content got {echoed * 200} {told}") for n in range(100)]
+        assert len(view.error_response(door, problems_error(problems)).content) <= 16_384
 
 
 @pytest.mark.parametrize(
@@ -176,6 +200,7 @@ async def test_a_preflight_needs_no_key_and_reflects_header_names(api):
     assert response.headers["access-control-allow-methods"] == "GET, POST, OPTIONS"
     assert response.headers["access-control-allow-headers"] == asked
     assert response.headers["access-control-max-age"] == "600"
+    assert "content-length" not in response.headers, "RFC 9110, 8.6: an answer without content has no length"
     assert "access-control-allow-credentials" not in response.headers
 
 
