@@ -46,7 +46,12 @@ EXPOSED_HEADERS = ", ".join(
         *(f"x-ratelimit-{word}-{kind}" for word in ("limit", "remaining", "reset") for kind in ("requests", "tokens")),
     )
 )
-API_PREFIXES = frozenset({"v1", "v4", "v5", "models", "chat", "health", "completions", "embeddings", "tokenize", "detokenize", "version"})
+API_PREFIXES = frozenset(
+    (
+        *("v1", "v4", "v5", "models", "chat", "health", "completions", "embeddings", "tokenize", "detokenize", "version"),
+        *("responses", "messages", "files", "batches"),  # served below /v1 alone: clients without it in their base URL are told in JSON
+    )
+)
 
 PAGE_POLICY = (
     "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; "
@@ -90,7 +95,7 @@ class ApiMiddleware:
         response = await self._respond(request)
         _name_request(response, request_id(request))
         response["X-Content-Type-Options"] = "nosniff"
-        if isinstance(response, HttpResponse):
+        if isinstance(response, HttpResponse) and response.status_code != 204:
             response["Content-Length"] = str(len(response.content))
         _allow_origin(request.headers.get("Origin"), response)
         return response
