@@ -6,8 +6,11 @@ Knows ids and times only. Used by `engine.engine`.
 from __future__ import annotations
 
 import heapq
+import logging
 import threading
 from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
 
 LONGEST_WAIT_S = 60.0
 """A clock that is set is seen after this time."""
@@ -44,7 +47,10 @@ class Deadlines:
 
     def _watch(self) -> None:
         while due := self._next_due():
-            self._on_due(due)
+            try:
+                self._on_due(due)
+            except Exception:
+                logger.exception("%d runs could not be ended at their deadlines", len(due))
 
     def _next_due(self) -> list[str]:
         """Wait for the next runs that are due; none when it is over."""

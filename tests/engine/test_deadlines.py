@@ -44,6 +44,20 @@ def test_none_are_told_after_the_close(told):
     assert told.empty()
 
 
+def test_a_failure_to_end_one_run_keeps_no_later_one_from_its_deadline(told):
+    def end(run_ids):
+        told.put(run_ids)
+        if run_ids == ["broken"]:
+            raise OSError("nobody listens")
+
+    deadlines = Deadlines(time.time, end)
+    deadlines.note("broken", 0.0)
+    assert told.get(timeout=20) == ["broken"]
+    deadlines.note("next", 0.0)
+    assert told.get(timeout=20) == ["next"]
+    deadlines.close()
+
+
 def test_a_run_ends_at_its_deadline_although_the_core_says_nothing_meanwhile(make_stage):
     stage = make_stage()
     stage.core.answers_aborts = True
