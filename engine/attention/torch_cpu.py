@@ -16,7 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from engine.attention.backend import AttentionShape, StepLayout
 from engine.attention.cache_memory import untouched_zeros
 from engine.kernels import operators
-from engine.kernels.operators import PROMPT_ROWS, RowAttention, tile_rows
+from engine.kernels.operators import RowAttention, tile_rows
 
 FEW_ROWS = 32
 """New tokens of a sequence that are cheaper as rows than as a chunk, also where the kernel goes without its vectors."""
@@ -25,7 +25,8 @@ FEW_ROWS = 32
 class TorchCpuAttention:
     """Cache and attention of all layers on CPU. `dtype` float32 is exact; bfloat16 halves the memory and its traffic.
 
-    `batch_invariant`: every new token is computed as a row of its own, whatever the shape of the step.
+    `batch_invariant`: every new token is computed as a row of its own, whatever the shape of the step; it is anyway where the kernel's
+    vectors fit heads and blocks.
     """
 
     def __init__(
@@ -137,7 +138,7 @@ class FixedRows(CpuStep):
 
     def __init__(self, backend: TorchCpuAttention, num_rows: int, table_width: int) -> None:
         self._slots = torch.zeros(num_rows, dtype=torch.int64)
-        self._index = RowIndex(backend, num_rows, num_rows, backend.tile_rows(min(num_rows, PROMPT_ROWS)), table_width)
+        self._index = RowIndex(backend, num_rows, num_rows, backend.tile_rows(num_rows), table_width)
         super().__init__(backend, self._index.attention(self._slots), [])
 
     def fill(self, layout: StepLayout) -> None:

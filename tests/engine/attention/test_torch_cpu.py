@@ -132,6 +132,93 @@ def test_few_new_tokens_together_are_to_the_bit_what_they_are_one_by_one(shape, 
     assert torch.equal(run([17, 5, 2, FEW_ROWS]), alone)
 
 
+NARROW = AttentionShape(num_heads=8, num_kv_heads=1, head_size=128, scale=128**-0.5)
+PLAIN = AttentionShape(num_heads=2, num_kv_heads=2, head_size=64, scale=0.125)
+ODD = AttentionShape(num_heads=4, num_kv_heads=2, head_size=80, scale=0.1)
+"""The kernel has no vectors for these heads."""
+VECTORS = {"wide": WIDE, "many": MANY, "narrow": NARROW, "plain": PLAIN}
+
+prompt_shapes = pytest.mark.parametrize("shape", [*VECTORS.values(), ODD], ids=[*VECTORS, "odd"])
+vector_shapes = pytest.mark.parametrize("shape", VECTORS.values(), ids=VECTORS)
+dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+
+
+@prompt_shapes
+@dtypes
+def test_prompts_over_what_came_before_them_and_beside_others(shape, dtype):
+    """Of more rows than drafts have: the first over nothing, later ones over context that ends within a block."""
+    world, backend = make(shape, num_blocks=60, num_layers=1, dtype=dtype)
+    tolerance = TOLERANCE if dtype is torch.float32 else 0.05
+    for sequence in range(3):
+        world.add(sequence, 200)
+    check(world.step(backend, [(0, FEW_ROWS + 1)]), tolerance)
+    check(world.step(backend, [(0, 100), (1, 47)]), tolerance)
+    check(world.step(backend, [(1, 1), (0, FEW_ROWS + 1), (2, 120)]), tolerance)
+
+
+def test_a_row_of_two_thousand_positions():
+    world, backend = make(PLAIN, num_blocks=130, num_layers=1)
+    world.add(0, 2050)
+    for count in (1970, 40, 1):
+        check(world.step(backend, [(0, count)]))
+
+
+@vector_shapes
+@dtypes
+def test_where_the_kernel_has_vectors_a_token_is_to_the_bit_the_same_in_any_chunking(shape, dtype):
+    """Without `batch_invariant`, too: beside another prompt, over any context, in tiles of any height."""
+
+    def run(lengths):
+        world, backend = make(shape, dtype=dtype, num_blocks=20, num_layers=1, seed=7)
+        world.add(0, 60)
+        world.add(1, 150)
+        world.step(backend, [(0, 13)])
+        rows = []
+        for length in lengths:
+            beside = [(1, FEW_ROWS + 3)] if length > 1 else []
+            ((result, _),) = world.step(backend, [(0, length), *beside])
+            rows.append(result[:length])
+        return torch.cat(rows)
+
+    alone = run([1] * 41)
+    for lengths in ([41], [3, 38], [FEW_ROWS + 1, 1, 7], [5, 36]):
+        assert torch.equal(run(lengths), alone)
+
+
+@vector_shapes
+@pytest.mark.parametrize("broken", [0, 1, 2], ids=["query", "key", "value"])
+def test_not_a_number_within_a_prompt_shows_where_it_is_seen_and_nowhere_else(shape, broken):
+    def run(is_broken):
+        world, backend = make(shape, num_layers=1, num_blocks=16)
+        world.add(0, 120)
+        world.step(backend, [(0, 10)])
+        if is_broken:
+            world.known[0][broken][:, 60] = float("nan")
+        ((result, _),) = world.step(backend, [(0, 100)])
+        return result
+
+    found, sound = run(True), run(False)
+    sees = [row == 50 if broken == 0 else row >= 50 for row in range(100)]
+    assert torch.equal(found.isnan().all(-1).all(-1), torch.tensor(sees))
+    assert torch.equal(found[~torch.tensor(sees)], sound[~torch.tensor(sees)])
+
+
+@vector_shapes
+def test_rows_in_memory_that_stays_hold_a_prompt(shape):
+    """Its tiles are higher than those of drafts; what the kernel works in has room for them."""
+    world, backend = make(shape, num_blocks=16, num_layers=1)
+    world.add(0, 100)
+    world.step(backend, [(0, 20)])
+    rows = backend.fixed_rows(FEW_ROWS + 8, 8)
+
+    def begin_step(layout):
+        rows.fill(layout)
+        return rows
+
+    backend.begin_step = begin_step
+    check(world.step(backend, [(0, FEW_ROWS + 8)]))
+
+
 @shapes
 def test_a_broken_draft_leaves_the_tokens_before_it_alone(shape):
     def run(is_broken):
