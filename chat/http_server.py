@@ -1,7 +1,8 @@
 """Our HTTP server: Daphne with bounds. Stock Daphne spools any body to a file, waits for any header, and buffers for any reader.
 
 Kept here, before anything of Django runs: sizes of target, headers and body (413 while it is still arriving), times for headers, body
-and idle connections, the number of connections, and the bytes that wait for a reader who does not read. All numbers: HttpLimits.
+and idle connections, the number of connections, and the bytes that wait for a reader who does not read; an answer of known length is
+sent as fast as it is read instead. All numbers: HttpLimits.
 A refused client gets an error in the shape that `describe` gives it, then the connection closes. Framing itself is Twisted's: both
 lengths, bad chunks and NUL in a header end there with 400.
 """
@@ -63,6 +64,9 @@ class Limits(Protocol):
 class BoundedRequest(WebRequest):
     """One request. Its body stays in memory, within the limit that its channel watches."""
 
+    has_length = False
+    """Of the answer: it was made before it is sent, and can wait for its reader."""
+
     def parseCookies(self) -> None:
         """Nothing here reads cookies."""
 
@@ -90,9 +94,17 @@ class BoundedRequest(WebRequest):
         if channel is None:
             super().handle_reply(message)
             return
+        if message["type"] == "http.response.start":
+            self.has_length = any(name.lower() == b"content-length" for name, _ in message.get("headers", ()))
         with channel.sending_at_once():
             super().handle_reply(message)
         channel.check_unsent()
+
+    async def room(self) -> None:
+        """Wait until the reader has taken what was sent, where the answer can wait. A stream does not: whoever makes it goes on."""
+        channel: BoundedChannel | None = getattr(self, "channel", None)
+        if self.has_length and channel is not None:
+            await channel.room()
 
     def basic_error(self, status: int, status_text: bytes, body: str) -> None:
         """Daphne's own errors in our shape instead of its HTML page."""
@@ -124,6 +136,8 @@ class BoundedChannel(http.HTTPChannel):
         self._clock: Any = None
         self._write_clock: Any = None
         self._num_written = 0
+        self._has_room = asyncio.Event()
+        self._has_room.set()
         super().connectionMade()
         if self.factory.admit(self.transport):
             self._start_clock(self.limits.header_timeout)
@@ -132,6 +146,7 @@ class BoundedChannel(http.HTTPChannel):
 
     def connectionLost(self, reason: Any = connectionDone) -> None:
         self._stop_clock()
+        self._has_room.set()
         if self._write_clock is not None:
             self._write_clock.cancel()
             self._write_clock = None
@@ -236,14 +251,20 @@ class BoundedChannel(http.HTTPChannel):
     def pauseProducing(self) -> None:
         """The transport's buffer is full: the reader has `write_timeout` to take something of it."""
         super().pauseProducing()
+        self._has_room.clear()
         if self._write_clock is None:
             self._watch_reader(self._num_sent())
 
     def resumeProducing(self) -> None:
         super().resumeProducing()
+        self._has_room.set()
         if self._write_clock is not None:
             self._write_clock.cancel()
             self._write_clock = None
+
+    async def room(self) -> None:
+        """Wait until the transport's buffer is not full, or nobody reads any more."""
+        await self._has_room.wait()
 
     def write(self, data: bytes) -> None:
         self._num_written += len(data)
@@ -382,6 +403,11 @@ class BoundedServer(Server):
     def listen_success(self, port: Any) -> None:
         super().listen_success(port)
         self.ports.append(port)
+
+    async def handle_reply(self, protocol: Any, message: dict[str, Any]) -> None:
+        if isinstance(protocol, BoundedRequest):
+            await protocol.room()
+        await super().handle_reply(protocol, message)
 
     def drain(self) -> defer.Deferred[None]:
         """Stop listening, give running answers `drain_s` to end, then cancel what is left. The reactor waits for the result."""

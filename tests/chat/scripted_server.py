@@ -48,6 +48,12 @@ async def application(scope, receive, send) -> None:
         await send(start)
         names = b",".join(name for name, _ in scope["headers"])
         await send({"type": "http.response.body", "body": names})
+    elif scope["path"] == "/file":
+        pieces = 300
+        await send({**start, "headers": [*start["headers"], (b"Content-Length", b"%d" % (pieces * 65_536))]})
+        for number in range(pieces):
+            await send({"type": "http.response.body", "body": b"x" * 65_536, "more_body": number < pieces - 1})
+        say("sent")
     elif scope["path"] in ("/wait", "/stream", "/flood"):
         await pour(scope["path"], start, receive, send)
     else:

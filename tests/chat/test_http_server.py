@@ -229,6 +229,18 @@ def test_a_client_that_does_not_read_is_given_up_when_its_buffer_is_full(server)
         server.expect("left")
 
 
+def test_an_answer_of_known_length_waits_for_a_slow_reader(server):
+    """It is a hundred times the buffer after which the reader of a stream is given up."""
+    with server.connect() as connection:
+        connection.sendall(b"GET /file HTTP/1.1\r\nConnection: close\r\n" + SMALL + b"\r\n")
+        server.expect("started")
+        num_bytes = 0
+        while chunk := connection.recv(65_536):
+            num_bytes += len(chunk)
+    assert num_bytes > 300 * 65_536
+    server.expect("sent")
+
+
 def test_connections_above_the_limit_are_refused_and_freed_ones_count_no_more(server):
     opened, num_refused = [], 0
     for _ in range(12):
