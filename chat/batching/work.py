@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,7 +44,7 @@ CLOSED_AT_ONCE = 200
 INTERNAL_BODY = orjson.dumps({"error": ApiError("internal_error", INTERNAL_MESSAGE).described(), "message": INTERNAL_MESSAGE})
 EXPIRED_MESSAGE = "This request could not be executed before the completion window expired."
 KEY_MESSAGE = "The API key that created the batch is disabled, deleted or expired; the requests that were left have not been sent."
-FILE_MESSAGE = "The input file is no longer there."
+FILE_ERROR = {"code": "file_missing", "line": None, "message": "The input file is no longer there.", "param": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,18 @@ class BatchWork:
                 return
             status = BatchStatus.IN_PROGRESS
         if status != BatchStatus.FINALIZING:
-            ending = Ending(BatchStatus.CANCELLED)
-            if status == BatchStatus.IN_PROGRESS:
-                ending = await first_of(self._watch(), self._answer_lines())
+            ending = await self._come_to_end(status)
             await self._step(batches.batch_finalize, ends_as=ending.status, errors=ending.errors)
             self.batch.ends_as = ending.status
         await self._finish()
+
+    async def _come_to_end(self, status: str) -> Ending:
+        if status == BatchStatus.CANCELLING:
+            return Ending(BatchStatus.CANCELLED)
+        if timezone.now() >= self.batch.expires_at:
+            return Ending(BatchStatus.EXPIRED)
+        ending: Ending = await first_of(self._watch(), self._answer_lines())
+        return ending
 
     async def _keep_claim(self) -> None:
         while True:
@@ -103,7 +109,7 @@ class BatchWork:
                     break
             await asyncio.to_thread(check.flush)
         except FileMissing:
-            await self._step(batches.batch_refuse, errors=[{"code": "file_missing", "line": None, "message": FILE_MESSAGE, "param": None}])
+            await self._step(batches.batch_refuse, errors=[FILE_ERROR])
             return False
         if check.errors:
             await self._step(batches.batch_refuse, errors=check.errors)
@@ -126,17 +132,19 @@ class BatchWork:
         """All lines once more. Those of a file that has changed since it was validated cannot be; what is no request is left out."""
         splitter = LineSplitter(settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes)
         async for chunk in self._chunks():
-            for line in self._requests(splitter.feed(chunk)):
+            for line in await asyncio.to_thread(self._requests, splitter.feed(chunk)):
                 yield line
-        for line in self._requests(splitter.flush()):
+        for line in await asyncio.to_thread(self._requests, splitter.flush()):
             yield line
 
-    def _requests(self, texts: list[tuple[int, bytes]]) -> Iterator[InputLine]:
+    def _requests(self, texts: list[tuple[int, bytes]]) -> list[InputLine]:
+        lines = []
         for number, text in texts:
             try:
-                yield line_read(number, text, self.batch.endpoint)
+                lines.append(line_read(number, text, self.batch.endpoint))
             except LineRefused:
                 logger.error("line %d of %s is no request any more", number, self.batch.public_id)
+        return lines
 
     # 2. The lines.
 
@@ -148,11 +156,17 @@ class BatchWork:
         view = endpoint_view(self.batch.endpoint)
         answered = await database_sync_to_async(batches.lines_answered)(pk=self.batch.pk)
         window = asyncio.Semaphore(settings.LIGHTCONE_BATCH_CONCURRENCY)
-        async with asyncio.TaskGroup() as group:
-            async for line in self._lines():
-                if line.number not in answered:
-                    await window.acquire()
-                    group.create_task(self._answer_line(line, view)).add_done_callback(lambda _: window.release())
+        try:
+            async with asyncio.TaskGroup() as group:
+                async for line in self._lines():
+                    if line.number not in answered:
+                        await window.acquire()
+                        group.create_task(self._answer_line(line, view)).add_done_callback(lambda _: window.release())
+        except ExceptionGroup as failures:
+            # NOTE: the first has ended the others.
+            if isinstance(failures.exceptions[0], FileMissing):
+                return Ending(BatchStatus.FAILED, [FILE_ERROR])
+            raise failures.exceptions[0] from None
         return Ending(BatchStatus.COMPLETED)
 
     async def _answer_line(self, line: InputLine, view: View) -> None:
@@ -164,9 +178,8 @@ class BatchWork:
             answer = await self._send(line, view)
         self._pace.answered()
         tokens = batches.Tokens() if answer.is_error else tokens_of(answer.body)
-        await database_sync_to_async(batches.result_add)(
-            pk=self.batch.pk, line=line.number, text=result_text(line, answer), is_error=answer.is_error, tokens=tokens
-        )
+        text = result_text(line, answer)
+        await self._step(batches.result_add, line=line.number, text=text, is_error=answer.is_error, tokens=tokens)
 
     async def _send(self, line: InputLine, view: View) -> LineAnswer:
         assert self._caller is not None
@@ -208,19 +221,24 @@ class BatchWork:
             while output is not None and await database_sync_to_async(output.write_page)():
                 """A page at a time, as others wait for the same thread."""
         await self._step(batches.batch_end)
+        while await database_sync_to_async(batches.results_forget)(pk=self.batch.pk):
+            """Some at a time, as above."""
         logger.info("batch %s ended: %s", self.batch.public_id, self.batch.ends_as)
 
     async def _close_lines(self) -> None:
         """A result for each line that was not answered in time."""
         answered = await database_sync_to_async(batches.lines_answered)(pk=self.batch.pk)
         texts: dict[int, str] = {}
-        async for line in self._lines():
-            if line.number not in answered:
-                texts[line.number] = unanswered_text(line.custom_id, "batch_expired", EXPIRED_MESSAGE)
-            if len(texts) >= CLOSED_AT_ONCE:
-                await database_sync_to_async(batches.errors_add)(pk=self.batch.pk, texts=texts)
-                texts = {}
-        await database_sync_to_async(batches.errors_add)(pk=self.batch.pk, texts=texts)
+        try:
+            async for line in self._lines():
+                if line.number not in answered:
+                    texts[line.number] = unanswered_text(line.custom_id, "batch_expired", EXPIRED_MESSAGE)
+                if len(texts) >= CLOSED_AT_ONCE:
+                    await self._step(batches.errors_add, texts=texts)
+                    texts = {}
+        except FileMissing:
+            logger.warning("the input of %s is gone: its lines cannot be told", self.batch.public_id)
+        await self._step(batches.errors_add, texts=texts)
 
 
 def _key_gone() -> Ending:

@@ -27,6 +27,7 @@ ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/r
 WINDOWS = {"24h": timedelta(hours=24)}
 CLAIM = timedelta(seconds=30)
 PAGE_RESULTS = 50
+FORGOTTEN_AT_ONCE = 500
 MAX_MODEL_CHARS = 200
 MAX_ERRORS = 50
 
@@ -36,8 +37,6 @@ ENDINGS = {
     BatchStatus.EXPIRED: "expired_at",
     BatchStatus.CANCELLED: "cancelled_at",
 }
-
-
 ENDING_STATUSES = (BatchStatus.FINALIZING, BatchStatus.CANCELLING)
 
 
@@ -182,11 +181,12 @@ def lines_answered(*, pk: int) -> set[int]:
     return set(BatchResult.objects.filter(batch_id=pk).values_list("line", flat=True))
 
 
-def result_add(*, pk: int, line: int, text: str, is_error: bool, tokens: Tokens | None = None) -> bool:
-    """Store the result of a line and count it; False where it has one already."""
+def result_add(*, pk: int, owner: str, line: int, text: str, is_error: bool, tokens: Tokens | None = None) -> bool:
+    """Store the result of a line and count it; False where it has one already. Raises ClaimLost."""
     tokens = tokens or Tokens()
     counted = "num_failed" if is_error else "num_completed"
     with transaction.atomic():
+        _hold(pk, owner)
         _, is_new = BatchResult.objects.get_or_create(batch_id=pk, line=line, defaults={"text": text, "is_error": is_error})
         if is_new:
             Batch.objects.filter(pk=pk).update(
@@ -199,9 +199,10 @@ def result_add(*, pk: int, line: int, text: str, is_error: bool, tokens: Tokens 
     return bool(is_new)
 
 
-def errors_add(*, pk: int, texts: Mapping[int, str]) -> None:
-    """Store a result by line number for requests that nobody will answer; those that have one keep it."""
+def errors_add(*, pk: int, owner: str, texts: Mapping[int, str]) -> None:
+    """Store a result by line number for requests that nobody will answer; those that have one keep it. Raises ClaimLost."""
     with transaction.atomic():
+        _hold(pk, owner)
         known = set(BatchResult.objects.filter(batch_id=pk, line__in=texts).values_list("line", flat=True))
         new = [BatchResult(batch_id=pk, line=line, text=text, is_error=True) for line, text in texts.items() if line not in known]
         BatchResult.objects.bulk_create(new)
@@ -238,26 +239,34 @@ class BatchOutput:
 def batch_output_begin(*, pk: int, owner: str, is_error: bool) -> BatchOutput | None:
     """None where there are no results of that kind. What a runner that died had written of the file is thrown away. Raises ClaimLost."""
     column = "error_file_id" if is_error else "output_file_id"
-    batch: Batch = Batch.objects.get(pk=pk)
+    batch: Batch | None = Batch.objects.filter(pk=pk).first()
+    if batch is None:
+        raise ClaimLost
+    # NOTE: before the drop, as without the claim it would be the file of who has the batch now.
+    _step(pk, owner, ENDING_STATUSES, {column: ""})
     file_drop(public_id=getattr(batch, column))
     if not BatchResult.objects.filter(batch_id=pk, is_error=is_error).exists():
         return None
     name = f"{batch.public_id}_{'error' if is_error else 'output'}.jsonl"
     writer = FileWriter(FileAbout(batch.project_id, batch.key_public_id, name, str(Purpose.BATCH_OUTPUT), batch.output_expires_s))
-    _step(pk, owner, ENDING_STATUSES, {column: writer.file.public_id})
+    try:
+        _step(pk, owner, ENDING_STATUSES, {column: writer.file.public_id})
+    except ClaimLost:
+        writer.drop()
+        raise
     return BatchOutput(batch, writer, is_error=is_error)
 
 
 def batch_end(*, pk: int, owner: str) -> None:
-    """The files are complete: the batch is over, and its results are in them alone. Raises ClaimLost."""
+    """The files are complete: the batch is over. Raises ClaimLost."""
     ends_as = BatchStatus(Batch.objects.values_list("ends_as", flat=True).get(pk=pk))
     _step(pk, owner, ENDING_STATUSES, {"status": ends_as, ENDINGS[ends_as]: timezone.now()})
-    results_forget(pk=pk)
 
 
-def results_forget(*, pk: int) -> None:
-    while pks := list(BatchResult.objects.filter(batch_id=pk).values_list("pk", flat=True)[:PAGE_RESULTS]):
-        BatchResult.objects.filter(pk__in=pks).delete()
+def results_forget(*, pk: int) -> bool:
+    """Delete some results of a batch that has ended; False when none was left."""
+    pks = list(BatchResult.objects.filter(batch_id=pk).values_list("pk", flat=True)[:FORGOTTEN_AT_ONCE])
+    return bool(pks and BatchResult.objects.filter(pk__in=pks).delete()[0])
 
 
 def batches_prune(*, before: datetime) -> int:
@@ -266,9 +275,17 @@ def batches_prune(*, before: datetime) -> int:
     num_deleted = 0
     while pks := list(ended.values_list("pk", flat=True)[:PAGE_RESULTS]):
         for pk in pks:
-            results_forget(pk=pk)
+            while results_forget(pk=pk):
+                """A transaction each, so that writers wait for milliseconds only."""
         num_deleted += Batch.objects.filter(pk__in=pks).delete()[0]
     return num_deleted
+
+
+def _hold(pk: int, owner: str) -> None:
+    """Lock the batch for this transaction: nobody takes it over meanwhile. Raises ClaimLost."""
+    mine = Batch.objects.select_for_update().filter(pk=pk, claimed_by=owner, status__in=OPEN_STATUSES)
+    if not mine.values_list("pk", flat=True).first():
+        raise ClaimLost
 
 
 def _step(pk: int, owner: str, before: Sequence[Any], fields: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -171,9 +172,7 @@ def file_of_batch(*, project_id: int, public_id: str, purpose: str) -> ProjectFi
 def file_delete(*, project_id: int, public_id: str) -> None:
     """Forget a file at once. Raises FileMissing, or FileInUse while a batch reads it."""
     file = file_get(project_id=project_id, public_id=public_id)
-    reader = _open_batch_of(file)
-    if reader is not None:
-        raise FileInUse(reader.public_id)
+    _hide_unread(file)
     _remove(file)
 
 
@@ -190,16 +189,23 @@ def files_prune(*, now: datetime) -> int:
     over = Q(expires_at__lte=now) | Q(is_complete=False, created_at__lt=now - FORSAKEN_AFTER)
     for pk in list(ProjectFile.objects.filter(over).values_list("pk", flat=True)):
         file = ProjectFile.objects.filter(pk=pk).first()
-        if file is not None and _open_batch_of(file) is None:
-            _remove(file)
-            num_deleted += 1
+        if file is not None:
+            with suppress(FileInUse):
+                _hide_unread(file)
+                _remove(file)
+                num_deleted += 1
     return num_deleted
 
 
-def _open_batch_of(file: ProjectFile) -> Batch | None:
-    readers = Batch.objects.filter(input_file_id=file.public_id, project_id=file.project_id, status__in=OPEN_STATUSES)
-    reader: Batch | None = readers.first()
-    return reader
+def _hide_unread(file: ProjectFile) -> None:
+    """From now on nobody sees the file. Raises FileInUse. The project is locked, as batch_create does it: no batch begins meanwhile."""
+    with transaction.atomic():
+        Project.objects.select_for_update().filter(pk=file.project_id).first()
+        readers = Batch.objects.filter(input_file_id=file.public_id, project_id=file.project_id, status__in=OPEN_STATUSES)
+        reader = readers.first()
+        if reader is not None:
+            raise FileInUse(reader.public_id)
+        ProjectFile.objects.filter(pk=file.pk).update(is_complete=False)
 
 
 def _visible(project_id: int) -> QuerySet[ProjectFile]:

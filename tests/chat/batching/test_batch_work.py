@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,7 +20,15 @@ from chat.dialects.request.gates import LATER
 from chat.dialects.view import error_response
 from chat.errors import ApiError
 from chat.models import Batch, BatchResult, ProjectFile, RequestLog
-from chat.services.batches import ENDPOINTS, batch_cancel, batch_claim, batches_prune
+from chat.services.batches import (
+    ENDPOINTS,
+    ClaimLost,
+    batch_cancel,
+    batch_claim,
+    batch_output_begin,
+    batches_prune,
+    result_add,
+)
 from chat.services.keys import key_disable
 from tests.chat.batching.conftest import BatchWorld
 from tests.chat.relay.world import until
@@ -180,6 +189,24 @@ async def test_what_is_left_when_the_time_is_over_is_told_in_the_error_file(worl
     ]
 
 
+async def test_a_batch_that_nobody_began_in_time_sends_nothing(world: BatchWorld) -> None:
+    batch = await world.create({"n": 0}, expires_at=timezone.now() - timedelta(seconds=1))
+    await world.run()
+    _, errors = await world.files(batch)
+    assert (batch.status, world.route.seen) == ("expired", [])
+    assert [line["error"]["code"] for line in errors] == ["batch_expired"]
+
+
+@pytest.mark.parametrize(("lives_on", "status"), [(timedelta(hours=1), "failed"), (timedelta(hours=-1), "expired")])
+async def test_a_batch_that_loses_its_input_on_the_way_ends(world: BatchWorld, lives_on: timedelta, status: str) -> None:
+    batch = await world.create({"n": 0}, status="in_progress", num_lines=1, expires_at=timezone.now() + lives_on)
+    await database_sync_to_async(ProjectFile.objects.all().delete)()
+    await world.run()
+    await world.now(batch)
+    assert (batch.status, world.route.seen) == (status, [])
+    assert [error["code"] for error in batch.errors] == (["file_missing"] if status == "failed" else [])
+
+
 async def test_a_key_that_is_disabled_stops_its_batch(world: BatchWorld) -> None:
     world.route.hold = asyncio.Event()
     batch = await world.create({"n": 0})
@@ -250,6 +277,19 @@ async def test_a_batch_has_one_runner_until_its_claim_is_over(world: BatchWorld)
     assert await claim(pk=batch.pk, owner="b") is not None
     await world.run()
     assert world.route.seen == []
+
+
+async def test_a_runner_that_has_slept_changes_nothing_of_what_another_has_done(world: BatchWorld) -> None:
+    batch = await world.create({"n": 0})
+    await database_sync_to_async(batch_claim)(pk=batch.pk, owner="sleeper")
+    await database_sync_to_async(Batch.objects.update)(claimed_until=None)
+    await world.run()
+    for late in (partial(batch_output_begin, is_error=False), partial(result_add, line=2, text="{}", is_error=False)):
+        with pytest.raises(ClaimLost):
+            await database_sync_to_async(late)(pk=batch.pk, owner="sleeper")
+    output, _ = await world.files(batch)
+    assert (batch.status, batch.num_completed, len(output)) == ("completed", 1, 1)
+    assert await database_sync_to_async(BatchResult.objects.count)() == 0
 
 
 async def test_a_call_ends_the_wait_of_a_runner(world: BatchWorld) -> None:
