@@ -298,7 +298,7 @@ def _reserved_tokens(request: GenerationRequest, messages: Sequence[Any]) -> int
         chars = len(request.raw.text) + len(request.raw.suffix or "") + CHARS_PER_TOKEN * len(request.raw.token_ids or ())
     if request.task is Task.EMBED:
         return chars // CHARS_PER_TOKEN
-    output = request.stop.max_tokens or request.stop.absent_max_tokens or USUAL_OUTPUT_TOKENS
+    output = request.stop.absent_max_tokens or USUAL_OUTPUT_TOKENS if request.stop.max_tokens is None else request.stop.max_tokens
     return chars // CHARS_PER_TOKEN + min(output, USUAL_OUTPUT_TOKENS) * request.num_sequences
 
 

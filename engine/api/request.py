@@ -21,8 +21,8 @@ place (`param` is what refusals of the file name); and, of the assistant, an emp
 class Task(StrEnum):
     """What becomes of the prompt.
 
-    GENERATE: it is answered. READ: it is rendered and tokenised, whatever its length; the run is Admitted, then Completed, and uses
-    nothing. EMBED: its vector is computed; the run is Admitted, Embedded, then Completed.
+    GENERATE: it is answered, by nothing where `StopRules.max_tokens` is 0. READ: it is rendered and tokenised, whatever its length; the run
+    is Admitted, then Completed, and uses nothing. EMBED: its vector is computed; the run is Admitted, Embedded, then Completed.
     """
 
     GENERATE = "generate"

@@ -57,7 +57,8 @@ class RepetitionRule:
 
 @dataclass(frozen=True, slots=True)
 class StopRules:
-    """When an answer ends. `max_tokens` None means the rest of the context, and at most `absent_max_tokens` where that is set.
+    """When an answer ends. `max_tokens` None means the rest of the context, and at most `absent_max_tokens` where that is set; 0 asks for
+    the prompt alone: it is computed and, where that is asked for, scored; then each choice ends for its length.
 
     `must_fit`: a request whose prompt and `max_tokens` are more than the context is refused; else the limit is lowered to what is left.
     """

@@ -13,6 +13,8 @@ from engine.inputs.template import MAX_OUTPUT_CHARS
 from engine.messages import ProcessorSpec
 
 POOLINGS = ("mean", "last")
+READ_CHARS, READ_CHARS_PER_TOKEN = 1 << 20, 8
+"""Text that is only read has at most so many characters, or the second for each token of the context if that is more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +28,14 @@ class ContextLimits:
 
 
 def choice_token_limit(request: GenerationRequest, num_prompt_tokens: int, limits: ContextLimits) -> int:
-    """Check the request against the model and return the token limit that holds per choice. Raises RequestError."""
+    """Check the request against the model and return the token limit that holds per choice: 0 for the prompt alone, which may fill the
+    context. Raises RequestError."""
     asked, context = request.stop.max_tokens, limits.max_model_len
     check_not_empty(request, num_prompt_tokens)
     has_room = num_prompt_tokens + (asked or 0) <= context or not request.stop.must_fit
-    if num_prompt_tokens >= context or not has_room:
+    if num_prompt_tokens > (context if asked == 0 else context - 1) or not has_room:
         raise context_length_exceeded(num_prompt_tokens, request, context)
-    if asked is not None and not 1 <= asked <= context:
+    if asked is not None and not 0 <= asked <= context:
         message = f"max_tokens must be from 1 to {context}, the model's context length, got {asked}"
         raise RequestError(ErrorCode.INVALID_VALUE, message, "max_tokens")
     wanted = request.stop.absent_max_tokens if asked is None else asked
@@ -114,16 +117,19 @@ def check_prompt_ids(prompt_ids: list[int], limits: ContextLimits, raw: RawPromp
 
 
 def prompt_chars(request: GenerationRequest, longest_token_chars: int, max_model_len: int) -> int:
-    """How many characters of prompt are worth tokenising: what could fit the context, or any number where that does not matter."""
-    is_bounded = request.prompt.truncate_to is None and request.task is not Task.READ
-    return min(MAX_OUTPUT_CHARS, max_model_len * longest_token_chars) if is_bounded else MAX_OUTPUT_CHARS
+    """How many characters of prompt are worth tokenising: what could fit the context, some more of what is only read, any of what is cut."""
+    if request.prompt.truncate_to is not None:
+        return MAX_OUTPUT_CHARS
+    if request.task is Task.READ:
+        return min(MAX_OUTPUT_CHARS, max(READ_CHARS, READ_CHARS_PER_TOKEN * max_model_len))
+    return min(MAX_OUTPUT_CHARS, max_model_len * longest_token_chars)
 
 
 def prompt_too_long(request: GenerationRequest, max_chars: int, max_model_len: int) -> RequestError:
     """The refusal of text that has more than `max_chars`, which are those of `prompt_chars`."""
-    if max_chars >= MAX_OUTPUT_CHARS:
+    if max_chars >= MAX_OUTPUT_CHARS or request.task is Task.READ:
         param = request.raw.param if request.raw is not None else "messages"
-        return RequestError(ErrorCode.INVALID_VALUE, f"the prompt must have at most {MAX_OUTPUT_CHARS} characters", param)
+        return RequestError(ErrorCode.INVALID_VALUE, f"the prompt must have at most {max_chars} characters", param)
     # NOTE: the count is a lower bound; counting exactly is the work that this check avoids.
     return context_length_exceeded(max_model_len + 1, request, max_model_len)
 

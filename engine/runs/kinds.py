@@ -8,7 +8,7 @@ from engine.api import GenerationRequest, Task
 from engine.decoding.beam_search import BeamSearch, Ends
 from engine.runs.beams import BeamRun
 from engine.runs.run import Run
-from engine.runs.unanswered import EmbedRun, ReadRun
+from engine.runs.unanswered import EmbedRun, PromptRun, ReadRun
 from engine.runs.withheld import RankedRun
 from engine.tokenizer import Tokenizer
 
@@ -19,6 +19,8 @@ def make_run(tokenizer: Tokenizer, request: GenerationRequest, **fields: Any) ->
         return ReadRun(request=request, **fields)
     if request.task is Task.EMBED:
         return EmbedRun(request=request, **fields)
+    if request.stop.max_tokens == 0:
+        return PromptRun(request=request, **{**fields, "choices": fields["choices"][:1]})
     if request.beam is not None:
         ends = Ends(
             stop_ids=frozenset(fields["stop_ids"]),

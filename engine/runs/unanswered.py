@@ -1,4 +1,4 @@
-"""Runs that end with their prompt: one that is only read, and one whose prompt becomes a vector."""
+"""Runs that end with their prompt: one that is only read, one whose prompt becomes a vector, one that is computed for its scores."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
-from engine.api import Admitted, Embedded, Event, LogprobOptions, SamplingParams, StopRules, Usage
+from engine.api import Admitted, ChoiceFinished, Embedded, Event, FinishReason, LogprobOptions, Payload, SamplingParams, StopRules, Usage
 from engine.messages import AddSequence, SequenceOutput
 from engine.runs.run import FAILED, Choice, Run
+from engine.runs.withheld import WithheldRun
 
 
 @dataclass(eq=False, kw_only=True)
@@ -53,3 +54,37 @@ class EmbedRun(Run):
             self.ending = FAILED
         embedded = [self.event(Embedded(tuple(vector)))] if vector is not None and self.ending is None else []
         return [*embedded, self.end(now)]
+
+
+@dataclass(eq=False, kw_only=True)
+class PromptRun(WithheldRun):
+    """Computes the prompt of a request for no tokens (`StopRules.max_tokens` 0), and scores it where that is asked for.
+
+    Has one sequence for all choices, which end as soon as the prompt is computed. The core draws a token behind it, which is nobody's.
+    """
+
+    def sequences(self) -> list[AddSequence]:
+        """Nothing that the request wants of its tokens matters to this one."""
+        return [
+            dataclasses.replace(
+                sequence,
+                sampling=SamplingParams(temperature=0.0, seed=0),
+                stop=StopRules(),
+                logprobs=dataclasses.replace(sequence.logprobs, enabled=False, token_ids=()),
+                max_tokens=1,
+                bad_word_ids=[],
+                thinking=None,
+                grammar="",
+            )
+            for sequence in super().sequences()
+        ]
+
+    def _take(self, choice: Choice, output: SequenceOutput, now: float) -> list[Event]:
+        self._note(dataclasses.replace(output, token_ids=[]), now)
+        if output.finish is None:
+            return []
+        choice.is_live = False
+        if self.ending is None and output.finish == "failed":
+            self.ending = FAILED
+        ends: list[Payload] = [ChoiceFinished(index, FinishReason.LENGTH) for index in range(self.request.num_choices)]
+        return [*(self.release(ends) if self.ending is None else []), self.end(now)]

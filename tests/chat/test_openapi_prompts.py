@@ -22,7 +22,6 @@ HEAD = TextHead(
     prompts=(RawPrompt("ab"), RawPrompt("cd")),
     num_choices=1,
     echo=True,
-    is_prompt_alone=False,
     num_top=1,
     num_prompt_top=1,
     names_tokens_by_id=False,

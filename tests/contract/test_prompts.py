@@ -115,7 +115,9 @@ def test_an_echo_has_the_log_probabilities_of_prompt_and_answer(client, lightcon
 def test_a_text_is_scored_without_an_answer_as_harnesses_do(client, lightcone, http):
     """The likelihood of a continuation: its ids behind those of the context, echoed, and nothing generated."""
     context, rest = tokens_of(http, "The capital of France is"), tokens_of(http, " Paris", add_special_tokens=False)
-    (scored,) = create(client, lightcone, prompt=[context + rest], echo=True, logprobs=1, max_tokens=0, seed=1).choices
+    answer = create(client, lightcone, prompt=[context + rest], echo=True, logprobs=1, max_tokens=0, seed=1)
+    (scored,) = answer.choices
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (len(context) + len(rest), 0)
     assert scored.text == "The capital of France is Paris"
     assert len(scored.logprobs.tokens) == len(context) + len(rest)
     (drawn,) = create(client, lightcone, prompt=context, logprobs=5, max_tokens=1).choices

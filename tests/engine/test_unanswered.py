@@ -1,4 +1,4 @@
-"""Runs that end with their prompt: reading says what a prompt is and uses nothing, embedding says its vector."""
+"""Runs that end with their prompt: reading says what it is and uses nothing, embedding says its vector, no tokens leave its scores."""
 
 import math
 
@@ -6,16 +6,22 @@ import pytest
 
 from engine.api import (
     Admitted,
+    BeamSearch,
+    ChoiceFinished,
     Completed,
     Embedded,
     EmbedOptions,
     ErrorCode,
     Event,
     Failed,
+    FinishReason,
+    LogprobOptions,
     Outcome,
     PromptOptions,
+    PromptScored,
     RawPrompt,
     Rejected,
+    SamplingParams,
     StopRules,
     Task,
     ToolChoice,
@@ -23,6 +29,7 @@ from engine.api import (
     Usage,
 )
 from engine.engine import Resume
+from engine.messages import SampledLogprobs
 from tests.engine.scripted_core import READY, ScriptedCore
 from tests.engine.stage import output, payloads
 from tests.engine.tiny_tokenizer import tiny_tokenizer
@@ -201,3 +208,65 @@ def test_a_vector_is_computed_again_by_the_core_that_comes_after_a_dead_one(make
     assert again == first
     second.say(output(again, finish="embedded", vector=[1.0]))
     assert payloads(stage.events_to_end())[-1].outcome is Outcome.FINISHED
+
+
+# No tokens
+
+NONE = StopRules(max_tokens=0)
+SCORES = [SampledLogprobs(-1.0, rank=1, token_id=token_id) for token_id in IDS[1:]]
+ENDED = ChoiceFinished(0, FinishReason.LENGTH)
+
+
+def test_a_prompt_for_no_tokens_is_scored_and_the_token_behind_it_is_nobody_s(stage):
+    stage.submit(stop=NONE, logprobs=LogprobOptions(True, 1, prompt=1))
+    (sequence,) = stage.core.hear_sequences()
+    assert (sequence.max_tokens, sequence.logprobs.prompt, sequence.logprobs.enabled) == (1, 1, False)
+    stage.core.say(output(sequence, prompt_logprobs=SCORES[:5], num_cached=0, started_at=99.5))
+    stage.core.say(output(sequence, b"x", "length", prompt_logprobs=SCORES[5:]))
+    admitted, scored, ended, completed = payloads(stage.events_to_end())
+    assert admitted.max_tokens == 0
+    assert isinstance(scored, PromptScored)
+    assert [entry[0].token_id for entry in scored.entries[1:]] == list(IDS[1:])
+    assert ended == ENDED
+    assert (completed.outcome, completed.usage) == (Outcome.FINISHED, Usage(len(IDS)))
+    assert completed.timings.first_token_at is None
+
+
+@pytest.mark.parametrize("changes", [{}, {"best_of": 3}, {"beam": BeamSearch()}], ids=str)
+def test_all_choices_of_no_tokens_share_one_sequence(stage, changes):
+    stage.submit(stop=NONE, num_choices=2, **changes)
+    (sequence,) = stage.core.hear_sequences()
+    stage.core.say(output(sequence, b"x", "length"))
+    _, *ends, completed = payloads(stage.events_to_end())
+    assert ends == [ENDED, ChoiceFinished(1, FinishReason.LENGTH)]
+    assert completed.usage == Usage(len(IDS))
+
+
+def test_what_a_request_wants_of_its_tokens_does_not_matter_where_there_are_none(stage):
+    stage.submit(stop=StopRules(max_tokens=0, ignore_eos=True), sampling=SamplingParams(allowed_token_ids=(5,), bad_words=("hi",)))
+    (sequence,) = stage.core.hear_sequences()
+    assert (sequence.sampling, sequence.bad_word_ids, sequence.stop) == (SamplingParams(temperature=0.0, seed=0), [], StopRules())
+
+
+@pytest.mark.parametrize(("finish", "outcome"), [("failed", Outcome.FAILED), ("aborted", Outcome.STOPPED)])
+def test_a_prompt_that_is_not_computed_to_its_end_has_no_choices(stage, finish, outcome):
+    stage.submit(stop=NONE, logprobs=LogprobOptions(prompt=0))
+    (sequence,) = stage.core.hear_sequences()
+    if finish == "aborted":
+        stage.engine.abort("run", Outcome.STOPPED)
+    stage.core.say(output(sequence, finish=finish))
+    _, ending = payloads(stage.events_to_end())
+    assert ending.outcome is outcome
+
+
+@pytest.mark.parametrize("num_logged", [0, 1, 2, 3])
+def test_a_run_of_no_tokens_that_is_taken_over_says_what_is_not_logged(stage, num_logged):
+    said = [PromptScored(((), *(() for _ in SCORES))), ENDED, ChoiceFinished(1, FinishReason.LENGTH)]
+    logged = [Event(1 + place, 1, payload) for place, payload in enumerate(said[:num_logged])]
+    resume = Resume((Event(0, 1, Admitted(len(IDS), 0, 7)), *logged))
+    stage.submit(stop=NONE, num_choices=2, logprobs=LogprobOptions(prompt=0), resume=resume)
+    (sequence,) = stage.core.hear_sequences()
+    stage.core.say(output(sequence, b"x", "length", prompt_logprobs=SCORES if sequence.logprobs.prompt is not None else None))
+    events = stage.events_to_end()
+    assert [type(event.payload) for event in events] == [*map(type, said[num_logged:]), Completed]
+    assert events[0].start == 1 + num_logged

@@ -100,7 +100,6 @@ def prompt_values(values: Mapping[str, Any], index: int) -> dict[str, Any]:
         **values,
         "raw": raw,
         "is_further": index > 0,
-        "max_tokens": max(1, values["max_tokens"]),
         "prompt_logprobs": _prompt_alternatives(values),
         "return_prompt_text": values["echo"] and (raw.token_ids is not None or values["truncate_prompt_tokens"] is not None),
         "return_token_ids": values["return_token_ids"] or scores,

@@ -41,7 +41,7 @@ class TextAnswer:
             self.prompts[index].scored = payload
         elif isinstance(payload, Completed):
             self.usages.append(payload.usage)
-        elif isinstance(payload, Delta | ChoiceFinished) and not self.head.is_prompt_alone:
+        elif isinstance(payload, Delta | ChoiceFinished):
             self._add(self.choices[index][payload.choice], payload)
 
     def _add(self, choice: TextChoice, payload: Delta | ChoiceFinished) -> None:

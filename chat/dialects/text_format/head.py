@@ -17,7 +17,7 @@ class TextHead:
     """`created`: unix seconds. `num_choices` of each prompt: choice c of prompt p has index p * num_choices + c.
 
     `num_top`: alternatives per token, None without log-probabilities, which have the shape of chats with `has_chat_logprobs`;
-    `num_prompt_top`: those of `prompt_logprobs`. `is_prompt_alone`: no answer was asked for, and the token that was generated is not shown.
+    `num_prompt_top`: those of `prompt_logprobs`.
     """
 
     request_id: str
@@ -27,7 +27,6 @@ class TextHead:
     prompts: tuple[RawPrompt, ...]
     num_choices: int
     echo: bool
-    is_prompt_alone: bool
     num_top: int | None
     num_prompt_top: int | None
     names_tokens_by_id: bool
@@ -70,7 +69,6 @@ def text_head(accepted: Accepted, first: StartedRun) -> TextHead:
         prompts=tuple(values["prompts"]),
         num_choices=values["n"],
         echo=values["echo"],
-        is_prompt_alone=values["max_tokens"] == 0,
         num_top=values["top_logprobs"] if values["logprobs"] else None,
         num_prompt_top=values["prompt_logprobs"],
         names_tokens_by_id=bool(values["return_tokens_as_token_ids"]),

@@ -16,7 +16,7 @@ from chat.dialects.runs import News
 from chat.dialects.text_format.head import PromptTold, TextHead, shown_text, usage_sum
 from chat.errors import ApiError
 from chat.sse import data_frame
-from engine.api import Admitted, ChoiceFinished, Completed, Delta, FinishReason, PromptScored, Usage
+from engine.api import Admitted, ChoiceFinished, Completed, Delta, PromptScored, Usage
 
 
 class StreamedChoice:
@@ -83,8 +83,6 @@ class TextStream:
 
     def _delta(self, choice: StreamedChoice, delta: Delta) -> bytes:
         """The chunk of a delta, or of those that were waiting for it; the first to be seen waits for none."""
-        if self.head.is_prompt_alone:
-            return b""
         if self.head.stream_interval > 1 and choice.has_shown:
             return b"".join(self._send(choice, due) for due in choice.group.add(delta, self.head.stream_interval))
         frame = self._send(choice, delta)
@@ -105,8 +103,6 @@ class TextStream:
         return self._chunk(choice, text, **ids)
 
     def _finish(self, choice: StreamedChoice, finished: ChoiceFinished) -> bytes:
-        if self.head.is_prompt_alone:
-            return self._chunk(choice, "", finish_reason=FinishReason.LENGTH.value, stop_reason=None)
         return self._chunk(choice, shown_text(finished), finish_reason=finished.reason.value, stop_reason=finished.stop_reason)
 
     def _chunk(self, choice: StreamedChoice, text: str, *, finish_reason: str | None = None, **keys: Any) -> bytes:

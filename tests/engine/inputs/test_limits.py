@@ -41,6 +41,11 @@ def test_a_prompt_must_leave_room_for_one_token():
     assert refusal(4096).code == ErrorCode.CONTEXT_LENGTH_EXCEEDED
 
 
+def test_a_prompt_alone_may_fill_the_context():
+    assert limit(4096, max_tokens=0) == limit(5, max_tokens=0, must_fit=True) == 0
+    assert refusal(4097, max_tokens=0).code == ErrorCode.CONTEXT_LENGTH_EXCEEDED
+
+
 def test_the_limit_is_lowered_to_what_the_prompt_leaves():
     assert limit(4000, max_tokens=200) == 96
     assert limit(4000) == 96
@@ -66,7 +71,8 @@ def test_an_absent_limit_is_lowered_to_what_the_server_gives_and_the_context_lea
     ("rules", "param"),
     [
         ({"max_tokens": 4097}, "max_tokens"),
-        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"max_tokens": 0, "min_tokens": 1}, "min_tokens"),
         ({"max_tokens": 10, "min_tokens": 11}, "min_tokens"),
         ({"min_tokens": 4096}, "min_tokens"),
         ({"min_tokens": -1}, "min_tokens"),

@@ -96,7 +96,7 @@ async def test_log_probabilities_of_a_begin_token_that_nobody_sent_come_with_the
 
 
 async def test_the_prompt_alone_is_an_echo_and_an_end(api, scripted):
-    scripted.script = [TOLD, SCORED, delta("!", logprobs=(entry("!", -0.125),)), finished(text="?"), completed()]
+    scripted.script = [TOLD, SCORED, finished(reason=FinishReason.LENGTH), completed()]
     *chunks, _ = await stream(api, echo=True, logprobs=0, max_tokens=0)
     assert [chunk["choices"][0]["text"] for chunk in chunks] == ["Once", ""]
     assert chunks[1]["choices"][0]["finish_reason"] == "length"
@@ -148,7 +148,6 @@ HEAD = TextHead(
     prompts=(RawPrompt("p0"), RawPrompt("p1")),
     num_choices=2,
     echo=True,
-    is_prompt_alone=False,
     num_top=None,
     num_prompt_top=None,
     names_tokens_by_id=False,
