@@ -48,8 +48,8 @@ ROW_BYTES = GROUP + 12
 """Of a row in a record."""
 SHIFT_BYTES = 4
 LINE = 64
-AHEAD_BYTES = 2560
-"""How far ahead of itself a lone block asks for memory; the processor's own prefetcher stops at each page."""
+AHEAD_BYTES = 4096
+"""How far ahead of itself a lone block asks for memory, a page: the processor's own prefetcher stops at each."""
 
 
 def _make_multiply_block(num_rows: int, panel: FourBitPanel | EightBitPanel) -> Callable[..., None]:

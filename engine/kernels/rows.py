@@ -18,6 +18,7 @@ from engine.kernels.primitives import (
     store_row,
     widen,
 )
+from engine.kernels.vectors import LANES, gate_vectors
 
 
 @njit(**OPTIONS)
@@ -54,7 +55,15 @@ def gate(a, thread, threads):
     """
     rows, size = a[0], a[1]
     work = floats(a[6] + thread * size * 8, 2 * size)
+    whole = size // LANES * LANES
     for row in range(thread, rows, threads):
+        if a[3] == 0 and a[5] == 0:
+            gates, out = a[2] + row * size * 8, a[4] + row * size * 4
+            gate_vectors(gates, gates + size * 4, out, size // LANES)
+            for i in range(whole, size):
+                x = floats(gates, 2 * size)[i]
+                floats(out, size)[i] = x / (np.float32(1.0) + exp(-x)) * floats(gates, 2 * size)[size + i]
+            continue
         load_row(a[2], a[3] != 0, row, 2 * size, work)
         for i in range(size):
             work[i] = work[i] / (np.float32(1.0) + exp(-work[i])) * work[size + i]

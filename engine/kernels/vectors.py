@@ -1,4 +1,4 @@
-"""The inner loops of attention as explicit vectors of sixteen floats, for blocks of sixteen positions.
+"""The inner loops of attention, for blocks of sixteen positions, and of the gate as explicit vectors of sixteen floats.
 
 The compiler does not make these loops into vector code by itself: it cannot know that scores, keys and values do not overlap. Sums stay in
 registers; bfloat16 is widened as it is read, once for up to six queries. A query's additions have one order and one rounding (fused, by
@@ -180,7 +180,7 @@ def _constant(number: float) -> Any:
 
 
 def _exp(builder: Any, x: Any) -> Any:
-    """e to the power x, lane by lane: primitives.exp with fused operations. x is at most 0; below -87 it counts as -87, NaN stays."""
+    """e to the power x, lane by lane: primitives.exp with fused operations. x is at most 88; below -87 it counts as -87, NaN stays."""
     low = _constant(-87.0)
     x = builder.select(builder.fcmp_ordered("<", x, low), low, x)
     floor = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_FLOATS, [_FLOATS]), "llvm.floor.v16f32")
@@ -205,6 +205,36 @@ def _reduced(builder: Any, kind: str, vector: Any, *start: Any) -> Any:
 
 
 _soften = _make_soften()
+
+
+def _make_gate() -> Callable[..., None]:
+    @intrinsic
+    def gate_vectors(typingctx, gates, ups, out, num_vectors):
+        """out = gate / (1 + e^-gate) * up of `num_vectors` vectors of floats."""
+
+        def generate(context, builder, signature, arguments):
+            gates, ups, out, num_vectors = arguments
+            integer = num_vectors.type
+            zero, one = ir.Constant(integer, 0), ir.Constant(integer, 1)
+            with cgutils.for_range_slice(builder, zero, num_vectors, one, integer) as (number, _):
+                offset = builder.mul(number, ir.Constant(integer, 4 * LANES))
+                gate = _load(builder, builder.add(gates, offset), False)
+                raised = _exp(builder, _at_most(builder, builder.fneg(gate), 88.0))
+                gated = builder.fdiv(gate, builder.fadd(raised, _constant(1.0)))
+                _store(builder, builder.fmul(gated, _load(builder, builder.add(ups, offset), False)), builder.add(out, offset))
+            return context.get_dummy_value()
+
+        return types.none(*[types.int64] * 4), generate
+
+    return gate_vectors
+
+
+def _at_most(builder: Any, x: Any, bound: float) -> Any:
+    limit = _constant(bound)
+    return builder.select(builder.fcmp_ordered(">", x, limit), limit, x)
+
+
+gate_vectors = _make_gate()
 
 
 _six_keys_half, _four_keys_half, _three_keys_half, _two_keys_half, _one_keys_half = (
