@@ -1,7 +1,7 @@
 """One line of a batch, answered by the view of its endpoint as if it had come over HTTP: the same checks, answers and errors.
 
-What differs is said here: who calls is known already, the request stands behind all others in the queue, and its record is marked as one
-of a batch.
+What differs is said here: who calls is known already, the request stands behind all others in the queue and leaves half of what the key may
+have at once to them, and its record is marked as one of a batch.
 """
 
 from __future__ import annotations
@@ -64,12 +64,18 @@ async def line_answer(line: InputLine, *, endpoint: str, view: View, caller: Cal
     """Send the line once and wait for its answer. Cancelling ends the run."""
     await configuration_refresh()
     request = _request(line.body, endpoint)
-    request.lightcone_caller = replace(caller, min_priority=max(LATER, caller.min_priority))
+    request.lightcone_caller = _in_background(caller)
     request.lightcone_batch_id = batch_id
     response = await view(request)
     if not isinstance(response, HttpResponse):
         raise TypeError(f"{endpoint} answered a line of a batch with a stream")
     return _answer(response, request_id(request))
+
+
+def _in_background(caller: Caller) -> Caller:
+    """Admission counts all runs of the key: lines are refused while as many as their share are going on, whosever these are."""
+    limits = replace(caller.limits, max_concurrency=caller.limits.live_share)
+    return replace(caller, min_priority=max(LATER, caller.min_priority), limits=limits)
 
 
 def _request(body: bytes, endpoint: str) -> HttpRequest:

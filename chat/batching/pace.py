@@ -19,7 +19,12 @@ class Pace:
 
     @property
     def allowed(self) -> int:
-        return self._allowed
+        return min(self._allowed, self._most)
+
+    def bound(self, most: int) -> None:
+        """From now on no more than so many."""
+        self._most = most
+        self._has_changed.set()
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -39,7 +44,7 @@ class Pace:
             self._has_changed.set()
 
     def refused(self, wait_s: float) -> None:
-        self._allowed = max(1, self._allowed // 2)
+        self._allowed = max(1, self.allowed // 2)
         self._paused_until = max(self._paused_until, asyncio.get_running_loop().time() + wait_s)
 
     def answered(self) -> None:
@@ -51,4 +56,4 @@ class Pace:
         left_s = self._paused_until - asyncio.get_running_loop().time()
         if left_s > 0:
             return left_s
-        return 0.0 if self._num_running < self._allowed else None
+        return 0.0 if self._num_running < self.allowed else None

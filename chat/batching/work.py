@@ -150,7 +150,7 @@ class BatchWork:
 
     async def _answer_lines(self) -> Ending:
         try:
-            self._caller = await database_sync_to_async(self._load_caller)()
+            await self._look_at_key()
         except KeyInvalid:
             return _key_gone()
         view = endpoint_view(self.batch.endpoint)
@@ -204,12 +204,16 @@ class BatchWork:
                 return Ending(BatchStatus.EXPIRED)
             if num_looks % KEY_LOOKS == 0:
                 try:
-                    self._caller = await database_sync_to_async(self._load_caller)()
+                    await self._look_at_key()
                 except KeyInvalid:
                     return _key_gone()
 
-    def _load_caller(self) -> Caller:
-        return caller_of_key(public_id=self.batch.key_public_id, project_id=self.batch.project_id)
+    async def _look_at_key(self) -> None:
+        """As it is now. Raises KeyInvalid."""
+        load = database_sync_to_async(caller_of_key)
+        caller: Caller = await load(public_id=self.batch.key_public_id, project_id=self.batch.project_id)
+        self._caller = caller
+        self._pace.bound(min(settings.LIGHTCONE_BATCH_CONCURRENCY, caller.limits.live_share))
 
     # 3. The files.
 

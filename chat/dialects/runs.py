@@ -13,8 +13,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from django.conf import settings
-
 from chat.dialects.completion import Accepted, StartedRun, admission_wait, ending_error, may_leave_no_token, rejection_record, run_start
 from chat.dialects.sent_names import Reword, SentNamesReader
 from chat.errors import INTERNAL_MESSAGE, ApiError, engine_api_error
@@ -156,9 +154,8 @@ class RunGroup:
 
 
 def _at_once(caller: Caller) -> int:
-    """How many runs of one request go on at once: the key's other requests need room too."""
-    allowed = min(caller.limits.max_concurrency or settings.LIGHTCONE_MAX_LIVE_PER_KEY, settings.LIGHTCONE_MAX_LIVE_PER_KEY)
-    return max(1, min(AT_ONCE, allowed // 2))
+    """How many runs of one request go on at once."""
+    return min(AT_ONCE, caller.limits.live_share)
 
 
 def _known(error: Exception) -> ApiError:

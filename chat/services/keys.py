@@ -63,6 +63,17 @@ class KeyLimits:
     tokens_per_minute: int | None = None
     max_concurrency: int | None = None
 
+    @property
+    def live_runs(self) -> int:
+        """How many runs the key may have at once."""
+        most: int = settings.LIGHTCONE_MAX_LIVE_PER_KEY
+        return min(self.max_concurrency or most, most)
+
+    @property
+    def live_share(self) -> int:
+        """How many of them may be of work in the background: half, as the key's other requests need room too."""
+        return max(1, self.live_runs // 2)
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:

@@ -29,7 +29,7 @@ from chat.services.batches import (
     batches_prune,
     result_add,
 )
-from chat.services.keys import key_disable
+from chat.services.keys import key_disable, key_update
 from tests.chat.batching.conftest import BatchWorld
 from tests.chat.relay.world import until
 
@@ -144,6 +144,24 @@ async def test_so_many_lines_run_at_once_over_all_batches(world: BatchWorld, set
     await runner.settle()
     assert world.route.most_at_once == 3
     assert [(await world.now(batch)).num_completed for batch in batches] == [5, 5]
+
+
+@pytest.mark.parametrize(("allowed", "at_once"), [(1, 1), (4, 2), (None, 3)])
+async def test_a_batch_leaves_half_of_what_its_key_may_have_at_once(
+    world: BatchWorld, settings: Any, allowed: int | None, at_once: int
+) -> None:
+    settings.LIGHTCONE_MAX_LIVE_PER_KEY = 6
+    world.key.max_concurrency = allowed
+    await database_sync_to_async(key_update)(key=world.key)
+    world.route.hold = asyncio.Event()
+    await world.create(*({"n": number} for number in range(5)))
+    runner = world.runner()
+    await runner.turn(wait_s=0.0)
+    await until(lambda: len(world.route.seen) >= at_once)
+    world.route.hold.set()
+    await runner.settle()
+    assert world.route.most_at_once == at_once
+    assert {caller.limits.live_runs for caller in world.route.callers} == {at_once}
 
 
 async def test_a_cancel_stops_running_lines_and_keeps_what_is_done(world: BatchWorld, settings: Any) -> None:

@@ -43,6 +43,18 @@ async def test_a_refusal_halves_and_each_answer_adds_one() -> None:
     assert pace.allowed == 8
 
 
+async def test_a_bound_holds_from_now_on() -> None:
+    pace = Pace(8)
+    pace.bound(3)
+    assert pace.allowed == 3
+    pace.refused(0.0)
+    assert pace.allowed == 1
+    pace.bound(2)
+    for _ in range(5):
+        pace.answered()
+    assert pace.allowed == 2
+
+
 async def test_nobody_goes_during_a_pause() -> None:
     pace, entered, leave = Pace(2), [], asyncio.Event()
     pace.refused(3600.0)
