@@ -1,4 +1,6 @@
-"""Whose address a request or a socket comes from; the one place that believes forwarding headers, and only from trusted proxies."""
+"""Whose address a request or a socket comes from; the one place that believes forwarding headers, and only from trusted proxies.
+And which addresses mean this machine.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,24 @@ def request_address(request: HttpRequest) -> str:
     return client_address(peer=request.META.get("REMOTE_ADDR") or "", forwarded=request.headers.get("X-Forwarded-For", ""))
 
 
+def is_loopback(place: str) -> bool:
+    """Whether an address, in brackets or not, or the name `localhost`, means this machine."""
+    try:
+        return _address(place.strip("[]")).is_loopback
+    except ValueError:
+        return place.lower() == "localhost"
+
+
 def _is_trusted(address: str) -> bool:
     try:
-        peer = ipaddress.ip_address(address)
+        peer = _address(address)
         return any(peer in ipaddress.ip_network(proxy, strict=False) for proxy in settings.LIGHTCONE_TRUSTED_PROXIES)
     except ValueError:
         return False
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """An address, that of IPv4 where a socket of both versions wraps one. Raises ValueError."""
+    address = ipaddress.ip_address(text)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address

@@ -5,7 +5,6 @@ Keys are never read from the query string. Called by dialects/view.py; the check
 
 from __future__ import annotations
 
-import ipaddress
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.http.request import split_domain_port
 
-from chat.addresses import request_address
+from chat.addresses import is_loopback, request_address
 from chat.errors import ApiError
 from chat.services.accounts import anonymous_caller
 from chat.services.configuration import configuration_refresh
@@ -116,8 +115,8 @@ def _may_be_anonymous(request: HttpRequest) -> bool:
         settings.LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK
         and not settings.LIGHTCONE_TRUSTED_PROXIES
         and not _is_forwarded(request)
-        and _is_loopback(request.META.get("REMOTE_ADDR") or "")
-        and _is_loopback(split_domain_port(request.get_host())[0].strip("[]"))
+        and is_loopback(request.META.get("REMOTE_ADDR") or "")
+        and is_loopback(split_domain_port(request.get_host())[0])
         and _is_from_allowed_page(request)
     )
 
@@ -131,18 +130,8 @@ def _is_from_allowed_page(request: HttpRequest) -> bool:
 
 def _is_local(request: HttpRequest, address: str) -> bool:
     """Whether the caller sits on this machine and came without a proxy."""
-    return not _is_forwarded(request) and (address == "" or _is_loopback(address))
+    return not _is_forwarded(request) and (address == "" or is_loopback(address))
 
 
 def _is_forwarded(request: HttpRequest) -> bool:
     return any(name.lower() in FORWARDING_HEADERS or name.lower().startswith("x-forwarded") for name in request.headers)
-
-
-def _is_loopback(place: str) -> bool:
-    """Whether an address, or the name `localhost`, means this machine."""
-    try:
-        address = ipaddress.ip_address(place)
-    except ValueError:
-        return place.lower() == "localhost"
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return (mapped or address).is_loopback

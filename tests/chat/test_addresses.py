@@ -1,9 +1,9 @@
-"""Whose address counts: the peer's, unless a trusted proxy says another."""
+"""Whose address counts: the peer's, unless a trusted proxy says another; and which are this machine's."""
 
 import pytest
 from django.test import RequestFactory, override_settings
 
-from chat.addresses import request_address
+from chat.addresses import is_loopback, request_address
 
 PROXIES = ["10.0.0.0/8", "::1"]
 
@@ -18,6 +18,8 @@ PROXIES = ["10.0.0.0/8", "::1"]
         ("10.0.0.1", "", "10.0.0.1"),
         ("10.0.0.1", "10.0.0.3", "10.0.0.3"),
         ("::1", "1.2.3.4", "1.2.3.4"),
+        ("::ffff:10.0.0.1", "1.2.3.4", "1.2.3.4"),
+        ("::ffff:203.0.113.9", "1.2.3.4", "::ffff:203.0.113.9"),
     ],
 )
 def test_forwarding_headers_count_only_from_trusted_proxies(peer, forwarded, address):
@@ -26,3 +28,17 @@ def test_forwarding_headers_count_only_from_trusted_proxies(peer, forwarded, add
         assert request_address(request) == address
     with override_settings(LIGHTCONE_TRUSTED_PROXIES=[]):
         assert request_address(request) == peer
+
+
+@pytest.mark.parametrize(
+    ("place", "is_ours"),
+    [
+        *((place, True) for place in ("127.0.0.1", "127.8.8.8", "::1", "[::1]", "::ffff:127.0.0.1", "localhost", "LocalHost")),
+        *(
+            (place, False)
+            for place in ("", "[]", "10.0.0.1", "::ffff:10.0.0.1", "127.0.0.1.example", "localhost.example", "0.0.0.0", "127.1")
+        ),
+    ],
+)
+def test_what_means_this_machine(place: str, is_ours: bool) -> None:
+    assert is_loopback(place) == is_ours
