@@ -17,7 +17,7 @@ from celery import bootsteps
 from celery.beat import EmbeddedService
 from channels.db import database_sync_to_async
 from django.conf import settings
-from django.db import DatabaseError
+from django.db import Error as DatabaseError
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
@@ -45,6 +45,7 @@ TURN_S = 1.0
 STATES_S = 0.5
 UNFINISHED_S = 2.0
 METRICS_TIMEOUT_S = 5.0
+NAMES_TIMEOUT_S = 2.0
 LAST_WRITES_S = 5.0
 STATE_ORDER = ("ready", "draining", "loading", "failed")
 
@@ -111,15 +112,25 @@ async def metrics_text(requests: RequestMetrics, client: Redis, keys: Keys) -> b
     """All metrics of the installation: what this process has counted, and how things stand now."""
     try:
         async with asyncio.timeout(METRICS_TIMEOUT_S):
-            state = await system_state(client, keys, await database_sync_to_async(model_names)())
-    except (RedisError, OSError, DatabaseError) as error:
+            state = await system_state(client, keys, await _names_known())
+    except (RedisError, OSError) as error:
         logger.warning("metrics without gauges: %s", error)
         state = None
     return requests.render() + system_render(state)
 
 
+async def _names_known() -> list[str]:
+    """Models that are shown although no worker serves them; none without the database, whose absence says nothing of Valkey."""
+    try:
+        async with asyncio.timeout(NAMES_TIMEOUT_S):
+            return await database_sync_to_async(model_names)()
+    except (TimeoutError, DatabaseError) as error:
+        logger.warning("metrics without the models that no worker serves: %s", error)
+        return []
+
+
 class MaintenanceStep(bootsteps.StartStopStep):
-    """Runs the three loops in one thread, and beat in another, from the worker's start to its stop.
+    """Runs the loops in one thread, and beat in another, from the worker's start to its stop.
 
     The worker's own option forks a process for beat: another 43 MiB, and an orphan where a worker is told to end while it starts.
     """
@@ -164,7 +175,7 @@ class MaintenanceStep(bootsteps.StartStopStep):
         ]
 
     async def _end(self) -> None:
-        await self._metrics.close()
+        self._metrics.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -7,9 +7,10 @@ only, so that no page of a browser reads it under a name that was bound to this 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 from collections.abc import Awaitable, Callable
+
+from chat.addresses import is_loopback
 
 logger = logging.getLogger(__name__)
 
@@ -35,17 +36,17 @@ class MetricsServer:
         """Listen; a place that cannot be listened on means that there are no metrics, and is logged."""
         try:
             self._server = await asyncio.start_server(self._serve, host, port, limit=MAX_HEAD_BYTES)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # a name that is none is a UnicodeError
             logger.warning("no metrics: %s:%d cannot be listened on (%s); LIGHTCONE_METRICS_PORT chooses another port", host, port, error)
             return
         self.port = self._server.sockets[0].getsockname()[1]
-        self._is_local_only = _is_local_name(host)
+        self._is_local_only = is_loopback(host)
         logger.info("metrics at http://%s:%d/metrics", host, self.port)
 
-    async def close(self) -> None:
+    def close(self) -> None:
+        """Listen no more. A client that is being answered is not waited for."""
         if self._server is not None:
             self._server.close()
-            await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -61,7 +62,7 @@ class MetricsServer:
         line, *fields = head.decode("latin-1").split("\r\n")
         method, _, rest = line.partition(" ")
         target = rest.partition(" ")[0].partition("?")[0]
-        if self._is_local_only and not _is_local_name(_host(fields)):
+        if self._is_local_only and not is_loopback(_host(fields)):
             return _response(400, b"This address is served under loopback names only.\n")
         if target.rstrip("/") != "/metrics":
             return _response(404, b"Metrics are at /metrics.\n")
@@ -92,10 +93,3 @@ def _host(fields: list[str]) -> str:
         return ""
     name, _, port = values[0].rpartition(":")
     return name if name and port.isdigit() else values[0]
-
-
-def _is_local_name(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
+from django.db import OperationalError
 from prometheus_client.parser import text_string_to_metric_families
 
+from chat import maintenance
 from chat.maintenance import metrics_text, usage_write_once
 from chat.metrics import MAX_MODELS, RequestMetrics, SystemState, route_label, system_render, system_state
 from chat.relay.codec import pack_record
@@ -197,3 +199,13 @@ async def test_records_that_come_twice_are_counted_once(world: World) -> None:
     seen = samples(text)
     assert seen["lightcone_requests_total", "small", "other", "200"] == 2
     assert seen["lightcone_valkey_up",] == 1
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_database_that_is_away_is_not_taken_for_valkey(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> list[str]:
+        raise OperationalError("no such host")
+
+    monkeypatch.setattr(maintenance, "model_names", refuse)
+    seen = samples(await metrics_text(RequestMetrics(), world.client, world.keys))
+    assert (seen["lightcone_valkey_up",], seen["lightcone_usage_records_waiting",]) == (1, 0)

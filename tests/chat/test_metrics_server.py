@@ -34,7 +34,7 @@ async def server(text: Text) -> AsyncIterator[MetricsServer]:
     server = MetricsServer(text.render)
     await server.start("127.0.0.1", 0)
     yield server
-    await server.close()
+    server.close()
 
 
 async def send(server: MetricsServer, sent: bytes) -> bytes:
@@ -70,7 +70,7 @@ async def test_where_the_operator_serves_other_machines_any_name_will_do(text: T
     server = MetricsServer(text.render)
     await server.start("0.0.0.0", 0)  # noqa: S104
     assert (await ask(server, host="lightcone.internal:9464"))[0] == 200
-    await server.close()
+    server.close()
 
 
 @pytest.mark.parametrize(
@@ -107,6 +107,7 @@ async def test_a_port_that_is_taken_means_no_metrics_and_a_warning(
     second = MetricsServer(text.render)
     with caplog.at_level(logging.WARNING):
         await second.start("127.0.0.1", server.port)
+        await second.start("x" * 100, 0)
     assert second.port == 0
     assert "LIGHTCONE_METRICS_PORT" in caplog.text
-    await second.close()
+    second.close()
