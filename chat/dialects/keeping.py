@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
+import orjson
 from django.conf import settings
 
 from chat.dialects.dialect import AnswerHead, AnswerWriter
@@ -37,8 +38,16 @@ def keeps_answer(values: Mapping[str, Any]) -> bool:
 
 
 def keeping_check(values: Mapping[str, Any], num_bytes: int) -> None:
-    """Raises ApiError where the request, of that size, is too large to be kept."""
+    """Raises ApiError where the request, of that size, is too large to be kept, or nested too deeply."""
+    if not keeps_answer(values):
+        return
     limit = settings.LIGHTCONE_LIMITS.max_stored_bytes
-    if keeps_answer(values) and num_bytes > limit:
+    if num_bytes > limit:
         message = f"store cannot be true for a request of more than {limit} bytes, got {num_bytes}; leave it out, or send less"
         raise ApiError("invalid_value", message, "store")
+    try:
+        orjson.dumps([[values["messages"]]])
+    except orjson.JSONEncodeError:
+        # NOTE: JSON is read to more levels than it is written with, and keys of messages that nobody knows are kept as they are.
+        message = "store cannot be true for messages that are nested this deeply; leave it out, or send them with fewer levels"
+        raise ApiError("invalid_value", message, "store") from None

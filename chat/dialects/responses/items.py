@@ -20,6 +20,7 @@ ROLES = ("user", "assistant", "system", "developer")
 STATUSES = ("in_progress", "completed", "incomplete")
 KINDS = ("message", "function_call", "function_call_output", "reasoning", "item_reference")
 PARTS = ("input_text", "output_text", "text", "refusal", "input_file", "input_image")
+MEDIA_KEYS = {"input_file": ("file_data", "file_id", "filename"), "input_image": ("image_url", "file_id", "detail")}
 OUTPUT_PARTS = ("input_text", "output_text", "text", "input_file", "input_image")
 
 
@@ -98,8 +99,8 @@ class InputReader:
             elif given == "input_file" and part.get("file_url") is not None:
                 message = "cannot be used: this server fetches nothing; send the content as file_data"
                 self._problems.refuse(f"{path}.{index}.file_url", message, "unsupported_parameter")
-            elif given in ("input_file", "input_image"):
-                parts.append(part)
+            elif given in MEDIA_KEYS:
+                parts.append(self._media(given, part, f"{path}.{index}"))
             elif given == "refusal":
                 parts.append({"type": given, "refusal": self._text(part, "refusal", f"{path}.{index}", is_required=True)})
             else:
@@ -107,6 +108,14 @@ class InputReader:
             if self._problems.is_full:
                 break
         return parts
+
+    def _media(self, kind: str, part: Item, path: str) -> Item:
+        """What is known of such parts, which are all texts; anything else could be nested more deeply than can be kept."""
+        read: Item = {"type": kind}
+        for name in MEDIA_KEYS[kind]:
+            if part.get(name) is not None:
+                read[name] = self._text(part, name, path)
+        return read
 
     def _call(self, item: Item, path: str) -> Item:
         return {name: self._text(item, name, path, is_required=True) for name in ("call_id", "name", "arguments")}

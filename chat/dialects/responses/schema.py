@@ -35,7 +35,7 @@ ALIKE = (
 FURTHER = (
     *("top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "seed", "stop", "stop_token_ids"),
     *("include_stop_str_in_output", "ignore_eos", "min_tokens", "skip_special_tokens", "spaces_between_special_tokens", "bad_words"),
-    *("allowed_token_ids", "logit_bias", "truncate_prompt_tokens", "truncation_side", "add_special_tokens", "documents", "chat_template"),
+    *("allowed_token_ids", "truncate_prompt_tokens", "truncation_side", "add_special_tokens", "documents", "chat_template"),
     *("chat_template_kwargs", "mm_processor_kwargs", "media_io_kwargs", "structured_outputs", "priority", "request_id", "cache_salt"),
     *("logits_processors", "vllm_xargs", "return_tokens_as_token_ids", "logprob_token_ids", "kv_transfer_params", "include_reasoning"),
     *("thinking_token_budget", "repetition_detection", "prediction", "web_search_options"),
@@ -53,6 +53,7 @@ MOVED = {
     "logprobs": f"include with {LOGPROBS}",
 }
 TOOL_KEYS = ("type", "name", "description", "parameters")
+FORMAT_KEYS = ("type", "name", "description", "schema", "strict")
 ABSENT = (
     *("n", "use_beam_search", "length_penalty", "prompt_logprobs", "echo", "return_token_ids", "return_prompt_text", "stream_interval"),
     *("add_generation_prompt", "continue_final_message", "modalities", "audio"),
@@ -167,7 +168,8 @@ def _refuse_foreign(body: Mapping[str, Any]) -> None:
         if body.get(name) is not None:
             raise ApiError("unsupported_parameter", f"{name} is not a field of responses; use {place}", name)
     for name in ABSENT:
-        if body.get(name) not in (None, False) and not (name == "n" and body[name] == 1):
+        value = body.get(name)
+        if value is not None and value is not False and not (name == "n" and value == 1):
             message = f"{name} has no effect on responses; leave it out, or use /v1/chat/completions"
             raise ApiError("unsupported_parameter", message, name)
 
@@ -225,9 +227,19 @@ def _tool_choice(choice: Any) -> Any:
     raise ApiError("unsupported_parameter", message, "tool_choice.type")
 
 
+def _choice_told(choice: Any) -> Any:
+    """A choice that was checked, of its known keys: what else there is may be nested more deeply than can be written."""
+    if not isinstance(choice, dict):
+        return choice or "auto"
+    if choice["type"] == "allowed_tools":
+        return {"type": "allowed_tools", "mode": choice["mode"], "tools": [_choice_told(tool) for tool in choice["tools"]]}
+    return {"type": "function", "name": choice["name"]}
+
+
 def _told(body: Mapping[str, Any], given: Mapping[str, Any], values: Mapping[str, Any], response_id: str) -> dict[str, Any]:
     """What the response object says of its request."""
     text, reasoning = given["text"] or {}, given["reasoning"] or {}
+    form = text.get("format") or {"type": "text"}
     return {
         "id": response_id,
         "background": given["background"],
@@ -241,8 +253,8 @@ def _told(body: Mapping[str, Any], given: Mapping[str, Any], values: Mapping[str
         "reasoning": {"effort": reasoning.get("effort"), "summary": reasoning.get("summary") or reasoning.get("generate_summary")},
         "safety_identifier": values["safety_identifier"],
         "store": given["store"] is not False,
-        "text": {"format": text.get("format") or {"type": "text"}, "verbosity": text.get("verbosity") or "medium"},
-        "tool_choice": body.get("tool_choice") or "auto",
+        "text": {"format": {name: form[name] for name in FORMAT_KEYS if name in form}, "verbosity": text.get("verbosity") or "medium"},
+        "tool_choice": _choice_told(body.get("tool_choice")),
         "tools": [{**{name: tool.get(name) for name in TOOL_KEYS}, "strict": bool(tool.get("strict"))} for tool in given["tools"] or ()],
         "top_logprobs": given["top_logprobs"] or 0,
         "truncation": given["truncation"],

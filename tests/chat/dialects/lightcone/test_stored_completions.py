@@ -91,6 +91,15 @@ async def test_a_request_too_large_to_be_kept_is_told(api, scripted, settings):
     assert "40 bytes" in response.json()["message"]
 
 
+async def test_messages_nested_too_deeply_to_be_kept_are_told(api, scripted):
+    """JSON is read to more levels than it is written with: this was a 500."""
+    value: Any = {}
+    for _ in range(251):
+        value = {"a": value}
+    response = await post(api, store=True, messages=[{"role": "user", "content": "hi", "x": value}])
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "store")
+
+
 async def test_a_list_goes_page_by_page_in_both_orders_and_by_model_and_labels(api, scripted):
     ids = [(await keep(api, scripted, metadata={"n": str(number % 2), "1": "x"}))["id"] for number in range(5)]
     page = await fetch(api, "", limit=2)

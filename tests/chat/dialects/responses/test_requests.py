@@ -193,6 +193,8 @@ REFUSALS = [
     ({"max_tokens": 5}, "unsupported_parameter", "max_tokens"),
     ({"response_format": {"type": "text"}}, "unsupported_parameter", "response_format"),
     ({"n": 2}, "unsupported_parameter", "n"),
+    ({"n": 0}, "unsupported_parameter", "n"),
+    ({"input": [{"role": "user", "content": [{"type": "input_file", "file_data": {}}]}]}, "invalid_type", "input.0.content.0.file_data"),
     ({"background": True, "store": False}, "invalid_value", "background"),
     ({"previous_response_id": "resp_x"}, "invalid_value", "previous_response_id"),
     ({"input": [{"type": "item_reference", "id": "msg_x"}]}, "invalid_value", "input.0.id"),
@@ -223,6 +225,26 @@ async def test_refusals_of_the_engine_name_what_was_sent(api, scripted, param, s
     scripted.refusal = RequestError(ErrorCode.INVALID_VALUE, f"{param} is wrong", param)
     response = await respond(api, instructions="x", tools=[TOOL])
     assert (response.json()["error"]["param"], response.json()["error"]["message"]) == (sent, f"{sent} is wrong")
+
+
+def nested(num_levels: int) -> Any:
+    value: Any = {}
+    for _ in range(num_levels):
+        value = {"a": value}
+    return value
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"input": [{"role": "user", "content": [{"type": "input_file", "file_data": "aGk=", "x": nested(249)}]}]},
+        {"text": {"format": {"type": "text", "x": nested(251)}}},
+        {"tools": [TOOL], "tool_choice": {"type": "function", "name": TOOL["name"], "x": nested(252)}},
+    ],
+)
+async def test_unknown_keys_of_any_depth_are_passed_over(api, scripted, fields):
+    """JSON is read to more levels than it is written with."""
+    assert (await answer(api, **fields))["status"] == "completed"
 
 
 async def test_unknown_fields_and_nulls_are_as_good_as_absent(api, scripted):
