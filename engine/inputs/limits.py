@@ -117,7 +117,7 @@ def check_prompt_ids(prompt_ids: list[int], limits: ContextLimits, raw: RawPromp
 
 
 def prompt_chars(request: GenerationRequest, longest_token_chars: int, max_model_len: int) -> int:
-    """How many characters of prompt are worth tokenising: what could fit the context, some more of what is only read, any of what is cut."""
+    """How many characters of prompt are worth tokenising: what could fit the context, more of what is only read, any of what is cut."""
     if request.prompt.truncate_to is not None:
         return MAX_OUTPUT_CHARS
     if request.task is Task.READ:
