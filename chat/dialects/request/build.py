@@ -72,12 +72,13 @@ def generation_request(
         raw=values["raw"],
         embed=values["embed"],
     )
-    if request.raw is not None:
+    if request.raw is not None and not values["messages"]:
         return request
     try:
-        return replace(request, messages=messages_walk(values["messages"], model=model, max_parts=limits.max_parts))
+        messages = messages_walk(values["messages"], model=model, max_parts=limits.max_parts)
     except ApiError as error:
         raise MessagesRefused(error, request) from None
+    return replace(request, messages=messages) if request.raw is None else request
 
 
 def _sampling(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> SamplingParams:

@@ -64,7 +64,7 @@ SMALLEST_VOCABULARY = 256
 BEYOND: Mapping[str, Any] = {
     "model_names": None,  # the names that `model` may stand for; the first that there is counts
     "best_of": None,  # generate so many, answer with the n best
-    "raw": None,  # RawPrompt: then `messages` is not read
+    "raw": None,  # RawPrompt: then `messages`, if there are any, are only checked
     "task": Task.GENERATE,
     "embed": EmbedOptions(),
     "timeout_s": None,  # seconds from the arrival after which the request is given up

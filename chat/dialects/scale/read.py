@@ -54,6 +54,7 @@ def scale_values(body: dict[str, Any]) -> dict[str, Any]:
     values["best_of"] = best_of_read(own["best_of"], values)
     if own["suffix"]:
         values["raw"] = raw_prompt(values, own["suffix"], names)
+        values["add_special_tokens"] = fields.get("add_special_tokens") is None or values["add_special_tokens"]
     return {**values, "model_names": model_candidates(own["model"]), "timeout_s": own["inference_timeout"]}
 
 

@@ -11,7 +11,7 @@ from chat.dialects.scale.names import SentNames
 from chat.errors import ApiError
 from engine.api import RawPrompt
 
-FOR_TEMPLATES = ("tools", "chat_template", "documents", "continue_final_message", "echo")
+FOR_TEMPLATES = ("tools", "chat_template", "chat_template_kwargs", "documents", "continue_final_message", "echo")
 """What shapes a conversation, which there is none of here."""
 
 

@@ -97,6 +97,7 @@ BAD = [
     # Suffix.
     Bad({"suffix": 5}, "suffix", TYPE),
     Bad({"suffix": "x", "tools": [TOOL]}, "suffix"),
+    Bad({"suffix": "x", "chat_template_kwargs": {"a": 1}}, "suffix", says="chat_template_kwargs"),
     Bad({"suffix": "x", **extra(echo=True)}, "suffix", says="inference_extra_params.echo"),
     Bad({"suffix": "x", "messages": [{"role": "system", "content": "hi"}]}, "messages"),
     Bad({"suffix": "x", "messages": [{"content": [{"type": "image_url", "image_url": {}}]}]}, "messages.0.content"),
@@ -162,6 +163,8 @@ BAD_MESSAGES = [
     Bad({"messages": [5]}, "messages.0", TYPE),
     Bad({"messages": [{"role": 5, "content": "x"}]}, "messages.0.role", TYPE),
     Bad({"messages": [{"role": "user", "content": None}]}, "messages.0.content", TYPE),
+    Bad({"messages": [5, *MESSAGES], "suffix": "x"}, "messages.0", TYPE),
+    Bad({"messages": [{"content": [IMAGE]}, *MESSAGES], "suffix": "x"}, "messages.0.content.0.image_url", UNSUPPORTED),
     Bad({"messages": [{"role": "user", "content": [IMAGE]}]}, "messages.0.content.0.image_url", UNSUPPORTED),
     Bad({"messages": [{"content": IMAGE}]}, "messages.0.content.image_url", UNSUPPORTED, says="messages.0.content.image_url cannot"),
     Bad({"messages": [{"role": "system", "content": IMAGE}]}, "messages.0.content", TYPE),

@@ -202,6 +202,12 @@ def test_a_suffix_follows_the_text_of_the_last_user_message(content):
     assert values["raw"] == RawPrompt(text="def f():", suffix="return 1", param="messages")
 
 
+@pytest.mark.parametrize(("extra", "adds"), [({}, True), ({"add_special_tokens": None}, True), ({"add_special_tokens": False}, False)])
+def test_a_text_to_fill_in_begins_as_the_tokenizer_lets_texts_begin_not_as_a_template_does(extra, adds):
+    assert read(suffix="x", inference_extra_params=extra)["add_special_tokens"] is adds
+    assert read(inference_extra_params=extra)["add_special_tokens"] is False
+
+
 def test_an_empty_suffix_is_none():
     assert read(suffix="")["raw"] is None
 
