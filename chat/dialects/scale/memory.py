@@ -80,4 +80,6 @@ def _call_ids(message: dict[str, Any]) -> set[str]:
 
 
 def _role(message: Any) -> Any:
-    return message.get("role") if isinstance(message, dict) else None
+    """The role, which messages in the form of harmony have in their author."""
+    author = message.get("author") if isinstance(message, dict) and message.get("role") is None else message
+    return author.get("role") if isinstance(author, dict) else None

@@ -107,6 +107,14 @@ def test_results_go_back_to_the_assistant_that_made_their_call():
     assert last_messages([*messages[:3], {"role": "tool", "tool_call_id": "two"}], 1) == [2, 3]
 
 
+def test_messages_of_harmony_have_roles_too():
+    authors = [{"role": "developer"}, {"role": "user"}, {"role": "assistant"}, {"role": "tool", "name": "functions.f"}]
+    messages = [{"author": author, "content": []} for author in authors]
+    assert last_messages(messages, 1) == [0, 2, 3]
+    assert last_messages([*messages, {"role": "user"}], 2) == [0, 4]
+    assert last_messages([*messages, {"author": 5}, {"author": {"role": []}}], 1) == [0, 5]
+
+
 def test_what_is_no_message_is_kept_or_cut_like_one():
     assert last_messages([5, None, {"role": []}, "x"], 2) == [2, 3]
 
