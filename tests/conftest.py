@@ -18,8 +18,10 @@ import pytest
 
 from tests.served import ServedLightcone
 
-hypothesis.settings.register_profile("same", derandomize=True, print_blob=True)
-hypothesis.settings.register_profile("explore", print_blob=True)
+UNTIMED = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow], "print_blob": True}
+"""A busy machine fails no test."""
+hypothesis.settings.register_profile("same", derandomize=True, **UNTIMED)
+hypothesis.settings.register_profile("explore", **UNTIMED)
 hypothesis.settings.load_profile(os.environ.get("LIGHTCONE_TEST_EXAMPLES", "same"))
 
 IS_EVERYTHING_REQUIRED = os.environ.get("LIGHTCONE_TEST_REQUIRE") == "1"
