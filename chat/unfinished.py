@@ -13,8 +13,10 @@ from typing import Any
 
 import orjson
 from channels.db import database_sync_to_async
+from django.db import DatabaseError
+from redis.exceptions import RedisError
 
-from chat.relay.runs import Runs
+from chat.relay.runs import LogEntry, Runs
 from chat.services.stored import StoredAnswer, StoredKind, StoredState, answer_drop, answer_end, answer_of_run, answers_unfinished
 from engine.api import Event
 
@@ -47,7 +49,10 @@ class UnfinishedAnswers:
         self._runs = runs
 
     async def turn(self) -> int:
-        """End those whose runs have ended; returns how many. Raises redis.RedisError and DatabaseError; then the next turn tries again."""
+        """End those whose runs have ended; returns how many. Raises redis.RedisError and DatabaseError; then the next turn tries again.
+
+        One that cannot be ended is a defect of ours, which keeps no other waiting.
+        """
         num_ended = 0
         for run_id in await unfinished_list():
             found = await self._runs.find(run_id)
@@ -56,9 +61,18 @@ class UnfinishedAnswers:
             log = await self._runs.read_whole_log(run_id) if found is not None else []
             row = await answer_find(run_id=run_id)
             if row is not None:
-                await self._end(row, [event for entry in log for event in entry.events()])
-                num_ended += 1
+                num_ended += await self._end_safely(row, log)
         return num_ended
+
+    async def _end_safely(self, row: StoredAnswer, log: list[LogEntry]) -> bool:
+        try:
+            await self._end(row, [event for entry in log for event in entry.events()])
+        except (RedisError, OSError, DatabaseError):
+            raise
+        except Exception:
+            logger.exception("answer %s cannot be ended", row.public_id)
+            return False
+        return True
 
     async def _end(self, row: StoredAnswer, events: list[Event]) -> None:
         ending = ending_of(row.kind)(orjson.loads(row.request), events)

@@ -134,7 +134,8 @@ def answers_page(
     labelled = rows.values_list("run_id", "metadata").iterator(chunk_size=500)
     wanted = (metadata or {}).items()
     run_ids = list(islice((run_id for run_id, labels in labelled if wanted <= labels.items()), limit + 1))
-    found = StoredAnswer.objects.in_bulk(run_ids[:limit])
+    # NOTE: requests are megabytes each, and no list shows them.
+    found = StoredAnswer.objects.defer("request").in_bulk(run_ids[:limit])
     return [found[run_id] for run_id in run_ids[:limit] if run_id in found], len(run_ids) > limit
 
 
@@ -142,7 +143,8 @@ def answer_label(*, project_id: int, kind: StoredKind, public_id: str, metadata:
     """Replace the labels of an answer. Raises AnswerUnknown."""
     row = answer_find(project_id=project_id, kind=kind, public_id=public_id)
     row.metadata = dict(metadata)
-    row.save(update_fields=["metadata"])
+    if not StoredAnswer.objects.filter(run_id=row.run_id).update(metadata=row.metadata):
+        raise AnswerUnknown  # deleted meanwhile
     return row
 
 

@@ -114,3 +114,12 @@ async def test_a_run_without_a_trace_was_lost(world):
     await begin("0" * 32, StoredKind.RESPONSE)
     state, body = await ended(world)
     assert (state, body["status"], body["error"]["code"]) == (StoredState.FAILED, "failed", "server_error")
+
+
+async def test_an_answer_that_cannot_be_ended_keeps_no_other_waiting(world):
+    """The oldest comes first each time, so that one bad row would have kept all later answers unfinished for ever."""
+    await begin(f"{0:032x}", StoredKind.CHAT)
+    await StoredAnswer.objects.aupdate(request=b"no JSON", kind=StoredKind.RESPONSE)
+    await begin(f"{1:032x}", StoredKind.RESPONSE)
+    await UnfinishedAnswers(world.runs).turn()
+    assert [row.state async for row in StoredAnswer.objects.order_by("run_id")] == [StoredState.UNFINISHED, StoredState.FAILED]

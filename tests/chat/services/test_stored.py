@@ -109,3 +109,20 @@ def test_what_has_expired_is_not_seen_and_then_deleted():
     assert [row.public_id for row in answers_page(**PLACE)[0]] == ["c"]
     assert answers_prune(before=timezone.now(), batch_size=1) == 2
     assert StoredAnswer.objects.count() == 1
+
+
+def test_labels_of_an_answer_that_goes_meanwhile_are_of_none(monkeypatch):
+    keep()
+    row = answer_find(public_id="a", **PLACE)
+    answer_delete(public_id="a", **PLACE)
+    monkeypatch.setattr("chat.services.stored.answer_find", lambda **_: row)
+    with pytest.raises(AnswerUnknown):
+        answer_label(public_id="a", metadata={}, **PLACE)
+
+
+def test_a_page_reads_no_requests(django_assert_num_queries):
+    keep()
+    with django_assert_num_queries(2) as queries:
+        [row], _ = answers_page(**PLACE)
+        assert row.answer
+    assert not any('"request"' in query["sql"] for query in queries.captured_queries)
