@@ -34,7 +34,8 @@ class Task(StrEnum):
 class RawPrompt:
     """A prompt without a template, in place of messages: `text`, or `token_ids`. `suffix`: what the answer leads to (fill in the middle).
 
-    Control tokens that `text` spells are control tokens: who writes the whole prompt writes those too. Errors call it `param`.
+    Control tokens that `text` spells are control tokens: who writes the whole prompt writes those too. Beside a suffix, where the engine
+    writes them, they are ordinary text. Errors call it `param`.
     """
 
     text: str = ""
