@@ -249,10 +249,7 @@ async def run_answer(
         body = await answer_collect(events, dialect.answer(head))
         if keep is not None:
             await keep.end(head, body)
-        response = json_response(body)
-        for name, value in reader.headers.items():
-            response[name] = value
-        return response
+        return json_response(body, headers=reader.headers)
     except Exception as error:
         _set_headers(request, error, reader.headers)
         raise

@@ -49,10 +49,7 @@ async def text_completion(request: HttpRequest, door: TextDialect) -> HttpRespon
             response: HttpResponseBase = EventStreamResponse(frames, on_close=group.leave, headers=group.headers)
             hands_over = True
             return response
-        response = json_response(await completion_body(group, TextAnswer(head)))
-        for name, value in group.headers.items():
-            response[name] = value
-        return response
+        return json_response(await completion_body(group, TextAnswer(head)), headers=group.headers)
     except ApiError as error:
         error.extra_headers = group.headers | error.extra_headers
         raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,15 +77,13 @@ def _answering(dialect: Door, handler: Handler) -> Handler:
 def error_response(dialect: Door, error: ApiError, request_id: str | None = None) -> HttpResponse:
     """`request_id`: of the request that failed, for dialects whose errors tell it."""
     error.request_id = request_id
-    response = json_response(dialect.error_body(error), status=error.status)
-    for name, value in error.headers().items():
-        response[name] = value
-    return response
+    return json_response(dialect.error_body(error), status=error.status, headers=error.headers())
 
 
-def json_response(value: Any, *, status: int = 200) -> HttpResponse:
+def json_response(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpResponse:
+    """`value` as the body, or the bytes that it is already."""
     body = value if isinstance(value, bytes) else orjson.dumps(value)
-    response = HttpResponse(body, status=status, content_type="application/json", headers={"Cache-Control": "no-store"})
+    response = HttpResponse(body, status=status, content_type="application/json", headers={"Cache-Control": "no-store", **(headers or {})})
     # NOTE: keeps Django from logging each 4xx; the request log has them.
     response._has_been_logged = True
     return response

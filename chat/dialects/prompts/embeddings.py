@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import orjson
 from django.http import HttpRequest, HttpResponseBase
 
 from chat.dialects.completion import Accepted, request_start
@@ -23,10 +24,7 @@ from engine.api import Completed, Embedded, Event, Usage
 async def embeddings(request: HttpRequest, door: Embeddings) -> HttpResponseBase:
     accepted, group = await request_start(request, door, embeddings_begin)
     try:
-        response = json_response(await embeddings_body(group, accepted.values))
-        for name, value in group.headers.items():
-            response[name] = value
-        return response
+        return json_response(await embeddings_body(group, accepted.values), headers=group.headers)
     except ApiError as error:
         error.extra_headers = group.headers | error.extra_headers
         raise
@@ -44,7 +42,8 @@ async def embeddings_begin(accepted: Accepted) -> RunGroup:
 
 async def embeddings_body(group: RunGroup, values: dict[str, Any]) -> dict[str, Any]:
     """Read all runs to their ends; the vectors stand in the order of the inputs. Raises ApiError."""
-    vectors: dict[int, Sequence[float]] = {}
+    written = vector_base64 if values["encoding_format"] == "base64" else vector_json
+    vectors: dict[int, str | orjson.Fragment] = {}
     usages: list[Usage] = []
     while not group.is_over:
         taken = await group.next()
@@ -52,17 +51,21 @@ async def embeddings_body(group: RunGroup, values: dict[str, Any]) -> dict[str, 
             continue
         index, payload = taken[0], taken[1].payload
         if isinstance(payload, Embedded):
-            vectors[index] = payload.vector
+            vectors[index] = written(payload.vector)
         elif isinstance(payload, Completed):
             usages.append(payload.usage)
-    written = vector_base64 if values["encoding_format"] == "base64" else list
     num_tokens = usage_sum(usages).prompt_tokens
     return {
         "object": "list",
-        "data": [{"object": "embedding", "index": index, "embedding": written(vectors[index])} for index in sorted(vectors)],
+        "data": [{"object": "embedding", "index": index, "embedding": vectors[index]} for index in sorted(vectors)],
         "model": group.runs[0].model.name,
         "usage": {"prompt_tokens": num_tokens, "total_tokens": num_tokens},
     }
+
+
+def vector_json(vector: Sequence[float]) -> orjson.Fragment:
+    """Written when it comes: thousands of vectors at once would hold up everybody's events, and are several times as large unwritten."""
+    return orjson.Fragment(orjson.dumps(vector))
 
 
 def vector_base64(vector: Sequence[float]) -> str:

@@ -1,8 +1,11 @@
 """Prompts that are only read: their tokens in the forms of vLLM and llama.cpp, and what a chat's prompt would be."""
 
+import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from chat.dialects.prompts import token_requests
+from chat.dialects.prompts import token_requests, tokens
 from chat.dialects.prompts.token_requests import TOKENIZE_DOOR
 from chat.errors import ApiError
 from engine.api import Admitted, ErrorCode, RawPrompt, RequestError, Task
@@ -54,6 +57,14 @@ async def test_messages_are_rendered_first(api, reading):
     reading.script = list(READ)
     await post(api, "/tokenize", messages=messages, add_special_tokens=True)
     assert reading.requests[1].prompt.add_special_tokens
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**31), st.text(alphabet=st.characters(codec="utf-8"), max_size=4)), max_size=20))
+def test_pieces_are_one_array_however_many_are_written_at_once(pairs):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokens, "PIECES_AT_ONCE", 3)
+        written = orjson.dumps(tokens.pieces_json([token_id for token_id, _ in pairs], [text for _, text in pairs]))
+    assert orjson.loads(written) == [{"id": token_id, "piece": text} for token_id, text in pairs]
 
 
 async def test_content_is_answered_as_llama_cpp_does(api, reading):
