@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 from decimal import Decimal, InvalidOperation
 
 from django.core.exceptions import ImproperlyConfigured
 
 PREFIX = "LIGHTCONE_"
+ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+")
 NAMES: set[str] = set()
 """Every name that was asked for; docs/operations.md must list them all (a test compares)."""
 
@@ -58,6 +61,28 @@ def words(name: str, default: tuple[str, ...] = ()) -> list[str]:
     """A comma-separated list."""
     raw = text(name)
     return [word.strip() for word in raw.split(",") if word.strip()] if raw else list(default)
+
+
+def networks(name: str) -> list[str]:
+    """A list of addresses and networks."""
+    listed = words(name)
+    for word in listed:
+        try:
+            ipaddress.ip_network(word, strict=False)
+        except ValueError:
+            raise ImproperlyConfigured(f"{PREFIX}{name} must list addresses or networks like 10.0.0.0/8, got {word!r}") from None
+    return listed
+
+
+def origins(name: str, default: tuple[str, ...] = ()) -> list[str]:
+    """A list of origins as browsers name them (`null`: pages of files), or `*`."""
+    listed = words(name, default)
+    for word in listed:
+        if word not in ("*", "null") and not ORIGIN.fullmatch(word):
+            raise ImproperlyConfigured(
+                f"{PREFIX}{name} must list origins like https://ai.example.com, in small letters, or *, got {word!r}"
+            )
+    return listed
 
 
 def choice(name: str, default: str, words: tuple[str, ...]) -> str:

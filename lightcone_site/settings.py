@@ -44,8 +44,8 @@ LIGHTCONE_QUEUE_TIMEOUT_S = env.integer("QUEUE_TIMEOUT", 120, minimum=1)
 LIGHTCONE_MAX_LOGIN_FAILURES = env.integer("MAX_LOGIN_FAILURES", 5, minimum=1)
 LIGHTCONE_LOG_FIELD_CHARS = env.integer("LOG_FIELD_CHARS", 256, minimum=16)
 LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK = env.boolean("ALLOW_ANONYMOUS_LOOPBACK")
-LIGHTCONE_CORS_ALLOWED_ORIGINS = env.words("CORS_ALLOWED_ORIGINS", () if LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK else ("*",))
-LIGHTCONE_TRUSTED_PROXIES = env.words("TRUSTED_PROXIES")
+LIGHTCONE_CORS_ALLOWED_ORIGINS = env.origins("CORS_ALLOWED_ORIGINS", () if LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK else ("*",))
+LIGHTCONE_TRUSTED_PROXIES = env.networks("TRUSTED_PROXIES")
 
 # Where the maintenance worker serves metrics for Prometheus; port 0: nowhere. Whoever can reach it can read them.
 LIGHTCONE_METRICS_HOST = env.text("METRICS_HOST", "127.0.0.1")
@@ -79,11 +79,11 @@ LIGHTCONE_LOGITS_PROCESSORS = env.words("LOGITS_PROCESSORS")
 
 # The relay: one log entry per step ("step"), per 50 ms ("batch"), or by the number of runs ("auto"). Days that request logs are kept.
 LIGHTCONE_LOG_FLUSH = env.choice("LOG_FLUSH", "auto", ("auto", "step", "batch"))
-LIGHTCONE_LOG_DAYS = env.integer("LOG_DAYS", 30, minimum=1)
+LIGHTCONE_LOG_DAYS = env.integer("LOG_DAYS", 30, minimum=1, maximum=3650)
 
 # Answers that clients may fetch again; without them `store` keeps nothing, and nothing goes on in the background.
 LIGHTCONE_STORE = env.boolean("STORE", True)
-LIGHTCONE_STORE_DAYS = env.integer("STORE_DAYS", 30, minimum=1)
+LIGHTCONE_STORE_DAYS = env.integer("STORE_DAYS", 30, minimum=1, maximum=3650)
 
 # Stores: SQLite and an embedded Valkey in the data directory, unless the two URLs name others.
 DATABASES = {"default": database_settings(os.environ.get("DATABASE_URL", "").strip(), DATA_DIR)}

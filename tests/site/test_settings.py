@@ -101,6 +101,33 @@ def test_an_exact_number_is_read_exactly(monkeypatch):
     assert env.decimal("BATCH_PRICE_FACTOR", "0.5", maximum=1000) == Decimal("0.1")
 
 
+@pytest.mark.parametrize("raw", ["proxy", "10.0.0.0/33", "10.0.0.1, nginx", "10.0.0.1:80"])
+def test_a_proxy_that_is_no_address_is_named(monkeypatch, raw):
+    monkeypatch.setenv("LIGHTCONE_TRUSTED_PROXIES", raw)
+    with pytest.raises(ImproperlyConfigured, match="LIGHTCONE_TRUSTED_PROXIES must list addresses or networks"):
+        env.networks("TRUSTED_PROXIES")
+
+
+@pytest.mark.parametrize(
+    "raw", ["example.com", "https://a.example/", "https://A.example", "https://a.example https://b.example", "https://"]
+)
+def test_an_origin_that_no_browser_sends_is_named(monkeypatch, raw):
+    monkeypatch.setenv("LIGHTCONE_CORS_ALLOWED_ORIGINS", raw)
+    with pytest.raises(ImproperlyConfigured, match="LIGHTCONE_CORS_ALLOWED_ORIGINS must list origins"):
+        env.origins("CORS_ALLOWED_ORIGINS")
+
+
+def test_lists_of_networks_and_origins_are_kept_as_written(monkeypatch):
+    monkeypatch.setenv("LIGHTCONE_TRUSTED_PROXIES", "10.0.0.1, 10.1.2.3/8,::1")
+    assert env.networks("TRUSTED_PROXIES") == ["10.0.0.1", "10.1.2.3/8", "::1"]
+    monkeypatch.setenv(
+        "LIGHTCONE_CORS_ALLOWED_ORIGINS", "*,http://localhost:3000,https://xn--bcher-kva.example,chrome-extension://abc,null"
+    )
+    assert len(env.origins("CORS_ALLOWED_ORIGINS")) == 5
+    monkeypatch.delenv("LIGHTCONE_CORS_ALLOWED_ORIGINS")
+    assert env.origins("CORS_ALLOWED_ORIGINS", ("*",)) == ["*"]
+
+
 def test_an_empty_value_means_the_default(monkeypatch):
     monkeypatch.setenv("LIGHTCONE_PORT", "  ")
     assert env.integer("PORT", 8000) == 8000
