@@ -95,7 +95,7 @@ def text_refusal_reworded(error: EngineError, values: dict[str, Any]) -> EngineE
 def prompt_values(values: Mapping[str, Any], index: int) -> dict[str, Any]:
     """The values of the run of prompt number `index`: with the prompt, and with what `echo` needs to know of it."""
     raw = replace(values["prompts"][index], suffix=values["suffix"])
-    scores = values["echo"] and values["logprobs"]
+    scores = _scores_echo(values)
     return {
         **values,
         "raw": raw,
@@ -110,8 +110,13 @@ def prompt_values(values: Mapping[str, Any], index: int) -> dict[str, Any]:
 def _prompt_alternatives(values: Mapping[str, Any]) -> int | None:
     """The engine scores a prompt once, for `prompt_logprobs` and for what is echoed."""
     asked = [values["prompt_logprobs"]] if values["prompt_logprobs"] is not None else []
-    asked += [values["top_logprobs"]] if values["echo"] and values["logprobs"] else []
+    asked += [values["top_logprobs"]] if _scores_echo(values) else []
     return None if not asked else -1 if -1 in asked else max(asked)
+
+
+def _scores_echo(values: Mapping[str, Any]) -> bool:
+    """Whether log-probabilities of an echoed prompt are told; in the shape of chats they have no place."""
+    return bool(values["echo"] and values["logprobs"] and not values["has_chat_logprobs"])
 
 
 def _asks_for_logprobs(body: Mapping[str, Any]) -> bool:

@@ -74,6 +74,15 @@ async def test_log_probabilities_of_the_newer_clients_have_the_shape_from_before
     assert logprobs == {"tokens": ["Hi"], "token_logprobs": [-0.5], "top_logprobs": [{"Hi": -0.5, "Ho": -1.5}], "text_offset": [0]}
 
 
+async def test_a_prompt_is_scored_for_the_shape_alone_that_tells_of_it(scale, scripted):
+    answer = (await post(scale, echo=True, logprobs=True, top_logprobs=2)).json()["choices"][0]
+    assert answer["text"] == "Say hi.Hello"
+    assert scripted.requests[0].logprobs.prompt is None
+    assert not scripted.requests[0].prompt.returns_tokens
+    await post(scale, echo=True, logprobs=2)
+    assert scripted.requests[1].logprobs.prompt == 2
+
+
 @pytest.mark.parametrize(
     ("fields", "limit", "must_fit"),
     [
