@@ -103,7 +103,7 @@ async def request_start(request: HttpRequest, dialect: ReadingDoor, start: Calla
         caller = await caller_require(request, dialect)
         right_require(caller, str(Right.INFERENCE))
         body = body_read(request)
-        values = await _aside(len(body), _check, body, request, dialect)
+        values = await aside(len(body), _check, body, request, dialect)
         accepted = Accepted(caller, values, _trace(request, dialect, values), arrived_at, len(body), request_id(request))
         return accepted, await start(accepted)
     except Exception as error:
@@ -175,7 +175,7 @@ async def run_start(
         raise model_unknown(values["model"] or "(default)")
     build = partial(generation_request, model=model.name, sampling_defaults=model.sampling_defaults, caller=caller, arrived_at=arrived_at)
     try:
-        generation = await _aside(num_bytes, build, values)
+        generation = await aside(num_bytes, build, values)
     except MessagesRefused as error:
         ending = completion_refuse(request=error.request, messages=values["messages"], caller=caller, trace=trace)
         error.extra_headers = await _within_limits(ending)
@@ -358,7 +358,7 @@ def body_read(request: HttpRequest) -> bytes:
     return body
 
 
-async def _aside(num_bytes: int, work: Callable[..., T], *args: Any) -> T:
+async def aside(num_bytes: int, work: Callable[..., T], *args: Any) -> T:
     """`work(*args)` on a request of that size: in a thread if large, as other requests go on meanwhile."""
     if num_bytes <= INLINE_BODY_BYTES:
         return work(*args)

@@ -15,7 +15,7 @@ from chat.dialects.chat_format.answer import ChatAnswer
 from chat.dialects.chat_format.numbered import NumberedStream
 from chat.dialects.chat_format.stored import ID_PREFIX, kept_read
 from chat.dialects.chat_format.stream import ChatStream
-from chat.dialects.completion import answer_collect, object_read, stream_frames
+from chat.dialects.completion import answer_collect, aside, object_read, stream_frames
 from chat.dialects.dialect import Door
 from chat.dialects.heads import head_admitted
 from chat.dialects.queries import after_unknown, integer_check, list_object, page_read, query_integer
@@ -60,7 +60,8 @@ async def completions_list(request: HttpRequest, dialect: Door) -> HttpResponseB
         )
     except AnswerUnknown:
         raise after_unknown(page.after) from None
-    return json_response(list_object([_stored_object(row) for row in rows], has_more=has_more))
+    num_bytes = sum(len(row.answer) for row in rows)
+    return await aside(num_bytes, lambda: json_response(list_object([_stored_object(row) for row in rows], has_more=has_more)))
 
 
 async def completion_retrieve(request: HttpRequest, dialect: Door, completion_id: str) -> HttpResponseBase:
@@ -164,7 +165,8 @@ async def completion_messages(request: HttpRequest, dialect: Door, completion_id
     row = await _stored(completion_id, caller)
     if row is None:
         raise _unknown(completion_id)
-    messages = [_message(message, f"{completion_id}-{index}") for index, message in enumerate(orjson.loads(row.request)["messages"])]
+    asked = (await aside(len(row.request), orjson.loads, row.request))["messages"]
+    messages = [_message(message, f"{completion_id}-{index}") for index, message in enumerate(asked)]
     return json_response(page.listed(messages if page.is_ascending else messages[::-1]))
 
 

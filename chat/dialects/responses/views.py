@@ -12,7 +12,7 @@ from channels.db import database_sync_to_async
 from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
-from chat.dialects.completion import Accepted, StartedRun, admission_wait, request_start, run_answer, start_reworded, stream_frames
+from chat.dialects.completion import Accepted, StartedRun, admission_wait, aside, request_start, run_answer, start_reworded, stream_frames
 from chat.dialects.dialect import Door
 from chat.dialects.heads import head_admitted, head_load
 from chat.dialects.queries import page_read, query_boolean, query_integer
@@ -42,14 +42,26 @@ async def create(request: HttpRequest, dialect: Responses) -> HttpResponseBase:
     if is_background and not values["stream"]:
         return await _background(accepted, run)
     keep = ResponseKeep(values, accepted.caller, run, is_begun=is_background) if values["store"] else None
-    return await run_answer(request, dialect, accepted, run, keep=keep)
+    try:
+        return await run_answer(request, dialect, accepted, run, keep=keep)
+    except ApiError:
+        if is_background:
+            await _give_up(accepted, run)
+        raise
+
+
+async def _give_up(accepted: Accepted, run: StartedRun) -> None:
+    """A client that is refused by status knows no id: nothing goes on for it, and nothing is kept."""
+    await _forget(run.head.told["id"], accepted.caller)
+    with suppress(EngineError):  # the deadline ends it all the same
+        await run_stop(run_id=run.generation.run_id)
 
 
 async def _start(accepted: Accepted) -> StartedRun:
     """1. What was said before.  2. Whether the response is kept.  3. What fits.  4. The run; in the background, with a row in the store."""
     values = accepted.values
-    await history_add(values, accepted.caller)
-    _settle_store(values)
+    accepted = await history_add(accepted)
+    await aside(accepted.num_bytes, _settle_store, values)
     if values["given"]["truncation"] == "auto":
         await messages_fit(accepted)
     if not values["told"]["background"]:
@@ -91,7 +103,7 @@ async def _background(accepted: Accepted, run: StartedRun) -> HttpResponseBase:
         event = await reader.next(ADMISSION_S)
         payload = None if event is None else event.payload
         if isinstance(payload, Rejected | Failed):
-            await _forget(run.head.told["id"], accepted.caller)
+            await _give_up(accepted, run)
             refusal = RESPONSES.reword(EngineError(payload.code, payload.message, payload.param), accepted.values)
             raise engine_api_error(refusal)
         row = await _find(run.head.told["id"], accepted.caller)
@@ -120,12 +132,12 @@ async def retrieve(request: HttpRequest, dialect: Responses, response_id: str) -
     return json_response(await _shown(await _find(response_id, caller)))
 
 
-async def _shown(row: StoredAnswer) -> dict[str, Any]:
+async def _shown(row: StoredAnswer) -> bytes | dict[str, Any]:
     """The response as it is now."""
     try:
         row = await response_refresh(row)
         if row.state != StoredState.UNFINISHED:
-            return {**orjson.loads(row.answer), "metadata": row.metadata}
+            return bytes(row.answer)
         found = await run_find(run_id=row.run_id.hex)
     except EngineError as error:
         raise engine_api_error(error) from None
@@ -188,19 +200,21 @@ async def _stop(row: StoredAnswer, caller: Caller) -> None:
 async def delete(request: HttpRequest, dialect: Responses, response_id: str) -> HttpResponseBase:
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     row = await _find(response_id, caller)
-    await _forget(response_id, caller)
     if row.state == StoredState.UNFINISHED:
+        # NOTE: first, as one that is forgotten could not be stopped any more where this fails.
         try:
             await run_stop(run_id=row.run_id.hex)
         except EngineError as error:
             raise engine_api_error(error) from None
+    await _forget(response_id, caller)
     return json_response({"id": response_id, "object": "response.deleted", "deleted": True})
 
 
 async def input_items(request: HttpRequest, dialect: Responses, response_id: str) -> HttpResponseBase:
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     page = page_read(request, default_order="desc")
-    items: list[dict[str, Any]] = orjson.loads((await _find(response_id, caller)).request)["items"]
+    row = await _find(response_id, caller)
+    items: list[dict[str, Any]] = (await aside(len(row.request), orjson.loads, row.request))["items"]
     return json_response(page.listed(items if page.is_ascending else items[::-1]))
 
 
@@ -224,8 +238,7 @@ async def input_tokens(request: HttpRequest, dialect: InputTokens) -> HttpRespon
 
 
 async def _start_reading(dialect: InputTokens, accepted: Accepted) -> StartedRun:
-    await history_add(accepted.values, accepted.caller)
-    return await start_reworded(dialect, accepted)
+    return await start_reworded(dialect, await history_add(accepted))
 
 
 async def _find(response_id: str, caller: Caller) -> StoredAnswer:

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from chat.dialects.responses import history, views
 from chat.dialects.responses.truncation import messages_shorten
 from chat.models import StoredAnswer
 from chat.services.completions import LimitExceeded, LimitKind
-from chat.services.stored import StoredState
-from engine.api import Admitted, Completed, ErrorCode, Outcome, Rejected, Timings, Usage
+from chat.services.stored import StoredState, answer_find
+from engine.api import Admitted, Completed, EngineUnavailable, ErrorCode, Outcome, Rejected, Timings, Usage
 from tests.chat.dialects.conftest import ADMITTED, HELLO, completed, delta
 from tests.chat.dialects.responses.conftest import ROUTE, answer, checked, events, names, respond
 
@@ -91,6 +92,34 @@ async def test_items_are_referred_to_by_their_ids(api, scripted):
     [asked] = (await fetch(api, first["id"], "/input_items"))["data"]
     await make(api, scripted, input=[{"type": "item_reference", "id": asked["id"]}, {"id": said["id"]}, {"role": "user", "content": "two"}])
     assert [message["content"] for message in scripted.requests[-1].messages] == ["one", "Hello", "two"]
+
+
+async def test_however_often_a_response_is_referred_to_it_is_read_once(api, scripted, monkeypatch):
+    made, other = await make(api, scripted), await make(api, scripted)
+    found: list[str] = []
+
+    def find(*, public_id: str, **place: Any) -> StoredAnswer:
+        found.append(public_id)
+        return answer_find(public_id=public_id, **place)
+
+    monkeypatch.setattr(history, "answer_find", find)
+    references = [{"id": made["output"][0]["id"]}] * 20 + [{"id": other["output"][0]["id"]}]
+    await make(api, scripted, input=[*references, {"role": "user", "content": "two"}])
+    assert found == [made["id"], other["id"]]
+    assert len(scripted.requests[-1].messages) == 22
+    monkeypatch.setattr(history, "MAX_REFERRED", 1)
+    refused = (await respond(api, input=references)).json()
+    assert (refused["error"]["param"], "at most 1 responses, got 2" in refused["message"]) == ("input", True)
+
+
+async def test_a_short_request_stands_for_no_more_than_a_body_may_hold(api, scripted, settings):
+    """A thousand references to one item of megabytes would have been gigabytes of messages."""
+    made = await make(api, scripted, input="x" * 1000)
+    [asked] = (await fetch(api, made["id"], "/input_items"))["data"]
+    settings.LIGHTCONE_HTTP_LIMITS = replace(settings.LIGHTCONE_HTTP_LIMITS, max_body_bytes=5000)
+    await make(api, scripted, input=[{"id": asked["id"]}] * 4)
+    refused = (await respond(api, input=[{"id": asked["id"]}] * 5)).json()
+    assert (refused["error"]["param"], "at most 5000 bytes" in refused["message"]) == ("input", True)
 
 
 async def test_another_project_can_neither_fetch_nor_go_on_nor_refer(api, scripted, runs):
@@ -206,6 +235,25 @@ async def test_a_deleted_background_response_is_stopped(api, scripted, runs):
     made = await begin(api, scripted, ADMITTED)
     await api.delete(f"{ROUTE}/{made['id']}")
     assert len(runs.stopped) == 1
+
+
+async def test_one_that_cannot_be_stopped_is_not_deleted(api, scripted, runs, monkeypatch):
+    made = await begin(api, scripted, ADMITTED)
+
+    async def away(**_: Any) -> None:
+        raise EngineUnavailable(ErrorCode.OVERLOADED, "away")
+
+    monkeypatch.setattr(views, "run_stop", away)
+    assert (await api.delete(f"{ROUTE}/{made['id']}")).status_code == 503
+    assert (await fetch(api, made["id"]))["status"] == "in_progress"
+
+
+async def test_a_background_stream_that_is_refused_by_status_leaves_nothing_behind(api, scripted, runs):
+    """Its client knows no id, and will send it again."""
+    scripted.script = [EngineUnavailable(ErrorCode.OVERLOADED, "No worker took the request")]
+    assert (await respond(api, background=True, stream=True)).status_code == 503
+    assert runs.stopped == [scripted.requests[-1].run_id]
+    assert await StoredAnswer.objects.acount() == 0
 
 
 async def test_nothing_goes_on_from_a_response_that_is_not_finished(api, scripted, runs):
