@@ -43,7 +43,7 @@ CHOSEN = {
 
 
 def test_item_01_every_piece_of_a_call_has_an_integer_index(http):
-    for fields in (FORCED, {**FORCED, "tool_choice": NAMED, **SEVERAL}):
+    for fields in (FORCED, CHOSEN, {**FORCED, "tool_choice": NAMED, **SEVERAL}):
         stream = http.stream(**fields)
         for choice in range(fields.get("n", 1)):
             pieces = stream.calls(choice)
@@ -51,8 +51,9 @@ def test_item_01_every_piece_of_a_call_has_an_integer_index(http):
             assert all(type(piece["index"]) is int for piece in pieces)
 
 
-def test_item_02_a_call_is_named_once_and_later_pieces_bring_arguments_alone(http):
-    first, *later = http.stream(**FORCED).calls()
+@pytest.mark.parametrize("fields", [FORCED, CHOSEN], ids=["required", "auto"])
+def test_item_02_a_call_is_named_once_and_later_pieces_bring_arguments_alone(http, fields):
+    first, *later = http.stream(**fields).calls()
     assert set(first) == {"index", "id", "type", "function"}
     assert (first["type"], set(first["function"])) == ("function", {"name", "arguments"})
     assert isinstance(first["function"]["arguments"], str)
@@ -62,7 +63,7 @@ def test_item_02_a_call_is_named_once_and_later_pieces_bring_arguments_alone(htt
 
 
 def test_item_03_the_role_comes_once_per_choice_and_first(http):
-    for fields in ({}, SEVERAL, FORCED):
+    for fields in ({}, SEVERAL, FORCED, CHOSEN):
         stream = http.stream(**fields)
         for index in range(fields.get("n", 1)):
             first, *later = stream.choices(index)
@@ -71,7 +72,7 @@ def test_item_03_the_role_comes_once_per_choice_and_first(http):
 
 
 def test_item_04_the_finish_reason_is_null_until_the_last_chunk_of_a_choice(http):
-    for fields in ({}, SEVERAL, FORCED):
+    for fields in ({}, SEVERAL, FORCED, CHOSEN):
         stream = http.stream(**fields)
         for index in range(fields.get("n", 1)):
             *early, last = [choice["finish_reason"] for choice in stream.choices(index)]
