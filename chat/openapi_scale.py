@@ -17,6 +17,7 @@ from chat.openapi_prompts import ERRORS, TextCompletion, TextCompletionChunk, sh
 
 ANY = {"type": "object", "additionalProperties": True}
 KEY_HELP = "The key goes into x-api-key, or into Authorization as everywhere."
+CURSORS = ("limit", "starting_after", "ending_before")
 STREAM_HELP = "With stream: true, server-sent events: one of these in each, then `event: done` with [DONE]."
 
 
@@ -120,7 +121,7 @@ class ScaleModelsRoute(APIView):
     @extend_schema(
         operation_id="scale_list_models",
         summary="List models by page",
-        parameters=_query("page", "limit"),
+        parameters=_query("page", "limit", "model_type"),
         responses=_answers(ScaleModels),
         tags=["scale"],
     )
@@ -136,7 +137,11 @@ class ScaleModelRoute(APIView):
 
 class ScaleChatModelsRoute(APIView):
     @extend_schema(
-        operation_id="scale_list_chat_models", summary="Models that can be asked", responses=_answers(ScaleChatModels), tags=["scale"]
+        operation_id="scale_list_chat_models",
+        summary="Models that can be asked",
+        parameters=_query(*CURSORS, "model_vendor", "name"),
+        responses=_answers(ScaleChatModels),
+        tags=["scale"],
     )
     def get(self, request: HttpRequest) -> None:
         """Whether a worker has each model ready now."""
@@ -146,7 +151,7 @@ class ScaleModelsPageRoute(APIView):
     @extend_schema(
         operation_id="scale_list_models_page",
         summary="List models by cursor",
-        parameters=_query("limit", "starting_after", "ending_before"),
+        parameters=_query(*CURSORS, "model_vendor", "name"),
         responses=_answers(ScaleModelsPage),
         tags=["scale"],
     )

@@ -1,4 +1,4 @@
-"""Lists of models as Scale's clients read them: paged in /v4, all that chat in /v5/chat/completions, by cursor in /v5."""
+"""Lists of models as Scale's clients read them: by page in /v4, by cursor in /v5. How they would be sorted has no effect."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 from django.http import HttpRequest, HttpResponseBase
 
 from chat.dialects.dialect import Door
+from chat.dialects.queries import query_integer
+from chat.dialects.request.fields import echo
 from chat.dialects.scale.model_names import model_candidates, model_vendor_name
 from chat.dialects.view import caller_require, json_response, model_unknown
 from chat.errors import ApiError
@@ -19,13 +21,15 @@ USUAL_ITEMS, MAX_ITEMS = 100, 10_000
 MAX_PAGE = 10**9
 VENDOR = "model_zoo"
 """Of the words that the /v5 clients know, the one that fits what a server hosts itself."""
+OLDER_TYPE, NEWER_TYPE = "CHAT_COMPLETION", "chat_completion"
+"""The kind of all models here, as each generation spells it."""
 
 
 async def models_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
     """`page` from 1 and `limit`; a page past the end is empty, which is how the client knows that it has read all."""
     caller = await caller_require(request, dialect)
-    page, limit = _number(request, "page", 1, MAX_PAGE), _number(request, "limit", USUAL_ITEMS, MAX_ITEMS)
-    models = await models_for_caller_async(caller=caller)
+    page, limit = query_integer(request, "page", 1, minimum=1, maximum=MAX_PAGE), _limit(request)
+    models = await models_for_caller_async(caller=caller) if _asks_for(request, "model_type", OLDER_TYPE) else []
     items = [_instance(model, caller) for model in models[(page - 1) * limit : page * limit]]
     return json_response({"items": items, "current_page": page, "total_item_count": len(models), "items_per_page": limit})
 
@@ -42,29 +46,41 @@ async def model_retrieve(request: HttpRequest, dialect: Door, model_id: str) -> 
 
 
 async def chat_models_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
-    caller = await caller_require(request, dialect)
+    """Which models can be asked now."""
+    models, _ = await _cursor_page(request, await caller_require(request, dialect))
     ready = {worker.model for worker in await workers_live() if worker.state == "ready"}
     items = [
         {
             "model_name": model.name,
-            "model_type": "chat_completion",
+            "model_type": NEWER_TYPE,
             "model_vendor": VENDOR,
             "model_availability": "available" if model.name in ready else "unavailable",
         }
-        for model in await models_for_caller_async(caller=caller)
+        for model in models
     ]
     return json_response({"object": "list", "items": items})
 
 
 async def models_page_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
-    """`limit` models after `starting_after`, or before `ending_before`; both are ids of this list."""
-    caller = await caller_require(request, dialect)
-    limit = _number(request, "limit", USUAL_ITEMS, MAX_ITEMS)
+    models, has_more = await _cursor_page(request, await caller_require(request, dialect))
+    return json_response({"items": [_page_item(model) for model in models], "has_more": has_more})
+
+
+async def _cursor_page(request: HttpRequest, caller: Caller) -> tuple[list[ModelEntry], bool]:
+    """`limit` models after `starting_after`, or before `ending_before`, and whether there are more; both are ids of this list.
+
+    `model_vendor` and `name` leave out all others. Raises ApiError.
+    """
+    limit = _limit(request)
     models = await models_for_caller_async(caller=caller)
     after, before = _place(request, "starting_after", models), _place(request, "ending_before", models)
-    left = models[after + 1 if after is not None else 0 : before]
+    left = [
+        model
+        for model in models[after + 1 if after is not None else 0 : before]
+        if _asks_for(request, "model_vendor", VENDOR) and _asks_for(request, "name", model.name)
+    ]
     shown = left[-limit:] if before is not None and after is None else left[:limit]
-    return json_response({"items": [_page_item(model) for model in shown], "has_more": len(shown) < len(left)})
+    return shown, len(shown) < len(left)
 
 
 def _instance(model: ModelEntry, caller: Caller) -> dict[str, Any]:
@@ -72,7 +88,7 @@ def _instance(model: ModelEntry, caller: Caller) -> dict[str, Any]:
         "id": model_vendor_name(model.name),
         "account_id": str(caller.org_id),
         "name": model.name,
-        "model_type": "CHAT_COMPLETION",
+        "model_type": OLDER_TYPE,
         "created_at": _moment(model),
         "created_by_identity_type": "user",
         "created_by_user_id": model.owned_by,
@@ -91,7 +107,7 @@ def _page_item(model: ModelEntry) -> dict[str, Any]:
         "created_at": _moment(model),
         "created_by_identity_type": "user",
         "created_by_user_id": model.owned_by,
-        "model_type": "chat_completion",
+        "model_type": NEWER_TYPE,
         "model_vendor": VENDOR,
         "status": "ready",
     }
@@ -101,14 +117,13 @@ def _moment(model: ModelEntry) -> str:
     return datetime.fromtimestamp(model.created_at, UTC).isoformat()
 
 
-def _number(request: HttpRequest, name: str, default: int, most: int) -> int:
-    """A whole number from 1 to `most` in the query; raises ApiError."""
-    text = request.GET.get(name)
-    if text is None or text == "":
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and 1 <= int(text) <= most):
-        raise ApiError("invalid_value", f"{name} must be a whole number from 1 to {most}, got {text[:200]!r}", name)
-    return int(text)
+def _limit(request: HttpRequest) -> int:
+    return query_integer(request, "limit", USUAL_ITEMS, minimum=1, maximum=MAX_ITEMS)
+
+
+def _asks_for(request: HttpRequest, name: str, value: str) -> bool:
+    """Whether the query wants this value, or any."""
+    return request.GET.get(name) in (None, "", value)
 
 
 def _place(request: HttpRequest, name: str, models: list[ModelEntry]) -> int | None:
@@ -118,5 +133,5 @@ def _place(request: HttpRequest, name: str, models: list[ModelEntry]) -> int | N
         return None
     place = next((place for place, model in enumerate(models) if sent in (model.name, model_vendor_name(model.name))), None)
     if place is None:
-        raise ApiError("invalid_value", f"{name} must be the id of a model of this list, got {sent[:200]!r}", name)
+        raise ApiError("invalid_value", f"{name} must be the id of a model of this list, got {echo(sent)}", name)
     return place

@@ -47,10 +47,12 @@ async def test_v4_lists_pages_until_one_is_empty(scale):
     assert (await scale.get("/v4/models?page=3&limit=1")).json()["items"] == []
 
 
-@pytest.mark.parametrize("query", ["page=0", "page=x", "page=-1", "page=1.5", "limit=0", "limit=10001", "page=" + "9" * 30, "page=²"])
+@pytest.mark.parametrize(
+    "query", ["page=0", "page=x", "page=-1", "page=1.5", "page=", "limit=0", "limit=10001", "page=" + "9" * 30, "page=²"]
+)
 async def test_a_bad_page_is_refused_by_name(scale, query):
-    error = (await scale.get(f"/v4/models?{query}")).json()["error"]
-    assert (error["code"], error["param"]) == ("invalid_value", query.partition("=")[0])
+    response = await scale.get(f"/v4/models?{query}")
+    assert (response.status_code, response.json()["error"]["param"]) == (400, query.partition("=")[0])
 
 
 @pytest.mark.parametrize("path", ["/v4/models/bare", "/v4/models/lightcone/bare", "/v4/models/lightcone%2Fbare/", "/v4/models/naked"])
@@ -94,8 +96,36 @@ async def test_v5_lists_models_by_cursor(scale, query, names, has_more):
     assert all(item["object"] == "model" and item["status"] == "ready" for item in told["items"])
 
 
-async def test_an_unknown_cursor_is_refused(scale):
-    assert (await scale.get("/v5/models?starting_after=gone")).json()["error"]["param"] == "starting_after"
+@pytest.mark.parametrize("path", ["/v5/models", "/v5/chat/completions/models"])
+async def test_an_unknown_cursor_is_refused(scale, path):
+    assert (await scale.get(f"{path}?starting_after=gone")).json()["error"]["param"] == "starting_after"
+
+
+@pytest.mark.parametrize(
+    ("query", "names"), [("limit=1", ["org/tiny"]), ("starting_after=org/tiny", ["bare"]), ("ending_before=bare&limit=5", ["org/tiny"])]
+)
+async def test_models_that_can_be_asked_are_listed_by_cursor_too(scale, query, names):
+    told = (await scale.get(f"/v5/chat/completions/models?{query}")).json()
+    assert [item["model_name"] for item in told["items"]] == names
+
+
+@pytest.mark.parametrize(
+    ("query", "num_items"),
+    [
+        ("/v4/models?model_type=CHAT_COMPLETION", 2),
+        ("/v4/models?model_type=EMBEDDING", 0),
+        ("/v4/models?model_type=&sort_by=id:asc&account_id=a", 2),
+        ("/v5/models?model_vendor=model_zoo", 2),
+        ("/v5/models?model_vendor=openai", 0),
+        ("/v5/models?name=bare&sort_order=desc", 1),
+        ("/v5/models?name=none", 0),
+        ("/v5/chat/completions/models?model_vendor=model_zoo", 2),
+        ("/v5/chat/completions/models?model_vendor=openai", 0),
+    ],
+)
+async def test_a_list_leaves_out_what_was_not_asked_for(scale, query, num_items):
+    told = (await scale.get(query)).json()
+    assert len(told["items"]) == num_items == told.get("total_item_count", num_items)
 
 
 @pytest.mark.parametrize("path", ["/v4/models", "/v4/models/a", "/v5/models", "/v5/chat/completions/models"])
