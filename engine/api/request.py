@@ -34,14 +34,15 @@ class Task(StrEnum):
 class RawPrompt:
     """A prompt without a template, in place of messages: `text`, or `token_ids`. `suffix`: what the answer leads to (fill in the middle).
 
-    Control tokens that `text` spells are control tokens: who writes the whole prompt writes those too. Beside a suffix, where the engine
-    writes them, they are ordinary text. Errors call it `param`.
+    Control tokens that `text` spells are control tokens: who writes the whole prompt writes those too. Where it `is_ordinary`, and beside a
+    suffix, where the engine writes them, they are ordinary text. Errors call it `param`.
     """
 
     text: str = ""
     token_ids: tuple[int, ...] | None = None
     suffix: str | None = None
     param: str = "prompt"
+    is_ordinary: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class RawPromptReader:
         if raw.token_ids is not None:
             token_ids = list(raw.token_ids)
             return Prompt(token_ids if num_kept is None else cut_ids(token_ids, num_kept, request.prompt.truncation_side), None)
-        pieces = [Piece(raw.text)] if raw.text else []
+        pieces = [Piece(raw.text, is_typed=raw.is_ordinary)] if raw.text else []
         self._check(pieces, request, raw.param, max_model_len)
         if num_kept is None:
             return Prompt(self._encoder.encode(pieces, request.prompt.add_special_tokens) or self._start(request), raw.text)

@@ -86,6 +86,14 @@ def test_ids_are_read_back_as_text_with_their_control_tokens(stage):
     assert (empty.prompt_text, empty.prompt_ids, empty.num_prompt_tokens) == ("", (), 0)
 
 
+def test_control_tokens_that_an_ordinary_text_spells_are_characters(stage):
+    read_as_control, _ = read(stage, raw=RawPrompt("<|im_start|>"))
+    read_as_text, _ = read(stage, raw=RawPrompt("<|im_start|>", is_ordinary=True))
+    assert len(read_as_control.prompt_ids) == 1
+    assert "".join(read_as_text.prompt_tokens) == "<|im_start|>"
+    assert read_as_control.prompt_ids[0] not in read_as_text.prompt_ids
+
+
 def test_half_a_character_is_the_text_of_the_token_that_completes_it(stage):
     admitted, _ = read(stage, raw=RawPrompt("a☺"))
     assert admitted.prompt_tokens == ("a", "", "", "☺")

@@ -42,6 +42,7 @@ class TokenizeRequest(SharingRequest):
     content = Text(max_chars=MAX_CHARS, help_text="The same in llama.cpp's form, whose answer is shorter.")
     add_special_tokens = Boolean(help_text="Let the tokenizer add its own tokens. Absent: true for a prompt, false for messages.")
     add_special = Boolean(default=False, help_text="The same beside content.")
+    parse_special = Boolean(default=True, help_text="Beside content: false takes control tokens that it spells as ordinary text.")
     return_token_strs = Boolean(default=False, help_text="Return the text of each token too.")
     with_pieces = Boolean(default=False, help_text="Beside content: each token with its text.")
 
@@ -70,7 +71,8 @@ class Tokenize(PromptsDoor):
             values["add_special_tokens"] = bool(adds_special)
         else:
             values = values_filled({name: given[name] for name in TokenizeRequest.shared})
-            values["raw"] = RawPrompt(text=given[form], param=form)
+            is_ordinary = form == "content" and not given["parse_special"]
+            values["raw"] = RawPrompt(text=given[form], param=form, is_ordinary=is_ordinary)
             values["add_special_tokens"] = adds_special is not False
         with_strings = given["with_pieces"] if form == "content" else given["return_token_strs"]
         return {**values, "form": form, "with_strings": with_strings, **_reading(returns_tokens=with_strings, return_token_ids=True)}

@@ -67,6 +67,12 @@ def test_pieces_are_one_array_however_many_are_written_at_once(pairs):
     assert orjson.loads(written) == [{"id": token_id, "piece": text} for token_id, text in pairs]
 
 
+@pytest.mark.parametrize(("sent", "is_ordinary"), [({}, False), ({"parse_special": True}, False), ({"parse_special": False}, True)])
+async def test_llama_cpp_s_word_for_ordinary_text_is_heard(api, reading, sent, is_ordinary):
+    await post(api, "/tokenize", content="<s>", **sent)
+    assert [request.raw for request in reading.requests] == [RawPrompt("<s>", param="content", is_ordinary=is_ordinary)]
+
+
 async def test_content_is_answered_as_llama_cpp_does(api, reading):
     assert await post(api, "/tokenize", content="ab") == {"tokens": [5, 6]}
     pieces = await post(api, "/tokenize", content="ab", with_pieces=True, add_special=True)
