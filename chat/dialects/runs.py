@@ -22,6 +22,7 @@ from engine.api import Admitted, EngineError, ErrorCode, Event, RequestError
 logger = logging.getLogger(__name__)
 
 AT_ONCE = 32
+RETRY_S = 1.0
 MAX_NEWS = 1_024
 """What waits for a slow client; beyond it, readers go by the log of their run."""
 
@@ -120,7 +121,8 @@ class RunGroup:
             await self._news.put((index, _known(error)))
 
     async def _begin_when_possible(self, index: int) -> None:
-        """Start a run when there is room for it; raises ApiError where it is refused although no other of ours is going on."""
+        """Start a run when there is room for it; raises ApiError where it is refused although no other of ours is going on. A batch has the
+        time to try again then; it would begin the whole line anew."""
         while True:
             while self._num_live >= self._at_once:
                 await self._wait_for_an_end()
@@ -128,8 +130,13 @@ class RunGroup:
                 await self._begin(index)
                 return
             except ApiError as error:
-                if error.status not in (429, 503) or not self._num_live:
+                if error.status not in (429, 503):
                     raise
+                if not self._num_live:
+                    if not self._accepted.trace.batch_id or not error.answer.should_retry:
+                        raise
+                    await asyncio.sleep(RETRY_S if error.retry_after_s is None else error.retry_after_s)
+                    continue
             await self._wait_for_an_end()
 
     async def _wait_for_an_end(self) -> None:

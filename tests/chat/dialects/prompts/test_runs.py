@@ -97,9 +97,10 @@ def service(scripted, monkeypatch):
 
 
 @asynccontextmanager
-async def begun(count: int, caller: Caller = CALLER, **fields):
+async def begun(count: int, caller: Caller = CALLER, batch_id: str = "", **fields):
     values = TEXT_COMPLETIONS.read({"prompt": [str(number) for number in range(count)], **fields})
-    group = await completion_begin(TEXT_COMPLETIONS, Accepted(caller, values, RequestTrace("prompts", ROUTE, False), 0.0, 10, "r"))
+    trace = RequestTrace("prompts", ROUTE, False, batch_id=batch_id)
+    group = await completion_begin(TEXT_COMPLETIONS, Accepted(caller, values, trace, 0.0, 10, "r"))
     try:
         yield group
     finally:
@@ -122,8 +123,8 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def limit(kind: LimitKind = LimitKind.CONCURRENCY) -> LimitExceeded:
-    return LimitExceeded(kind, "slow down", retry_after_s=2, headers={})
+def limit(kind: LimitKind = LimitKind.CONCURRENCY, *, retry_after_s: int = 2) -> LimitExceeded:
+    return LimitExceeded(kind, "slow down", retry_after_s=retry_after_s, headers={})
 
 
 async def collect(group) -> list[tuple[int, str]]:
@@ -177,6 +178,17 @@ async def test_a_run_that_a_limit_refuses_waits_for_the_end_of_another(service):
             await collect(group)
     assert refused.value.code == "overloaded"
     assert [record["status"] for record in service.rejected] == [503]
+
+
+async def test_a_run_of_a_batch_that_was_refused_is_tried_again(service):
+    """Nothing of what the line has is thrown away, although nothing of it is going on."""
+    service.refuse = [None, limit(retry_after_s=0), limit(retry_after_s=0)]
+    async with begun(2, batch_id="batch_1") as group:
+        await settle()
+        service.readers[0].play(*SCRIPT)
+        await service.started(2)
+        service.readers[1].play(*SCRIPT)
+        assert len(await collect(group)) == 8
 
 
 async def test_a_run_that_was_refused_begins_once_there_is_room(service):
