@@ -55,6 +55,8 @@ class MetricsServer:
                 await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
             pass  # it asked for nothing, too slowly or for too much, or has left
+        except asyncio.CancelledError:
+            pass  # the worker ends; asyncio's streams would log their cancelled callback as a defect
         finally:
             writer.close()
 

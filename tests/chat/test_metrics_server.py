@@ -111,3 +111,24 @@ async def test_a_port_that_is_taken_means_no_metrics_and_a_warning(
     assert second.port == 0
     assert "LIGHTCONE_METRICS_PORT" in caplog.text
     second.close()
+
+
+async def test_who_hangs_on_when_the_worker_ends_is_let_go_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    """Its task is cancelled with all others of the loop, which streams of Python 3.11 log with a traceback."""
+    is_asked = asyncio.Event()
+
+    async def render() -> bytes:
+        is_asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    server = MetricsServer(render)
+    await server.start("127.0.0.1", 0)
+    before = asyncio.all_tasks()
+    asking = asyncio.create_task(send(server, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+    await is_asked.wait()
+    server.close()
+    for task in asyncio.all_tasks() - before - {asking}:
+        task.cancel()
+    assert await asking == b""
+    assert not [line for line in caplog.records if line.levelno >= logging.WARNING]
