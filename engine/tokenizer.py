@@ -133,6 +133,11 @@ class Tokenizer:
         return tuple(sorted((token.content for token in self.backend.get_added_tokens_decoder().values()), key=len, reverse=True))
 
     @cached_property
+    def beginning(self) -> tuple[int, ...]:
+        """What `encode` puts in front of every prompt when it adds special tokens: BOS, or nothing."""
+        return (self.bos_id,) if self.bos_id is not None and self.bos_id in self.encode("", add_special_tokens=True) else ()
+
+    @cached_property
     def has_prefix_space(self) -> bool:
         """Whether text gets a space in front before it is tokenised."""
         token_ids = self.encode_ordinary("a")

@@ -49,6 +49,8 @@ class PieceEncoder:
     def encode(self, pieces: list[Piece], add_special_tokens: bool) -> list[int]:
         """Token ids of all pieces; `add_special_tokens` adds BOS and the like in front."""
         token_ids: list[int] = []
+        if add_special_tokens and pieces and pieces[0].is_typed:
+            token_ids += self._tokenizer.beginning
         for index, piece in enumerate(pieces):
             if piece.is_typed:
                 token_ids += self._tokenizer.encode_ordinary(piece.text)

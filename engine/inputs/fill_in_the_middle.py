@@ -82,7 +82,7 @@ class FillInTheMiddle:
         behind = [self._mark(form.suffix), *self._joined_ids(suffix)]
         parts = [*behind, *before] if form.is_suffix_first else [*before, *behind]
         middle = [self._mark(form.middle)] if form.middle is not None else []
-        return Prompt([*(self._bos() if adds_bos else []), *parts, *middle], None, self._ends)
+        return Prompt([*(self._tokenizer.beginning if adds_bos else ()), *parts, *middle], None, self._ends)
 
     def _joined_ids(self, text: str) -> list[int]:
         """Ids of text that goes on where other text stands before it: without the space that a tokenizer puts in front."""
@@ -91,11 +91,6 @@ class FillInTheMiddle:
             return token_ids
         anchor_ids, anchored = self._tokenizer.encode_ordinary(ANCHOR), self._tokenizer.encode_ordinary(ANCHOR + text)
         return anchored[len(anchor_ids) :] if anchored[: len(anchor_ids)] == anchor_ids else token_ids
-
-    def _bos(self) -> list[int]:
-        """What the tokenizer puts in front of every prompt, if anything."""
-        bos_id = self._tokenizer.bos_id
-        return [bos_id] if bos_id is not None and bos_id in self._tokenizer.encode("", add_special_tokens=True) else []
 
     def _mark(self, text: str) -> int:
         token_id = self._tokenizer.backend.token_to_id(text)

@@ -39,6 +39,17 @@ def test_bos_is_added_where_it_is_asked_for_and_the_tokenizer_adds_one():
     assert prompt_of(RawPrompt("hello"), add_special_tokens=True).token_ids == plain
 
 
+@pytest.mark.parametrize("options", [{}, {"truncate_to": 50}])
+def test_bos_is_added_before_ordinary_text_too(options):
+    """Text that must not become control tokens went to the model without the one that is asked for in front of it."""
+    with_bos = tiny_tokenizer(**{"tokenizer.ggml.add_bos_token": True})
+    raw = RawPrompt("<|im_end|>", is_ordinary=True)
+    spelled = TOKENIZER.encode_ordinary("<|im_end|>")
+    assert prompt_of(raw, tokenizer=with_bos, add_special_tokens=True, **options).token_ids == [IM_START, *spelled]
+    assert prompt_of(raw, tokenizer=with_bos, **options).token_ids == spelled
+    assert prompt_of(raw, add_special_tokens=True, **options).token_ids == spelled
+
+
 def test_an_empty_text_begins_with_bos_if_the_model_has_one_and_it_may_be_added():
     assert prompt_of(RawPrompt(""), add_special_tokens=True).token_ids == [IM_START]
     assert prompt_of(RawPrompt("")).token_ids == []
