@@ -6,12 +6,16 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from chat.dialects.request.text_schema import text_check
+from chat.dialects.request.text_schema import CompletionRequest, text_check
 from chat.dialects.scale.text_read import OWN_TEXT, SHARED_TEXT, ScaleTextRequest, scale_text_values
+from chat.errors import ApiError
 from engine.api import ConstraintKind, ErrorCode, Failed, RawPrompt, RequestError, TokenLogprob, TopLogprob
 from tests.chat.dialects.conftest import ADMITTED, completed, delta, finished
 from tests.chat.dialects.scale.conftest import events
+from tests.chat.dialects.scale.test_read import JSON
 
 ROUTE = "/v4/beta/completions"
 ENTRY = TokenLogprob(5, -0.5, "Hi", b"Hi", (TopLogprob(5, -0.5, "Hi", b"Hi"), TopLogprob(6, -1.5, "Ho", b"Ho")))
@@ -116,6 +120,24 @@ def test_other_parameters_are_those_of_chats_and_of_text_completions():
 def test_null_is_as_good_as_absent(name):
     sent, without = read(**{name: None}), read()
     assert {key: value for key, value in sent.items() if key != "names"} == {key: value for key, value in without.items() if key != "names"}
+
+
+@given(
+    st.dictionaries(st.sampled_from([*OWN_TEXT, *SHARED_TEXT]), JSON, max_size=6),
+    st.dictionaries(st.sampled_from(sorted(CompletionRequest().fields)), JSON, max_size=4),
+)
+def test_any_body_is_read_or_refused_by_the_name_of_a_field_that_was_sent(body, extra):
+    sent = {"model": "m", "prompt": "p", "inference_extra_params": extra, **body}
+    refused = None
+    try:
+        scale_text_values(sent)
+    except ApiError as error:
+        refused = error
+    if refused is not None:
+        assert refused.status == 400
+        name, _, rest = (refused.param or "").partition(".")
+        assert name in sent or refused.code == "missing_required_parameter"
+        assert name != "inference_extra_params" or not rest or rest.partition(".")[0] in sent["inference_extra_params"]
 
 
 @pytest.mark.parametrize(
