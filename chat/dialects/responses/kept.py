@@ -15,7 +15,7 @@ from channels.db import database_sync_to_async
 from django.conf import settings
 from django.db import DatabaseError
 
-from chat.dialects.completion import StartedRun, ending_error
+from chat.dialects.completion import StartedRun, aside, ending_error
 from chat.dialects.dialect import AnswerHead
 from chat.dialects.heads import head_admitted, head_dump, head_load
 from chat.dialects.responses.answer import ended_object, failed_object, response_object
@@ -27,6 +27,8 @@ from chat.services.stored import StoredAnswer, StoredKind, StoredState, answer_e
 from engine.api import Admitted, ChoiceFinished, Completed, Delta, EngineError, Event, Outcome, Rejected
 
 LOG_LIFE_S = 3600.0
+EVENT_BYTES = 100
+"""What an event weighs, about, when it is decided whether work on many of them goes to a thread."""
 LOST_MESSAGE = "The response was lost before it was finished; please send the request again."
 STATES = {
     "completed": StoredState.FINISHED,
@@ -82,7 +84,8 @@ async def response_refresh(row: StoredAnswer) -> StoredAnswer:
     if found is not None and not found.has_ended:
         return row
     events = await run_log(run_id=row.run_id.hex) if found is not None else []
-    row.state, row.answer = response_ended(orjson.loads(row.request), events)
+    num_bytes = len(row.request) + EVENT_BYTES * len(events)
+    row.state, row.answer = await aside(num_bytes, lambda: response_ended(orjson.loads(row.request), events))
     await _end(row.run_id.hex, row.answer)
     return row
 
@@ -123,7 +126,11 @@ async def _end(run_id: str, body: bytes) -> None:
         await database_sync_to_async(answer_end)(run_id=run_id, state=STATES[orjson.loads(body)["status"]], answer=body)
 
 
-def unfinished_object(row: StoredAnswer, *, is_queued: bool) -> dict[str, Any]:
+def kept_head(row: StoredAnswer) -> AnswerHead:
+    """The head of a kept response, before its admission; it stands beside all its items, which may be megabytes."""
+    return head_load(orjson.loads(row.request)["head"])
+
+
+def unfinished_object(head: AnswerHead, *, is_queued: bool) -> dict[str, Any]:
     """A response whose run goes on."""
-    head = head_load(orjson.loads(row.request)["head"])
-    return response_object(head, "queued" if is_queued else "in_progress", metadata=row.metadata)
+    return response_object(head, "queued" if is_queued else "in_progress")

@@ -14,11 +14,11 @@ from django.http import HttpRequest, HttpResponseBase
 
 from chat.dialects.completion import Accepted, StartedRun, admission_wait, aside, request_start, run_answer, start_reworded, stream_frames
 from chat.dialects.dialect import Door
-from chat.dialects.heads import head_admitted, head_load
+from chat.dialects.heads import head_admitted
 from chat.dialects.queries import page_read, query_boolean, query_integer
 from chat.dialects.responses.dialect import INPUT_TOKENS, RESPONSES, InputTokens, Responses
 from chat.dialects.responses.history import history_add
-from chat.dialects.responses.kept import ResponseKeep, background_afterlife, response_refresh, unfinished_object
+from chat.dialects.responses.kept import ResponseKeep, background_afterlife, kept_head, response_refresh, unfinished_object
 from chat.dialects.responses.stream import ResponseStream
 from chat.dialects.responses.truncation import messages_fit
 from chat.dialects.view import api_view, caller_require, json_response
@@ -106,8 +106,7 @@ async def _background(accepted: Accepted, run: StartedRun) -> HttpResponseBase:
             await _give_up(accepted, run)
             refusal = RESPONSES.reword(EngineError(payload.code, payload.message, payload.param), accepted.values)
             raise engine_api_error(refusal)
-        row = await _find(run.head.told["id"], accepted.caller)
-        response = json_response(unfinished_object(row, is_queued=not isinstance(payload, Admitted)))
+        response = json_response(unfinished_object(run.head, is_queued=not isinstance(payload, Admitted)))
         for name, value in reader.headers.items():
             response[name] = value
         return response
@@ -141,13 +140,15 @@ async def _shown(row: StoredAnswer) -> bytes | dict[str, Any]:
         found = await run_find(run_id=row.run_id.hex)
     except EngineError as error:
         raise engine_api_error(error) from None
-    return unfinished_object(row, is_queued=found is not None and found.state == "queued")
+    is_queued = found is not None and found.state == "queued"
+    return unfinished_object(await aside(len(row.request), kept_head, row), is_queued=is_queued)
 
 
 async def _stream_again(request: HttpRequest, caller: Caller, response_id: str) -> HttpResponseBase:
     """The events of a response once more, behind `starting_after`, then live."""
     after = query_integer(request, "starting_after", -1)
     row = await _find(response_id, caller)
+    head = await aside(len(row.request), kept_head, row)
     try:
         attached = await run_attach(run_id=row.run_id.hex, caller=caller)
         if attached is None:
@@ -161,7 +162,7 @@ async def _stream_again(request: HttpRequest, caller: Caller, response_id: str) 
             raise
     except EngineError as error:
         raise engine_api_error(error) from None
-    head = head_admitted(head_load(orjson.loads(row.request)["head"]), admitted)
+    head = head_admitted(head, admitted)
     frames = stream_frames(reader, ResponseStream(head, after=after), admitted=admitted)
     return EventStreamResponse(frames, on_close=reader.leave)
 
@@ -170,7 +171,7 @@ async def cancel(request: HttpRequest, dialect: Responses, response_id: str) -> 
     """End a background response. One that has ended is answered as it is."""
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     row = await _find(response_id, caller)
-    if not orjson.loads(row.request)["head"]["told"]["background"]:
+    if not (await aside(len(row.request), kept_head, row)).told["background"]:
         raise ApiError("invalid_value", "Only a response of background: true can be cancelled; others end when their client leaves.", "id")
     if row.state == StoredState.UNFINISHED:
         await _stop(row, caller)
