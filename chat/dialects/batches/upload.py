@@ -72,6 +72,9 @@ def upload_read(body: bytes, content_type: str) -> Upload:
     for name in FIELDS:
         if len(fields.getlist(name)) > 1:
             raise ApiError("invalid_value", f"{name} was sent {len(fields.getlist(name))} times; send it once", name)
+    if "expires_after" in fields:
+        message = "expires_after must be sent as two parts, expires_after[anchor] and expires_after[seconds]"
+        raise ApiError("invalid_type", message, "expires_after")
     purpose = _value("purpose", PURPOSE, fields.get("purpose"))
     lives_s = _value("expires_after", EXPIRES_AFTER, _expires_after(fields))
     return Upload(files.filename, purpose, tuple(files.pieces), files.num_bytes, lives_s) if files.is_one else _no_file(fields, files)

@@ -135,6 +135,7 @@ REFUSED: dict[str, tuple[str, str | None]] = {
         "invalid_value",
         "expires_after.anchor",
     ),
+    FILE + PURPOSE + part("expires_after", '{"anchor": "created_at", "seconds": 3600}') + END: ("invalid_type", "expires_after"),
     FILE + PURPOSE + part("x", "y") * 1100 + END: ("invalid_value", None),
     f"--{BOUNDARY}\r\nX: a; filename*=UTF-8''%ff; filename*0*=b\r\n\r\n\r\n{FILE}{PURPOSE}{END}": ("invalid_value", "file"),
 }
