@@ -10,6 +10,7 @@ A client that goes away cancels the view; `leave()` tells the run. What bodies l
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
@@ -264,9 +265,11 @@ async def admission_wait(run: StartedRun) -> Admitted:
     try:
         return await run.reader.first(timeout_s=min(settings.LIGHTCONE_QUEUE_TIMEOUT_S, max(0.0, deadline_at - time.time())))
     except EngineUnavailable:
-        if deadline_at <= time.time():
-            raise ApiError("inference_timeout", TIMED_OUT_MESSAGE) from None
-        raise
+        if deadline_at > time.time():
+            raise
+        with contextlib.suppress(EngineUnavailable):  # whoever leaves without a word is logged as a client that left
+            await run.reader.stop(Outcome.TIMED_OUT)
+        raise ApiError("inference_timeout", TIMED_OUT_MESSAGE) from None
 
 
 def may_leave_no_token(generation: GenerationRequest) -> bool:

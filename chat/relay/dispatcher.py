@@ -27,7 +27,7 @@ from chat.relay.reader import RunReader
 from chat.relay.runs import LEASE_MS, Found, LogEntry, Runs, log_entries
 from chat.relay.store import Answers
 from chat.relay.workers import WorkerLease, worker_leases
-from engine.api import EngineUnavailable, ErrorCode
+from engine.api import EngineUnavailable, ErrorCode, Outcome
 
 logger = logging.getLogger(__name__)
 
@@ -155,13 +155,13 @@ class Dispatcher:
             self._leaves.append(reader.run_id)
             self._wake_chores()
 
-    async def stop(self, run_id: str) -> None:
+    async def stop(self, run_id: str, outcome: Outcome = Outcome.STOPPED) -> None:
         try:
-            worker_id = await self.runs.stop(run_id, "stopped")
+            worker_id = await self.runs.stop(run_id, outcome.value)
         except (RedisError, OSError) as error:
             raise EngineUnavailable(ErrorCode.OVERLOADED, "The server cannot be reached at the moment; please try again.") from error
         if worker_id:
-            await self._tell(worker_id, run_id, "stopped")
+            await self._tell(worker_id, run_id, outcome.value)
 
     async def workers(self) -> list[WorkerLease]:
         """What the live workers say of themselves. Raises redis.RedisError."""

@@ -14,7 +14,7 @@ from typing import Protocol
 from redis.exceptions import RedisError
 
 from chat.relay.runs import READ_ENTRIES, LogEntry
-from engine.api import Admitted, EngineError, EngineFailure, EngineUnavailable, ErrorCode, Event, Failed, Rejected, RequestError
+from engine.api import Admitted, EngineError, EngineFailure, EngineUnavailable, ErrorCode, Event, Failed, Outcome, Rejected, RequestError
 
 INBOX_ENTRIES = 512
 UNAVAILABLE_CODES = frozenset({ErrorCode.OVERLOADED, ErrorCode.MODEL_LOADING, ErrorCode.WORKER_LOST, ErrorCode.LOG_LOST})
@@ -27,7 +27,7 @@ class Source(Protocol):
 
     async def read_log(self, run_id: str, *, attempt: int, position: int) -> list[LogEntry]: ...
     def leave(self, reader: RunReader, *, is_over: bool) -> None: ...
-    async def stop(self, run_id: str) -> None: ...
+    async def stop(self, run_id: str, outcome: Outcome) -> None: ...
 
 
 class RunReader:
@@ -95,9 +95,9 @@ class RunReader:
             self._has_left = True
             self._source.leave(self, is_over=self._is_over)
 
-    async def stop(self) -> None:
-        """End the run (outcome `stopped`); its terminal event still comes through the iteration. Raises EngineUnavailable."""
-        await self._source.stop(self.run_id)
+    async def stop(self, outcome: Outcome = Outcome.STOPPED) -> None:
+        """End the run; its terminal event still comes through the iteration. Raises EngineUnavailable."""
+        await self._source.stop(self.run_id, outcome)
 
     # For the dispatcher.
 

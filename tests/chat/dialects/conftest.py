@@ -50,6 +50,7 @@ class ScriptedReader:
         self.script = deque(script)
         self.headers = headers
         self.num_left = 0
+        self.stopped: list[Outcome] = []
         self.position = 0
 
     def _take(self) -> Payload | None:
@@ -82,6 +83,9 @@ class ScriptedReader:
             payload = self._take()
             if payload is not None:
                 yield self._event(payload)
+
+    async def stop(self, outcome: Outcome = Outcome.STOPPED) -> None:
+        self.stopped.append(outcome)
 
     def leave(self) -> None:
         self.num_left += 1

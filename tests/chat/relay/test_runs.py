@@ -106,6 +106,17 @@ async def test_a_run_stopped_in_the_queue_is_claimed_with_its_flag(world: World)
     assert voice.claim.stop == "stopped"
 
 
+async def test_a_reader_that_gives_up_at_a_deadline_leaves_no_run_that_its_client_left(world: World) -> None:
+    """Its client sees 408, so the record must not say 499."""
+    web, worker = await world.web(), await world.worker()
+    reader, _ = await world.admit(web)
+    await reader.stop(Outcome.TIMED_OUT)
+    reader.leave()
+    await world.runs.leave(reader.run_id, web.web_id)
+    voice = await world.claim(worker, reader.run_id)
+    assert voice.claim.stop == "timed_out"
+
+
 async def test_a_lingering_run_outlives_its_reader_for_its_time(world: World) -> None:
     web, worker = await world.web(), await world.worker()
     reader, _ = await world.run(web, worker, linger_s=60.0)

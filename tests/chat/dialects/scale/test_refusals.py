@@ -125,6 +125,7 @@ async def test_a_deadline_that_passes_before_any_worker_has_looked_is_408_too(sc
     scripted.script = [EngineUnavailable(ErrorCode.OVERLOADED, "No worker took the request")]
     response = await post(scale, inference_timeout=0.000001)
     assert response.status_code == 408
+    assert scripted.readers[0].stopped == [Outcome.TIMED_OUT], "the log tells of a time-out, not of a client that left"
 
 
 @pytest.mark.parametrize(("asked", "seconds"), [(5, 5), ("0.5", 0.5), (1e9, 600)])
