@@ -22,6 +22,8 @@ from engine.api import EngineError
 
 LIMITS = settings.LIGHTCONE_LIMITS
 USUAL_MAX_TOKENS = 16
+MAX_REPEATED = 64
+"""Choices times log-probabilities of each token of their prompt."""
 
 
 class Logprobs(Alternatives):
@@ -81,6 +83,7 @@ def text_check(body: dict[str, Any]) -> dict[str, Any]:
     _check_max_tokens(values)
     together_check(values)
     _check_suffix(values)
+    _check_prompt_logprobs(values)
     return values
 
 
@@ -151,6 +154,17 @@ def _check_max_tokens(values: Mapping[str, Any]) -> None:
 def _check_suffix(values: Mapping[str, Any]) -> None:
     if values["suffix"] is not None and values["echo"]:
         raise _conflict("suffix", "cannot be combined with echo; leave one of them out")
+
+
+def _check_prompt_logprobs(values: Mapping[str, Any]) -> None:
+    """Every choice repeats those of its prompt: a short request could ask for a hundred times what is computed for it."""
+    alternatives = _prompt_alternatives(values)
+    if alternatives is None or values["n"] == 1:
+        return
+    number = 1 + (LIMITS.max_logprobs if alternatives == -1 else alternatives)
+    if values["n"] * number > MAX_REPEATED:
+        message = f"times the log-probabilities per token of the prompt, which every choice repeats, must be at most {MAX_REPEATED}"
+        raise _conflict("n", f"{message}, got {values['n']} x {number}")
 
 
 def _conflict(param: str, message: str) -> ApiError:

@@ -24,13 +24,18 @@ class TextChoice:
 
 
 class TextAnswer:
-    """`feed` the news of every run; `body` once all have completed."""
+    """`feed` the news of every run; `body` once all have completed.
+
+    The choices of a prompt are written as soon as its run completes: with log-probabilities they are far larger unwritten, and those of all
+    prompts at once would hold up everybody's events.
+    """
 
     def __init__(self, head: TextHead) -> None:
         self.head = head
-        self.prompts = [PromptTold(head, raw) for raw in head.prompts]
-        self.choices = [[TextChoice() for _ in range(head.num_choices)] for _ in head.prompts]
+        self.prompts = {index: PromptTold(head, raw) for index, raw in enumerate(head.prompts)}
+        self.choices = {index: [TextChoice() for _ in range(head.num_choices)] for index in self.prompts}
         self.usages: list[Usage] = []
+        self.written: dict[int, list[orjson.Fragment]] = {}
 
     def feed(self, index: int, news: News) -> None:
         """News of the run of prompt number `index`."""
@@ -41,6 +46,7 @@ class TextAnswer:
             self.prompts[index].scored = payload
         elif isinstance(payload, Completed):
             self.usages.append(payload.usage)
+            self.written[index] = self._written(index)
         elif isinstance(payload, Delta | ChoiceFinished):
             self._add(self.choices[index][payload.choice], payload)
 
@@ -53,12 +59,14 @@ class TextAnswer:
             choice.entries += payload.logprobs or ()
 
     def body(self) -> bytes:
-        told = [
-            self._choice(index * self.head.num_choices + number, self.prompts[index], choice)
-            for index, choices in enumerate(self.choices)
-            for number, choice in enumerate(choices)
-        ]
+        told = [choice for index in sorted(self.written) for choice in self.written[index]]
         return orjson.dumps({**self.head.common(), "choices": told, "usage": usage_object(usage_sum(self.usages))})
+
+    def _written(self, index: int) -> list[orjson.Fragment]:
+        """The choices of prompt number `index`, of which nothing else is kept."""
+        prompt, first = self.prompts.pop(index), index * self.head.num_choices
+        choices = enumerate(self.choices.pop(index), first)
+        return [orjson.Fragment(orjson.dumps(self._choice(number, prompt, choice))) for number, choice in choices]
 
     def _choice(self, index: int, prompt: PromptTold, choice: TextChoice) -> dict[str, Any]:
         logprobs = self.head.logprobs()

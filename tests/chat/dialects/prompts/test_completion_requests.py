@@ -118,6 +118,8 @@ REFUSALS = [
     ({"prompt": "a", "logprobs": 21}, "invalid_value", "logprobs"),
     ({"prompt": "a", "logprobs": -2}, "invalid_value", "logprobs"),
     ({"prompt": "a", "logprobs": "5"}, "invalid_type", "logprobs"),
+    ({"prompt": "a", "logprobs": 20, "echo": True, "n": 4}, "invalid_value", "n"),
+    ({"prompt": "a", "prompt_logprobs": 0, "n": 65}, "invalid_value", "n"),
     ({"prompt": "a", "suffix": 5}, "invalid_type", "suffix"),
     ({"prompt": "a", "suffix": "b", "echo": True}, "invalid_value", "suffix"),
     ({"prompt": "a", "echo": "maybe"}, "invalid_type", "echo"),
@@ -141,6 +143,11 @@ def test_a_bad_request_is_refused_with_the_field_at_fault(body, code, param):
         TEXT_COMPLETIONS.read(body)
     assert (refused.value.code, refused.value.param) == (code, param)
     assert refused.value.message.startswith(param.partition(".")[0])
+
+
+@pytest.mark.parametrize("fields", [{"logprobs": 20, "echo": True, "n": 3}, {"logprobs": 20, "n": 128}, {"prompt_logprobs": 20}], ids=str)
+def test_what_choices_repeat_of_their_prompt_is_bounded_and_nothing_else(fields):
+    assert built(**fields, max_tokens=4).num_choices == fields.get("n", 1)
 
 
 def test_best_of_as_many_as_are_wanted_may_stream():
