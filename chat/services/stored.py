@@ -101,7 +101,7 @@ def answer_end(*, run_id: str | UUID, state: StoredState, answer: bytes) -> bool
 
 def answer_find(*, project_id: int, kind: StoredKind, public_id: str) -> StoredAnswer:
     """Raises AnswerUnknown."""
-    row: StoredAnswer | None = _of_project(project_id, kind).filter(public_id=public_id).first()
+    row: StoredAnswer | None = _of_project(project_id, kind).filter(public_id=public_id).first() if _is_text(public_id) else None
     if row is None:
         raise AnswerUnknown
     return row
@@ -123,9 +123,9 @@ def answers_page(
     """
     rows = _of_project(project_id, kind).filter(state=StoredState.FINISHED)
     if model:
-        rows = rows.filter(model=model)
+        rows = rows.filter(model=model) if _is_text(model) else rows.none()
     if after:
-        place = rows.filter(public_id=after).values_list("run_id", flat=True).first()
+        place = rows.filter(public_id=after).values_list("run_id", flat=True).first() if _is_text(after) else None
         if place is None:
             raise AnswerUnknown
         rows = rows.filter(run_id__gt=place) if is_ascending else rows.filter(run_id__lt=place)
@@ -183,3 +183,8 @@ def answers_prune(*, before: datetime, batch_size: int = 500) -> int:
 
 def _of_project(project_id: int, kind: StoredKind) -> QuerySet[StoredAnswer]:
     return StoredAnswer.objects.filter(project_id=project_id, kind=kind, expires_at__gt=timezone.now())
+
+
+def _is_text(given: str) -> bool:
+    """Whether a database may be asked for it: PostgreSQL refuses NUL, which a URL may hold."""
+    return "\0" not in given

@@ -126,3 +126,12 @@ def test_a_page_reads_no_requests(django_assert_num_queries):
         [row], _ = answers_page(**PLACE)
         assert row.answer
     assert not any('"request"' in query["sql"] for query in queries.captured_queries)
+
+
+def test_no_database_is_asked_for_what_some_refuse(django_assert_num_queries):
+    """PostgreSQL has no NUL in texts, and a URL may: that would have been a 500."""
+    with django_assert_num_queries(0):
+        for ask in (lambda: answer_find(public_id="a\0", **PLACE), lambda: answers_page(after="a\0", **PLACE)):
+            with pytest.raises(AnswerUnknown):
+                ask()
+        assert answers_page(model="m\0", **PLACE) == ([], False)
