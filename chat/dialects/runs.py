@@ -38,6 +38,7 @@ class RunGroup:
         self.runs: list[StartedRun] = []
         self._accepted, self._values_of, self._count, self._reword = accepted, values_of, count, reword
         self._at_once = _at_once(accepted.caller)
+        self._num_first = min(count, self._at_once)
         self._news: asyncio.Queue[tuple[int, News | ApiError]] = asyncio.Queue(MAX_NEWS)
         self._early: deque[tuple[int, News]] = deque()
         self._has_ended = asyncio.Event()
@@ -58,14 +59,14 @@ class RunGroup:
             self._tasks.append(asyncio.create_task(self._begin_further()))
 
     async def admissions(self, timeout_s: float) -> None:
-        """Wait until all runs that may go on at once are admitted, and, where what is forbidden could leave no first token, for further
-        news, at most `timeout_s`. Raises ApiError where one is refused. What came is still to be taken."""
-        num_missing = min(self._count, self._at_once)
-        while num_missing:
+        """Wait until all runs that go on at once are admitted, but for those that a limit holds back; where what is forbidden could
+        leave no first token, also for further news, at most `timeout_s`. Raises ApiError of a refusal. What came is still to be taken."""
+        num_admitted = 0
+        while num_admitted < self._num_first:
             news = await self._take(None)
             assert news is not None
             self._early.append(news)
-            num_missing -= isinstance(news[1], Admitted)
+            num_admitted += isinstance(news[1], Admitted)
         if may_leave_no_token(self.runs[0].generation) and not any(isinstance(news, Event) for _, news in self._early):
             further = await self._take(timeout_s)
             if further is not None:
@@ -137,6 +138,7 @@ class RunGroup:
                         raise
                     await asyncio.sleep(RETRY_S if error.retry_after_s is None else error.retry_after_s)
                     continue
+            self._num_first = min(self._num_first, len(self.runs))
             await self._wait_for_an_end()
 
     async def _wait_for_an_end(self) -> None:

@@ -202,6 +202,19 @@ async def test_a_run_that_was_refused_begins_once_there_is_room(service):
     assert service.rejected == []
 
 
+async def test_a_stream_does_not_wait_for_the_end_that_a_limit_makes_a_run_wait_for(service):
+    service.refuse = [None, limit()]
+    async with begun(2) as group:
+        await settle()
+        service.readers[0].play(ADMITTED, delta("x"))
+        async with asyncio.timeout(5):
+            await group.admissions(1)
+        service.readers[0].play(finished(), completed())
+        await service.started(2)
+        service.readers[1].play(*SCRIPT)
+        assert len(await collect(group)) == 8
+
+
 async def test_the_first_refusal_is_the_request_s(service):
     service.refuse = [limit(LimitKind.REQUESTS)]
     with pytest.raises(ApiError) as refused:
