@@ -25,13 +25,7 @@ def sentences_renamed(message: str, sent: Callable[[str], str]) -> str:
 
 def refusal_reworded(error: EngineError, values: Mapping[str, Any]) -> EngineError:
     """The same error, naming the field that was sent: the newer name of the token limit, the older ones of tools."""
-    if error.param is None:
-        return error
-    param = _sent_name(error.param, values)
-    if param == error.param:
-        return error
-    message = param + error.message.removeprefix(error.param) if error.message.startswith(error.param) else error.message
-    return type(error)(error.code, message, param)
+    return error if error.param is None else refusal_renamed(error, lambda path: _sent_name(path, values))
 
 
 def _sent_name(param: str, values: Mapping[str, Any]) -> str:

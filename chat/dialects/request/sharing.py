@@ -10,16 +10,6 @@ from rest_framework.exceptions import ValidationError
 from chat.dialects.request.fields import field_problems
 from chat.dialects.request.schema import ChatCompletionRequest
 from chat.errors import problems_error
-from engine.api import EngineError
-
-
-def renamed(error: EngineError, names: dict[str, str]) -> EngineError:
-    """The same error where the engine's name of a field is another than here; `names`: from the former to the latter."""
-    name = names.get(error.param or "")
-    if name is None or error.param is None:
-        return error
-    message = name + error.message.removeprefix(error.param) if error.message.startswith(error.param) else error.message
-    return type(error)(error.code, message, name)
 
 
 class SharingRequest(serializers.Serializer):

@@ -15,8 +15,9 @@ from chat.dialects.request.constraints import constraint_of
 from chat.dialects.request.cross_field import cross_field_check
 from chat.dialects.request.fields import Boolean, Integer, Text
 from chat.dialects.request.prompt_field import Prompts
+from chat.dialects.request.refusals import refusal_renamed
 from chat.dialects.request.schema import MAX_TOKENS, Alternatives, together_check, values_filled
-from chat.dialects.request.sharing import SharingRequest, fields_read, renamed
+from chat.dialects.request.sharing import SharingRequest, fields_read
 from chat.errors import ApiError
 from engine.api import EngineError
 
@@ -92,7 +93,7 @@ def text_refusal_reworded(error: EngineError, values: dict[str, Any]) -> EngineE
     names = {"top_logprobs": "logprobs"}
     if values["prompt_logprobs"] is None:
         names["prompt_logprobs"] = "logprobs"
-    return renamed(error, names)
+    return refusal_renamed(error, lambda path: names.get(path, path))
 
 
 def prompt_values(values: Mapping[str, Any], index: int) -> dict[str, Any]:

@@ -176,4 +176,5 @@ def test_a_refusal_of_the_engine_names_the_field_that_was_sent(fields, param, se
     error = TEXT_COMPLETIONS.reword(RequestError(ErrorCode.INVALID_VALUE, f"{param} must be less", param), values)
     assert (error.message, error.param) == (f"{sent} must be less", sent)
     other = RequestError(ErrorCode.INVALID_VALUE, "prompt.0 is long", "prompt.0")
-    assert TEXT_COMPLETIONS.reword(other, values) is other
+    told = TEXT_COMPLETIONS.reword(other, values)
+    assert (told.message, told.param) == (other.message, other.param)

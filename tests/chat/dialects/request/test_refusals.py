@@ -27,6 +27,13 @@ def test_the_name_that_was_sent_is_told(fields, param, told):
     assert isinstance(error, RequestError)
 
 
+def test_every_sentence_has_its_own_name():
+    values = request_check({"messages": MESSAGES, "functions": [{"name": "f"}, {"name": "g"}]})
+    message = "tools.0.function.parameters is wrong; tools.1.function.name too; the tools of others are right"
+    told = refusal_reworded(RequestError(ErrorCode.INVALID_VALUE, message, "tools.0.function.parameters"), values)
+    assert told.message == "functions.0.parameters is wrong; functions.1.name too; the tools of others are right"
+
+
 def test_what_names_no_field_stays():
     error = RequestError(ErrorCode.INVALID_VALUE, "max_tokens", None)
     assert refusal_reworded(error, {}) is error
