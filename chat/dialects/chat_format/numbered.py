@@ -11,7 +11,7 @@ from chat.errors import ApiError
 from engine.api import Event
 
 BETWEEN = b"\n\n"
-CHUNK = b"data: {"
+CHUNK, ERROR = b"data: {", b'data: {"error":'
 
 
 class NumberedStream:
@@ -30,11 +30,14 @@ class NumberedStream:
         return self._number(self._writer.error(error))
 
     def _number(self, frames: bytes) -> bytes:
-        """Frames without a name that hold an object are chunks; the rest, errors with a name and the end, stays as it is."""
+        """Frames without a name that hold an object are chunks; the rest, errors and the end, stays as it is.
+
+        NOTE: an error may be of this reader alone, whose connection was lost: its number would be that of a chunk which is still to come.
+        """
         return b"".join(self._numbered(frame) for frame in frames.split(BETWEEN)[:-1])
 
     def _numbered(self, frame: bytes) -> bytes:
-        if not frame.startswith(CHUNK):
+        if frame.startswith(ERROR) or not frame.startswith(CHUNK):
             return frame + BETWEEN
         number = self._num_chunks
         self._num_chunks += 1

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chat.dialects.chat_format.framing import NAMED
+from chat.dialects.chat_format.framing import NAMED, PLAIN
 from chat.dialects.chat_format.numbered import NumberedStream
 from chat.dialects.chat_format.stream import ChatStream
 from chat.dialects.lightcone import stored
+from chat.errors import ApiError
 from chat.models import StoredAnswer
 from chat.services.completions import Found, PublicIdInUse
 from chat.services.stored import StoredState
@@ -137,3 +138,16 @@ def test_whatever_a_run_says_any_place_goes_on_with_the_same_bytes(payloads, aft
     assert stream(after=after) == b"".join(frame + b"\n\n" for frame in whole[:-1][after + 1 :] + whole[-1:])
     numbers = [orjson.loads(frame.removeprefix(b"data: "))["lightcone"]["seq"] for frame in whole[:-1]]
     assert numbers == list(range(len(numbers)))
+
+
+@pytest.mark.parametrize("framing", [PLAIN, NAMED])
+def test_an_error_has_no_number_as_the_chunk_after_it_may_still_come(framing):
+    """A reader that lost its connection asked for what comes after its error's number, and never got the chunk of that number."""
+    events = [Event(0, 1, ADMITTED), Event(1, 1, Delta(0, (1,), "a")), Event(2, 1, Delta(0, (1,), "b"))]
+    lost = NumberedStream(ChatStream(head(), framing))
+    seen = b"".join(map(lost.feed, events[:2])) + lost.error(ApiError("worker_lost", "lost"))
+    assert b'"error"' in seen
+    numbers = [int(number) for number in re.findall(rb'"seq":(\d+)', seen)]
+    again = NumberedStream(ChatStream(head(), framing), after=numbers[-1], has_ids=True)
+    assert [b'"content":"b"' in again.feed(event) for event in events] == [False, False, True]
+    assert b"id:" not in again.error(ApiError("worker_lost", "lost"))
