@@ -29,7 +29,7 @@ FORWARDING_HEADERS = frozenset(
     )
 )
 """Beside all that begin with `X-Forwarded`: what a proxy may say of those who stand before it."""
-MISSING_KEY = "You didn't provide an API key. Send it in the Authorization header: 'Authorization: Bearer YOUR_KEY'."
+MISSING_KEY = "You didn't provide an API key. Send it as 'Authorization: Bearer YOUR_KEY' or as 'x-api-key: YOUR_KEY'."
 TOO_MANY = "Too many requests with a wrong API key from your address. Wait, then send a valid key."
 
 
