@@ -207,7 +207,7 @@ def _families(state: SystemState | None) -> list[Metric]:
             "Part of the prompts' tokens that was found in the prefix cache, since the workers' cores began.",
             {name: cached[name] / read[name] if read[name] else 0.0 for name in read},
         ),
-        single("web_processes", "Web processes that have read an answer and live.", state.num_webs),
+        single("reading_processes", "Processes that read answers: those of the web, and maintenance for batches.", state.num_webs),
         single("usage_records_waiting", "Records of requests that wait to be stored.", state.num_unwritten),
         single("valkey_memory_bytes", "Memory that Valkey holds.", state.memory[0]),
         single("valkey_memory_limit_bytes", "Memory that Valkey may hold, 0: no limit.", state.memory[1]),

@@ -136,7 +136,7 @@ def test_gauges_add_up_what_the_workers_say() -> None:
     assert (seen["lightcone_kv_blocks", MODEL], seen["lightcone_kv_blocks_used", MODEL]) == (100, 60)
     assert seen["lightcone_prefix_cache_hit_ratio", MODEL] == 0.25
     assert (seen["lightcone_queued_requests", MODEL], seen["lightcone_live_requests", MODEL]) == (3, 5)
-    assert (seen["lightcone_web_processes",], seen["lightcone_usage_records_waiting",]) == (2, 7)
+    assert (seen["lightcone_reading_processes",], seen["lightcone_usage_records_waiting",]) == (2, 7)
     assert seen["lightcone_valkey_memory_bytes",] == 1000
 
 
