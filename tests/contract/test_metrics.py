@@ -36,6 +36,14 @@ def test_a_request_is_counted_and_the_server_is_measured(lightcone: Any) -> None
         return value(httpx.get(url).text, "lightcone_requests_total", model="other", route=ROUTE, status="404")
 
     lightcone.wait_for(lambda: refused() >= refused_before + 1, timeout_s=30, what="the refusal to be counted")
+
+    def has_beaten() -> bool:
+        """Worker and web tell of themselves with their beats: a server that has only just started has not told all yet."""
+        seen = httpx.get(url).text
+        is_ready = value(seen, "lightcone_workers", model=http.model, status="ready") == 1
+        return is_ready and value(seen, "lightcone_kv_blocks", model=http.model) > 0 and value(seen, "lightcone_reading_processes") >= 1
+
+    lightcone.wait_for(has_beaten, timeout_s=30, what="the beats of worker and web")
     text = httpx.get(url).text
     assert value(text, "lightcone_completion_tokens_total", model=http.model) >= answer["usage"]["completion_tokens"]
     assert value(text, "lightcone_time_to_first_token_seconds_count", model=http.model) >= 1
