@@ -102,10 +102,6 @@ def valkey() -> Iterator[str]:
 def lightcone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLightcone]:
     """`manage.py serve` with the default model, ready; one for the whole run. Tests must leave it as they found it."""
     served = ServedLightcone(tmp_path_factory.mktemp("served"))
-    try:
-        served.start()
-        served.wait_until_ready()
+    with served.running():
         yield served
-    finally:
-        served.stop()
     assert served.processes_left() == [], "manage.py serve left processes behind"

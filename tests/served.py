@@ -11,6 +11,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,6 +75,16 @@ class ServedLightcone:
             "LIGHTCONE_ADMIN_PASSWORD": self.admin_password,
         }
         return inherited | settings | self.environment
+
+    @contextmanager
+    def running(self) -> Iterator[ServedLightcone]:
+        """Started and ready, and stopped at the end whatever happens."""
+        try:
+            self.start()
+            self.wait_until_ready()
+            yield self
+        finally:
+            self.stop()
 
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

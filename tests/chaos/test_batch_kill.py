@@ -23,12 +23,8 @@ AT_ONCE = 4
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLightcone]:
     served = ServedLightcone(tmp_path_factory.mktemp("batch"), {"LIGHTCONE_BATCH_CONCURRENCY": str(AT_ONCE)})
-    try:
-        served.start()
-        served.wait_until_ready()
+    with served.running():
         yield served
-    finally:
-        served.stop()
     assert served.processes_left() == []
 
 

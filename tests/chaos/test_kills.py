@@ -33,12 +33,8 @@ LEAD = 6
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLightcone]:
     served = ServedLightcone(tmp_path_factory.mktemp("kills"), {"LIGHTCONE_WEIGHTS": "float32", "LIGHTCONE_KV_CACHE_BYTES": str(2**27)})
-    try:
-        served.start()
-        served.wait_until_ready()
+    with served.running():
         yield served
-    finally:
-        served.stop()
     assert served.processes_left() == []
 
 

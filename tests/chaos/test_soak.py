@@ -164,12 +164,8 @@ def _tokens(usage: dict[str, Any]) -> tuple[int, int]:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLightcone]:
     served = ServedLightcone(tmp_path_factory.mktemp("soak"), {"LIGHTCONE_KV_CACHE_BYTES": str(CACHE_BYTES)})
-    try:
-        served.start()
-        served.wait_until_ready()
+    with served.running():
         yield served
-    finally:
-        served.stop()
     assert served.processes_left() == []
 
 

@@ -40,12 +40,8 @@ def test_there_are_sixty_requests():
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLightcone]:
     lightcone = ServedLightcone(tmp_path_factory.mktemp("equivalence"), environment=ENVIRONMENT)
-    try:
-        lightcone.start()
-        lightcone.wait_until_ready()
+    with lightcone.running():
         yield lightcone
-    finally:
-        lightcone.stop()
 
 
 @pytest.fixture(scope="module")

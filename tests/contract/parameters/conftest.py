@@ -140,14 +140,10 @@ def serving(folder: Path, **environment: str) -> Iterator[Asker]:
     served = ServedLightcone(folder)
     model = {"LIGHTCONE_MODEL": str(model_that_adds_bos(folder)), "LIGHTCONE_MODEL_NAME": served.model}
     served.environment = ENVIRONMENT | model | environment
-    try:
-        served.start()
-        served.wait_until_ready()
+    with served.running():
         asker = Asker(served, served.api_key)
         yield asker
         asker.close()
-    finally:
-        served.stop()
 
 
 @pytest.fixture(scope="package")

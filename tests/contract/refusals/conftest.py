@@ -25,12 +25,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="package")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLightcone]:
     lightcone = ServedLightcone(tmp_path_factory.mktemp("refusals"), environment=ENVIRONMENT)
-    try:
-        lightcone.start()
-        lightcone.wait_until_ready()
+    with lightcone.running():
         yield lightcone
-    finally:
-        lightcone.stop()
 
 
 @pytest.fixture(scope="package")
