@@ -5,17 +5,19 @@ A row is a token, whichever sequence it belongs to: decodes, drafts behind them 
 What runs in Python between two kernels costs a lone step on a CPU a fifth of its time. So the first step of a row count is recorded
 while it computes, the next one of other tokens at other places computes both ways and is compared, and from then on the record alone is
 run, with the step's inputs in the buffers that it reads. A record that left something out (a product or a bias that torch computes) gives
-other results, and is dropped.
+other results, and is dropped. The fewest rows have both steps while the model loads, others when they first come.
 """
 
 from __future__ import annotations
 
 import logging
+from time import perf_counter
 
 import torch
 
 from engine.attention.torch_cpu import FixedRows, TorchCpuAttention
 from engine.execution.batch import StepBatch
+from engine.execution.trial_batch import trial_batch
 from engine.kernels import operators
 from engine.models.decoder import Decoder
 
@@ -23,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 MAX_ROWS = 32
 """More rows spend their time in the products."""
+LOADING_S = 2.0
+"""What making programs may add to the loading of a model: all 32 of one of 135 M parameters, some 12 of one of 1.5 B."""
 
 
 class DecodeProgram:
@@ -55,14 +59,29 @@ class DecodeProgram:
 
 
 class DecodePrograms:
-    """The programs of a model, made when their row count first comes. `table_width`: blocks of the longest context."""
+    """The programs of a model. `max_tokens`: the longest context, which the cache and the model's positions have room for."""
 
-    def __init__(self, decoder: Decoder, attention: TorchCpuAttention, table_width: int) -> None:
+    def __init__(self, decoder: Decoder, attention: TorchCpuAttention, max_tokens: int) -> None:
         self._decoder = decoder
         self._attention = attention
-        self._table_width = table_width
+        self._max_tokens = max_tokens
+        self._table_width = -(-max_tokens // attention.block_size)
         self._programs: dict[int, DecodeProgram | None] = {}
         self._unproven: set[int] = set()
+
+    @torch.inference_mode()
+    def prepare_few(self, most: int) -> None:
+        """Make programs of 1, 2, … rows, up to `most`, until LOADING_S have gone or one does not succeed."""
+        started = perf_counter()
+        for num_rows in range(1, min(most, self._max_tokens - 1, MAX_ROWS) + 1):
+            if not self.prepare(num_rows) or perf_counter() - started >= LOADING_S:
+                break
+
+    def prepare(self, num_rows: int) -> bool:
+        """Make and prove the program of a row count by steps of made-up tokens; False if that did not succeed."""
+        for number in range(2):
+            self.forward(trial_batch(number, num_rows, self._max_tokens, self._attention.block_size))
+        return self._programs[num_rows] is not None and num_rows not in self._unproven
 
     def forward(self, batch: StepBatch) -> torch.Tensor | None:
         """The hidden rows (R, E) of a step of few tokens, or None: the step must be computed in the ordinary way."""

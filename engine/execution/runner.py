@@ -81,10 +81,12 @@ class ModelRunner:
         self._graphs: DecodeGraphs | None = None
         self._programs: DecodePrograms | None = None
         if isinstance(self._attention, TorchCpuAttention):
-            self._programs = DecodePrograms(loaded.decoder, self._attention, -(-size.max_model_len // config.block_size))
+            self._programs = DecodePrograms(loaded.decoder, self._attention, size.max_model_len)
         self._batches = BatchBuilder(config.block_size, self._device)
         self.step_tokens = config.step_tokens or self._default_step_tokens()
         self._run_prompt(1)
+        if self._programs is not None:
+            self._programs.prepare_few(config.max_sequences)
         if self._device.type == "cuda":
             self._graphs = self._capture_graphs(config.max_sequences)
         logger.info(

@@ -10,27 +10,21 @@ from time import thread_time
 
 import torch
 
-from engine.attention.backend import StepLayout
 from engine.attention.torch_cpu import TorchCpuAttention
-from engine.execution.batch import StepBatch
 from engine.execution.decode_programs import DecodePrograms
+from engine.execution.trial_batch import trial_batch
 from engine.models.decoder import Decoder
-
-CONTEXT = 256
-WARMING_STEPS = 2
-"""The first step of a row count is recorded, the second proves the record."""
 
 
 class StepTimer:
-    """Uses the first blocks of the cache, whose contents nobody reads before writing them again."""
+    """Uses the first blocks of the cache, and records of its own: those are of a number of threads."""
 
     def __init__(self, decoder: Decoder, attention: TorchCpuAttention, max_tokens: int) -> None:
         """`max_tokens`: what the cache and the model's positions have room for."""
         self._decoder = decoder
         self._attention = attention
         self._max_tokens = max_tokens
-        self._programs = DecodePrograms(decoder, attention, -(-max_tokens // attention.block_size))
-        self._warm: set[int] = set()
+        self._programs = DecodePrograms(decoder, attention, max_tokens)
         self._num_steps = 0
 
     @torch.inference_mode()
@@ -39,9 +33,7 @@ class StepTimer:
         num_threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            for _ in range(0 if num_rows in self._warm else WARMING_STEPS):
-                self._run(num_rows)
-            self._warm.add(num_rows)
+            self._programs.prepare(num_rows)
             start = thread_time()
             self._run(num_rows)
             return thread_time() - start
@@ -51,12 +43,8 @@ class StepTimer:
     def _run(self, num_rows: int) -> None:
         """One step, of other tokens at other places than the one before."""
         self._num_steps += 1
-        end = max(num_rows, min(CONTEXT + self._num_steps % 2, self._max_tokens))
-        token_ids = torch.arange(num_rows).add_(self._num_steps).remainder_(num_rows + 1)
-        positions = torch.arange(end - num_rows, end)
-        blocks = list(range(-(-end // self._attention.block_size)))
-        batch = StepBatch(token_ids, positions, StepLayout([num_rows], [end], positions, [blocks], int(num_rows == 1)), None)
+        batch = trial_batch(self._num_steps, num_rows, self._max_tokens, self._attention.block_size)
         hidden = self._programs.forward(batch)
         if hidden is None:
-            hidden = self._decoder.forward(token_ids, positions, self._attention.begin_step(batch.layout))
+            hidden = self._decoder.forward(batch.token_ids, batch.positions, self._attention.begin_step(batch.layout))
         self._decoder.logits(hidden)

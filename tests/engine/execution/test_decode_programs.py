@@ -23,6 +23,7 @@ from engine.quantization.vnni import VnniWeight
 SIZE, HEADS, KV_HEADS, HEAD_SIZE, INNER, VOCAB, LAYERS = 64, 4, 2, 16, 96, 64, 3
 SHAPE = AttentionShape(HEADS, KV_HEADS, HEAD_SIZE, HEAD_SIZE**-0.5)
 BLOCK_SIZE, NUM_BLOCKS, WIDTH = 16, 40, 6
+MAX_TOKENS = WIDTH * BLOCK_SIZE
 
 VNNI = pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
 
@@ -43,7 +44,7 @@ def make_decoder(*, is_ours=True):
         layers.append(
             DecoderLayer(norms[0], attention, norms[1], linear(2 * INNER, SIZE, is_ours=is_ours), linear(SIZE, INNER, is_ours=is_ours))
         )
-    rotary = RotaryTable.build(WIDTH * BLOCK_SIZE, HEAD_SIZE, 10_000.0, RopeScaling(), torch.device("cpu"))
+    rotary = RotaryTable.build(MAX_TOKENS, HEAD_SIZE, 10_000.0, RopeScaling(), torch.device("cpu"))
     return Decoder(Embedding(torch.randn(VOCAB, SIZE), torch.float32), rotary, layers, RmsNorm(torch.ones(SIZE), 1e-5), linear(VOCAB, SIZE))
 
 
@@ -77,7 +78,7 @@ def threads(request):
 @torch.inference_mode()
 def test_recorded_steps_equal_ordinary_ones_to_the_bit(num_rows):
     decoder, attention, twin = make_decoder(), make_attention(), make_attention()
-    programs = DecodePrograms(decoder, attention, WIDTH)
+    programs = DecodePrograms(decoder, attention, MAX_TOKENS)
     for step in range(20):
         batch = decode_batch(step, num_rows)
         assert torch.equal(programs.forward(batch), ordinary(decoder, twin, batch))
@@ -90,7 +91,7 @@ def test_recorded_steps_equal_ordinary_ones_to_the_bit(num_rows):
 @torch.inference_mode()
 def test_row_counts_take_turns():
     decoder, attention, twin = make_decoder(), make_attention(), make_attention()
-    programs = DecodePrograms(decoder, attention, WIDTH)
+    programs = DecodePrograms(decoder, attention, MAX_TOKENS)
     for step in range(12):
         batch = decode_batch(step, 1 + step % 3)
         assert torch.equal(programs.forward(batch), ordinary(decoder, twin, batch))
@@ -99,7 +100,7 @@ def test_row_counts_take_turns():
 @torch.inference_mode()
 def test_a_record_that_left_something_out_is_given_up_and_harms_nothing():
     decoder, attention, twin = make_decoder(is_ours=False), make_attention(), make_attention()
-    programs = DecodePrograms(decoder, attention, WIDTH)
+    programs = DecodePrograms(decoder, attention, MAX_TOKENS)
     for step in range(6):
         batch = decode_batch(step, 2)
         found = programs.forward(batch)
@@ -112,7 +113,7 @@ def test_a_record_that_left_something_out_is_given_up_and_harms_nothing():
 @torch.inference_mode()
 def test_a_record_is_not_proven_by_the_step_that_it_was_made_of():
     decoder, attention, twin = make_decoder(is_ours=False), make_attention(), make_attention()
-    programs = DecodePrograms(decoder, attention, WIDTH)
+    programs = DecodePrograms(decoder, attention, MAX_TOKENS)
     for step in [0, 0, 0, 1, 2]:  # as the runner's own trials at load, all of token 0 at position 0
         batch = decode_batch(step, 1)
         found = programs.forward(batch)
@@ -122,7 +123,7 @@ def test_a_record_is_not_proven_by_the_step_that_it_was_made_of():
 
 
 def test_large_steps_are_left_to_the_ordinary_way():
-    programs = DecodePrograms(make_decoder(), make_attention(), WIDTH)
+    programs = DecodePrograms(make_decoder(), make_attention(), MAX_TOKENS)
     assert programs.forward(decode_batch(0, MAX_ROWS + 1)) is None
 
 
@@ -143,7 +144,7 @@ def drafted_batch(step, lengths):
 @torch.inference_mode()
 def test_steps_of_as_many_rows_share_a_record_however_their_drafts_are_spread():
     decoder, attention, twin = make_decoder(), make_attention(), make_attention()
-    programs = DecodePrograms(decoder, attention, WIDTH)
+    programs = DecodePrograms(decoder, attention, MAX_TOKENS)
     for step, lengths in enumerate([(8,), (1, 7), (3, 5), (1, 1, 1, 5), (1, 3, 4), (8,), (2, 6)]):
         batch = drafted_batch(step, lengths)
         assert torch.equal(programs.forward(batch), ordinary(decoder, twin, batch)), lengths
@@ -155,7 +156,7 @@ def test_steps_of_as_many_rows_share_a_record_however_their_drafts_are_spread():
 def test_a_drafted_token_gets_the_very_numbers_that_it_gets_alone():
     """Where products do not depend on the number of rows, nothing does: drafts change no bit of an answer."""
     decoder, attention, twin = make_decoder(), make_attention(), make_attention()
-    together, alone = DecodePrograms(decoder, attention, WIDTH), DecodePrograms(decoder, twin, WIDTH)
+    together, alone = DecodePrograms(decoder, attention, MAX_TOKENS), DecodePrograms(decoder, twin, MAX_TOKENS)
     for step in range(0, 30, 6):
         batch = drafted_batch(step, (6,))
         singles = torch.cat([alone.forward(drafted_batch(place, (1,))) for place in range(step, step + 6)])
@@ -167,8 +168,28 @@ def test_a_drafted_token_gets_the_very_numbers_that_it_gets_alone():
 @torch.inference_mode()
 def test_a_broken_step_does_not_cost_its_record():
     decoder, attention = make_decoder(), make_attention()
-    programs = DecodePrograms(decoder, attention, WIDTH)
+    programs = DecodePrograms(decoder, attention, MAX_TOKENS)
     for step in range(3):
         programs.forward(decode_batch(step, 2))
         attention.keys.fill_(float("nan"))
     assert programs._programs[2] is not None
+
+
+@VNNI
+@pytest.mark.parametrize("max_tokens", [MAX_TOKENS, 5])
+@torch.inference_mode()
+def test_programs_that_are_made_beforehand_serve_the_first_step(max_tokens):
+    decoder, attention, twin = make_decoder(), make_attention(), make_attention()
+    programs = DecodePrograms(decoder, attention, max_tokens)
+    programs.prepare_few(12)
+    assert set(programs._programs) == set(range(1, min(12, max_tokens - 1) + 1))
+    assert not programs._unproven
+    batch = decode_batch(0, 3) if max_tokens == MAX_TOKENS else drafted_batch(0, (3,))
+    assert torch.equal(programs.forward(batch), ordinary(decoder, twin, batch))
+
+
+@torch.inference_mode()
+def test_no_more_programs_are_made_beforehand_where_one_was_given_up():
+    programs = DecodePrograms(make_decoder(is_ours=False), make_attention(), MAX_TOKENS)
+    programs.prepare_few(12)
+    assert programs._programs == {1: None}
