@@ -22,11 +22,12 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import Resolver404, resolve, set_script_prefix
 
+from chat.dialects.body import body_too_large
 from chat.dialects.dialect import Door
 from chat.dialects.lightcone.dialect import LIGHTCONE
 from chat.dialects.messages.dialect import MESSAGES
 from chat.dialects.scale.views import SCALE
-from chat.dialects.view import Handler, body_too_large, error_response, request_id, takes_delete, unknown_view
+from chat.dialects.view import Handler, error_response, request_id, takes_delete, unknown_view
 from chat.errors import INTERNAL_MESSAGE, ApiError
 
 logger = logging.getLogger(__name__)

@@ -5,29 +5,24 @@ Each prompt is a run of its own; their choices make one answer. What differs bet
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any, Protocol
 
-from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
+from chat.dialects.answering.accepting import Accepted, request_start
+from chat.dialects.answering.runs import RunGroup
+from chat.dialects.answering.streaming import frames_sent, silence_s
 from chat.dialects.chat_format.framing import Framing
-from chat.dialects.completion import Accepted, request_start, silence_s
 from chat.dialects.dialect import ReadingDoor
 from chat.dialects.request.text_schema import prompt_values
-from chat.dialects.runs import RunGroup
 from chat.dialects.text_format.answer import TextAnswer
 from chat.dialects.text_format.head import text_head
 from chat.dialects.text_format.stream import TextStream
 from chat.dialects.view import json_response
-from chat.errors import INTERNAL_MESSAGE, ApiError
-from chat.sse import PING, EventStreamResponse
+from chat.errors import ApiError
+from chat.sse import EventStreamResponse
 from engine.api import EngineError
-
-logger = logging.getLogger(__name__)
 
 
 class TextDialect(ReadingDoor, Protocol):
@@ -45,7 +40,7 @@ async def text_completion(request: HttpRequest, door: TextDialect) -> HttpRespon
         head = text_head(accepted, group.runs[0])
         if accepted.values["stream"]:
             await group.admissions(silence_s())
-            frames = _frames(group, TextStream(head, door.framing))
+            frames = frames_sent(GroupFrames(group, TextStream(head, door.framing)))
             response: HttpResponseBase = EventStreamResponse(frames, on_close=group.leave, headers=group.headers)
             hands_over = True
             return response
@@ -75,26 +70,24 @@ async def completion_body(group: RunGroup, answer: TextAnswer) -> bytes:
     return answer.body()
 
 
-async def _frames(group: RunGroup, writer: TextStream) -> AsyncIterator[bytes]:
-    """The frames of all runs, with a ping after each silence. Errors that come now travel in the stream."""
-    patience_s = silence_s()
-    clock = asyncio.get_running_loop().time
-    spoke_at = clock()
-    try:
-        while not group.is_over:
-            news = await group.next(patience_s)
-            frame = b"" if news is None else writer.feed(*news)
-            if frame:
-                spoke_at = clock()
-                yield frame
-            elif settings.LIGHTCONE_LIMITS.sse_keep_alive and (news is None or clock() - spoke_at >= patience_s):
-                spoke_at = clock()
-                yield PING
-        yield writer.end()
-    except ApiError as error:
-        group.leave()
-        yield writer.error(error)
-    except Exception:
-        logger.exception("A stream broke off")
-        group.leave()
-        yield writer.error(ApiError("internal_error", INTERNAL_MESSAGE))
+class GroupFrames:
+    """What the runs of a group say, as frames; the last is written when all have ended."""
+
+    def __init__(self, group: RunGroup, writer: TextStream) -> None:
+        self.is_over = False
+        self._group, self._writer = group, writer
+
+    def opening(self) -> bytes:
+        return b""
+
+    async def next(self, timeout_s: float) -> bytes | None:
+        if self._group.is_over:
+            self.is_over = True
+            return self._writer.end()
+        news = await self._group.next(timeout_s)
+        return None if news is None else self._writer.feed(*news)
+
+    def error(self, error: ApiError) -> bytes:
+        """Runs that still go on end."""
+        self._group.leave()
+        return self._writer.error(error)

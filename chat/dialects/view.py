@@ -151,11 +151,6 @@ def unknown_view(dialect: Door) -> Handler:
     return _answering(dialect, unknown)
 
 
-def body_too_large() -> ApiError:
-    limit = settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes
-    return ApiError("request_too_large", f"The request body is larger than the limit of {limit} bytes.")
-
-
 def model_unknown(name: str) -> ApiError:
     """One text for a model that does not exist and for one that the caller may not use."""
     return ApiError("model_not_found", f"The model '{name[:200]}' does not exist or you do not have access to it.", "model")

@@ -22,7 +22,10 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 
 from chat.addresses import client_address
-from chat.dialects.completion import StartedRun, answer_head, ending_error, rejection_record, run_start
+from chat.dialects.answering.accepting import Accepted, rejection_record
+from chat.dialects.answering.endings import ending_error
+from chat.dialects.answering.heads import head_admitted
+from chat.dialects.answering.starting import StartedRun, run_start
 from chat.dialects.dialect import AnswerHead
 from chat.dialects.request.refusals import refusal_reworded
 from chat.dialects.request.schema import request_check
@@ -108,10 +111,10 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         arrived_at = time.time()
         values: dict[str, Any] = {}
         try:
-            run = await self.open(body, values, arrived_at)
+            run = await self.open(run_name, body, values, arrived_at)
             self.readers[run_name] = run.reader
             admitted = await run.reader.first(timeout_s=settings.LIGHTCONE_QUEUE_TIMEOUT_S)
-            await self.forward(run_name, run.reader, answer_head(run_name, run, admitted), arrived_at)
+            await self.forward(run_name, run.reader, head_admitted(run.head, admitted), arrived_at)
         except ApiError as error:
             await self.send_error(run_name, error)
         except EngineError as error:
@@ -126,7 +129,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             if left is not None:
                 left.leave()
 
-    async def open(self, body: dict[str, Any], values: dict[str, Any], arrived_at: float) -> StartedRun:
+    async def open(self, run_name: str, body: dict[str, Any], values: dict[str, Any], arrived_at: float) -> StartedRun:
         """Check the request as the API does, which fills `values`, and start it.
 
         Raises ApiError, and KeyInvalid for who is not signed in any more.
@@ -135,7 +138,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         await configuration_refresh()
         try:
             values.update(request_check(body))
-            return await run_start(values, caller=caller, trace=self.trace(values), arrived_at=arrived_at)
+            return await run_start(Accepted(caller, values, self.trace(values), arrived_at, num_bytes=0, request_id=run_name))
         except Exception as error:
             rejection_record(error, caller=caller, trace=self.trace(values), arrived_at=arrived_at)
             raise

@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 import pytest
 
+from chat.dialects.answering.heads import head_dump
 from chat.dialects.dialect import AnswerHead
-from chat.dialects.heads import head_dump
 from chat.models import StoredAnswer
 from chat.services.stored import StoredKind, StoredState, answer_keep
 from chat.unfinished import UnfinishedAnswers, database_sync_to_async

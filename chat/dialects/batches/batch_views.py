@@ -15,7 +15,7 @@ from chat.dialects.batches.file_views import file_unknown
 from chat.dialects.batches.objects import batch_object, page_object
 from chat.dialects.batches.queries import BATCHES_QUERY, MAX_ID_CHARS, query_read
 from chat.dialects.batches.upload import ExpiresAfter
-from chat.dialects.completion import body_read
+from chat.dialects.body import body_read
 from chat.dialects.dialect import Door
 from chat.dialects.request.fields import Text, field_problems
 from chat.dialects.request.objects import Metadata

@@ -15,10 +15,10 @@ from channels.db import database_sync_to_async
 from django.db import DatabaseError
 from django.http import HttpRequest
 
+from chat.dialects.answering.heads import head_admitted, head_dump, head_load
 from chat.dialects.chat_format.answer import ChatAnswer
 from chat.dialects.chat_format.framing import NAMED, PLAIN, Framing
 from chat.dialects.dialect import AnswerHead, Door
-from chat.dialects.heads import head_admitted, head_dump, head_load
 from chat.services.completions import Afterlife
 from chat.services.keys import Caller
 from chat.services.stored import StoredKind, StoredState, answer_end, answer_keep_safely

@@ -11,13 +11,15 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 from rest_framework.exceptions import ValidationError
 
+from chat.dialects.answering.answer import answer_collect
+from chat.dialects.answering.heads import head_admitted
+from chat.dialects.answering.streaming import stream_frames
+from chat.dialects.body import aside, object_read
 from chat.dialects.chat_format.answer import ChatAnswer
 from chat.dialects.chat_format.numbered import NumberedStream
 from chat.dialects.chat_format.stored import ID_PREFIX, kept_read
 from chat.dialects.chat_format.stream import ChatStream
-from chat.dialects.completion import answer_collect, aside, object_read, stream_frames
 from chat.dialects.dialect import Door
-from chat.dialects.heads import head_admitted
 from chat.dialects.queries import after_unknown, integer_check, list_object, page_read, query_integer
 from chat.dialects.request.fields import field_error
 from chat.dialects.request.objects import Metadata

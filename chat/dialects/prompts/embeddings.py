@@ -12,9 +12,9 @@ from typing import Any
 import orjson
 from django.http import HttpRequest, HttpResponseBase
 
-from chat.dialects.completion import Accepted, request_start
+from chat.dialects.answering.accepting import Accepted, request_start
+from chat.dialects.answering.runs import RunGroup
 from chat.dialects.prompts.embedding_request import EMBEDDINGS, Embeddings, input_values
-from chat.dialects.runs import RunGroup
 from chat.dialects.text_format.head import usage_sum
 from chat.dialects.view import json_response
 from chat.errors import ApiError

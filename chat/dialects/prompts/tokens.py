@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
-from chat.dialects.prompt_reading import ReadPrompt, prompt_read
+from chat.dialects.answering.prompt_reading import ReadPrompt, prompt_read
 from chat.dialects.prompts.token_requests import Detokenize, Render, Tokenize
 from chat.dialects.view import json_response
 from engine.api import GenerationRequest

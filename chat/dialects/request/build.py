@@ -1,4 +1,4 @@
-"""The last step of every dialect: checked values and a known model become the engine's request. For completion.py and the playground."""
+"""The last step of every dialect: checked values and a known model become the engine's request. For answering/starting.py."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Read a request body as strict JSON: what RFC 8259 allows and nothing more, bounded before anything recurses.
 
 Refused: NaN and Infinity, numbers that overflow, invalid UTF-8, lone surrogates, deep nesting, over-long numbers, and any
-top level that is not an object. A byte order mark is skipped; of duplicate keys the last wins. Called by `dialects/completion.py`, and
+top level that is not an object. A byte order mark is skipped; of duplicate keys the last wins. Called by `dialects/body.py`, and
 by messages.py for JSON inside strings.
 """
 

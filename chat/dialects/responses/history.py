@@ -13,7 +13,8 @@ import orjson
 from channels.db import database_sync_to_async
 from django.conf import settings
 
-from chat.dialects.completion import Accepted, aside
+from chat.dialects.answering.accepting import Accepted
+from chat.dialects.body import aside
 from chat.dialects.responses.ids import response_of_item
 from chat.dialects.responses.kept import response_refresh
 from chat.dialects.responses.messages import Item, messages_of

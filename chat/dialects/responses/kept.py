@@ -15,9 +15,11 @@ from channels.db import database_sync_to_async
 from django.conf import settings
 from django.db import DatabaseError
 
-from chat.dialects.completion import StartedRun, aside, ending_error
+from chat.dialects.answering.endings import ending_error
+from chat.dialects.answering.heads import head_admitted, head_dump, head_load
+from chat.dialects.answering.starting import StartedRun
+from chat.dialects.body import aside
 from chat.dialects.dialect import AnswerHead
-from chat.dialects.heads import head_admitted, head_dump, head_load
 from chat.dialects.responses.answer import ended_object, failed_object, response_object
 from chat.dialects.responses.output import OutputItems
 from chat.errors import ApiError, engine_api_error

@@ -6,9 +6,12 @@ client says stays in the store as it is.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from chat.dialects.completion import Accepted, admission_wait, run_start
+from chat.dialects.answering.accepting import Accepted
+from chat.dialects.answering.admission import admission_wait
+from chat.dialects.answering.starting import run_start
 from chat.dialects.responses.messages import Message, Origin
 from engine.api import Admitted, EngineError, Task
 
@@ -59,9 +62,7 @@ def _keep(values: dict[str, Any], kept: list[int]) -> None:
 
 async def _read(accepted: Accepted) -> Admitted:
     values = {**accepted.values, "task": Task.READ, "is_further": True, "afterlife": None}
-    run = await run_start(
-        values, caller=accepted.caller, trace=accepted.trace, arrived_at=accepted.arrived_at, num_bytes=accepted.num_bytes
-    )
+    run = await run_start(replace(accepted, values=values))
     try:
         admitted = await admission_wait(run)
         async for _ in run.reader:

@@ -12,9 +12,14 @@ from channels.db import database_sync_to_async
 from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
-from chat.dialects.completion import Accepted, StartedRun, admission_wait, aside, request_start, run_answer, start_reworded, stream_frames
+from chat.dialects.answering.accepting import Accepted, request_start
+from chat.dialects.answering.admission import admission_wait
+from chat.dialects.answering.answer import run_answer
+from chat.dialects.answering.heads import head_admitted
+from chat.dialects.answering.starting import StartedRun, start_reworded
+from chat.dialects.answering.streaming import stream_frames
+from chat.dialects.body import aside
 from chat.dialects.dialect import Door
-from chat.dialects.heads import head_admitted
 from chat.dialects.queries import page_read, query_boolean, query_integer
 from chat.dialects.responses.dialect import INPUT_TOKENS, RESPONSES, InputTokens, Responses
 from chat.dialects.responses.history import history_add
@@ -65,9 +70,9 @@ async def _start(accepted: Accepted) -> StartedRun:
     if values["given"]["truncation"] == "auto":
         await messages_fit(accepted)
     if not values["told"]["background"]:
-        return await start_reworded(RESPONSES, accepted)
+        return await start_reworded(accepted, RESPONSES.reword)
     values["afterlife"] = background_afterlife
-    run = await start_reworded(RESPONSES, accepted)
+    run = await start_reworded(accepted, RESPONSES.reword)
     try:
         if not await ResponseKeep(values, accepted.caller, run).begin(run.head):
             await run.reader.stop()
@@ -239,7 +244,7 @@ async def input_tokens(request: HttpRequest, dialect: InputTokens) -> HttpRespon
 
 
 async def _start_reading(dialect: InputTokens, accepted: Accepted) -> StartedRun:
-    return await start_reworded(dialect, await history_add(accepted))
+    return await start_reworded(await history_add(accepted), dialect.reword)
 
 
 async def _find(response_id: str, caller: Caller) -> StoredAnswer:

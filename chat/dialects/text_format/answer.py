@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
+from chat.dialects.answering.runs import News
 from chat.dialects.chat_format.usage import usage_object
-from chat.dialects.runs import News
 from chat.dialects.text_format.head import PromptTold, TextHead, shown_text, usage_sum
 from engine.api import Admitted, ChoiceFinished, Completed, Delta, FinishReason, PromptScored, TokenLogprob, Usage
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
+from chat.dialects.answering.accepting import Accepted
+from chat.dialects.answering.starting import StartedRun
 from chat.dialects.chat_format.logprobs import prompt_logprobs_list
-from chat.dialects.completion import Accepted, StartedRun
 from chat.dialects.text_format.logprobs import ChoiceLogprobs, ContentLogprobs, TextLogprobs
 from engine.api import Admitted, ChoiceFinished, Delta, PromptScored, RawPrompt, Usage
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from chat.dialects.answering.runs import News
 from chat.dialects.chat_format.framing import PLAIN, Framing
 from chat.dialects.chat_format.grouping import DeltaGroup
 from chat.dialects.chat_format.usage import usage_object
-from chat.dialects.runs import News
 from chat.dialects.text_format.head import PromptTold, TextHead, shown_text, usage_sum
 from chat.errors import ApiError
 from chat.sse import data_frame

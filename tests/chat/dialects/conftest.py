@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from chat.dialects import completion
+from chat.dialects.answering import accepting, starting
 from chat.dialects.lightcone import views
 from chat.services.catalogue import ModelEntry
 from chat.services.completions import Afterlife
@@ -169,13 +169,13 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
 
     monkeypatch.setattr("chat.auth.configuration_refresh", refresh)
     monkeypatch.setattr("chat.auth.key_authenticate_async", authenticate)
-    monkeypatch.setattr(completion, "model_resolve_async", resolve)
+    monkeypatch.setattr(starting, "model_resolve_async", resolve)
     monkeypatch.setattr(views, "model_resolve_async", resolve)
     monkeypatch.setattr(views, "models_for_caller_async", models)
-    monkeypatch.setattr(completion, "completion_start", service.start)
-    monkeypatch.setattr(completion, "completion_refuse", service.refuse)
-    monkeypatch.setattr(completion, "limits_look", service.look)
-    monkeypatch.setattr(completion, "request_rejected_record", lambda **record: service.rejected.append(record))
+    monkeypatch.setattr(starting, "completion_start", service.start)
+    monkeypatch.setattr(starting, "completion_refuse", service.refuse)
+    monkeypatch.setattr(accepting, "limits_look", service.look)
+    monkeypatch.setattr(accepting, "request_rejected_record", lambda **record: service.rejected.append(record))
     return service
 
 

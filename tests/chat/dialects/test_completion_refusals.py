@@ -6,7 +6,8 @@ import threading
 import pytest
 from django.conf import settings
 
-from chat.dialects import completion
+from chat.dialects.answering import starting
+from chat.dialects.body import INLINE_BODY_BYTES
 from chat.dialects.request.build import generation_request
 from chat.services.completions import LimitExceeded
 from chat.services.keys import Caller
@@ -185,8 +186,8 @@ async def test_messages_of_large_bodies_are_read_while_others_are_answered(api, 
         places.append(threading.current_thread() is threading.main_thread())
         return generation_request(*arguments, **options)
 
-    monkeypatch.setattr(completion, "generation_request", build)
-    long = {"role": "user", "content": "x" * completion.INLINE_BODY_BYTES}
+    monkeypatch.setattr(starting, "generation_request", build)
+    long = {"role": "user", "content": "x" * INLINE_BODY_BYTES}
     assert (await post(api)).status_code == 200
     scripted.script = list(HELLO)
     assert (await post(api, messages=[long])).status_code == 200

@@ -13,7 +13,7 @@ from channels.testing import WebsocketCommunicator
 from django.contrib.auth import get_user_model
 from django.test import Client
 
-from chat.dialects import completion
+from chat.dialects.answering import accepting, starting
 from chat.models import Project
 from chat.playground import consumers
 from engine.api import Admitted, Delta, EngineUnavailable, ErrorCode, Event, Outcome, Payload, ToolCallDelta, Usage
@@ -35,10 +35,10 @@ def service(monkeypatch: pytest.MonkeyPatch, valkey: str) -> Scripted:
     async def refresh() -> None:
         """Nothing is cached here."""
 
-    monkeypatch.setattr(completion, "model_resolve_async", resolve)
-    monkeypatch.setattr(completion, "completion_start", service.start)
-    monkeypatch.setattr(completion, "completion_refuse", service.refuse)
-    monkeypatch.setattr(completion, "request_rejected_record", lambda **record: service.rejected.append(record))
+    monkeypatch.setattr(starting, "model_resolve_async", resolve)
+    monkeypatch.setattr(starting, "completion_start", service.start)
+    monkeypatch.setattr(starting, "completion_refuse", service.refuse)
+    monkeypatch.setattr(accepting, "request_rejected_record", lambda **record: service.rejected.append(record))
     monkeypatch.setattr(consumers, "configuration_refresh", refresh)
     return service
 
@@ -175,7 +175,7 @@ async def start_waiting(page: WebsocketCommunicator, monkeypatch: pytest.MonkeyP
     async def start(**_: Any) -> WaitingReader:
         return reader
 
-    monkeypatch.setattr(completion, "completion_start", start)
+    monkeypatch.setattr(starting, "completion_start", start)
     await page.send_json_to({"type": "start", "id": name, "request": HELLO_BODY})
     assert (await page.receive_json_from())["text"] == "word"
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from chat.dialects import completion, runs
-from chat.dialects.completion import Accepted
+from chat.dialects.answering import accepting, runs, starting
+from chat.dialects.answering.accepting import Accepted
 from chat.dialects.prompts.completion_request import TEXT_COMPLETIONS
 from chat.dialects.text_completion import completion_begin
 from chat.errors import ApiError
@@ -91,8 +91,8 @@ class Service:
 @pytest.fixture
 def service(scripted, monkeypatch):
     made = Service()
-    monkeypatch.setattr(completion, "completion_start", made.start)
-    monkeypatch.setattr(completion, "request_rejected_record", lambda **record: made.rejected.append(record))
+    monkeypatch.setattr(starting, "completion_start", made.start)
+    monkeypatch.setattr(accepting, "request_rejected_record", lambda **record: made.rejected.append(record))
     return made
 
 

@@ -11,13 +11,17 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from chat.dialects.completion import Accepted, StartedRun, admission_wait, ending_error, may_leave_no_token, rejection_record, run_start
-from chat.dialects.sent_names import Reword, SentNamesReader
+from chat.dialects.answering.accepting import Accepted, rejection_record
+from chat.dialects.answering.admission import admission_wait, may_leave_no_token
+from chat.dialects.answering.endings import ending_error
+from chat.dialects.answering.sent_names import Reword, SentNamesReader, refusals_reworded
+from chat.dialects.answering.starting import StartedRun, run_start
 from chat.errors import INTERNAL_MESSAGE, ApiError, engine_api_error
 from chat.services.keys import Caller
-from engine.api import Admitted, EngineError, ErrorCode, Event, RequestError
+from engine.api import Admitted, EngineError, Event
 
 logger = logging.getLogger(__name__)
 
@@ -99,13 +103,8 @@ class RunGroup:
     # Starting and following, in tasks of their own.
 
     async def _begin(self, index: int) -> StartedRun:
-        accepted = self._accepted
-        try:
-            run = await run_start(self._values_of(index), caller=accepted.caller, trace=accepted.trace, arrived_at=accepted.arrived_at)
-        except ApiError as error:
-            told = self._reword(RequestError(ErrorCode.INVALID_VALUE, error.message, error.param), accepted.values)
-            error.message, error.param = told.message, told.param
-            raise
+        with refusals_reworded(self._reword, self._accepted.values):
+            run = await run_start(replace(self._accepted, values=self._values_of(index), num_bytes=0))
         self.runs.append(run)
         self._num_live += 1
         self._tasks.append(asyncio.create_task(self._follow(index, run)))

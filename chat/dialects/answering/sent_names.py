@@ -1,12 +1,14 @@
-"""A run's events, of which a failure names the field that was sent: the engine, and the log of the run, know its own names alone."""
+"""Failures name the field that was sent: the engine, the log of a run, and the steps behind a dialect's checks know our own names alone."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
 
-from engine.api import EngineError, Event, Failed
+from chat.errors import ApiError
+from engine.api import EngineError, ErrorCode, Event, Failed, RequestError
 
 
 class Events(Protocol):
@@ -18,6 +20,17 @@ class Events(Protocol):
 
 Reword = Callable[[EngineError, dict[str, Any]], EngineError]
 """What a dialect knows of the names that were sent (`Dialect.reword`)."""
+
+
+@contextmanager
+def refusals_reworded(reword: Reword, values: dict[str, Any]) -> Iterator[None]:
+    """Refusals of what happens within, of the request that `values` are of."""
+    try:
+        yield
+    except ApiError as error:
+        told = reword(RequestError(ErrorCode.INVALID_VALUE, error.message, error.param), values)
+        error.message, error.param = told.message, told.param
+        raise
 
 
 class SentNamesReader:

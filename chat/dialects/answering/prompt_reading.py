@@ -10,7 +10,10 @@ from typing import Any, Protocol
 
 from django.http import HttpRequest
 
-from chat.dialects.completion import Accepted, StartedRun, admission_wait, ending_error, request_start, run_start
+from chat.dialects.answering.accepting import request_start
+from chat.dialects.answering.admission import admission_wait
+from chat.dialects.answering.endings import ending_error
+from chat.dialects.answering.starting import StartedRun, run_start
 from chat.dialects.dialect import ReadingDoor
 from chat.errors import ApiError, engine_api_error
 from engine.api import Admitted, EngineError, GenerationRequest
@@ -34,7 +37,7 @@ class ReadPrompt:
 
 async def prompt_read(request: HttpRequest, door: RewordingDoor) -> ReadPrompt:
     """Have the prompt of a request read, whose values say `Task.READ`; raises ApiError."""
-    accepted, run = await request_start(request, door, _start)
+    accepted, run = await request_start(request, door, run_start)
     try:
         admitted = await admission_wait(run)
         async for event in run.reader:
@@ -48,12 +51,6 @@ async def prompt_read(request: HttpRequest, door: RewordingDoor) -> ReadPrompt:
         raise _with_headers(error, run) from None
     finally:
         run.reader.leave()
-
-
-async def _start(accepted: Accepted) -> StartedRun:
-    return await run_start(
-        accepted.values, caller=accepted.caller, trace=accepted.trace, arrived_at=accepted.arrived_at, num_bytes=accepted.num_bytes
-    )
 
 
 def _with_headers(error: ApiError, run: StartedRun) -> ApiError:

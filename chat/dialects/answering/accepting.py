@@ -1,0 +1,103 @@
+"""From an HTTP request to checked values: key, size, type, JSON, and the checks of its dialect (steps 1 and 2 of completion.py).
+
+What fails here, or in the start of the run that follows, is logged as a request that never became a run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from django.conf import settings
+from django.http import HttpRequest
+
+from chat.addresses import request_address
+from chat.dialects.body import aside, body_read, object_parse
+from chat.dialects.dialect import ReadingDoor
+from chat.dialects.view import caller_require, client_hints, request_id
+from chat.errors import INTERNAL_MESSAGE, ApiError
+from chat.models.access import Right
+from chat.permissions import right_require
+from chat.run_id import run_id_create
+from chat.services.completions import RequestTrace, limits_look, request_rejected_record
+from chat.services.keys import Caller
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A request that has passed steps 1 and 2. `num_bytes`: of its body; `arrived_at`: unix seconds."""
+
+    caller: Caller
+    values: dict[str, Any]
+    trace: RequestTrace
+    arrived_at: float
+    num_bytes: int
+    request_id: str
+
+
+async def request_start(request: HttpRequest, dialect: ReadingDoor, start: Callable[[Accepted], Awaitable[T]]) -> tuple[Accepted, T]:
+    """Steps 1 and 2 of any request that computes, then `start`. A failure of these is logged, and tells what is left of the limits."""
+    arrived_at = time.time()
+    caller: Caller | None = None
+    values: dict[str, Any] = {}
+    try:
+        caller = await caller_require(request, dialect)
+        right_require(caller, str(Right.INFERENCE))
+        body = body_read(request)
+        values = await aside(len(body), _check, body, request, dialect)
+        accepted = Accepted(caller, values, _trace(request, dialect, values), arrived_at, len(body), request_id(request))
+        return accepted, await start(accepted)
+    except Exception as error:
+        rejection_record(error, caller=caller, trace=_trace(request, dialect, values), arrived_at=arrived_at)
+        if caller is not None and not (isinstance(error, ApiError) and error.extra_headers):
+            headers = await limits_look(caller=caller)
+            error_headers_set(request, error, headers)
+        raise
+
+
+def error_headers_set(request: HttpRequest, error: Exception, headers: dict[str, str]) -> None:
+    """Let the answer to an error have these headers too, also where it is a defect that no step had foreseen."""
+    if isinstance(error, ApiError):
+        error.extra_headers = headers | error.extra_headers
+    else:
+        request.lightcone_headers = headers
+
+
+def rejection_record(error: Exception, *, caller: Caller | None, trace: RequestTrace, arrived_at: float) -> None:
+    """Log a request that never became a run; what is no ApiError is a defect of ours."""
+    known = error if isinstance(error, ApiError) else ApiError("internal_error", INTERNAL_MESSAGE)
+    if trace.batch_id and known.answer.should_retry:
+        return  # the batch sends it again, as often as it takes
+    run_id = run_id_create(at_s=arrived_at)
+    request_rejected_record(run_id=run_id, caller=caller, trace=trace, status=known.status, code=known.code, arrived_at=arrived_at)
+
+
+def _check(body: bytes, request: HttpRequest, dialect: ReadingDoor) -> dict[str, Any]:
+    values = dialect.read(object_parse(body))
+    if values["request_id"] is not None and getattr(request, "lightcone_request_id", None) is None:
+        request.lightcone_request_id = values["request_id"]
+    return values
+
+
+def _trace(request: HttpRequest, dialect: ReadingDoor, values: dict[str, Any]) -> RequestTrace:
+    """What the log keeps of the call, cut to its limits."""
+    size = settings.LIGHTCONE_LOG_FIELD_CHARS
+    hints = client_hints(request)
+    return RequestTrace(
+        dialect=dialect.name,
+        route=request.path[:size],
+        is_stream=bool(values.get("stream")),
+        model_asked=(values.get("model") or "")[:size],
+        client_request_id=request_id(request)[:size],
+        user_label=(values.get("user") or values.get("safety_identifier") or "")[:size],
+        user_agent=request.headers.get("User-Agent", "")[:size],
+        address=request_address(request)[:size],
+        batch_id=getattr(request, "lightcone_batch_id", ""),
+        retry_count=hints.retry_count,
+        patience_s=hints.patience_s,
+        metadata=values.get("metadata") or {},
+    )
