@@ -61,10 +61,13 @@ class StreamWriter(Protocol):
 
 
 class Door(Protocol):
-    """What any route of a dialect needs. `key_header`: where its clients put the key."""
+    """What any route of a dialect needs. `key_header`: where its clients put the key. `header_limits`: headers that are accepted and change
+    nothing, in lower case, with the most characters they may have.
+    """
 
     name: str
     key_header: str
+    header_limits: Mapping[str, int]
 
     def error_body(self, error: ApiError) -> dict[str, Any]: ...
 

@@ -24,7 +24,6 @@ logger = logging.getLogger(__name__)
 
 Handler = Callable[..., Awaitable[HttpResponseBase]]
 
-MAX_ACCOUNT_ID_CHARS = 128
 MAX_METHOD_CHARS = 16
 RETRY_COUNT = re.compile(r"[0-9]{1,4}", re.ASCII)
 SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
@@ -121,18 +120,16 @@ async def caller_require(request: HttpRequest, dialect: Door, right: str | None 
     caller: Caller | None = getattr(request, "lightcone_caller", None)  # of a batch: the key was checked when it was created
     if caller is None:
         caller = await caller_identify(request, key_header=dialect.key_header, failures=_failures)
-    if dialect.name == "scale":
-        _check_account_id(request)
+    _check_headers(request, dialect)
     if right is not None:
         right_require(caller, right)
     return caller
 
 
-def _check_account_id(request: HttpRequest) -> None:
-    """The account that Scale's clients name: it opens no door, so it is only bounded."""
-    if len(request.headers.get("X-Selected-Account-Id", "")) > MAX_ACCOUNT_ID_CHARS:
-        message = f"The x-selected-account-id header has more than {MAX_ACCOUNT_ID_CHARS} characters; shorten it or leave it out."
-        raise ApiError("invalid_value", message, "x-selected-account-id")
+def _check_headers(request: HttpRequest, dialect: Door) -> None:
+    for name, limit in dialect.header_limits.items():
+        if len(request.headers.get(name, "")) > limit:
+            raise ApiError("invalid_value", f"The {name} header has more than {limit} characters; shorten it or leave it out.", name)
 
 
 async def unknown(request: HttpRequest, dialect: Door, **_: Any) -> HttpResponseBase:

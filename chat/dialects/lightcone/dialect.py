@@ -7,16 +7,14 @@ from typing import Any
 from chat.dialects.chat_format.answer import ChatAnswer
 from chat.dialects.chat_format.stream import ChatStream
 from chat.dialects.dialect import AnswerHead
-from chat.dialects.lightcone.errors import error_body
+from chat.dialects.door import OpenAIDoor
 from chat.dialects.request.refusals import refusal_reworded
 from chat.dialects.request.schema import request_check
-from chat.errors import ApiError
 from engine.api import EngineError
 
 
-class Lightcone:
+class Lightcone(OpenAIDoor):
     name = "lightcone"
-    key_header = "authorization"
 
     def read(self, body: dict[str, Any]) -> dict[str, Any]:
         return request_check(body)
@@ -29,9 +27,6 @@ class Lightcone:
 
     def stream(self, head: AnswerHead) -> ChatStream:
         return ChatStream(head)
-
-    def error_body(self, error: ApiError) -> dict[str, Any]:
-        return error_body(error)
 
 
 LIGHTCONE = Lightcone()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -20,6 +21,7 @@ from engine.api import EngineError, Event, Task
 class Messages:
     name = "messages"
     key_header = "x-api-key"
+    header_limits: Mapping[str, int] = {}
     schema: serializers.Serializer = schema.MESSAGES
 
     def read(self, body: dict[str, Any]) -> dict[str, Any]:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from chat.dialects.dialect import AnswerHead
+from chat.dialects.door import OpenAIDoor
 from chat.dialects.request.refusals import refusal_renamed
 from chat.dialects.responses.answer import ResponseAnswer
 from chat.dialects.responses.schema import response_check, sent_name
 from chat.dialects.responses.stream import ResponseStream
-from chat.errors import ApiError
 from engine.api import EngineError, Task
 
 
-class Responses:
+class Responses(OpenAIDoor):
     name = "responses"
-    key_header = "authorization"
 
     def read(self, body: dict[str, Any]) -> dict[str, Any]:
         return response_check(body)
@@ -28,9 +27,6 @@ class Responses:
 
     def stream(self, head: AnswerHead) -> ResponseStream:
         return ResponseStream(head)
-
-    def error_body(self, error: ApiError) -> dict[str, Any]:
-        return {"error": error.described(), "message": error.message}
 
 
 class InputTokens(Responses):

@@ -9,17 +9,13 @@ from chat.dialects.chat_format.framing import NAMED
 from chat.dialects.chat_format.stream import ChatStream
 from chat.dialects.dialect import AnswerHead
 from chat.dialects.request.refusals import refusal_renamed, refusal_reworded
-from chat.dialects.scale.errors import error_body
+from chat.dialects.scale.door import ScaleDoor
 from chat.dialects.scale.read import scale_values
 from chat.dialects.scale.text_read import scale_text_values, text_reworded
-from chat.errors import ApiError
 from engine.api import EngineError
 
 
-class Scale:
-    name = "scale"
-    key_header = "x-api-key"
-
+class Scale(ScaleDoor):
     def read(self, body: dict[str, Any]) -> dict[str, Any]:
         return scale_values(body)
 
@@ -32,15 +28,10 @@ class Scale:
     def stream(self, head: AnswerHead) -> ChatStream:
         return ChatStream(head, NAMED)
 
-    def error_body(self, error: ApiError) -> dict[str, Any]:
-        return error_body(error)
 
-
-class ScaleTexts:
+class ScaleTexts(ScaleDoor):
     """The prompt form, as text_completion.py of the folder above wants it."""
 
-    name = Scale.name
-    key_header = Scale.key_header
     framing = NAMED
 
     def read(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -48,9 +39,6 @@ class ScaleTexts:
 
     def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError:
         return text_reworded(error, values)
-
-    def error_body(self, error: ApiError) -> dict[str, Any]:
-        return error_body(error)
 
 
 SCALE = Scale()
