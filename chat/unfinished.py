@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 
 Ending = tuple[StoredState, bytes] | None
 ENDINGS: Mapping[str, tuple[str, str]] = {
-    StoredKind.CHAT: ("chat.dialects.chat_format.stored", "chat_ended"),
-    StoredKind.RESPONSE: ("chat.dialects.responses.kept", "response_ended"),
+    str(StoredKind.CHAT): ("chat.dialects.chat_format.stored", "chat_ended"),
+    str(StoredKind.RESPONSE): ("chat.dialects.responses.kept", "response_ended"),
 }
 """Where answers of each kind are ended. Named, not imported: a maintenance worker without unfinished answers loads no dialect."""
 

@@ -93,4 +93,4 @@ def chat_ended(request: Mapping[str, Any], events: Iterable[Event]) -> tuple[Sto
         is_finished = isinstance(event.payload, Completed) and event.payload.outcome == Outcome.FINISHED
     if answer is None or not is_finished:
         return None
-    return StoredState.FINISHED, answer.body()
+    return StoredState(StoredState.FINISHED), answer.body()  # checkers of types know a member by its literal alone

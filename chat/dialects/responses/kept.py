@@ -107,7 +107,7 @@ def response_ended(request: Mapping[str, Any], events: Iterable[Event]) -> tuple
             response = failed_object(head, [], engine_api_error(EngineError(payload.code, payload.message, payload.param)))
         elif event.is_terminal:
             response = _ended(head, output, event)
-    return STATES[response["status"]], orjson.dumps(response)
+    return StoredState(STATES[response["status"]]), orjson.dumps(response)
 
 
 def _ended(head: AnswerHead, output: OutputItems, event: Event) -> dict[str, Any]:
