@@ -24,13 +24,15 @@ from channels.layers import get_channel_layer
 from django.conf import settings
 from kombu import Exchange, Queue
 
+from chat.relay.claims import Taken
 from chat.relay.commands import STATS_COMMAND, STOP_COMMAND, task_send
 from chat.relay.keys import Keys, model_slug, queue_of
 from chat.relay.loop_thread import LoopThread
 from chat.relay.publisher import Publisher
 from chat.relay.records import usage_of
 from chat.relay.runs import Claim, LogEntry
-from chat.relay.store import valkey_connect
+from chat.relay.store import AWAY, valkey_connect
+from chat.relay.valkey_line import Lines
 from chat.relay.valkey_wire import Caller
 from chat.supervisor.model_choice import NoModel, model_choice
 from engine.api import Admitted, Completed, EngineError, ErrorCode, Event, Failed, Outcome, Payload, Rejected, Timings
@@ -143,7 +145,7 @@ class ModelWorker:
 
     def take(self, run_id: str, attempt: int) -> None:
         """Claim the run and submit it. A run that is taken, gone or stopped already costs no more than the claim."""
-        taken = self._loop.call(self._publisher.take(run_id, attempt))
+        taken = self._taken(run_id, attempt)
         if taken is None:
             return
         claim, log = taken
@@ -158,6 +160,16 @@ class ModelWorker:
         except Exception:
             logger.exception("run %s could not be submitted", run_id)
             self._end(claim, resume, Rejected(ErrorCode.INTERNAL_ERROR, INTERNAL_MESSAGE))
+
+    def _taken(self, run_id: str, attempt: int) -> Taken | None:
+        """A first attempt is claimed in this thread: to the publisher's loop and back would take longer than Valkey does."""
+        if attempt == 1:
+            try:
+                claim = self._publisher.take_first(run_id)
+                return None if claim is None else (claim, [])
+            except AWAY as error:
+                logger.warning("claim of run %s not answered: %s", run_id, error)
+        return self._loop.call(self._publisher.take(run_id, attempt))
 
     def stop_run(self, run_id: str, outcome: str) -> None:
         """End a run early; unknown ones are ignored."""
@@ -225,6 +237,7 @@ class ModelWorker:
             clock=self._clock,
             flush_mode=settings.LIGHTCONE_LOG_FLUSH,
             caller=Caller(settings.LIGHTCONE_REDIS_URL),
+            lines=Lines(settings.LIGHTCONE_REDIS_URL),
         )
 
     def _has_heartbeat(self) -> bool:

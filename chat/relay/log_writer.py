@@ -18,22 +18,19 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from redis.asyncio import Redis
-from redis.exceptions import ConnectionError as ValkeyAway
 from redis.exceptions import RedisError, ResponseError
-from redis.exceptions import TimeoutError as ValkeySlow
 
 from chat.relay.keys import Keys
 from chat.relay.live_run import Entry, LiveRun
 from chat.relay.run_table import RunTable
 from chat.relay.runs import RUN_LIFE_MS, Runs, entry_position
-from chat.relay.store import Answers, script_text
+from chat.relay.store import AWAY, Answers, script_text
 from chat.relay.valkey_wire import Caller, Refused
 from engine.api import Outcome
 
 logger = logging.getLogger(__name__)
 
 SEND_TIMEOUT_S = 1.0
-AWAY = (ValkeyAway, ValkeySlow, OSError)
 STEP = script_text(Path(__file__).parent / "step.lua").encode()
 TOO_OLD = "equal or smaller than the target stream top item"
 

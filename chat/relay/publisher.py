@@ -20,12 +20,14 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from chat.relay.claims import Claims, Taken
 from chat.relay.keys import Keys
 from chat.relay.live_run import LiveRun
-from chat.relay.log_writer import AWAY, Layer, LogWriter, missing_entries
+from chat.relay.log_writer import Layer, LogWriter, missing_entries
 from chat.relay.run_table import News, RunTable
-from chat.relay.runs import LEASE_MS, LIVE_LEASE_MS, Claim, LogEntry, Runs, watchers_of
-from chat.relay.store import Answers
+from chat.relay.runs import LEASE_MS, LIVE_LEASE_MS, Claim, Runs, watchers_of
+from chat.relay.store import AWAY, Answers
+from chat.relay.valkey_line import Lines
 from chat.relay.valkey_wire import Caller
 from engine.api import Outcome
 
@@ -37,16 +39,14 @@ BATCH_FLUSH_S = 0.05
 KEEP_ENDED_S = 10.0
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.05, 1.0
 BEATS_PER_RENEWAL = 10
-LET_GO_TIMEOUT_S = 5.0
-CLAIM_RETRIES = 7
 
 
 class Publisher:
-    """Holds the worker's runs. `publish` is for any thread; everything else belongs to the loop of `start`.
+    """Holds the worker's runs. `publish` and `take_first` are for any thread; everything else belongs to the loop of `start`.
 
     `abort(run_id, outcome)` ends a run in the engine; `lease()` gives the fields of the worker's lease, or None when the core
     has shown no sign of life. `flush_mode`: "auto", "step" or "batch". `caller`: for steps in one round trip, where `layer` is one whose
-    messages are what Valkey publishes (chat.relay.layer).
+    messages are what Valkey publishes (chat.relay.layer). `lines`: for `take_first`.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class Publisher:
         clock: Callable[[], float] = time.time,
         flush_mode: str = "auto",
         caller: Caller | None = None,
+        lines: Lines | None = None,
     ) -> None:
         self.worker_id = worker_id
         self._slug = slug
@@ -74,7 +75,7 @@ class Publisher:
         self._flush_mode = flush_mode
         self._table = RunTable(abort)
         self._writer = LogWriter(runs=self.runs, layer=layer, worker_id=worker_id, table=self._table, clock=clock, caller=caller)
-        self._taking: set[str] = set()
+        self._claims = Claims(runs=self.runs, table=self._table, worker_id=worker_id, lines=lines)
         self._has_news = asyncio.Event()
         self._is_urgent = asyncio.Event()
         self._writing = asyncio.Lock()
@@ -100,6 +101,7 @@ class Publisher:
         except (RedisError, OSError) as error:
             logger.warning("lease not given back: %s", error)
         self._writer.close()
+        self._claims.close()
         await self._client.aclose()
 
     @property
@@ -116,53 +118,13 @@ class Publisher:
             self._call_soon(event.set)
         self._call_soon(self._wake, is_urgent)
 
-    async def take(self, run_id: str, attempt: int) -> tuple[Claim, list[LogEntry]] | None:
-        """Claim a queued run; with it comes what earlier attempts logged. None when it is not to be had.
+    async def take(self, run_id: str, attempt: int) -> Taken | None:
+        """As Claims.take."""
+        return await self._claims.take(run_id, attempt)
 
-        Raises RedisError or OSError where Valkey stays away; then nobody knows whether the run is ours.
-        """
-        if run_id in self._taking:
-            return None  # a task that was delivered twice; Valkey would give the run to each call of one worker
-        self._taking.add(run_id)
-        try:
-            return await self._take(run_id, attempt)
-        finally:
-            self._taking.discard(run_id)
-
-    async def _take(self, run_id: str, attempt: int) -> tuple[Claim, list[LogEntry]] | None:
-        previous = self._table.live.get(run_id)
-        if previous is not None and previous.claim.attempt == attempt:
-            return None
-        if previous is not None and previous.claim.attempt < attempt:
-            self._table.drop(previous)
-        if (gone := self._table.being_let_go(run_id)) is not None:
-            # NOTE: the engine must have let go of the old attempt, or its last events would pass as news of the new one.
-            try:
-                async with asyncio.timeout(LET_GO_TIMEOUT_S):
-                    await gone.wait()
-            except TimeoutError:
-                return None
-        taken = await self._claim(run_id, attempt)
-        if taken is not None:
-            claim, log = taken
-            self._table.put(LiveRun(claim, self.worker_id, is_logged=bool(log)))
-        return taken
-
-    async def _claim(self, run_id: str, attempt: int) -> tuple[Claim, list[LogEntry]] | None:
-        """Ask again where an answer is lost: a run that is ours without our knowing would wait for as long as this worker lives."""
-        for pause_s in (MIN_BACKOFF_S * 2**number for number in range(CLAIM_RETRIES)):
-            try:
-                return await self._claim_once(run_id, attempt)
-            except AWAY as error:
-                logger.warning("claim of run %s not answered: %s", run_id, error)
-                await asyncio.sleep(pause_s)
-        return await self._claim_once(run_id, attempt)
-
-    async def _claim_once(self, run_id: str, attempt: int) -> tuple[Claim, list[LogEntry]] | None:
-        claim = await self.runs.claim(run_id, attempt, self.worker_id)
-        if claim is None:
-            return None
-        return claim, await self.runs.read_whole_log(run_id) if attempt > 1 else []
+    def take_first(self, run_id: str) -> Claim | None:
+        """As Claims.take_first."""
+        return self._claims.take_first(run_id)
 
     async def flush(self) -> None:
         """Cut, write, announce; or, after a loss, try to recover."""

@@ -183,9 +183,16 @@ class Runs:
 
         Asked again, it gives a run that this worker has: whoever calls knows which it holds.
         """
+        return self.claim_read(run_id, attempt, await self.client.eval(*self.claim_command(run_id, attempt, worker_id)))
+
+    def claim_command(self, run_id: str, attempt: int, worker_id: str) -> list[Any]:
+        """The claim as the arguments of an EVAL, for other connections."""
         keys = self.keys
         names = (keys.meta(run_id), keys.request(run_id), keys.queued, keys.worker_runs(worker_id), keys.worker(worker_id))
-        answer = await self.client.eval(CLAIM, len(names), *names, run_id, attempt, worker_id)
+        return [CLAIM, len(names), *names, run_id, attempt, worker_id]
+
+    def claim_read(self, run_id: str, attempt: int, answer: list[Any]) -> Claim | None:
+        """What the script of claims has answered; None where the run is not to be had."""
         if answer[0] != b"claimed" or answer[1] is None:
             return None
         meta = dict(zip((name.decode() for name in answer[2::2]), answer[3::2], strict=True))

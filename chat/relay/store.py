@@ -19,9 +19,13 @@ from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import BusyLoadingError, ResponseError
+from redis.exceptions import ConnectionError as ValkeyAway
+from redis.exceptions import TimeoutError as ValkeySlow
 
-from chat.relay.valkey_wire import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, Caller, Refused
+from chat.relay.valkey_wire import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, Answer, Caller, Refused
 
+AWAY = (ValkeyAway, ValkeySlow, OSError)
+"""What a Valkey that is away, or too slow, raises here."""
 Answers = Any
 """How a client is annotated where its answers are read: redis-py's types do not know that ours are bytes, never text."""
 
@@ -43,11 +47,7 @@ class Valkey(Redis):
         await super().aclose(close_connection_pool)
 
     async def _ask(self, *parts: Any) -> Any:
-        answer = await self.caller.call(*map(_bytes, parts))
-        if isinstance(answer, Refused):
-            # A Valkey that still reads its files is away, for us as for redis-py.
-            raise BusyLoadingError(answer) if answer.startswith("LOADING ") else ResponseError(answer)
-        return answer
+        return answer_checked(await self.caller.call(*command_parts(*parts)))
 
     async def execute_command(self, *arguments: Any, **options: Any) -> Any:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
@@ -85,8 +85,17 @@ def valkey_connect(url: str, *, max_connections: int = 32) -> Valkey:
     return client
 
 
-def _bytes(part: Any) -> bytes:
-    return part if isinstance(part, bytes) else str(part).encode()
+def answer_checked(answer: Answer) -> Answer:
+    """An answer over a bare connection, where it is none of refusal. Raises redis.RedisError."""
+    if isinstance(answer, Refused):
+        # A Valkey that still reads its files is away, for us as for redis-py.
+        raise BusyLoadingError(answer) if answer.startswith("LOADING ") else ResponseError(answer)
+    return answer
+
+
+def command_parts(*parts: Any) -> list[bytes]:
+    """Parts of a command for a bare connection."""
+    return [part if isinstance(part, bytes) else str(part).encode() for part in parts]
 
 
 def script_text(path: Path) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from chat.relay.valkey_line import Lines
 from chat.relay.workers import worker_leases
 from chat.worker import ModelWorker
 from engine.api import Admitted, Completed, Delta, Event, GenerationRequest, Outcome, Timings, Usage
@@ -136,6 +137,24 @@ async def test_a_submit_that_fails_rejects_the_run(world: World, error: Exceptio
     assert "defect" not in str(raised.value)
     assert [record["outcome"] for record in await world.records()] == ["rejected"]
     await asyncio.to_thread(worker.close, 0.0)
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+async def test_a_claim_whose_answer_is_lost_is_asked_again(world: World, monkeypatch: pytest.MonkeyPatch, is_done: bool) -> None:
+    worker, _ = await start(world)
+    web = await world.web(sweep_s=0.02)
+    reader, _ = await world.admit(web)
+    call = Lines.call
+
+    def call_and_lose(lines: Lines, *parts: bytes) -> None:
+        if is_done:
+            call(lines, *parts)
+        raise ConnectionResetError
+
+    monkeypatch.setattr(Lines, "call", call_and_lose)
+    await asyncio.to_thread(worker.take, reader.run_id, 1)
+    assert text_of(await read_all(reader)) == "abc"
+    await asyncio.to_thread(worker.close, 1.0)
 
 
 class ReadingEngine(ScriptedEngine):

@@ -19,6 +19,16 @@ async def test_only_one_claim_of_an_attempt_succeeds(world: World) -> None:
     assert await one.take(reader.run_id, 1) is None
 
 
+async def test_threads_and_loops_claim_an_attempt_once_together(world: World) -> None:
+    web, one, two = await world.web(), await world.worker("a@x~1"), await world.worker("b@x~2")
+    for _ in range(10):
+        reader, _ = await world.admit(web)
+        in_threads = [asyncio.to_thread(worker.take_first, reader.run_id) for worker in (one, two, one, two)]
+        taken = await asyncio.gather(*in_threads, one.take(reader.run_id, 1), two.take(reader.run_id, 1))
+        assert sum(claim is not None for claim in taken) == 1
+        assert sorted(one.live_run_ids() + two.live_run_ids()).count(reader.run_id) == 1
+
+
 async def test_a_claim_whose_answer_was_lost_is_asked_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     web, worker = await world.web(), await world.worker()
     reader, _ = await world.admit(web)

@@ -18,6 +18,7 @@ from chat.relay.reaper import Reaper
 from chat.relay.runs import Admission, Claim, Runs, Verdict
 from chat.relay.store import valkey_connect
 from chat.relay.usage_stream import UsageStream
+from chat.relay.valkey_line import Lines
 from chat.relay.valkey_wire import Caller
 from chat.run_id import run_id_create
 from engine.api import (
@@ -161,6 +162,7 @@ class World:
             lease=self.lease,
             clock=self.clock,
             caller=None if isinstance(self.layer, LossyLayer) else Caller(self.url),
+            lines=Lines(self.url),
         )
         await publisher.start(beat_s=beat_s)
         self.publishers.append(publisher)

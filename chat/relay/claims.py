@@ -1,0 +1,113 @@
+"""How a worker takes runs: a first attempt in the thread that has its task, a later one on the publisher's loop, beside what was before it.
+
+Used by chat.relay.publisher, which owns the table. A run is claimed once, however often its task is delivered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from chat.relay.live_run import LiveRun
+from chat.relay.run_table import RunTable
+from chat.relay.runs import Claim, LogEntry, Runs
+from chat.relay.store import AWAY, answer_checked, command_parts
+from chat.relay.valkey_line import Lines
+
+logger = logging.getLogger(__name__)
+
+LET_GO_TIMEOUT_S = 5.0
+FIRST_PAUSE_S = 0.05
+CLAIM_RETRIES = 7
+
+Taken = tuple[Claim, list[LogEntry]]
+"""A claim, and what earlier attempts logged."""
+
+
+class Claims:
+    """`take_first` is for any thread but the loop's, `take` for the loop. Without `lines` there is only the latter."""
+
+    def __init__(self, *, runs: Runs, table: RunTable, worker_id: str, lines: Lines | None = None) -> None:
+        self._runs = runs
+        self._table = table
+        self._worker_id = worker_id
+        self._lines = lines
+        self._taking: set[str] = set()
+        self._lock = threading.Lock()
+
+    def take_first(self, run_id: str) -> Claim | None:
+        """Claim the first attempt of a queued run; None when it is not to be had.
+
+        Raises AWAY where no answer comes; then `take` may ask again.
+        """
+        assert self._lines is not None
+        with self._alone_with(run_id) as is_alone:
+            if not is_alone or run_id in self._table.live:
+                return None
+            command = command_parts(b"EVAL", *self._runs.claim_command(run_id, 1, self._worker_id))
+            claim = self._runs.claim_read(run_id, 1, answer_checked(self._lines.call(*command)))
+            if claim is not None:
+                self._table.put(LiveRun(claim, self._worker_id))
+            return claim
+
+    async def take(self, run_id: str, attempt: int) -> Taken | None:
+        """Claim a queued run; with it comes what earlier attempts logged. None when it is not to be had.
+
+        Raises AWAY where Valkey stays away; then nobody knows whether the run is ours.
+        """
+        with self._alone_with(run_id) as is_alone:
+            return await self._take(run_id, attempt) if is_alone else None
+
+    def close(self) -> None:
+        if self._lines is not None:
+            self._lines.close()
+
+    @contextmanager
+    def _alone_with(self, run_id: str) -> Iterator[bool]:
+        """False for a task that was delivered twice: Valkey would give the run to each call of one worker."""
+        with self._lock:
+            is_alone = run_id not in self._taking
+            self._taking.add(run_id)
+        try:
+            yield is_alone
+        finally:
+            if is_alone:
+                self._taking.discard(run_id)
+
+    async def _take(self, run_id: str, attempt: int) -> Taken | None:
+        previous = self._table.live.get(run_id)
+        if previous is not None and previous.claim.attempt == attempt:
+            return None
+        if previous is not None and previous.claim.attempt < attempt:
+            self._table.drop(previous)
+        if (gone := self._table.being_let_go(run_id)) is not None:
+            # NOTE: the engine must have let go of the old attempt, or its last events would pass as news of the new one.
+            try:
+                async with asyncio.timeout(LET_GO_TIMEOUT_S):
+                    await gone.wait()
+            except TimeoutError:
+                return None
+        taken = await self._claim(run_id, attempt)
+        if taken is not None:
+            claim, log = taken
+            self._table.put(LiveRun(claim, self._worker_id, is_logged=bool(log)))
+        return taken
+
+    async def _claim(self, run_id: str, attempt: int) -> Taken | None:
+        """Ask again where an answer is lost: a run that is ours without our knowing would wait for as long as this worker lives."""
+        for pause_s in (FIRST_PAUSE_S * 2**number for number in range(CLAIM_RETRIES)):
+            try:
+                return await self._claim_once(run_id, attempt)
+            except AWAY as error:
+                logger.warning("claim of run %s not answered: %s", run_id, error)
+                await asyncio.sleep(pause_s)
+        return await self._claim_once(run_id, attempt)
+
+    async def _claim_once(self, run_id: str, attempt: int) -> Taken | None:
+        claim = await self._runs.claim(run_id, attempt, self._worker_id)
+        if claim is None:
+            return None
+        return claim, await self._runs.read_whole_log(run_id) if attempt > 1 else []
