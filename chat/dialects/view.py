@@ -146,8 +146,3 @@ def method_told(request: HttpRequest) -> str:
 def unknown_view(dialect: Door) -> Handler:
     """`unknown` under any method."""
     return _answering(dialect, unknown)
-
-
-def model_unknown(name: str) -> ApiError:
-    """One text for a model that does not exist and for one that the caller may not use."""
-    return ApiError("model_not_found", f"The model '{name[:200]}' does not exist or you do not have access to it.", "model")

@@ -26,10 +26,10 @@ from chat.dialects.answering.accepting import Accepted, rejection_record
 from chat.dialects.answering.endings import ending_error
 from chat.dialects.answering.heads import head_admitted
 from chat.dialects.answering.starting import StartedRun, run_start
+from chat.dialects.body import object_parse
 from chat.dialects.dialect import AnswerHead
 from chat.dialects.request.refusals import refusal_reworded
 from chat.dialects.request.schema import request_check
-from chat.dialects.request.strict_json import json_object_read
 from chat.errors import INTERNAL_MESSAGE, ApiError, engine_api_error
 from chat.services.accounts import session_caller
 from chat.services.completions import RequestTrace, RunReader
@@ -68,8 +68,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             await self.close(code=TOO_LARGE)
             return
         try:
-            limits = settings.LIGHTCONE_LIMITS
-            message = json_object_read(text_data.encode(), max_depth=limits.max_json_depth, max_digits=limits.max_json_digits)
+            message = object_parse(text_data.encode())
         except (ApiError, UnicodeEncodeError):
             await self.send_error("", ApiError("invalid_json", "A message must be one JSON object."))
             return

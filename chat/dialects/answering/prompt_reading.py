@@ -5,12 +5,13 @@ They are runs like others, with a record each and the limits of the key on reque
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from django.http import HttpRequest
 
-from chat.dialects.answering.accepting import request_start
+from chat.dialects.answering.accepting import Accepted, request_start
 from chat.dialects.answering.admission import admission_wait
 from chat.dialects.answering.endings import ending_error
 from chat.dialects.answering.starting import StartedRun, run_start
@@ -35,9 +36,11 @@ class ReadPrompt:
     headers: dict[str, str]
 
 
-async def prompt_read(request: HttpRequest, door: RewordingDoor) -> ReadPrompt:
+async def prompt_read(
+    request: HttpRequest, door: RewordingDoor, start: Callable[[Accepted], Awaitable[StartedRun]] = run_start
+) -> ReadPrompt:
     """Have the prompt of a request read, whose values say `Task.READ`; raises ApiError."""
-    accepted, run = await request_start(request, door, run_start)
+    accepted, run = await request_start(request, door, start)
     try:
         admitted = await admission_wait(run)
         async for event in run.reader:

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from chat.dialects.answering.accepting import Accepted
 from chat.dialects.answering.heads import head_begun
 from chat.dialects.answering.sent_names import Reword, refusals_reworded
 from chat.dialects.body import aside
 from chat.dialects.dialect import AnswerHead
+from chat.dialects.named_models import model_asked
 from chat.dialects.request.build import MessagesRefused, generation_request
-from chat.dialects.view import model_unknown
 from chat.errors import ApiError, engine_api_error
-from chat.services.catalogue import ModelEntry, model_resolve_async
+from chat.services.catalogue import ModelEntry
 from chat.services.completions import LimitExceeded, PublicIdInUse, RunReader, completion_refuse, completion_start
-from chat.services.keys import Caller
 from engine.api import EngineError, GenerationRequest
 
 T = TypeVar("T")
@@ -42,9 +41,7 @@ async def start_reworded(accepted: Accepted, reword: Reword) -> StartedRun:
 async def run_start(accepted: Accepted) -> StartedRun:
     """Start what an accepted request asks for, also one of the playground. Raises ApiError; then nothing was started."""
     values, caller = accepted.values, accepted.caller
-    model = await _model(values, caller)
-    if model is None:
-        raise model_unknown(values["model"] or "(default)")
+    model = await model_asked(values["model"], values["model_names"], caller)
     build = partial(
         generation_request,
         model=model.name,
@@ -68,14 +65,6 @@ async def run_start(accepted: Accepted) -> StartedRun:
         afterlife=values["afterlife"](head) if values["afterlife"] else None,
     )
     return StartedRun(model, generation, await _within_limits(starting), head)
-
-
-async def _model(values: dict[str, Any], caller: Caller) -> ModelEntry | None:
-    """The model asked for; where it may have several names, that of the first one there is, whether or not the caller may use it."""
-    for name in values["model_names"] or ():
-        if await model_resolve_async(name=name) is not None:
-            return await model_resolve_async(name=name, caller=caller)
-    return None if values["model_names"] else await model_resolve_async(name=values["model"], caller=caller)
 
 
 async def _within_limits(admission: Awaitable[T]) -> T:

@@ -15,11 +15,10 @@ from chat.dialects.batches.file_views import file_unknown
 from chat.dialects.batches.objects import batch_object, page_object
 from chat.dialects.batches.queries import BATCHES_QUERY, MAX_ID_CHARS, query_read
 from chat.dialects.batches.upload import ExpiresAfter
-from chat.dialects.body import body_read
+from chat.dialects.body import object_read
 from chat.dialects.dialect import Door
 from chat.dialects.request.fields import Text, field_problems
 from chat.dialects.request.objects import Metadata
-from chat.dialects.request.strict_json import json_object_read
 from chat.dialects.view import api_view, caller_require, json_response
 from chat.errors import ApiError, problems_error
 from chat.models import Batch, ProjectFile
@@ -57,7 +56,7 @@ _SCHEMA = BatchRequest()
 
 async def create(request: HttpRequest, dialect: Door) -> HttpResponseBase:
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
-    values = _values(body_read(request))
+    values = _values(object_read(request))
     try:
         file = await database_sync_to_async(file_get)(project_id=caller.project_id, public_id=values["input_file_id"])
         _check_file(file)
@@ -107,9 +106,7 @@ async def _batch(request: HttpRequest, dialect: Door, batch_id: str) -> Batch:
         raise ApiError("not_found", f"No batch found with id '{batch_id[:MAX_ID_CHARS]}'.", "batch_id") from None
 
 
-def _values(body: bytes) -> dict[str, Any]:
-    limits = settings.LIGHTCONE_LIMITS
-    parsed = json_object_read(body, max_depth=limits.max_json_depth, max_digits=limits.max_json_digits)
+def _values(parsed: dict[str, Any]) -> dict[str, Any]:
     try:
         values: dict[str, Any] = _SCHEMA.run_validation(parsed)
     except ValidationError as error:

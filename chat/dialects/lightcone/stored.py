@@ -7,12 +7,12 @@ from typing import Any
 
 import orjson
 from channels.db import database_sync_to_async
-from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 from rest_framework.exceptions import ValidationError
 
 from chat.dialects.answering.answer import answer_collect
 from chat.dialects.answering.heads import head_admitted
+from chat.dialects.answering.rejoining import run_rejoin
 from chat.dialects.answering.streaming import stream_frames
 from chat.dialects.body import aside, object_read
 from chat.dialects.chat_format.answer import ChatAnswer
@@ -26,7 +26,7 @@ from chat.dialects.request.objects import Metadata
 from chat.dialects.view import caller_require, json_response
 from chat.errors import ApiError, engine_api_error
 from chat.models.access import Right
-from chat.services.completions import run_attach, run_find_public
+from chat.services.completions import run_find_public
 from chat.services.keys import Caller
 from chat.services.stored import (
     AnswerUnknown,
@@ -86,18 +86,16 @@ async def completion_retrieve(request: HttpRequest, dialect: Door, completion_id
 
 async def _collected(run_id: str, kept: bytes, completion_id: str, caller: Caller) -> bytes:
     head, _ = kept_read(kept)
+    rejoined = await run_rejoin(run_id, caller)
+    if rejoined is None:
+        raise _unknown(completion_id)
+    reader, admitted = rejoined
     try:
-        attached = await run_attach(run_id=run_id, caller=caller)
-        if attached is None:
-            raise _unknown(completion_id)
-        reader, _ = attached
-        try:
-            admitted = await reader.first(timeout_s=settings.LIGHTCONE_QUEUE_TIMEOUT_S)
-            return await answer_collect(reader, ChatAnswer(head_admitted(head, admitted)))
-        finally:
-            reader.leave()
+        return await answer_collect(reader, ChatAnswer(head_admitted(head, admitted)))
     except EngineError as error:
         raise engine_api_error(error) from None
+    finally:
+        reader.leave()
 
 
 async def completion_events(request: HttpRequest, dialect: Door, completion_id: str) -> HttpResponseBase:
@@ -109,21 +107,16 @@ async def completion_events(request: HttpRequest, dialect: Door, completion_id: 
         after = integer_check("Last-Event-ID", last_id, minimum=-1, maximum=2**53)
     try:
         found = await run_find_public(public_id=_public_id(completion_id), caller=caller)
-        attached = await run_attach(run_id=found[0], caller=caller) if found is not None else None
-        if found is None or attached is None:
-            message = (
-                f"The chat completion '{completion_id[:200]}' cannot be picked up: there is none, its request was not resumable, "
-                "or it ended too long ago; send the request again."
-            )
-            raise ApiError("not_resumable", message)
-        reader, _ = attached
-        try:
-            admitted = await reader.first(timeout_s=settings.LIGHTCONE_QUEUE_TIMEOUT_S)
-        except BaseException:
-            reader.leave()
-            raise
     except EngineError as error:
         raise engine_api_error(error) from None
+    rejoined = await run_rejoin(found[0], caller) if found is not None else None
+    if found is None or rejoined is None:
+        message = (
+            f"The chat completion '{completion_id[:200]}' cannot be picked up: there is none, its request was not resumable, "
+            "or it ended too long ago; send the request again."
+        )
+        raise ApiError("not_resumable", message)
+    reader, admitted = rejoined
     head, framing = kept_read(found[1])
     writer = NumberedStream(ChatStream(head_admitted(head, admitted), framing), after=after, has_ids=True)
     return EventStreamResponse(stream_frames(reader, writer, admitted=admitted), on_close=reader.leave)

@@ -10,8 +10,9 @@ from chat.dialects.completion import completion
 from chat.dialects.dialect import Door
 from chat.dialects.lightcone import stored
 from chat.dialects.lightcone.dialect import LIGHTCONE
-from chat.dialects.view import api_view, caller_require, json_response, model_unknown, unknown_view
-from chat.services.catalogue import ModelEntry, model_resolve_async, models_for_caller_async
+from chat.dialects.named_models import model_named, models_named
+from chat.dialects.view import api_view, caller_require, json_response, unknown_view
+from chat.services.catalogue import ModelEntry
 
 
 def model_object(model: ModelEntry, name: str) -> dict[str, Any]:
@@ -21,17 +22,13 @@ def model_object(model: ModelEntry, name: str) -> dict[str, Any]:
 
 async def models_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
     caller = await caller_require(request, dialect)
-    models = await models_for_caller_async(caller=caller)
-    data = [model_object(model, name) for model in models for name in dict.fromkeys((model.name, *model.aliases))]
+    data = [model_object(*named) for named in await models_named(caller)]
     return json_response({"object": "list", "data": data})
 
 
 async def model_retrieve(request: HttpRequest, dialect: Door, model_id: str) -> HttpResponseBase:
     caller = await caller_require(request, dialect)
-    model = await model_resolve_async(name=model_id, caller=caller)
-    if model is None:
-        raise model_unknown(model_id)
-    return json_response(model_object(model, model_id if model_id in model.aliases else model.name))
+    return json_response(model_object(*await model_named(model_id, caller)))
 
 
 chat_completions = api_view(LIGHTCONE, get=stored.completions_list, post=completion)

@@ -8,10 +8,11 @@ from typing import Any
 from django.http import HttpRequest, HttpResponseBase
 
 from chat.dialects.dialect import Door
+from chat.dialects.named_models import model_named, models_named
 from chat.dialects.request.fields import echo
-from chat.dialects.view import caller_require, json_response, model_unknown
+from chat.dialects.view import caller_require, json_response
 from chat.errors import ApiError
-from chat.services.catalogue import ModelEntry, model_resolve_async, models_for_caller_async
+from chat.services.catalogue import ModelEntry
 
 DEFAULT_LIMIT, MAX_LIMIT = 20, 1_000
 
@@ -20,8 +21,7 @@ async def models_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
     """All names that `model` takes, after `after_id` or before `before_id`, at most `limit` of them."""
     caller = await caller_require(request, dialect)
     limit = _limit(request.GET.get("limit"))
-    entries = await models_for_caller_async(caller=caller)
-    models = [model_object(model, name) for model in entries for name in dict.fromkeys((model.name, *model.aliases))]
+    models = [model_object(*named) for named in await models_named(caller)]
     after, before = request.GET.get("after_id"), request.GET.get("before_id")
     start = _place(models, after, "after_id") + 1 if after else 0
     stop = _place(models, before, "before_id") if before else len(models)
@@ -33,10 +33,7 @@ async def models_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
 
 async def model_retrieve(request: HttpRequest, dialect: Door, model_id: str) -> HttpResponseBase:
     caller = await caller_require(request, dialect)
-    model = await model_resolve_async(name=model_id, caller=caller)
-    if model is None:
-        raise model_unknown(model_id)
-    return json_response(model_object(model, model_id if model_id in model.aliases else model.name))
+    return json_response(model_object(*await model_named(model_id, caller)))
 
 
 def model_object(model: ModelEntry, name: str) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
 from chat.dialects.answering.accepting import Accepted, request_start
-from chat.dialects.answering.admission import admission_wait
 from chat.dialects.answering.answer import run_answer
 from chat.dialects.answering.heads import head_admitted
+from chat.dialects.answering.prompt_reading import prompt_read
+from chat.dialects.answering.rejoining import run_rejoin
 from chat.dialects.answering.starting import StartedRun, start_reworded
 from chat.dialects.answering.streaming import stream_frames
 from chat.dialects.body import aside
@@ -111,10 +112,7 @@ async def _background(accepted: Accepted, run: StartedRun) -> HttpResponseBase:
             await _give_up(accepted, run)
             refusal = RESPONSES.reword(EngineError(payload.code, payload.message, payload.param), accepted.values)
             raise engine_api_error(refusal)
-        response = json_response(unfinished_object(run.head, is_queued=not isinstance(payload, Admitted)))
-        for name, value in reader.headers.items():
-            response[name] = value
-        return response
+        return json_response(unfinished_object(run.head, is_queued=not isinstance(payload, Admitted)), headers=reader.headers)
     except EngineError as error:
         raise engine_api_error(error) from None
     except ApiError as error:
@@ -154,21 +152,11 @@ async def _stream_again(request: HttpRequest, caller: Caller, response_id: str) 
     after = query_integer(request, "starting_after", -1)
     row = await _find(response_id, caller)
     head = await aside(len(row.request), kept_head, row)
-    try:
-        attached = await run_attach(run_id=row.run_id.hex, caller=caller)
-        if attached is None:
-            message = "The events of this response are not kept any more; fetch it without stream."
-            raise ApiError("not_resumable", message, "stream")
-        reader, _ = attached
-        try:
-            admitted = await reader.first(timeout_s=settings.LIGHTCONE_QUEUE_TIMEOUT_S)
-        except BaseException:
-            reader.leave()
-            raise
-    except EngineError as error:
-        raise engine_api_error(error) from None
-    head = head_admitted(head, admitted)
-    frames = stream_frames(reader, ResponseStream(head, after=after), admitted=admitted)
+    rejoined = await run_rejoin(row.run_id.hex, caller)
+    if rejoined is None:
+        raise ApiError("not_resumable", "The events of this response are not kept any more; fetch it without stream.", "stream")
+    reader, admitted = rejoined
+    frames = stream_frames(reader, ResponseStream(head_admitted(head, admitted), after=after), admitted=admitted)
     return EventStreamResponse(frames, on_close=reader.leave)
 
 
@@ -225,22 +213,8 @@ async def input_items(request: HttpRequest, dialect: Responses, response_id: str
 
 
 async def input_tokens(request: HttpRequest, dialect: InputTokens) -> HttpResponseBase:
-    accepted, run = await request_start(request, dialect, partial(_start_reading, dialect))
-    reader = run.reader
-    try:
-        admitted = await admission_wait(run)
-        async for _ in reader:
-            pass
-        response = json_response({"object": "response.input_tokens", "input_tokens": admitted.num_prompt_tokens})
-        for name, value in reader.headers.items():
-            response[name] = value
-        return response
-    except EngineError as error:
-        failure = engine_api_error(dialect.reword(error, accepted.values))
-        failure.extra_headers = reader.headers | failure.extra_headers
-        raise failure from None
-    finally:
-        reader.leave()
+    read = await prompt_read(request, dialect, start=partial(_start_reading, dialect))
+    return json_response({"object": "response.input_tokens", "input_tokens": read.admitted.num_prompt_tokens}, headers=read.headers)
 
 
 async def _start_reading(dialect: InputTokens, accepted: Accepted) -> StartedRun:

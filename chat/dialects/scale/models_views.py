@@ -8,12 +8,13 @@ from typing import Any
 from django.http import HttpRequest, HttpResponseBase
 
 from chat.dialects.dialect import Door
+from chat.dialects.named_models import model_asked
 from chat.dialects.queries import query_integer
 from chat.dialects.request.fields import echo
 from chat.dialects.scale.model_names import model_candidates, model_vendor_name
-from chat.dialects.view import caller_require, json_response, model_unknown
+from chat.dialects.view import caller_require, json_response
 from chat.errors import ApiError
-from chat.services.catalogue import ModelEntry, model_resolve_async, models_for_caller_async
+from chat.services.catalogue import ModelEntry, models_for_caller_async
 from chat.services.health import workers_live
 from chat.services.keys import Caller
 
@@ -36,13 +37,7 @@ async def models_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
 
 async def model_retrieve(request: HttpRequest, dialect: Door, model_id: str) -> HttpResponseBase:
     caller = await caller_require(request, dialect)
-    for name in model_candidates(model_id):
-        if await model_resolve_async(name=name) is not None:
-            model = await model_resolve_async(name=name, caller=caller)
-            if model is not None:
-                return json_response(_instance(model, caller))
-            break
-    raise model_unknown(model_id)
+    return json_response(_instance(await model_asked(model_id, model_candidates(model_id), caller), caller))
 
 
 async def chat_models_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:

@@ -40,10 +40,8 @@ class TextAnswer:
     def feed(self, index: int, news: News) -> None:
         """News of the run of prompt number `index`."""
         payload = news if isinstance(news, Admitted) else news.payload
-        if isinstance(payload, Admitted):
-            self.prompts[index].admitted = payload
-        elif isinstance(payload, PromptScored):
-            self.prompts[index].scored = payload
+        if isinstance(payload, Admitted | PromptScored):
+            self.prompts[index].take(payload)
         elif isinstance(payload, Completed):
             self.usages.append(payload.usage)
             self.written[index] = self._written(index)

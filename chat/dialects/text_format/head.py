@@ -83,13 +83,19 @@ def text_head(accepted: Accepted, first: StartedRun) -> TextHead:
 
 
 class PromptTold:
-    """One prompt as its choices tell it: its text, log-probabilities and ids. `admitted` and `scored` come with the run's first events."""
+    """One prompt as its choices tell it: its text, log-probabilities and ids, from what the run says before its first token."""
 
     def __init__(self, head: TextHead, raw: RawPrompt) -> None:
         self.head = head
         self.raw = raw
         self.admitted: Admitted | None = None
         self.scored: PromptScored | None = None
+
+    def take(self, payload: Admitted | PromptScored) -> None:
+        if isinstance(payload, Admitted):
+            self.admitted = payload
+        else:
+            self.scored = payload
 
     @property
     def text(self) -> str:

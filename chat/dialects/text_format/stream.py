@@ -54,10 +54,8 @@ class TextStream:
         if isinstance(payload, ChoiceFinished):
             choice = self.choices[index][payload.choice]
             return self._begin(choice) + self._flush(choice) + self._finish(choice, payload)
-        if isinstance(payload, Admitted):
-            self.prompts[index].admitted = payload
-        elif isinstance(payload, PromptScored):
-            self.prompts[index].scored = payload
+        if isinstance(payload, Admitted | PromptScored):
+            self.prompts[index].take(payload)
         elif isinstance(payload, Completed):
             self.usages.append(payload.usage)
         return b""

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
+from chat.dialects import named_models
 from chat.dialects.answering import accepting, starting
-from chat.dialects.lightcone import views
 from chat.services.catalogue import ModelEntry
 from chat.services.completions import Afterlife
 from chat.services.keys import Caller, KeyForbidden, KeyInvalid
@@ -169,9 +169,8 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
 
     monkeypatch.setattr("chat.auth.configuration_refresh", refresh)
     monkeypatch.setattr("chat.auth.key_authenticate_async", authenticate)
-    monkeypatch.setattr(starting, "model_resolve_async", resolve)
-    monkeypatch.setattr(views, "model_resolve_async", resolve)
-    monkeypatch.setattr(views, "models_for_caller_async", models)
+    monkeypatch.setattr(named_models, "model_resolve_async", resolve)
+    monkeypatch.setattr(named_models, "models_for_caller_async", models)
     monkeypatch.setattr(starting, "completion_start", service.start)
     monkeypatch.setattr(starting, "completion_refuse", service.refuse)
     monkeypatch.setattr(accepting, "limits_look", service.look)

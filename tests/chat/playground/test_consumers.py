@@ -13,6 +13,7 @@ from channels.testing import WebsocketCommunicator
 from django.contrib.auth import get_user_model
 from django.test import Client
 
+from chat.dialects import named_models
 from chat.dialects.answering import accepting, starting
 from chat.models import Project
 from chat.playground import consumers
@@ -35,7 +36,7 @@ def service(monkeypatch: pytest.MonkeyPatch, valkey: str) -> Scripted:
     async def refresh() -> None:
         """Nothing is cached here."""
 
-    monkeypatch.setattr(starting, "model_resolve_async", resolve)
+    monkeypatch.setattr(named_models, "model_resolve_async", resolve)
     monkeypatch.setattr(starting, "completion_start", service.start)
     monkeypatch.setattr(starting, "completion_refuse", service.refuse)
     monkeypatch.setattr(accepting, "request_rejected_record", lambda **record: service.rejected.append(record))

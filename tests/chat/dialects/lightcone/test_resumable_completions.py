@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chat.dialects.answering import rejoining
 from chat.dialects.chat_format.framing import NAMED, PLAIN
 from chat.dialects.chat_format.numbered import NumberedStream
 from chat.dialects.chat_format.stream import ChatStream
@@ -40,7 +41,7 @@ def picked_up(scripted, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return ScriptedReader(list(HELLO), {}), Found("running", {"project_id": 1}, 60.0)
 
     monkeypatch.setattr(stored, "run_find_public", find)
-    monkeypatch.setattr(stored, "run_attach", attach)
+    monkeypatch.setattr(rejoining, "run_attach", attach)
     return asked
 
 

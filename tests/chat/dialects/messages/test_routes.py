@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from chat.dialects.messages import models
+from chat.dialects import named_models
 from chat.errors import ApiError
 from chat.middleware import error_described
 from chat.services.catalogue import ModelEntry
@@ -26,8 +26,8 @@ def listed(scripted, monkeypatch):
     async def resolve(*, name, caller=None):
         return next((entry for entry in entries if name in (entry.name, *entry.aliases)), None)
 
-    monkeypatch.setattr(models, "models_for_caller_async", all_models)
-    monkeypatch.setattr(models, "model_resolve_async", resolve)
+    monkeypatch.setattr(named_models, "models_for_caller_async", all_models)
+    monkeypatch.setattr(named_models, "model_resolve_async", resolve)
 
 
 @pytest.mark.parametrize("path", [ROUTE, ROUTE + "/", ROUTE + "?beta=true"])

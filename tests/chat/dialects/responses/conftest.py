@@ -11,6 +11,7 @@ import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
+from chat.dialects.answering import rejoining
 from chat.dialects.responses import kept, views
 from chat.services.completions import Found
 from engine.api import Delta, Event, Payload
@@ -98,5 +99,6 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
         monkeypatch.setattr(module, "run_find", known.find)
     monkeypatch.setattr(kept, "run_log", known.log)
     monkeypatch.setattr(views, "run_attach", known.attach)
+    monkeypatch.setattr(rejoining, "run_attach", known.attach)
     monkeypatch.setattr(views, "run_stop", known.stop)
     return known

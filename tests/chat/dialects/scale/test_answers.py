@@ -7,7 +7,7 @@ import json
 import httpx
 import pytest
 
-from chat.dialects.answering import starting
+from chat.dialects import named_models
 from chat.services.catalogue import ModelEntry
 from engine.api import Delta
 from tests.chat.dialects.conftest import ADMITTED, HELLO, KEY, MODEL, completed, delta, finished
@@ -99,7 +99,7 @@ async def test_the_first_name_that_exists_decides_even_if_the_key_may_not_use_it
             return hidden if caller is None else None
         return MODEL if name == "tiny" else None
 
-    monkeypatch.setattr(starting, "model_resolve_async", resolve)
+    monkeypatch.setattr(named_models, "model_resolve_async", resolve)
     refused = await post(scale, model="org/tiny")
     assert refused.status_code == 404
     assert "does not exist or you do not have access to it" in refused.json()["message"]

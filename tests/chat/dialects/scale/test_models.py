@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from chat.dialects import named_models
 from chat.dialects.scale import models_views
 from chat.relay.workers import WorkerLease
 from chat.services.catalogue import ModelEntry
@@ -16,7 +17,7 @@ MODELS = [MODEL, SECOND]
 
 
 @pytest.fixture(autouse=True)
-def _catalogue(monkeypatch):
+def _catalogue(scripted, monkeypatch):
     async def models(*, caller=None):
         return MODELS
 
@@ -30,7 +31,7 @@ def _catalogue(monkeypatch):
         ]
 
     monkeypatch.setattr(models_views, "models_for_caller_async", models)
-    monkeypatch.setattr(models_views, "model_resolve_async", resolve)
+    monkeypatch.setattr(named_models, "model_resolve_async", resolve)
     monkeypatch.setattr(models_views, "workers_live", workers)
 
 
