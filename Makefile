@@ -13,7 +13,7 @@ RUNS := $(VENV)/.requirements
 TESTS := $(VENV)/.requirements-dev
 SUITE := $(VENV)/json-schema-suite
 TYPED := engine/api engine/scheduling engine/outputs engine/messages.py engine/sequence.py $(wildcard chat/*.py) \
-	$(addprefix chat/, admin batching dialects management models playground services supervisor) lightcone_site
+	$(addprefix chat/, admin batching dialects http_server management models playground services supervisor) lightcone_site
 FAST := -m "not slow and not live and not browser and not gpu and not postgres"
 
 .PHONY: serve doctor test check contract suite lint format bench clean help
