@@ -28,7 +28,7 @@ Connect = Callable[[EngineConfig], CoreLink]
 def connect_core(config: EngineConfig) -> CoreLink:
     """Start the core where the configuration wants it."""
     if config.core_in_process:
-        from engine.core import serve  # torch, in this process: tests and scripts only
+        from engine.core_serving import serve  # torch, in this process: tests and scripts only
 
         return ThreadLink(config, serve)
     return ProcessLink(config)

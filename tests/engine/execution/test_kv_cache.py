@@ -12,7 +12,7 @@ from engine.attention.backend import AttentionShape
 from engine.attention.select import cache_dtype
 from engine.attention.torch_cpu import TorchCpuAttention
 from engine.config import EngineConfig
-from engine.core import build_core
+from engine.core_serving import build_core
 from engine.execution.kv_cache import CacheSize, bytes_per_block, size_cache
 from engine.link import QueueChannel
 

@@ -10,7 +10,7 @@ import torch
 from engine.api.errors import ModelLoadError, RequestError
 from engine.api.sampling import ProcessorCall, SamplingParams
 from engine.config import EngineConfig
-from engine.core import serve
+from engine.core_serving import serve
 from engine.link import QueueChannel, pack, unpack
 from engine.messages import CoreFailed, CoreReady
 from engine.sampling.processors.registry import ProcessorRegistry, load_registry
