@@ -28,7 +28,7 @@ PARTS = (
     ("worker", ("model@",)),
     ("maintenance", ("maintenance@",)),
     ("valkey", ("valkey-server",)),
-    ("supervisor", ("manage.py serve", "relay.py serve")),
+    ("supervisor", ("chat.supervisor.watch", "manage.py serve", "relay.py serve")),
 )
 """Parts and what their command lines contain; the first that fits."""
 

@@ -6,19 +6,12 @@ Applied by Django through LOGGING; Celery is told to leave the root logger alone
 from __future__ import annotations
 
 import logging
-import re
 from typing import Any
 
 import structlog
 
+from chat.control_characters import escape_controls
 from chat.masking import mask_secrets
-
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-
-
-def escape_controls(text: str) -> str:
-    r"""Write line breaks, escape codes and the like as \n, \x1b, \u2028."""
-    return CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
 
 
 def record_line(_logger: Any, _method: str, event: dict[str, Any]) -> str:

@@ -11,10 +11,14 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from chat.masking import mask_secrets
 
 LAUNCHER = Path(__file__).with_name("launch.py")
+SECRETS_OF_THE_START = ("LIGHTCONE_API_KEY", "LIGHTCONE_ADMIN_PASSWORD")
+"""Used once by the supervisor; no child needs them in its environment."""
+
 MAX_LOG_BYTES = 16 * 2**20
 MAX_BACKOFF_S = 30.0
 STEADY_S = 60.0
@@ -34,19 +38,72 @@ class ChildSpec:
     orphan_signal: int = signal.SIGKILL
 
 
+@dataclass(frozen=True, slots=True)
+class ChildState:
+    """Where a child stands: its process, if it runs, and when it started or is to be started again (monotonic seconds)."""
+
+    pid: int | None
+    started_at: float
+    restart_at: float | None
+    num_failures: int
+    log_start: int
+
+
+class Process(Protocol):
+    """A child process, started here or by the program that this process was before."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self) -> int: ...
+
+    def send_signal(self, sig: int) -> None: ...
+
+
+class AdoptedProcess:
+    """A child of this process that it started as another program, with the manners of Popen."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        return self._wait(os.WNOHANG)
+
+    def wait(self) -> int:
+        code = self._wait(0)
+        assert code is not None
+        return code
+
+    def send_signal(self, sig: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, sig)
+
+    def _wait(self, options: int) -> int | None:
+        if self._code is None:
+            pid, status = os.waitpid(self.pid, options)
+            if pid:
+                self._code = os.waitstatus_to_exitcode(status)
+        return self._code
+
+
 class Child:
     """Runs `spec` in its own session, so that a Ctrl-C of the terminal reaches the supervisor alone and the whole group can be ended.
 
     Times are monotonic seconds, given by the caller.
     """
 
-    def __init__(self, spec: ChildSpec) -> None:
+    def __init__(self, spec: ChildSpec, state: ChildState | None = None) -> None:
+        """`state`: of a child that this process started as another program."""
+        state = state or ChildState(None, 0.0, None, 0, 0)
         self.spec = spec
-        self.restart_at: float | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._started_at = 0.0
-        self._num_failures = 0
-        self._log_start = 0
+        self.restart_at = state.restart_at
+        self._process: Process | None = AdoptedProcess(state.pid) if state.pid else None
+        self._started_at = state.started_at
+        self._num_failures = state.num_failures
+        self._log_start = state.log_start
 
     @property
     def is_running(self) -> bool:
@@ -55,6 +112,10 @@ class Child:
     @property
     def pid(self) -> int | None:
         return self._process.pid if self._process else None
+
+    @property
+    def state(self) -> ChildState:
+        return ChildState(self.pid, self._started_at, self.restart_at, self._num_failures, self._log_start)
 
     def start(self, now: float) -> None:
         """Start the process; its output is appended to the log."""

@@ -8,14 +8,8 @@ from pathlib import Path
 
 from django.conf import settings
 
-from chat.supervisor.child import ChildSpec
+from chat.supervisor.child import SECRETS_OF_THE_START, ChildSpec
 from chat.supervisor.model_choice import ModelChoice
-
-SECRETS_OF_THE_START = ("LIGHTCONE_API_KEY", "LIGHTCONE_ADMIN_PASSWORD")
-"""Used once by the supervisor; no child needs them in its environment."""
-
-STOP_ORDER = ("model", "web", "maintenance", "valkey")
-"""The worker drains while the web still sends its streams; maintenance writes the last usage records before the log goes."""
 
 
 def log_path(name: str) -> Path:

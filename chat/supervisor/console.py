@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TextIO
 
-from lightcone_site.logs import escape_controls
+from chat.control_characters import escape_controls
 
 COLOURS = {"ok": "32", "problem": "31", "working": "33", "title": "1", "quiet": "2"}
 NAME_WIDTH = 13

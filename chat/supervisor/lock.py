@@ -30,6 +30,17 @@ class InstanceLock:
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
 
+    @classmethod
+    def held(cls, descriptor: int) -> InstanceLock:
+        """The lock that this process took as another program."""
+        lock = cls.__new__(cls)
+        lock._file = descriptor
+        return lock
+
+    @property
+    def descriptor(self) -> int:
+        return self._file
+
     def release(self) -> None:
         os.ftruncate(self._file, 0)
         os.close(self._file)

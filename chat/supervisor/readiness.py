@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import http.client
 import re
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from django.db import Error as DatabaseError
-
-from chat.models import ServedModel
-from chat.models.catalogue import ModelState
 from chat.supervisor.console import Console
 
 POLL_S = 0.5
 STEADY_POLL_S = 3.0
+ASK_S = 2.0
+STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
+LOADING, FAILED = "loading", "failed"
+"""States of a model, as chat.models has them; that needs Django, and this file is part of a program without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,9 @@ class Readiness:
         clock: Callable[[], float],
         model: str,
         url: str,
+        was_ready: bool = False,
     ) -> None:
+        """`was_ready`: web and model were, and that has been told."""
         self._console = console
         self._ask = ask
         self._news = news
@@ -46,9 +48,13 @@ class Readiness:
         self._url = url
         self._started_at = clock()
         self._next_at = 0.0
-        self._is_web_told = False
-        self._was_ready = False
+        self._is_web_told = self._was_ready = was_ready
         self._last_reason = ""
+
+    @property
+    def is_ready(self) -> bool:
+        """As far as is known."""
+        return self._was_ready
 
     @property
     def is_settled(self) -> bool:
@@ -79,7 +85,7 @@ class Readiness:
         if self._was_ready:
             self._was_ready, self._started_at = False, now
             self._console.problem("model", f"{self._model}: not ready; requests are answered 503 until it is back")
-        elif news is not None and news.state == ModelState.FAILED:
+        elif news is not None and news.state == FAILED:
             if news.reason != self._last_reason:
                 self._last_reason = news.reason
                 self._console.problem("model", f"{self._model}: {news.reason}")
@@ -90,28 +96,21 @@ class Readiness:
 
 def loading_words(news: ModelNews | None) -> tuple[str, float | None]:
     """The phase and how far it is: `loading weights 40%` is told as ("loading weights", 0.4)."""
-    if news is None or news.state != ModelState.LOADING or not news.reason:
+    if news is None or news.state != LOADING or not news.reason:
         return "loading", None
     match = re.fullmatch(r"(.+) (\d{1,3})%", news.reason)
     return (match[1], int(match[2]) / 100) if match else (news.reason, None)
 
 
 def ready_status(host: str, port: int) -> int:
-    """The status of GET /health/ready; 0 when nobody answers."""
-    connection = http.client.HTTPConnection(host, port, timeout=2)
+    """The status of GET /health/ready; 0 when nobody answers. Asked without http.client, which loads TLS."""
     try:
-        connection.request("GET", "/health/ready", headers={"Host": "localhost"})
-        return connection.getresponse().status
-    except (OSError, http.client.HTTPException):
+        with socket.create_connection((host, port), ASK_S) as connection:
+            connection.sendall(b"GET /health/ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            answer = b""
+            while len(answer) < 16 and (data := connection.recv(4096)):
+                answer += data
+    except OSError:
         return 0
-    finally:
-        connection.close()
-
-
-def model_news(name: str) -> ModelNews | None:
-    """The model's row; None while the database is busy or away."""
-    try:
-        row = ServedModel.objects.filter(name=name).values_list("state", "state_reason").first()
-    except DatabaseError:
-        return None
-    return ModelNews(*row) if row else None
+    match = STATUS.match(answer)
+    return int(match[1]) if match else 0

@@ -4,8 +4,8 @@
 2. Start Valkey, or look at the one that is named.
 3. Prepare the database and the static files (usually nothing to do), register the model.
 4. Start the model worker, as it is the slowest; make the first accounts; start web and maintenance.
-5. Watch, restart and report until a signal says stop.
-6. Drain and stop everything.
+5. Watch, restart and report until the model is ready; then go on as a smaller program (handover.py, watch.py), or
+   until a signal says stop: drain and stop everything.
 """
 
 from __future__ import annotations
@@ -25,16 +25,19 @@ from chat.models.catalogue import ModelState
 from chat.services.accounts import Bootstrap, bootstrap_create
 from chat.services.catalogue import model_register, model_state_report
 from chat.services.keys import KeyRefused, key_public_id
-from chat.supervisor.components import STOP_ORDER, log_path, maintenance_spec, model_spec, web_spec
+from chat.supervisor.components import log_path, maintenance_spec, model_spec, web_spec
 from chat.supervisor.console import Console
 from chat.supervisor.embedded_valkey import ValkeyNotStarted, clear_socket, is_answering, valkey_spec
+from chat.supervisor.handover import Handover, become_watcher, signals_held
 from chat.supervisor.lock import AlreadyServed, InstanceLock
 from chat.supervisor.model_choice import ModelChoice, NoModel, model_choice
+from chat.supervisor.model_news import model_news
 from chat.supervisor.port import port_problem
 from chat.supervisor.preparation import database_words, prepare
-from chat.supervisor.readiness import Readiness, model_news, ready_status
+from chat.supervisor.readiness import Readiness, ready_status
 from chat.supervisor.signals import SignalInbox
 from chat.supervisor.supervisor import Interrupted, Supervisor
+from chat.supervisor.watch import stop_everything
 from lightcone_site.databases import embedded_valkey_socket
 
 VALKEY_START_S = 60.0
@@ -68,14 +71,15 @@ def serve(console: Console) -> None:
         if problem := port_problem(settings.LIGHTCONE_HOST, settings.LIGHTCONE_PORT):
             raise Refusal(f"{settings.LIGHTCONE_HOST}:{settings.LIGHTCONE_PORT} {problem}. Set LIGHTCONE_HOST or LIGHTCONE_PORT.")
         with SignalInbox().installed() as inbox:
-            _serve_locked(console, Supervisor(console, inbox), choice, given)
+            _serve_locked(console, Supervisor(console, inbox), choice, given, lock)
     finally:
         lock.release()
 
 
-def _serve_locked(console: Console, supervisor: Supervisor, choice: ModelChoice, given: Given) -> None:
+def _serve_locked(console: Console, supervisor: Supervisor, choice: ModelChoice, given: Given, lock: InstanceLock) -> None:
     bootstrap = None
     is_shown = False
+    socket_path = str(embedded_valkey_socket(settings.DATA_DIR)) if settings.LIGHTCONE_EMBEDDED_VALKEY else ""
     try:
         _start_valkey(console, supervisor)
         model = _prepare(console, choice)
@@ -95,24 +99,28 @@ def _serve_locked(console: Console, supervisor: Supervisor, choice: ModelChoice,
             url=url,
         )
 
-        def each_turn() -> None:
+        def each_turn() -> bool:
             nonlocal is_shown
             readiness.turn()
             if readiness.is_settled and not is_shown:
                 is_shown = True
                 show_addresses(console, bootstrap, given)
+            return readiness.is_ready
 
         supervisor.run(each_turn)
+        if readiness.is_ready:
+            _leave_database()
+            facts = {"lock": lock.descriptor, "host": host, "port": settings.LIGHTCONE_PORT, "url": url, "model": choice.name}
+            with signals_held():
+                supervisor.check()  # what came until now would be forgotten
+                become_watcher(Handover.of(supervisor.children, **facts, socket_path=socket_path), settings.BASE_DIR)
     except Interrupted:
         pass
     finally:
         if bootstrap is not None and not is_shown:
             show_addresses(console, bootstrap, given)
-        console.blank()
-        supervisor.stop(STOP_ORDER)
+        stop_everything(console, supervisor, socket_path)
         _leave_database()
-        if settings.LIGHTCONE_EMBEDDED_VALKEY:
-            embedded_valkey_socket(settings.DATA_DIR).unlink(missing_ok=True)
 
 
 def show_addresses(console: Console, bootstrap: Bootstrap, given: Given) -> None:

@@ -1,6 +1,7 @@
 """The main loop: start components, restart what dies, stop them in order.
 
     add(spec)            start a component now
+    adopt(spec, state)   watch a component that runs already
     run(each_turn)       until SIGTERM, SIGINT or SIGHUP: reap, restart with a growing pause (1, 2, 4 .. 30 s), call `each_turn`
     stop(order)          SIGTERM one component after the other, each with its time; a second signal ends everything at once
 
@@ -13,7 +14,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from chat.supervisor.child import Child, ChildSpec, exit_words
+from chat.supervisor.child import Child, ChildSpec, ChildState, exit_words
 from chat.supervisor.console import Console
 from chat.supervisor.signals import SignalInbox
 
@@ -41,11 +42,25 @@ class Supervisor:
         child.start(self._clock())
         return child
 
-    def run(self, each_turn: Callable[[], None]) -> None:
-        """Watch the children until a stop signal arrives."""
+    def adopt(self, spec: ChildSpec, state: ChildState) -> None:
+        """Go on with a child that this process started as another program."""
+        self._children[spec.name] = Child(spec, state)
+
+    @property
+    def children(self) -> tuple[Child, ...]:
+        return tuple(self._children.values())
+
+    def run(self, each_turn: Callable[[], object]) -> None:
+        """Watch the children until a stop signal arrives, or `each_turn` returns something true."""
         while not self._is_stop_asked(TURN_S):
             self._restart_dead()
-            each_turn()
+            if each_turn():
+                return
+
+    def check(self) -> None:
+        """Raises Interrupted if a stop signal has arrived."""
+        if self._is_stop_asked(0):
+            raise Interrupted
 
     def wait_for(self, is_true: Callable[[], bool], *, timeout_s: float) -> bool:
         """Watch until `is_true()` or the time is over; returns which. Raises Interrupted on a stop signal."""

@@ -1,0 +1,146 @@
+"""The supervisor becomes a smaller program: it keeps its id, its children, its lock and the console. `WATCHED` is run as a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from chat.supervisor.child import Child, ChildSpec
+from chat.supervisor.handover import Handover
+from chat.supervisor.lock import AlreadyServed, InstanceLock
+from chat.supervisor.news_process import NewsProcess
+from chat.supervisor.readiness import ModelNews
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = ("django", "celery", "redis", "lightcone_site", "structlog", "chat.models", "engine", "ssl", "http.client", "asyncio")
+
+WATCHED = """
+import os, signal, sys, time
+from pathlib import Path
+from chat.supervisor.child import ChildSpec
+from chat.supervisor.console import Console
+from chat.supervisor.handover import Handover, become_watcher, signals_held
+from chat.supervisor.lock import InstanceLock
+from chat.supervisor.signals import SignalInbox
+from chat.supervisor.supervisor import Supervisor
+
+folder, root = Path(sys.argv[1]), Path(sys.argv[2])
+lock = InstanceLock(folder / "serve.lock")
+with SignalInbox().installed() as inbox:
+    supervisor = Supervisor(Console(), inbox)
+    script = "echo up >> starts; trap 'echo stopped; exit 0' TERM; while :; do sleep 0.02; done"
+    supervisor.add(ChildSpec("web", ("/bin/sh", "-c", script), folder, folder / "web.log", dict(os.environ)))
+    assert supervisor.wait_for((folder / "starts").exists, timeout_s=30)
+    facts = {"host": "127.0.0.1", "port": 9, "url": "http://127.0.0.1:9", "model": "tiny", "socket_path": str(folder / "socket")}
+    with signals_held():
+        if "early" in sys.argv:
+            os.kill(os.getpid(), signal.SIGTERM)
+        become_watcher(Handover.of(supervisor.children, lock=lock.descriptor, **facts), root)
+"""
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*words: str) -> subprocess.Popen[str]:
+        environment = os.environ | {"LIGHTCONE_API_KEY": "a secret", "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-c", WATCHED, str(tmp_path), str(ROOT), *words]
+        started.append(
+            subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        )
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def wait_for(is_true: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_true():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def command_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_the_watcher_restarts_what_dies_and_stops_all_with_lock_and_socket(tmp_path: Path, start) -> None:
+    (tmp_path / "socket").touch()
+    process = start()
+    wait_for(lambda: "chat.supervisor.watch" in command_of(process.pid), process)
+    assert b"a secret" not in Path(f"/proc/{process.pid}/environ").read_bytes()
+    with pytest.raises(AlreadyServed, match=f"served by process {process.pid}"):
+        InstanceLock(tmp_path / "serve.lock")
+    (child,) = children_of(process.pid)
+    os.kill(child, signal.SIGKILL)
+    wait_for(lambda: (tmp_path / "starts").read_text().count("up") == 2, process)
+    process.terminate()
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "killed by SIGKILL; starting again in 1 s" in said
+    assert "web          ok   stopped" in said
+    assert not (tmp_path / "socket").exists()
+    InstanceLock(tmp_path / "serve.lock").release()
+
+
+def test_a_stop_that_comes_between_the_two_programs_is_heard_by_the_second(tmp_path: Path, start) -> None:
+    process = start("early")
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert "web          ok   stopped" in said
+    assert (tmp_path / "web.log").read_text().split() == ["stopped"]
+
+
+def test_what_is_handed_over_arrives_as_it_was(tmp_path: Path) -> None:
+    spec = ChildSpec("web", ("/bin/false", "a b"), tmp_path, tmp_path / "web.log", {"A": "\udcff", "B": "=\n"}, stop_s=1.5)
+    handover = Handover.of([Child(spec)], lock=7, host="::1", port=80, url="http://[::1]:80", model="tiny", socket_path="")
+    assert Handover.unpack(handover.pack()) == handover
+
+
+def test_the_watcher_loads_nothing_of_what_the_start_needed() -> None:
+    script = f"import json, sys, chat.supervisor.watch; print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == []
+
+
+ASKER = """
+import json, sys, time
+print(json.dumps(["loading", "loading weights 5%"]), flush=True)
+print(json.dumps(["failed", sys.argv[1]]), flush=True)
+if sys.argv[1] != "short": time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("model", ["tiny", "short"])
+def test_the_last_news_of_the_model_counts_and_an_asker_that_ends_is_started_again(tmp_path: Path, monkeypatch, model: str) -> None:
+    (tmp_path / "asker.py").write_text(ASKER)
+    monkeypatch.setattr("chat.supervisor.news_process.ASKER", "asker")
+    monkeypatch.setattr("chat.supervisor.news_process.ROOT", tmp_path)
+    news = NewsProcess(model)
+    try:
+        for _ in range(2):
+            deadline = time.monotonic() + 60
+            while news.latest() != ModelNews("failed", model):
+                assert time.monotonic() < deadline
+                time.sleep(0.005)
+            news.close()
+    finally:
+        news.close()
