@@ -19,8 +19,11 @@ from chat.services.usage import request_logs_prune
 
 logger = logging.getLogger(__name__)
 
+STRATEGY = "chat.task_strategy:run_strategy"
+"""By name, as Celery would bind a function to the task."""
 
-@shared_task(name=GENERATE_TASK, bind=True, ignore_result=True, acks_late=False, max_retries=0)
+
+@shared_task(name=GENERATE_TASK, bind=True, ignore_result=True, acks_late=False, max_retries=0, Strategy=STRATEGY)
 def generate(self: Any, run_id: str, attempt: int) -> None:
     """Claim the run and submit it to this worker's engine; the engine, not this task, holds it from there."""
     self.app.model_worker.take(run_id, attempt)

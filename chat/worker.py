@@ -15,6 +15,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -144,8 +145,20 @@ class ModelWorker:
         logger.info("model %s is ready after %.1f s", self.config.model_name, self._clock() - self._started_at)
 
     def take(self, run_id: str, attempt: int) -> None:
-        """Claim the run and submit it. A run that is taken, gone or stopped already costs no more than the claim."""
-        taken = self._taken(run_id, attempt)
+        """Claim the run and submit it."""
+        self.begin(run_id, attempt)()
+
+    def begin(self, run_id: str, attempt: int) -> Callable[[], None]:
+        """Ask for the run. What is given claims and submits it, in a thread that may wait.
+
+        A run that is taken, gone or stopped already costs no more than the claim.
+        """
+        # To the publisher's loop and back would take longer than Valkey does, so first attempts do without.
+        first = self._publisher.ask_first(run_id) if attempt == 1 else None
+        return partial(self._take, run_id, attempt, first)
+
+    def _take(self, run_id: str, attempt: int, first: Callable[[], Claim | None] | None) -> None:
+        taken = self._claimed(run_id, attempt, first)
         if taken is None:
             return
         claim, log = taken
@@ -161,11 +174,10 @@ class ModelWorker:
             logger.exception("run %s could not be submitted", run_id)
             self._end(claim, resume, Rejected(ErrorCode.INTERNAL_ERROR, INTERNAL_MESSAGE))
 
-    def _taken(self, run_id: str, attempt: int) -> Taken | None:
-        """A first attempt is claimed in this thread: to the publisher's loop and back would take longer than Valkey does."""
-        if attempt == 1:
+    def _claimed(self, run_id: str, attempt: int, first: Callable[[], Claim | None] | None) -> Taken | None:
+        if first is not None:
             try:
-                claim = self._publisher.take_first(run_id)
+                claim = first()
                 return None if claim is None else (claim, [])
             except AWAY as error:
                 logger.warning("claim of run %s not answered: %s", run_id, error)

@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 
 from chat.relay.live_run import LiveRun
 from chat.relay.run_table import RunTable
 from chat.relay.runs import Claim, LogEntry, Runs
 from chat.relay.store import AWAY, answer_checked, command_parts
-from chat.relay.valkey_line import Lines
+from chat.relay.valkey_line import Asked, Lines
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ Taken = tuple[Claim, list[LogEntry]]
 
 
 class Claims:
-    """`take_first` is for any thread but the loop's, `take` for the loop. Without `lines` there is only the latter."""
+    """`ask_first` is for any thread, what it gives for any but the loop's; `take` is for the loop, and all there is without `lines`."""
 
     def __init__(self, *, runs: Runs, table: RunTable, worker_id: str, lines: Lines | None = None) -> None:
         self._runs = runs
@@ -38,44 +38,50 @@ class Claims:
         self._taking: set[str] = set()
         self._lock = threading.Lock()
 
-    def take_first(self, run_id: str) -> Claim | None:
-        """Claim the first attempt of a queued run; None when it is not to be had.
+    def ask_first(self, run_id: str) -> Callable[[], Claim | None]:
+        """Ask for the first attempt of a queued run. What is given waits for the claim, and must be called; None when it is not to be had.
 
-        Raises AWAY where no answer comes; then `take` may ask again.
+        It raises AWAY where no answer comes; then `take` may ask again.
         """
         assert self._lines is not None
-        with self._alone_with(run_id) as is_alone:
-            if not is_alone or run_id in self._table.live:
-                return None
-            command = command_parts(b"EVAL", *self._runs.claim_command(run_id, 1, self._worker_id))
-            claim = self._runs.claim_read(run_id, 1, answer_checked(self._lines.call(*command)))
+        if not self._begin(run_id):
+            return _nothing
+        if run_id in self._table.live:
+            self._taking.discard(run_id)
+            return _nothing
+        return partial(self._first, run_id, self._lines.ask(*command_parts(b"EVAL", *self._runs.claim_command(run_id, 1, self._worker_id))))
+
+    def _first(self, run_id: str, asked: Asked) -> Claim | None:
+        try:
+            claim = self._runs.claim_read(run_id, 1, answer_checked(asked.answer()))
             if claim is not None:
                 self._table.put(LiveRun(claim, self._worker_id))
             return claim
+        finally:
+            self._taking.discard(run_id)
 
     async def take(self, run_id: str, attempt: int) -> Taken | None:
         """Claim a queued run; with it comes what earlier attempts logged. None when it is not to be had.
 
         Raises AWAY where Valkey stays away; then nobody knows whether the run is ours.
         """
-        with self._alone_with(run_id) as is_alone:
-            return await self._take(run_id, attempt) if is_alone else None
+        if not self._begin(run_id):
+            return None
+        try:
+            return await self._take(run_id, attempt)
+        finally:
+            self._taking.discard(run_id)
 
     def close(self) -> None:
         if self._lines is not None:
             self._lines.close()
 
-    @contextmanager
-    def _alone_with(self, run_id: str) -> Iterator[bool]:
+    def _begin(self, run_id: str) -> bool:
         """False for a task that was delivered twice: Valkey would give the run to each call of one worker."""
         with self._lock:
-            is_alone = run_id not in self._taking
+            is_new = run_id not in self._taking
             self._taking.add(run_id)
-        try:
-            yield is_alone
-        finally:
-            if is_alone:
-                self._taking.discard(run_id)
+        return is_new
 
     async def _take(self, run_id: str, attempt: int) -> Taken | None:
         previous = self._table.live.get(run_id)
@@ -111,3 +117,7 @@ class Claims:
         if claim is None:
             return None
         return claim, await self._runs.read_whole_log(run_id) if attempt > 1 else []
+
+
+def _nothing() -> None:
+    """Of a run that is not to be had."""

@@ -42,11 +42,11 @@ BEATS_PER_RENEWAL = 10
 
 
 class Publisher:
-    """Holds the worker's runs. `publish` and `take_first` are for any thread; everything else belongs to the loop of `start`.
+    """Holds the worker's runs. `publish` and `ask_first` are for any thread; everything else belongs to the loop of `start`.
 
     `abort(run_id, outcome)` ends a run in the engine; `lease()` gives the fields of the worker's lease, or None when the core
     has shown no sign of life. `flush_mode`: "auto", "step" or "batch". `caller`: for steps in one round trip, where `layer` is one whose
-    messages are what Valkey publishes (chat.relay.layer). `lines`: for `take_first`.
+    messages are what Valkey publishes (chat.relay.layer). `lines`: for `ask_first`.
     """
 
     def __init__(
@@ -122,9 +122,9 @@ class Publisher:
         """As Claims.take."""
         return await self._claims.take(run_id, attempt)
 
-    def take_first(self, run_id: str) -> Claim | None:
-        """As Claims.take_first."""
-        return self._claims.take_first(run_id)
+    def ask_first(self, run_id: str) -> Callable[[], Claim | None]:
+        """As Claims.ask_first."""
+        return self._claims.ask_first(run_id)
 
     async def flush(self) -> None:
         """Cut, write, announce; or, after a loss, try to recover."""

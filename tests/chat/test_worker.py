@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from chat.relay.valkey_line import Lines
+from chat.relay.valkey_line import Asked
 from chat.relay.workers import worker_leases
 from chat.worker import ModelWorker
 from engine.api import Admitted, Completed, Delta, Event, GenerationRequest, Outcome, Timings, Usage
@@ -144,14 +144,14 @@ async def test_a_claim_whose_answer_is_lost_is_asked_again(world: World, monkeyp
     worker, _ = await start(world)
     web = await world.web(sweep_s=0.02)
     reader, _ = await world.admit(web)
-    call = Lines.call
+    answer = Asked.answer
 
-    def call_and_lose(lines: Lines, *parts: bytes) -> None:
+    def answer_lost(asked: Asked) -> None:
         if is_done:
-            call(lines, *parts)
+            answer(asked)
         raise ConnectionResetError
 
-    monkeypatch.setattr(Lines, "call", call_and_lose)
+    monkeypatch.setattr(Asked, "answer", answer_lost)
     await asyncio.to_thread(worker.take, reader.run_id, 1)
     assert text_of(await read_all(reader)) == "abc"
     await asyncio.to_thread(worker.close, 1.0)

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from chat.relay.publisher import Publisher
+from chat.relay.runs import Claim
 from engine.api import Completed, Delta, EngineUnavailable, ErrorCode, Failed, Outcome
 from tests.chat.relay.world import World, read_all, text_of, until
 
@@ -19,14 +21,19 @@ async def test_only_one_claim_of_an_attempt_succeeds(world: World) -> None:
     assert await one.take(reader.run_id, 1) is None
 
 
+def claim_in_thread(worker: Publisher, run_id: str) -> Claim | None:
+    return worker.ask_first(run_id)()
+
+
 async def test_threads_and_loops_claim_an_attempt_once_together(world: World) -> None:
     web, one, two = await world.web(), await world.worker("a@x~1"), await world.worker("b@x~2")
     for _ in range(10):
         reader, _ = await world.admit(web)
-        in_threads = [asyncio.to_thread(worker.take_first, reader.run_id) for worker in (one, two, one, two)]
-        taken = await asyncio.gather(*in_threads, one.take(reader.run_id, 1), two.take(reader.run_id, 1))
+        run_id = reader.run_id
+        in_threads = [asyncio.to_thread(claim_in_thread, worker, run_id) for worker in (one, two, one, two)]
+        taken = await asyncio.gather(*in_threads, one.take(run_id, 1), two.take(run_id, 1))
         assert sum(claim is not None for claim in taken) == 1
-        assert sorted(one.live_run_ids() + two.live_run_ids()).count(reader.run_id) == 1
+        assert sorted(one.live_run_ids() + two.live_run_ids()).count(run_id) == 1
 
 
 async def test_a_claim_whose_answer_was_lost_is_asked_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
