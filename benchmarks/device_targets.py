@@ -31,7 +31,8 @@ from engine.models.registry import HF_FAMILIES
 from engine.quantization.scheme import WeightScheme
 from engine.quantization.stored import StoredMatrix
 from engine.sampling.sampler import Sampler
-from engine.scheduling.scheduler import Chunk, Scheduler, StepPlan
+from engine.scheduling.plan import Chunk, StepPlan
+from engine.scheduling.scheduler import Scheduler
 from engine.sequence import Sequence
 
 LLAMA3_ROPE = {

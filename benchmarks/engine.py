@@ -23,7 +23,7 @@ from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import load_model
-from engine.scheduling.scheduler import Chunk, StepPlan
+from engine.scheduling.plan import Chunk, StepPlan
 from engine.sequence import Sequence
 
 

@@ -29,7 +29,7 @@ from engine.loading.loader import LoadedModel, load_model
 from engine.quantization import scheme
 from engine.quantization.int4 import Int4Weight
 from engine.quantization.vnni import VnniWeight
-from engine.scheduling.scheduler import Chunk, StepPlan
+from engine.scheduling.plan import Chunk, StepPlan
 from engine.sequence import Sequence
 from engine.tokenizer import Tokenizer
 

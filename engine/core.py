@@ -36,7 +36,8 @@ from engine.messages import (
     ToCore,
 )
 from engine.sampling.sampler import SampledToken, Sampler
-from engine.scheduling.scheduler import Chunk, Scheduler, StepPlan
+from engine.scheduling.plan import Chunk, StepPlan
+from engine.scheduling.scheduler import Scheduler
 from engine.sequence import Sequence, SequenceStatus
 from engine.step_watch import StepWatch
 from engine.structured.core_grammars import CoreGrammars

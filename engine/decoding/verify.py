@@ -16,7 +16,7 @@ import torch
 
 from engine.sampling.penalties import has_penalties
 from engine.sampling.sampler import SampledToken
-from engine.scheduling.scheduler import Chunk
+from engine.scheduling.plan import Chunk
 from engine.sequence import Sequence
 
 Draw = Callable[[torch.Tensor, list[Sequence]], list[SampledToken]]

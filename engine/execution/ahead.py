@@ -15,7 +15,8 @@ import torch
 
 from engine.sampling.pending import PendingTokens
 from engine.sampling.sampler import SampledToken, Sampler
-from engine.scheduling.scheduler import Scheduler, StepPlan
+from engine.scheduling.plan import StepPlan
+from engine.scheduling.scheduler import Scheduler
 
 
 @dataclass(frozen=True, slots=True)

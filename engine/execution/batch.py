@@ -9,7 +9,7 @@ import torch
 
 from engine.attention.backend import StepLayout
 from engine.kernels.transfer import upload
-from engine.scheduling.scheduler import StepPlan
+from engine.scheduling.plan import StepPlan
 
 _INITIAL_TOKENS = 512
 

@@ -20,7 +20,7 @@ from engine.attention.xformers_paged import XformersAttention
 from engine.execution.ahead import FedTokens
 from engine.kernels.transfer import upload
 from engine.models.decoder import Decoder
-from engine.scheduling.scheduler import StepPlan
+from engine.scheduling.plan import StepPlan
 
 logger = logging.getLogger(__name__)
 

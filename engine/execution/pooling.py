@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.scheduling.scheduler import Chunk, StepPlan
+from engine.scheduling.plan import Chunk, StepPlan
 
 MEAN = "mean"
 

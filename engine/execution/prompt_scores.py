@@ -13,7 +13,7 @@ import torch
 
 from engine.messages import SampledLogprobs
 from engine.sampling.logprobs import LEAST, top_values
-from engine.scheduling.scheduler import Chunk, StepPlan
+from engine.scheduling.plan import Chunk, StepPlan
 
 SLICE_ROWS = 32
 

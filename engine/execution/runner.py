@@ -23,7 +23,7 @@ from engine.execution.pooling import is_pooled, pool_states
 from engine.execution.prompt_scores import is_scored, score_prompts
 from engine.execution.step_timing import StepTimer
 from engine.messages import SampledLogprobs
-from engine.scheduling.scheduler import Chunk, StepPlan
+from engine.scheduling.plan import Chunk, StepPlan
 from engine.sequence import Sequence
 
 if TYPE_CHECKING:

@@ -20,65 +20,19 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
 
 from engine.api.errors import EngineUnavailable, ErrorCode, RequestError
 from engine.messages import CoreStats
-from engine.scheduling.blocks import BlockPool
+from engine.scheduling.block_accounts import BlockAccounts
+from engine.scheduling.drafting import Drafter, Drafting
 from engine.scheduling.ending import end_reason
-from engine.scheduling.prefix_cache import BlockChain, PrefixCache
+from engine.scheduling.plan import Chunk, Finished, StepPlan
 from engine.scheduling.waiting import WaitingQueue, urgency
 from engine.sequence import Sequence, SequenceStatus
 
-DRAFT_SHARE = 4
-"""Drafts take at most this part of a step's tokens: a quarter."""
-
-
-class Chunk(NamedTuple):
-    """Compute known tokens `start..start + num_tokens`. `samples`: the chunk reaches the last known token, so a next one is drawn; never
-    of a prompt that becomes a vector.
-
-    `draft_ids`: tokens that may come next. They are computed behind the known ones in the same step, so that a token can be drawn after
-    each of them. A named tuple, because one is made per sequence and step.
-    """
-
-    sequence: Sequence
-    start: int
-    num_tokens: int
-    samples: bool
-    draft_ids: tuple[int, ...] = ()
-
-    @property
-    def num_positions(self) -> int:
-        return self.num_tokens + len(self.draft_ids)
-
-
-@dataclass(frozen=True, slots=True)
-class StepPlan:
-    """Work of one step, never empty. Chunks of one position, at the end of what is known, come first."""
-
-    chunks: tuple[Chunk, ...]
-
-
-class Finished(NamedTuple):
-    """A sequence that has ended: "stop" (a stop id was sampled), "complete", "length", "embedded" (the prompt has been computed, and that
-    was all), or "failed" (its chunk sampled nothing).
-    """
-
-    sequence: Sequence
-    reason: str
-
-
-class Drafter(Protocol):
-    """Expects what comes next (engine.decoding.drafter). One that is empty is not asked."""
-
-    def propose(self, sequence: Sequence, num_rows: int, limit: int) -> tuple[int, ...]:
-        """At most `limit` tokens that may come next, if it pays to verify them in a step that draws `num_rows` tokens so far."""
-
 
 class Scheduler:
-    """Owns the queue, the seats and the block accounts, and writes a sequence's status, blocks, tokens and computed count.
+    """Owns the queue, the seats and the block accounts, and writes a sequence's status, tokens and computed count.
 
     `quiet_step_tokens` is the budget of a step in which nobody waits for a next token: prompts then go in larger pieces.
     """
@@ -96,23 +50,18 @@ class Scheduler:
         is_complete: Callable[[Sequence], bool] | None = None,
     ) -> None:
         """`is_complete` says of a sequence with a grammar whether its answer can only end."""
-        self._block_size = block_size
         self._step_tokens = step_tokens
         self._quiet_step_tokens = quiet_step_tokens or step_tokens
         self._share_tokens = max(1, step_tokens // 2)
         self._max_running = min(max_sequences, step_tokens)
         self._max_waiting = max_waiting
         self._max_known = max_waiting + max_sequences
-        self._prefix_caching = prefix_caching
-        self._drafter = drafter
         self._is_complete = is_complete
-        self._capacity_tokens = num_blocks * block_size
-        self._cache = PrefixCache()
-        self._pool = BlockPool(num_blocks, self._cache)
+        self._blocks = BlockAccounts(num_blocks, block_size, prefix_caching)
+        self._drafting = Drafting(drafter, self._blocks, step_tokens)
         self._waiting = WaitingQueue()
         self._running: list[Sequence] = []  # most urgent first
         self._sequences: dict[int, Sequence] = {}
-        self._chains: dict[int, BlockChain] = {}
         self._num_arrived = 0
         self._num_steps = 0
         self._num_prompt_tokens = 0
@@ -127,10 +76,10 @@ class Scheduler:
         full. Seats count although they may be empty: all that a dead core had running comes back at once.
         """
         assert sequence.seq_id not in self._sequences
-        if sequence.num_tokens > self._capacity_tokens:
+        if sequence.num_tokens > self._blocks.capacity_tokens:
             raise RequestError(
                 ErrorCode.CONTEXT_LENGTH_EXCEEDED,
-                f"the prompt must have at most {self._capacity_tokens} tokens, the size of the KV cache, got {sequence.num_tokens}",
+                f"the prompt must have at most {self._blocks.capacity_tokens} tokens, the size of the KV cache, got {sequence.num_tokens}",
                 "messages",
             )
         if not sequence.prompt_ids or len(sequence.output_ids) >= sequence.max_tokens:
@@ -141,7 +90,7 @@ class Scheduler:
         sequence.arrival = self._num_arrived
         sequence.status = SequenceStatus.WAITING
         self._sequences[sequence.seq_id] = sequence
-        self._chains[sequence.seq_id] = BlockChain()
+        self._blocks.open(sequence)
         self._waiting.arrive(sequence)
 
     def abort(self, seq_id: int) -> Sequence | None:
@@ -158,8 +107,8 @@ class Scheduler:
         grants: list[tuple[Sequence, int]] = []
         budget = self._step_tokens - len(decodes) if decodes else self._quiet_step_tokens
         drafted: list[Chunk] = []
-        if self._drafter and decodes:
-            decodes, drafted = self._add_drafts(decodes, self._drafter, budget)
+        if self._drafting and decodes:
+            decodes, drafted = self._drafting.split(decodes, budget, len(self._running))
             budget -= sum(len(chunk.draft_ids) for chunk in drafted)
         long_budget = self._share_tokens
         for sequence in prefills:
@@ -173,9 +122,9 @@ class Scheduler:
         if not decodes and not drafted and not grants:
             return None
         prompts = self._prefill_chunks(grants, budget)
-        if self._drafter and prompts:
+        if self._drafting and prompts:
             budget -= sum(chunk.num_tokens for chunk in prompts) - sum(num_tokens for _, num_tokens in grants)
-            prompts = [chunk for part in self._add_drafts(prompts, self._drafter, budget) for chunk in part]
+            prompts = [chunk for part in self._drafting.split(prompts, budget, len(self._running)) for chunk in part]
         return StepPlan(tuple(decodes + drafted + prompts))
 
     def plan_ahead(self, plan: StepPlan) -> StepPlan | None:
@@ -190,12 +139,12 @@ class Scheduler:
         chunks = []
         for sequence in running:
             num_tokens = sequence.num_tokens + 1
-            if len(sequence.output_ids) + 1 >= sequence.max_tokens or num_tokens > self._capacity_tokens:
+            if len(sequence.output_ids) + 1 >= sequence.max_tokens or num_tokens > self._blocks.capacity_tokens:
                 continue
-            if num_tokens > len(sequence.block_ids) * self._block_size:
-                if not self._pool.num_free:
+            if num_tokens > len(sequence.block_ids) * self._blocks.block_size:
+                if not self._blocks.num_free:
                     return None
-                sequence.block_ids += self._pool.allocate(1)
+                self._blocks.add(sequence)
             chunks.append(Chunk(sequence, num_tokens - 1, 1, True))
         return StepPlan(tuple(chunks)) if chunks else None
 
@@ -207,6 +156,7 @@ class Scheduler:
         has failed; its blocks are forgotten, as their content may be what broke it. Chunks of aborted sequences are skipped.
         """
         self._num_steps += 1
+        blocks, block_size = self._blocks, self._blocks.block_size
         finished = []
         for sequence, start, num_tokens, samples, draft_ids in plan.chunks:
             if sequence.status is not SequenceStatus.RUNNING:
@@ -216,27 +166,26 @@ class Scheduler:
             if samples:
                 token_ids = sampled.get(sequence.seq_id)
                 if not token_ids:
-                    for block_id in sequence.block_ids:
-                        self._cache.forget(block_id)
+                    blocks.forget(sequence)
                     finished.append(Finished(sequence, "failed"))
                     continue
                 reason = self._append(sequence, token_ids)
                 sequence.num_computed = sequence.num_tokens - 1
             elif sequence.embed is not None and sequence.num_computed == sequence.num_tokens:
                 reason = "embedded"
-            if self._prefix_caching and sequence.num_computed // self._block_size > start // self._block_size:
-                self._register_blocks(sequence, start // self._block_size)
+            if blocks.shares_prefixes and sequence.num_computed // block_size > start // block_size:
+                blocks.register(sequence, start // block_size)
             if reason:
                 finished.append(Finished(sequence, reason))
             elif draft_ids:
-                self._trim_blocks(sequence)
+                blocks.trim(sequence)
         for sequence, _ in finished:
             self._end(sequence)
         return finished
 
     def end_reason(self, sequence: Sequence) -> str | None:
         """Why a sequence would end with its last token, or None; `advance` ends it there."""
-        reason = end_reason(sequence, self._capacity_tokens)
+        reason = end_reason(sequence, self._blocks.capacity_tokens)
         if reason != "stop" and sequence.grammar and self._is_complete is not None and self._is_complete(sequence):
             return "complete"
         return reason
@@ -246,8 +195,8 @@ class Scheduler:
         return CoreStats(
             num_running=len(self._running),
             num_waiting=len(self._waiting),
-            num_free_blocks=self._pool.num_free,
-            num_blocks=self._pool.num_blocks,
+            num_free_blocks=self._blocks.num_free,
+            num_blocks=self._blocks.num_blocks,
             num_steps=self._num_steps,
             num_prompt_tokens=self._num_prompt_tokens,
             num_cached_tokens=self._num_cached_tokens,
@@ -258,20 +207,20 @@ class Scheduler:
     def check_integrity(self) -> str:
         """Verify the accounts of blocks and sequences; returns what is wrong first, or ''."""
         for sequence in self._running:
-            if sequence.num_computed > len(sequence.block_ids) * self._block_size:
+            if sequence.num_computed > len(sequence.block_ids) * self._blocks.block_size:
                 return f"sequence {sequence.seq_id} has more computed tokens than room in its blocks"
-        if len(self._running) + len(self._waiting) != len(self._sequences) or self._sequences.keys() != self._chains.keys():
+        if len(self._running) + len(self._waiting) != len(self._sequences):
             return "a sequence is neither running nor waiting, or both"
         if any(sequence.block_ids or sequence.num_computed for sequence in self._waiting.first(len(self._waiting))):
             return "a waiting sequence holds blocks or computed tokens"
-        return self._pool.check_integrity([sequence.block_ids for sequence in self._running]) or self._cache.check_integrity()
+        return self._blocks.check_integrity(self._sequences.keys(), self._running)
 
     def _plan_running(self) -> tuple[list[Chunk], list[Sequence]]:
         """Return the chunks of running sequences that lack one token, and the running sequences that lack more."""
         decodes: list[Chunk] = []
         prefills: list[Sequence] = []
         running = self._running
-        block_size = self._block_size
+        block_size = self._blocks.block_size
         index = 0
         while index < len(running):
             sequence = running[index]
@@ -286,37 +235,6 @@ class Scheduler:
             decodes.append(Chunk(sequence, start, 1, sequence.embed is None))
         return decodes, [sequence for sequence in prefills if sequence.status is SequenceStatus.RUNNING]
 
-    def _add_drafts(self, chunks: list[Chunk], drafter: Drafter, budget: int) -> tuple[list[Chunk], list[Chunk]]:
-        """Split chunks into those without drafts and those that got some, most urgent first; no more than a share of the budget."""
-        plain: list[Chunk] = []
-        drafted: list[Chunk] = []
-        budget = min(budget, self._step_tokens // DRAFT_SHARE)
-        num_rows = sum(chunk.samples for chunk in chunks)
-        for chunk in chunks:
-            if not chunk.samples:
-                plain.append(chunk)
-                continue
-            sequence = chunk.sequence
-            limit = min(budget, sequence.max_tokens - len(sequence.output_ids) - 1, self._capacity_tokens - sequence.num_tokens)
-            draft_ids = drafter.propose(sequence, num_rows, limit) if limit > 0 else ()
-            if draft_ids:
-                draft_ids = draft_ids[: self._draft_room(sequence, len(draft_ids))]
-            if not draft_ids:
-                plain.append(chunk)
-                continue
-            budget -= len(draft_ids)
-            num_rows += len(draft_ids)
-            drafted.append(chunk._replace(draft_ids=draft_ids))
-        return plain, drafted
-
-    def _draft_room(self, sequence: Sequence, num_drafts: int) -> int:
-        """Take blocks for drafts, as long as one stays free per running sequence; return how many of the drafts find a place."""
-        num_missing = -(-(sequence.num_tokens + num_drafts) // self._block_size) - len(sequence.block_ids)
-        num_affordable = max(0, min(num_missing, self._pool.num_free - len(self._running)))
-        if num_affordable:
-            sequence.block_ids += self._pool.allocate(num_affordable)
-        return max(0, len(sequence.block_ids) * self._block_size - sequence.num_tokens)
-
     def _make_room(self) -> None:
         """Preempt for the most urgent waiting sequence, as long as that helps, whoever has worse priority.
 
@@ -328,9 +246,9 @@ class Scheduler:
         (sequence,) = self._waiting.first(1)
         others = [other for other in running if other.priority <= sequence.priority]
         held = {block_id for other in others for block_id in other.block_ids}
-        if len(others) == self._max_running or self._num_blocks_of(sequence) + len(others) > self._pool.num_blocks - len(held):
+        if len(others) == self._max_running or self._blocks.count(sequence) + len(others) > self._blocks.num_blocks - len(held):
             return
-        _, matched = self._match_prefix(sequence)
+        _, matched = self._blocks.match(sequence)
         while len(running) > len(others) and not (len(running) < self._max_running and self._has_blocks_for(sequence, matched)):
             self._preempt_worst()
 
@@ -346,16 +264,16 @@ class Scheduler:
         NOTE: `_running` is sorted, so its last entry is the worst, and no chunk has been planned for it yet. A sequence that runs
         alone finds a block: it is within the capacity, and nobody else holds any.
         """
-        while not self._pool.num_free:
+        while not self._blocks.num_free:
             self._preempt_worst()
             if sequence.status is SequenceStatus.PREEMPTED:
                 return False
-        sequence.block_ids += self._pool.allocate(1)
+        self._blocks.add(sequence)
         return True
 
     def _preempt_worst(self) -> None:
         victim = self._running.pop()
-        self._release(victim)
+        self._blocks.release(victim)
         victim.num_computed = 0
         victim.status = SequenceStatus.PREEMPTED
         self._waiting.add(victim)
@@ -380,10 +298,10 @@ class Scheduler:
         for sequence in self._waiting.first(self._max_running - len(self._running)):
             if not budget:
                 break
-            digests, matched = self._match_prefix(sequence)
-            if len(matched) < self._num_matchable(sequence) and digests[len(matched)] in in_progress:
+            digests, matched = self._blocks.match(sequence)
+            if len(matched) < self._blocks.num_matchable(sequence) and digests[len(matched)] in in_progress:
                 continue
-            num_missing = sequence.num_tokens - len(matched) * self._block_size
+            num_missing = sequence.num_tokens - len(matched) * self._blocks.block_size
             num_tokens = self._grant(num_missing, budget, long_budget)
             if not num_tokens:
                 continue
@@ -398,50 +316,24 @@ class Scheduler:
             in_progress |= self._digests_in_progress(grants[-1:])
         return budget
 
-    def _num_matchable(self, sequence: Sequence) -> int:
-        """Count the blocks that may come from the cache: the last known token is always computed, as its logits are needed.
-
-        A prompt that is scored needs the hidden states of all its tokens, as does one that becomes their mean.
-        """
-        needs_all = sequence.logprobs.prompt is not None or (sequence.embed is not None and sequence.embed.pooling == "mean")
-        is_matchable = self._prefix_caching and not needs_all
-        return (sequence.num_tokens - 1) // self._block_size if is_matchable else 0
-
-    def _match_prefix(self, sequence: Sequence) -> tuple[list[bytes], list[int]]:
-        limit = self._num_matchable(sequence)
-        digests = self._chains[sequence.seq_id].extend(sequence, limit, self._block_size)
-        return digests, self._cache.match(digests, limit)
-
     def _digests_in_progress(self, grants: list[tuple[Sequence, int]]) -> set[bytes]:
         """Collect the digests of the blocks that these grants fill."""
-        digests: set[bytes] = set()
-        if self._prefix_caching:
-            for sequence, num_tokens in grants:
-                start = sequence.num_computed
-                chain = self._chains[sequence.seq_id].digests
-                digests.update(chain[start // self._block_size : (start + num_tokens) // self._block_size])
-        return digests
-
-    def _num_blocks_of(self, sequence: Sequence) -> int:
-        """Count the blocks that the known tokens of a sequence fill, the last one partly."""
-        return -(-sequence.num_tokens // self._block_size)
+        return {digest for sequence, num_tokens in grants for digest in self._blocks.digests_filled(sequence, num_tokens)}
 
     def _has_blocks_for(self, sequence: Sequence, matched: list[int]) -> bool:
         """Tell whether a waiting sequence could be seated with these blocks from the cache.
 
         One block per running sequence stays free for the next tokens, or a new prompt would soon be preempted again.
         """
-        num_new = self._num_blocks_of(sequence) - len(matched)
-        return num_new + len(self._running) <= self._pool.num_free - self._pool.num_free_of(matched)
+        return self._blocks.has_room(sequence, matched, num_reserved=len(self._running))
 
     def _seat(self, sequence: Sequence, matched: list[int]) -> bool:
         """Give a waiting sequence a seat and blocks for all its known tokens, `matched` first; False if there are too few."""
         if not self._has_blocks_for(sequence, matched):
             return False
         self._waiting.remove(sequence)
-        self._pool.acquire(matched)
-        sequence.block_ids = matched + self._pool.allocate(self._num_blocks_of(sequence) - len(matched))
-        sequence.num_computed = len(matched) * self._block_size
+        self._blocks.take(sequence, matched)
+        sequence.num_computed = len(matched) * self._blocks.block_size
         sequence.status = SequenceStatus.RUNNING
         insort(self._running, sequence, key=urgency)
         if sequence.num_cached is None:
@@ -461,13 +353,6 @@ class Scheduler:
             chunks.append(Chunk(sequence, start, num_tokens + extra, num_tokens + extra == num_missing and sequence.embed is None))
         return chunks
 
-    def _register_blocks(self, sequence: Sequence, first: int) -> None:
-        """Make the full computed blocks of a sequence findable, from its block number `first` on."""
-        num_full = sequence.num_computed // self._block_size
-        digests = self._chains[sequence.seq_id].extend(sequence, num_full, self._block_size)
-        for index in range(first, num_full):
-            self._cache.register(digests[index], sequence.block_ids[index])
-
     def _append(self, sequence: Sequence, token_ids: list[int]) -> str | None:
         """Append sampled tokens up to the one that ends the sequence; returns why it ended, or None."""
         output_ids = sequence.output_ids
@@ -478,22 +363,11 @@ class Scheduler:
                 return reason
         return None
 
-    def _trim_blocks(self, sequence: Sequence) -> None:
-        """Give back blocks that only rejected drafts have used."""
-        num_needed = self._num_blocks_of(sequence)
-        if len(sequence.block_ids) > num_needed:
-            self._pool.release(sequence.block_ids[num_needed:])
-            del sequence.block_ids[num_needed:]
-
-    def _release(self, sequence: Sequence) -> None:
-        self._pool.release(sequence.block_ids)
-        sequence.block_ids = []
-
     def _end(self, sequence: Sequence) -> None:
         if sequence.status is SequenceStatus.RUNNING:
             self._running.remove(sequence)
         else:
             self._waiting.remove(sequence)
-        self._release(sequence)
+        self._blocks.close(sequence)
         sequence.status = SequenceStatus.FINISHED
-        del self._sequences[sequence.seq_id], self._chains[sequence.seq_id]
+        del self._sequences[sequence.seq_id]

@@ -20,7 +20,8 @@ from engine.link import QueueChannel
 from engine.loading.loader import load_model
 from engine.messages import AddSequence, StepResult
 from engine.sampling.sampler import Sampler
-from engine.scheduling.scheduler import Chunk, Scheduler, StepPlan
+from engine.scheduling.plan import Chunk, StepPlan
+from engine.scheduling.scheduler import Scheduler
 from tests.engine.execution.test_runner import make_sequence
 
 pytestmark = pytest.mark.gpu

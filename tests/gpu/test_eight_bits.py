@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from engine.attention.select import FP8_CAPABILITY
-from engine.scheduling.scheduler import Chunk, StepPlan
+from engine.scheduling.plan import Chunk, StepPlan
 from tests.engine.execution.test_runner import make_sequence
 from tests.gpu.test_device import VOCAB_SIZE, make_runner
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.execution.batch import BatchBuilder
-from engine.scheduling.scheduler import Chunk, StepPlan
+from engine.scheduling.plan import Chunk, StepPlan
 from engine.sequence import Sequence
 
 BLOCK_SIZE = 4

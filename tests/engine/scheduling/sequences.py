@@ -7,8 +7,10 @@ from dataclasses import replace
 
 from engine.api.request import EmbedOptions
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
+from engine.scheduling.drafting import Drafter
 from engine.scheduling.ending import end_reason
-from engine.scheduling.scheduler import Chunk, Drafter, Finished, Scheduler, StepPlan
+from engine.scheduling.plan import Chunk, Finished, StepPlan
+from engine.scheduling.scheduler import Scheduler
 from engine.sequence import Sequence
 
 STOP_ID = 7

@@ -340,7 +340,7 @@ def test_blocks_that_only_rejected_drafts_used_are_given_back_and_never_shared()
     assert (len(plan.chunks[0].draft_ids), len(sequence.block_ids)) == (9, 4)
     scheduler.advance(plan, sample(plan))
     assert (len(sequence.block_ids), scheduler.stats().num_free_blocks) == (2, 6)
-    assert len(scheduler._cache) == 1
+    assert len(scheduler._blocks.cache) == 1
 
 
 def test_drafts_take_no_block_that_a_running_sequence_may_need():
