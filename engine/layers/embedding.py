@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch.nn import functional
 
+from engine.quantization.gguf_blocks import dequantize
+from engine.quantization.stored import StoredPart
 
-class Embedding:
-    """table: (V, E)."""
+
+class Embedding(Protocol):
+    """token_ids: (T,) int64  ->  (T, E), a fresh tensor that the layers may add to in place."""
+
+    def __call__(self, token_ids: torch.Tensor) -> torch.Tensor: ...
+
+
+class OpenEmbedding:
+    """table: (V, E), which a weight may share."""
 
     def __init__(self, table: torch.Tensor, dtype: torch.dtype) -> None:
-        self._table = table
+        self.table = table
         self._dtype = dtype
 
     def __call__(self, token_ids: torch.Tensor) -> torch.Tensor:
-        """token_ids: (T,) int64  ->  (T, E), a fresh tensor that the layers may add to in place."""
-        return functional.embedding(token_ids, self._table).to(self._dtype)
+        return functional.embedding(token_ids, self.table).to(self._dtype)
+
+
+class StoredEmbedding:
+    """A table in the blocks of its file, of which only the rows of the step are opened: exact, and half of what bfloat16 takes.
+
+    It holds a copy, as a view would keep the whole file mapped.
+    """
+
+    def __init__(self, table: StoredPart, dtype: torch.dtype) -> None:
+        self._type = table.type
+        self._data = table.data.clone()
+        self._dtype = dtype
+
+    def __call__(self, token_ids: torch.Tensor) -> torch.Tensor:
+        return dequantize(self._type, self._data.index_select(0, token_ids)).to(self._dtype)

@@ -14,7 +14,7 @@ import torch
 from engine.attention.backend import StepAttention
 from engine.layers.activation import silu_and_multiply
 from engine.layers.attention import Attention
-from engine.layers.embedding import Embedding
+from engine.layers.embedding import Embedding, OpenEmbedding, StoredEmbedding
 from engine.layers.linear import Linear
 from engine.layers.norm import RmsNorm
 from engine.layers.rotary import RotaryTable
@@ -135,14 +135,19 @@ class DecoderBuilder:
         config, checkpoint, scheme = self._config, self._checkpoint, self._scheme
         shape = (config.vocab_size, config.hidden_size)
         stored_table = checkpoint.matrix("embedding", shape)
-        table = stored_table.to_dtype(scheme.table_dtype).to(self._device)
         factors = checkpoint.vector("frequency_factors", config.head_size // 2) if checkpoint.has("frequency_factors") else None
         rotary = RotaryTable.build(num_positions, config.head_size, config.rope_theta, config.rope_scaling, self._device, factors)
-        if config.tied_output and scheme.is_fixed:
-            output = scheme.share(table)
+        embedding = self._embedding(stored_table)
+        if config.tied_output and isinstance(embedding, OpenEmbedding) and scheme.is_fixed:
+            output = scheme.share(embedding.table)
         else:
             output = scheme.build(stored_table if config.tied_output else checkpoint.matrix("output", shape))
-        return Embedding(table, scheme.activation_dtype), rotary, self._norm("final_norm"), Linear(output)
+        return embedding, rotary, self._norm("final_norm"), Linear(output)
+
+    def _embedding(self, table: StoredMatrix) -> Embedding:
+        if self._scheme.keeps_stored(table):
+            return StoredEmbedding(table.parts[0], self._scheme.activation_dtype)
+        return OpenEmbedding(table.to_dtype(self._scheme.table_dtype).to(self._device), self._scheme.activation_dtype)
 
     @torch.inference_mode()
     def _layer(self, layer: int) -> DecoderLayer:

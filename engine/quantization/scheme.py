@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
+from math import prod
 from threading import Lock
 from time import thread_time
 from typing import Protocol
@@ -133,6 +134,10 @@ class WeightScheme:
     def activation_dtype(self) -> torch.dtype:
         """The dtype of the residual stream and of attention: float32 on a CPU, where it costs less than conversions."""
         return torch.float32 if self._device.type == "cpu" else self.table_dtype
+
+    def keeps_stored(self, table: StoredMatrix) -> bool:
+        """Whether the embedding table stays as its file has it: on a CPU, where that is shorter and no weight shares it."""
+        return self._device.type == "cpu" and not self.is_fixed and table.num_bytes < prod(table.shape) * self.table_dtype.itemsize
 
     def share(self, table: torch.Tensor) -> RowForms:
         """Use the embedding table as a weight; only when `is_fixed`. table: (V, E)."""

@@ -44,6 +44,10 @@ class StoredMatrix:
         return cls(parts, (sum(matrix.shape[0] for matrix in matrices), matrices[0].shape[1]))
 
     @property
+    def num_bytes(self) -> int:
+        return sum(part.data.nbytes for part in self.parts)
+
+    @property
     def is_four_bit(self) -> bool:
         return all(part.type in FOUR_BIT_TYPES for part in self.parts)
 

@@ -10,7 +10,7 @@ from engine.attention.torch_cpu import TorchCpuAttention
 from engine.execution.batch import StepBatch
 from engine.execution.decode_programs import MAX_ROWS, DecodePrograms
 from engine.layers.attention import Attention
-from engine.layers.embedding import Embedding
+from engine.layers.embedding import OpenEmbedding
 from engine.layers.linear import Linear
 from engine.layers.norm import RmsNorm
 from engine.layers.rotary import RopeScaling, RotaryTable
@@ -45,7 +45,9 @@ def make_decoder(*, is_ours=True):
             DecoderLayer(norms[0], attention, norms[1], linear(2 * INNER, SIZE, is_ours=is_ours), linear(SIZE, INNER, is_ours=is_ours))
         )
     rotary = RotaryTable.build(MAX_TOKENS, HEAD_SIZE, 10_000.0, RopeScaling(), torch.device("cpu"))
-    return Decoder(Embedding(torch.randn(VOCAB, SIZE), torch.float32), rotary, layers, RmsNorm(torch.ones(SIZE), 1e-5), linear(VOCAB, SIZE))
+    return Decoder(
+        OpenEmbedding(torch.randn(VOCAB, SIZE), torch.float32), rotary, layers, RmsNorm(torch.ones(SIZE), 1e-5), linear(VOCAB, SIZE)
+    )
 
 
 def make_attention():

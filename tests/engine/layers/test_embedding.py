@@ -1,0 +1,49 @@
+"""The table of tokens as its file stores it: the same rows, and less memory."""
+
+import pytest
+import torch
+
+from engine.layers.embedding import OpenEmbedding, StoredEmbedding
+from engine.quantization.gguf_blocks import dequantize
+from engine.quantization.scheme import WeightScheme
+from engine.quantization.stored import StoredMatrix
+
+NUM_TOKENS, SIZE = 50, 512
+BLOCKS = {"Q8_0": (32, 34), "Q6_K": (256, 210), "Q4_K": (256, 144), "Q4_1": (32, 20)}
+
+
+def stored(type_name: str) -> StoredMatrix:
+    """Random bytes below 60, so that the halves among them are finite numbers."""
+    block_size, block_bytes = BLOCKS[type_name]
+    data = torch.randint(0, 60, (NUM_TOKENS, SIZE // block_size * block_bytes), dtype=torch.uint8)
+    return StoredMatrix.from_blocks(type_name, data, (NUM_TOKENS, SIZE))
+
+
+@pytest.mark.parametrize("type_name", BLOCKS)
+def test_a_stored_table_gives_the_rows_of_the_open_one_and_lets_them_be_changed(type_name):
+    matrix = stored(type_name)
+    opened = dequantize(type_name, matrix.parts[0].data)
+    embedding, ids = StoredEmbedding(matrix.parts[0], torch.float32), torch.tensor([3, 0, 49, 3])
+    rows = embedding(ids)
+    assert rows.is_contiguous()
+    assert torch.equal(rows, OpenEmbedding(opened, torch.float32)(ids))
+    rows.zero_()
+    assert torch.equal(embedding(ids), opened[ids])
+
+
+def test_a_stored_table_does_not_keep_the_file_that_it_came_from():
+    matrix = stored("Q8_0")
+    embedding, ids = StoredEmbedding(matrix.parts[0], torch.float32), torch.tensor([7])
+    before = embedding(ids)
+    matrix.parts[0].data.zero_()
+    assert torch.equal(embedding(ids), before)
+
+
+@pytest.mark.parametrize(("weights", "expected"), [("auto", True), ("bf16", False), ("float32", False)])
+def test_a_table_stays_stored_where_no_weight_shares_it(weights, expected):
+    assert WeightScheme(weights, torch.device("cpu"), batch_invariant=False).keeps_stored(stored("Q8_0")) is expected
+
+
+def test_a_table_that_is_as_long_as_an_open_one_is_opened():
+    scheme = WeightScheme("auto", torch.device("cpu"), batch_invariant=False)
+    assert not scheme.keeps_stored(StoredMatrix.from_float(torch.randn(4, 8).bfloat16()))
