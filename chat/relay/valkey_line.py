@@ -7,7 +7,7 @@ costs two changes of thread, each more than the answer itself. The counterpart f
 from __future__ import annotations
 
 import socket
-from typing import Any
+from typing import Any, cast
 
 from redis.backoff import NoBackoff
 from redis.connection import AbstractConnection, parse_url
@@ -26,7 +26,7 @@ class Line:
         """`connection`: of redis-py, which knows addresses, passwords and TLS; connected."""
         self._connection = connection
         # NOTE: redis-py has no way to give its socket away; the versions in requirements.txt are the ones that we know.
-        self._socket: socket.socket = connection._sock  # type: ignore[attr-defined]
+        self._socket = cast(socket.socket, connection._sock)
 
     def send(self, command: bytes) -> None:
         """Raises OSError; then the line is of no use any more, and neither after what `read` raises."""

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from redis.asyncio.connection import AbstractConnection, parse_url
 from redis.asyncio.connection import Connection as TcpConnection
@@ -73,7 +73,8 @@ class Wire(asyncio.Protocol):
         self._rest = bytearray()
         """The beginning of an answer; it grows in place, as a request of many MiB comes in hundreds of pieces."""
         # NOTE: redis-py has no way to give its transport away; the versions in requirements.txt are the ones that we know.
-        self._transport: asyncio.Transport = connection._writer.transport  # type: ignore[attr-defined]
+        assert connection._writer is not None
+        self._transport = cast(asyncio.Transport, connection._writer.transport)
         self._former = self._transport.get_protocol()
         self._transport.set_protocol(self)
 
@@ -109,7 +110,7 @@ class Wire(asyncio.Protocol):
 
 async def wire_connect(url: str, on_answer: Callable[[Answer], None], on_lost: Callable[[], None]) -> Wire:
     """Raises redis.RedisError or OSError."""
-    options = parse_url(url)
+    options: dict[str, Any] = dict(parse_url(url))
     make = options.pop("connection_class", TcpConnection)
     connection = make(
         **options | {"socket_connect_timeout": CONNECT_TIMEOUT_S, "socket_timeout": None, "retry": Retry(NoBackoff(), 0), "protocol": 2}
