@@ -82,12 +82,14 @@ class ReadingDoor(Door, Protocol):
     def read(self, body: dict[str, Any]) -> dict[str, Any]: ...
 
 
-class Dialect(ReadingDoor, Protocol):
-    """How one API shape reads requests and writes answers.
-
-    `reword`: a refusal of the engine, or of the steps behind `read`, in the names of the fields that were sent.
-    """
+class RewordingDoor(ReadingDoor, Protocol):
+    """`reword`: a refusal of the engine, or of the steps behind `read`, in the names of the fields that were sent."""
 
     def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError: ...
+
+
+class Dialect(RewordingDoor, Protocol):
+    """How one API shape reads requests and writes answers."""
+
     def answer(self, head: AnswerHead) -> AnswerWriter: ...
     def stream(self, head: AnswerHead) -> StreamWriter: ...

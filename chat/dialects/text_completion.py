@@ -6,7 +6,7 @@ Each prompt is a run of its own; their choices make one answer. What differs bet
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from django.http import HttpRequest, HttpResponseBase
 
@@ -14,7 +14,7 @@ from chat.dialects.answering.accepting import Accepted, request_start
 from chat.dialects.answering.runs import RunGroup
 from chat.dialects.answering.streaming import frames_sent, silence_s
 from chat.dialects.chat_format.framing import Framing
-from chat.dialects.dialect import ReadingDoor
+from chat.dialects.dialect import RewordingDoor
 from chat.dialects.request.text_schema import prompt_values
 from chat.dialects.text_format.answer import TextAnswer
 from chat.dialects.text_format.head import text_head
@@ -22,15 +22,12 @@ from chat.dialects.text_format.stream import TextStream
 from chat.dialects.view import json_response
 from chat.errors import ApiError
 from chat.sse import EventStreamResponse
-from engine.api import EngineError
 
 
-class TextDialect(ReadingDoor, Protocol):
-    """`read`: values as of `text_schema.text_check`; `reword` as a Dialect's."""
+class TextDialect(RewordingDoor, Protocol):
+    """`read`: values as of `text_schema.text_check`."""
 
     framing: Framing
-
-    def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError: ...
 
 
 async def text_completion(request: HttpRequest, door: TextDialect) -> HttpResponseBase:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from django.http import HttpRequest
 
@@ -15,15 +15,9 @@ from chat.dialects.answering.accepting import Accepted, request_start
 from chat.dialects.answering.admission import admission_wait
 from chat.dialects.answering.endings import ending_error
 from chat.dialects.answering.starting import StartedRun, run_start
-from chat.dialects.dialect import ReadingDoor
+from chat.dialects.dialect import RewordingDoor
 from chat.errors import ApiError, engine_api_error
 from engine.api import Admitted, EngineError, GenerationRequest
-
-
-class RewordingDoor(ReadingDoor, Protocol):
-    """`reword`: a refusal of the engine in the names of the fields that were sent."""
-
-    def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError: ...
 
 
 @dataclass(frozen=True, slots=True)
