@@ -18,6 +18,7 @@ from engine.api.tools import Json
 
 FIRST, LAST = "\ue000", "\ue001"
 EDGE, END, OPEN = "edge", "end", "open"
+NONCE_BYTES = 8
 REASONING_ENDS = ("</think>", "</seed:think>", "[/THINK]")
 """How templates close the block of reasoning; taken away behind reasoning that is left open."""
 
@@ -26,6 +27,9 @@ MAX_CUT_CHARS = 256
 MAX_BRANCHES = 100
 """How deep expressions may be nested before Python refuses to compile them."""
 
+# NOTE: of any request's nonce, as compiling an expression for each takes longer than all else here. A client's mark holds none of ours:
+# what is between the ends of one can be no beginning of another.
+_MARK = re.compile(rf"(?:{FIRST}|\\ue000)([0-9a-f]{{{2 * NONCE_BYTES}}})\.(\w+)(?:{LAST}|\\ue001)")
 _CLOSED = re.compile(r"\s*(?:" + "|".join(map(re.escape, REASONING_ENDS)) + r")\s*")
 
 
@@ -81,11 +85,10 @@ class Marks:
 
     def __init__(self, controls: ControlTexts) -> None:
         self._controls = controls
-        self._nonce = secrets.token_hex(8)
+        self._nonce = secrets.token_hex(NONCE_BYTES)
         self._texts: list[str] = []
         self._numbers: dict[str, int] = {}
         self._edge, self.end, self.open = self._spell(EDGE), self._spell(END), self._spell(OPEN)
-        self._pattern = re.compile(rf"(?:{FIRST}|\\ue000){self._nonce}\.(\w+)(?:{LAST}|\\ue001)")
 
     def swap(self, value: Json) -> Json:
         """The value with marks in its strings, however deep. Raises RequestError where that is deeper than Python goes."""
@@ -108,12 +111,15 @@ class Marks:
         pieces: list[Piece] = []
         plain: list[str] = []
         position = 0
-        for match in self._pattern.finditer(text):
+        for match in _MARK.finditer(text):
+            nonce, word = match.groups()
+            if nonce != self._nonce:
+                continue  # a client's own characters
             plain.append(text[position : match.start()])
             position = match.end()
-            if match.group(1).isdecimal():
+            if word.isdecimal():
                 pieces += self._without_forged(plain)
-                pieces.append(Piece(self._texts[int(match.group(1))], True))
+                pieces.append(Piece(self._texts[int(word)], True))
                 plain = []
         pieces += self._without_forged([*plain, text[position:]])
         return [piece for piece in pieces if piece.text]

@@ -22,7 +22,8 @@ JOINED = (
 )
 TOKENIZER = tiny_tokenizer(**{"tokenizer.chat_template": JOINED})
 PROCESSOR = PromptProcessor(TOKENIZER, LocalRenderer())
-FRAGMENTS = st.sampled_from(["<|im_end|>", "<|im_start|>", "<think>", *"<| < im_ end |> > | <th ink> x \ue000 é".split(), " "])
+FORGED = ("\ue0000123456789abcdef.0\ue001", "\\ue0000123456789abcdef.end\\ue001", "\ue0000123456789abcdef.", ".0\ue001")
+FRAGMENTS = st.sampled_from(["<|im_end|>", "<|im_start|>", "<think>", *"<| < im_ end |> > | <th ink> x \ue000 é".split(), " ", *FORGED])
 TYPED = st.lists(FRAGMENTS, max_size=4).map("".join)
 TYPED_LISTS = st.lists(TYPED, max_size=4)
 
