@@ -36,12 +36,12 @@ def run_strategy(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., 
     """
     apply_async = consumer.pool.apply_async
 
-    def hand_out(message: Any, body: Any, ack: Callable[..., None], reject: Any, callbacks: Any, **_: Any) -> None:
+    def hand_out(message: Any, *_: Any) -> None:
+        # There is nothing to acknowledge: the queues of models are consumed without (chat.worker).
         run_id, attempt = _arguments(message.payload)
         in_hand = TaskInHand(task.name, message.headers["id"], (run_id, attempt))
         task_reserved(in_hand)
         apply_async(_take, args=(in_hand, app.model_worker.begin(run_id, attempt)), callback=_ignore)
-        ack(logger, consumer.connection_errors)
 
     return hand_out
 
