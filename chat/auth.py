@@ -84,7 +84,7 @@ async def caller_identify(request: HttpRequest, *, key_header: str, failures: Au
         if _may_be_anonymous(request):
             return await database_sync_to_async(anonymous_caller)()
         raise ApiError("invalid_api_key", MISSING_KEY)
-    await configuration_refresh()
+    await configuration_refresh(getattr(request, "lightcone_epoch", None))
     try:
         return await key_authenticate_async(raw=raw, address=address, origin=request.headers.get("Origin", ""))
     except KeyInvalid as error:

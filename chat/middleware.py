@@ -29,6 +29,7 @@ from chat.dialects.messages.dialect import MESSAGES
 from chat.dialects.scale.views import SCALE
 from chat.dialects.view import Handler, error_response, request_id, takes_delete, unknown_view
 from chat.errors import INTERNAL_MESSAGE, ApiError
+from chat.services.configuration import configuration_ask
 
 logger = logging.getLogger(__name__)
 
@@ -144,11 +145,14 @@ class ApiHandler(ASGIHandler):
             body = await self.read_body(receive, scope["path"])
         except RequestAborted:
             return
+        # Asked before Django makes a request of it all: the answer is there when the key is looked at.
+        epoch = configuration_ask() if scope["method"] == "POST" else None
         set_script_prefix(get_script_prefix(scope))
         request, refusal = self.create_request(scope, body)
         if request is None:
             await self.send_response(refusal, send)
             return
+        request.lightcone_epoch = epoch
         leaving = asyncio.ensure_future(receive())  # after the body nothing comes but the news that the client has left
         answering = asyncio.create_task(self._answer(request, send))
         try:

@@ -172,6 +172,11 @@ class Dispatcher:
         epoch: bytes | None = await self._client.get(self._keys.configuration_epoch)
         return epoch
 
+    def configuration_ask(self) -> Callable[[], Awaitable[bytes | None]]:
+        """Ask for the counter now; what is given is `configuration_epoch` as of this moment, or as of its call where nothing was sent."""
+        ask: Callable[[], Awaitable[bytes | None]] = self._client.get_soon(self._keys.configuration_epoch)
+        return ask
+
     def record(self, record: Mapping[str, Any]) -> None:
         """Write a terminal record soon; dropped when too many wait."""
         if len(self._records) < MAX_RECORDS:

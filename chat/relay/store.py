@@ -11,6 +11,8 @@ command and pipeline has its own, and raises TimeoutError (an OSError).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +44,20 @@ class Valkey(Redis):
         value: bytes | None = await self._ask(b"GET", name)
         return value
 
+    def get_soon(self, name: str) -> Callable[[], Awaitable[bytes | None]]:
+        """`get`, sent before this returns where there is a connection. What is given waits for the answer, once, or is left."""
+        answer = self.caller.ask(b"GET", name.encode())
+        return partial(self.get, name) if answer is None else partial(self._answered, answer)
+
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
         self.caller.close()
         await super().aclose(close_connection_pool)
 
     async def _ask(self, *parts: Any) -> Any:
         return answer_checked(await self.caller.call(*command_parts(*parts)))
+
+    async def _answered(self, answer: asyncio.Future[Answer]) -> Answer:
+        return answer_checked(await self.caller.answered(answer))
 
     async def execute_command(self, *arguments: Any, **options: Any) -> Any:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):

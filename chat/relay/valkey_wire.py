@@ -139,11 +139,22 @@ class Caller:
         """The answer, or a Refused. Raises redis.RedisError or OSError, and then nobody knows whether it was done."""
         if self._wire is None:
             await self._connected()
-        if self._wire is None:
+        answer = self.ask(*parts)
+        if answer is None:
             raise ConnectionResetError(LOST_MESSAGE)
+        return await self.answered(answer)
+
+    def ask(self, *parts: bytes) -> asyncio.Future[Answer] | None:
+        """Send a command before this returns; None where there is no connection. Whoever asks waits with `answered`, or not at all."""
+        if self._wire is None:
+            return None
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append(answer)
         self._wire.send(pack_command(*parts))
+        return answer
+
+    async def answered(self, answer: asyncio.Future[Answer]) -> Answer:
+        """As `call`, of a command that was sent."""
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 return await answer
@@ -186,6 +197,7 @@ class Caller:
             answer = waiting.popleft()
             if not answer.done():
                 answer.set_exception(ConnectionResetError(LOST_MESSAGE))
+                answer.exception()  # seen, even where nobody waits
 
 
 def _hand_out(waiting: deque[asyncio.Future[Answer]], answer: Answer) -> None:

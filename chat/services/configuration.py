@@ -13,6 +13,8 @@ from redis.exceptions import RedisError
 from chat.configuration import configuration_changed
 from chat.services.completions import dispatcher_of_loop
 
+ReadEpoch = Callable[[], Awaitable[bytes | None]]
+
 
 class CopiesOfConfiguration:
     """The epoch under which a process made its copies; `forget()` drops them."""
@@ -21,7 +23,7 @@ class CopiesOfConfiguration:
         self._forget = forget
         self._epoch: bytes | None = None
 
-    async def refresh(self, read_epoch: Callable[[], Awaitable[bytes | None]]) -> None:
+    async def refresh(self, read_epoch: ReadEpoch) -> None:
         """Drop the copies if the epoch has changed since they were made, or cannot be read."""
         try:
             epoch = await read_epoch()
@@ -33,9 +35,14 @@ class CopiesOfConfiguration:
             self._epoch = epoch
 
 
-async def configuration_refresh() -> None:
-    """Call before a decision that rests on cached keys or models."""
-    await _copies.refresh(dispatcher_of_loop().configuration_epoch)
+def configuration_ask() -> ReadEpoch:
+    """Ask for the epoch when a request has come, for the `configuration_refresh` on its way: the answer comes while the request is read."""
+    return dispatcher_of_loop().configuration_ask()
+
+
+async def configuration_refresh(asked: ReadEpoch | None = None) -> None:
+    """Call before a decision that rests on cached keys or models. `asked`: of `configuration_ask`, since the request came."""
+    await _copies.refresh(asked or dispatcher_of_loop().configuration_epoch)
 
 
 _copies = CopiesOfConfiguration(lambda: configuration_changed.send(sender=None))

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(autouse=True)
 def _no_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refresh() -> None:
+    async def refresh(asked: object) -> None:
         """Nothing is cached here."""
 
     monkeypatch.setattr(auth, "configuration_refresh", refresh)

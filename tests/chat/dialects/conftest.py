@@ -164,7 +164,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     async def models(*, caller=None):
         return [MODEL]
 
-    async def refresh() -> None:
+    async def refresh(asked: object) -> None:
         """Nothing is cached here."""
 
     monkeypatch.setattr("chat.auth.configuration_refresh", refresh)
