@@ -17,8 +17,8 @@ from engine.core import EngineCore
 from engine.decoding.costs import StepCosts
 from engine.decoding.drafter import Drafter
 from engine.execution.ahead import StepsAhead
-from engine.execution.memory import give_back_freed
 from engine.execution.runner import ModelRunner
+from engine.leftovers import give_back_file, give_back_freed
 from engine.link import CoreChannel
 from engine.loading.loader import load_model
 from engine.messages import CoreFailed, CoreProgress, CoreReady, Heartbeat
@@ -30,6 +30,8 @@ from engine.structured.core_grammars import CoreGrammars
 from engine.structured.vocabulary import Vocabulary
 
 HEARTBEAT_S = 1.0
+COMPILER = "libllvmlite"
+"""The library that has made the kernels: 70 MiB of it are read for that, and none for running them."""
 QUIET_STEPS = 2
 """How many usual steps a step may last in which no sequence waits for its next token; bounds how late an abort is seen."""
 
@@ -87,6 +89,7 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
     core = EngineCore(scheduler, runner, sampler, channel, drafter=drafter, grammars=grammars, ahead=ahead)
     gc.collect()
     give_back_freed()
+    give_back_file(COMPILER)
     gc.freeze()  # what loading has left is never garbage: collections during steps need not look at it
     ready = CoreReady(
         logits_width,

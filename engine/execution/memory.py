@@ -1,11 +1,8 @@
-"""Memory that is free for the KV cache on a device, in bytes, and memory that loading has left over. Called at load."""
+"""Memory that is free for the KV cache on a device, in bytes. Called at load."""
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
-import sys
 from pathlib import Path
 
 import torch
@@ -45,10 +42,3 @@ def _container_free(cgroups: tuple[tuple[str, str], ...] = _CGROUPS) -> int:
         if limit.isdigit():
             return max(0, int(limit) - used)
     return 1 << 62
-
-
-def give_back_freed() -> None:
-    """Return what loading has allocated and freed to the system; glibc keeps it for a process that will not need as much again."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):  # another C library
-            ctypes.CDLL(None).malloc_trim(0)
