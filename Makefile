@@ -32,9 +32,10 @@ doctor: $(RUNS)
 test: $(TESTS) $(SUITE)
 	@$(BIN)/python -m pytest
 
+# A half of the files to each process, so that few fixtures are made twice; bytecode is kept, and with it the rewritten assertions.
 ## make check    lint and fast tests, before each commit
 check: lint
-	@$(BIN)/python -m pytest -q -n auto $(FAST)
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n auto --dist worksteal $(FAST)
 
 ## make contract drive a served Lightcone with the published clients, each in .venv/clients, and write docs/api/compatibility.md
 contract: $(TESTS)

@@ -6,6 +6,7 @@ the same examples in every run, so that a change is never blamed for another's f
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import time
@@ -48,8 +49,21 @@ def _missing_for(marker: str) -> str | None:
     return None
 
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of torch in several processes wait for each other
 if _missing_for("gpu"):
     os.environ["TRITON_INTERPRET"] = "1"  # Triton reads it when it is first imported: its kernels then compute on CPU tensors
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """What is imported and collected stays until the end, so that nobody looks through it for garbage, now or during the tests."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
