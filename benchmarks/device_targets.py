@@ -118,7 +118,7 @@ def build_model(name: str, device: torch.device, weights: str, max_model_len: in
     config = config_from_hf(name, values, HF_FAMILIES[architecture], architecture)
     scheme = WeightScheme(weights, device, False)
     decoder = DecoderBuilder(config, RandomCheckpoint(), scheme, device).build(max_model_len, lambda fraction: None)
-    return LoadedModel(decoder, config, (), max_model_len, device, scheme.activation_dtype)
+    return LoadedModel(decoder, config, (), max_model_len, device, scheme.activation_dtype, scheme.uses_own_kernels)
 
 
 class Bench:

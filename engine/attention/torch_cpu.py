@@ -26,7 +26,7 @@ class TorchCpuAttention:
     """Cache and attention of all layers on CPU. `dtype` float32 is exact; bfloat16 halves the memory and its traffic.
 
     `batch_invariant`: every new token is computed as a row of its own, whatever the shape of the step; it is anyway where the kernel's
-    vectors fit heads and blocks.
+    vectors fit heads and blocks (`has_vectors`).
     """
 
     def __init__(
@@ -40,14 +40,14 @@ class TorchCpuAttention:
         self.values = untouched_zeros(num_layers, num_blocks, heads, block_size, size, dtype=dtype)
         self.layers = list(zip(self.keys.unbind(0), self.values.unbind(0), strict=True))
         self.scale = torch.tensor(shape.scale)
-        self._has_vectors = operators.attention_has_vectors(size, block_size)
+        self.has_vectors = operators.attention_has_vectors(size, block_size)
 
     def begin_step(self, layout: StepLayout) -> CpuStep:
         """Split the step into rows and long chunks, and index both."""
         runs, chunks = [], []
         first = 0
         for query_len, context_len, block_ids in zip(layout.query_lens, layout.context_lens, layout.block_ids, strict=True):
-            if query_len <= FEW_ROWS or self.batch_invariant or self._has_vectors:
+            if query_len <= FEW_ROWS or self.batch_invariant or self.has_vectors:
                 runs.append(Run(first, query_len, context_len, block_ids))
             else:
                 chunks.append(ChunkPart(self.shape, slice(first, first + query_len), context_len, block_ids, self.block_size))

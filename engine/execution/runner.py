@@ -22,6 +22,7 @@ from engine.execution.memory import free_memory
 from engine.execution.pooling import is_pooled, pool_states
 from engine.execution.prompt_scores import is_scored, score_prompts
 from engine.execution.step_timing import StepTimer
+from engine.kernels.team import TEAM
 from engine.messages import SampledLogprobs
 from engine.scheduling.plan import Chunk, StepPlan
 from engine.sequence import Sequence
@@ -81,6 +82,8 @@ class ModelRunner:
         self._graphs: DecodeGraphs | None = None
         self._programs: DecodePrograms | None = None
         if isinstance(self._attention, TorchCpuAttention):
+            if loaded.uses_own_kernels and self._attention.has_vectors and not config.core_in_process:
+                TEAM.hire(torch.get_num_threads())
             self._programs = DecodePrograms(loaded.decoder, self._attention, size.max_model_len)
         self._batches = BatchBuilder(config.block_size, self._device)
         self.step_tokens = config.step_tokens or self._default_step_tokens()

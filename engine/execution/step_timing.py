@@ -13,6 +13,7 @@ import torch
 from engine.attention.torch_cpu import TorchCpuAttention
 from engine.execution.decode_programs import DecodePrograms
 from engine.execution.trial_batch import trial_batch
+from engine.kernels.team import TEAM
 from engine.models.decoder import Decoder
 
 
@@ -30,15 +31,11 @@ class StepTimer:
     @torch.inference_mode()
     def __call__(self, num_rows: int) -> float:
         """Seconds of a step that computes so many tokens, and the logits after each."""
-        num_threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
+        with TEAM.alone():
             self._programs.prepare(num_rows)
             start = thread_time()
             self._run(num_rows)
             return thread_time() - start
-        finally:
-            torch.set_num_threads(num_threads)
 
     def _run(self, num_rows: int) -> None:
         """One step, of other tokens at other places than the one before."""

@@ -17,7 +17,6 @@ from engine.kernels.primitives import (
     narrow,
     prefetch,
     store_row,
-    team_barrier,
     widen,
 )
 from engine.kernels.vectors import (
@@ -132,8 +131,8 @@ def weigh_values(scores, values, num_positions, size, out):
 
 
 @njit(inline="always")
-def attend_tiles(a, thread, threads, size, block_size):
-    """Attend this thread's share of (tile, kv head) pairs. Queries of a tile are numbered row by row, then head by head."""
+def attend_tiles(a, thread, part, parts, size, block_size):
+    """Attend every `parts`th (tile, kv head) pair from `part` on. Queries of a tile are numbered row by row, then head by head."""
     group, kv_heads = a[2] // a[3], a[3]
     count = size * block_size
     is_half = a[12] != 0
@@ -149,7 +148,7 @@ def attend_tiles(a, thread, threads, size, block_size):
     queries = widened + count * 4
     sums = queries + a[24] * query_bytes
     weights = sums + a[24] * query_bytes
-    for task in range(thread, num_tiles * kv_heads, threads):
+    for task in range(part, num_tiles * kv_heads, parts):
         tile, head = task // kv_heads, task % kv_heads
         first_row, end_row = ends[tile], ends[tile + 1]
         num_queries = (end_row - first_row) * group
@@ -218,8 +217,15 @@ def attend_tiles(a, thread, threads, size, block_size):
 
 
 @njit(**OPTIONS)
-def attend(a, thread, threads):
-    """Store the new keys and values of all tokens, then attend the rows.
+def store(a, thread, part, parts):
+    """Store the new keys and values of all tokens. a: as of `attend`."""
+    for token in range(a[0] * part // parts, a[0] * (part + 1) // parts):
+        store_token(a, token)
+
+
+@njit(**OPTIONS)
+def attend(a, thread, part, parts):
+    """Attend the rows, whose keys and values are stored.
 
     a: 0 tokens, 1 tiles (int64: their number, the first row of each, the end of the last), 2 query heads, 3 kv heads, 4 head size D,
        5 block size P, 6 k, 7 v (float32), 8 slots (int64), 9 floats between two tokens in k and v, 10 keys, 11 values of this layer,
@@ -227,8 +233,4 @@ def attend(a, thread, threads):
        16 block table (int64) by tile, 17 its width, 18 out (tokens, H, D), 19 out is half, 20 scale (float32, at an address),
        21 scratch (float32), 22 its floats a thread, 23 floats between two tokens in q, 24 most queries of a tile
     """
-    for token in range(thread, a[0], threads):
-        store_token(a, token)
-    if threads > 1:
-        team_barrier()
-    attend_tiles(a, thread, threads, a[4], a[5])
+    attend_tiles(a, thread, part, parts, a[4], a[5])

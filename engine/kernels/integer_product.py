@@ -35,13 +35,11 @@ from engine.kernels.integer_vectors import (
     VectorBuilder,
     quantize_group,
 )
-from engine.kernels.primitives import OPTIONS, floats, team_barrier
+from engine.kernels.primitives import OPTIONS, floats
 
 MOST_ROWS = 8
 OPENED_FROM = 2 * MOST_ROWS
 """Rows from which a four-bit panel is opened once instead of by each block."""
-SHARED_FROM = 1 << 13
-"""Inputs in all rows from which threads share the quantising; below, each does it for itself, which is quicker than to wait."""
 NEAR_BYTES = 1 << 20
 """Records that stay in the second-level cache while panels pass; more rows take several turns, each through all panels."""
 ROW_BYTES = GROUP + 12
@@ -114,10 +112,19 @@ _EIGHT_BLOCK, _EIGHT_END = EightBitPanel.block_bytes, EightBitPanel.end_bytes
 _ZERO = np.float32(ZERO)
 
 
+def opened_bytes(num_inputs: int) -> int:
+    """What an opened panel takes."""
+    return num_inputs // GROUP * _OPENED_BLOCK
+
+
+def record_bytes(num_rows: int, num_inputs: int) -> int:
+    """What the records of all rows take."""
+    return num_rows * (num_inputs // GROUP * ROW_BYTES + SHIFT_BYTES)
+
+
 def scratch_bytes(num_rows: int, num_inputs: int) -> int:
     """Scratch of each thread: an opened panel, and behind it the records of all rows."""
-    groups = num_inputs // GROUP
-    return groups * _OPENED_BLOCK + num_rows * (groups * ROW_BYTES + SHIFT_BYTES)
+    return opened_bytes(num_inputs) + record_bytes(num_rows, num_inputs)
 
 
 @njit(inline="always")
@@ -144,14 +151,14 @@ def quantize_row(source, groups, record, size, row):
 
 
 @njit(inline="always")
-def quantize_rows(source, rows, groups, records, first, step):
-    """Write the records of row `first` and every `step`th behind it."""
+def quantize_rows(source, rows, groups, records, part, parts):
+    """Write the records of part `part` of `parts` of the rows."""
+    first, last = rows * part // parts, rows * (part + 1) // parts
     row = 0
-    while row < rows:
+    while row < last:
         size = block_rows(rows - row)
-        for i in range(size):
-            if (row + i) % step == first:
-                quantize_row(source + (row + i) * groups * GROUP * 4, groups, records + row * (groups * ROW_BYTES + SHIFT_BYTES), size, i)
+        for i in range(max(first - row, 0), min(size, last - row)):
+            quantize_row(source + (row + i) * groups * GROUP * 4, groups, records + row * (groups * ROW_BYTES + SHIFT_BYTES), size, i)
         row += size
 
 
@@ -182,22 +189,30 @@ def multiply_eight(size, weights, opened, record, groups, out, stride, ahead, li
 
 
 @njit(**OPTIONS)
-def multiply(a, thread, threads):
-    """out = x times the transposed weight.
+def quantize_groups(a, thread, part, parts):
+    """Write records of x that all threads read.
 
-    a: rows, outputs, inputs, x (float32), panels, out (float32), scratch, bytes of scratch a thread, bits of a weight
+    a: rows, inputs, x (float32), records
+    """
+    quantize_rows(a[2], a[0], a[1] // GROUP, a[3], part, parts)
+
+
+@njit(**OPTIONS)
+def multiply(a, thread, part, parts, is_first):
+    """out = x times the transposed weight; some panels are a part.
+
+    a: rows, outputs, inputs, x (float32), panels, out (float32), scratch, bytes of scratch a thread, bits of a weight, records of x, or 0:
+    each thread makes its own with the first part it takes
     """
     rows, outputs, inputs, bits = a[0], a[1], a[2], a[8]
     groups, panels = inputs // GROUP, outputs // PANEL
     row_bytes = groups * ROW_BYTES + SHIFT_BYTES
     opened = a[6] + thread * a[7]
-    if threads > 1 and rows * inputs >= SHARED_FROM:
-        records = a[6] + groups * _OPENED_BLOCK
-        quantize_rows(a[3], rows, groups, records, thread, threads)
-        team_barrier()
-    else:
+    records = a[9]
+    if records == 0:
         records = opened + groups * _OPENED_BLOCK
-        quantize_rows(a[3], rows, groups, records, 0, 1)
+        if is_first:
+            quantize_rows(a[3], rows, groups, records, 0, 1)
     block_bytes = _FOUR_BLOCK if bits == 4 else _EIGHT_BLOCK
     panel_bytes = groups * block_bytes + (0 if bits == 4 else _EIGHT_END)
     turns = rows * row_bytes // NEAR_BYTES + 1
@@ -207,7 +222,7 @@ def multiply(a, thread, threads):
         count = last - first
         blocks = count // 8 + (count >> 2 & 1) + (count >> 1 & 1) + (count & 1)
         lines = (block_bytes // LINE + blocks - 1) // blocks
-        for panel in range(panels * thread // threads, panels * (thread + 1) // threads):
+        for panel in range(panels * part // parts, panels * (part + 1) // parts):
             weights = a[4] + panel * panel_bytes
             ahead = weights + (AHEAD_BYTES if blocks == 1 else panel_bytes)
             row = first

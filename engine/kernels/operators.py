@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import ctypes
 import math
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
 
-from engine.kernels.team import Kernel, team
+from engine.kernels import program
+from engine.kernels.integer_product import opened_bytes, scratch_bytes
+from engine.kernels.integer_vectors import PANEL
+from engine.kernels.sampling import BLOCK
+from engine.kernels.team import TEAM
 
-_team = team()  # its symbols must be there before the kernels are compiled or loaded
-
-from engine.kernels import program  # noqa: E402
-from engine.kernels.integer_product import scratch_bytes  # noqa: E402
-from engine.kernels.sampling import BLOCK  # noqa: E402
-
-_RUN = Kernel(program.run)
 _NUMBER = {name: number for number, name in enumerate(program.KERNELS)}
 
-_PARALLEL_FROM = 1 << 14
-"""Elements below which a kernel is over before a second thread has woken."""
-_PARALLEL_ATTENTION_FROM = 1 << 15
+_PART = 1 << 13
+"""Elements of rows that are worth a part; with fewer than two parts a kernel is over before a second thread has woken."""
+_PART_OF_PRODUCT = 1400 << 10
+"""The same in products of numbers; reading a weight from memory counts as READING of them."""
+_READING = 9
+_PART_OF_ATTENTION = 1 << 14
+_EASY = 4
+_PARTS = 16
+"""Parts a thread at most: what one thread is slower in, another takes on."""
+_SHARED_FROM = 1 << 13
+"""Inputs in all rows from which threads share the quantising; below, each does it for itself, which is quicker than to wait."""
 _ALIGNMENT = 16
 """Floats: threads' parts of a scratch buffer share no cache line."""
 _RING = 3
@@ -37,13 +44,13 @@ class Recording:
         self._words: list[int] = []
         self._held: list[torch.Tensor] = []
         self._rings: dict[tuple[int, torch.dtype], list[torch.Tensor]] = {}
-        self._num_threads = _team.num_threads
+        self._num_threads = TEAM.num_threads
         self._scratches: dict[int, torch.Tensor] = {}
         self._program = (ctypes.c_int64 * 1)()
 
-    def add(self, number: int, words: list[int], tensors: list[torch.Tensor]) -> None:
-        """Append an operation. The tensors that it names are kept, whoever has made them."""
-        self._words += [number, *words] + [0] * (program.STRIDE - 1 - len(words))
+    def add(self, words: list[int], tensors: list[torch.Tensor]) -> None:
+        """Append operations. The tensors that they name are kept, whoever has made them."""
+        self._words += words
         self._held += tensors
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -60,12 +67,11 @@ class Recording:
         return self._scratches[floats]
 
     def close(self) -> None:
-        words = [len(self._words) // program.STRIDE, *self._words]
-        self._program = (ctypes.c_int64 * len(words))(*words)
+        self._program = program.assemble(self._words)
 
     def run(self) -> None:
         """Compute the program anew."""
-        _team.run(_RUN, self._program, num_threads=self._num_threads)
+        TEAM.run(self._program, num_threads=self._num_threads)
 
 
 class _Thread(threading.local):
@@ -98,7 +104,7 @@ def add_normalize(
     out = empty((num_rows, size), dtype)
     _run(
         "add_normalize",
-        num_rows * size,
+        _parts(num_rows, num_rows * size),
         num_rows,
         size,
         hidden,
@@ -120,7 +126,7 @@ def gate(gate_up: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     out = empty((num_rows, size), dtype)
     _run(
         "gate",
-        num_rows * double,
+        _parts(num_rows, num_rows * double),
         num_rows,
         size,
         gate_up,
@@ -138,7 +144,7 @@ def quantize(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.T
     levels, scales = empty((num_rows, size), dtype), empty((num_rows, 1), torch.float32)
     zero = 128 if dtype is torch.uint8 else 0
     is_half = x.dtype is torch.bfloat16
-    _run("quantize", num_rows * size, num_rows, size, x, is_half, levels, zero, scales, _scratch(size))
+    _run("quantize", _parts(num_rows, num_rows * size), num_rows, size, x, is_half, levels, zero, scales, _scratch(size))
     return levels, scales
 
 
@@ -147,8 +153,7 @@ def rotate(heads: torch.Tensor, num_rotated: int, rotations: torch.Tensor) -> to
     num_rows, num_heads, size = heads.shape
     is_half = heads.dtype is torch.bfloat16
     out = empty((num_rows, num_heads, size), torch.float32) if is_half else heads
-    elements = num_rows * num_heads * size
-    _run("rotate", elements, num_rows, num_rotated, num_heads, size, heads, is_half, rotations, out)
+    _run("rotate", _parts(num_rows, num_rows * num_heads * size), num_rows, num_rotated, num_heads, size, heads, is_half, rotations, out)
     return out
 
 
@@ -160,8 +165,17 @@ def multiply(x: torch.Tensor, panels: torch.Tensor, num_outputs: int, bits: int)
     num_rows, num_inputs = x.shape
     out = empty((num_rows, num_outputs), torch.float32)
     floats = scratch_bytes(num_rows, num_inputs) // 4
-    elements = num_rows * num_inputs * num_outputs
-    _run("multiply", elements, num_rows, num_outputs, num_inputs, x, panels, out, _scratch(floats), 4 * _aligned(floats), bits)
+    scratch = _scratch(floats)
+    parts = _parts(num_outputs // PANEL, num_inputs * num_outputs * (num_rows + _READING), _PART_OF_PRODUCT)
+    records = 0
+    operations = []
+    if parts > 1 and num_rows * num_inputs >= _SHARED_FROM:
+        records = scratch + opened_bytes(num_inputs)
+        operations = [_operation("quantize_groups", _parts(num_rows, num_rows * num_inputs), num_rows, num_inputs, x, records)]
+    multiplication = _operation(
+        "multiply", parts, num_rows, num_outputs, num_inputs, x, panels, out, scratch, 4 * _aligned(floats), bits, records
+    )
+    _run_all(*operations, multiplication)
     return out
 
 
@@ -218,9 +232,7 @@ class RowAttention:
         group = num_heads // kv_heads
         queries = self._most_rows * group
         floats = program.attention.scratch_floats(queries, size, block_size, self._width)
-        _run(
-            "attend",
-            (self._work * num_heads * size >= _PARALLEL_ATTENTION_FROM or num_tokens * num_heads * size >= _PARALLEL_FROM) * _PARALLEL_FROM,
+        arguments = (
             num_tokens,
             tiles,
             num_heads,
@@ -247,12 +259,18 @@ class RowAttention:
             q.stride(0),
             queries,
         )
+        # How long the contexts of a recorded step will be is not known.
+        work = self._work * num_heads * size if _thread.recording is None else sys.maxsize
+        _run_all(
+            _operation("store", _parts(num_tokens, 2 * num_tokens * kv_heads * size), *arguments),
+            _operation("attend", _parts(table.shape[0] * kv_heads, work, _PART_OF_ATTENTION), *arguments),
+        )
 
 
 def add_bias(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """Add a row to every row, in place. x: (R, N) float32   bias: (N,) float32."""
     num_rows, size = x.shape
-    _run("add_bias", num_rows * size, num_rows, size, x, bias)
+    _run("add_bias", _parts(num_rows, num_rows * size), num_rows, size, x, bias)
     return x
 
 
@@ -263,7 +281,8 @@ def forbid(logits: torch.Tensor, rows: torch.Tensor, words: torch.Tensor) -> Non
 
     Bit `i % 32` of word `i // 32` is set where token i is allowed; tokens beyond the words are forbidden.
     """
-    _run("forbid", words.shape[0] * logits.shape[1], words.shape[0], logits.shape[1], words.shape[1], rows, words, logits)
+    num_masks, width = words.shape[0], logits.shape[1]
+    _run("forbid", _parts(num_masks, num_masks * width), num_masks, width, words.shape[1], rows, words, logits)
 
 
 def weigh_blocks(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
@@ -273,7 +292,7 @@ def weigh_blocks(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Te
     """
     num_rows, width = logits.shape
     masses = empty((num_rows, width // BLOCK), torch.float64)
-    _run("weigh_blocks", logits.numel(), num_rows, width, logits, best, temperature, masses)
+    _run("weigh_blocks", _parts(num_rows, logits.numel()), num_rows, width, logits, best, temperature, masses)
     return masses
 
 
@@ -284,7 +303,7 @@ def draw(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor, un
     floats = 2 * (width // BLOCK + BLOCK)
     _run(
         "draw",
-        logits.numel(),
+        _parts(num_rows, logits.numel()),
         num_rows,
         width,
         logits,
@@ -298,14 +317,41 @@ def draw(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor, un
     return token_ids
 
 
-def _run(kernel: str, elements: int, *arguments: torch.Tensor | int) -> None:
-    """Run one operation; of tensors it gets the addresses."""
-    number = _NUMBER[kernel]
+class _Operation(NamedTuple):
+    """One operation of a program: its words, and the tensors that those name by address."""
+
+    words: list[int]
+    tensors: list[torch.Tensor]
+    parts: int
+
+
+def _operation(kernel: str, parts: int, *arguments: torch.Tensor | int) -> _Operation:
     words = [argument.data_ptr() if isinstance(argument, torch.Tensor) else argument for argument in arguments]
+    tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
+    return _Operation([_NUMBER[kernel], parts, *words] + [0] * (program.STRIDE - 2 - len(words)), tensors, parts)
+
+
+def _run(kernel: str, parts: int, *arguments: torch.Tensor | int) -> None:
+    """Run one operation."""
+    _run_all(_operation(kernel, parts, *arguments))
+
+
+def _run_all(*operations: _Operation) -> None:
+    """Run operations one after another."""
+    words = [word for operation in operations for word in operation.words]
     if _thread.recording is not None:
-        _thread.recording.add(number, words, [argument for argument in arguments if isinstance(argument, torch.Tensor)])
-    words_of_one = (ctypes.c_int64 * (len(words) + 2))(1, number, *words)
-    _team.run(_RUN, words_of_one, num_threads=_team.num_threads if elements >= _PARALLEL_FROM else 1)
+        _thread.recording.add(words, [tensor for operation in operations for tensor in operation.tensors])
+    is_parallel = any(operation.parts > 1 for operation in operations)
+    TEAM.run(program.assemble(words), num_threads=TEAM.num_threads if is_parallel else 1)
+
+
+def _parts(pieces: int, work: int, worth: int = _PART) -> int:
+    """How many parts `pieces` are taken in: as many as threads if that is worth it, or more where each has much work."""
+    num_threads = TEAM.num_threads
+    worthwhile = work // worth
+    if worthwhile < num_threads or pieces < num_threads:
+        return 1
+    return min(num_threads * max(1, min(worthwhile // (_EASY * num_threads), _PARTS)), pieces)
 
 
 def empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -317,7 +363,7 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
 
 def _scratch(floats: int) -> int:
     """Address of `floats` for each thread of the team."""
-    needed = _aligned(floats) * _team.num_threads + _ALIGNMENT
+    needed = _aligned(floats) * TEAM.num_threads + _ALIGNMENT
     if _thread.recording is not None:
         buffer = _thread.recording.scratch(needed)
     else:

@@ -1,7 +1,6 @@
 """What the kernels are written in: arrays at addresses, bits and floats, bfloat16, a vectorisable exp, the thread's number.
 
-A kernel gets one array of 64-bit integers: addresses and sizes. Compiled code refers to OpenMP by symbol, never by address, so that
-it can be cached on disk; team.py loads the library first.
+A kernel gets one array of 64-bit integers: addresses and sizes.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from numba import carray, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+import engine.kernels.openmp  # noqa: F401 (its symbols must be there before kernels are compiled or loaded)
+
 thread_number = types.ExternalFunction("omp_get_thread_num", types.int32())
-thread_count = types.ExternalFunction("omp_get_num_threads", types.int32())
-team_barrier = types.ExternalFunction("GOMP_barrier", types.void())
 
 SIGNATURE = types.void(types.CPointer(types.int64))
 OPTIONS = {"cache": True, "fastmath": {"reassoc", "contract", "arcp", "nsz"}, "error_model": "numpy"}
@@ -39,6 +38,26 @@ def words_at(typingctx, words, index):
         return builder.gep(arguments[0], [arguments[1]])
 
     return words(words, index), generate
+
+
+@intrinsic
+def words_from(typingctx, address):
+    """The array of 64-bit integers at an address."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+
+    return types.CPointer(types.int64)(address), generate
+
+
+@intrinsic
+def address_of(typingctx, words):
+    """Where an array of 64-bit integers begins."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.ptrtoint(arguments[0], ir.IntType(64))
+
+    return types.int64(words), generate
 
 
 @intrinsic

@@ -1,6 +1,7 @@
-"""Kernels over the rows of a matrix; the threads of the team share the rows. Each takes one array of 64-bit integers, listed in order.
+"""Kernels over the rows of a matrix, some of which are a part. Each takes one array of 64-bit integers, listed in order.
 
-A kernel is a function of that array and the thread's place in the team, so that program.py can run many of them in one call.
+A kernel is a function of that array, the number of the thread, which has scratch of its own, and of the part, so that program.py can run
+many of them in one call.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from engine.kernels.vectors import LANES, gate_vectors
 
 
 @njit(**OPTIONS)
-def add_normalize(a, thread, threads):
+def add_normalize(a, thread, part, parts):
     """hidden += delta; out = hidden / sqrt(mean(hidden^2) + eps) * weight.
 
     a: rows, size, hidden (float32), delta or 0, delta is half, weight (float32), eps (float32, at an address), out, out is half,
@@ -32,7 +33,7 @@ def add_normalize(a, thread, threads):
     weight = floats(a[5], size)
     eps = floats(a[6], 1)[0]
     work = floats(a[9] + thread * size * 4, size)
-    for row in range(thread, rows, threads):
+    for row in range(rows * part // parts, rows * (part + 1) // parts):
         hidden = floats(a[2] + row * size * 4, size)
         if a[3] != 0:
             load_row(a[3], a[4] != 0, row, size, work)
@@ -48,7 +49,7 @@ def add_normalize(a, thread, threads):
 
 
 @njit(**OPTIONS)
-def gate(a, thread, threads):
+def gate(a, thread, part, parts):
     """out = silu(gate) * up of rows (gate, up).
 
     a: rows, size of each half, gate_up, gate_up is half, out, out is half, scratch (float32, 2 * size a thread)
@@ -56,7 +57,7 @@ def gate(a, thread, threads):
     rows, size = a[0], a[1]
     work = floats(a[6] + thread * size * 8, 2 * size)
     whole = size // LANES * LANES
-    for row in range(thread, rows, threads):
+    for row in range(rows * part // parts, rows * (part + 1) // parts):
         if a[3] == 0 and a[5] == 0:
             gates, out = a[2] + row * size * 8, a[4] + row * size * 4
             gate_vectors(gates, gates + size * 4, out, size // LANES)
@@ -71,7 +72,7 @@ def gate(a, thread, threads):
 
 
 @njit(**OPTIONS)
-def quantize(a, thread, threads):
+def quantize(a, thread, part, parts):
     """Eight-bit levels of each row: round(x / scale) + zero, scale = max |x| / 127.
 
     a: rows, size, x, x is half, out (bytes), zero (0: signed, 128: unsigned), scales (float32), scratch (float32, size a thread)
@@ -80,7 +81,7 @@ def quantize(a, thread, threads):
     work = floats(a[7] + thread * size * 4, size)
     scales = floats(a[6], rows)
     zero = np.float32(a[5]) + np.float32(0.5)
-    for row in range(thread, rows, threads):
+    for row in range(rows * part // parts, rows * (part + 1) // parts):
         load_row(a[2], a[3] != 0, row, size, work)
         largest = np.float32(1e-18)
         for i in range(size):
@@ -93,14 +94,14 @@ def quantize(a, thread, threads):
 
 
 @njit(**OPTIONS)
-def rotate(a, thread, threads):
+def rotate(a, thread, part, parts):
     """Rotate adjacent pairs of the first heads of each row, keep the others; in place when x is float32.
 
     a: rows, heads to rotate, heads, head size, x, x is half, rotations (float32: cos, sin of each pair), out (float32)
     """
     rows, rotated, heads, head_size = a[0], a[1], a[2], a[3]
     size = heads * head_size
-    for row in range(thread, rows, threads):
+    for row in range(rows * part // parts, rows * (part + 1) // parts):
         out = floats(a[7] + row * size * 4, size)
         if a[5] != 0:
             source = halves(a[4] + row * size * 2, size)
@@ -118,14 +119,14 @@ def rotate(a, thread, threads):
 
 
 @njit(**OPTIONS)
-def add_bias(a, thread, threads):
+def add_bias(a, thread, part, parts):
     """Add one row to each row, in place.
 
     a: rows, size, x (float32), bias (float32)
     """
     rows, size = a[0], a[1]
     bias = floats(a[3], size)
-    for row in range(thread, rows, threads):
+    for row in range(rows * part // parts, rows * (part + 1) // parts):
         x = floats(a[2] + row * size * 4, size)
         for i in range(size):
             x[i] = x[i] + bias[i]

@@ -1,4 +1,4 @@
-"""Kernels of the sampler over rows of logits: what grammars forbid, the mass of blocks, and the draw. A row is the work of one thread.
+"""Kernels of the sampler over rows of logits: what grammars forbid, the mass of blocks, and the draw. Some rows are a part.
 
 Each takes one array of 64-bit integers, listed in order, as the kernels of rows.py do.
 """
@@ -17,7 +17,7 @@ LEAST_EXPONENT = np.float32(-87.0)
 
 
 @njit(**OPTIONS)
-def forbid(a, thread, threads):
+def forbid(a, thread, part, parts):
     """Add -inf where the bit of a token is not set; tokens beyond the words are forbidden.
 
     a: masks, width of the logits, words a mask, row of each mask (int64), masks (int32), logits (float32)
@@ -26,7 +26,7 @@ def forbid(a, thread, threads):
     rows = integers(a[3], masks)
     covered = min(width, num_words * WORD_BITS)
     forbidden = np.float32(-np.inf)
-    for mask in range(thread, masks, threads):
+    for mask in range(masks * part // parts, masks * (part + 1) // parts):
         words = carray(pointer(a[4] + mask * num_words * 4), num_words, np.int32)
         logits = floats(a[5] + rows[mask] * width * 4, width)
         whole = covered // WORD_BITS
@@ -55,7 +55,7 @@ def _weigh(logits, start, best, temperature):
 
 
 @njit(**OPTIONS)
-def weigh_blocks(a, thread, threads):
+def weigh_blocks(a, thread, part, parts):
     """Mass of each block of BLOCK tokens, relative to the most likely token.
 
     a: rows, width (a multiple of BLOCK), logits (float32), best logits (float32), temperatures (float32), out (float64)
@@ -63,7 +63,7 @@ def weigh_blocks(a, thread, threads):
     rows, width = a[0], a[1]
     blocks = width // BLOCK
     best, temperatures = floats(a[3], rows), floats(a[4], rows)
-    for row in range(thread, rows, threads):
+    for row in range(rows * part // parts, rows * (part + 1) // parts):
         logits, masses = floats(a[2] + row * width * 4, width), doubles(a[5] + row * blocks * 8, blocks)
         for block in range(blocks):
             masses[block] = _weigh(logits, block * BLOCK, best[row], temperatures[row])
@@ -83,7 +83,7 @@ def _first_above(sums, size, target):
 
 
 @njit(**OPTIONS)
-def draw(a, thread, threads):
+def draw(a, thread, part, parts):
     """A token a row: first the block, then the token in it by what the choice of the block leaves of the row's number.
 
     a: rows, width (a multiple of BLOCK), logits (float32), best logits (float32), temperatures (float32), uniforms (float64), out (int64),
@@ -93,7 +93,7 @@ def draw(a, thread, threads):
     blocks = width // BLOCK
     best, temperatures, uniforms, out = floats(a[3], rows), floats(a[4], rows), doubles(a[5], rows), integers(a[6], rows)
     sums, inside = doubles(a[7] + thread * a[8], blocks), doubles(a[7] + thread * a[8] + blocks * 8, BLOCK)
-    for row in range(thread, rows, threads):
+    for row in range(rows * part // parts, rows * (part + 1) // parts):
         logits = floats(a[2] + row * width * 4, width)
         total = 0.0
         for block in range(blocks):

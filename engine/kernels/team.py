@@ -1,92 +1,120 @@
-"""Runs compiled kernels on the OpenMP threads that torch computes with.
+"""Which threads run programs: those of the OpenMP library that torch has loaded, or, once hired, threads of our own.
 
-A second pool of threads would spin against torch's on the same cores (each waits actively for its next work), so kernels go to the
-very library that torch has loaded. Where that is not GNU's, a stand-in serves the symbols and kernels run on the calling thread.
+Where torch computes between kernels, a second pool of threads would stand in the way of torch's, which wait actively for their next work.
+Where it does not, threads of our own are better: nobody has to be there when a program begins or ends, and they sleep when there is little
+to do. They are hired by a process that computes so.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
-import hashlib
-from functools import cache
-from pathlib import Path
-from typing import Any
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-import llvmlite.binding as llvm
-import numba
 import torch
-from numba import cfunc, types
+
+from engine.kernels import board, program
+from engine.kernels.openmp import PARALLEL
+
+Program = ctypes.Array[ctypes.c_int64]
+
+_run_alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(program.run_alone.address)
+_put_up, _lead = (ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(function.address) for function in (board.put_up, board.lead))
+_help_along = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(board.help_along.address)
+_dismiss = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(board.dismiss.address)
+_LIBRARY = ctypes.CDLL(None)
 
 
-@cfunc(types.int32())
-def _zero() -> int:
-    return 0
+class Crew:
+    """Threads of our own, which help the calling one. One program at a time."""
+
+    def __init__(self, num_threads: int) -> None:
+        self.num_threads = num_threads
+        self.is_free = threading.Lock()
+        self._memory, self.board = board.make_board()
+        _LIBRARY.sem_init(ctypes.c_void_p(self.board + board.SEMAPHORE), 0, 0)
+        self._helpers = [
+            threading.Thread(target=_help_along, args=(self.board, number), name=f"kernels-{number}", daemon=True)
+            for number in range(1, num_threads)
+        ]
+        for helper in self._helpers:
+            helper.start()
+
+    def run(self, words: Program) -> None:
+        """Run a program; the caller holds `is_free`."""
+        _lead(self.board, words)
+
+    def dismiss(self) -> None:
+        """End the threads. Nothing may be under way."""
+        _dismiss(self.board)
+        for helper in self._helpers:
+            helper.join()
 
 
-@cfunc(types.int32())
-def _one() -> int:
-    return 1
+class _Caller(threading.local):
+    """Of each thread that runs programs by OpenMP: its board, and whether it wants no help."""
 
-
-@cfunc(types.void())
-def _nothing() -> None:
-    return None
-
-
-@cache
-def team() -> Team:
-    """The one team of this process; made before any kernel is defined, as those name its symbols and keep their code in its place."""
-    numba.config.CACHE_DIR = str(_code_folder())
-    return Team()
+    def __init__(self) -> None:
+        self.memory, self.board = board.make_board()
+        self.is_alone = False
 
 
 class Team:
-    """`run` calls a kernel once (serial) or once per thread."""
+    """The threads of this process that run programs."""
 
     def __init__(self) -> None:
-        path = _openmp_library()
-        self._parallel: Any = None
-        if path is None:
-            for name, function in (("omp_get_thread_num", _zero), ("omp_get_num_threads", _one), ("GOMP_barrier", _nothing)):
-                llvm.add_symbol(name, function.address)
-            return
-        llvm.load_library_permanently(str(path))
-        self._parallel = ctypes.CDLL(str(path)).GOMP_parallel
-        self._parallel.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
-        self._parallel.restype = None
-
-    def run(self, kernel: Kernel, program: Any, *, num_threads: int) -> None:
-        """`program`: a ctypes array of 64-bit integers, read by the kernel alone. One thread is the calling one."""
-        if num_threads > 1:
-            self._parallel(kernel.address, program, num_threads, 0)
-        else:
-            kernel.call(program)
+        self._caller = _Caller()
+        self._crew: Crew | None = None
 
     @property
     def num_threads(self) -> int:
-        """As many as torch uses now."""
-        return torch.get_num_threads() if self._parallel else 1
+        """How many the calling thread is helped by, itself included: as many as torch uses now, or as were hired."""
+        if self._caller.is_alone or PARALLEL is None:
+            return 1
+        return torch.get_num_threads() if self._crew is None else self._crew.num_threads
+
+    def run(self, words: Program, *, num_threads: int) -> None:
+        """Run a program (program.assemble) that was made for so many threads."""
+        crew = self._crew
+        if num_threads > 1 and crew is None:
+            _put_up(self._caller.board, words)
+            PARALLEL(board.work.address, self._caller.board, num_threads, 0)
+        elif num_threads > 1 and crew is not None and crew.num_threads == num_threads and crew.is_free.acquire(blocking=False):
+            try:
+                crew.run(words)
+            finally:
+                crew.is_free.release()
+        else:
+            _run_alone(words)
+
+    def hire(self, num_threads: int) -> None:
+        """Take threads of our own from now on, if none are there yet, and let torch compute with one."""
+        if PARALLEL is not None and num_threads > 1 and self._crew is None:
+            torch.set_num_threads(1)
+            self._crew = Crew(num_threads)
+            atexit.register(self.dismiss)
+
+    def dismiss(self) -> None:
+        """Go back to OpenMP's threads."""
+        if self._crew is not None:
+            atexit.unregister(self.dismiss)
+            self._crew.dismiss()
+            torch.set_num_threads(self._crew.num_threads)
+            self._crew = None
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Let the calling thread compute by itself, torch included, and make programs so."""
+        num_threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        self._caller.is_alone = True
+        try:
+            yield
+        finally:
+            self._caller.is_alone = False
+            torch.set_num_threads(num_threads)
 
 
-class Kernel:
-    """A compiled function as an address for the team and as a callable for one thread."""
-
-    def __init__(self, function: Any) -> None:
-        self.address = function.address
-        self.call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function.address)
-
-
-def _code_folder() -> Path:
-    """Where compiled code is kept: a folder of this very version of the kernels, as numba looks only at the file of the outermost one."""
-    folder = Path(__file__).parent
-    sources = b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))
-    base = Path(numba.config.CACHE_DIR) if numba.config.CACHE_DIR else folder / "__pycache__"
-    return base / f"kernels-{hashlib.sha256(sources).hexdigest()[:16]}"
-
-
-def _openmp_library() -> Path | None:
-    """GNU's OpenMP library if this process has it loaded (Linux), as torch's CPU builds do."""
-    maps = Path("/proc/self/maps")
-    if not maps.exists():
-        return None
-    return next((Path(line.split(maxsplit=5)[5].strip()) for line in maps.read_text().splitlines() if "libgomp" in line), None)
+TEAM = Team()

@@ -30,7 +30,7 @@ class LoadedModel:
     """A decoder with what the runner must know of it.
 
     `max_model_len` is the context in tokens that positions are prepared for. `dtype` is that of the residual stream and of
-    q, k and v. `files` are those that were read.
+    q, k and v. `files` are those that were read. `uses_own_kernels`: see WeightScheme.
     """
 
     decoder: Decoder
@@ -39,6 +39,7 @@ class LoadedModel:
     max_model_len: int
     device: torch.device
     dtype: torch.dtype
+    uses_own_kernels: bool
 
 
 def load_model(
@@ -66,7 +67,7 @@ def load_model(
     decoder = DecoderBuilder(config, checkpoint, scheme, torch_device).build(length, lambda fraction: progress("loading weights", fraction))
     checkpoint.refuse_unused()
     logger.info("loaded %s (%s, %d layers) in %.1f s", path.name, config.architecture, config.num_layers, perf_counter() - started)
-    return LoadedModel(decoder, config, files, length, torch_device, scheme.activation_dtype)
+    return LoadedModel(decoder, config, files, length, torch_device, scheme.activation_dtype, scheme.uses_own_kernels)
 
 
 def _open_gguf(path: Path) -> tuple[GgufCheckpoint, ModelConfig, tuple[Path, ...]]:

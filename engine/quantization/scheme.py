@@ -20,6 +20,7 @@ from typing import Protocol
 import torch
 
 from engine.api.errors import ModelLoadError
+from engine.kernels.team import TEAM
 from engine.quantization.dense import DenseWeight
 from engine.quantization.gguf_blocks import GROUP_SIZE
 from engine.quantization.int4 import Int4Weight
@@ -90,7 +91,8 @@ BUILDERS: dict[str, Callable[[StoredMatrix, torch.device], WeightForm]] = {
 }
 """The integer forms are for CPUs, those of bytes for CUDA."""
 
-ROW_INDEPENDENT = ("int8", "int8_packed", "int8_vnni", "int4", "int4_vnni")
+OWN_FORMS = ("int8_vnni", "int4_vnni")
+ROW_INDEPENDENT = ("int8", "int8_packed", "int4", *OWN_FORMS)
 
 
 def possible_forms(shape: tuple[int, int], four_bit: bool) -> set[str]:
@@ -124,6 +126,11 @@ class WeightScheme:
     def is_fixed(self) -> bool:
         """Whether every weight is held in the dtype of the embedding table."""
         return self._fixed in ("bf16", "float32")
+
+    @property
+    def uses_own_kernels(self) -> bool:
+        """Whether every product of what was built is a kernel of ours, whatever the rows: torch's threads have nothing to do."""
+        return bool(self.choices) and all(name in OWN_FORMS for names in self.choices.values() for name in names)
 
     @property
     def table_dtype(self) -> torch.dtype:
@@ -198,10 +205,8 @@ def measure(shape: tuple[int, int], four_bit: bool, num_threads: int) -> dict[st
     not tried at the next (its cost there: infinite).
     """
     num_outputs, num_inputs = shape
-    threads_before = torch.get_num_threads()
     height = min(num_outputs, max(2 * LOW_HEIGHT, MEASURED_WEIGHTS // num_inputs // LOW_HEIGHT * LOW_HEIGHT))
-    torch.set_num_threads(1)
-    try:
+    with TEAM.alone():
         names = sorted(possible_forms(shape, four_bit))
         low, full = (_copies((rows, num_inputs), four_bit, names) for rows in (LOW_HEIGHT, height))
         costs: dict[str, list[float]] = {name: [] for name in full}
@@ -214,8 +219,6 @@ def measure(shape: tuple[int, int], four_bit: bool, num_threads: int) -> dict[st
                     continue
                 per_output = (_time(full[name], x) - (fixed := _time(low[name][:2], x))) / max(height - LOW_HEIGHT, 1)
                 cost.append(max(fixed, 0.0) + max(per_output, 0.0) * num_outputs / num_threads)
-    finally:
-        torch.set_num_threads(threads_before)
     return costs
 
 

@@ -19,6 +19,7 @@ from engine.quantization.dense import DenseWeight
 from engine.quantization.int8 import quantize_weight
 from engine.quantization.scheme import RowForms
 from engine.quantization.vnni import VnniWeight
+from tests.engine.threads import WAYS, threads_of
 
 SIZE, HEADS, KV_HEADS, HEAD_SIZE, INNER, VOCAB, LAYERS = 64, 4, 2, 16, 96, 64, 3
 SHAPE = AttentionShape(HEADS, KV_HEADS, HEAD_SIZE, HEAD_SIZE**-0.5)
@@ -67,12 +68,10 @@ def ordinary(decoder, attention, batch):
     return decoder.forward(batch.token_ids, batch.positions, attention.begin_step(batch.layout))
 
 
-@pytest.fixture(params=[1, 2], autouse=True)
+@pytest.fixture(params=WAYS, autouse=True)
 def threads(request):
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield
-    torch.set_num_threads(before)
+    with threads_of(request.param):
+        yield
 
 
 @VNNI

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.kernels.integer_product import NEAR_BYTES, ROW_BYTES
+from engine.kernels.team import TEAM
 from engine.quantization.gguf_blocks import GROUP_SIZE, FourBitGroups
 from engine.quantization.vnni import VnniWeight
+from tests.engine.threads import WAYS, threads_of
 
 pytestmark = pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
 
@@ -17,12 +19,10 @@ SHAPES = st.tuples(st.integers(1, 5), st.integers(1, 9))
 """Panels of 32 outputs and groups of 32 inputs: odd numbers leave threads with unequal shares."""
 
 
-@pytest.fixture(params=[1, 2], autouse=True)
+@pytest.fixture(params=WAYS, autouse=True)
 def threads(request):
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
+    with threads_of(request.param):
+        yield request.param
 
 
 def make_weight(bits: int, panels: int, groups: int, generator: torch.Generator) -> tuple[VnniWeight, torch.Tensor]:
@@ -60,14 +60,14 @@ def test_the_product_is_that_of_quantised_inputs_and_opened_weights(bits, shape,
 
 
 @pytest.mark.parametrize("bits", [4, 8])
-def test_a_row_is_the_same_in_a_block_of_any_size_and_on_any_thread(bits, threads):
+def test_a_row_is_the_same_in_a_block_of_any_size_and_on_any_thread(bits):
     generator = torch.Generator().manual_seed(3)
     weight, opened = make_weight(bits, 3, 20, generator)
     x = torch.randn(47, opened.shape[1], generator=generator)
     together = weight(x)
     assert all(torch.equal(weight(x[:rows]), together[:rows]) for rows in (1, 2, 3, 5, 7, 8, 9, 15, 16, 22, 24, 31, 46))
-    torch.set_num_threads(3 - threads)
-    assert torch.equal(weight(x), together)
+    with TEAM.alone():
+        assert torch.equal(weight(x), together)
 
 
 @pytest.mark.parametrize("bits", [4, 8])

@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional
 
 from engine.kernels import operators
+from tests.engine.threads import WAYS, threads_of
 
 ROWS = [1, 3, 40, 200]
 DTYPES = [torch.float32, torch.bfloat16]
@@ -14,12 +15,10 @@ ROUNDING = {torch.float32: {"atol": 3e-6, "rtol": 3e-6}, torch.bfloat16: {"atol"
 """float32: another order of additions, and an exp good to 2e-7. bfloat16: one rounding of the result, which may fall the other way."""
 
 
-@pytest.fixture(params=[1, 2], autouse=True)
+@pytest.fixture(params=WAYS, autouse=True)
 def threads(request):
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
+    with threads_of(request.param):
+        yield request.param
 
 
 @pytest.mark.parametrize("rows", ROWS)

@@ -1,0 +1,85 @@
+"""What threads tell one another by: 64-bit integers that are read and changed in one piece, and ways to wait. Addresses are integers."""
+
+from __future__ import annotations
+
+import platform
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+_WORD = ir.IntType(64)
+_PAUSE = {"x86_64": ("llvm.x86.sse2.pause", ()), "aarch64": ("llvm.aarch64.hint", (1,))}.get(platform.machine())
+
+let_others_run = types.ExternalFunction("sched_yield", types.int32())
+
+
+@intrinsic
+def add_atomic(typingctx, address, value):
+    """Add to the integer at an address; what it was before. Everything written so far is there for whoever reads the sum."""
+
+    def generate(context, builder, signature, arguments):
+        place = builder.inttoptr(arguments[0], _WORD.as_pointer())
+        return builder.atomic_rmw("add", place, arguments[1], "seq_cst")
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic
+def exchange_atomic(typingctx, address, value):
+    """Write an integer; what was there before. Whatever this thread reads afterwards is read later."""
+
+    def generate(context, builder, signature, arguments):
+        place = builder.inttoptr(arguments[0], _WORD.as_pointer())
+        return builder.atomic_rmw("xchg", place, arguments[1], "seq_cst")
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic
+def replace_atomic(typingctx, address, expected, value):
+    """Write an integer if `expected` is there; what was there before."""
+
+    def generate(context, builder, signature, arguments):
+        place = builder.inttoptr(arguments[0], _WORD.as_pointer())
+        pair = builder.cmpxchg(place, arguments[1], arguments[2], "seq_cst", "seq_cst")
+        return builder.extract_value(pair, 0)
+
+    return types.int64(types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
+def load_atomic(typingctx, address):
+    """The integer at an address; what was written before it was is there as well."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.load_atomic(builder.inttoptr(arguments[0], _WORD.as_pointer()), "seq_cst", 8)
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def store_atomic(typingctx, address, value):
+    """Write an integer, after everything written so far."""
+
+    def generate(context, builder, signature, arguments):
+        builder.store_atomic(arguments[1], builder.inttoptr(arguments[0], _WORD.as_pointer()), "release", 8)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64), generate
+
+
+@intrinsic
+def pause(typingctx):
+    """Tell the processor that this thread only waits."""
+
+    def generate(context, builder, signature, arguments):
+        if _PAUSE is not None:
+            name, words = _PAUSE
+            function_type = ir.FunctionType(ir.VoidType(), [ir.IntType(32)] * len(words))
+            function = cgutils.get_or_insert_function(builder.module, function_type, name)
+            builder.call(function, [ir.Constant(ir.IntType(32), word) for word in words])
+        return context.get_dummy_value()
+
+    return types.none(), generate

@@ -1,0 +1,115 @@
+"""Threads that share programs: whoever calls, however few are awake, results are those of one thread."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+
+import pytest
+import torch
+
+from engine.kernels import board, operators
+from engine.kernels.openmp import PARALLEL
+from engine.kernels.team import TEAM, Crew
+
+pytestmark = pytest.mark.skipif(PARALLEL is None, reason="needs GNU's OpenMP")
+
+DEADLINE_S = 30.0
+
+
+@pytest.fixture
+def hired():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    TEAM.hire(3)
+    yield TEAM
+    TEAM.dismiss()
+    torch.set_num_threads(before)
+
+
+def normalised(x):
+    return operators.add_normalize(x.clone(), None, torch.ones(x.shape[1]), torch.tensor(1e-5), torch.float32)
+
+
+def helpers():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("kernels-")]
+
+
+def test_hired_threads_are_those_that_torch_had_and_leave_again(hired):
+    assert hired.num_threads == 3
+    assert torch.get_num_threads() == 1
+    assert len(helpers()) == 2
+    hired.dismiss()
+    assert hired.num_threads == torch.get_num_threads() == 3
+    assert helpers() == []
+
+
+def test_hiring_twice_is_hiring_once(hired):
+    hired.hire(2)
+    assert hired.num_threads == 3
+
+
+def test_who_wants_no_help_computes_alone(hired):
+    with hired.alone():
+        assert hired.num_threads == torch.get_num_threads() == 1
+    assert hired.num_threads == 3
+
+
+def test_results_are_right_whoever_else_calls(hired):
+    x = torch.randn(64, 1024)
+    with hired.alone():
+        expected = normalised(x)
+    wrong = []
+
+    def call():
+        for _ in range(200):
+            if not torch.equal(normalised(x), expected):
+                wrong.append(1)
+
+    callers = [threading.Thread(target=call) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert wrong == []
+
+
+def test_helpers_sleep_when_there_is_nothing_to_do_and_are_woken():
+    crew = Crew(3)
+    sleepers = ctypes.c_int64.from_address(crew.board + board.SLEEPERS)
+
+    def wait_for_sleep():
+        deadline = time.monotonic() + DEADLINE_S
+        while sleepers.value < 2:
+            assert time.monotonic() < deadline
+
+    x = torch.randn(64, 1024)
+    expected = normalised(x)
+    before, TEAM._crew = TEAM._crew, crew
+    try:
+        for _ in range(3):
+            wait_for_sleep()
+            assert torch.equal(normalised(x), expected)
+        wait_for_sleep()
+    finally:
+        TEAM._crew = before
+        crew.dismiss()
+    assert helpers() == []
+
+
+def test_a_program_of_many_operations_is_run_in_order(hired):
+    """Each row's norms build on the last; a part that began before its operation's turn would show."""
+    x = torch.randn(32, 2048)
+    weight, eps = torch.rand(2048), torch.tensor(1e-5)
+    hidden = x.clone()
+    with operators.recording() as recording:
+        delta = None
+        for _ in range(300):
+            delta = operators.add_normalize(hidden, delta, weight, eps, torch.float32)
+    expected, expected_delta = hidden.clone(), delta.clone()
+    for _ in range(20):
+        hidden.copy_(x)
+        recording.run()
+        assert torch.equal(hidden, expected)
+        assert torch.equal(delta, expected_delta)

@@ -1,0 +1,28 @@
+"""The ways in which kernels get threads, for tests of what must not depend on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from engine.kernels.team import TEAM
+
+WAYS = (1, 2, "2 hired")
+"""OpenMP's threads by number, or threads of our own."""
+
+
+@contextmanager
+def threads_of(way: int | str) -> Iterator[None]:
+    """Compute in one of WAYS."""
+    before = torch.get_num_threads()
+    if isinstance(way, str):
+        TEAM.hire(int(way.split()[0]))
+    else:
+        torch.set_num_threads(way)
+    try:
+        yield
+    finally:
+        TEAM.dismiss()
+        torch.set_num_threads(before)
