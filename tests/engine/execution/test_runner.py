@@ -9,6 +9,7 @@ from engine.api.errors import ModelLoadError
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
 from engine.execution.runner import MAX_STEP_TOKENS, MIN_STEP_TOKENS, ModelRunner
+from engine.kernels.team import TEAM
 from engine.loading.loader import load_model
 from engine.scheduling.plan import Chunk, StepPlan
 from engine.sequence import Sequence
@@ -39,6 +40,12 @@ def checkpoint(tmp_path_factory):
     folder = tmp_path_factory.mktemp("llama")
     model.save_pretrained(folder)
     return folder, model
+
+
+@pytest.fixture(autouse=True)
+def dismissal():
+    yield
+    TEAM.dismiss()
 
 
 def make_runner(folder, **changes):
