@@ -1,7 +1,8 @@
 """GGUF files: header, metadata and tensor table, read through a private memory map.
 
 Every count, length, shape and offset is checked against the size of the file, in Python's unbounded integers, before it is used: a
-hostile or truncated file raises ModelLoadError with the file's and the tensor's name. Knows no torch: the tokenizer reads metadata here.
+hostile or truncated file raises ModelLoadError with the file's and the tensor's name. Knows no torch, and numpy for tensors
+alone: the tokenizer reads metadata here.
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (versions 2 and 3, little-endian).
 """
 
@@ -14,10 +15,12 @@ import sys
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from engine.api.errors import ModelLoadError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 MetadataValue = bool | int | float | str | list
 
@@ -28,19 +31,8 @@ HEAD_BYTES = 32 << 20
 """What is looked at first of a file whose metadata is wanted; vocabularies take less."""
 STRING, ARRAY, BOOL = 8, 9, 7
 
-SCALARS: dict[int, np.dtype] = {
-    0: np.dtype("<u1"),
-    1: np.dtype("<i1"),
-    2: np.dtype("<u2"),
-    3: np.dtype("<i2"),
-    4: np.dtype("<u4"),
-    5: np.dtype("<i4"),
-    6: np.dtype("<f4"),
-    BOOL: np.dtype("?"),
-    10: np.dtype("<u8"),
-    11: np.dtype("<i8"),
-    12: np.dtype("<f8"),
-}
+SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", BOOL: "?", 10: "Q", 11: "q", 12: "d"}
+"""The formats of numbers, as `struct` names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +186,8 @@ class _Reader:
                 f"{self._path}: tensor {name!r} of shape {shape} needs bytes {start} to {start + num_bytes}, "
                 f"but the file has {self._size}: it is truncated or damaged"
             )
+        import numpy as np  # who reads metadata alone, as a tokenizer does, can do without
+
         data = np.frombuffer(self._contents, dtype=np.uint8, count=num_bytes, offset=start).reshape(num_rows, row_bytes)
         return GgufTensor(name, shape, block_type.name, data)
 
@@ -211,15 +205,15 @@ class _Reader:
             raise ModelLoadError(f"{self._path}: {self._what} nests arrays deeper than {MAX_ARRAY_NESTING}")
         type_id, count = self._integer(4), self._integer(8)
         if type_id in SCALARS:
-            self._check_count(count, SCALARS[type_id].itemsize, self._what)
+            self._check_count(count, struct.calcsize(f"<{SCALARS[type_id]}"), self._what)
             return self._numbers(SCALARS[type_id], count)
         self._check_count(count, 8 if type_id == STRING else 12, self._what)
         if type_id == STRING:
             return self._strings(count)
         return [self._value(type_id, nesting + 1) for _ in range(count)]
 
-    def _numbers(self, dtype: np.dtype, count: int) -> list:
-        return np.frombuffer(self._take(count * dtype.itemsize), dtype=dtype).tolist()
+    def _numbers(self, kind: str, count: int) -> list:
+        return list(struct.unpack(f"<{count}{kind}", self._take(count * struct.calcsize(f"<{kind}"))))
 
     def _string(self) -> str:
         return self._strings(1)[0]

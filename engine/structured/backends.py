@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from engine.structured.conjunction import CONJUNCTION, ConjunctionTemplate, unpack_grammars
-from engine.structured.matcher import LLGUIDANCE, XGRAMMAR, GrammarTemplate
+from engine.structured.conjunction import ConjunctionTemplate
+from engine.structured.exchange import CONJUNCTION, LLGUIDANCE, XGRAMMAR, unpack_grammars
+from engine.structured.matcher import GrammarTemplate
 from engine.structured.vocabulary import Vocabulary
 
 

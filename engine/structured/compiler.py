@@ -18,10 +18,9 @@ from pathlib import Path
 
 from engine.api.constraint import Constraint, ConstraintKind
 from engine.messages import DefineGrammar
+from engine.structured.exchange import CHECK, CHECK_SCHEMAS, COMPILE, EBNF, PREPARE, XGRAMMAR
 from engine.structured.limits import DEFAULT_LIMITS, StructuredLimits
-from engine.structured.matcher import XGRAMMAR
 from engine.structured.refusal import refusal
-from engine.structured.trial_task import CHECK, CHECK_SCHEMAS, COMPILE, EBNF, PREPARE
 from engine.trial import TrialExceeded, TrialPool
 
 NUM_PROCESSES = 2

@@ -6,25 +6,9 @@ stand in it (`gaps.spaced_tokens`): a schema lets any gap stand where a token ma
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 
 from engine.structured.matcher import GrammarTemplate, Matcher, Words
-
-CONJUNCTION = "conjunction"
-"""The backend, as messages name it."""
-
-
-def pack_grammars(grammars: tuple[str, str]) -> bytes:
-    """Two grammars of llguidance as one payload."""
-    return json.dumps(grammars).encode()
-
-
-def unpack_grammars(payload: bytes) -> tuple[bytes, bytes]:
-    """As they were packed."""
-    first, second = json.loads(payload)
-    return first.encode(), second.encode()
 
 
 class ConjunctionTemplate:

@@ -7,9 +7,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-LLGUIDANCE, XGRAMMAR = "llguidance", "xgrammar"
-"""The libraries, as messages name them."""
-
 Words = NDArray[np.int32]
 """One row of a bitmask: bit `i % 32` of word `i // 32` is set where token i is allowed."""
 

@@ -12,8 +12,8 @@ from typing import Any
 import llguidance
 
 from engine.api.constraint import ConstraintKind
-from engine.structured.conjunction import CONJUNCTION, pack_grammars
 from engine.structured.ebnf_writer import write_ebnf
+from engine.structured.exchange import CHECK, COMPILE, CONJUNCTION, EBNF, LLGUIDANCE, PREPARE, pack_grammars
 from engine.structured.expressions import Either, Expression, Text
 from engine.structured.gaps import must_stand, read_gaps, spaced_tokens
 from engine.structured.grammar_inline import inlined
@@ -21,7 +21,6 @@ from engine.structured.grammar_source import read_grammar
 from engine.structured.json_text import read_json
 from engine.structured.limits import StructuredLimits
 from engine.structured.llguidance_grammar import json_grammar, parser_limits, regex_grammar
-from engine.structured.matcher import LLGUIDANCE
 from engine.structured.refusal import check_bytes, first_line, refusal
 from engine.structured.regex_reader import read_regex
 from engine.structured.schema_check import check_schema
@@ -32,10 +31,8 @@ from engine.structured.tag_grammar import TagOptions, tag_grammar
 from engine.structured.tag_source import read_tag
 from engine.structured.vocabulary import Vocabulary
 
-EBNF = "ebnf"
 TOOLS = "tools"
 """The field of a constraint that is made of several tools."""
-PREPARE, COMPILE, CHECK, CHECK_SCHEMAS = "prepare", "compile", "check", "check_schemas"
 
 WRAPPED_LEVELS = 8
 """What the worker's own constraints put around the schemas of a request at most, whose depth is counted without it."""

@@ -11,6 +11,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("rest_framework", "drf_spectacular", "unfold", "daphne", "django.contrib.admin.sites", "chat.middleware", "chat.admin")
+ENGINE = """
+import sys
+import django
+django.setup()
+import chat.worker
+print("ok", [name for name in ("torch", "numpy", "llguidance", "transformers") if name in sys.modules])
+"""
 CODE = f"""
 import sys
 from lightcone_site.celery import app
@@ -24,3 +31,9 @@ def test_a_worker_loads_none_of_the_pages(role: str, tmp_path: Path) -> None:
     names = {"LIGHTCONE_ROLE": role, "LIGHTCONE_DATA_DIR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "lightcone_site.settings"}
     result = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, env=os.environ | names, cwd=ROOT, check=True)
     assert result.stdout.splitlines()[-1:] == ["ok True []"], result.stderr
+
+
+def test_the_worker_of_a_model_loads_no_library_of_numbers_or_grammars(tmp_path: Path) -> None:
+    names = {"LIGHTCONE_ROLE": "model", "LIGHTCONE_DATA_DIR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "lightcone_site.settings"}
+    result = subprocess.run([sys.executable, "-c", ENGINE], capture_output=True, text=True, env=os.environ | names, cwd=ROOT, check=True)
+    assert result.stdout.splitlines()[-1:] == ["ok []"], result.stderr

@@ -9,8 +9,7 @@ import pytest
 
 from engine.api import RequestError
 from engine.api.constraint import Constraint, ConstraintKind
-from engine.structured.matcher import LLGUIDANCE
-from engine.structured.trial_task import EBNF
+from engine.structured.exchange import EBNF, LLGUIDANCE
 from tests.engine.structured.walking import admits, compiled, template_of, walks
 
 ARITHMETIC = 'root ::= sum\nsum ::= term ("+" term)*  # left to right\nterm ::= [0-9]+ | "(" sum ")"'

@@ -7,7 +7,7 @@ import re
 import warnings
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api import RequestError
@@ -15,6 +15,7 @@ from engine.api.constraint import Constraint, ConstraintKind
 from engine.structured.limits import DEFAULT_LIMITS
 from engine.structured.regex_reader import check_regex, read_regex
 from tests.engine.structured.walking import admits, template_of, walks
+from tests.examples import examples
 
 PATTERNS = [
     "abc", "a+b*", "[^a-z]{2}", r"\d{3}-\d{4}", r"\w{1,3}@\w{2}\.com", "(?i)hello w", r"[\w\s]{3}", r"\W{2}\D\S", "^a|b$", "(^ab|cd$)",
@@ -112,7 +113,7 @@ def test_every_character_of_a_class_is_one_in_python_too(pattern):
 
 
 @given(st.from_regex(r"([ab]|\[[ab^-]{1,3}\]|\((\?:)?[ab|]{1,4}\)|\.)([*+?]|\{1,2\})?([ab]|\\[dws]){0,3}", fullmatch=True))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_an_expression_is_refused_or_its_answers_match(pattern):
     try:
         template = template_of(regex(pattern))
@@ -127,7 +128,7 @@ PRINTABLE = st.characters(exclude_categories=("C", "Z"), include_characters=" ")
 
 
 @given(st.lists(st.text(PRINTABLE, min_size=1, max_size=8), min_size=1, max_size=8))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_an_answer_is_one_of_the_choices(choices):
     template = template_of(Constraint(ConstraintKind.CHOICE, json.dumps(choices)))
     assert all(text in choices for text in walks(template, number=4))

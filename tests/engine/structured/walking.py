@@ -10,7 +10,8 @@ import numpy as np
 from engine.api.constraint import Constraint, ConstraintKind
 from engine.config import StructuredLimits
 from engine.structured.backends import build_template
-from engine.structured.trial_task import EBNF, compile_constraint
+from engine.structured.exchange import EBNF
+from engine.structured.trial_task import compile_constraint
 from engine.structured.vocabulary import Vocabulary
 from tests.engine.tiny_tokenizer import tiny_tokenizer
 
