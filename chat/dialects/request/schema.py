@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 from django.conf import settings
-from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
 from chat.dialects.request.constraints import ResponseFormat, StructuredOutputs, constraint_of, constraint_options
@@ -23,6 +22,7 @@ from chat.dialects.request.fields import (
     Integer,
     Number,
     Object,
+    RequestBody,
     Text,
     field_error,
     field_problems,
@@ -95,7 +95,7 @@ class Alternatives(Integer):
         return number
 
 
-class ChatCompletionRequest(serializers.Serializer):
+class ChatCompletionRequest(RequestBody):
     """The body of a chat completion. Unknown fields are ignored; known ones do what they say or are refused."""
 
     messages = Messages(help_text="The conversation so far.")
@@ -236,8 +236,7 @@ def request_check(body: dict[str, Any]) -> dict[str, Any]:
 
 def values_filled(given: Mapping[str, Any]) -> dict[str, Any]:
     """All values of a request of another shape: `given`, and for every other field what its absence means."""
-    absent = {name: field.default_value for name, field in _SCHEMA.fields.items()}
-    return {**BEYOND, **absent, "tools": (), "tool_choice": ToolChoice(), "constraint": None, **given}
+    return {**BEYOND, **_SCHEMA.absent, "tools": (), "tool_choice": ToolChoice(), "constraint": None, **given}
 
 
 def _tool_choice(values: Mapping[str, Any]) -> ToolChoice:
