@@ -13,6 +13,7 @@ import logging
 import os
 import queue
 import resource
+import select
 import signal
 import socket
 import subprocess
@@ -61,6 +62,7 @@ class TrialProcess:
         self._first_call = first_call
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
+        self._news: select.poll
 
     def start(self) -> None:
         """Start the child and wait until it is ready, unless it runs. Raises EngineFailure."""
@@ -77,6 +79,9 @@ class TrialProcess:
                 env=os.environ | {"OMP_NUM_THREADS": "1"},
             )
         self._connection = Connection(ours.detach())
+        # NOTE: Connection.poll makes a selector each time, which takes longer than the wait for a short text.
+        self._news = select.poll()
+        self._news.register(self._connection.fileno(), select.POLLIN)
         if not self._has_news(START_S) or self._receive() != [READY, None] or not self._is_prepared():
             self.close()
             raise EngineFailure(ErrorCode.INTERNAL_ERROR, "a helper process of the engine could not be started")
@@ -121,11 +126,7 @@ class TrialProcess:
         return answer is not None and answer[0] == ANSWER
 
     def _has_news(self, timeout_s: float) -> bool:
-        assert self._connection is not None
-        try:
-            return self._connection.poll(timeout_s)
-        except OSError:
-            return True
+        return bool(self._news.poll(timeout_s * 1000))
 
     def _receive(self) -> Any:
         """An answer, or None when the child is gone."""
