@@ -3,15 +3,13 @@
 import pytest
 
 from tests.engine.stage import Stage
-from tests.engine.tiny_tokenizer import CHATML, tiny_tokenizer
+from tests.engine.tiny_tokenizer import write_tokenizer
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiny")
-    tiny_tokenizer().backend.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text('{"eos_token": "<|im_end|>"}')
-    (folder / "chat_template.jinja").write_text(CHATML)
+    write_tokenizer(folder)
     return folder
 
 

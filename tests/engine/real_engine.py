@@ -12,32 +12,14 @@ from engine.api import ChoiceFinished, Delta, GenerationRequest
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.inputs.rendering import LocalRenderer
-from tests.engine.tiny_tokenizer import CHATML, tiny_tokenizer
-
-SMALL = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "tie_word_embeddings": False,
-}
+from tests.engine.random_model import random_model
+from tests.engine.tiny_tokenizer import VOCAB_SIZE, write_tokenizer
 
 
 def write_model(folder: Path, spread: float = 0.4):
     """A random Llama with the tiny tokenizer; returns the transformers model. `spread`: the larger, the surer of its next tokens."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    tokenizer = tiny_tokenizer()
-    tokenizer.backend.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text('{"eos_token": "<|im_end|>"}')
-    (folder / "chat_template.jinja").write_text(CHATML)
-    torch.manual_seed(3)
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=tokenizer.num_tokens, **SMALL)).float().eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(torch.randn_like(parameter) * spread + ("norm" in name))
+    write_tokenizer(folder)
+    model = random_model(seed=3, spread=spread, vocab_size=VOCAB_SIZE, hidden_size=32, intermediate_size=64)
     model.save_pretrained(folder)
     return model
 

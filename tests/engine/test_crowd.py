@@ -32,7 +32,8 @@ from engine.api import (
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.inputs.rendering import LocalRenderer
-from tests.engine.tiny_tokenizer import CHATML, IM_END, tiny_tokenizer
+from tests.engine.random_model import random_model
+from tests.engine.tiny_tokenizer import IM_END, write_tokenizer
 
 pytestmark = pytest.mark.slow
 
@@ -104,27 +105,11 @@ class Listener:
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory):
     """An engine over a small random Llama, with a prefix cache, short steps, few seats, and fewer blocks than these need."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(7)
-    config = LlamaConfig(
-        vocab_size=WIDTH,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=256,
-        bos_token_id=IM_END,
-        eos_token_id=IM_END,
-    )
-    model = LlamaForCausalLM(config)
-    model.model.embed_tokens.weight.data *= 8
     folder = tmp_path_factory.mktemp("crowd")
+    model = random_model(seed=7, vocab_size=WIDTH, max_position_embeddings=256, bos_token_id=IM_END, eos_token_id=IM_END)
+    model.model.embed_tokens.weight.data *= 8
     model.save_pretrained(folder)
-    tiny_tokenizer().backend.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text('{"eos_token": "<|im_end|>"}')
-    (folder / "chat_template.jinja").write_text(CHATML)
+    write_tokenizer(folder)
     listener = Listener()
     settings = EngineConfig(
         folder, "tiny", max_sequences=6, step_tokens=48, kv_cache_bytes=20 << 12, batch_invariant=True, core_in_process=True, num_threads=1

@@ -6,7 +6,7 @@ import pytest
 
 from engine.api import Admitted, PromptOptions, Rejected
 from tests.engine.stage import Stage
-from tests.engine.tiny_tokenizer import CHATML, tiny_tokenizer
+from tests.engine.tiny_tokenizer import tiny_tokenizer, write_tokenizer
 
 TEXT = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
 IDS = tuple(tiny_tokenizer().encode(TEXT))
@@ -14,9 +14,7 @@ IDS = tuple(tiny_tokenizer().encode(TEXT))
 
 @pytest.fixture
 def stage(tmp_path):
-    tiny_tokenizer().backend.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|im_end|>"}')
-    (tmp_path / "chat_template.jinja").write_text(CHATML)
+    write_tokenizer(tmp_path)
     made = Stage(tmp_path)
     made.core.answers_aborts = True
     made.engine.start()

@@ -1,5 +1,7 @@
 """A byte-level tokenizer of a few hundred tokens, built as if from a GGUF file: token i < 256 is byte i, then merges, then control."""
 
+from pathlib import Path
+
 from engine.gguf_tokenizer import CONTROL, NORMAL, USER_DEFINED
 from engine.tokenizer import BYTE_OF_CHARACTER, Tokenizer
 
@@ -25,6 +27,13 @@ def tiny_metadata(**changes: object) -> dict[str, object]:
         "tokenizer.ggml.eos_token_id": IM_END,
         "tokenizer.chat_template": CHATML,
     } | changes
+
+
+def write_tokenizer(folder: Path) -> None:
+    """What belongs to it in the folder of a model."""
+    tiny_tokenizer().backend.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"eos_token": "<|im_end|>"}')
+    (folder / "chat_template.jinja").write_text(CHATML)
 
 
 def tiny_tokenizer(**changes: object) -> Tokenizer:

@@ -23,29 +23,25 @@ from engine.sampling.sampler import Sampler
 from engine.scheduling.plan import Chunk, StepPlan
 from engine.scheduling.scheduler import Scheduler
 from tests.engine.execution.test_runner import make_sequence
+from tests.engine.random_model import random_model
 
 pytestmark = pytest.mark.gpu
 VOCAB_SIZE = 211
+DEVICE_SIZES = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 8,
+    "max_position_embeddings": 1024,
+}
 TOLERANCE = 2e-3
 """Both sides compute in float32 and add in other orders."""
 
 
 @pytest.fixture(scope="module", params=["Llama", "Qwen2"])
 def checkpoint(request, tmp_path_factory):
-    import transformers
-
-    torch.manual_seed(5)
-    config = getattr(transformers, f"{request.param}Config")(
-        vocab_size=VOCAB_SIZE,
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=3,
-        num_attention_heads=8,
-        num_key_value_heads=2,
-        max_position_embeddings=1024,
-        tie_word_embeddings=False,
-    )
-    model = getattr(transformers, f"{request.param}ForCausalLM")(config).eval()
+    model = random_model(request.param, seed=5, **DEVICE_SIZES)
     folder = tmp_path_factory.mktemp("model")
     model.save_pretrained(folder)
     return folder, model

@@ -8,7 +8,8 @@ import torch
 from engine.attention.select import FP8_CAPABILITY
 from engine.scheduling.plan import Chunk, StepPlan
 from tests.engine.execution.test_runner import make_sequence
-from tests.gpu.test_device import VOCAB_SIZE, make_runner
+from tests.engine.random_model import random_model
+from tests.gpu.test_device import DEVICE_SIZES, VOCAB_SIZE, make_runner
 
 pytestmark = pytest.mark.gpu
 DIVERGENCES = {"auto": 0.02, "fp8": 0.1}
@@ -19,25 +20,8 @@ DIVERGENCES = {"auto": 0.02, "fp8": 0.1}
 @pytest.fixture(scope="module", params=["Llama", "Qwen2"])
 def folder(request, tmp_path_factory):
     """Random weights that are large enough for attention to choose; Qwen2 has biases."""
-    import transformers
-
-    torch.manual_seed(5)
-    config = getattr(transformers, f"{request.param}Config")(
-        vocab_size=VOCAB_SIZE,
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=3,
-        num_attention_heads=8,
-        num_key_value_heads=2,
-        max_position_embeddings=1024,
-        tie_word_embeddings=False,
-    )
-    model = getattr(transformers, f"{request.param}ForCausalLM")(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn_like(parameter) * (0.15 if parameter.dim() > 1 else 0.1) + (parameter.dim() == 1))
     folder = tmp_path_factory.mktemp("model")
-    model.save_pretrained(folder)
+    random_model(request.param, seed=5, spread=0.15, **DEVICE_SIZES).save_pretrained(folder)
     return folder
 
 

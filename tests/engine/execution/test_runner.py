@@ -13,8 +13,9 @@ from engine.kernels.team import TEAM
 from engine.loading.loader import load_model
 from engine.scheduling.plan import Chunk, StepPlan
 from engine.sequence import Sequence
+from tests.engine.random_model import SIZES, random_model
 
-VOCAB_SIZE = 211
+VOCAB_SIZE = SIZES["vocab_size"]
 BLOCK_SIZE = 16
 TOLERANCE = 1e-4
 """Both sides are float32 and differ in the order of additions, over three layers."""
@@ -23,20 +24,7 @@ TOLERANCE = 1e-4
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     """A folder with a random Llama of three layers, and the transformers model that wrote it."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(5)
-    config = LlamaConfig(
-        vocab_size=VOCAB_SIZE,
-        hidden_size=96,
-        intermediate_size=160,
-        num_hidden_layers=3,
-        num_attention_heads=6,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
-        tie_word_embeddings=False,
-    )
-    model = LlamaForCausalLM(config).eval()
+    model = random_model(seed=5, hidden_size=96, intermediate_size=160, num_hidden_layers=3, num_attention_heads=6)
     folder = tmp_path_factory.mktemp("llama")
     model.save_pretrained(folder)
     return folder, model

@@ -10,7 +10,7 @@ from engine.api.errors import ModelLoadError
 from engine.loading.loader import load_model
 from engine.loading.names import gguf_name, hf_name
 from tests.engine.loading.gguf_writing import STRING, GgufContents, string
-from tests.engine.models.test_decoder import random_model, run
+from tests.engine.models.test_decoder import run, small_model
 
 gguf = pytest.importorskip("gguf")
 transformers = pytest.importorskip("transformers")
@@ -53,7 +53,7 @@ def write_gguf(path: Path, model: torch.nn.Module, architecture: str, extra: dic
 @pytest.mark.parametrize(("family", "architecture"), [("Llama", "llama"), ("Qwen2", "qwen2")])
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_gguf_file_gives_the_logits_of_the_model_that_it_was_made_of(tmp_path, family, architecture, tied):
-    reference = random_model(family, {"num_key_value_heads": 2, "tie_word_embeddings": tied})
+    reference = small_model(family, {"num_key_value_heads": 2, "tie_word_embeddings": tied})
     model = load_model(write_gguf(tmp_path / "m.gguf", reference, architecture), weights="float32")
     prompt = torch.arange(60)
     with torch.inference_mode():
@@ -63,7 +63,7 @@ def test_a_gguf_file_gives_the_logits_of_the_model_that_it_was_made_of(tmp_path,
 
 def test_frequency_factors_of_a_file_act_as_the_scaling_that_they_stand_for(tmp_path):
     rope = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
-    reference = random_model("Llama", {"rope_parameters": rope})
+    reference = small_model("Llama", {"rope_parameters": rope})
     factors = {"rope_freqs.weight": torch.full((8,), 4.0)}
     model = load_model(write_gguf(tmp_path / "m.gguf", reference, "llama", factors), weights="float32")
     prompt = torch.arange(60)
@@ -73,7 +73,7 @@ def test_frequency_factors_of_a_file_act_as_the_scaling_that_they_stand_for(tmp_
 
 
 def test_tensors_that_the_architecture_does_not_have_are_refused_by_name(tmp_path):
-    path = write_gguf(tmp_path / "m.gguf", random_model("Llama", {}), "llama", {"blk.0.attn_q_norm.weight": torch.ones(16)})
+    path = write_gguf(tmp_path / "m.gguf", small_model("Llama", {}), "llama", {"blk.0.attn_q_norm.weight": torch.ones(16)})
     with pytest.raises(ModelLoadError, match=r"m\.gguf: holds 1 tensors .*'blk.0.attn_q_norm.weight'"):
         load_model(path, weights="float32")
 

@@ -8,8 +8,7 @@ import torch
 from engine.api.errors import ModelLoadError
 from engine.loading.loader import LoadedModel, load_model
 from tests.engine.dense_attention import DenseHistory
-
-transformers = pytest.importorskip("transformers")
+from tests.engine.random_model import random_model
 
 SIZES = {
     "vocab_size": 96,
@@ -20,7 +19,6 @@ SIZES = {
     "num_key_value_heads": 4,
     "max_position_embeddings": 256,
     "rms_norm_eps": 1e-5,
-    "tie_word_embeddings": False,
 }
 LLAMA3 = {
     "rope_type": "llama3",
@@ -47,15 +45,9 @@ VARIANTS = {
 }
 
 
-def random_model(family: str, changes: dict) -> torch.nn.Module:
+def small_model(family: str, changes: dict) -> torch.nn.Module:
     """A transformers model whose every parameter, biases and norms included, is random."""
-    torch.manual_seed(0)
-    config = getattr(transformers, f"{family}Config")(**{**SIZES, **changes})
-    model = getattr(transformers, f"{family}ForCausalLM")(config).float().eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(torch.randn_like(parameter) * 0.1 + (1.0 if "norm" in name else 0.0))
-    return model
+    return random_model(family, spread=0.1, **SIZES | changes)
 
 
 def run(model: LoadedModel, prompts: list[torch.Tensor], cuts: list[int]) -> list[torch.Tensor]:
@@ -74,7 +66,7 @@ def run(model: LoadedModel, prompts: list[torch.Tensor], cuts: list[int]) -> lis
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_logits_equal_those_of_transformers(tmp_path, variant):
-    reference = random_model(*VARIANTS[variant])
+    reference = small_model(*VARIANTS[variant])
     reference.save_pretrained(tmp_path)
     model = load_model(tmp_path, weights="float32")
     prompts = [torch.randint(0, 96, (length,), generator=torch.Generator().manual_seed(length)) for length in (100, 1, 37)]
@@ -86,7 +78,7 @@ def test_logits_equal_those_of_transformers(tmp_path, variant):
 
 
 def test_a_sharded_folder_loads_like_a_single_file(tmp_path):
-    reference = random_model("Llama", {})
+    reference = small_model("Llama", {})
     reference.save_pretrained(tmp_path / "one")
     reference.save_pretrained(tmp_path / "many", max_shard_size="50KB")
     assert (tmp_path / "many" / "model.safetensors.index.json").exists()
@@ -97,7 +89,7 @@ def test_a_sharded_folder_loads_like_a_single_file(tmp_path):
 
 @pytest.mark.parametrize("weights", ["bf16", "auto"])
 def test_rounded_weights_stay_near_float32(tmp_path, weights):
-    reference = random_model("Qwen2", {"num_key_value_heads": 2})
+    reference = small_model("Qwen2", {"num_key_value_heads": 2})
     reference.save_pretrained(tmp_path)
     prompt = torch.arange(40)
     exact, rounded = (run(load_model(tmp_path, weights=mode), [prompt], [])[0] for mode in ("float32", weights))
@@ -106,7 +98,7 @@ def test_rounded_weights_stay_near_float32(tmp_path, weights):
 
 
 def test_a_batch_invariant_model_gives_a_token_the_same_logits_alone_and_in_a_crowd(tmp_path):
-    random_model("Llama", {"num_key_value_heads": 2}).save_pretrained(tmp_path)
+    small_model("Llama", {"num_key_value_heads": 2}).save_pretrained(tmp_path)
     model = load_model(tmp_path, weights="auto", batch_invariant=True)
     prompts = [torch.arange(length) for length in (9, 9, 9, 9)]
     together = run(model, prompts, cuts=[1, 8])
@@ -114,7 +106,7 @@ def test_a_batch_invariant_model_gives_a_token_the_same_logits_alone_and_in_a_cr
 
 
 def test_progress_runs_from_zero_to_one(tmp_path):
-    random_model("Llama", {}).save_pretrained(tmp_path)
+    small_model("Llama", {}).save_pretrained(tmp_path)
     heard = []
     load_model(tmp_path, weights="float32", progress=lambda phase, fraction: heard.append(fraction))
     assert heard == sorted(heard)
@@ -147,13 +139,13 @@ def edit_config(path, **changes):
     ],
 )
 def test_a_config_that_does_not_fit_is_refused_with_the_reason(tmp_path, changes, what):
-    random_model("Llama", {}).save_pretrained(tmp_path)
+    small_model("Llama", {}).save_pretrained(tmp_path)
     edit_config(tmp_path, **changes)
     with pytest.raises(ModelLoadError, match=what):
         load_model(tmp_path, weights="float32")
 
 
 def test_a_context_beyond_the_models_is_refused(tmp_path):
-    random_model("Llama", {}).save_pretrained(tmp_path)
+    small_model("Llama", {}).save_pretrained(tmp_path)
     with pytest.raises(ModelLoadError, match="max_model_len must be at most the model's context of 256, got 257"):
         load_model(tmp_path, max_model_len=257)

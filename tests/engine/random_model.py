@@ -1,0 +1,34 @@
+"""Small random models of transformers: references in memory, and checkpoints for us once they are saved."""
+
+from __future__ import annotations
+
+import torch
+
+SIZES = {
+    "vocab_size": 211,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": False,
+}
+
+
+def random_model(family: str = "Llama", *, seed: int = 0, spread: float | None = None, **changes):
+    """A float32 model of a family ("Llama", "Mistral", "Qwen2"); `changes` of its config go before SIZES.
+
+    `spread` is the standard deviation of every parameter, norms and biases around 1: the larger, the surer the model is of its next
+    tokens, and none can be left out unseen. Without it they are as transformers makes them: matrices near 0, norms 1, biases 0.
+    """
+    import transformers
+
+    torch.manual_seed(seed)
+    config = getattr(transformers, f"{family}Config")(**SIZES | changes)
+    model = getattr(transformers, f"{family}ForCausalLM")(config).float().eval()
+    if spread is not None:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.copy_(torch.randn_like(parameter) * spread + (parameter.dim() == 1))
+    return model
