@@ -12,6 +12,7 @@ import logging
 import re
 import secrets
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from typing import Any
 
 from asgiref.sync import markcoroutinefunction
@@ -20,7 +21,7 @@ from django.core.exceptions import DisallowedHost, RequestAborted, RequestDataTo
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest, get_script_prefix
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.urls import Resolver404, resolve, set_script_prefix
+from django.urls import Resolver404, ResolverMatch, URLResolver, get_resolver, resolve, set_script_prefix
 
 from chat.dialects.body import body_too_large
 from chat.dialects.dialect import Door
@@ -40,6 +41,7 @@ GetResponse = Callable[[HttpRequest], Awaitable[HttpResponseBase]]
 CLEAN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
 HEADER_NAMES = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+(\s*,\s*[A-Za-z0-9!#$%&'*+.^_`|~-]+)*", re.ASCII)
 MAX_PREFLIGHT_CHARS = 4_096
+MAX_KNOWN_PATHS = 128
 EXPOSED_HEADERS = ", ".join(
     (
         "x-request-id",
@@ -171,6 +173,10 @@ class ApiHandler(ASGIHandler):
         finally:
             response.close()
 
+    def resolve_request(self, request: HttpRequest) -> ResolverMatch:
+        request.resolver_match = match = _resolved(get_resolver(), request.path_info)
+        return match
+
     async def read_body(self, receive: Receive, path: str) -> io.BytesIO:
         """The body, cut off one byte above the limit; the view then answers 413. Raises RequestAborted."""
         return await read_bounded(receive, settings.LIGHTCONE_HTTP_LIMITS.body_bytes(path))
@@ -180,6 +186,12 @@ class ApiHandler(ASGIHandler):
             return ASGIRequest(scope, body_file), None
         except UnicodeDecodeError:
             return None, error_response(LIGHTCONE, ApiError("not_found", "The path is not valid UTF-8."))
+
+
+@lru_cache(MAX_KNOWN_PATHS)
+def _resolved(resolver: URLResolver, path: str) -> ResolverMatch:
+    """The view of a path: clients ask for few of them all the time, and each goes through many patterns. Raises Resolver404."""
+    return resolver.resolve(path)
 
 
 async def read_bounded(receive: Receive, limit: int) -> io.BytesIO:
