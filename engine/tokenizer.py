@@ -16,6 +16,7 @@ import tokenizers
 
 from engine.api.errors import ModelLoadError
 from engine.gguf_tokenizer import build_tokenizer
+from engine.leftovers import give_back_freed
 from engine.loading.gguf_file import GgufFile
 
 END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>")
@@ -44,7 +45,10 @@ class Tokenizer:
     @classmethod
     def from_path(cls, path: Path) -> Tokenizer:
         """Read a GGUF file or a folder. Raises ModelLoadError."""
-        return cls.from_folder(path) if path.is_dir() else cls.from_gguf(path)
+        tokenizer = cls.from_folder(path) if path.is_dir() else cls.from_gguf(path)
+        tokenizer.longest_token_chars  # noqa: B018  looks through all tokens, which no request should wait for
+        give_back_freed()  # reading takes more than twice of what is kept
+        return tokenizer
 
     @classmethod
     def from_gguf(cls, path: Path) -> Tokenizer:
