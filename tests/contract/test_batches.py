@@ -32,12 +32,12 @@ def create(client, lines, endpoint=ENDPOINT, **fields):
     return client.batches.create(input_file_id=file.id, endpoint=endpoint, completion_window="24h", **fields)
 
 
-def wait(client, batch):
-    """Poll, as clients do, until the batch has ended."""
+def wait(client, batch, states=ENDS):
+    """Poll, as clients do, until the batch is in one of these states: until it has ended."""
     deadline = time.monotonic() + 120
-    while batch.status not in ENDS:
+    while batch.status not in states:
         assert time.monotonic() < deadline, batch
-        time.sleep(0.2)
+        time.sleep(0.05)
         batch = client.batches.retrieve(batch.id)
     return batch
 
@@ -84,8 +84,7 @@ def test_other_endpoints_have_batches_too(client, lightcone, endpoint):
 def test_a_cancelled_batch_keeps_what_it_has(client, lightcone):
     """The lines are long enough that some are left when the cancel comes."""
     batch = create(client, [request(number, lightcone.model, max_tokens=200, ignore_eos=True) for number in range(100)])
-    while batch.status == "validating":
-        batch = client.batches.retrieve(batch.id)
+    batch = wait(client, batch, ("in_progress", *ENDS))
     client.batches.cancel(batch.id)
     batch = wait(client, batch)
     assert batch.status == "cancelled"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import openai
@@ -118,7 +119,10 @@ def test_log_probabilities_come_when_included(create):
 def test_a_background_response_is_polled_until_it_ends(client, create):
     made = create(background=True)
     assert made.status in ("queued", "in_progress")
+    deadline = time.monotonic() + 120
     while made.status not in ENDED:
+        assert time.monotonic() < deadline, made
+        time.sleep(0.05)
         made = client.responses.retrieve(made.id)
     assert made.output_text
     assert client.responses.cancel(made.id).status == made.status

@@ -115,7 +115,9 @@ def test_a_pool_refuses_what_would_wait_too_long_and_serves_again(tmp_path):
     holder = threading.Thread(target=lambda: pool.call("hold", str(held), timeout_s=30))
     holder.start()
     try:
+        deadline = time.monotonic() + 30
         while not held.exists():
+            assert time.monotonic() < deadline
             time.sleep(0.01)
         with pytest.raises(EngineUnavailable) as caught:
             pool.call("echo", timeout_s=30)
