@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from django.core.management.commands import flush
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from chat.models import Org, Project
 from chat.services.catalogue import models_cache_clear
 from chat.services.keys import keys_cache_clear
+
+WRITTEN_BY_MIGRATIONS = {"auth_permission", "django_content_type"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_flush() -> Iterator[None]:
+    """Where the database is emptied after a test, what migrations wrote into it stays, and is not made anew."""
+
+    def sql_flush(style: Any, connection: BaseDatabaseWrapper, **options: bool) -> list[str]:
+        names = connection.introspection.django_table_names(only_existing=True, include_views=False)
+        return connection.ops.sql_flush(style, [name for name in names if name not in WRITTEN_BY_MIGRATIONS], **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flush, "sql_flush", sql_flush)
+        patch.setattr(flush, "emit_post_migrate_signal", lambda *args, **options: None)
+        yield
 
 
 @pytest.fixture(autouse=True)
