@@ -47,6 +47,7 @@ def reference():
         return AutoTokenizer.from_pretrained(str(MODEL.parent), gguf_file=MODEL.name)
 
 
+@pytest.mark.slow  # for the seconds that transformers takes to read the file
 @pytest.mark.parametrize("text", ODD_TEXTS)
 def test_ids_equal_those_of_transformers_from_the_same_file(smollm2, reference, text):
     assert smollm2.encode(text) == reference.encode(text, add_special_tokens=False)
