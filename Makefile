@@ -35,7 +35,7 @@ test: $(TESTS) $(SUITE)
 # A half of the files to each process, so that few fixtures are made twice; bytecode is kept, and with it the rewritten assertions.
 ## make check    lint and fast tests, before each commit
 check: lint
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n auto --dist worksteal $(FAST)
+	@PYTHONDONTWRITEBYTECODE= LIGHTCONE_TEST_EXAMPLES=few $(BIN)/python -m pytest -q -n auto --dist worksteal $(FAST)
 
 ## make contract drive a served Lightcone with the published clients, each in .venv/clients, and write docs/api/compatibility.md
 contract: $(TESTS)

@@ -1,7 +1,8 @@
 """What all tests share: a Valkey of their own, a served Lightcone, and what becomes of tests that this machine cannot run.
 
 With LIGHTCONE_TEST_REQUIRE=1 (`.ci/run`) a skipped test is a failed one, except where it needs a GPU or Node.js. Properties are tried on
-the same examples in every run, so that a change is never blamed for another's fault; LIGHTCONE_TEST_EXAMPLES=explore draws new ones.
+the same examples in every run, so that a change is never blamed for another's fault; LIGHTCONE_TEST_EXAMPLES=explore draws new ones, and
+`few` takes the first quarter of them (`make check`; tests/examples.py).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ UNTIMED = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.to
 """A busy machine fails no test."""
 hypothesis.settings.register_profile("same", derandomize=True, **UNTIMED)
 hypothesis.settings.register_profile("explore", **UNTIMED)
+hypothesis.settings.register_profile("few", derandomize=True, max_examples=25, **UNTIMED)
 hypothesis.settings.load_profile(os.environ.get("LIGHTCONE_TEST_EXAMPLES", "same"))
 
 IS_EVERYTHING_REQUIRED = os.environ.get("LIGHTCONE_TEST_REQUIRE") == "1"

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api import LogprobOptions, SamplingParams, StopRules
@@ -16,6 +16,7 @@ from engine.link import QueueChannel
 from engine.messages import AbortSequences, AddSequence, AnnounceSteps, StepResult, StepStarted
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
+from tests.examples import examples
 
 VOCAB_SIZE = 640
 END = 3
@@ -138,14 +139,14 @@ crowds = st.lists(requests_of_one, min_size=1, max_size=7).map(
 
 
 @given(crowds, st.sampled_from([16, 40]), st.sampled_from([3.0, 0.01]), st.integers(1, 4))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_a_crowd_gets_the_answers_that_it_gets_step_by_step(crowd, num_blocks, scale, seats):
     plain, ahead = (Loop(is_ahead, num_blocks, seats, scale=scale).play(crowd) for is_ahead in (False, True))
     assert ahead == plain
 
 
 @given(crowds, st.lists(st.tuples(st.integers(0, 20), st.integers(0, 6)), max_size=4))
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_aborts_free_what_they_should_and_disturb_nobody_else(crowd, aborts):
     plain = Loop(False).play(crowd)
     ahead = Loop(True).play(crowd, aborts)
@@ -169,7 +170,7 @@ def test_a_full_house_keeps_its_pace_while_others_wait():
 
 
 @given(crowds)
-@settings(max_examples=20, deadline=None)
+@examples(20)
 def test_drafts_and_steps_ahead_take_turns(crowd):
     plain, ahead = (Loop(is_ahead, drafts=is_ahead, period=3).play(crowd) for is_ahead in (False, True))
     assert ahead == plain

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from chat.relay.reader import RunReader
@@ -16,6 +16,7 @@ from chat.services.completions import Afterlife, PublicIdInUse, completion_start
 from engine.api import ErrorCode, Failed, Outcome
 from tests.chat.relay.test_completion_start import CALLER, TRACE, request, service, worker_of
 from tests.chat.relay.world import World, read_all, text_of, until
+from tests.examples import examples
 
 __all__ = ["service"]
 
@@ -59,7 +60,7 @@ async def test_a_reader_in_another_process_is_fed_after_the_next_beat_and_by_swe
 
 
 @given(num_said=st.integers(0, 12), num_seen=st.integers(0, 12))
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_whenever_a_reader_attaches_it_has_every_event_once(world: World, num_said: int, num_seen: int) -> None:
     web = world.dispatchers[0] if world.dispatchers else await world.web()
     worker = world.publishers[0] if world.publishers else await world.worker()

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase
 
@@ -17,6 +17,7 @@ from chat.run_id import run_id_create, run_id_floor
 from chat.services.keys import key_create
 from chat.services.usage import TerminalRecord, request_logs_prune, ttft_column, usage_records_write
 from tests.chat.records import NOON, record
+from tests.examples import examples
 
 pytestmark = pytest.mark.django_db
 
@@ -113,7 +114,7 @@ def test_a_batch_costs_few_queries(django_assert_max_num_queries: Any) -> None:
 
 
 @given(ttft_ms=st.floats(min_value=0, max_value=1e6))
-@settings(max_examples=50)
+@examples(50)
 def test_each_time_to_first_token_has_the_first_bucket_that_holds_it(ttft_ms: float) -> None:
     index = TTFT_COLUMNS.index(ttft_column(ttft_ms))
     assert index == sum(bound < ttft_ms for bound in TTFT_BOUNDS_MS)
@@ -144,7 +145,7 @@ class TestAnyDelivery(TestCase):
     """Property: however records are repeated and split over batches, rows and sums are those of the distinct runs."""
 
     @given(picks=st.lists(st.lists(st.integers(0, 7), max_size=12), max_size=6))
-    @settings(max_examples=30, deadline=None)
+    @examples(30)
     def test_sums_equal_the_distinct_runs(self, picks: list[list[int]]) -> None:
         runs = [record(at_s=NOON + 1800 * index, completion_tokens=index + 1) for index in range(8)]
         seen: set[int] = set()

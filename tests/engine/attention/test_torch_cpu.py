@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.attention.backend import AttentionShape
 from engine.attention.torch_cpu import FEW_ROWS, TorchCpuAttention
 from tests.engine.attention.scenario import PagedWorld
+from tests.examples import examples
 
 GROUPED = AttentionShape(num_heads=6, num_kv_heads=2, head_size=16, scale=16**-0.5)
 FULL = AttentionShape(num_heads=4, num_kv_heads=4, head_size=32, scale=0.2)
@@ -82,7 +83,7 @@ def test_a_prefix_hit_reads_the_blocks_of_another_sequence():
     check(world.step(backend, [(2, 1), (1, 1), (0, 1)]))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.data())
 def test_any_schedule_over_shuffled_and_shared_blocks(data):
     block_size = data.draw(st.sampled_from([4, 16]))

@@ -4,11 +4,12 @@ import itertools
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.decoding.beam_search import BeamSearch, Ends
 from engine.messages import SampledLogprobs
+from tests.examples import examples
 
 EOS = 3
 
@@ -55,7 +56,7 @@ def table(weights):
 weights = st.lists(st.lists(st.floats(-4, 4), min_size=4, max_size=4), min_size=10, max_size=10)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(weights, st.integers(1, 4))
 def test_a_search_as_wide_as_all_answers_finds_the_best_of_them_in_order(rows, max_tokens):
     """Without a length penalty the score only falls, so the early end loses nothing."""
@@ -66,7 +67,7 @@ def test_a_search_as_wide_as_all_answers_finds_the_best_of_them_in_order(rows, m
     assert len(found) == min(100, len(answers))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(weights, st.integers(1, 4), st.integers(1, 6), st.sampled_from([-1.0, 0.0, 0.5, 1.0, 2.0]))
 def test_every_answer_has_its_true_score_and_they_come_sorted(rows, max_tokens, width, length_penalty):
     model = table(rows)

@@ -1,7 +1,7 @@
 """Drafts change how many steps an answer takes, and nothing else: any drafts, right or wrong, beside any other parameter."""
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api import LogprobOptions, SamplingParams, StopRules
@@ -10,6 +10,7 @@ from engine.sampling.sampler import FAILED_TOKEN, SampledToken
 from engine.scheduling.plan import Chunk
 from tests.engine.decoding.table_model import END, VOCAB_SIZE, TableCore
 from tests.engine.scheduling.sequences import make_sequence
+from tests.examples import examples
 
 
 class ScriptDrafter:
@@ -48,7 +49,7 @@ requests = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     st.lists(requests, min_size=1, max_size=4), st.sets(st.integers(0, 24), max_size=6), st.integers(1, 12), st.sampled_from([16, 30, 200])
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.execution.batch import BatchBuilder
 from engine.scheduling.plan import Chunk, StepPlan
 from engine.sequence import Sequence
+from tests.examples import examples
 
 BLOCK_SIZE = 4
 
@@ -47,7 +48,7 @@ def plans(draw):
 BUILDER = BatchBuilder(BLOCK_SIZE, torch.device("cpu"))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(plans())
 def test_every_token_has_its_id_position_and_slot(plan):
     batch = BUILDER.build(plan)

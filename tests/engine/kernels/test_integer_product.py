@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.kernels.integer_product import NEAR_BYTES, ROW_BYTES
@@ -12,6 +12,7 @@ from engine.kernels.team import TEAM
 from engine.quantization.gguf_blocks import GROUP_SIZE, FourBitGroups
 from engine.quantization.vnni import VnniWeight
 from tests.engine.threads import WAYS, threads_of
+from tests.examples import examples
 
 pytestmark = pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
 
@@ -49,7 +50,7 @@ def quantised(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("bits", [4, 8])
 @given(shape=SHAPES, rows=st.integers(1, 45), seed=st.integers(0, 1 << 20))
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_the_product_is_that_of_quantised_inputs_and_opened_weights(bits, shape, rows, seed):
     generator = torch.Generator().manual_seed(seed)
     weight, opened = make_weight(bits, *shape, generator)

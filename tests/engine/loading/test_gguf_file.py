@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from engine.api.errors import ModelLoadError
 from engine.loading.gguf_file import BLOCK_TYPES, GgufFile
 from tests.engine.loading.gguf_writing import ARRAY, BOOL, FLOAT32, STRING, UINT32, GgufContents, string, string_array
+from tests.examples import examples
 
 F32, Q4_0 = 0, 2
 GOOD = GgufContents(
@@ -132,7 +133,7 @@ def test_a_file_cut_anywhere_is_refused(tmp_path):
             GgufFile.open(path)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(position=st.integers(0, len(GOOD.encode()) - 1), value=st.integers(0, 255))
 def test_a_changed_byte_gives_a_file_that_opens_inside_its_bounds_or_is_refused(tmp_path, position, value):
     contents = bytearray(GOOD.encode())

@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.loading.gguf_file import BLOCK_TYPES
 from engine.quantization.gguf_blocks import FOUR_BIT_TYPES, dequantize, four_bit_groups
+from tests.examples import examples
 
 gguf = pytest.importorskip("gguf")
 TYPES = {block_type.name: block_type for block_type in BLOCK_TYPES.values()}
@@ -27,7 +28,7 @@ def random_rows(type_name: str, num_rows: int, num_elements: int, seed: int) -> 
 
 
 @pytest.mark.parametrize("type_name", TYPES)
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(num_rows=st.integers(1, 5), num_superblocks=st.integers(1, 3), seed=st.integers(0, 2**32 - 1))
 def test_every_type_opens_exactly_as_in_the_reference_package(type_name, num_rows, num_superblocks, seed):
     rows = random_rows(type_name, num_rows, num_superblocks * 256, seed)

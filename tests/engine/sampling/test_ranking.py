@@ -1,9 +1,10 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.sampling.ranking import block_maxima, first_largest, pad_to_blocks, rank, rank_without_waiting
+from tests.examples import examples
 
 
 def coarse(num_rows: int, width: int, levels: int, seed: int) -> torch.Tensor:
@@ -11,7 +12,7 @@ def coarse(num_rows: int, width: int, levels: int, seed: int) -> torch.Tensor:
 
 
 @given(st.integers(1, 3), st.integers(1, 3000), st.sampled_from([1, 3, 100]), st.integers(1, 600), st.integers(0, 1000))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_ranks_equal_a_stable_sort(num_rows, width, levels, count, seed):
     logits = pad_to_blocks(coarse(num_rows, width, levels, seed))
     values, ids = rank(logits, block_maxima(logits), count)
@@ -24,7 +25,7 @@ def test_ranks_equal_a_stable_sort(num_rows, width, levels, count, seed):
 
 
 @given(st.integers(1, 3), st.integers(1, 1000), st.sampled_from([1, 3, 100]), st.integers(0, 1000))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_the_first_largest_is_the_lowest_id_of_the_maximum(num_rows, width, levels, seed):
     logits = pad_to_blocks(coarse(num_rows, width, levels, seed))
     ids, values = first_largest(logits, block_maxima(logits))

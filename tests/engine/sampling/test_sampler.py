@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api.sampling import LogprobOptions, ProcessorCall, SamplingParams
@@ -15,6 +15,7 @@ from engine.sampling.masks import GrammarBitmask
 from engine.sampling.randomness import uniform
 from engine.sampling.sampler import FAILED_TOKEN, Sampler
 from tests.engine.sampling.reference import constrained, distribution, draw, make_sequence
+from tests.examples import examples
 
 BORDER = 1e-5
 """float32 exponentials are summed in place of float64 ones: a draw this near to the border between two tokens may fall on either."""
@@ -71,7 +72,7 @@ def sample_crowd(crowd, **options):
 
 
 @given(st.lists(rows(), min_size=1, max_size=4, unique_by=lambda row: row[0].seq_id))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_draws_that_look_at_nothing_on_the_way_give_the_same_tokens(crowd):
     assert sample_crowd(crowd, waits=False) == sample_crowd(crowd)
 
@@ -102,7 +103,7 @@ def test_a_token_chosen_ahead_is_the_one_of_its_position():
 
 
 @given(rows())
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_a_row_is_drawn_as_the_reference_draws_it(row):
     sequence, logits = row
     (token,) = sample_crowd([row])
@@ -130,7 +131,7 @@ def params(sampling):
 
 
 @given(st.lists(rows(), min_size=2, max_size=9, unique_by=lambda row: row[0].seq_id))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_row_is_the_same_alone_and_in_any_crowd(crowd):
     assert sample_crowd(crowd) == [sample_crowd([row])[0] for row in crowd]
 
@@ -275,7 +276,7 @@ def test_stop_ids_are_masked_until_min_tokens_exist():
 
 
 @given(rows())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_greedy_follows_the_penalties(row):
     sequence, logits = row
     twin = dataclasses.replace(sequence, sampling=dataclasses.replace(sequence.sampling, temperature=0.0))
@@ -368,7 +369,7 @@ def sample_masked(crowd, allowed):
 
 
 @given(st.sets(st.integers(0, 159), min_size=1), st.integers(0, 2**31))
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_a_grammar_leaves_its_own_tokens_to_its_row_and_the_others_as_they_were(allowed, seed):
     logits = torch.randn(3, 180, generator=torch.Generator().manual_seed(seed))
     crowd = [(greedy(row), logits[row]) for row in range(3)]
@@ -460,7 +461,7 @@ def test_an_id_that_the_model_does_not_have_is_not_taken_in(broken):
 
 
 @given(rows(), st.lists(st.integers(0, 199), max_size=4), st.integers(0, 4), st.integers(0, 199))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_drafts_that_are_tried_and_withdrawn_leave_no_trace(row, drafts, num_kept, drawn):
     """A sequence has a row per draft in one step; afterwards some drafts are part of its output, and one other token."""
     sequence, logits = row

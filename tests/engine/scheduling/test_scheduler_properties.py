@@ -1,6 +1,5 @@
 """Random lives of a scheduler: whatever is added, aborted and stepped, the accounts balance and every sequence gets its own tokens."""
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -9,6 +8,7 @@ from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.waiting import urgency
 from engine.sequence import SequenceStatus
 from tests.engine.scheduling.sequences import OracleDrafter, draw, make_sequence, solo_output
+from tests.examples import examples
 
 ROOTS = (b"one", b"two")
 
@@ -179,4 +179,4 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 TestSchedulerMachine = SchedulerMachine.TestCase
-TestSchedulerMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestSchedulerMachine.settings = examples(60, stateful_step_count=40)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chat.dialects.messages.dialect import COUNT_TOKENS, MESSAGES
@@ -16,6 +16,7 @@ from chat.services.keys import Caller
 from engine.api import GenerationRequest, RequestError
 from engine.api.wire import request_from_plain, request_to_plain
 from tests.chat.dialects.messages.shapes import TOOL, TURN, message
+from tests.examples import examples
 
 CALLER = Caller(1, "testing0001", 1, 1, "1")
 FIELDS = list(MessagesRequest().fields)
@@ -79,7 +80,7 @@ def ends_well(body: dict[str, Any]) -> None:
     assert result.message.startswith(result.param)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=4), st.booleans())
 def test_fields_of_any_json(fields, is_counted):
     body = message(tools=[TOOL]) | fields
@@ -88,7 +89,7 @@ def test_fields_of_any_json(fields, is_counted):
     ends_well(body)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(TURNS, CONTENT)
 def test_turns_of_any_blocks(turns, system):
     ends_well(message(messages=[TURN, *turns], system=system))

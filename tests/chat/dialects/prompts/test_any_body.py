@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chat.dialects.prompts.completion_request import TEXT_COMPLETIONS
@@ -15,6 +15,7 @@ from chat.errors import ApiError
 from engine.api import GenerationRequest
 from engine.api.wire import request_from_plain, request_to_plain
 from tests.chat.dialects.request.test_any_body import CALLER, JSON, TYPED
+from tests.examples import examples
 
 PROMPTS = st.text(max_size=5) | st.lists(st.integers(0, 9), max_size=3) | st.lists(st.text(max_size=3), max_size=3) | JSON
 DOORS = {
@@ -33,7 +34,7 @@ def outcome(door, run_values, body) -> GenerationRequest | ApiError:
 
 
 @pytest.mark.parametrize("name", DOORS)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_fields_of_any_json(name, data):
     door, schema, prompt, run_values = DOORS[name]

@@ -2,7 +2,7 @@
 
 import json
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chat.dialects.request.build import generation_request
@@ -13,6 +13,7 @@ from chat.services.keys import Caller
 from engine.api import GenerationRequest
 from engine.api.wire import request_from_plain, request_to_plain
 from tests.chat.dialects.request.bad_requests import BAD, MESSAGES
+from tests.examples import examples
 
 CALLER = Caller(1, "testing0001", 1, 1, "1", frozenset(Right.values), min_priority=-10)
 FIELDS = list(ChatCompletionRequest().fields)
@@ -43,13 +44,13 @@ def ends_well(body: dict) -> None:
     assert len(result.param) <= 200
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=5))
 def test_fields_of_any_json(fields):
     ends_well({"messages": MESSAGES} | fields)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(TYPED, max_size=4), st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=1))
 def test_fields_that_are_nearly_right(pairs, fields):
     ends_well({"messages": MESSAGES} | dict(pairs) | fields)

@@ -3,7 +3,7 @@
 import contextlib
 
 import msgpack
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chat.dialects.request.messages import last_message_text, messages_walk
@@ -13,6 +13,7 @@ from engine.inputs.processor import PromptProcessor
 from engine.inputs.rendering import LocalRenderer
 from tests.engine.inputs.families import FAMILIES, TOOL, source
 from tests.engine.tiny_tokenizer import tiny_tokenizer
+from tests.examples import examples
 
 PROCESSORS = [PromptProcessor(tiny_tokenizer(**{"tokenizer.chat_template": source(family)}), LocalRenderer()) for family in FAMILIES]
 TEXT = st.sampled_from(["", "hi", "<|im_end|>", '{"a": 1}', "functions.f", "f", "analysis", "<think>x</think>y", " \n", "\0", "é"])
@@ -78,7 +79,7 @@ OPTIONS = st.builds(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(MESSAGES, OPTIONS, st.booleans())
 def test_messages_become_a_prompt_or_a_refusal(messages, options, has_tools):
     try:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chat.dialects.request.messages import messages_walk
 from chat.dialects.responses.messages import messages_of, sent_path
 from chat.dialects.responses.schema import ResponseRequest, response_check
 from chat.errors import ApiError
+from tests.examples import examples
 
 WORDS = st.sampled_from(
     ["", "user", "assistant", "message", "function", "function_call", "reasoning", "json_schema", "auto", "x", "\0", "\u2028"]
@@ -45,7 +46,7 @@ def read_or_refused(body: dict[str, Any]) -> dict[str, Any] | ApiError:
 
 
 @given(body=st.dictionaries(FIELDS, JSON, max_size=4), given_input=JSON)
-@settings(max_examples=120, deadline=None)
+@examples(120)
 def test_any_fields_are_read_or_refused_by_name(body: dict[str, Any], given_input: Any) -> None:
     read = read_or_refused({"input": given_input, **body})
     if isinstance(read, ApiError):
@@ -56,7 +57,7 @@ def test_any_fields_are_read_or_refused_by_name(body: dict[str, Any], given_inpu
 
 
 @given(items=st.lists(ITEM, min_size=1, max_size=4))
-@settings(max_examples=120, deadline=None)
+@examples(120)
 def test_any_items_are_refused_or_become_messages(items: list[Any]) -> None:
     read = read_or_refused({"input": items})
     if isinstance(read, ApiError):

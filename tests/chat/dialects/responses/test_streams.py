@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chat.dialects.dialect import AnswerHead
@@ -28,6 +28,7 @@ from engine.api import (
 )
 from tests.chat.dialects.conftest import ADMITTED, completed, delta, finished
 from tests.chat.dialects.responses.conftest import answer, checked, events, names, respond
+from tests.examples import examples
 
 WEATHER = [{"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}]
 CALLS = [
@@ -149,7 +150,7 @@ def told(writer, payloads: list[Payload]):
     return [writer.feed(Event(position, 1, payload)) for position, payload in enumerate(payloads)]
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(pieces=PIECES, num_calls=st.integers(0, 3), reason=st.sampled_from([FinishReason.STOP, FinishReason.LENGTH]))
 def test_any_stream_adds_up_to_the_plain_response_and_goes_on_behind_any_of_its_events(pieces, num_calls, reason):
     calls = [Delta(0, (1,), "", tool_calls=(ToolCallDelta(index, f"c{index}", "f", "{"),)) for index in range(num_calls)]

@@ -5,10 +5,11 @@ import contextlib
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.outputs.tools.literals import MAX_CHARACTERS, MAX_DEPTH, literal_to_json
+from tests.examples import examples
 
 texts = st.text(st.characters(blacklist_categories=["Cs"]), max_size=12)
 plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts
@@ -27,7 +28,7 @@ def test_what_python_writes_is_read_as_the_same_value(value):
     assert json.loads(literal_to_json(repr(value))) == as_json(value)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.text("[]{}()'\"\\,: 0123.eTrueNonxu-+", max_size=12))
 def test_what_is_accepted_is_what_python_reads(text):
     result = literal_to_json(text)

@@ -3,12 +3,13 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api.tools import Tool
 from engine.outputs.tools.registry import make_tool_parser
 from tests.engine.outputs.tools.joined import parse
+from tests.examples import examples
 
 TYPES = {"s": "string", "t": "string", "i": "integer", "x": "number", "b": "boolean", "a": "array", "o": "object", "n": ["string", "null"]}
 TOOLS = (Tool("do_it", {"type": "object", "properties": {name: {"type": kind} for name, kind in TYPES.items()}}), Tool("ns.sub"))
@@ -119,7 +120,7 @@ FORMATS = {
 
 
 @pytest.mark.parametrize("label", sorted(FORMATS))
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(calls=CALLS)
 def test_arguments_come_back_as_they_were_written(label, calls):
     text = FORMATS[label](calls)
