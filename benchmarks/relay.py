@@ -52,7 +52,7 @@ def serve() -> None:
 
     def model_spec(choice):
         spec = specify(choice)
-        marker = spec.command.index("celery")
+        marker = spec.command.index("lightcone_site.worker")
         return dataclasses.replace(spec, command=(sys.executable, __file__, "worker", *spec.command[marker + 1 :]))
 
     serving.model_spec = model_spec
@@ -61,7 +61,7 @@ def serve() -> None:
 
 def worker(arguments: list[str]) -> None:
     """The Celery worker of a model, with a scripted core."""
-    import lightcone_site.celery as site
+    import lightcone_site.worker as site
     from chat import worker as module
     from engine.engine import Engine
     from engine.link import ProcessLink
@@ -70,7 +70,7 @@ def worker(arguments: list[str]) -> None:
         return ProcessLink(config, (__file__, "core"))
 
     module.ModelWorker = functools.partial(module.ModelWorker, make_engine=functools.partial(Engine, connect=connect))
-    site.app.worker_main(arguments[arguments.index("worker") :])
+    site.main(arguments)
 
 
 def core(descriptor: int) -> None:

@@ -31,7 +31,7 @@ def model_spec(choice: ModelChoice) -> ChildSpec:
     """The worker that holds the model and takes its requests once it is loaded; it gets the drain time and a little more to stop."""
     return ChildSpec(
         name="model",
-        command=_celery("model", "--concurrency", "16"),
+        command=_worker("model"),
         directory=settings.BASE_DIR,
         log_path=log_path("model"),
         environment=_environment("model") | {"LIGHTCONE_MODEL": str(choice.path), "LIGHTCONE_MODEL_NAME": choice.name},
@@ -42,7 +42,7 @@ def model_spec(choice: ModelChoice) -> ChildSpec:
 def maintenance_spec() -> ChildSpec:
     return ChildSpec(
         name="maintenance",
-        command=_celery("maintenance", "--concurrency", "2", "--queues", "maintenance"),
+        command=_worker("maintenance"),
         directory=settings.BASE_DIR,
         log_path=log_path("maintenance"),
         environment=_environment("maintenance"),
@@ -50,13 +50,8 @@ def maintenance_spec() -> ChildSpec:
     )
 
 
-def _celery(role: str, *options: str) -> tuple[str, ...]:
-    return (
-        *(sys.executable, "-m", "celery", "-A", "lightcone_site", "worker"),
-        *("--pool", "threads", "--without-gossip", "--without-mingle", "--without-heartbeat"),
-        *("--loglevel", "INFO", "--hostname", f"{role}@%h"),
-        *options,
-    )
+def _worker(role: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", "lightcone_site.worker", "--name", f"{role}@%h")
 
 
 def _environment(role: str) -> dict[str, str]:

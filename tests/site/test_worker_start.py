@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from lightcone_site.worker import main
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("rest_framework", "drf_spectacular", "unfold", "daphne", "django.contrib.admin.sites", "chat.middleware", "chat.admin")
+TERMINAL = ("celery.bin", "prompt_toolkit")
 ENGINE = """
 import sys
 import django
@@ -20,14 +23,15 @@ print("ok", [name for name in ("torch", "numpy", "llguidance", "transformers") i
 """
 CODE = f"""
 import sys
-from lightcone_site.celery import app
-app.loader.import_default_modules()  # as the command does; Django's checks run here
-print("ok", "chat.generate" in app.tasks, [name for name in {PAGES} if name in sys.modules])
+import celery.apps.worker
+from lightcone_site.worker import app
+app.loader.import_default_modules()  # as a worker does; Django's checks run here
+print("ok", "chat.generate" in app.tasks, [name for name in {PAGES + TERMINAL} if name in sys.modules])
 """
 
 
 @pytest.mark.parametrize("role", ["model", "maintenance"])
-def test_a_worker_loads_none_of_the_pages(role: str, tmp_path: Path) -> None:
+def test_a_worker_loads_none_of_the_pages_and_nothing_for_a_terminal(role: str, tmp_path: Path) -> None:
     names = {"LIGHTCONE_ROLE": role, "LIGHTCONE_DATA_DIR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "lightcone_site.settings"}
     result = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, env=os.environ | names, cwd=ROOT, check=True)
     assert result.stdout.splitlines()[-1:] == ["ok True []"], result.stderr
@@ -37,3 +41,9 @@ def test_the_worker_of_a_model_loads_no_library_of_numbers_or_grammars(tmp_path:
     names = {"LIGHTCONE_ROLE": "model", "LIGHTCONE_DATA_DIR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "lightcone_site.settings"}
     result = subprocess.run([sys.executable, "-c", ENGINE], capture_output=True, text=True, env=os.environ | names, cwd=ROOT, check=True)
     assert result.stdout.splitlines()[-1:] == ["ok []"], result.stderr
+
+
+def test_a_worker_without_a_role_says_which_there_are(monkeypatch) -> None:
+    monkeypatch.setenv("LIGHTCONE_ROLE", "web")
+    with pytest.raises(SystemExit, match="LIGHTCONE_ROLE must be one of model, maintenance, got 'web'"):
+        main([])

@@ -1,0 +1,45 @@
+"""A worker process: `python -m lightcone_site.worker`, with LIGHTCONE_ROLE=model or maintenance. What it is to be comes from the settings.
+
+The `celery` command would do, with the options below; it loads a terminal's libraries, 7 MiB, for a shell that no worker shows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from celery.utils.nodenames import default_nodename, host_format
+
+from lightcone_site.celery import STEPS, app
+
+THREADS = {"model": 16, "maintenance": 2}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Work until told to stop; the exit code."""
+    role = os.environ.get("LIGHTCONE_ROLE", "")
+    if role not in STEPS:
+        sys.exit(f"LIGHTCONE_ROLE must be one of {', '.join(STEPS)}, got {role!r}")
+    parser = argparse.ArgumentParser(prog="python -m lightcone_site.worker", description=__doc__)
+    parser.add_argument("--name", default=f"{role}@%h", help="of this worker, different from that of any other; %%h: of the host")
+    options = parser.parse_args(arguments)
+    worker = app.Worker(
+        hostname=host_format(default_nodename(options.name)),
+        pool_cls="threads",
+        concurrency=THREADS[role],
+        queues="maintenance",  # which a model worker leaves for that of its model (chat.worker)
+        loglevel=logging.INFO,
+        without_gossip=True,
+        without_mingle=True,
+        without_heartbeat=True,
+    )
+    worker.start()
+    code: int | None = worker.exitcode
+    return code or 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
