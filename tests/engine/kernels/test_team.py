@@ -83,6 +83,7 @@ def test_helpers_sleep_when_there_is_nothing_to_do_and_are_woken():
         deadline = time.monotonic() + DEADLINE_S
         while sleepers.value < 2:
             assert time.monotonic() < deadline
+            time.sleep(0.001)  # they need a processor to fall asleep
 
     x = torch.randn(64, 1024)
     expected = normalised(x)
