@@ -1,4 +1,4 @@
-"""The API described: an OpenAPI document from the request schema, and a page that shows it.
+"""The API described: an OpenAPI document from the request schema, which api_docs.py shows.
 
 The completion views are plain async views, which the generator cannot see; so it reads the `*Route` classes below, which are never
 routed. A test holds them against the real routes.
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.http import HttpRequest
 from django.urls import path
 from drf_spectacular.extensions import OpenApiSerializerFieldExtension
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
@@ -119,8 +118,3 @@ schema_view = SpectacularJSONAPIView.as_view(
         "SECURITY": [{"key": []}],
     },
 )
-
-
-def docs_view(request: HttpRequest) -> HttpResponse:
-    """The API page; its scripts are static files, so that the content policy holds."""
-    return render(request, "docs/api.html")

@@ -2,7 +2,7 @@
 
 from django.urls import include, path, re_path
 
-from chat import health, openapi, version
+from chat import api_docs, health, version
 
 urlpatterns = [
     path("", include("chat.dialects.prompts.urls")),
@@ -15,6 +15,6 @@ urlpatterns = [
     re_path(r"^health/live/?\Z", health.live, name="health_live"),
     re_path(r"^health/ready/?\Z", health.ready, name="health_ready"),
     re_path(r"^version/?\Z", version.version, name="version"),
-    re_path(r"^api/schema/?\Z", openapi.schema_view, name="api_schema"),
-    re_path(r"^docs/?\Z", openapi.docs_view, name="api_docs"),
+    re_path(r"^api/schema/?\Z", api_docs.schema_view, name="api_schema"),
+    re_path(r"^docs/?\Z", api_docs.docs_view, name="api_docs"),
 ]

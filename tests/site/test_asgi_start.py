@@ -9,8 +9,9 @@ started = time.process_time()
 import lightcone_site.asgi
 import chat.http_server
 seconds = time.process_time() - started
-import chat.tasks, chat.services.health, lightcone_site.celery
-heavy = sorted({"torch", "transformers", "engine.engine", "engine.core", "engine.config", "chat.worker", "numpy"} & set(sys.modules))
+import chat.tasks, chat.services.health, lightcone_site.celery, lightcone_site.urls
+ours = {"engine.engine", "engine.core", "engine.config", "chat.worker", "chat.openapi"}
+heavy = sorted(({"torch", "transformers", "numpy"} | ours) & set(sys.modules))
 print(heavy, seconds)
 """
 
