@@ -30,6 +30,8 @@ from engine.structured.core_grammars import CoreGrammars
 from engine.structured.vocabulary import Vocabulary
 
 HEARTBEAT_S = 1.0
+TORCH = "libtorch"
+"""The libraries of which importing reads 77 MiB. The runner's first steps, before the core is ready, read what steps need: 18."""
 COMPILER = "libllvmlite"
 """The library that has made the kernels: 70 MiB of it are read for that, and none for running them."""
 QUIET_STEPS = 2
@@ -68,6 +70,8 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
         batch_invariant=config.batch_invariant,
         progress=lambda phase, fraction: channel.send(CoreProgress(phase, fraction)),
     )
+    if config.device == "cpu":
+        give_back_file(TORCH)
     runner = ModelRunner(loaded, config)
     costs = StepCosts.measure(runner.step_timer(), runner.max_model_len) if config.device == "cpu" else StepCosts.flat()
     drafter = Drafter(costs, config.prompt_lookup)
