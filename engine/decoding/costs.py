@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from itertools import accumulate
 from operator import mul
@@ -12,8 +12,11 @@ FEW_ROWS = 8
 MEASURING_S = 1.0
 """When steps took so long together, no more rows are measured: a large model is loaded no later for their sake."""
 LEAST_SECONDS = 1e-6
-LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 31)
-"""How many drafts a sequence may get."""
+EVEN_ROWS = (2, 3, 4, 6, 8, 12, 16, 20, *range(24, 1024, 8))
+"""Numbers of rows that steps with drafts are brought to: products take rows in blocks of 8, 4, 2 and 1, and a small block costs nearly
+what the next larger one does."""
+MOST_DRAFTS = 31
+"""Of a sequence."""
 GAIN = 1.08
 """Drafts must promise this factor at least: costs are measured with some noise, and drawing from more rows is not in them."""
 
@@ -60,9 +63,9 @@ class StepCosts:
         """
         gains = [0.0, *accumulate(accumulate(confidences, mul))]
         best, best_rate = 0, GAIN * num_rows / self.cost(num_rows)
-        for length in LENGTHS:
-            if length > limit or length >= len(gains):
-                break
+        most = min(limit, len(gains) - 1, MOST_DRAFTS)
+        even = [rows - num_rows for rows in EVEN_ROWS[bisect_right(EVEN_ROWS, num_rows) :] if rows - num_rows < most]
+        for length in (*even, most):
             rate = (num_rows + gains[length]) / self.cost(num_rows + length)
             if rate > best_rate:
                 best, best_rate = length, rate
