@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 
 from engine.kernels import program
+from engine.kernels.board import MOST_PARTS
 from engine.kernels.integer_product import opened_bytes, scratch_bytes
 from engine.kernels.integer_vectors import PANEL
 from engine.kernels.sampling import BLOCK
@@ -27,6 +28,7 @@ _PART_OF_PRODUCT = 1400 << 10
 _READING = 9
 _PART_OF_ATTENTION = 1 << 14
 _EASY = 4
+"""Times that worth a thread, from which on a thread gets more than one part."""
 _PARTS = 16
 """Parts a thread at most: what one thread is slower in, another takes on."""
 _SHARED_FROM = 1 << 13
@@ -346,12 +348,10 @@ def _run_all(*operations: _Operation) -> None:
 
 
 def _parts(pieces: int, work: int, worth: int = _PART) -> int:
-    """How many parts `pieces` are taken in: as many as threads if that is worth it, or more where each has much work."""
+    """How many parts `pieces` are taken in, each with work that is worth it: one a thread, or more where there is much of it."""
     num_threads = TEAM.num_threads
-    worthwhile = work // worth
-    if worthwhile < num_threads or pieces < num_threads:
-        return 1
-    return min(num_threads * max(1, min(worthwhile // (_EASY * num_threads), _PARTS)), pieces)
+    most = num_threads * max(1, min(work // worth // (_EASY * num_threads), _PARTS))
+    return max(1, min(pieces, work // worth, most, MOST_PARTS)) if num_threads > 1 else 1
 
 
 def empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
