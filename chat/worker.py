@@ -1,6 +1,6 @@
 """The model worker: one engine, one publisher, and the Celery bootstep that holds them. The only importer of engine.engine.
 
-Start:  python -m celery -A lightcone_site worker --pool threads …   with LIGHTCONE_ROLE=model
+Start:  python -m lightcone_site.worker   with LIGHTCONE_ROLE=model
 1. The step takes a lease (`loading`) and loads the engine in a thread, so that control commands and signals are answered meanwhile.
 2. Only when the model is loaded does the worker consume `model.<slug>` and its lease say `ready`. A model that cannot be loaded
    leaves the process up, its lease saying `failed` and why: restarting it would change nothing.
