@@ -83,6 +83,8 @@ class Tokenizer:
             backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
         except Exception as error:  # the library raises plain Exception
             raise ModelLoadError(f"{folder.name}/tokenizer.json cannot be read: {error}") from error
+        if not backend.get_vocab_size():
+            raise ModelLoadError(f"{folder.name}/tokenizer.json has no tokens")
         backend.no_truncation()
         backend.no_padding()
         settings = _read_json(folder / "special_tokens_map.json") | _read_json(folder / "tokenizer_config.json")

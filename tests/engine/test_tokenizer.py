@@ -111,7 +111,10 @@ def test_a_folder_with_named_templates_serves_the_default_one(tmp_path):
     assert Tokenizer.from_path(tmp_path).chat_template == "b"
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"model": {"type": "Invented"}}'])
+EMPTY = '{"model": {"type": "WordLevel", "vocab": {}, "unk_token": "?"}}'
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"model": {"type": "Invented"}}', EMPTY])
 def test_a_folder_that_cannot_be_read_stops_the_load(tmp_path, content):
     (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(ModelLoadError, match="tokenizer.json"):
