@@ -1,5 +1,6 @@
 """What is given back is still there when it is wanted."""
 
+import ctypes
 import mmap
 import sys
 from pathlib import Path
@@ -31,6 +32,22 @@ def test_a_file_whose_pages_were_given_back_reads_as_before(tmp_path: Path):
         before = bytes(mapped)
         give_back_file("left-over")
         assert bytes(mapped) == before == path.read_bytes()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing happens")
+def test_what_was_written_before_a_page_became_read_only_stays(tmp_path: Path):
+    """As the loader does with the tables of a library."""
+    path = tmp_path / "left-over"
+    path.write_bytes(bytes(2 * mmap.PAGESIZE))
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as mapped:
+        mapped[:7] = b"written"
+        view = ctypes.c_char.from_buffer(mapped)
+        place, protect = ctypes.addressof(view), ctypes.CDLL(None).mprotect
+        assert protect(ctypes.c_void_p(place), ctypes.c_size_t(len(mapped)), mmap.PROT_READ) == 0
+        assert (place, len(mapped)) in unwritten_ranges(Path("/proc/self/maps").read_text(), "left-over")
+        give_back_file("left-over")
+        assert mapped[:8] == b"written\0"
+        del view
 
 
 def test_giving_back_twice_does_no_harm():
