@@ -195,7 +195,7 @@ class ModelWorker:
         """Drain: wait for live runs, hand over what is left where another worker can take it, and end the engine."""
         self._set_state("draining")
         deadline = time.monotonic() + drain_s
-        while self._publisher.num_live and time.monotonic() < deadline:
+        while self._publisher.has_work and time.monotonic() < deadline:
             time.sleep(DRAIN_POLL_S)
         try:
             for run_id, attempt in self._loop.call(self._publisher.hand_over()):

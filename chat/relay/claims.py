@@ -44,12 +44,13 @@ class Claims:
         It raises AWAY where no answer comes; then `take` may ask again.
         """
         assert self._lines is not None
+        command = command_parts(b"EVAL", *self._runs.claim_command(run_id, 1, self._worker_id))
         if not self._begin(run_id):
             return _nothing
         if run_id in self._table.live:
             self._taking.discard(run_id)
             return _nothing
-        return partial(self._first, run_id, self._lines.ask(*command_parts(b"EVAL", *self._runs.claim_command(run_id, 1, self._worker_id))))
+        return partial(self._first, run_id, self._lines.ask(*command))
 
     def _first(self, run_id: str, asked: Asked) -> Claim | None:
         try:
@@ -71,6 +72,11 @@ class Claims:
             return await self._take(run_id, attempt)
         finally:
             self._taking.discard(run_id)
+
+    @property
+    def is_claiming(self) -> bool:
+        """Somebody waits for a claim; when that is over, the run is in the table or not ours."""
+        return bool(self._taking)
 
     def close(self) -> None:
         if self._lines is not None:

@@ -108,6 +108,11 @@ class Publisher:
     def num_live(self) -> int:
         return len(self._table.live)
 
+    @property
+    def has_work(self) -> bool:
+        """Runs live, or are being claimed."""
+        return self._claims.is_claiming or self.num_live > 0  # in the order in which a run is one and then the other
+
     def live_run_ids(self) -> list[str]:
         return list(self._table.live)
 

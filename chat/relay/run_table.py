@@ -1,6 +1,7 @@
 """The runs of a worker: those that live, those that ended lately, and those that another attempt has taken.
 
-The engine's thread hands in news; everything else belongs to the loop of the publisher. Refuses to know Valkey.
+The engine's thread hands in news, and threads that claim put runs; everything else belongs to the loop of the publisher.
+Refuses to know Valkey.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class RunTable:
         return runs
 
     def put(self, run: LiveRun) -> None:
-        """A run that was claimed."""
+        """A run that was claimed. From any thread."""
         with self._lock:
             self.ended.pop(run.run_id, None)
             self.live[run.run_id] = run
@@ -90,5 +91,5 @@ class RunTable:
 
     def forget_ended(self, before: float) -> None:
         """Those whose end was settled earlier."""
-        for run in [run for run in self.ended.values() if run.ended_at is not None and run.ended_at < before]:
-            del self.ended[run.run_id]
+        for run in [run for run in list(self.ended.values()) if run.ended_at is not None and run.ended_at < before]:
+            self.ended.pop(run.run_id, None)

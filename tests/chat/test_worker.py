@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -192,6 +194,22 @@ async def test_a_run_stopped_in_the_queue_never_reaches_the_engine(world: World)
     [record] = await world.records()
     assert (record["outcome"], record["prompt_tokens"]) == ("stopped", 0)
     await asyncio.to_thread(worker.close, 0.0)
+
+
+async def test_a_drain_waits_for_runs_that_are_being_claimed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their claims were sent, and their engine was gone when they were answered."""
+    worker, _ = await start(world)
+    web = await world.web(sweep_s=0.02)
+    reader, _ = await world.admit(web)
+    begun = [await asyncio.to_thread(worker.begin, reader.run_id, 1)]
+
+    def sleep(seconds: float) -> None:
+        begun.pop()() if begun else time.sleep(seconds)
+
+    monkeypatch.setattr("chat.worker.time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    await asyncio.to_thread(worker.close, 10.0)
+    assert not begun
+    assert text_of(await read_all(reader)) == "abc"
 
 
 async def test_a_stop_command_ends_a_run_in_decode(world: World) -> None:
