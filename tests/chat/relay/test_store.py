@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -57,6 +58,23 @@ async def test_a_cancelled_call_is_cancelled(valkey: str, call: Callable[[Valkey
 async def test_more_calls_than_connections_wait_their_turn(valkey: str) -> None:
     client = valkey_connect(valkey, max_connections=2)
     assert await asyncio.gather(*(client.ping() for _ in range(100))) == [True] * 100
+    await client.aclose(close_connection_pool=True)
+
+
+async def test_what_is_asked_ahead_is_as_of_then_where_there_is_a_connection(valkey: str) -> None:
+    client, name = valkey_connect(valkey), f"test-{secrets.token_hex(4)}"
+    unconnected = client.get_soon(name)
+    await client.eval("return redis.call('SET', KEYS[1], 1)", 1, name)
+    connected = client.get_soon(name)
+    await client.eval("return redis.call('SET', KEYS[1], 2)", 1, name)
+    assert (await unconnected(), await connected()) == (b"2", b"1")
+    client.get_soon(name)  # and left
+    lost = client.get_soon(name)
+    client.caller.close()
+    with pytest.raises(OSError):
+        await lost()
+    assert await client.get_soon(name)() == b"2"
+    await client.delete(name)
     await client.aclose(close_connection_pool=True)
 
 

@@ -19,7 +19,7 @@ from chat.models import ApiKey, Project, ServedModel
 from chat.relay.keys import Keys
 from chat.services import completions
 from chat.services.catalogue import model_delete, model_register, model_resolve_async
-from chat.services.configuration import CopiesOfConfiguration
+from chat.services.configuration import CopiesOfConfiguration, configuration_ask
 from chat.services.keys import Caller, key_create, key_disable, key_update
 from chat.services.short_cache import ShortCache
 
@@ -79,8 +79,11 @@ def request_with(raw: str) -> Any:
     return RequestFactory().get("/v1/models", headers={"Authorization": f"Bearer {raw}"})
 
 
-async def identify(raw: str) -> Caller:
-    return await caller_identify(request_with(raw), key_header="authorization", failures=AuthFailures(limit=5, window_s=60))
+async def identify(raw: str, *, ahead: bool = False) -> Caller:
+    """`ahead`: the epoch is asked for when the request has come, as by the middleware for what is posted."""
+    request = request_with(raw)
+    request.lightcone_epoch = configuration_ask() if ahead else None
+    return await caller_identify(request, key_header="authorization", failures=AuthFailures(limit=5, window_s=60))
 
 
 async def in_another_process(change: Any) -> None:
@@ -90,9 +93,10 @@ async def in_another_process(change: Any) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_key_disabled_or_limited_elsewhere_is_so_here_at_once(deployment: str, project: Project) -> None:
+@pytest.mark.parametrize("ahead", [False, True])
+async def test_a_key_disabled_or_limited_elsewhere_is_so_here_at_once(deployment: str, project: Project, ahead: bool) -> None:
     key, raw = await database_sync_to_async(key_create)(project=project, name="shared")
-    assert (await identify(raw)).limits.requests_per_minute is None
+    assert (await identify(raw, ahead=ahead)).limits.requests_per_minute is None
 
     def limit() -> None:
         row = ApiKey.objects.get(pk=key.pk)
@@ -100,10 +104,10 @@ async def test_a_key_disabled_or_limited_elsewhere_is_so_here_at_once(deployment
         key_update(key=row)
 
     await in_another_process(limit)
-    assert (await identify(raw)).limits.requests_per_minute == 3
+    assert (await identify(raw, ahead=ahead)).limits.requests_per_minute == 3
     await in_another_process(lambda: key_disable(key=ApiKey.objects.get(pk=key.pk)))
     with pytest.raises(ApiError) as refused:
-        await identify(raw)
+        await identify(raw, ahead=ahead)
     assert refused.value.status == 401
 
 
