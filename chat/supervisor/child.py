@@ -118,7 +118,7 @@ class Child:
         return ChildState(self.pid, self._started_at, self.restart_at, self._num_failures, self._log_start)
 
     def start(self, now: float) -> None:
-        """Start the process; its output is appended to the log."""
+        """Start the process; its output is appended to the log. Raises OSError."""
         self.restart_at = None
         self._started_at = now
         self.spec.log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -142,9 +142,13 @@ class Child:
             return None
         self._signal_group(signal.SIGKILL)
         self._process = None
+        self.put_off(now)
+        return code
+
+    def put_off(self, now: float) -> None:
+        """Set `restart_at` after a death, or a start that the system refused: later each time."""
         self._num_failures = 1 if now - self._started_at >= STEADY_S else self._num_failures + 1
         self.restart_at = now + min(2.0 ** (self._num_failures - 1), MAX_BACKOFF_S)
-        return code
 
     def terminate(self) -> None:
         """Ask the process, not its group, to stop: it ends its own children in its own order."""
@@ -175,8 +179,11 @@ class Child:
 
 
 def trim_log(path: Path) -> None:
-    """Keep one older log and start again when a log has grown large. The writer appends, so it may keep its file open."""
-    with contextlib.suppress(FileNotFoundError):
+    """Keep one older log and start again when a log has grown large. The writer appends, so it may keep its file open.
+
+    Without room for a copy it grows on: that is no reason not to start.
+    """
+    with contextlib.suppress(OSError):
         if path.stat().st_size > MAX_LOG_BYTES:
             shutil.copyfile(path, path.with_name(path.name + ".1"))
             os.truncate(path, 0)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 
 class SignalInbox:
-    """Collects SIGTERM, SIGINT and SIGCHLD through the wake-up descriptor; no code runs inside a handler."""
+    """Collects SIGTERM, SIGINT, SIGHUP and SIGCHLD through the wake-up descriptor; no code runs inside a handler."""
 
     def __init__(self) -> None:
         self._reader, self._writer = socket.socketpair()
@@ -19,8 +19,13 @@ class SignalInbox:
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[SignalInbox]:
-        """Receive signals inside the block; afterwards everything is as before. Main thread only."""
-        watched = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+        """Receive signals inside the block; afterwards everything is as before. Main thread only.
+
+        SIGHUP stays ignored where it was, as `nohup` asks, and for a program that this process becomes.
+        """
+        watched = [signal.SIGTERM, signal.SIGINT, signal.SIGCHLD]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            watched.append(signal.SIGHUP)
         previous = {number: signal.signal(number, lambda *_: None) for number in watched}
         wakeup = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         try:

@@ -108,7 +108,16 @@ class Supervisor:
                 self._console.problem(child.spec.name, f"{exit_words(code)}; starting again in {child.restart_at - now:.0f} s")
                 self._tell_last_words(child)
             elif child.restart_at is not None and now >= child.restart_at:
-                child.start(now)
+                self._start_again(child, now)
+
+    def _start_again(self, child: Child, now: float) -> None:
+        """What the system refuses now, for want of memory, say, it may grant later; the others run on."""
+        try:
+            child.start(now)
+        except OSError as error:
+            child.put_off(now)
+            assert child.restart_at is not None
+            self._console.problem(child.spec.name, f"cannot be started: {error}; trying again in {child.restart_at - now:.0f} s")
 
     def _tell_last_words(self, child: Child) -> None:
         """The end of the log, unless it says the same as after the death before."""

@@ -95,6 +95,15 @@ def test_a_large_log_is_put_aside_once_and_started_anew(tmp_path, monkeypatch):
     assert log.with_name("part.log.1").read_text() == "x" * 11
 
 
+def test_a_large_log_without_room_for_a_copy_grows_on(tmp_path, monkeypatch):
+    monkeypatch.setattr("chat.supervisor.child.MAX_LOG_BYTES", 10)
+    log = tmp_path / "part.log"
+    log.write_text("x" * 11)
+    log.with_name("part.log.1").mkdir()
+    trim_log(log)
+    assert log.read_text() == "x" * 11
+
+
 @pytest.mark.parametrize(
     ("code", "words"), [(0, "exit code 0"), (2, "exit code 2"), (-9, "killed by SIGKILL"), (-99, "killed by signal 99")]
 )

@@ -58,6 +58,27 @@ def test_a_dead_child_is_reported_and_started_again(tmp_path, inbox, output):
     assert said.count("broken") == 1, "the same last words are told once"
 
 
+def test_a_start_that_the_system_refuses_is_tried_again_and_the_others_run_on(tmp_path, inbox, output):
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 0.5
+        return now[0]
+
+    supervisor = Supervisor(Console(output), inbox, clock)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    part = ChildSpec("part", ("/bin/sh", "-c", "rm -r ../folder"), folder, tmp_path / "part.log", {"PATH": os.environ["PATH"]})
+    other = supervisor.add(spec(tmp_path, "other", "while :; do sleep 0.02; done"))
+    supervisor.add(part)
+    supervisor.run(stop_when(lambda: "part         !!!  cannot be started" in output.getvalue()))
+    assert other.is_running
+    folder.mkdir()
+    supervisor.run(stop_when(lambda: output.getvalue().count("exit code 0") == 2))
+    assert "trying again in 2 s" in output.getvalue()
+    supervisor.stop(())
+
+
 def test_children_are_stopped_one_after_the_other_in_the_given_order(tmp_path, inbox, output):
     supervisor = Supervisor(Console(output), inbox)
     for name in ("valkey", "web", "model"):
@@ -99,6 +120,18 @@ def test_a_signal_interrupts_a_wait(inbox, output):
 
 def test_a_wait_ends_with_its_time(inbox, output):
     assert Supervisor(Console(output), inbox).wait_for(lambda: False, timeout_s=0.05) is False
+
+
+def test_a_hang_up_that_was_ignored_stays_ignored():
+    """As `nohup` asks."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with SignalInbox().installed() as inbox:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert inbox.wait(0) == []
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_signal_handlers_are_put_back():
