@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TextIO
 
@@ -12,7 +13,10 @@ NAME_WIDTH = 13
 
 
 class Console:
-    """Writes lines to `stream`. Progress overwrites itself on a terminal; elsewhere a step is written when its words change."""
+    """Writes lines to `stream`. Progress overwrites itself on a terminal; elsewhere a step is written when its words change.
+
+    Nothing is raised where nobody can read any more, as in a terminal that was closed: what runs is still to be drained and stopped.
+    """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stdout
@@ -47,8 +51,7 @@ class Console:
             return
         share = "" if fraction is None else f" {fraction:4.0%}"
         self._progress = text
-        self._stream.write(f"\r\x1b[K{self._format(component, 'working', text + share)}")
-        self._stream.flush()
+        self._put(f"\r\x1b[K{self._format(component, 'working', text + share)}")
 
     def _line(self, component: str, state: str, text: str) -> None:
         self._write(self._format(component, state, text))
@@ -62,7 +65,15 @@ class Console:
 
     def _write(self, text: str) -> None:
         if self._is_terminal and self._progress:
-            self._stream.write("\r\x1b[K")
+            self._put("\r\x1b[K")
             self._progress = ""
-        self._stream.write(text + "\n")
-        self._stream.flush()
+        self._put(text + "\n")
+
+    def _put(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)  # for what the stream has kept back, too: Python writes that at its end
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)

@@ -29,18 +29,12 @@ class NewsProcess:
         self._latest: ModelNews | None = None
 
     def latest(self) -> ModelNews | None:
-        """What was said last; None while nothing is known. Waits for nothing."""
+        """What was said last; None while nothing is known, also where the system starts no process now. Waits for nothing."""
         if self._process is None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", ASKER, self._model],
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-            assert self._process.stdout is not None
-            os.set_blocking(self._process.stdout.fileno(), False)
+            try:
+                self._process = self._start()
+            except OSError:
+                return None
         self._read(self._process)
         return self._latest
 
@@ -49,6 +43,19 @@ class NewsProcess:
         if self._process is not None:
             self._end(self._process)
         self._latest = None
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", ASKER, self._model],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+        return process
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         process.kill()

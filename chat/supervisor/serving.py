@@ -58,6 +58,7 @@ class Given:
 
 def serve(console: Console) -> None:
     """Run until stopped. Raises Refusal; nothing is left running then either."""
+    os.environ["LIGHTCONE_DATA_DIR"] = str(settings.DATA_DIR)  # absolute: what is started from here runs in another folder
     console.title("Lightcone")
     given = Given(os.environ.get("LIGHTCONE_API_KEY", "").strip(), os.environ.get("LIGHTCONE_ADMIN_PASSWORD", "").strip())
     _check_key(given.api_key)
@@ -109,11 +110,8 @@ def _serve_locked(console: Console, supervisor: Supervisor, choice: ModelChoice,
 
         supervisor.run(each_turn)
         if readiness.is_ready:
-            _leave_database()
-            facts = {"lock": lock.descriptor, "host": host, "port": settings.LIGHTCONE_PORT, "url": url, "model": choice.name}
-            with signals_held():
-                supervisor.check()  # what came until now would be forgotten
-                become_watcher(Handover.of(supervisor.children, **facts, socket_path=socket_path), settings.BASE_DIR)
+            _go_on_as_watcher(console, supervisor, lock, choice.name, socket_path)
+            supervisor.run(readiness.turn)
     except Interrupted:
         pass
     finally:
@@ -121,6 +119,19 @@ def _serve_locked(console: Console, supervisor: Supervisor, choice: ModelChoice,
             show_addresses(console, bootstrap, given)
         stop_everything(console, supervisor, socket_path)
         _leave_database()
+
+
+def _go_on_as_watcher(console: Console, supervisor: Supervisor, lock: InstanceLock, model: str, socket_path: str) -> None:
+    """Become the smaller program. Returns where the system does not let it: what runs is more than what that saves. Raises Interrupted."""
+    _leave_database()
+    host, url = local_address()
+    facts = {"lock": lock.descriptor, "host": host, "port": settings.LIGHTCONE_PORT, "url": url, "model": model, "socket_path": socket_path}
+    try:
+        with signals_held():
+            supervisor.check()  # what came until now would be forgotten
+            become_watcher(Handover.of(supervisor.children, **facts), settings.BASE_DIR)
+    except OSError as error:
+        console.problem("supervisor", f"keeps the memory of the start: {error}")
 
 
 def show_addresses(console: Console, bootstrap: Bootstrap, given: Given) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -13,11 +14,15 @@ from pathlib import Path
 
 import pytest
 
+from chat.supervisor import serving
 from chat.supervisor.child import Child, ChildSpec
+from chat.supervisor.console import Console
 from chat.supervisor.handover import Handover
 from chat.supervisor.lock import AlreadyServed, InstanceLock
 from chat.supervisor.news_process import NewsProcess
 from chat.supervisor.readiness import ModelNews
+from chat.supervisor.signals import SignalInbox
+from chat.supervisor.supervisor import Interrupted, Supervisor
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("django", "celery", "redis", "lightcone_site", "structlog", "chat.models", "engine", "ssl", "http.client", "asyncio")
@@ -36,13 +41,15 @@ folder, root = Path(sys.argv[1]), Path(sys.argv[2])
 lock = InstanceLock(folder / "serve.lock")
 with SignalInbox().installed() as inbox:
     supervisor = Supervisor(Console(), inbox)
-    script = "echo up >> starts; trap 'echo stopped; exit 0' TERM; while :; do sleep 0.02; done"
-    supervisor.add(ChildSpec("web", ("/bin/sh", "-c", script), folder, folder / "web.log", dict(os.environ)))
+    script = "trap 'echo stopped; exit 0' TERM; echo up >> starts; while :; do sleep 0.02; done"
+    child = supervisor.add(ChildSpec("web", ("/bin/sh", "-c", script), folder, folder / "web.log", dict(os.environ)))
     assert supervisor.wait_for((folder / "starts").exists, timeout_s=30)
     facts = {"host": "127.0.0.1", "port": 9, "url": "http://127.0.0.1:9", "model": "tiny", "socket_path": str(folder / "socket")}
     with signals_held():
         if "early" in sys.argv:
             os.kill(os.getpid(), signal.SIGTERM)
+        if "dead" in sys.argv:
+            os.kill(child.pid, signal.SIGKILL)
         become_watcher(Handover.of(supervisor.children, lock=lock.descriptor, **facts), root)
 """
 
@@ -62,7 +69,9 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     yield start
     for process in started:
         process.kill()
-        process.communicate()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
 
 
 def wait_for(is_true: Callable[[], bool], process: subprocess.Popen[str]) -> None:
@@ -109,10 +118,60 @@ def test_a_stop_that_comes_between_the_two_programs_is_heard_by_the_second(tmp_p
     assert (tmp_path / "web.log").read_text().split() == ["stopped"]
 
 
+def test_a_child_that_dies_between_the_two_programs_is_found_by_the_second(tmp_path: Path, start) -> None:
+    process = start("dead")
+    wait_for(lambda: (tmp_path / "starts").exists() and (tmp_path / "starts").read_text().count("up") == 2, process)
+    process.terminate()
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "killed by SIGKILL; starting again in 1 s" in said
+    assert (tmp_path / "web.log").read_text().split() == ["stopped"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_console_that_nobody_reads_any_more_keeps_nothing_from_being_stopped(tmp_path: Path, start) -> None:
+    """As with `serve | tee log`, where Ctrl-C ends the reader first."""
+    process = start()
+    wait_for(lambda: "chat.supervisor.watch" in command_of(process.pid), process)
+    process.stdout.close()
+    process.terminate()
+    assert process.wait(60) == 0
+    assert (tmp_path / "web.log").read_text().split() == ["stopped"]
+    InstanceLock(tmp_path / "serve.lock").release()
+
+
+def test_the_start_goes_on_where_the_smaller_program_cannot_be_had(tmp_path: Path, monkeypatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(serving, "become_watcher", refused)
+    output = io.StringIO()
+    lock = InstanceLock(tmp_path / "serve.lock")
+    with SignalInbox().installed() as inbox:
+        supervisor = Supervisor(Console(output), inbox)
+        serving._go_on_as_watcher(Console(output), supervisor, lock, "tiny", "")
+        assert "keeps the memory of the start: [Errno 28]" in output.getvalue()
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(Interrupted):
+            supervisor.check()
+    lock.release()
+
+
 def test_what_is_handed_over_arrives_as_it_was(tmp_path: Path) -> None:
     spec = ChildSpec("web", ("/bin/false", "a b"), tmp_path, tmp_path / "web.log", {"A": "\udcff", "B": "=\n"}, stop_s=1.5)
     handover = Handover.of([Child(spec)], lock=7, host="::1", port=80, url="http://[::1]:80", model="tiny", socket_path="")
     assert Handover.unpack(handover.pack()) == handover
+
+
+def test_what_is_started_finds_the_data_wherever_it_runs(settings, monkeypatch) -> None:
+    def served(_: Path) -> InstanceLock:
+        raise AlreadyServed("by another")
+
+    monkeypatch.setenv("LIGHTCONE_DATA_DIR", "relative")
+    monkeypatch.setattr(serving, "InstanceLock", served)
+    with pytest.raises(serving.Refusal, match="by another"):
+        serving.serve(Console(io.StringIO()))
+    assert os.environ["LIGHTCONE_DATA_DIR"] == str(settings.DATA_DIR)
 
 
 def test_the_watcher_loads_nothing_of_what_the_start_needed() -> None:
@@ -144,3 +203,10 @@ def test_the_last_news_of_the_model_counts_and_an_asker_that_ends_is_started_aga
             news.close()
     finally:
         news.close()
+
+
+def test_where_no_process_can_be_started_nothing_is_known(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("chat.supervisor.news_process.ROOT", tmp_path / "missing")
+    news = NewsProcess("tiny")
+    assert news.latest() is None
+    news.close()
