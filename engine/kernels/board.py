@@ -4,9 +4,9 @@ Who finds no part left waits for the others' last; whoever finishes that puts up
 middle of a part. So one whose core is busy with something else costs the rest its share of the work and nothing more; with equal shares and
 a barrier behind each, two threads that the system has put on one core would wait for each other hundreds of times a step.
 
-Word STATE holds the number of operations ever put up, then COUNT_BITS each for the parts of this one and for those taken; no parts: nothing
-is under way. Taking adds one to it, so that what was taken and of what is one reading. The other words change only while nothing can be
-taken.
+Word STATE holds the number of operations ever put up, as far as it has bits, then COUNT_BITS each for the parts of this one and for those
+taken; no parts: nothing is under way. Taking adds one to it, so that what was taken and of what is one reading. The other words change only
+while nothing can be taken.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ sleep, whether they shall leave, what wakes them."""
 COUNT_BITS = 12
 COUNT_MASK = (1 << COUNT_BITS) - 1
 MOST_PARTS = 1 << COUNT_BITS - 1
+"""Each thread may add one more to those that were taken."""
+NUMBER_MASK = (1 << 63 - 2 * COUNT_BITS) - 1
+"""What numbers of operations keep, so that they begin anew after months and never are negative."""
 PAUSES = 1000
 """Of some 40 ns each, that a thread waits before it lets others run: it may stand in the way of the one it waits for."""
 YIELDS = 2000
@@ -57,7 +60,7 @@ def _put_up(board, index, operations, program):
     parts = program[FIRST + index * STRIDE + 1] if index < operations else np.int64(0)
     store_atomic(board + DONE, 0)
     store_atomic(board + OPERATION, index)
-    number = (load_atomic(board + STATE) >> (2 * COUNT_BITS)) + 1
+    number = ((load_atomic(board + STATE) >> (2 * COUNT_BITS)) + 1) & NUMBER_MASK
     exchange_atomic(board + STATE, (number << (2 * COUNT_BITS)) + (parts << COUNT_BITS))
     if parts > 1 and load_atomic(board + SLEEPERS) > 0:
         for _ in range(exchange_atomic(board + SLEEPERS, 0)):
