@@ -196,16 +196,16 @@ def attend_tiles(a, thread, part, parts, size, block_size):
                 number = (row - first_row) * group
                 scores, out_at = weights + number * stride + first * 4, sums + number * query_bytes
                 if is_vector:
-                    for part in range(0, size, HEAD_STEP):
+                    for step in range(0, size, HEAD_STEP):
                         sum_block(
                             scores,
                             rows_at_once * group,
                             stride,
-                            values + part * (4 if opens else width),
+                            values + step * (4 if opens else width),
                             is_half and not opens,
                             size * (4 if opens else width),
                             num_here,
-                            out_at + part * 4,
+                            out_at + step * 4,
                             query_bytes,
                         )
                     continue
