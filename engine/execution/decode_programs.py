@@ -78,10 +78,11 @@ class DecodePrograms:
                 break
 
     def prepare(self, num_rows: int) -> bool:
-        """Make and prove the program of a row count by steps of made-up tokens; False if that did not succeed."""
-        for number in range(2):
-            self.forward(trial_batch(number, num_rows, self._max_tokens, self._attention.block_size))
-        return self._programs[num_rows] is not None and num_rows not in self._unproven
+        """Make and prove the program of a row count by steps of made-up tokens, once; False if that did not succeed."""
+        if num_rows not in self._programs:
+            for number in range(2):
+                self.forward(trial_batch(number, num_rows, self._max_tokens, self._attention.block_size))
+        return self._programs.get(num_rows) is not None and num_rows not in self._unproven
 
     def forward(self, batch: StepBatch) -> torch.Tensor | None:
         """The hidden rows (R, E) of a step of few tokens, or None: the step must be computed in the ordinary way."""

@@ -190,6 +190,19 @@ def test_programs_that_are_made_beforehand_serve_the_first_step(monkeypatch, max
     assert torch.equal(programs.forward(batch), ordinary(decoder, twin, batch))
 
 
+@VNNI
+@torch.inference_mode()
+def test_a_program_is_prepared_once(monkeypatch):
+    programs = DecodePrograms(make_decoder(), make_attention(), MAX_TOKENS)
+    assert programs.prepare(2)
+    monkeypatch.setattr(programs, "forward", None)
+    assert programs.prepare(2)
+
+
+def test_there_is_no_program_of_more_rows_than_any_has():
+    assert not DecodePrograms(make_decoder(), make_attention(), MAX_TOKENS).prepare(MAX_ROWS + 1)
+
+
 @torch.inference_mode()
 def test_no_more_programs_are_made_beforehand_where_one_was_given_up():
     programs = DecodePrograms(make_decoder(is_ours=False), make_attention(), MAX_TOKENS)

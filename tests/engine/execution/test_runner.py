@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -9,11 +11,13 @@ from engine.api.errors import ModelLoadError
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
 from engine.execution.runner import MAX_STEP_TOKENS, MIN_STEP_TOKENS, ModelRunner
+from engine.kernels.openmp import PARALLEL
 from engine.kernels.team import TEAM
 from engine.loading.loader import load_model
 from engine.scheduling.plan import Chunk, StepPlan
 from engine.sequence import Sequence
 from tests.engine.random_model import SIZES, random_model
+from tests.engine.threads import threads_of
 
 VOCAB_SIZE = SIZES["vocab_size"]
 BLOCK_SIZE = 16
@@ -117,6 +121,22 @@ def test_the_step_budget_is_measured_within_its_bounds(checkpoint):
     runner = make_runner(checkpoint[0], step_tokens=0)
     assert MIN_STEP_TOKENS <= runner.step_tokens <= MAX_STEP_TOKENS
     assert make_runner(checkpoint[0], step_tokens=100).step_tokens == 100
+
+
+@pytest.mark.skipif(PARALLEL is None, reason="needs GNU's OpenMP")
+@pytest.mark.parametrize(
+    ("is_ours", "head_size", "in_process"), [(True, 64, False), (False, 64, False), (True, 16, False), (True, 64, True)]
+)
+def test_threads_are_hired_by_a_process_in_which_torch_has_nothing_to_share(tmp_path, is_ours, head_size, in_process):
+    random_model(hidden_size=2 * head_size, num_attention_heads=2).save_pretrained(tmp_path)
+    loaded = replace(load_model(tmp_path, weights="float32", max_model_len=64), uses_own_kernels=is_ours)
+    config = EngineConfig(
+        tmp_path, "tiny", weights="float32", max_sequences=2, step_tokens=64, block_size=BLOCK_SIZE, core_in_process=in_process
+    )
+    with threads_of(2):
+        ModelRunner(loaded, config)
+        assert TEAM.num_threads == 2
+        assert torch.get_num_threads() == (1 if (is_ours, head_size, in_process) == (True, 64, False) else 2)
 
 
 def test_the_runner_reports_the_cache_and_the_context_that_it_has(checkpoint):

@@ -99,6 +99,16 @@ def test_batch_invariance_takes_one_form_whose_rows_do_not_depend_on_each_other(
     assert set(scheme.choices.values()) == {("int8",) * len(ROW_BUCKETS)}
 
 
+def test_a_model_is_all_kernels_of_ours_unless_torch_computes_a_product_for_any_number_of_rows():
+    scheme = WeightScheme("auto", CPU, batch_invariant=False)
+    assert not scheme.uses_own_kernels
+    scheme.choices[(32, 64), True] = ("int4_vnni",) * len(ROW_BUCKETS)
+    scheme.choices[(32, 64), False] = ("int8_vnni",) * len(ROW_BUCKETS)
+    assert scheme.uses_own_kernels
+    scheme.choices[(64, 64), False] = ("int8_vnni",) * (len(ROW_BUCKETS) - 1) + ("bf16",)
+    assert not scheme.uses_own_kernels
+
+
 @pytest.mark.parametrize("four_bit", [True, False])
 def test_products_with_one_scale_a_row_of_inputs_are_tried_only_where_ours_cannot_run(four_bit, monkeypatch):
     coarse = {"int8", "int8_packed"}
