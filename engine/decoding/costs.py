@@ -64,8 +64,8 @@ class StepCosts:
         gains = [0.0, *accumulate(accumulate(confidences, mul))]
         best, best_rate = 0, GAIN * num_rows / self.cost(num_rows)
         most = min(limit, len(gains) - 1, MOST_DRAFTS)
-        even = [rows - num_rows for rows in EVEN_ROWS[bisect_right(EVEN_ROWS, num_rows) :] if rows - num_rows < most]
-        for length in (*even, most):
+        even = EVEN_ROWS[bisect_right(EVEN_ROWS, num_rows) : bisect_left(EVEN_ROWS, num_rows + most)]
+        for length in (*(rows - num_rows for rows in even), most):
             rate = (num_rows + gains[length]) / self.cost(num_rows + length)
             if rate > best_rate:
                 best, best_rate = length, rate
