@@ -80,6 +80,19 @@ class World:
                 return
         raise AssertionError("nobody gets on")
 
+    def run_until_asleep(self, helper: int) -> None:
+        """Let one thread alone get on until it sleeps."""
+        step = next(self._threads[helper])
+        while step[0] != "_wait":
+            step = self._threads[helper].send(self._take_step(*step))
+
+    def posts_of_first(self) -> int:
+        """How many are woken before the calling thread takes a part."""
+        step = next(self._threads[0])
+        while step[0] != "run_part":
+            step = self._threads[0].send(self._take_step(*step))
+        return self._posts
+
     def _calls(self) -> Thread:
         """What the calling thread does."""
         for program in self._programs.values():

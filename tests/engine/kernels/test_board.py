@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,3 +27,11 @@ def test_each_part_runs_once_in_its_turn_and_everybody_leaves(programs, num_help
 def test_operations_are_told_apart_when_their_numbers_begin_anew(programs, num_helpers, seed, left):
     """As after months of steps. A thread that took one operation for another would leave out what it does with its first part."""
     World(programs, num_helpers, board.NUMBER_MASK - left).run(Random(seed))
+
+
+@pytest.mark.parametrize(("parts", "num_woken"), [(1, 0), (2, 2), (5, 2)])
+def test_all_who_sleep_are_woken_for_what_can_be_shared(parts, num_woken):
+    world = World([[parts]], 2)
+    for helper in (1, 2):
+        world.run_until_asleep(helper)
+    assert world.posts_of_first() == num_woken
