@@ -11,6 +11,8 @@ MEASURED_ROWS = (1, 2, 4, 8, 16, 32)
 FEW_ROWS = 8
 MEASURING_S = 1.0
 """When steps took so long together, no more rows are measured: a large model is loaded no later for their sake."""
+QUICK_S = 0.4
+"""When they took longer, many rows are measured once."""
 LEAST_SECONDS = 1e-6
 EVEN_ROWS = (2, 3, 4, 6, 8, 12, 16, 20, *range(24, 1024, 8))
 """Numbers of rows that steps with drafts are brought to: products take rows in blocks of 8, 4, 2 and 1, and a small block costs nearly
@@ -34,14 +36,15 @@ class StepCosts:
 
     @classmethod
     def measure(cls, time_rows: Callable[[int], float], max_rows: int) -> StepCosts:
-        """`time_rows(rows)` gives seconds: the best of three rounds for few rows, of one for many. Never of more than `max_rows`."""
+        """`time_rows(rows)` gives seconds: the best of three rounds, of one for many rows of a slow model; never above `max_rows`."""
         measured = [rows for rows in MEASURED_ROWS if rows <= max(max_rows, 2)]
         seconds: dict[int, float] = {}
         for rows in measured:
             if len(seconds) < 2 or sum(seconds.values()) < MEASURING_S:
                 seconds[rows] = time_rows(rows)
+        most = FEW_ROWS if sum(seconds.values()) > QUICK_S else measured[-1]
         for _ in range(2):  # in rounds, so that a disturbance does not hit one number of rows alone
-            seconds |= {rows: min(seconds[rows], time_rows(rows)) for rows in seconds if rows <= FEW_ROWS}
+            seconds |= {rows: min(seconds[rows], time_rows(rows)) for rows in seconds if rows <= most}
         return cls(seconds)
 
     @classmethod

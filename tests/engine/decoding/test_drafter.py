@@ -90,6 +90,18 @@ def test_costs_are_measured_with_as_many_rows_as_fit():
     assert asked == [1, 2, 4, 8] * 3
 
 
+def test_a_disturbance_of_one_round_is_not_believed():
+    asked = []
+    costs = StepCosts.measure(lambda rows: asked.append(rows) or (rows / 1000 if len(asked) > 6 else rows / 200), 99)
+    assert [costs.cost(rows) for rows in (1, 8, 32)] == [0.001, 0.008, 0.032]
+
+
+def test_a_model_that_is_rather_slow_is_measured_once_with_many_rows():
+    asked = []
+    StepCosts.measure(lambda rows: asked.append(rows) or 0.1, 99)
+    assert asked == [1, 2, 4, 8, 16, 32] + [1, 2, 4, 8] * 2
+
+
 def test_a_slow_model_is_measured_with_few_rows_only():
     asked = []
     costs = StepCosts.measure(lambda rows: asked.append(rows) or rows / 4, 99)
