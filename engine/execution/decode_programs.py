@@ -78,8 +78,8 @@ class DecodePrograms:
                 break
 
     def prepare(self, num_rows: int) -> bool:
-        """Make and prove the program of a row count by steps of made-up tokens, once; False if that did not succeed."""
-        if num_rows not in self._programs:
+        """Make and prove the program of a row count by steps of made-up tokens, unless that is done; False if it did not succeed."""
+        if num_rows not in self._programs or num_rows in self._unproven:
             for number in range(2):
                 self.forward(trial_batch(number, num_rows, self._max_tokens, self._attention.block_size))
         return self._programs.get(num_rows) is not None and num_rows not in self._unproven

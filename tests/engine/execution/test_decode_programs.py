@@ -192,6 +192,17 @@ def test_programs_that_are_made_beforehand_serve_the_first_step(monkeypatch, max
 
 @VNNI
 @torch.inference_mode()
+def test_a_program_that_was_recorded_but_not_proven_is_prepared_too(monkeypatch):
+    monkeypatch.setattr("engine.execution.decode_programs.LOADING_S", float("inf"))
+    programs = DecodePrograms(make_decoder(), make_attention(), MAX_TOKENS)
+    programs.forward(decode_batch(0, 1))  # as the runner's own trial, of token 0 at position 0
+    programs.prepare_few(4)
+    assert all(programs._programs[rows] is not None for rows in (1, 2, 3, 4))
+    assert not programs._unproven
+
+
+@VNNI
+@torch.inference_mode()
 def test_a_program_is_prepared_once(monkeypatch):
     programs = DecodePrograms(make_decoder(), make_attention(), MAX_TOKENS)
     assert programs.prepare(2)
