@@ -1,8 +1,9 @@
 """Products of rows with integer weights: activations quantised to eight bits per row and group of 32 inputs, integer sums (VNNI).
 
-Weights lie in panels of 32 outputs (four_bit.py, eight_bit.py), rows in blocks of 8, 4, 2 and 1. A panel stays in the caches while all
-blocks pass it, and they ask for parts of the next one meanwhile. A block's 16 integer sums stay in registers for a group and are then
-scaled into as many float sums.
+Weights lie in panels of 32 outputs (four_bit.py, eight_bit.py), rows in blocks of 8, 4, 2 and 1. Three or seven rows that are left make a
+block with one more, a copy whose results nobody stores: one block reads a panel once, several read it as often. A panel stays in the caches
+while all blocks pass it, and they ask for parts of the next one meanwhile. A block's 16 integer sums stay in registers for a group and are
+then scaled into as many float sums.
 
 The records of a block lie one after another, one per group: the levels of its rows, 32 bytes each, then of each row the size of a level,
 that times the sum of the levels, and -MAGIC times it (float32); behind the last group the row's shift. So a block reads one stream.
@@ -13,6 +14,7 @@ Every row is computed by itself in a fixed order: its result is the same alone a
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -52,11 +54,14 @@ AHEAD_BYTES = 4096
 
 def _make_multiply_block(num_rows: int, panel: FourBitPanel | EightBitPanel) -> Callable[..., None]:
     @intrinsic
-    def multiply_block(typingctx, weights, opened, records, num_groups, out, out_stride, ahead, num_lines):
-        """One panel times `num_rows` rows; rows of out lie `out_stride` bytes apart. A group asks for `num_lines` from `ahead` on."""
+    def multiply_block(typingctx, weights, opened, records, num_groups, out, out_stride, ahead, num_lines, num_kept):
+        """One panel times `num_rows` rows, of which all or all but the last are kept; rows of out lie `out_stride` bytes apart.
+
+        A group asks for `num_lines` from `ahead` on.
+        """
 
         def generate(context, builder, signature, arguments):
-            weights, opened, records, num_groups, out, out_stride, ahead, num_lines = arguments
+            weights, opened, records, num_groups, out, out_stride, ahead, num_lines, num_kept = arguments
             b = VectorBuilder(builder)
             places = [(row, vector) for row in range(num_rows) for vector in range(VECTORS)]
             targets = {(row, vector): b.at(builder.add(out, b.times(out_stride, row)), 4 * LANES * vector) for row, vector in places}
@@ -69,20 +74,23 @@ def _make_multiply_block(num_rows: int, panel: FourBitPanel | EightBitPanel) -> 
             with cgutils.for_range_slice(builder, zero, num_groups, one, b.integer) as (group, _):
                 place = panel.place(b, weights, opened, group)
                 record = builder.add(records, b.times(group, num_rows * ROW_BYTES))
+                products = _multiply_group(b, panel, num_rows, place, record)
                 with cgutils.for_range_slice(builder, zero, num_lines, one, b.integer) as (line, _):
                     b.prefetch(builder.add(ahead, b.times(builder.add(builder.mul(group, num_lines), line), LINE)))
-                products = _multiply_group(b, panel, num_rows, place, record)
                 scales = [panel.scales(b, place, vector) for vector in range(VECTORS)]
                 for row, vector in places:
                     of_row = [b.splat_float(b.at(record, num_rows * (GROUP + 4 * part) + 4 * row)) for part in range(3)]
                     value = panel.add_group(b, builder.load(sums[row, vector]), products[row, vector], scales[vector], of_row)
                     builder.store(value, sums[row, vector])
-            for row, vector in places:
-                value = panel.finish(b, builder.load(sums[row, vector]), weights, num_groups, vector)
-                b.store(value, targets[row, vector], 4)
+            for row in range(num_rows):
+                is_kept = builder.icmp_signed("<", ir.Constant(b.integer, row), num_kept)
+                with builder.if_then(is_kept, likely=True) if row and row == num_rows - 1 else nullcontext():
+                    for vector in range(VECTORS):
+                        value = panel.finish(b, builder.load(sums[row, vector]), weights, num_groups, vector)
+                        b.store(value, targets[row, vector], 4)
             return context.get_dummy_value()
 
-        return types.none(*[types.int64] * 8), generate
+        return types.none(*[types.int64] * 9), generate
 
     return multiply_block
 
@@ -118,8 +126,8 @@ def opened_bytes(num_inputs: int) -> int:
 
 
 def record_bytes(num_rows: int, num_inputs: int) -> int:
-    """What the records of all rows take."""
-    return num_rows * (num_inputs // GROUP * ROW_BYTES + SHIFT_BYTES)
+    """What the records of all rows take, and of the copy that may fill their last block."""
+    return (num_rows + 1) * (num_inputs // GROUP * ROW_BYTES + SHIFT_BYTES)
 
 
 def scratch_bytes(num_rows: int, num_inputs: int) -> int:
@@ -129,12 +137,19 @@ def scratch_bytes(num_rows: int, num_inputs: int) -> int:
 
 @njit(inline="always")
 def block_rows(left):
-    """Rows of the next block of `left`."""
-    if left >= 8:
+    """Rows of the next block of `left`, the copy included."""
+    if left >= 7:
         return 8
-    if left >= 4:
+    if left >= 3:
         return 4
-    return 2 if left >= 2 else 1
+    return left
+
+
+@njit(inline="always")
+def num_blocks(rows):
+    """How many blocks `rows` make."""
+    left = rows % 8
+    return rows // 8 + (left > 0) + (left == 5 or left == 6)
 
 
 @njit(inline="always")
@@ -157,35 +172,38 @@ def quantize_rows(source, rows, groups, records, part, parts):
     row = 0
     while row < last:
         size = block_rows(rows - row)
+        record = records + row * (groups * ROW_BYTES + SHIFT_BYTES)
         for i in range(max(first - row, 0), min(size, last - row)):
-            quantize_row(source + (row + i) * groups * GROUP * 4, groups, records + row * (groups * ROW_BYTES + SHIFT_BYTES), size, i)
+            quantize_row(source + (row + i) * groups * GROUP * 4, groups, record, size, i)
+        if row + size > rows and last == rows:
+            quantize_row(source + (rows - 1) * groups * GROUP * 4, groups, record, size, size - 1)
         row += size
 
 
 @njit(inline="always")
-def multiply_four(size, weights, opened, record, groups, out, stride, ahead, lines):
+def multiply_four(size, weights, opened, record, groups, out, stride, ahead, lines, kept):
     """A packed panel times a block of `size` rows."""
     if size == 8:
-        _four_8(weights, opened, record, groups, out, stride, ahead, lines)
+        _four_8(weights, opened, record, groups, out, stride, ahead, lines, kept)
     elif size == 4:
-        _four_4(weights, opened, record, groups, out, stride, ahead, lines)
+        _four_4(weights, opened, record, groups, out, stride, ahead, lines, kept)
     elif size == 2:
-        _four_2(weights, opened, record, groups, out, stride, ahead, lines)
+        _four_2(weights, opened, record, groups, out, stride, ahead, lines, kept)
     else:
-        _four_1(weights, opened, record, groups, out, stride, ahead, lines)
+        _four_1(weights, opened, record, groups, out, stride, ahead, lines, kept)
 
 
 @njit(inline="always")
-def multiply_eight(size, weights, opened, record, groups, out, stride, ahead, lines):
+def multiply_eight(size, weights, opened, record, groups, out, stride, ahead, lines, kept):
     """The same with eight bits."""
     if size == 8:
-        _eight_8(weights, opened, record, groups, out, stride, ahead, lines)
+        _eight_8(weights, opened, record, groups, out, stride, ahead, lines, kept)
     elif size == 4:
-        _eight_4(weights, opened, record, groups, out, stride, ahead, lines)
+        _eight_4(weights, opened, record, groups, out, stride, ahead, lines, kept)
     elif size == 2:
-        _eight_2(weights, opened, record, groups, out, stride, ahead, lines)
+        _eight_2(weights, opened, record, groups, out, stride, ahead, lines, kept)
     else:
-        _eight_1(weights, opened, record, groups, out, stride, ahead, lines)
+        _eight_1(weights, opened, record, groups, out, stride, ahead, lines, kept)
 
 
 @njit(**OPTIONS)
@@ -220,7 +238,7 @@ def multiply(a, thread, part, parts, is_first):
     for first in range(0, rows, span):
         last = min(first + span, rows)
         count = last - first
-        blocks = count // 8 + (count >> 2 & 1) + (count >> 1 & 1) + (count & 1)
+        blocks = num_blocks(count)
         lines = (block_bytes // LINE + blocks - 1) // blocks
         for panel in range(panels * part // parts, panels * (part + 1) // parts):
             weights = a[4] + panel * panel_bytes
@@ -228,15 +246,16 @@ def multiply(a, thread, part, parts, is_first):
             row = first
             while row < last:
                 size = block_rows(last - row)
+                kept = min(size, last - row)
                 record = records + row * row_bytes
                 out = a[5] + (row * outputs + panel * PANEL) * 4
                 if bits == 8:
-                    multiply_eight(size, weights, opened, record, groups, out, outputs * 4, ahead, lines)
+                    multiply_eight(size, weights, opened, record, groups, out, outputs * 4, ahead, lines, kept)
                 elif size < 8 or count < OPENED_FROM:
-                    multiply_four(size, weights, opened, record, groups, out, outputs * 4, ahead, lines)
+                    multiply_four(size, weights, opened, record, groups, out, outputs * 4, ahead, lines, kept)
                 elif row == first:
-                    _opening_8(weights, opened, record, groups, out, outputs * 4, ahead, lines)
+                    _opening_8(weights, opened, record, groups, out, outputs * 4, ahead, lines, kept)
                 else:
-                    _opened_8(weights, opened, record, groups, out, outputs * 4, ahead, lines)
+                    _opened_8(weights, opened, record, groups, out, outputs * 4, ahead, lines, kept)
                 ahead += groups * lines * LINE
                 row += size

@@ -72,6 +72,19 @@ def test_a_row_is_the_same_in_a_block_of_any_size_and_on_any_thread(bits):
 
 
 @pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("rows", [3, 7, 11, 15, 23])
+def test_a_block_that_a_copy_fills_stores_nothing_behind_the_last_row(monkeypatch, bits, rows):
+    generator = torch.Generator().manual_seed(4)
+    weight, opened = make_weight(bits, 2, 5, generator)
+    x = torch.randn(rows, opened.shape[1], generator=generator)
+    memory = torch.full((rows + 1, opened.shape[0]), 7.0)
+    monkeypatch.setattr("engine.kernels.operators.empty", lambda shape, dtype: memory[: shape[0]])
+    weight(x)
+    assert (memory[rows] == 7.0).all()
+    assert not (memory[:rows] == 7.0).any()
+
+
+@pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("rows", [745, 760])
 def test_more_rows_than_a_cache_holds_take_several_turns_and_stay_the_same(bits, rows):
     generator = torch.Generator().manual_seed(6)
