@@ -34,8 +34,6 @@ TORCH = "libtorch"
 """The libraries of which importing reads 77 MiB. The runner's first steps, before the core is ready, read what steps need: 18."""
 COMPILER = "libllvmlite"
 """The library that has made the kernels: 70 MiB of it are read for that, and none for running them."""
-QUIET_STEPS = 2
-"""How many usual steps a step may last in which no sequence waits for its next token; bounds how late an abort is seen."""
 
 
 def serve(config: EngineConfig, channel: CoreChannel) -> None:
@@ -84,7 +82,7 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
         config.max_sequences,
         config.max_waiting,
         prefix_caching=True,  # who shares with whom is the worker's business: it gives each tenant, or each run, a root of its own
-        quiet_step_tokens=QUIET_STEPS * runner.step_tokens,
+        quiet_step_tokens=runner.quiet_step_tokens,
         drafter=drafter,
         is_complete=grammars.is_complete,
     )

@@ -41,13 +41,15 @@ class TorchCpuAttention:
         self.layers = list(zip(self.keys.unbind(0), self.values.unbind(0), strict=True))
         self.scale = torch.tensor(shape.scale)
         self.has_vectors = operators.attention_has_vectors(size, block_size)
+        self.takes_rows = batch_invariant or self.has_vectors
+        """Whether every new token is a row, however many there are of a sequence."""
 
     def begin_step(self, layout: StepLayout) -> CpuStep:
         """Split the step into rows and long chunks, and index both."""
         runs, chunks = [], []
         first = 0
         for query_len, context_len, block_ids in zip(layout.query_lens, layout.context_lens, layout.block_ids, strict=True):
-            if query_len <= FEW_ROWS or self.batch_invariant or self.has_vectors:
+            if query_len <= FEW_ROWS or self.takes_rows:
                 runs.append(Run(first, query_len, context_len, block_ids))
             else:
                 chunks.append(ChunkPart(self.shape, slice(first, first + query_len), context_len, block_ids, self.block_size))
@@ -134,7 +136,7 @@ class CpuStep:
 
 
 class FixedRows(CpuStep):
-    """A step of so many rows in memory that stays: `fill`, then compute. `table_width`: blocks of the longest context."""
+    """A step of at most so many rows in memory that stays: `fill`, then compute. `table_width`: blocks of the longest context."""
 
     def __init__(self, backend: TorchCpuAttention, num_rows: int, table_width: int) -> None:
         self._slots = torch.zeros(num_rows, dtype=torch.int64)
@@ -142,8 +144,8 @@ class FixedRows(CpuStep):
         super().__init__(backend, self._index.attention(self._slots), [])
 
     def fill(self, layout: StepLayout) -> None:
-        """Take the places of a step that has as many tokens."""
-        self._slots.copy_(layout.slots)
+        """Take the places of a step that has no more tokens."""
+        self._slots[: len(layout.slots)].copy_(layout.slots)
         runs, first = [], 0
         for query_len, context_len, block_ids in zip(layout.query_lens, layout.context_lens, layout.block_ids, strict=True):
             runs.append(Run(first, query_len, context_len, block_ids))

@@ -16,11 +16,11 @@ from engine.attention.select import cache_dtype, make_backend
 from engine.attention.torch_cpu import TorchCpuAttention
 from engine.config import EngineConfig
 from engine.execution.batch import BatchBuilder
-from engine.execution.decode_programs import DecodePrograms
 from engine.execution.kv_cache import bytes_per_block, size_cache
 from engine.execution.memory import free_memory
 from engine.execution.pooling import is_pooled, pool_states
 from engine.execution.prompt_scores import is_scored, score_prompts
+from engine.execution.step_programs import StepPrograms
 from engine.execution.step_timing import StepTimer
 from engine.kernels.team import TEAM
 from engine.messages import SampledLogprobs
@@ -37,12 +37,14 @@ logger = logging.getLogger(__name__)
 STEP_SECONDS = 0.1
 MIN_STEP_TOKENS = 64
 MAX_STEP_TOKENS = 2048
+QUIET_STEPS = 2
+"""How many usual steps a step may last in which no sequence waits for its next token; bounds how late an abort is seen."""
 LARGE_DEVICE_BYTES, LARGE_STEP_TOKENS = 70 << 30, 8192
 """Devices with so much memory compute longer steps."""
 
 
 class ModelRunner:
-    """A loaded model with its cache. `num_blocks`, `max_model_len`, `step_tokens` and `hidden_size` are fixed once it is built.
+    """A loaded model with its cache. `num_blocks`, `max_model_len`, `hidden_size` and the tokens of a step are fixed once it is built.
 
     Raises ModelLoadError if the memory affords no useful context.
     """
@@ -80,16 +82,18 @@ class ModelRunner:
         self._kept_hidden: torch.Tensor | None = None
         """Of the last step (T, E), if it scores tokens of a prompt or makes a vector of one."""
         self._graphs: DecodeGraphs | None = None
-        self._programs: DecodePrograms | None = None
+        self._programs: StepPrograms | None = None
         if isinstance(self._attention, TorchCpuAttention):
             if loaded.uses_own_kernels and self._attention.has_vectors and not config.core_in_process:
                 TEAM.hire(torch.get_num_threads())
-            self._programs = DecodePrograms(loaded.decoder, self._attention, size.max_model_len)
+            self._programs = StepPrograms(loaded.decoder, self._attention, size.max_model_len)
         self._batches = BatchBuilder(config.block_size, self._device)
         self.step_tokens = config.step_tokens or self._default_step_tokens()
+        self.quiet_step_tokens = QUIET_STEPS * self.step_tokens
         self._run_prompt(1)
         if self._programs is not None:
             self._programs.prepare_few(config.max_sequences)
+            self._programs.prepare_many(self.quiet_step_tokens)
         if self._device.type == "cuda":
             self._graphs = self._capture_graphs(config.max_sequences)
         logger.info(

@@ -11,7 +11,7 @@ from time import thread_time
 import torch
 
 from engine.attention.torch_cpu import TorchCpuAttention
-from engine.execution.decode_programs import DecodePrograms
+from engine.execution.step_programs import StepPrograms
 from engine.execution.trial_batch import trial_batch
 from engine.kernels.team import TEAM
 from engine.models.decoder import Decoder
@@ -25,7 +25,7 @@ class StepTimer:
         self._decoder = decoder
         self._attention = attention
         self._max_tokens = max_tokens
-        self._programs = DecodePrograms(decoder, attention, max_tokens)
+        self._programs = StepPrograms(decoder, attention, max_tokens)
         self._num_steps = 0
 
     @torch.inference_mode()

@@ -143,7 +143,6 @@ def attend_tiles(a, thread, part, parts, size, block_size):
     tokens, contexts = integers(a[14], ends[num_tiles]), integers(a[15], ends[num_tiles])
     scale = floats(a[20], 1)[0]
     query_bytes = size * 4
-    stride = (a[17] * block_size + STRIDE_PADDING) * 4
     widened = a[21] + thread * a[22] * 4
     queries = widened + count * 4
     sums = queries + a[24] * query_bytes
@@ -155,6 +154,7 @@ def attend_tiles(a, thread, part, parts, size, block_size):
         opens = is_half and num_queries > MOST_AT_ONCE
         shortest, longest = contexts[first_row], contexts[end_row - 1]
         num_blocks = (longest + block_size - 1) // block_size
+        stride = (num_blocks * block_size + STRIDE_PADDING) * 4
         blocks = integers(a[16] + tile * a[17] * 8, num_blocks)
         query, out = floats(queries, num_queries * size), floats(sums, num_queries * size)
         for row in range(first_row, end_row):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -35,31 +34,34 @@ _SHARED_FROM = 1 << 13
 """Inputs in all rows from which threads share the quantising; below, each does it for itself, which is quicker than to wait."""
 _ALIGNMENT = 16
 """Floats: threads' parts of a scratch buffer share no cache line."""
-_RING = 3
-"""Results of one size that a recording keeps apart; an operator's result is read by the next two at most."""
+_APART = 3
+"""How many results later a recording may write over one: an operator's result is read by those of the next two at most."""
 
 
 class Recording:
-    """What a recorded program reads and writes, and its words. `run` repeats it with what then stands in its inputs."""
+    """What a recorded program reads and writes, and its words. `run` repeats it with what then stands in its inputs.
+
+    Every operation is of the same number of rows: `run` may be told a smaller one.
+    """
 
     def __init__(self) -> None:
-        self._words: list[int] = []
-        self._held: list[torch.Tensor] = []
-        self._rings: dict[tuple[int, torch.dtype], list[torch.Tensor]] = {}
+        self._operations: list[_Operation] = []
+        self._rings: dict[tuple[int, torch.dtype], list[tuple[int, torch.Tensor]]] = {}
+        self._num_results = 0
         self._num_threads = TEAM.num_threads
         self._scratches: dict[int, torch.Tensor] = {}
-        self._program = (ctypes.c_int64 * 1)()
 
-    def add(self, words: list[int], tensors: list[torch.Tensor]) -> None:
-        """Append operations. The tensors that they name are kept, whoever has made them."""
-        self._words += words
-        self._held += tensors
+    def add(self, operation: _Operation) -> None:
+        """Append an operation. The tensors that it names are kept, whoever has made them."""
+        self._operations.append(operation)
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Memory for a result, in turn one of a few of its size."""
+        """Memory for a result: that of the oldest one of its size, if nobody reads it any more."""
         ring = self._rings.setdefault((math.prod(shape), dtype), [])
-        tensor = ring.pop(0) if len(ring) == _RING else torch.empty(math.prod(shape), dtype=dtype)
-        ring.append(tensor)
+        self._num_results += 1
+        is_over = bool(ring) and self._num_results - ring[0][0] >= _APART
+        tensor = ring.pop(0)[1] if is_over else torch.empty(math.prod(shape), dtype=dtype)
+        ring.append((self._num_results, tensor))
         return tensor.view(shape)
 
     def scratch(self, floats: int) -> torch.Tensor:
@@ -69,10 +71,17 @@ class Recording:
         return self._scratches[floats]
 
     def close(self) -> None:
-        self._program = program.assemble(self._words)
+        self._program = program.assemble([word for operation in self._operations for word in operation.words])
+        self._parts, self._rows = program.parts_and_rows(self._program)
+        self._num_rows = int(self._rows.max(initial=0))
+        assert (self._rows == self._num_rows).all()
 
-    def run(self) -> None:
-        """Compute the program anew."""
+    def run(self, num_rows: int) -> None:
+        """Compute the program anew, of the first rows of its inputs."""
+        if num_rows != self._num_rows:
+            self._num_rows = num_rows
+            self._rows[:] = num_rows
+            self._parts[:] = [operation.cut(num_rows) for operation in self._operations]
         TEAM.run(self._program, num_threads=self._num_threads)
 
 
@@ -106,7 +115,7 @@ def add_normalize(
     out = empty((num_rows, size), dtype)
     _run(
         "add_normalize",
-        _parts(num_rows, num_rows * size),
+        lambda rows: _parts(rows, rows * size),
         num_rows,
         size,
         hidden,
@@ -128,7 +137,7 @@ def gate(gate_up: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     out = empty((num_rows, size), dtype)
     _run(
         "gate",
-        _parts(num_rows, num_rows * double),
+        lambda rows: _parts(rows, rows * double),
         num_rows,
         size,
         gate_up,
@@ -146,7 +155,7 @@ def quantize(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.T
     levels, scales = empty((num_rows, size), dtype), empty((num_rows, 1), torch.float32)
     zero = 128 if dtype is torch.uint8 else 0
     is_half = x.dtype is torch.bfloat16
-    _run("quantize", _parts(num_rows, num_rows * size), num_rows, size, x, is_half, levels, zero, scales, _scratch(size))
+    _run("quantize", lambda rows: _parts(rows, rows * size), num_rows, size, x, is_half, levels, zero, scales, _scratch(size))
     return levels, scales
 
 
@@ -155,7 +164,9 @@ def rotate(heads: torch.Tensor, num_rotated: int, rotations: torch.Tensor) -> to
     num_rows, num_heads, size = heads.shape
     is_half = heads.dtype is torch.bfloat16
     out = empty((num_rows, num_heads, size), torch.float32) if is_half else heads
-    _run("rotate", _parts(num_rows, num_rows * num_heads * size), num_rows, num_rotated, num_heads, size, heads, is_half, rotations, out)
+    _run(
+        "rotate", lambda rows: _parts(rows, rows * num_heads * size), num_rows, num_rotated, num_heads, size, heads, is_half, rotations, out
+    )
     return out
 
 
@@ -168,12 +179,15 @@ def multiply(x: torch.Tensor, panels: torch.Tensor, num_outputs: int, bits: int)
     out = empty((num_rows, num_outputs), torch.float32)
     floats = scratch_bytes(num_rows, num_inputs) // 4
     scratch = _scratch(floats)
-    parts = _parts(num_outputs // PANEL, num_inputs * num_outputs * (num_rows + _READING), _PART_OF_PRODUCT)
+
+    def parts(rows: int) -> int:
+        return _parts(num_outputs // PANEL, num_inputs * num_outputs * (rows + _READING), _PART_OF_PRODUCT)
+
     records = 0
     operations = []
-    if parts > 1 and num_rows * num_inputs >= _SHARED_FROM:
+    if parts(num_rows) > 1 and num_rows * num_inputs >= _SHARED_FROM:
         records = scratch + opened_bytes(num_inputs)
-        operations = [_operation("quantize_groups", _parts(num_rows, num_rows * num_inputs), num_rows, num_inputs, x, records)]
+        operations = [_operation("quantize_groups", lambda rows: _parts(rows, rows * num_inputs), num_rows, num_inputs, x, records)]
     multiplication = _operation(
         "multiply", parts, num_rows, num_outputs, num_inputs, x, panels, out, scratch, 4 * _aligned(floats), bits, records
     )
@@ -263,16 +277,17 @@ class RowAttention:
         )
         # How long the contexts of a recorded step will be is not known.
         work = self._work * num_heads * size if _thread.recording is None else sys.maxsize
+        most_tiles = table.shape[0]
         _run_all(
-            _operation("store", _parts(num_tokens, 2 * num_tokens * kv_heads * size), *arguments),
-            _operation("attend", _parts(table.shape[0] * kv_heads, work, _PART_OF_ATTENTION), *arguments),
+            _operation("store", lambda rows: _parts(rows, 2 * rows * kv_heads * size), *arguments),
+            _operation("attend", lambda rows: _parts(min(rows, most_tiles) * kv_heads, work, _PART_OF_ATTENTION), *arguments),
         )
 
 
 def add_bias(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """Add a row to every row, in place. x: (R, N) float32   bias: (N,) float32."""
     num_rows, size = x.shape
-    _run("add_bias", _parts(num_rows, num_rows * size), num_rows, size, x, bias)
+    _run("add_bias", lambda rows: _parts(rows, rows * size), num_rows, size, x, bias)
     return x
 
 
@@ -284,7 +299,7 @@ def forbid(logits: torch.Tensor, rows: torch.Tensor, words: torch.Tensor) -> Non
     Bit `i % 32` of word `i // 32` is set where token i is allowed; tokens beyond the words are forbidden.
     """
     num_masks, width = words.shape[0], logits.shape[1]
-    _run("forbid", _parts(num_masks, num_masks * width), num_masks, width, words.shape[1], rows, words, logits)
+    _run("forbid", lambda rows: _parts(rows, rows * width), num_masks, width, words.shape[1], rows, words, logits)
 
 
 def weigh_blocks(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
@@ -294,7 +309,7 @@ def weigh_blocks(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Te
     """
     num_rows, width = logits.shape
     masses = empty((num_rows, width // BLOCK), torch.float64)
-    _run("weigh_blocks", _parts(num_rows, logits.numel()), num_rows, width, logits, best, temperature, masses)
+    _run("weigh_blocks", lambda rows: _parts(rows, rows * width), num_rows, width, logits, best, temperature, masses)
     return masses
 
 
@@ -305,7 +320,7 @@ def draw(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor, un
     floats = 2 * (width // BLOCK + BLOCK)
     _run(
         "draw",
-        _parts(num_rows, logits.numel()),
+        lambda rows: _parts(rows, rows * width),
         num_rows,
         width,
         logits,
@@ -320,30 +335,32 @@ def draw(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor, un
 
 
 class _Operation(NamedTuple):
-    """One operation of a program: its words, and the tensors that those name by address."""
+    """One operation of a program: its words, the tensors that those name by address, and how many parts so many rows make."""
 
     words: list[int]
     tensors: list[torch.Tensor]
-    parts: int
+    cut: Callable[[int], int]
 
 
-def _operation(kernel: str, parts: int, *arguments: torch.Tensor | int) -> _Operation:
+def _operation(kernel: str, cut: Callable[[int], int], num_rows: int, *arguments: torch.Tensor | int) -> _Operation:
     words = [argument.data_ptr() if isinstance(argument, torch.Tensor) else argument for argument in arguments]
     tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
-    return _Operation([_NUMBER[kernel], parts, *words] + [0] * (program.STRIDE - 2 - len(words)), tensors, parts)
+    words = [_NUMBER[kernel], cut(num_rows), num_rows, *words]
+    return _Operation(words + [0] * (program.STRIDE - len(words)), tensors, cut)
 
 
-def _run(kernel: str, parts: int, *arguments: torch.Tensor | int) -> None:
+def _run(kernel: str, cut: Callable[[int], int], num_rows: int, *arguments: torch.Tensor | int) -> None:
     """Run one operation."""
-    _run_all(_operation(kernel, parts, *arguments))
+    _run_all(_operation(kernel, cut, num_rows, *arguments))
 
 
 def _run_all(*operations: _Operation) -> None:
     """Run operations one after another."""
-    words = [word for operation in operations for word in operation.words]
     if _thread.recording is not None:
-        _thread.recording.add(words, [tensor for operation in operations for tensor in operation.tensors])
-    is_parallel = any(operation.parts > 1 for operation in operations)
+        for operation in operations:
+            _thread.recording.add(operation)
+    is_parallel = any(operation.words[1] > 1 for operation in operations)
+    words = [word for operation in operations for word in operation.words]
     TEAM.run(program.assemble(words), num_threads=TEAM.num_threads if is_parallel else 1)
 
 

@@ -1,7 +1,7 @@
 """Programs: lists of operations, each cut into parts, and the compiled functions that run a part, or all of them on one thread.
 
 A program is an array of 64-bit integers: the number of operations, then STRIDE integers for each, its number in KERNELS, its parts, and
-its arguments in the order that the kernel lists. How threads share the parts: board.py.
+its arguments in the order that the kernel lists, rows first. How threads share the parts: board.py.
 """
 
 from __future__ import annotations
@@ -53,6 +53,12 @@ _multiply = integer_product.multiply if is_available() else _unavailable_too
 def assemble(words: list[int]) -> ctypes.Array:
     """A program of operations. words: STRIDE of each."""
     return (ctypes.c_int64 * (FIRST + len(words)))(len(words) // STRIDE, *words)
+
+
+def parts_and_rows(words: ctypes.Array) -> tuple[np.ndarray, np.ndarray]:
+    """The parts and the rows of each operation of a program, to read and to change."""
+    whole = np.frombuffer(words, dtype=np.int64)
+    return whole[FIRST + 1 :: STRIDE], whole[FIRST + 2 :: STRIDE]
 
 
 @njit(**OPTIONS)

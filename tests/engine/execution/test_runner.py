@@ -14,6 +14,7 @@ from engine.execution.runner import MAX_STEP_TOKENS, MIN_STEP_TOKENS, ModelRunne
 from engine.kernels.openmp import PARALLEL
 from engine.kernels.team import TEAM
 from engine.loading.loader import load_model
+from engine.quantization.vnni import VnniWeight
 from engine.scheduling.plan import Chunk, StepPlan
 from engine.sequence import Sequence
 from tests.engine.random_model import SIZES, random_model
@@ -121,6 +122,22 @@ def test_the_step_budget_is_measured_within_its_bounds(checkpoint):
     runner = make_runner(checkpoint[0], step_tokens=0)
     assert MIN_STEP_TOKENS <= runner.step_tokens <= MAX_STEP_TOKENS
     assert make_runner(checkpoint[0], step_tokens=100).step_tokens == 100
+
+
+@pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
+def test_steps_are_recorded_programs_from_the_first_request_on(tmp_path, monkeypatch):
+    monkeypatch.setattr("engine.execution.step_programs.LOADING_S", float("inf"))  # however busy the machine is
+    monkeypatch.setattr("engine.quantization.scheme.possible_forms", lambda shape, four_bit: {"int8_vnni"})
+    random_model(hidden_size=128, num_attention_heads=2, vocab_size=224).save_pretrained(tmp_path)
+    runner = make_runner(tmp_path, weights="auto", step_tokens=64)
+    forward = runner._programs.forward
+    computed = []
+    monkeypatch.setattr(runner._programs, "forward", lambda batch: computed.append(forward(batch)) or computed[-1])
+    monkeypatch.setattr(runner._decoder, "run_layers", None)  # what the ordinary way, recording and proving go through
+    sequence = make_sequence(1, 150, list(range(10)))
+    for start, num_tokens in ((0, 110), (110, 36), (146, 1), (147, 3)):
+        runner.forward(StepPlan((Chunk(sequence, start, num_tokens, False),)))
+    assert [len(hidden) for hidden in computed] == [110, 36, 1, 3]
 
 
 @pytest.mark.skipif(PARALLEL is None, reason="needs GNU's OpenMP")

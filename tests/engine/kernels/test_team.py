@@ -111,6 +111,26 @@ def test_a_program_of_many_operations_is_run_in_order(hired):
     expected, expected_delta = hidden.clone(), delta.clone()
     for _ in range(20):
         hidden.copy_(x)
-        recording.run()
+        recording.run(32)
         assert torch.equal(hidden, expected)
         assert torch.equal(delta, expected_delta)
+
+
+def test_a_program_may_be_run_of_fewer_rows(hired):
+    x, weight, eps = torch.randn(48, 2048), torch.rand(2048), torch.tensor(1e-5)
+    with operators.recording() as recording:
+        out = operators.add_normalize(x, None, weight, eps, torch.float32)
+    expected = out.clone()
+    for num_rows in (48, 1, 20, 47, 48):
+        out.fill_(7.0)
+        recording.run(num_rows)
+        assert torch.equal(out[:num_rows], expected[:num_rows])
+        assert (out[num_rows:] == 7.0).all()
+
+
+def test_a_recording_keeps_results_until_two_more_are_there_and_no_longer(hired):
+    x, weight, eps = torch.randn(2, 64), torch.rand(64), torch.tensor(1e-5)
+    with operators.recording():
+        addresses = [operators.add_normalize(x, None, weight, eps, torch.float32).data_ptr() for _ in range(9)]
+    assert len(set(addresses[:3])) == 3
+    assert addresses == addresses[:3] * 3

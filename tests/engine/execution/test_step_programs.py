@@ -8,7 +8,7 @@ import torch
 from engine.attention.backend import AttentionShape, StepLayout
 from engine.attention.torch_cpu import TorchCpuAttention
 from engine.execution.batch import StepBatch
-from engine.execution.decode_programs import MAX_ROWS, DecodePrograms
+from engine.execution.step_programs import FEW_ROWS, StepPrograms
 from engine.layers.attention import Attention
 from engine.layers.embedding import OpenEmbedding
 from engine.layers.linear import Linear
@@ -51,8 +51,10 @@ def make_decoder(*, is_ours=True):
     )
 
 
-def make_attention():
-    return TorchCpuAttention(SHAPE, num_layers=LAYERS, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, dtype=torch.float32)
+def make_attention(*, takes_rows=False):
+    return TorchCpuAttention(
+        SHAPE, num_layers=LAYERS, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, dtype=torch.float32, batch_invariant=takes_rows
+    )
 
 
 def decode_batch(step, num_rows):
@@ -79,7 +81,7 @@ def threads(request):
 @torch.inference_mode()
 def test_recorded_steps_equal_ordinary_ones_to_the_bit(num_rows):
     decoder, attention, twin = make_decoder(), make_attention(), make_attention()
-    programs = DecodePrograms(decoder, attention, MAX_TOKENS)
+    programs = StepPrograms(decoder, attention, MAX_TOKENS)
     for step in range(20):
         batch = decode_batch(step, num_rows)
         assert torch.equal(programs.forward(batch), ordinary(decoder, twin, batch))
@@ -92,7 +94,7 @@ def test_recorded_steps_equal_ordinary_ones_to_the_bit(num_rows):
 @torch.inference_mode()
 def test_row_counts_take_turns():
     decoder, attention, twin = make_decoder(), make_attention(), make_attention()
-    programs = DecodePrograms(decoder, attention, MAX_TOKENS)
+    programs = StepPrograms(decoder, attention, MAX_TOKENS)
     for step in range(12):
         batch = decode_batch(step, 1 + step % 3)
         assert torch.equal(programs.forward(batch), ordinary(decoder, twin, batch))
@@ -101,7 +103,7 @@ def test_row_counts_take_turns():
 @torch.inference_mode()
 def test_a_record_that_left_something_out_is_given_up_and_harms_nothing():
     decoder, attention, twin = make_decoder(is_ours=False), make_attention(), make_attention()
-    programs = DecodePrograms(decoder, attention, MAX_TOKENS)
+    programs = StepPrograms(decoder, attention, MAX_TOKENS)
     for step in range(6):
         batch = decode_batch(step, 2)
         found = programs.forward(batch)
@@ -114,7 +116,7 @@ def test_a_record_that_left_something_out_is_given_up_and_harms_nothing():
 @torch.inference_mode()
 def test_a_record_is_not_proven_by_the_step_that_it_was_made_of():
     decoder, attention, twin = make_decoder(is_ours=False), make_attention(), make_attention()
-    programs = DecodePrograms(decoder, attention, MAX_TOKENS)
+    programs = StepPrograms(decoder, attention, MAX_TOKENS)
     for step in [0, 0, 0, 1, 2]:  # as the runner's own trials at load, all of token 0 at position 0
         batch = decode_batch(step, 1)
         found = programs.forward(batch)
@@ -124,8 +126,8 @@ def test_a_record_is_not_proven_by_the_step_that_it_was_made_of():
 
 
 def test_large_steps_are_left_to_the_ordinary_way():
-    programs = DecodePrograms(make_decoder(), make_attention(), MAX_TOKENS)
-    assert programs.forward(decode_batch(0, MAX_ROWS + 1)) is None
+    programs = StepPrograms(make_decoder(), make_attention(), MAX_TOKENS)
+    assert programs.forward(decode_batch(0, FEW_ROWS + 1)) is None
 
 
 def drafted_batch(step, lengths):
@@ -145,11 +147,49 @@ def drafted_batch(step, lengths):
 @torch.inference_mode()
 def test_steps_of_as_many_rows_share_a_record_however_their_drafts_are_spread():
     decoder, attention, twin = make_decoder(), make_attention(), make_attention()
-    programs = DecodePrograms(decoder, attention, MAX_TOKENS)
+    programs = StepPrograms(decoder, attention, MAX_TOKENS)
     for step, lengths in enumerate([(8,), (1, 7), (3, 5), (1, 1, 1, 5), (1, 3, 4), (8,), (2, 6)]):
         batch = drafted_batch(step, lengths)
         assert torch.equal(programs.forward(batch), ordinary(decoder, twin, batch)), lengths
     assert programs._programs[8] is not None
+
+
+MOST = 80
+"""Rows of the record of many."""
+LARGE_STEPS = [(33,), (40, 40), (1, 1, 31), (30, 20, 1, 9), (1, 2, 1, 1, 28), (25, 25, 25, 5), (48,)]
+
+
+@VNNI
+@torch.inference_mode()
+def test_large_steps_of_any_size_share_one_record():
+    decoder, attention, twin = make_decoder(), make_attention(takes_rows=True), make_attention(takes_rows=True)
+    programs = StepPrograms(decoder, attention, MAX_TOKENS)
+    programs.prepare_many(MOST)
+    twin.keys.copy_(attention.keys)
+    twin.values.copy_(attention.values)
+    for lengths in LARGE_STEPS:
+        batch = drafted_batch(0, lengths)
+        assert torch.equal(programs.forward(batch), ordinary(decoder, twin, batch)), lengths
+    assert torch.equal(attention.keys, twin.keys)
+    assert torch.equal(attention.values, twin.values)
+
+
+@VNNI
+@torch.inference_mode()
+def test_steps_of_more_rows_than_the_record_has_are_left_to_the_ordinary_way():
+    programs = StepPrograms(make_decoder(), make_attention(takes_rows=True), MAX_TOKENS)
+    programs.prepare_many(MOST)
+    assert programs.forward(drafted_batch(0, (40, 40))) is not None
+    assert programs.forward(drafted_batch(0, (40, 40, 1))) is None
+
+
+@VNNI
+@pytest.mark.parametrize(("is_ours", "takes_rows"), [(False, True), (True, False)])
+@torch.inference_mode()
+def test_large_steps_have_no_record_where_torch_computes_some_of_it(is_ours, takes_rows):
+    programs = StepPrograms(make_decoder(is_ours=is_ours), make_attention(takes_rows=takes_rows), MAX_TOKENS)
+    programs.prepare_many(MOST)
+    assert programs.forward(drafted_batch(0, (40,))) is None
 
 
 @VNNI
@@ -157,7 +197,7 @@ def test_steps_of_as_many_rows_share_a_record_however_their_drafts_are_spread():
 def test_a_drafted_token_gets_the_very_numbers_that_it_gets_alone():
     """Where products do not depend on the number of rows, nothing does: drafts change no bit of an answer."""
     decoder, attention, twin = make_decoder(), make_attention(), make_attention()
-    together, alone = DecodePrograms(decoder, attention, MAX_TOKENS), DecodePrograms(decoder, twin, MAX_TOKENS)
+    together, alone = StepPrograms(decoder, attention, MAX_TOKENS), StepPrograms(decoder, twin, MAX_TOKENS)
     for step in range(0, 30, 6):
         batch = drafted_batch(step, (6,))
         singles = torch.cat([alone.forward(drafted_batch(place, (1,))) for place in range(step, step + 6)])
@@ -169,7 +209,7 @@ def test_a_drafted_token_gets_the_very_numbers_that_it_gets_alone():
 @torch.inference_mode()
 def test_a_broken_step_does_not_cost_its_record():
     decoder, attention = make_decoder(), make_attention()
-    programs = DecodePrograms(decoder, attention, MAX_TOKENS)
+    programs = StepPrograms(decoder, attention, MAX_TOKENS)
     for step in range(3):
         programs.forward(decode_batch(step, 2))
         attention.keys.fill_(float("nan"))
@@ -180,9 +220,9 @@ def test_a_broken_step_does_not_cost_its_record():
 @pytest.mark.parametrize("max_tokens", [MAX_TOKENS, 5])
 @torch.inference_mode()
 def test_programs_that_are_made_beforehand_serve_the_first_step(monkeypatch, max_tokens):
-    monkeypatch.setattr("engine.execution.decode_programs.LOADING_S", float("inf"))  # however busy the machine is
+    monkeypatch.setattr("engine.execution.step_programs.LOADING_S", float("inf"))  # however busy the machine is
     decoder, attention, twin = make_decoder(), make_attention(), make_attention()
-    programs = DecodePrograms(decoder, attention, max_tokens)
+    programs = StepPrograms(decoder, attention, max_tokens)
     programs.prepare_few(12)
     assert set(programs._programs) == set(range(1, min(12, max_tokens - 1) + 1))
     assert not programs._unproven
@@ -193,8 +233,8 @@ def test_programs_that_are_made_beforehand_serve_the_first_step(monkeypatch, max
 @VNNI
 @torch.inference_mode()
 def test_a_program_that_was_recorded_but_not_proven_is_prepared_too(monkeypatch):
-    monkeypatch.setattr("engine.execution.decode_programs.LOADING_S", float("inf"))
-    programs = DecodePrograms(make_decoder(), make_attention(), MAX_TOKENS)
+    monkeypatch.setattr("engine.execution.step_programs.LOADING_S", float("inf"))
+    programs = StepPrograms(make_decoder(), make_attention(), MAX_TOKENS)
     programs.forward(decode_batch(0, 1))  # as the runner's own trial, of token 0 at position 0
     programs.prepare_few(4)
     assert all(programs._programs[rows] is not None for rows in (1, 2, 3, 4))
@@ -204,18 +244,18 @@ def test_a_program_that_was_recorded_but_not_proven_is_prepared_too(monkeypatch)
 @VNNI
 @torch.inference_mode()
 def test_a_program_is_prepared_once(monkeypatch):
-    programs = DecodePrograms(make_decoder(), make_attention(), MAX_TOKENS)
+    programs = StepPrograms(make_decoder(), make_attention(), MAX_TOKENS)
     assert programs.prepare(2)
     monkeypatch.setattr(programs, "forward", None)
     assert programs.prepare(2)
 
 
 def test_there_is_no_program_of_more_rows_than_any_has():
-    assert not DecodePrograms(make_decoder(), make_attention(), MAX_TOKENS).prepare(MAX_ROWS + 1)
+    assert not StepPrograms(make_decoder(), make_attention(), MAX_TOKENS).prepare(FEW_ROWS + 1)
 
 
 @torch.inference_mode()
 def test_no_more_programs_are_made_beforehand_where_one_was_given_up():
-    programs = DecodePrograms(make_decoder(is_ours=False), make_attention(), MAX_TOKENS)
+    programs = StepPrograms(make_decoder(is_ours=False), make_attention(), MAX_TOKENS)
     programs.prepare_few(12)
     assert programs._programs == {1: None}

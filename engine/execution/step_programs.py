@@ -1,0 +1,145 @@
+"""Steps as recorded programs: the kernels of all layers in one call, where every operator is ours.
+
+A row is a token, whichever sequence it belongs to: decodes, drafts behind them and pieces of prompts share the record of their number.
+
+What runs in Python between two kernels costs a lone step on a CPU a fifth of its time, a step of 200 prompt tokens still a tenth. So the
+first step of a row count is recorded while it computes, the next one of other tokens at other places computes both ways and is compared,
+and from then on the record alone is run, with the step's inputs in the buffers that it reads. A record that left something out (a product
+or a bias that torch computes) gives other results, and is dropped. The fewest rows have both steps while the model loads, others when they
+first come.
+
+Which operations few rows need depends on their number; of more it does not, so those of all larger numbers share one record, which is
+made while the model loads.
+"""
+
+from __future__ import annotations
+
+import logging
+from time import perf_counter
+
+import torch
+
+from engine.attention.torch_cpu import FixedRows, TorchCpuAttention
+from engine.execution.batch import StepBatch
+from engine.execution.trial_batch import trial_batch
+from engine.kernels import operators
+from engine.models.decoder import Decoder
+
+logger = logging.getLogger(__name__)
+
+FEW_ROWS = 32
+"""As many rows have a record for each number."""
+MANY_ROWS = 512
+"""Larger steps are computed in the ordinary way: the record's buffers would take more memory than it saves time."""
+LOADING_S = 2.0
+"""What making programs may add to the loading of a model: all 32 of one of 135 M parameters, some 12 of one of 1.5 B."""
+
+
+class StepProgram:
+    """Steps of R rows. Inputs lie in buffers of its own: hidden (R, E), rotations (R, 1, D/2), the rows of attention."""
+
+    def __init__(self, decoder: Decoder, rows: FixedRows, batch: StepBatch) -> None:
+        """Record the layers with a step's inputs; `result` is that of the step."""
+        self._decoder = decoder
+        self._rows = rows
+        self._first = batch.token_ids.clone(), batch.positions.clone()
+        self._hidden, self._rotations = decoder.begin(batch.token_ids, batch.positions)
+        rows.fill(batch.layout)
+        with operators.recording() as self._recording:
+            self._delta = decoder.run_layers(self._hidden, self._rotations, rows)
+        self.result = self._hidden + self._delta
+
+    def can_be_proven(self, batch: StepBatch) -> bool:
+        """Whether this step would show what the record left out; with the recorded step's own inputs what is left over is right."""
+        token_ids, positions = self._first
+        return not torch.equal(token_ids, batch.token_ids) and not torch.equal(positions, batch.positions)
+
+    def forward(self, batch: StepBatch) -> torch.Tensor:
+        """As `Decoder.forward`, of at most R rows."""
+        num_rows = len(batch.token_ids)
+        hidden, rotations = self._decoder.begin(batch.token_ids, batch.positions)
+        self._hidden[:num_rows].copy_(hidden)
+        self._rotations[:num_rows].copy_(rotations)
+        self._rows.fill(batch.layout)
+        self._recording.run(num_rows)
+        return self._hidden[:num_rows] + self._delta[:num_rows]
+
+
+class StepPrograms:
+    """The programs of a model. `max_tokens`: the longest context, which the cache and the model's positions have room for."""
+
+    def __init__(self, decoder: Decoder, attention: TorchCpuAttention, max_tokens: int) -> None:
+        self._decoder = decoder
+        self._attention = attention
+        self._max_tokens = max_tokens
+        self._table_width = -(-max_tokens // attention.block_size)
+        self._programs: dict[int, StepProgram | None] = {}
+        self._unproven: set[int] = set()
+        self._many: StepProgram | None = None
+        self._most = FEW_ROWS
+
+    @torch.inference_mode()
+    def prepare_few(self, most: int) -> None:
+        """Make programs of 1, 2, … rows, up to `most`, until LOADING_S have gone or one does not succeed."""
+        started = perf_counter()
+        for num_rows in range(1, min(most, self._max_tokens - 1, FEW_ROWS) + 1):
+            if not self.prepare(num_rows) or perf_counter() - started >= LOADING_S:
+                break
+
+    @torch.inference_mode()
+    def prepare_many(self, most: int) -> None:
+        """Make and prove the program of steps of more than FEW_ROWS, up to `most`."""
+        most = min(most, self._max_tokens - 1, MANY_ROWS)
+        if most <= FEW_ROWS or not self._attention.takes_rows:
+            return
+        first, second = (
+            trial_batch(number, rows, self._max_tokens, self._attention.block_size) for number, rows in enumerate((most, FEW_ROWS + 1))
+        )
+        program = self._recorded(first)
+        if self._is_right(program, second)[0]:
+            self._many, self._most = program, most
+
+    def prepare(self, num_rows: int) -> bool:
+        """Make and prove the program of a row count by steps of made-up tokens, unless that is done; False if it did not succeed."""
+        if num_rows not in self._programs or num_rows in self._unproven:
+            for number in range(2):
+                self.forward(trial_batch(number, num_rows, self._max_tokens, self._attention.block_size))
+        return self._programs.get(num_rows) is not None and num_rows not in self._unproven
+
+    def forward(self, batch: StepBatch) -> torch.Tensor | None:
+        """The hidden rows (R, E) of a step, or None: it must be computed in the ordinary way."""
+        num_rows = len(batch.token_ids)
+        if num_rows > FEW_ROWS:
+            return self._many.forward(batch) if self._many is not None and num_rows <= self._most else None
+        if num_rows not in self._programs:
+            program = self._programs[num_rows] = self._recorded(batch)
+            self._unproven.add(num_rows)
+            return program.result
+        found = self._programs[num_rows]
+        if found is None:
+            return None
+        if num_rows not in self._unproven:
+            return found.forward(batch)
+        return self._prove(num_rows, found, batch) if found.can_be_proven(batch) else None
+
+    def _recorded(self, batch: StepBatch) -> StepProgram:
+        """The program of as many rows, recorded while it computes this step."""
+        return StepProgram(self._decoder, self._attention.fixed_rows(len(batch.token_ids), self._table_width), batch)
+
+    def _prove(self, num_rows: int, program: StepProgram, batch: StepBatch) -> torch.Tensor:
+        """Compute a step both ways; if they differ the program is given up."""
+        self._unproven.discard(num_rows)
+        is_right, hidden = self._is_right(program, batch)
+        if not is_right:
+            logger.info("steps of %d rows are not all kernels of ours and stay as they are", num_rows)
+            self._programs[num_rows] = None
+        return hidden
+
+    def _is_right(self, program: StepProgram, batch: StepBatch) -> tuple[bool, torch.Tensor]:
+        """Whether a program gives what the ordinary way does, and what that is.
+
+        NOTE: the ordinary way comes second, so that it is what leaves keys and values in the cache.
+        """
+        found = program.forward(batch)
+        expected = self._decoder.forward(batch.token_ids, batch.positions, self._attention.begin_step(batch.layout))
+        return torch.allclose(found, expected, rtol=0, atol=0, equal_nan=True), expected
