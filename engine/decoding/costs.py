@@ -14,9 +14,9 @@ MEASURING_S = 1.0
 QUICK_S = 0.4
 """When they took longer, many rows are measured once."""
 LEAST_SECONDS = 1e-6
-EVEN_ROWS = (2, 3, 4, 6, 8, 12, 16, 20, *range(24, 1024, 8))
+EVEN_ROWS = (2, 4, 6, 8, 12, 16, 20, *range(24, 1024, 8))
 """Numbers of rows that steps with drafts are brought to: products take rows in blocks of 8, 4, 2 and 1, and a small block costs nearly
-what the next larger one does."""
+or fully what the next larger one does."""
 MOST_DRAFTS = 31
 """Of a sequence."""
 GAIN = 1.08

@@ -93,7 +93,8 @@ class ModelRunner:
         self._run_prompt(1)
         if self._programs is not None:
             self._programs.prepare_few(config.max_sequences)
-            self._programs.prepare_many(self.quiet_step_tokens)
+            if loaded.uses_own_kernels:  # otherwise in vain, and a recording keeps whatever torch computes in between
+                self._programs.prepare_many(self.quiet_step_tokens)
         if self._device.type == "cuda":
             self._graphs = self._capture_graphs(config.max_sequences)
         logger.info(

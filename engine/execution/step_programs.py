@@ -28,18 +28,20 @@ from engine.models.decoder import Decoder
 logger = logging.getLogger(__name__)
 
 FEW_ROWS = 32
-"""As many rows have a record for each number."""
+"""Up to here each number of rows has a record of its own; above, weights have one form for all numbers."""
 MANY_ROWS = 512
-"""Larger steps are computed in the ordinary way: the record's buffers would take more memory than it saves time."""
+"""Larger steps are computed in the ordinary way: the time that they would save is not worth the memory of the record's buffers."""
 LOADING_S = 2.0
-"""What making programs may add to the loading of a model: all 32 of one of 135 M parameters, some 12 of one of 1.5 B."""
+"""What making programs of few rows may add to the loading of a model: all 32 of one of 135 M parameters, some 12 of one of 1.5 B. That of
+many adds the time of its largest step and twice that of its smallest."""
 
 
 class StepProgram:
     """Steps of R rows. Inputs lie in buffers of its own: hidden (R, E), rotations (R, 1, D/2), the rows of attention."""
 
     def __init__(self, decoder: Decoder, rows: FixedRows, batch: StepBatch) -> None:
-        """Record the layers with a step's inputs; `result` is that of the step."""
+        """Record the layers while they compute a step, whose `result` is there then."""
+        self.num_rows = len(batch.token_ids)
         self._decoder = decoder
         self._rows = rows
         self._first = batch.token_ids.clone(), batch.positions.clone()
@@ -47,7 +49,10 @@ class StepProgram:
         rows.fill(batch.layout)
         with operators.recording() as self._recording:
             self._delta = decoder.run_layers(self._hidden, self._rotations, rows)
-        self.result = self._hidden + self._delta
+
+    def result(self, num_rows: int) -> torch.Tensor:
+        """Of the step that was computed last."""
+        return self._hidden[:num_rows] + self._delta[:num_rows]
 
     def can_be_proven(self, batch: StepBatch) -> bool:
         """Whether this step would show what the record left out; with the recorded step's own inputs what is left over is right."""
@@ -62,7 +67,7 @@ class StepProgram:
         self._rotations[:num_rows].copy_(rotations)
         self._rows.fill(batch.layout)
         self._recording.run(num_rows)
-        return self._hidden[:num_rows] + self._delta[:num_rows]
+        return self.result(num_rows)
 
 
 class StepPrograms:
@@ -76,7 +81,6 @@ class StepPrograms:
         self._programs: dict[int, StepProgram | None] = {}
         self._unproven: set[int] = set()
         self._many: StepProgram | None = None
-        self._most = FEW_ROWS
 
     @torch.inference_mode()
     def prepare_few(self, most: int) -> None:
@@ -97,7 +101,7 @@ class StepPrograms:
         )
         program = self._recorded(first)
         if self._is_right(program, second)[0]:
-            self._many, self._most = program, most
+            self._many = program
 
     def prepare(self, num_rows: int) -> bool:
         """Make and prove the program of a row count by steps of made-up tokens, unless that is done; False if it did not succeed."""
@@ -110,11 +114,11 @@ class StepPrograms:
         """The hidden rows (R, E) of a step, or None: it must be computed in the ordinary way."""
         num_rows = len(batch.token_ids)
         if num_rows > FEW_ROWS:
-            return self._many.forward(batch) if self._many is not None and num_rows <= self._most else None
+            return self._many.forward(batch) if self._many is not None and num_rows <= self._many.num_rows else None
         if num_rows not in self._programs:
             program = self._programs[num_rows] = self._recorded(batch)
             self._unproven.add(num_rows)
-            return program.result
+            return program.result(num_rows)
         found = self._programs[num_rows]
         if found is None:
             return None
@@ -131,7 +135,6 @@ class StepPrograms:
         self._unproven.discard(num_rows)
         is_right, hidden = self._is_right(program, batch)
         if not is_right:
-            logger.info("steps of %d rows are not all kernels of ours and stay as they are", num_rows)
             self._programs[num_rows] = None
         return hidden
 
@@ -142,4 +145,7 @@ class StepPrograms:
         """
         found = program.forward(batch)
         expected = self._decoder.forward(batch.token_ids, batch.positions, self._attention.begin_step(batch.layout))
-        return torch.allclose(found, expected, rtol=0, atol=0, equal_nan=True), expected
+        is_right = torch.allclose(found, expected, rtol=0, atol=0, equal_nan=True)
+        if not is_right:
+            logger.info("steps of %d rows are not all kernels of ours and stay as they are", program.num_rows)
+        return is_right, expected

@@ -29,8 +29,9 @@ from engine.kernels.vectors import (
 )
 
 MOST_AT_ONCE = QUERIES_AT_ONCE[0]
-STRIDE_PADDING = 16
-"""Floats between the scores of two queries, so that those of one block do not all fall into one set of the cache."""
+STRIDE_UNIT = 16
+"""Floats of a cache line. The scores of two queries lie an odd number of lines apart, so that those of one block do not all fall into one
+set of the cache."""
 
 
 @njit(inline="always")
@@ -41,7 +42,13 @@ def has_vectors(size, block_size):
 
 def scratch_floats(queries: int, size: int, block_size: int, width: int) -> int:
     """What `attend` needs for a thread: a widened block, then of each query of a tile the query, its result and its scores."""
-    return size * block_size + queries * (2 * size + width * block_size + STRIDE_PADDING)
+    return size * block_size + queries * (2 * size + width * block_size + 2 * STRIDE_UNIT)
+
+
+@njit(inline="always")
+def score_stride(num_positions):
+    """Floats between the scores of two queries that have room for so many, and for the rest of a vector."""
+    return (num_positions // STRIDE_UNIT + 1 | 1) * STRIDE_UNIT
 
 
 @njit(inline="always")
@@ -154,7 +161,7 @@ def attend_tiles(a, thread, part, parts, size, block_size):
         opens = is_half and num_queries > MOST_AT_ONCE
         shortest, longest = contexts[first_row], contexts[end_row - 1]
         num_blocks = (longest + block_size - 1) // block_size
-        stride = (num_blocks * block_size + STRIDE_PADDING) * 4
+        stride = score_stride(num_blocks * block_size) * 4
         blocks = integers(a[16] + tile * a[17] * 8, num_blocks)
         query, out = floats(queries, num_queries * size), floats(sums, num_queries * size)
         for row in range(first_row, end_row):

@@ -1,7 +1,7 @@
 """Products of rows with integer weights: activations quantised to eight bits per row and group of 32 inputs, integer sums (VNNI).
 
 Weights lie in panels of 32 outputs (four_bit.py, eight_bit.py), rows in blocks of 8, 4, 2 and 1. Three or seven rows that are left make a
-block with one more, a copy whose results nobody stores: one block reads a panel once, several read it as often. A panel stays in the caches
+block with one more, a copy whose results nobody stores: each further block would read the panel anew. A panel stays in the caches
 while all blocks pass it, and they ask for parts of the next one meanwhile. A block's 16 integer sums stay in registers for a group and are
 then scaled into as many float sums.
 

@@ -35,7 +35,7 @@ _SHARED_FROM = 1 << 13
 _ALIGNMENT = 16
 """Floats: threads' parts of a scratch buffer share no cache line."""
 _APART = 3
-"""How many results later a recording may write over one: an operator's result is read by those of the next two at most."""
+"""How many results later a recording may write over one: it is read by the operators that make the next two at most."""
 
 
 class Recording:
@@ -71,6 +71,7 @@ class Recording:
         return self._scratches[floats]
 
     def close(self) -> None:
+        """Make the program, after the last operation."""
         self._program = program.assemble([word for operation in self._operations for word in operation.words])
         self._parts, self._rows = program.parts_and_rows(self._program)
         self._num_rows = int(self._rows.max(initial=0))
@@ -81,7 +82,8 @@ class Recording:
         if num_rows != self._num_rows:
             self._num_rows = num_rows
             self._rows[:] = num_rows
-            self._parts[:] = [operation.cut(num_rows) for operation in self._operations]
+            if TEAM.num_threads == self._num_threads:  # otherwise it would be cut for others; only speed depends on it
+                self._parts[:] = [operation.cut(num_rows) for operation in self._operations]
         TEAM.run(self._program, num_threads=self._num_threads)
 
 
@@ -299,7 +301,7 @@ def forbid(logits: torch.Tensor, rows: torch.Tensor, words: torch.Tensor) -> Non
     Bit `i % 32` of word `i // 32` is set where token i is allowed; tokens beyond the words are forbidden.
     """
     num_masks, width = words.shape[0], logits.shape[1]
-    _run("forbid", lambda rows: _parts(rows, rows * width), num_masks, width, words.shape[1], rows, words, logits)
+    _run("forbid", lambda count: _parts(count, count * width), num_masks, width, words.shape[1], rows, words, logits)
 
 
 def weigh_blocks(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:

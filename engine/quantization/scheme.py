@@ -31,7 +31,8 @@ from engine.quantization.vnni import VnniWeight
 logger = logging.getLogger(__name__)
 
 ROW_BUCKETS = (1, 2, 4, 8, 16, 32, 128)
-"""Row counts that are measured; a count is served as the next larger bucket, everything above as the last."""
+"""Row counts that are measured; a count is served as the next larger bucket, everything above as the last. Recorded programs of many rows
+(execution.step_programs) rely on one form for all of more than 32."""
 
 SECOND_FORM_GAIN = 0.05
 HOPELESS, HOPELESS_FROM = 3.0, 16

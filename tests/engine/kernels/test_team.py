@@ -12,6 +12,9 @@ import torch
 from engine.kernels import board, operators
 from engine.kernels.openmp import PARALLEL
 from engine.kernels.team import TEAM, Crew
+from engine.quantization.gguf_blocks import GROUP_SIZE, FourBitGroups
+from engine.quantization.int8 import quantize_weight
+from engine.quantization.vnni import VnniWeight
 
 pytestmark = pytest.mark.skipif(PARALLEL is None, reason="needs GNU's OpenMP")
 
@@ -126,6 +129,38 @@ def test_a_program_may_be_run_of_fewer_rows(hired):
         recording.run(num_rows)
         assert torch.equal(out[:num_rows], expected[:num_rows])
         assert (out[num_rows:] == 7.0).all()
+
+
+@pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_product_that_threads_share_may_be_run_of_fewer_rows(hired, bits):
+    """Large enough that rows are quantised together; with 3, 7, 35 and 39 rows a block has a row that is nobody's."""
+    num_inputs, num_outputs, generator = 512, 2048, torch.Generator().manual_seed(1)
+    if bits == 4:
+        q = torch.randint(0, 16, (num_outputs, num_inputs), generator=generator, dtype=torch.uint8)
+        scale = torch.rand(num_outputs, num_inputs // GROUP_SIZE, generator=generator)
+        weight = VnniWeight.four_bit(FourBitGroups(q, scale, scale - 1))
+    else:
+        weight = VnniWeight.eight_bit(*quantize_weight(torch.randn(num_outputs, num_inputs, generator=generator)))
+    x = torch.randn(80, num_inputs, generator=generator)
+    with operators.recording() as recording:
+        out = weight(x)
+    expected = out.clone()
+    for num_rows in (80, 33, 35, 39, 7, 3, 1, 80):
+        out.fill_(7.0)
+        recording.run(num_rows)
+        assert torch.equal(out[:num_rows], expected[:num_rows])
+        assert (out[num_rows:] == 7.0).all()
+
+
+def test_a_recording_writes_over_a_result_behind_three_of_other_sizes(hired):
+    rows = {size: torch.randn(2, size) for size in (64, 128, 192)}
+    with operators.recording():
+        addresses = [
+            operators.add_normalize(rows[size], None, torch.rand(size), torch.tensor(1e-5), torch.float32).data_ptr()
+            for size in (64, 128, 192, 64, 128, 192)
+        ]
+    assert addresses[3:] == addresses[:3]
 
 
 def test_a_recording_keeps_results_until_two_more_are_there_and_no_longer(hired):
