@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -41,13 +42,7 @@ def stop_when(is_true):
 
 
 def test_a_dead_child_is_reported_and_started_again(tmp_path, inbox, output):
-    now = [0.0]
-
-    def clock() -> float:
-        now[0] += 0.5
-        return now[0]
-
-    supervisor = Supervisor(Console(output), inbox, clock)
+    supervisor = Supervisor(Console(output), inbox, count(0.5, 0.5).__next__)
     supervisor.add(spec(tmp_path, "part", "echo start >> starts; echo broken; exit 7"))
     starts = tmp_path / "starts"
     supervisor.run(stop_when(lambda: starts.exists() and starts.read_text().count("start") >= 3))
@@ -59,13 +54,7 @@ def test_a_dead_child_is_reported_and_started_again(tmp_path, inbox, output):
 
 
 def test_a_start_that_the_system_refuses_is_tried_again_and_the_others_run_on(tmp_path, inbox, output):
-    now = [0.0]
-
-    def clock() -> float:
-        now[0] += 0.5
-        return now[0]
-
-    supervisor = Supervisor(Console(output), inbox, clock)
+    supervisor = Supervisor(Console(output), inbox, count(0.5, 0.5).__next__)
     folder = tmp_path / "folder"
     folder.mkdir()
     part = ChildSpec("part", ("/bin/sh", "-c", "rm -r ../folder"), folder, tmp_path / "part.log", {"PATH": os.environ["PATH"]})
