@@ -82,9 +82,9 @@ def _make_multiply_block(num_rows: int, panel: FourBitPanel | EightBitPanel) -> 
                     of_row = [b.splat_float(b.at(record, num_rows * (GROUP + 4 * part) + 4 * row)) for part in range(3)]
                     value = panel.add_group(b, builder.load(sums[row, vector]), products[row, vector], scales[vector], of_row)
                     builder.store(value, sums[row, vector])
+            is_last_kept = builder.icmp_signed("==", num_kept, ir.Constant(b.integer, num_rows))
             for row in range(num_rows):
-                is_kept = builder.icmp_signed("<", ir.Constant(b.integer, row), num_kept)
-                with builder.if_then(is_kept, likely=True) if row and row == num_rows - 1 else nullcontext():
+                with builder.if_then(is_last_kept, likely=True) if row == num_rows - 1 else nullcontext():
                     for vector in range(VECTORS):
                         value = panel.finish(b, builder.load(sums[row, vector]), weights, num_groups, vector)
                         b.store(value, targets[row, vector], 4)

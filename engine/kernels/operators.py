@@ -117,7 +117,7 @@ def add_normalize(
     out = empty((num_rows, size), dtype)
     _run(
         "add_normalize",
-        lambda rows: _parts(rows, rows * size),
+        _by_rows(size),
         num_rows,
         size,
         hidden,
@@ -139,7 +139,7 @@ def gate(gate_up: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     out = empty((num_rows, size), dtype)
     _run(
         "gate",
-        lambda rows: _parts(rows, rows * double),
+        _by_rows(double),
         num_rows,
         size,
         gate_up,
@@ -157,7 +157,7 @@ def quantize(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.T
     levels, scales = empty((num_rows, size), dtype), empty((num_rows, 1), torch.float32)
     zero = 128 if dtype is torch.uint8 else 0
     is_half = x.dtype is torch.bfloat16
-    _run("quantize", lambda rows: _parts(rows, rows * size), num_rows, size, x, is_half, levels, zero, scales, _scratch(size))
+    _run("quantize", _by_rows(size), num_rows, size, x, is_half, levels, zero, scales, _scratch(size))
     return levels, scales
 
 
@@ -166,9 +166,7 @@ def rotate(heads: torch.Tensor, num_rotated: int, rotations: torch.Tensor) -> to
     num_rows, num_heads, size = heads.shape
     is_half = heads.dtype is torch.bfloat16
     out = empty((num_rows, num_heads, size), torch.float32) if is_half else heads
-    _run(
-        "rotate", lambda rows: _parts(rows, rows * num_heads * size), num_rows, num_rotated, num_heads, size, heads, is_half, rotations, out
-    )
+    _run("rotate", _by_rows(num_heads * size), num_rows, num_rotated, num_heads, size, heads, is_half, rotations, out)
     return out
 
 
@@ -189,7 +187,7 @@ def multiply(x: torch.Tensor, panels: torch.Tensor, num_outputs: int, bits: int)
     operations = []
     if parts(num_rows) > 1 and num_rows * num_inputs >= _SHARED_FROM:
         records = scratch + opened_bytes(num_inputs)
-        operations = [_operation("quantize_groups", lambda rows: _parts(rows, rows * num_inputs), num_rows, num_inputs, x, records)]
+        operations = [_operation("quantize_groups", _by_rows(num_inputs), num_rows, num_inputs, x, records)]
     multiplication = _operation(
         "multiply", parts, num_rows, num_outputs, num_inputs, x, panels, out, scratch, 4 * _aligned(floats), bits, records
     )
@@ -281,7 +279,7 @@ class RowAttention:
         work = self._work * num_heads * size if _thread.recording is None else sys.maxsize
         most_tiles = table.shape[0]
         _run_all(
-            _operation("store", lambda rows: _parts(rows, 2 * rows * kv_heads * size), *arguments),
+            _operation("store", _by_rows(2 * kv_heads * size), *arguments),
             _operation("attend", lambda rows: _parts(min(rows, most_tiles) * kv_heads, work, _PART_OF_ATTENTION), *arguments),
         )
 
@@ -289,7 +287,7 @@ class RowAttention:
 def add_bias(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """Add a row to every row, in place. x: (R, N) float32   bias: (N,) float32."""
     num_rows, size = x.shape
-    _run("add_bias", lambda rows: _parts(rows, rows * size), num_rows, size, x, bias)
+    _run("add_bias", _by_rows(size), num_rows, size, x, bias)
     return x
 
 
@@ -301,7 +299,7 @@ def forbid(logits: torch.Tensor, rows: torch.Tensor, words: torch.Tensor) -> Non
     Bit `i % 32` of word `i // 32` is set where token i is allowed; tokens beyond the words are forbidden.
     """
     num_masks, width = words.shape[0], logits.shape[1]
-    _run("forbid", lambda count: _parts(count, count * width), num_masks, width, words.shape[1], rows, words, logits)
+    _run("forbid", _by_rows(width), num_masks, width, words.shape[1], rows, words, logits)
 
 
 def weigh_blocks(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
@@ -311,7 +309,7 @@ def weigh_blocks(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Te
     """
     num_rows, width = logits.shape
     masses = empty((num_rows, width // BLOCK), torch.float64)
-    _run("weigh_blocks", lambda rows: _parts(rows, rows * width), num_rows, width, logits, best, temperature, masses)
+    _run("weigh_blocks", _by_rows(width), num_rows, width, logits, best, temperature, masses)
     return masses
 
 
@@ -322,7 +320,7 @@ def draw(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor, un
     floats = 2 * (width // BLOCK + BLOCK)
     _run(
         "draw",
-        lambda rows: _parts(rows, rows * width),
+        _by_rows(width),
         num_rows,
         width,
         logits,
@@ -371,6 +369,11 @@ def _parts(pieces: int, work: int, worth: int = _PART) -> int:
     num_threads = TEAM.num_threads
     most = num_threads * max(1, min(work // worth // (_EASY * num_threads), _PARTS))
     return max(1, min(pieces, work // worth, most, MOST_PARTS)) if num_threads > 1 else 1
+
+
+def _by_rows(size: int) -> Callable[[int], int]:
+    """How many parts so many rows make if each has `size` elements to go through."""
+    return lambda num_rows: _parts(num_rows, num_rows * size)
 
 
 def empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
