@@ -19,7 +19,7 @@ from chat.addresses import is_loopback, request_address
 from chat.errors import ApiError
 from chat.services.accounts import anonymous_caller
 from chat.services.configuration import configuration_refresh
-from chat.services.keys import Caller, KeyForbidden, KeyInvalid, key_authenticate_async
+from chat.services.keys import KEY_PREFIX, Caller, KeyForbidden, KeyInvalid, key_authenticate_async
 
 MAX_ADDRESSES = 10_000
 FORWARDING_HEADERS = frozenset(
@@ -30,6 +30,7 @@ FORWARDING_HEADERS = frozenset(
 )
 """Beside all that begin with `X-Forwarded`: what a proxy may say of those who stand before it."""
 MISSING_KEY = "You didn't provide an API key. Send it as 'Authorization: Bearer YOUR_KEY' or as 'x-api-key: YOUR_KEY'."
+NOT_BEARER = "Incorrect API key provided: the Authorization header must read 'Bearer YOUR_KEY'."
 TOO_MANY = "Too many requests with a wrong API key from your address. Wait, then send a valid key."
 
 
@@ -79,11 +80,15 @@ async def caller_identify(request: HttpRequest, *, key_header: str, failures: Au
     wait_s = failures.wait_s(address) if counts else 0.0
     if wait_s:
         raise ApiError("rate_limit_exceeded", TOO_MANY, retry_after_s=wait_s)
-    raw = _key_text(request, key_header)
-    if raw is None:
-        if _may_be_anonymous(request):
-            return await database_sync_to_async(anonymous_caller)()
+    scheme, raw = _sent_key(request, key_header)
+    if not raw.startswith(KEY_PREFIX) and _may_be_anonymous(request):
+        return await database_sync_to_async(anonymous_caller)()
+    if not raw:
         raise ApiError("invalid_api_key", MISSING_KEY)
+    if scheme != "bearer":
+        if counts:
+            failures.add(address)
+        raise ApiError("invalid_api_key", NOT_BEARER)
     await configuration_refresh(getattr(request, "lightcone_epoch", None))
     try:
         return await key_authenticate_async(raw=raw, address=address, origin=request.headers.get("Origin", ""))
@@ -95,21 +100,23 @@ async def caller_identify(request: HttpRequest, *, key_header: str, failures: Au
         raise ApiError("permission_denied", str(error)) from None
 
 
-def _key_text(request: HttpRequest, key_header: str) -> str | None:
-    """The key as sent, or None. A header of the wrong form counts as a bad key, not as a missing one."""
+def _sent_key(request: HttpRequest, key_header: str) -> tuple[str, str]:
+    """Return the scheme, `bearer` for a good one, and the key as sent; the key is empty where none was."""
     bearer = request.headers.get("Authorization")
     plain = request.headers.get("X-Api-Key")
     if plain is not None and (key_header == "x-api-key" or bearer is None):
-        return plain.strip()
-    if bearer is None:
-        return None
-    scheme, _, key = bearer.partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else ""
+        return "bearer", plain.strip()
+    scheme, _, key = (bearer or "").strip().rpartition(" ")
+    if not scheme and key.lower() == "bearer":
+        return "bearer", ""
+    return scheme.lower(), key
 
 
 def _may_be_anonymous(request: HttpRequest) -> bool:
-    """Whether the operator lets requests without a key in, and this one comes from a program on this machine: from a loopback address,
-    through no proxy, to a loopback name (a page whose name was bound to this address anew has another), from no page of another origin.
+    """Return True if the operator lets in requests without a key of ours and this one comes from a program on this machine.
+
+    Such a program has a loopback address, uses no proxy, asks for a loopback name (a page whose name was bound to this address anew has
+    another) and is no page of another origin.
     """
     return (
         settings.LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK

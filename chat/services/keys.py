@@ -29,6 +29,7 @@ from chat.models import ApiKey, ApiKeySecret, Project
 from chat.models.access import Right, default_rights
 from chat.services.short_cache import ShortCache
 
+KEY_PREFIX = "lc_"
 KEY_FORMAT = re.compile(r"lc_(?P<public_id>[a-z0-9]{8,16})_(?P<secret>[0-9a-f]{48})", re.ASCII)
 KEY_FORMAT_HELP = "an API key reads lc_<8 to 16 lowercase letters or digits>_<48 digits 0-9 a-f>"
 MAX_KEY_CHARS = 256
@@ -322,4 +323,4 @@ def _random_public_id() -> str:
 
 
 def _random_text(public_id: str) -> str:
-    return f"lc_{public_id}_{secrets.token_hex(24)}"
+    return f"{KEY_PREFIX}{public_id}_{secrets.token_hex(24)}"

@@ -45,11 +45,13 @@ def test_the_plainest_request_works_without_a_key(open_client: Any) -> None:
     assert body["usage"]["total_tokens"] == body["usage"]["prompt_tokens"] + body["usage"]["completion_tokens"]
 
 
-def test_a_key_that_is_sent_must_be_good(open_client: Any) -> None:
+def test_a_key_of_our_form_must_be_good_and_any_other_is_as_none(open_client: Any) -> None:
     served, client = open_client
     assert status(client, Authorization=f"Bearer {served.api_key}") == 200
-    assert status(client, Authorization="Bearer none") == 401
-    assert status(client, **{"X-Api-Key": "none"}) == 401
+    assert status(client, Authorization=f"Bearer {served.api_key[:-1]}") == 401
+    assert status(client, **{"X-Api-Key": f"{served.api_key}0"}) == 401
+    assert status(client, Authorization="Bearer ollama") == 200
+    assert status(client, **{"X-Api-Key": "not-needed", "anthropic-version": "2023-06-01"}) == 200
 
 
 def test_nothing_but_a_program_of_this_machine_gets_in(open_client: Any) -> None:
