@@ -7,7 +7,8 @@
 --       7 live runs allowed  8 waiting runs allowed  9 lease (ms)  10 prefix of worker leases  11 life of the keys (ms)
 --       12 task, '' = the run gets none  13 what is kept, '' = nothing  14... pairs: further fields of meta
 -- Returns {verdict, wait ms, requests left, ms until full, tokens left, ms until full, detail...}
---       verdict: go, in_use (the public name), requests, tokens, concurrency, full, or unavailable with {state, fraction} of the best worker.
+--       verdict: go, in_use (the public name), requests, tokens, concurrency, full, memory (of this server), or unavailable with
+--       {state, fraction} of the best worker.
 
 local now = tonumber(ARGV[1])
 
@@ -18,6 +19,13 @@ local function answer(verdict, wait, ...)
   return {verdict, math.ceil(wait),
     math.floor(requests or 0), bucket_wait_ms(requests, requests_limit, requests_limit),
     math.floor(tokens or 0), bucket_wait_ms(tokens, tokens_limit, tokens_limit), ...}
+end
+
+-- New requests leave a fifth of the server's memory to the answers of those that run. A server that does not tell has no limit.
+local told = redis.pcall('INFO', 'memory')
+if type(told) == 'string' then
+  local most, used = tonumber(string.match(told, 'maxmemory:(%d+)')) or 0, tonumber(string.match(told, 'used_memory:(%d+)')) or 0
+  if most > 0 and used > 0.8 * most then return answer('memory', 1000) end
 end
 
 -- Workers: seats of the ready ones; lapsed ones are forgotten.

@@ -227,6 +227,7 @@ class ModelWorker:
             "reason": self._reason,
             "seats": self.config.max_sequences,
             "max_model_len": self._stats.max_model_len if self._stats else 0,
+            "longest_token_chars": self._stats.longest_token_chars if self._stats else 0,
             "started_at": self._started_at,
             "num_live": self._publisher.num_live,
             "num_running": core.num_running if core else 0,

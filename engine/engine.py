@@ -84,7 +84,10 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """A snapshot. `state`: "loading", "ready", "restarting", "draining", "failed" or "closed". Counters since the core's start."""
+    """A snapshot. `state`: "loading", "ready", "restarting", "draining", "failed" or "closed". Counters since the core's start.
+
+    `longest_token_chars`: no token stands for more characters; 0 until the tokenizer is there.
+    """
 
     state: str
     num_runs: int
@@ -92,6 +95,7 @@ class EngineStats:
     max_model_len: int
     heartbeat_at: float | None
     core: CoreStats | None
+    longest_token_chars: int = 0
 
 
 Publish = Callable[[list[RunEvents]], None]
@@ -127,6 +131,7 @@ class Engine:
         self._runs: dict[str, Run] = {}
         self._by_seq_id: dict[int, tuple[Run, Choice]] = {}
         self._heartbeat_at: float | None = None
+        self._longest_token_chars = 0
         self._in_step: list[int] = []
         """Sequences in the step that the core is computing, if it announces them."""
         self._asking = threading.Lock()
@@ -157,6 +162,7 @@ class Engine:
         processor = None
         try:
             tokenizer = Tokenizer.from_path(self._config.model_path)
+            self._longest_token_chars = tokenizer.longest_token_chars
             parsing = OutputParsing(tokenizer, self._config.tool_parser, self._config.reasoning_parser)
             self._forms = AnswerForms(self._config.model_path, parsing.tool_format, self._config.structured)
             processor = self._processor = PromptProcessor(tokenizer, self._renderer)
@@ -209,7 +215,8 @@ class Engine:
         """A snapshot; counters are asked of the core, and are None when it does not answer. `check_integrity` verifies its blocks too."""
         core = self._ask_core(QueryStats(check_integrity)) if self._state in ("ready", "draining") else None
         context = self._limits.max_model_len if self._state not in ("loading", "failed") else 0
-        return EngineStats(self._state, len(self._runs), self._starter.num_restarts, context, self._heartbeat_at, core)
+        num_restarts, longest = self._starter.num_restarts, self._longest_token_chars
+        return EngineStats(self._state, len(self._runs), num_restarts, context, self._heartbeat_at, core, longest)
 
     def close(self, drain_s: float = 0.0) -> None:
         """Take no more runs, let live ones end for up to `drain_s`, fail the rest as lost, and end the core. Idempotent."""

@@ -88,6 +88,7 @@ LIGHTCONE_STORE_DAYS = env.integer("STORE_DAYS", 30, minimum=1, maximum=3650)
 # Stores: SQLite and an embedded Valkey in the data directory, unless the two URLs name others.
 DATABASES = {"default": database_settings(os.environ.get("DATABASE_URL", "").strip(), DATA_DIR)}
 LIGHTCONE_EMBEDDED_VALKEY = not env.text("REDIS_URL")
+LIGHTCONE_VALKEY_BYTES = env.integer("VALKEY_BYTES", 2**30, minimum=2**26)
 LIGHTCONE_REDIS_URL = env.text("REDIS_URL") or f"unix://{embedded_valkey_socket(DATA_DIR)}"
 CHANNEL_LAYERS = {
     "default": {

@@ -104,7 +104,7 @@ def valkey() -> Iterator[str]:
 
     data_dir = TEST_DIR / "valkey"
     socket_path = data_dir / "run" / "valkey.sock"
-    child = Child(valkey_spec(data_dir=data_dir, socket_path=socket_path, log_path=data_dir / "valkey.log"))
+    child = Child(valkey_spec(data_dir=data_dir, socket_path=socket_path, log_path=data_dir / "valkey.log", max_bytes=2**30))
     child.start(time.monotonic())
     deadline = time.monotonic() + 20
     while not is_answering(socket_path):

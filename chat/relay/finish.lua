@@ -1,4 +1,5 @@
 -- The end of a run: last events, terminal record, concurrency and tokens settled; as a whole or not at all.
+-- The request goes at once, as nothing reads it after the end; what clients may still ask for stays for its life.
 --
 -- KEYS  1 run meta  2 run log  3 run request  4 usage  5 caller's live runs  6 live runs of the model  7 bucket of tokens
 --       8 queued runs  9 runs of the worker  10 unread runs  11 what is kept for whoever picks it up
@@ -12,11 +13,15 @@ if held[1] then
   if held[1] == 'ended' then return 'again' end
   if ARGV[4] ~= '' then
     local added = redis.pcall('XADD', KEYS[2], ARGV[3], 'e', ARGV[4])
-    if type(added) == 'table' and added.err then return 'stale' end
+    if type(added) == 'table' and added.err then
+      if string.find(added.err, 'equal or smaller', 1, true) then return 'stale' end
+      return added -- a server without room for more: tried again
+    end
   end
   redis.call('HSET', KEYS[1], 'state', 'ended')
   local life = math.max(tonumber(ARGV[8]), tonumber(held[4]) or 0)
-  for _, key in ipairs({KEYS[1], KEYS[2], KEYS[3], KEYS[11]}) do redis.call('PEXPIRE', key, life) end
+  redis.call('DEL', KEYS[3])
+  for _, key in ipairs({KEYS[1], KEYS[2], KEYS[11]}) do redis.call('PEXPIRE', key, life) end
   if held[5] and held[5] ~= '' then redis.call('PEXPIRE', held[5], life) end
   local limit, now = tonumber(ARGV[7]), tonumber(ARGV[9])
   if limit > 0 then

@@ -64,8 +64,8 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Answer of admission: `go`, the limit that said no (`requests`, `tokens`, `concurrency`), `in_use` (the public id), `full` or
-    `unavailable`.
+    """Answer of admission: `go`, the limit that said no (`requests`, `tokens`, `concurrency`), `in_use` (the public id), `full` (the queue
+    of the model), `memory` (Valkey's) or `unavailable`.
 
     `look` is no answer: what is left of the limits, for who asks for nothing.
     """
@@ -157,7 +157,7 @@ class Runs:
             ADMIT,
             len(names),
             *names,
-            *(self._now_ms(), request.run_id, pack_request(request)),
+            *(self._now_ms(), request.run_id, pack_request(request) if admission.has_task else b""),
             *(admission.requests_per_minute, admission.tokens_per_minute, admission.reserved_tokens),
             *(admission.max_live, admission.max_waiting, LIVE_LEASE_MS, keys.worker_prefix, RUN_LIFE_MS),
             task_message(request.run_id, 1, slug) if admission.has_task else b"",

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from chat.relay.keys import Keys
 from chat.relay.store import Answers
 
-LATER_COUNTERS = ("num_blocks", "num_free_blocks", "num_prompt_tokens", "num_cached_tokens")
+LATER_COUNTERS = ("longest_token_chars", "num_blocks", "num_free_blocks", "num_prompt_tokens", "num_cached_tokens")
 """What workers of an earlier version do not say."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerLease:
     """One live worker. `state`: loading, ready, draining or failed; `fraction` of the loading 0..1; `reason` is for the operator.
+    No token of the model stands for more than `longest_token_chars`; that and `max_model_len` are 0 until they are known.
     `num_prompt_tokens`, and of these `num_cached_tokens`, are counted since the worker's core began."""
 
     worker_id: str
@@ -27,6 +28,7 @@ class WorkerLease:
     num_live: int
     num_running: int
     num_waiting: int
+    longest_token_chars: int = 0
     num_blocks: int = 0
     num_free_blocks: int = 0
     num_prompt_tokens: int = 0

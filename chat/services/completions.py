@@ -26,15 +26,28 @@ from channels.layers import get_channel_layer
 from django.conf import settings
 from redis.exceptions import RedisError
 
+from chat.relay.codec import pack_events
 from chat.relay.commands import stop_send_async
 from chat.relay.dispatcher import Dispatcher
 from chat.relay.keys import Keys, model_slug
 from chat.relay.reader import RunReader
-from chat.relay.runs import Admission, Ending, Found, Verdict
+from chat.relay.records import terminal_record
+from chat.relay.runs import Admission, Ending, Found, LogEntry, Verdict
 from chat.relay.store import valkey_connect
 from chat.services.keys import Caller
 from chat.services.limits import Bucket, LimitExceeded, LimitKind, rate_headers
-from engine.api import EngineUnavailable, ErrorCode, Event, GenerationRequest, Outcome, Task
+from engine.api import (
+    EngineUnavailable,
+    ErrorCode,
+    Event,
+    GenerationRequest,
+    Outcome,
+    Rejected,
+    RequestError,
+    Task,
+    check_prompt_fits,
+    is_long,
+)
 
 __all__ = [
     "Afterlife",
@@ -59,6 +72,7 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 AWAY_MESSAGE = "The server cannot take requests at the moment; please try again shortly."
+MEMORY_MESSAGE = "The server holds as many requests as its memory allows; please try again shortly."
 CHARS_PER_TOKEN = 4
 USUAL_OUTPUT_TOKENS = 512
 SESSION_CALLER = "session"
@@ -144,6 +158,8 @@ async def _admitted(admission: Admission) -> RunReader:
     dispatcher = dispatcher_of_loop()
     try:
         await dispatcher.start()
+        refusal = await _refusal_by_size(dispatcher, admission.request) if admission.has_task else None
+        admission = replace(admission, has_task=admission.has_task and refusal is None)
         reader = dispatcher.reader(admission.request.run_id)
         try:
             # NOTE: before the answer, as a cancelled or late admission may have made the run all the same, and has to be left.
@@ -156,7 +172,9 @@ async def _admitted(admission: Admission) -> RunReader:
                     raise PublicIdInUse
                 raise _refusal(admission.request.model, verdict, reader.headers)
             if not admission.has_task:
-                await _end(dispatcher, admission)
+                payload = await _end(dispatcher, admission, refusal)
+                if payload:
+                    reader.offer(LogEntry(1, 0, payload))
         except BaseException:
             # A cancelled view has not got its reader yet, so nobody else would leave the run.
             reader.leave()
@@ -257,15 +275,40 @@ def dispatcher_of_loop() -> Dispatcher:
 _dispatchers: WeakKeyDictionary[asyncio.AbstractEventLoop, Dispatcher] = WeakKeyDictionary()
 
 
-async def _end(dispatcher: Dispatcher, admission: Admission) -> None:
-    """End a run of which no worker knows: it has used nothing, and whoever asked for it writes the record."""
+async def _refusal_by_size(dispatcher: Dispatcher, request: GenerationRequest) -> Rejected | None:
+    """Refuse a prompt that has more characters than the model's context can hold, before it goes to a worker. Raises as Valkey."""
+    if not is_long(request):
+        return None
+    known = [
+        lease for lease in await dispatcher.workers() if lease.model == request.model and lease.max_model_len * lease.longest_token_chars
+    ]
+    if not known:
+        return None
+    widest = max(known, key=lambda lease: lease.max_model_len)
+    try:
+        check_prompt_fits(request, widest.longest_token_chars, widest.max_model_len)
+    except RequestError as error:
+        return Rejected(error.code, error.message, error.param)
+    return None
+
+
+async def _end(dispatcher: Dispatcher, admission: Admission, refusal: Rejected | None) -> bytes:
+    """End a run of which no worker knows: it has used nothing. Without a refusal whoever asked for it writes the record.
+
+    Gives the packed event for the reader of a refusal.
+    """
+    run_id = admission.request.run_id
+    payload, record = b"", None
+    if refusal is not None:
+        payload = pack_events([Event(0, 1, refusal)])
+        record = terminal_record(admission.about, refusal, run_id=run_id, attempts=0, worker="", ended_at=dispatcher.runs.clock())
     await dispatcher.runs.finish(
         Ending(
-            run_id=admission.request.run_id,
+            run_id=run_id,
             attempt=1,
             position=0,
-            payload=b"",
-            record=None,
+            payload=payload,
+            record=record,
             used_tokens=0,
             caller=admission.caller,
             slug=model_slug(admission.request.model),
@@ -273,6 +316,7 @@ async def _end(dispatcher: Dispatcher, admission: Admission) -> None:
             tokens_per_minute=admission.tokens_per_minute,
         )
     )
+    return payload
 
 
 def _admission(request: GenerationRequest, caller: Caller, trace: RequestTrace, messages: Sequence[Any]) -> Admission:
@@ -347,6 +391,8 @@ LIMIT_MESSAGES = {
 def _refusal(model: str, verdict: Verdict, headers: dict[str, str]) -> LimitExceeded | EngineUnavailable:
     if verdict.word == "unavailable":
         return _unavailable(model, verdict)
+    if verdict.word == "memory":
+        return EngineUnavailable(ErrorCode.OVERLOADED, MEMORY_MESSAGE)
     if verdict.word == "full":
         return EngineUnavailable(ErrorCode.OVERLOADED, f"The model '{model}' has too many requests waiting; please try again shortly.")
     kind = LimitKind(verdict.word)

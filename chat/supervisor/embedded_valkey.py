@@ -24,8 +24,11 @@ class ValkeyNotStarted(Exception):
     """The embedded Valkey cannot be used; the message says why."""
 
 
-def valkey_spec(*, data_dir: Path, socket_path: Path, log_path: Path) -> ChildSpec:
-    """Write the configuration and describe the process. Raises ValkeyNotStarted for an unsafe socket folder."""
+def valkey_spec(*, data_dir: Path, socket_path: Path, log_path: Path, max_bytes: int) -> ChildSpec:
+    """Write the configuration and describe the process. `max_bytes`: of memory, beyond which it takes no more writes.
+
+    Raises ValkeyNotStarted for an unsafe socket folder.
+    """
     folder = data_dir / "valkey"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     socket_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -43,6 +46,7 @@ def valkey_spec(*, data_dir: Path, socket_path: Path, log_path: Path) -> ChildSp
         'save ""\n'
         "appendonly yes\n"
         "appendfsync everysec\n"
+        f"maxmemory {max_bytes}\n"
         "maxmemory-policy noeviction\n"
         "aof-load-truncated yes\n"
     )

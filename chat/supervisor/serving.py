@@ -176,7 +176,8 @@ def _start_valkey(console: Console, supervisor: Supervisor) -> None:
         return
     path = embedded_valkey_socket(settings.DATA_DIR)
     try:
-        spec = valkey_spec(data_dir=settings.DATA_DIR, socket_path=path, log_path=log_path("valkey"))
+        max_bytes = settings.LIGHTCONE_VALKEY_BYTES
+        spec = valkey_spec(data_dir=settings.DATA_DIR, socket_path=path, log_path=log_path("valkey"), max_bytes=max_bytes)
         clear_socket(path)
     except ValkeyNotStarted as error:
         raise Refusal(str(error)) from None

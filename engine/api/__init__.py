@@ -25,6 +25,7 @@ from engine.api.events import (
     TopLogprob,
     Usage,
 )
+from engine.api.prompt_size import check_prompt_fits, is_long
 from engine.api.request import BeamSearch, EmbedOptions, GenerationRequest, Message, PromptOptions, RawPrompt, Task
 from engine.api.sampling import LogprobOptions, ProcessorCall, RepetitionRule, SamplingParams, StopRules
 from engine.api.tools import Json, Tool, ToolCallDelta, ToolChoice, ToolMode
@@ -73,4 +74,6 @@ __all__ = [
     "ToolMode",
     "TopLogprob",
     "Usage",
+    "check_prompt_fits",
+    "is_long",
 ]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from engine.api.prompt_size import context_length_exceeded
 from engine.api.request import GenerationRequest, PromptOptions
-from engine.inputs.limits import context_length_exceeded
 from engine.inputs.marks import ControlTexts, Piece
 from engine.inputs.truncation import SPARE_TOKENS, cut_ids, cut_pieces
 from engine.tokenizer import Tokenizer

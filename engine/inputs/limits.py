@@ -1,6 +1,7 @@
 """The checks between token ids and the core: does the prompt fit, how many tokens may each choice have, are its ids real.
 
-Runs after tokenising, `prompt_chars` before it; nothing has reached the core yet. Messages name the value, the limit and the remedy.
+Runs after tokenising (engine.api.prompt_size before it); nothing has reached the core yet. Messages name the value, the limit and the
+remedy.
 """
 
 from __future__ import annotations
@@ -8,13 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.api.errors import ErrorCode, RequestError
-from engine.api.request import GenerationRequest, RawPrompt, Task
-from engine.inputs.template import MAX_OUTPUT_CHARS
+from engine.api.prompt_size import context_length_exceeded
+from engine.api.request import GenerationRequest, RawPrompt
 from engine.messages import ProcessorSpec
 
 POOLINGS = ("mean", "last")
-READ_CHARS, READ_CHARS_PER_TOKEN = 1 << 20, 8
-"""Text that is only read has at most so many characters, or the second for each token of the context if that is more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,34 +113,3 @@ def check_prompt_ids(prompt_ids: list[int], limits: ContextLimits, raw: RawPromp
         place, param = ("the prompt holds", raw.param) if raw is not None else ("the messages hold", "messages")
         message = f"{place} a token that the model does not have: {unknown}, its ids end at {width - 1}"
         raise RequestError(ErrorCode.INVALID_VALUE, message, param)
-
-
-def prompt_chars(request: GenerationRequest, longest_token_chars: int, max_model_len: int) -> int:
-    """How many characters of prompt are worth tokenising: what could fit the context, more of what is only read, any of what is cut."""
-    if request.prompt.truncate_to is not None:
-        return MAX_OUTPUT_CHARS
-    if request.task is Task.READ:
-        return min(MAX_OUTPUT_CHARS, max(READ_CHARS, READ_CHARS_PER_TOKEN * max_model_len))
-    return min(MAX_OUTPUT_CHARS, max_model_len * longest_token_chars)
-
-
-def prompt_too_long(request: GenerationRequest, max_chars: int, max_model_len: int) -> RequestError:
-    """The refusal of text that has more than `max_chars`, which are those of `prompt_chars`."""
-    if max_chars >= MAX_OUTPUT_CHARS or request.task is Task.READ:
-        param = request.raw.param if request.raw is not None else "messages"
-        return RequestError(ErrorCode.INVALID_VALUE, f"the prompt must have at most {max_chars} characters", param)
-    # NOTE: the count is a lower bound; counting exactly is the work that this check avoids.
-    return context_length_exceeded(max_model_len + 1, request, max_model_len)
-
-
-def context_length_exceeded(num_prompt_tokens: int, request: GenerationRequest, context: int) -> RequestError:
-    """The refusal in the words that clients search for."""
-    max_tokens = request.stop.max_tokens if request.task is Task.GENERATE else None
-    completion = f", {max_tokens} in the completion" if max_tokens is not None else ""
-    place, param = ("messages", "messages") if request.raw is None else ("prompt", request.raw.param)
-    message = (
-        f"This model's maximum context length is {context} tokens. However, you requested {num_prompt_tokens + (max_tokens or 0)} tokens "
-        f"({num_prompt_tokens} in the {place}{completion}). "
-        "Please reduce the length of the messages or completion. (context_length_exceeded)"
-    )
-    return RequestError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, message, param)

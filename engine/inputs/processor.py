@@ -9,17 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 from engine.api.errors import ErrorCode, ModelLoadError, RequestError
+from engine.api.prompt_size import MAX_PROMPT_CHARS, prompt_chars, prompt_too_long
 from engine.api.request import GenerationRequest, Message, Task
 from engine.api.tools import Json
 from engine.inputs.continuation import ended, left_open
 from engine.inputs.encoding import PieceEncoder
 from engine.inputs.files import FileReader
-from engine.inputs.limits import prompt_chars, prompt_too_long
 from engine.inputs.marks import ControlTexts, Marks
 from engine.inputs.prompt import Prompt
 from engine.inputs.raw_prompt import RawPromptReader
 from engine.inputs.rendering import Renderer, RenderJob, TrialRenderer
-from engine.inputs.template import MAX_OUTPUT_CHARS
 from engine.inputs.truncation import kept_tokens
 from engine.tokenizer import Tokenizer
 
@@ -90,7 +89,7 @@ class PromptProcessor:
         }
         free: Any = marks.swap(options.template_kwargs)
         tools: Any = marks.swap([tool.spec for tool in request.tools])
-        job = RenderJob(messages, variables, free, tools, min(max_chars, MAX_OUTPUT_CHARS))
+        job = RenderJob(messages, variables, free, tools, min(max_chars, MAX_PROMPT_CHARS))
         return self._renderer.render(source, job, is_models=options.chat_template is None)
 
 

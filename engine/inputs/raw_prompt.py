@@ -6,10 +6,10 @@ Ids are not looked at here: whether the model has them is checked with the ids o
 from __future__ import annotations
 
 from engine.api.errors import ErrorCode, RequestError
+from engine.api.prompt_size import prompt_chars, prompt_too_long
 from engine.api.request import GenerationRequest, RawPrompt, Task
 from engine.inputs.encoding import PieceEncoder
 from engine.inputs.fill_in_the_middle import FillInTheMiddle
-from engine.inputs.limits import prompt_chars, prompt_too_long
 from engine.inputs.marks import Piece
 from engine.inputs.prompt import Prompt
 from engine.inputs.truncation import cut_ids, kept_tokens

@@ -21,9 +21,9 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
 
 from engine.api.errors import ErrorCode, RequestError
+from engine.api.prompt_size import MAX_PROMPT_CHARS
 from engine.api.request import Message
 
-MAX_OUTPUT_CHARS = 8_000_000
 MAX_POWER_BITS = 4096
 MAX_MESSAGE_CHARS = 200
 """What of a template's own message is repeated to the client."""
@@ -86,14 +86,14 @@ class ChatTemplate:
         try:
             for piece in self._generate(PROBE, {"add_generation_prompt": True, "tools": None, "documents": None}):
                 num_chars += len(piece)
-                if num_chars > MAX_OUTPUT_CHARS:
+                if num_chars > MAX_PROMPT_CHARS:
                     raise SecurityError("its text grows without end")
         except SecurityError as error:
             raise self._refused(f"the chat template cannot be used: {_clean(str(error))}") from error
         except (jinja2.TemplateError, *_INDIGESTIBLE):
             return
 
-    def render(self, messages: list[Message], variables: Mapping[str, Any], max_chars: int = MAX_OUTPUT_CHARS) -> str:
+    def render(self, messages: list[Message], variables: Mapping[str, Any], max_chars: int = MAX_PROMPT_CHARS) -> str:
         """Render to prompt text. Raises RequestError with the template's own message if it refuses or cannot digest the
         messages, PromptTooLong beyond `max_chars`.
         """
@@ -143,7 +143,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         sequence, number = (right, left) if isinstance(left, int) else (left, right)
         if operator == "**" and isinstance(left, int) and isinstance(right, int) and left.bit_length() * right > MAX_POWER_BITS:
             raise SecurityError("a power is too large")
-        if operator == "*" and isinstance(sequence, str | list | tuple) and len(sequence) * max(number, 0) > MAX_OUTPUT_CHARS:
+        if operator == "*" and isinstance(sequence, str | list | tuple) and len(sequence) * max(number, 0) > MAX_PROMPT_CHARS:
             raise SecurityError("a repeated text is too long")
         if operator == "%" and isinstance(left, str) and _WIDE_FORMAT.search(left):
             raise SecurityError("a format is too wide")

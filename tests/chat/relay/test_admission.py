@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.chat.relay.world import World
+from tests.chat.relay.world import World, read_all, text_of
 
 
 async def test_fifty_calls_at_once_never_pass_a_limit(world: World) -> None:
@@ -111,4 +111,24 @@ async def test_without_a_ready_worker_nothing_is_admitted(world: World) -> None:
     assert (verdict.word, verdict.worker_state, verdict.worker_progress) == ("unavailable", "loading", 0.5)
     world.lease_state = "ready"
     await worker.beat()
+    assert (await world.admit(web))[1].word == "go"
+
+
+async def test_admission_closes_at_four_fifths_of_the_servers_memory_and_what_runs_goes_on(world: World) -> None:
+    """Requests filled the memory of Valkey without a bound; now new ones wait outside while there is room for answers."""
+    web, worker = await world.web(), await world.worker()
+    reader, voice = await world.run(web, worker)
+    used = (await world.client.info("memory"))["used_memory"]
+    await world.client.config_set("maxmemory", int(used / 0.85))
+    try:
+        refused, verdict = await world.admit(web)
+        assert verdict.word == "memory"
+        assert await world.client.exists(world.keys.request(refused.run_id)) == 0
+        voice.admit()
+        voice.token("a")
+        voice.end()
+        await worker.flush()
+        assert text_of(await read_all(reader)) == "a"
+    finally:
+        await world.client.config_set("maxmemory", 2**30)
     assert (await world.admit(web))[1].word == "go"

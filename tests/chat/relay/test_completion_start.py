@@ -25,7 +25,7 @@ from chat.services.completions import (
     request_rejected_record,
 )
 from chat.services.keys import Caller, KeyLimits
-from engine.api import Delta, EngineUnavailable, ErrorCode, GenerationRequest, RawPrompt, Task
+from engine.api import Delta, EngineUnavailable, ErrorCode, GenerationRequest, RawPrompt, RequestError, Task
 from tests.chat.relay.world import MODEL, World, read_all, text_of, until
 
 CALLER = Caller(key_id=1, public_id="key1", org_id=1, project_id=2, tenant="2")
@@ -105,6 +105,44 @@ async def test_a_limit_names_itself_and_its_wait(service: World) -> None:
     assert raised.value.kind is LimitKind.REQUESTS
     assert 55 <= raised.value.retry_after_s <= 60
     assert raised.value.headers["x-ratelimit-reset-requests"] in ("1m0s", "60s", "59s")
+
+
+async def test_what_has_more_characters_than_the_context_is_refused_before_it_travels(
+    service: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages of 30 MB went through Valkey to a worker, which refused them; twenty of them held 650 MB."""
+    service.lease_facts = {"max_model_len": 2048, "longest_token_chars": 16}
+    worker = await worker_of(service)
+    texts = ({"role": "user", "content": "x" * 40_000},)
+    limits = KeyLimits(requests_per_minute=2, tokens_per_minute=20_000)
+    caller = Caller(key_id=1, public_id="key6", org_id=1, project_id=2, tenant="2", limits=limits)
+    generation = replace(request(), messages=texts)
+    packed: list[GenerationRequest] = []
+    monkeypatch.setattr("chat.relay.runs.pack_request", packed.append)
+    reader = await completion_start(request=generation, caller=caller, trace=TRACE)
+    with pytest.raises(RequestError) as raised:
+        await reader.first(timeout_s=5)
+    reader.leave()
+    assert (raised.value.code, raised.value.param) == (ErrorCode.CONTEXT_LENGTH_EXCEEDED, "messages")
+    assert "maximum context length is 2048 tokens" in raised.value.message
+    assert (packed, await queued_tasks(service)) == ([], [])
+    assert reader.headers["x-ratelimit-remaining-requests"] == "1", "it counts as a request, like one that the worker refuses"
+    [record] = await service.records()
+    assert (record["status"], record["outcome"], record["error_code"]) == (400, "rejected", "context_length_exceeded")
+    assert worker.live_run_ids() == []
+    await until(lambda: not completions.dispatcher_of_loop()._leaves)
+
+
+async def test_a_server_without_room_is_503_with_the_reason(service: World) -> None:
+    await worker_of(service)
+    used = (await service.client.info("memory"))["used_memory"]
+    await service.client.config_set("maxmemory", int(used / 0.85))
+    try:
+        with pytest.raises(EngineUnavailable, match="memory") as raised:
+            await completion_start(request=request(), caller=CALLER, trace=TRACE)
+    finally:
+        await service.client.config_set("maxmemory", 2**30)
+    assert raised.value.code is ErrorCode.OVERLOADED
 
 
 async def test_further_runs_of_a_request_count_with_their_tokens_alone_and_reading_with_none(service: World) -> None:

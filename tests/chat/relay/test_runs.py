@@ -9,7 +9,7 @@ import pytest
 
 from chat.relay.publisher import Publisher
 from chat.relay.runs import Claim
-from engine.api import Completed, Delta, EngineUnavailable, ErrorCode, Failed, Outcome
+from engine.api import Completed, Delta, EngineUnavailable, ErrorCode, Failed, Outcome, Rejected
 from tests.chat.relay.world import World, read_all, text_of, until
 
 
@@ -76,6 +76,39 @@ async def test_the_end_leaves_one_record_and_frees_the_key(world: World) -> None
     assert await world.client.zcard(world.keys.admit_live("key1")) == 0
     assert await world.client.scard(world.keys.worker_runs(worker.worker_id)) == 0
     assert 0 < await world.client.pttl(world.keys.log(reader.run_id)) <= 600_000
+
+
+async def test_the_request_of_a_run_goes_with_its_end(world: World) -> None:
+    """Twenty refused messages of 30 MB stood in Valkey for ten minutes; their logs alone are still asked for."""
+    web, worker = await world.web(), await world.worker()
+    refused, voice = await world.run(web, worker)
+    voice.say(Rejected(ErrorCode.CONTEXT_LENGTH_EXCEEDED, "too long", "messages"))
+    finished, other = await world.run(web, worker)
+    other.admit()
+    other.end()
+    await worker.flush()
+    for reader in (refused, finished):
+        assert await world.client.exists(world.keys.request(reader.run_id)) == 0
+        assert await world.client.exists(world.keys.log(reader.run_id)) == 1
+
+
+async def test_an_end_that_valkey_has_no_room_for_is_written_later(world: World) -> None:
+    """The refusal passed for news of another attempt: the run was dropped, and its reader waited for ever."""
+    web, worker = await world.web(), await world.worker()
+    reader, voice = await world.run(web, worker)
+    voice.admit()
+    await worker.flush()
+    await world.client.config_set("maxmemory", 1)
+    try:
+        voice.token("a")
+        voice.end()
+        await worker.flush()
+        assert worker.live_run_ids() == [reader.run_id]
+    finally:
+        await world.client.config_set("maxmemory", 2**30)
+    await worker.flush()
+    assert text_of(await read_all(reader)) == "a"
+    assert worker.live_run_ids() == []
 
 
 async def test_a_client_that_leaves_ends_its_run(world: World) -> None:

@@ -126,11 +126,13 @@ class World:
         self.publishers: list[Publisher] = []
         self.dispatchers: list[Dispatcher] = []
         self.lease_state = "ready"
+        self.lease_facts: dict[str, Any] = {}
         self.on_abort: Callable[[str, Outcome], None] = lambda run_id, outcome: None
 
     def lease(self) -> dict[str, Any]:
         counters = dict.fromkeys(("max_model_len", "num_live", "num_running", "num_waiting"), 0)
-        return {"model": MODEL, "state": self.lease_state, "phase": "", "fraction": "0.5", "reason": "", "seats": 4, **counters}
+        words = {"model": MODEL, "state": self.lease_state, "phase": "", "fraction": "0.5", "reason": "", "seats": 4}
+        return words | counters | self.lease_facts
 
     def connect(self) -> Redis:
         client = valkey_connect(self.url)

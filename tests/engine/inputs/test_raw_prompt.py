@@ -92,7 +92,7 @@ def test_text_that_is_only_read_may_be_longer_than_the_context():
 @pytest.mark.parametrize(("context", "limit"), [(10, 100), (50, 400)])
 def test_text_that_is_only_read_is_bounded_all_the_same(monkeypatch, context, limit):
     """Nobody waits, at no cost to who asks, for megabytes to be tokenised."""
-    monkeypatch.setattr("engine.inputs.limits.READ_CHARS", 100)
+    monkeypatch.setattr("engine.api.prompt_size.READ_CHARS", 100)
     assert len(prompt_of(RawPrompt("a" * limit), task=Task.READ, context=context).token_ids) == limit
     error = refusal(RawPrompt("a" * (limit + 1), param="content"), task=Task.READ, context=context)
     assert (error.code, error.param) == (ErrorCode.INVALID_VALUE, "content")
@@ -100,7 +100,7 @@ def test_text_that_is_only_read_is_bounded_all_the_same(monkeypatch, context, li
 
 
 def test_text_of_too_many_characters_is_refused_whatever_it_is_for(monkeypatch):
-    monkeypatch.setattr("engine.inputs.limits.MAX_OUTPUT_CHARS", 1_000)
+    monkeypatch.setattr("engine.api.prompt_size.MAX_PROMPT_CHARS", 1_000)
     for more in ({"task": Task.READ}, {"truncate_to": 10}, {}):
         error = refusal(RawPrompt("a" * 1_001), **more)
         assert (error.message, error.param) == ("the prompt must have at most 1000 characters", "prompt")

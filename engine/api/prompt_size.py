@@ -1,0 +1,86 @@
+"""How long a prompt may be by its characters: what the engine asks before it tokenises, and the web before it sends a request anywhere.
+
+A token has only so many characters, so a text that has more than a whole context of the longest ones cannot fit.
+"""
+
+from __future__ import annotations
+
+from engine.api.errors import ErrorCode, RequestError
+from engine.api.request import GenerationRequest, Message, Task
+
+MAX_PROMPT_CHARS = 8_000_000
+"""Of any prompt, whatever becomes of it."""
+READ_CHARS, READ_CHARS_PER_TOKEN = 1 << 20, 8
+"""Text that is only read has at most so many characters, or the second for each token of the context if that is more."""
+SHORT_PROMPT = 1 << 14
+"""Characters, or token ids, that travel to the model whatever its context."""
+END_OF_THOUGHT = "</think>"
+
+
+def prompt_chars(request: GenerationRequest, longest_token_chars: int, max_model_len: int) -> int:
+    """How many characters of prompt are worth tokenising: what could fit the context, more of what is only read, any of what is cut."""
+    if request.prompt.truncate_to is not None:
+        return MAX_PROMPT_CHARS
+    if request.task is Task.READ:
+        return min(MAX_PROMPT_CHARS, max(READ_CHARS, READ_CHARS_PER_TOKEN * max_model_len))
+    return min(MAX_PROMPT_CHARS, max_model_len * longest_token_chars)
+
+
+def certain_chars(request: GenerationRequest) -> int:
+    """How many characters the prompt is sure to have, whatever the model's template leaves out; 0 where that may be anything.
+
+    Templates take off white space around a message and what an assistant thought before it answered, and need not show tools, documents and
+    files.
+    """
+    raw = request.raw
+    if raw is not None:
+        return len(raw.text) + len(raw.suffix or "")
+    if request.prompt.chat_template is not None:
+        return 0
+    return sum(map(_said_chars, request.messages))
+
+
+def is_long(request: GenerationRequest) -> bool:
+    """Return True for a prompt that some model's context may be too short for, so that asking for the context is worth a question."""
+    num_ids = len(request.raw.token_ids or ()) if request.raw is not None else 0
+    return num_ids > SHORT_PROMPT or certain_chars(request) > SHORT_PROMPT
+
+
+def check_prompt_fits(request: GenerationRequest, longest_token_chars: int, max_model_len: int) -> None:
+    """Refuse a request whose prompt is too long by what is certain of it. Raises RequestError."""
+    num_ids = len(request.raw.token_ids or ()) if request.raw is not None else 0
+    if num_ids > max_model_len and request.prompt.truncate_to is None and request.task is not Task.READ:
+        raise context_length_exceeded(num_ids, request, max_model_len)
+    max_chars = prompt_chars(request, longest_token_chars, max_model_len)
+    if certain_chars(request) > max_chars:
+        raise prompt_too_long(request, max_chars, max_model_len)
+
+
+def prompt_too_long(request: GenerationRequest, max_chars: int, max_model_len: int) -> RequestError:
+    """The refusal of text that has more than `max_chars`, which are those of `prompt_chars`."""
+    if max_chars >= MAX_PROMPT_CHARS or request.task is Task.READ:
+        param = request.raw.param if request.raw is not None else "messages"
+        return RequestError(ErrorCode.INVALID_VALUE, f"the prompt must have at most {max_chars} characters", param)
+    # NOTE: the count is a lower bound; counting exactly is the work that this check avoids.
+    return context_length_exceeded(max_model_len + 1, request, max_model_len)
+
+
+def context_length_exceeded(num_prompt_tokens: int, request: GenerationRequest, context: int) -> RequestError:
+    """The refusal in the words that clients search for."""
+    max_tokens = request.stop.max_tokens if request.task is Task.GENERATE else None
+    completion = f", {max_tokens} in the completion" if max_tokens is not None else ""
+    place, param = ("messages", "messages") if request.raw is None else ("prompt", request.raw.param)
+    message = (
+        f"This model's maximum context length is {context} tokens. However, you requested {num_prompt_tokens + (max_tokens or 0)} tokens "
+        f"({num_prompt_tokens} in the {place}{completion}). "
+        "Please reduce the length of the messages or completion. (context_length_exceeded)"
+    )
+    return RequestError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, message, param)
+
+
+def _said_chars(message: Message) -> int:
+    content = message.get("content")
+    texts = [part.get("text") for part in content if isinstance(part, dict)] if isinstance(content, list) else [content]
+    is_thinker = message.get("role") == "assistant"
+    said = (text.rpartition(END_OF_THOUGHT)[2] if is_thinker else text for text in texts if isinstance(text, str))
+    return sum(len(text.strip()) for text in said)

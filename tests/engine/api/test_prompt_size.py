@@ -1,0 +1,53 @@
+"""What cannot fit a context is known by characters, of what no template leaves out alone."""
+
+import pytest
+
+from engine.api import GenerationRequest, PromptOptions, RawPrompt, RequestError, Task, check_prompt_fits, is_long
+
+CONTEXT, LONGEST = 100, 10
+
+
+def request(*messages, **more):
+    return GenerationRequest("run", "model", messages, 0.0, **more)
+
+
+def fits(made):
+    try:
+        check_prompt_fits(made, LONGEST, CONTEXT)
+    except RequestError as error:
+        return str(error.code)
+    return ""
+
+
+def said(text, role="user"):
+    return {"role": role, "content": text}
+
+
+@pytest.mark.parametrize(
+    ("made", "answer"),
+    [
+        (request(said("x" * 1000)), ""),
+        (request(said("x" * 500), said("x" * 501)), "context_length_exceeded"),
+        (request(said([{"type": "text", "text": "x" * 600}, {"type": "text", "text": "x" * 600}])), "context_length_exceeded"),
+        (request(said("x" * 1001, "assistant")), "context_length_exceeded"),
+        (request(said("<think>" + "x" * 2000 + "</think>yes", "assistant")), ""),
+        (request(said("x" + " " * 2000)), ""),
+        (request(said([{"type": "file", "file": {"file_data": "x" * 2000}}])), ""),
+        (request(said(None)), ""),
+        (request(said("x" * 2000), prompt=PromptOptions(chat_template="{{ 1 }}")), ""),
+        (request(said("x" * 2000), prompt=PromptOptions(truncate_to=10)), ""),
+        (request(said("x" * 2000), task=Task.READ), ""),
+        (request(raw=RawPrompt("x" * 990, suffix="x" * 11)), "context_length_exceeded"),
+        (request(raw=RawPrompt(token_ids=(1,) * 101)), "context_length_exceeded"),
+        (request(raw=RawPrompt(token_ids=(1,) * 100)), ""),
+        (request(raw=RawPrompt("x" * 8_000_001), prompt=PromptOptions(truncate_to=10)), "invalid_value"),
+    ],
+)
+def test_only_what_no_template_can_leave_out_is_counted(made, answer):
+    assert fits(made) == answer
+
+
+def test_contexts_are_asked_for_where_a_prompt_is_long():
+    assert not is_long(request(said("x" * 16_384)))
+    assert is_long(request(said("x" * 16_385)))
+    assert is_long(request(raw=RawPrompt(token_ids=(1,) * 16_385)))
