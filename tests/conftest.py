@@ -29,6 +29,7 @@ hypothesis.settings.load_profile(os.environ.get("LIGHTCONE_TEST_EXAMPLES", "same
 
 IS_EVERYTHING_REQUIRED = os.environ.get("LIGHTCONE_TEST_REQUIRE") == "1"
 NEED_TRITON = [
+    "engine/attention/test_chunk_attention.py",
     "engine/attention/test_xformers_paged.py",
     "engine/execution/test_cuda_graphs.py",
     "engine/kernels/cuda",

@@ -1,8 +1,7 @@
-"""Paged attention on CUDA: kernels of our own for single rows, variable-length flash attention of xformers for chunks.
+"""Paged attention on CUDA: kernels of our own for single rows, those of a library for chunks (chunk_attention.py).
 
-Single rows (decodes) read the cache in place through a block table (`kernels/cuda/paged_attention.py`). Chunks of more tokens run under
-a block-diagonal causal mask that is aligned at the end: over their own keys where nothing came before, else over the context gathered
-into one packed tensor. Source of the method: xformers.ops.fmha (BSD licence), read at 0.0.35.
+Single rows (decodes) read the cache in place through a block table (`kernels/cuda/paged_attention.py`). Chunks of more tokens attend over
+their own keys where nothing came before, else over their contexts, some at a time gathered from the cache into packed tensors.
 
 A cache in float8 (e4m3, without scales) is rounded where it is written and opened where it is read; what a chunk sees of itself where
 nothing came before is not rounded.
@@ -12,20 +11,22 @@ Shapes: T tokens in the step, S single rows, H heads, K kv heads, D head size, P
 
 from __future__ import annotations
 
-import logging
-import warnings
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from engine.api.errors import ModelLoadError
 from engine.attention.backend import AttentionShape, StepLayout
+from engine.attention.chunk_attention import Attend, choose_chunk_way
 from engine.kernels.cuda.paged_attention import attend_rows, parts_for
 from engine.kernels.cuda.rotary import rotate_and_store
 from engine.kernels.transfer import upload
 
 HEAD_MULTIPLE, HEAD_LIMIT = 8, 256
 """What flash attention takes."""
+MOST_GATHERED = 1 << 16
+"""Positions of contexts that are gathered at a time, unless one chunk alone has more: 256 MiB of 8 kv heads of 128 in bfloat16."""
 PROCESSORS_OF_TESTS = 2
 FP8 = torch.float8_e4m3fn
 
@@ -61,7 +62,7 @@ class XformersAttention:
         self.keys = torch.zeros(num_layers, num_slots, shape.num_kv_heads, shape.head_size, dtype=dtype, device=device)
         self.values = torch.zeros_like(self.keys)
         self.layers = list(zip(self.keys.unbind(0), self.values.unbind(0), strict=True))
-        self.fmha = import_fmha()
+        self.chunk_way = choose_chunk_way(shape, torch.bfloat16 if dtype is FP8 else dtype, device)
         self._num_slots = num_slots
         self._num_processors = (
             torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else PROCESSORS_OF_TESTS
@@ -145,28 +146,52 @@ class Rows:
         return attend_rows(q, keys, values, table, contexts, block_size=block_size, scale=self._scale, num_parts=self._num_parts)
 
 
+class Gathered(NamedTuple):
+    """Adjacent chunks: their tokens among those of all chunks, the slots of their contexts, and the attention over these."""
+
+    tokens: slice
+    slots: torch.Tensor
+    attend: Attend
+
+
 class Chunks:
-    """Several new tokens a sequence. `_slots`: those of all their contexts, None where these are the new tokens themselves."""
+    """Several new tokens a sequence. Where nothing came before any of them they attend as they are, else group by group over the cache."""
 
     def __init__(self, backend: XformersAttention, query_lens: list[int], context_lens: list[int], block_ids: list[list[int]]) -> None:
-        self._fmha = backend.fmha
-        self._shape = backend.shape
-        mask = backend.fmha.attn_bias.BlockDiagonalCausalFromBottomRightMask
-        self._mask = mask.from_seqlens(query_lens, context_lens, device=backend.device)
-        self._slots: torch.Tensor | None = None
-        if query_lens != context_lens:
-            self._slots = upload(context_slots(context_lens, block_ids, backend.block_size), torch.int64, backend.device)
+        self._own: Attend | None = None
+        self._gathered: list[Gathered] = []
+        if query_lens == context_lens:
+            self._own = backend.chunk_way(query_lens, context_lens, backend.shape, backend.device)
+            return
+        first = 0
+        for group in gathered_together(context_lens):
+            contexts = context_lens[group]
+            slots = upload(context_slots(contexts, block_ids[group], backend.block_size), torch.int64, backend.device)
+            last = first + sum(query_lens[group])
+            attend = backend.chunk_way(query_lens[group], contexts, backend.shape, backend.device)
+            self._gathered.append(Gathered(slice(first, last), slots, attend))
+            first = last
 
     def attend(self, keys: torch.Tensor, values: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """keys, values: (slots, K, D)  q: (T, H, D)  k, v: (T, K, D)  ->  (T, H, D). Heads share a key by a zero stride, not by a copy."""
-        if self._slots is not None:
-            k, v = (indexable(cache).index_select(0, self._slots).view(cache.dtype).to(q.dtype) for cache in (keys, values))
-        shape = self._shape
-        group = shape.num_heads // shape.num_kv_heads
-        q = q.unflatten(1, (shape.num_kv_heads, group))[None]
-        k, v = (part[None, :, :, None].expand(-1, -1, -1, group, -1) for part in (k, v))
-        out = self._fmha.memory_efficient_attention_forward(q, k, v, attn_bias=self._mask, scale=shape.scale)
-        return out.reshape(-1, shape.num_heads, shape.head_size)
+        """keys, values: (slots, K, D)  q: (T, H, D)  k, v: (T, K, D)  ->  (T, H, D)"""
+        if self._own is not None:
+            return self._own(q, k, v)
+        parts = []
+        for tokens, slots, attend in self._gathered:
+            context = (indexable(cache).index_select(0, slots).view(cache.dtype).to(q.dtype) for cache in (keys, values))
+            parts.append(attend(q[tokens], *context))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def gathered_together(context_lens: list[int]) -> list[slice]:
+    """Cut the chunks of a step into runs whose contexts are gathered together: as long as they may be, at least one chunk each."""
+    groups, first, num_positions = [], 0, 0
+    for place, length in enumerate(context_lens):
+        if place > first and num_positions + length > MOST_GATHERED:
+            groups.append(slice(first, place))
+            first, num_positions = place, 0
+        num_positions += length
+    return [*groups, slice(first, len(context_lens))]
 
 
 def as_stored(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -180,20 +205,6 @@ def as_stored(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def indexable(x: torch.Tensor) -> torch.Tensor:
     """The same memory in a dtype that torch can index: it cannot always in eight-bit floats."""
     return x.view(torch.uint8) if x.dtype is FP8 else x
-
-
-def import_fmha():
-    """xformers.ops.fmha, without the warnings about its own compiled kernels: what we use of it runs on those of torch."""
-    logger = logging.getLogger("xformers")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from xformers.ops import fmha
-    finally:
-        logger.setLevel(level)
-    return fmha
 
 
 def block_table(context_lens: list[int], block_ids: list[list[int]], block_size: int) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The CUDA backend as far as a CPU can tell: masks against the dense rule, index tensors, and each product against the CPU backend.
 
-Without a device our own kernels run in Triton's interpreter. The kernels of xformers run in the tests marked `gpu` only; their CPU twins
-are torch on the mask that xformers itself materialises, so that writing, masks, gathering and the folding of heads are the backend's.
+Without a device our own kernels run in Triton's interpreter, and chunks take the way that works on a CPU; test_chunk_attention.py has all
+ways.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from engine.api.errors import ModelLoadError
+from engine.attention import xformers_paged
 from engine.attention.backend import AttentionShape, StepLayout
 from engine.attention.torch_cpu import TorchCpuAttention
 from engine.attention.xformers_paged import (
@@ -19,11 +20,10 @@ from engine.attention.xformers_paged import (
     as_stored,
     block_table,
     context_slots,
-    import_fmha,
+    gathered_together,
     split_into_rows,
 )
 from tests.engine.attention.scenario import PagedWorld, dense_attention
-from tests.engine.cuda_on_cpu import MaterialisedAttention
 
 GROUPED = AttentionShape(num_heads=6, num_kv_heads=2, head_size=16, scale=0.25)
 FULL = AttentionShape(num_heads=4, num_kv_heads=4, head_size=32, scale=0.2)
@@ -39,11 +39,11 @@ SHORT_SCHEDULE = [[(0, 3), (1, 2)], [(1, 1), (0, 4)]]
 """Where every token is a row, a long one keeps the interpreter busy for half a minute."""
 
 
-def backends(shape, device=CPU, dtype=torch.float32, kind=MaterialisedAttention, **options):
+def backends(shape, device=CPU, dtype=torch.float32, **options):
     sizes = {"num_layers": 2, "num_blocks": 96, "block_size": 16}
     return (
         PagedWorld(shape, **sizes),
-        kind(shape, device=device, dtype=dtype, **sizes, **options),
+        XformersAttention(shape, device=device, dtype=dtype, **sizes, **options),
         PagedWorld(shape, **sizes),
         TorchCpuAttention(shape, dtype=torch.float32, **sizes, **options),
     )
@@ -86,7 +86,7 @@ def test_eight_bits_take_what_is_too_large_as_their_largest():
 def test_the_kernels_agree_with_the_oracle(shape, batch_invariant):
     """bfloat16 keys, values and outputs of standard normal inputs carry 8 bits."""
     device = torch.device("cuda")
-    world, cuda, _, _ = backends(shape, device, torch.bfloat16, XformersAttention, batch_invariant=batch_invariant)
+    world, cuda, _, _ = backends(shape, device, torch.bfloat16, batch_invariant=batch_invariant)
     for sequence in range(4):
         world.add(sequence, 120)
         world.known[sequence] = tuple(part.to(torch.bfloat16).float() for part in world.known[sequence])
@@ -109,12 +109,25 @@ class OnDevice:
         return self._step.attend(layer, *(part.to(self._device) for part in parts))
 
 
-def test_the_chunk_mask_is_causal_and_aligned_at_the_end_of_each_context():
-    query_lens, context_lens = [3, 2, 4], [7, 2, 5]
-    mask = import_fmha().attn_bias.BlockDiagonalCausalFromBottomRightMask.from_seqlens(query_lens, context_lens, device=CPU)
-    visible = mask.materialize((9, 14)) == 0
-    expected = torch.block_diag(*(torch.ones(q, c).tril(c - q) for q, c in zip(query_lens, context_lens, strict=True))).bool()
-    assert torch.equal(visible, expected)
+def test_long_contexts_are_gathered_a_few_at_a_time(monkeypatch):
+    """A hundred requests that share a long prefix once copied all their contexts at once, in every layer, beside a full cache."""
+    monkeypatch.setattr(xformers_paged, "MOST_GATHERED", 64)
+    world, cuda, _, _ = backends(GROUPED)
+    for sequence in range(4):
+        world.add(sequence, 120)
+    for plan in SCHEDULE:
+        for ours, expected in world.step(cuda, plan):
+            torch.testing.assert_close(ours, expected, atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("contexts", "expected"),
+    [([40_000, 20_000, 9_000], [2, 1]), ([90_000, 10], [1, 1]), ([10, 90_000, 10], [1, 1, 1]), ([5], [1]), ([1] * 1000, [1000])],
+)
+def test_a_group_of_contexts_is_as_long_as_it_may_be_and_never_empty(contexts, expected):
+    groups = gathered_together(contexts)
+    assert [len(contexts[group]) for group in groups] == expected
+    assert [place for group in groups for place in range(len(contexts))[group]] == list(range(len(contexts)))
 
 
 def test_the_table_is_padded():
@@ -180,12 +193,3 @@ def test_heads_are_rotated_before_they_are_stored():
     expected = plain.begin_step(layout).attend(1, turned[:, :6], turned[:, 6:8], turned[:, 8:])
     found = fused.begin_step(layout).attend_heads(1, heads.clone(), rotations)
     torch.testing.assert_close(found, expected, atol=2e-5, rtol=0)
-
-
-def test_torch_still_has_the_flash_attention_that_xformers_calls(monkeypatch):
-    """On CUDA xformers looks at these signatures while it is imported, and raises if they do not fit."""
-    from xformers.ops.fmha.torch_attention_compat import ensure_pt_flash_ok
-
-    import_fmha()
-    monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: True)
-    ensure_pt_flash_ok()

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from engine.api import EmbedOptions
+from engine.attention.xformers_paged import XformersAttention
 from engine.config import EngineConfig
 from engine.execution.ahead import FedTokens
 from engine.execution.cuda_graphs import BlockTables, DecodeGraphs, row_counts
@@ -19,7 +20,7 @@ from engine.quantization.dense import DenseWeight
 from engine.quantization.int8 import quantize_rows
 from engine.quantization.scheme import BUILDERS
 from engine.scheduling.plan import Chunk, StepPlan
-from tests.engine.cuda_on_cpu import MaterialisedAttention, RepeatedCompute, take_the_cuda_path
+from tests.engine.cuda_on_cpu import RepeatedCompute, take_the_cuda_path
 from tests.engine.execution.test_runner import BLOCK_SIZE, make_sequence
 from tests.engine.random_model import random_model
 
@@ -47,9 +48,7 @@ class Twins:
             self.loaded, self.other = (self._load(folder, monkeypatch, build) for build in form)
         self.cpu = ModelRunner(self.loaded, self.config)
         shape, layers = self.loaded.config.attention_shape, self.loaded.config.num_layers
-        self.attention = MaterialisedAttention(
-            shape, device=CPU, num_layers=layers, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, dtype=cache
-        )
+        self.attention = XformersAttention(shape, device=CPU, num_layers=layers, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, dtype=cache)
         self._patch = monkeypatch
         with self._patch.context() as patch:
             take_the_cuda_path(patch)

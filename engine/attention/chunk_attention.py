@@ -1,0 +1,141 @@
+"""How chunks of several tokens attend on CUDA: the ways there are, and the first of them that works where we run.
+
+Versions do not tell which one does, so each is tried, once at start: only then it shows whether a build of xformers loads beside this
+torch, and whether a kernel knows the device and the dtype. Results are compared with plain products, as a mask that is aligned otherwise
+raises nothing. Called by xformers_paged.py, which gathers what the cache holds of a chunk.
+
+Shapes: T new tokens of all chunks, C positions of all contexts, H heads, K kv heads, D head size.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Protocol
+
+import torch
+from torch.nn.attention.bias import causal_lower_right
+from torch.nn.functional import scaled_dot_product_attention
+
+from engine.api.errors import ModelLoadError
+from engine.attention.backend import AttentionShape
+from engine.kernels.transfer import upload
+
+logger = logging.getLogger(__name__)
+
+TRIED_QUERIES, TRIED_CONTEXTS = [3, 40], [300, 40]
+"""One chunk with much in front of it, one with nothing."""
+TOLERANCES = {torch.float32: 0.01, torch.bfloat16: 0.05}
+"""Of outputs of standard normal inputs; on a GPU float32 products may be rounded to 10 bits. A wrong mask is off by 1 and more."""
+REASON_CHARS = 300
+
+Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+"""q: (T, H, D)  k, v: (C, K, D), contexts one after another  ->  (T, H, D)"""
+
+
+class ChunkWay(Protocol):
+    """Prepares the attention of some chunks, for all layers. The tokens of a chunk are the last of its context, and look back causally."""
+
+    def __call__(self, query_lens: list[int], context_lens: list[int], shape: AttentionShape, device: torch.device) -> Attend: ...
+
+
+def with_xformers(query_lens: list[int], context_lens: list[int], shape: AttentionShape, device: torch.device) -> Attend:
+    """The operator that xformers chooses. Where its compiled extension does not load it warns when it is imported, and refuses all for CUDA.
+
+    Source of the method: xformers.ops.fmha (BSD licence), read at 0.0.35.
+    """
+    from xformers.ops import fmha
+
+    mask = fmha.attn_bias.BlockDiagonalCausalFromBottomRightMask.from_seqlens(query_lens, context_lens, device=device)
+    group = shape.num_heads // shape.num_kv_heads
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """Heads share a key by a zero stride, not by a copy."""
+        q = q.unflatten(1, (shape.num_kv_heads, group))[None]
+        k, v = (part[None, :, :, None].expand(-1, -1, -1, group, -1) for part in (k, v))
+        out = fmha.memory_efficient_attention_forward(q, k, v, attn_bias=mask, scale=shape.scale)
+        return out.reshape(-1, shape.num_heads, shape.head_size)
+
+    return attend
+
+
+def with_flash(query_lens: list[int], context_lens: list[int], shape: AttentionShape, device: torch.device) -> Attend:
+    """Torch's own flash attention of sequences of different lengths. It takes half precision only."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    ends = [upload([0, *accumulate(lengths)], torch.int32, device) for lengths in (query_lens, context_lens)]
+    longest = max(query_lens), max(context_lens)
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """The window leaves out what comes after a token: that is how this function is told to be causal."""
+        out = varlen_attn(q, k, v, *ends, *longest, scale=shape.scale, window_size=(-1, 0), enable_gqa=True)
+        assert isinstance(out, torch.Tensor)
+        return out
+
+    return attend
+
+
+def with_sdpa(query_lens: list[int], context_lens: list[int], shape: AttentionShape, device: torch.device) -> Attend:
+    """Torch's `scaled_dot_product_attention`, one chunk after another. Kernels that share keys between heads are few: keys are repeated."""
+    masks = [causal_lower_right(query_len, context_len) for query_len, context_len in zip(query_lens, context_lens, strict=True)]
+    group = shape.num_heads // shape.num_kv_heads
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        chunks = zip(q.split(query_lens), k.split(context_lens), v.split(context_lens), masks, strict=True)
+        return torch.cat([attend_one(*chunk) for chunk in chunks])
+
+    def attend_one(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        q, k, v = (part.transpose(0, 1)[None] for part in (q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)))
+        return scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=shape.scale)[0].transpose(0, 1)
+
+    return attend
+
+
+WAYS: dict[str, ChunkWay] = {
+    "xformers": with_xformers,
+    "torch's flash attention": with_flash,
+    "torch's scaled_dot_product_attention": with_sdpa,
+}
+"""The best first."""
+
+
+def choose_chunk_way(shape: AttentionShape, dtype: torch.dtype, device: torch.device) -> ChunkWay:
+    """The first way that computes these heads in `dtype` on `device`; the log says which, and what the others said.
+
+    Raises ModelLoadError if none does.
+    """
+    refusals = []
+    for name, way in WAYS.items():
+        problem = problem_of(way, shape, dtype, device)
+        if not problem:
+            logger.info("attention of prompts: %s%s", name, "".join(f"; not {refusal}" for refusal in refusals))
+            return way
+        refusals.append(f"{name}: {problem}")
+    raise ModelLoadError(f"no way to compute attention of prompts works on {device} in {dtype}: {'; '.join(refusals)}")
+
+
+def problem_of(way: ChunkWay, shape: AttentionShape, dtype: torch.dtype, device: torch.device) -> str:
+    """Why a way cannot be used, on one line; '' if it can."""
+    generator = torch.Generator().manual_seed(0)
+    kv_heads, size = shape.num_kv_heads, shape.head_size
+    q = torch.randn(sum(TRIED_QUERIES), shape.num_heads, size, generator=generator).to(dtype)
+    k, v = torch.randn(2, sum(TRIED_CONTEXTS), kv_heads, size, generator=generator).to(dtype)
+    try:
+        found = way(TRIED_QUERIES, TRIED_CONTEXTS, shape, device)(*(part.to(device) for part in (q, k, v))).float().cpu()
+    except Exception as error:  # an absent package, a missing kernel, a failed launch: each library has its own
+        return " ".join(f"{type(error).__name__}: {error}".split())[:REASON_CHARS]
+    expected = attend_plainly(q.float(), k.float(), v.float(), shape.scale)
+    return "" if torch.allclose(found, expected, rtol=0, atol=TOLERANCES[dtype]) else "its results are wrong"
+
+
+def attend_plainly(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> torch.Tensor:
+    """The attention of the chunks that are tried, by products and a mask."""
+    group = q.shape[1] // k.shape[1]
+    parts = []
+    chunks = zip(q.split(TRIED_QUERIES), *(part.repeat_interleave(group, 1).split(TRIED_CONTEXTS) for part in (k, v)), strict=True)
+    for queries, keys, values in chunks:
+        scores = torch.einsum("thd,chd->htc", queries, keys) * scale
+        is_visible = torch.ones(scores.shape[1:], dtype=torch.bool).tril(len(keys) - len(queries))
+        parts.append(torch.einsum("htc,chd->thd", scores.masked_fill(~is_visible, float("-inf")).softmax(-1), values))
+    return torch.cat(parts)
