@@ -41,7 +41,7 @@ class ChunkWay(Protocol):
 
 
 def with_xformers(query_lens: list[int], context_lens: list[int], shape: AttentionShape, device: torch.device) -> Attend:
-    """The operator that xformers chooses. Where its compiled extension does not load it warns when it is imported, and refuses all for CUDA.
+    """The operator that xformers chooses. Where its extension does not load, it warns when it is imported and refuses all for CUDA.
 
     Source of the method: xformers.ops.fmha (BSD licence), read at 0.0.35.
     """

@@ -26,8 +26,8 @@ CPU = torch.device("cpu")
 QUERY_LENS, CONTEXT_LENS = [3, 2, 4], [7, 2, 5]
 
 TORCH_CUDA = {"2.13.0": 13}
-"""Major version of CUDA that a torch is built for on Linux. The metadata of its wheel says it: 2.13.0 requires cuda-toolkit 13.0.3, and Triton
-3.7.1 (`pip install --dry-run --no-deps --report - torch==2.13.0` shows that without fetching the wheel)."""
+"""Major version of CUDA that a torch is built for on Linux, by the metadata of its wheel: 2.13.0 requires cuda-toolkit 13.0.3, and
+Triton 3.7.1 (`pip install --dry-run --no-deps --report - torch==2.13.0` shows that without fetching the wheel)."""
 
 
 @pytest.fixture
