@@ -47,6 +47,7 @@ class RequestLimits:
 
     max_json_depth: int = 256
     max_json_digits: int = 64
+    max_json_values: int = 500_000
     max_messages: int = 10_000
     max_parts: int = 10_000
     max_n: int = 128

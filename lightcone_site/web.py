@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 
 import chat.http_server  # noqa: F401  (installs the asyncio reactor before anything else can choose another)
 
@@ -17,6 +18,8 @@ def main() -> None:
 
     from chat.middleware import error_described
     from chat.relay.commands import senders_warm
+
+    gc.freeze()  # what is loaded by now stays: looking for garbage in it would hold up every stream
 
     chat.http_server.serve(
         application,

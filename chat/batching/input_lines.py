@@ -10,7 +10,7 @@ from django.conf import settings
 
 from chat.batching.line_splitter import LineSplitter
 from chat.dialects.request.fields import echo
-from chat.dialects.request.strict_json import json_object_read
+from chat.dialects.request.strict_json import json_bounds, json_object_read
 from chat.errors import ApiError
 from chat.services.batches import MAX_ERRORS
 
@@ -62,10 +62,9 @@ def line_read(number: int, text: bytes, endpoint: str) -> InputLine:
 
 
 def _object(text: bytes) -> dict[str, Any]:
-    limits = settings.LIGHTCONE_LIMITS
     try:
         # NOTE: two levels more than a body may have, as it is inside the line.
-        return json_object_read(text, max_depth=limits.max_json_depth + 2, max_digits=limits.max_json_digits)
+        return json_object_read(text, json_bounds(more_depth=2))
     except ApiError as error:
         raise LineRefused("invalid_json_line", error.message.replace("request body", "line")) from None
 

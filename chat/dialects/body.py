@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from django.conf import settings
 from django.http import HttpRequest
 
-from chat.dialects.request.strict_json import json_object_read
+from chat.dialects.request.strict_json import json_bounds, json_object_read
 from chat.errors import ApiError
 
 INLINE_BODY_BYTES = 64 * 1024
@@ -43,13 +43,13 @@ def _check_content_type(request: HttpRequest) -> None:
 
 def object_parse(body: bytes) -> dict[str, Any]:
     """The object that a body is; raises ApiError."""
-    limits = settings.LIGHTCONE_LIMITS
-    return json_object_read(body, max_depth=limits.max_json_depth, max_digits=limits.max_json_digits)
+    return json_object_read(body, json_bounds())
 
 
-def object_read(request: HttpRequest) -> dict[str, Any]:
+async def object_read(request: HttpRequest) -> dict[str, Any]:
     """The object in the body of a request that computes nothing; raises ApiError."""
-    return object_parse(body_read(request))
+    body = body_read(request)
+    return await aside(len(body), object_parse, body)
 
 
 async def aside(num_bytes: int, work: Callable[..., T], *args: Any) -> T:

@@ -3,7 +3,7 @@
 Tasks, started lazily with the first run (Daphne has no lifespan events) and kept for the life of the loop:
   receive   takes layer messages, without a time-out (a cancelled receive would unsubscribe), and puts entries into readers
   sweep     every 500 ms one pipeline reads the logs of all readers that heard nothing since the last sweep
-  renew     every second: this process's lease
+  tick      every second: tells the thread that renews this process's lease (web_lease.py) that the loop goes round
   chores    leaves of readers, records of requests that never became runs: what a cancelled request may not await itself
 It does no parsing and no blocking work. Refuses to know HTTP, Celery and SQL.
 """
@@ -26,13 +26,15 @@ from chat.relay.keys import Keys
 from chat.relay.reader import RunReader
 from chat.relay.runs import LEASE_MS, Found, LogEntry, Runs, log_entries
 from chat.relay.store import Answers
+from chat.relay.valkey_line import Lines
+from chat.relay.web_lease import WebLease
 from chat.relay.workers import WorkerLease, worker_leases
 from engine.api import EngineUnavailable, ErrorCode, Outcome
 
 logger = logging.getLogger(__name__)
 
 SWEEP_S = 0.5
-RENEW_S = 1.0
+TICK_S = 1.0
 START_TIMEOUT_S = 2.0
 CHORE_RETRY_S = 0.5
 MAX_RECORDS = 4096
@@ -60,6 +62,7 @@ class Dispatcher:
         client: Redis,
         keys: Keys,
         layer: Layer,
+        lines: Lines,
         send_stop: Callable[[str, str, str], Awaitable[None]],
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -69,6 +72,7 @@ class Dispatcher:
         self._client: Answers = client
         self._keys = keys
         self._layer = layer
+        self._lease = WebLease(lines, keys, self.web_id)
         self._send_stop = send_stop
         self._clock = clock
         self._readers: dict[str, list[RunReader]] = {}
@@ -92,9 +96,10 @@ class Dispatcher:
             if self._tasks:
                 return
             self.channel = self.channel or await self._layer.new_channel(f"web.{self.web_id}.")
-            await self.renew()
+            await self._take_lease()
+            self._lease.start(self.channel)
             self._tasks = [
-                asyncio.create_task(work) for work in (self._receive_forever(), self._sweep_forever(sweep_s), self._renew_forever())
+                asyncio.create_task(work) for work in (self._receive_forever(), self._sweep_forever(sweep_s), self._tick_forever())
             ]
 
     async def close(self) -> None:
@@ -104,6 +109,7 @@ class Dispatcher:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks, self._chores = [], None
+        await asyncio.to_thread(self._lease.close)
         await self._client.delete(self._keys.web(self.web_id))
         await self._client.aclose()
 
@@ -260,20 +266,16 @@ class Dispatcher:
             for reader in self._all_readers():
                 reader.fail(ErrorCode.LOG_LOST)
 
-    async def renew(self) -> None:
-        """Renew this process's lease."""
+    async def _take_lease(self) -> None:
         pipe = self._client.pipeline(transaction=False)
         pipe.set(self._keys.web(self.web_id), self.channel, px=LEASE_MS)
         pipe.sadd(self._keys.webs, self.web_id)
         await pipe.execute()
 
-    async def _renew_forever(self) -> None:
+    async def _tick_forever(self) -> None:
         while True:
-            await asyncio.sleep(RENEW_S)
-            try:
-                await self.renew()
-            except (RedisError, OSError) as error:
-                logger.warning("lease of this web process not renewed: %s", error)
+            self._lease.tick()
+            await asyncio.sleep(TICK_S)
 
     async def _do_chores_forever(self) -> None:
         while True:

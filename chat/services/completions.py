@@ -34,6 +34,7 @@ from chat.relay.reader import RunReader
 from chat.relay.records import terminal_record
 from chat.relay.runs import Admission, Ending, Found, LogEntry, Verdict
 from chat.relay.store import valkey_connect
+from chat.relay.valkey_line import Lines
 from chat.services.keys import Caller
 from chat.services.limits import Bucket, LimitExceeded, LimitKind, rate_headers
 from engine.api import (
@@ -267,6 +268,7 @@ def dispatcher_of_loop() -> Dispatcher:
             client=valkey_connect(settings.LIGHTCONE_REDIS_URL),
             keys=Keys(settings.LIGHTCONE_DEPLOYMENT),
             layer=get_channel_layer("tokens"),
+            lines=Lines(settings.LIGHTCONE_REDIS_URL),
             send_stop=stop_send_async,
         )
     return dispatcher

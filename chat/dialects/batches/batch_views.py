@@ -56,7 +56,7 @@ _SCHEMA = BatchRequest()
 
 async def create(request: HttpRequest, dialect: Door) -> HttpResponseBase:
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
-    values = _values(object_read(request))
+    values = _values(await object_read(request))
     try:
         file = await database_sync_to_async(file_get)(project_id=caller.project_id, public_id=values["input_file_id"])
         _check_file(file)

@@ -125,7 +125,7 @@ async def completion_events(request: HttpRequest, dialect: Door, completion_id: 
 async def completion_update(request: HttpRequest, dialect: Door, completion_id: str) -> HttpResponseBase:
     """Replace the labels, which are all that can be changed."""
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
-    body = object_read(request)
+    body = await object_read(request)
     if body.get("metadata") is None:
         raise ApiError("missing_required_parameter", "metadata is required: an object of labels, which replace those there are", "metadata")
     try:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.conf import settings
-
 from chat.dialects.request.fields import echo
 from chat.dialects.request.problems import Problems
-from chat.dialects.request.strict_json import json_read
+from chat.dialects.request.strict_json import json_bounds, json_read
 from chat.errors import ApiError
 from engine.api import Json
 
@@ -49,6 +47,7 @@ class CallReader:
         self._num_made_ids = 0
         self._latest: dict[str, str] = {}
         self._unanswered = UnansweredCalls()
+        self._bounds = json_bounds()
 
     def read(self, calls: list[Any], path: str) -> list[Json]:
         """Calls as templates know them."""
@@ -69,7 +68,7 @@ class CallReader:
         if not isinstance(call, dict) or not isinstance(call.get("name"), str):
             self._problems.refuse(path, "must be an object with a name")
             return []
-        return [self.call({**call, "arguments": arguments_read(call.get("arguments"))}, None)]
+        return [self.call({**call, "arguments": self.arguments(call.get("arguments"))}, None)]
 
     def call(self, function: dict[str, Any], call_id: Any) -> dict[str, Json]:
         """A call of `function`, noted as made; without an id it gets one."""
@@ -79,6 +78,22 @@ class CallReader:
         self._latest[function["name"]] = call_id
         self._unanswered.add(function["name"], call_id)
         return {"id": call_id, "type": "function", "function": function}
+
+    def arguments(self, arguments: Any) -> Any:
+        """Templates want an object: JSON text is parsed as strictly as bodies are, "" and null are {}, any other text stays text.
+
+        Raises ApiError where the texts of all calls have more values than a body may have.
+        """
+        if arguments is None or arguments == "":
+            return {}
+        if not isinstance(arguments, str):
+            return arguments
+        try:
+            return json_read(arguments.encode(), self._bounds)
+        except ApiError as error:
+            if error.code == "request_too_large":
+                raise
+            return arguments
 
     def latest(self, name: Any) -> str | None:
         """The id of the latest call of the function `name`, answered or not."""
@@ -108,17 +123,4 @@ class CallReader:
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             self._problems.refuse(f"{path}.function", "must be an object with a name")
             return None
-        return {**function, "arguments": arguments_read(function.get("arguments"))}
-
-
-def arguments_read(arguments: Any) -> Any:
-    """Templates want an object: JSON text is parsed as strictly as bodies are, "" and null are {}, any other text stays text."""
-    if arguments is None or arguments == "":
-        return {}
-    if not isinstance(arguments, str):
-        return arguments
-    limits = settings.LIGHTCONE_LIMITS
-    try:
-        return json_read(arguments.encode(), max_depth=limits.max_json_depth, max_digits=limits.max_json_digits)
-    except ApiError:
-        return arguments
+        return {**function, "arguments": self.arguments(function.get("arguments"))}

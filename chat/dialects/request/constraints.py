@@ -15,7 +15,7 @@ from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
 from chat.dialects.request.fields import Array, Boolean, Object, Record, RequestField, Text, check_bytes, echo, read_at, refuse
-from chat.dialects.request.strict_json import json_read
+from chat.dialects.request.strict_json import json_bounds, json_read
 from chat.dialects.request.whitespace import whitespace_check
 from chat.errors import ApiError
 from engine.api import COMPACT, Constraint, ConstraintKind
@@ -46,7 +46,7 @@ def _parsed(text: str) -> Any:
         raise refuse("invalid_value", "must not be empty")
     check_bytes(text, LIMITS.max_schema_bytes)
     try:
-        return json_read(text.encode(), max_depth=LIMITS.max_json_depth, max_digits=LIMITS.max_json_digits)
+        return json_read(text.encode(), json_bounds())
     except ApiError:
         raise refuse("invalid_value", "must be valid JSON") from None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from chat.dialects.request.calls import CallReader, arguments_read
+from chat.dialects.request.calls import CallReader
 from chat.dialects.request.fields import echo
 from chat.dialects.request.parts import PartReader
 from chat.dialects.request.problems import Problems
@@ -78,7 +78,7 @@ class HarmonyReader:
 
     def _call(self, function: str, arguments: str, walked: list[Message]) -> None:
         """A call of its own, or a further one of the assistant's message right before."""
-        call: Json = self._calls.call({"name": function, "arguments": arguments_read(arguments)}, None)
+        call: Json = self._calls.call({"name": function, "arguments": self._calls.arguments(arguments)}, None)
         caller = self._caller
         if caller is None or self._analysis:
             walked.append(self.joined({"role": "assistant", "content": ""}))

@@ -1,57 +1,131 @@
-"""Read a request body as strict JSON: what RFC 8259 allows and nothing more, bounded before anything recurses.
+"""Read a request body as strict JSON: what RFC 8259 allows and nothing more, bounded before anything is built.
 
-Refused: NaN and Infinity, numbers that overflow, invalid UTF-8, lone surrogates, deep nesting, over-long numbers, and any
+Refused: NaN and Infinity, numbers that overflow, invalid UTF-8, lone surrogates, deep nesting, over-long numbers, too many values, and any
 top level that is not an object. A byte order mark is skipped; of duplicate keys the last wins. Called by `dialects/body.py`, and
-by messages.py for JSON inside strings.
+by calls.py for JSON inside strings.
+
+NOTE: other requests are answered by the same process meanwhile, so no single call that holds the interpreter may take long. The
+scan goes piece by piece, in calls of C; what is parsed is bounded by the number of its values, and one large body is parsed at a time.
 """
 
 from __future__ import annotations
 
+import gc
 import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from django.conf import settings
 
 from chat.errors import ApiError
 
 BOM = b"\xef\xbb\xbf"
-TOKENS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{]|[\]}]|[-+0-9][-+.0-9eE]*+', re.DOTALL)
-"""Strings (also unterminated ones, so that the scan stays linear), brackets and numbers."""
+PIECE_BYTES = 64 * 1024
+LARGE_BYTES = 64 * 1024
+STRUCTURE = b",:[]{}"
+OTHER_BYTES = bytes(byte for byte in range(256) if byte not in STRUCTURE)
+LISTS_ONLY = bytes.maketrans(b"{}", b"[]")
+BACKSLASHES = re.compile(rb"\\*")
+
+_large = threading.Lock()
 
 
-def json_object_read(body: bytes, *, max_depth: int, max_digits: int) -> dict[str, Any]:
-    """The object in `body`; raises ApiError `invalid_json`."""
+@dataclass(slots=True)
+class JsonBounds:
+    """Levels of nesting, digits of a number, and values, which whatever is read under these bounds uses up together.
+
+    A list or an object counts as two values, the name of a member as one.
+    """
+
+    depth: int
+    digits: int
+    values: int
+
+
+def json_bounds(*, more_depth: int = 0) -> JsonBounds:
+    """Of a new request, from the settings."""
+    limits = settings.LIGHTCONE_LIMITS
+    return JsonBounds(limits.max_json_depth + more_depth, limits.max_json_digits, limits.max_json_values)
+
+
+def json_object_read(body: bytes, bounds: JsonBounds) -> dict[str, Any]:
+    """The object in `body`; raises ApiError `invalid_json` or `request_too_large`."""
     body = body.removeprefix(BOM)
     if not body.strip():
         raise ApiError("invalid_json", "The request body is empty; send a JSON object.")
-    value = json_read(body, max_depth=max_depth, max_digits=max_digits)
+    value = json_read(body, bounds)
     if not isinstance(value, dict):
         raise ApiError("invalid_json", "The request body must be a JSON object.")
     return value
 
 
-def json_read(text: bytes, *, max_depth: int, max_digits: int) -> Any:
-    """The value in `text`, of any kind; raises ApiError `invalid_json`."""
-    _check_bounds(text, max_depth, max_digits)
+def json_read(text: bytes, bounds: JsonBounds) -> Any:
+    """The value in `text`, of any kind; raises ApiError `invalid_json` or `request_too_large`."""
+    _check_bounds(text, bounds)
     try:
-        return orjson.loads(text)
+        with _parsing_large() if len(text) > LARGE_BYTES else nullcontext():
+            return orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise ApiError("invalid_json", f"The request body is not valid JSON: {str(error)[:200]}.") from None
 
 
-def _check_bounds(body: bytes, max_depth: int, max_digits: int) -> None:
-    """Check nesting and length of numbers without recursion. Most bodies pass by two counts alone."""
-    has_long_number = re.search(rb"[-+.0-9eE]{%d}" % (max_digits + 1), body) is not None
-    if body.count(b"[") + body.count(b"{") <= max_depth and not has_long_number:
-        return
-    depth = 0
-    for match in TOKENS.finditer(body):
-        token = match.group()
-        if token in (b"[", b"{"):
-            depth += 1
-            if depth > max_depth:
-                raise ApiError("invalid_json", f"The request body is nested too deeply; at most {max_depth} levels are allowed.")
-        elif token in (b"]", b"}"):
-            depth -= 1
-        elif token[0] != 0x22 and sum(48 <= byte <= 57 for byte in token) > max_digits:
-            raise ApiError("invalid_json", f"A number in the request body has more than {max_digits} digits.")
+@contextmanager
+def _parsing_large() -> Iterator[None]:
+    """One at a time, and without the collector of garbage: while values are built it would look at all of them again and again."""
+    with _large:
+        gc.disable()
+        try:
+            yield
+        finally:
+            gc.enable()
+
+
+def _check_bounds(body: bytes, bounds: JsonBounds) -> None:
+    """Of a text that is no JSON only what stands before its first fault is counted right, and no more of it is ever built."""
+    long_number = re.compile(rb"(?:[0-9][-+.eE]*+){%d}" % (bounds.digits + 1))
+    brackets, tail = [], b""
+    for text in _outside_strings(body):
+        structure = text.translate(LISTS_ONLY, OTHER_BYTES)
+        bounds.values -= len(structure)
+        if bounds.values < 0:
+            raise _too_many_values()
+        if long_number.search(tail + text):
+            raise ApiError("invalid_json", f"A number in the request body has more than {bounds.digits} digits.")
+        brackets.append(structure.translate(None, b",:"))
+        tail = text[-(bounds.digits + 8) :]  # a number may go on in the next piece
+    if _is_deeper(b"".join(brackets), bounds.depth):
+        raise ApiError("invalid_json", f"The request body is nested too deeply; at most {bounds.depth} levels are allowed.")
+
+
+def _too_many_values() -> ApiError:
+    limit = settings.LIGHTCONE_LIMITS.max_json_values
+    message = f"The request body has more than {limit} JSON values, lists and objects counted twice; send less of them in one request."
+    return ApiError("request_too_large", message)
+
+
+def _outside_strings(body: bytes) -> Iterator[bytes]:
+    """The text piece by piece, with each string left out but for a quote."""
+    start, is_inside = 0, False
+    while start < len(body):
+        end = start + PIECE_BYTES
+        if body[end - 1 : end] == b"\\":  # no escape is cut in two
+            end = BACKSLASHES.match(body, end).end() + 1  # type: ignore[union-attr]  # matches anywhere
+        parts = body[start:end].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        yield b'"'.join(parts[is_inside::2])
+        is_inside ^= len(parts) % 2 == 0
+        start = end
+
+
+def _is_deeper(brackets: bytes, depth: int) -> bool:
+    """Whether lists are nested deeper: each round takes the innermost ones away."""
+    for num_removed in range(depth):
+        if len(brackets) <= depth - num_removed:
+            return False
+        inner, brackets = brackets, brackets.replace(b"[]", b"")
+        if len(brackets) == len(inner):
+            break
+    return brackets.count(b"[") > depth or b"[]" in brackets

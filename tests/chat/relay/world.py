@@ -178,7 +178,14 @@ class World:
             for publisher in self.publishers:
                 publisher.stop_run(run_id, Outcome(outcome))
 
-        dispatcher = Dispatcher(client=self.connect(), keys=self.keys, layer=layer or self.layer, send_stop=send_stop, clock=self.clock)
+        dispatcher = Dispatcher(
+            client=self.connect(),
+            keys=self.keys,
+            layer=layer or self.layer,
+            lines=Lines(self.url),
+            send_stop=send_stop,
+            clock=self.clock,
+        )
         await dispatcher.start(sweep_s=sweep_s)
         self.dispatchers.append(dispatcher)
         return dispatcher

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chat.dialects.request.strict_json import json_object_read
+from chat.dialects.request.strict_json import PIECE_BYTES, JsonBounds, json_object_read, json_read
 from chat.errors import ApiError
 
 
-def read(body: bytes) -> dict:
-    return json_object_read(body, max_depth=256, max_digits=64)
+def read(body: bytes, *, values: int = 500_000) -> dict:
+    return json_object_read(body, JsonBounds(depth=256, digits=64, values=values))
 
 
 BAD = {
@@ -74,6 +74,45 @@ def test_the_scan_of_an_unterminated_string_full_of_escapes_is_linear():
     with pytest.raises(ApiError):
         read(b"[" * 300 + b'"' + b'\\"' * 500_000)
     assert time.process_time() - started < 1.0
+
+
+@pytest.mark.parametrize(
+    ("body", "num_values"),
+    [
+        (b'{"a": [1, 2, 3]}', 7),
+        (b'{"a": {}, "b": []}', 9),
+        (rb'{"a[,": "{:[\",}", "b": "\\"}', 5),
+        (b'{"prompt": [' + b",".join([b"31999"] * 20_000) + b"]}", 20_004),
+    ],
+    ids=["list", "empty ones", "in strings", "token ids"],
+)
+def test_values_are_counted_before_any_is_built(body, num_values):
+    read(body, values=num_values)
+    with pytest.raises(ApiError, match="JSON values") as caught:
+        read(body, values=num_values - 1)
+    assert caught.value.status == 413
+
+
+@pytest.mark.parametrize("shift", range(8))
+def test_a_string_that_is_cut_between_two_pieces_of_the_scan_stays_a_string(shift):
+    """The scan goes through a body piece by piece; brackets of a string counted where a piece began within it."""
+    text = '\\"[{' * 40_000
+    body = json.dumps({"a" * shift: text, "b": [1]}).encode()
+    assert read(body, values=8)["a" * shift] == text
+
+
+def test_a_number_that_is_cut_between_two_pieces_of_the_scan_is_one_number():
+    body = b'{"a": [' + b" " * (PIECE_BYTES - 40) + b"9" * 65 + b"]}"
+    with pytest.raises(ApiError, match="digits"):
+        read(body)
+
+
+def test_several_texts_use_up_the_values_of_one_request_together():
+    """Arguments of calls are JSON in strings, and a conversation has thousands of them."""
+    bounds = JsonBounds(depth=256, digits=64, values=10)
+    json_read(b"[1, 2, 3]", bounds)
+    with pytest.raises(ApiError, match="JSON values"):
+        json_read(b'{"a": [1, 2], "b": 3}', bounds)
 
 
 values = st.recursive(
