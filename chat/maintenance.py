@@ -24,7 +24,6 @@ from redis.exceptions import RedisError
 from chat.batching.runner import BatchRunner
 from chat.metrics import RequestMetrics, system_render, system_state
 from chat.metrics_server import MetricsServer
-from chat.models.catalogue import ModelState
 from chat.relay.commands import stop_send_async, task_send_async
 from chat.relay.keys import Keys
 from chat.relay.loop_thread import LoopThread
@@ -32,7 +31,7 @@ from chat.relay.reaper import Reaper
 from chat.relay.runs import Runs
 from chat.relay.store import valkey_connect
 from chat.relay.usage_stream import UsageStream
-from chat.relay.workers import WorkerLease, worker_leases
+from chat.relay.workers import UNLOADED, ModelCondition, model_conditions, worker_leases
 from chat.selectors import model_names
 from chat.services.catalogue import model_state_report
 from chat.services.usage import TerminalRecord, usage_records_write
@@ -47,7 +46,6 @@ UNFINISHED_S = 2.0
 METRICS_TIMEOUT_S = 5.0
 NAMES_TIMEOUT_S = 2.0
 LAST_WRITES_S = 5.0
-STATE_ORDER = ("ready", "draining", "loading", "failed")
 
 write_records = database_sync_to_async(usage_records_write)
 report_state = database_sync_to_async(model_state_report)
@@ -79,33 +77,28 @@ async def usage_write_once(stream: UsageStream, *, gather_s: float = GATHER_S, c
     return len(batch)
 
 
-def model_states(leases: list[WorkerLease]) -> dict[str, tuple[str, str, int]]:
-    """Model name -> (state, reason, context), from its best worker."""
-    best: dict[str, WorkerLease] = {}
-    for lease in sorted(leases, key=lambda lease: STATE_ORDER.index(lease.state)):
-        best.setdefault(lease.model, lease)
-    return {
-        name: (lease.state, f"{lease.phase} {lease.fraction:.0%}" if lease.state == "loading" else lease.reason, lease.max_model_len)
-        for name, lease in best.items()
-    }
-
-
 class ModelStates:
     """Writes what workers say of their models into SQL, when it changes; a model without a worker is unloaded."""
 
     def __init__(self, client: Redis, keys: Keys) -> None:
         self._client = client
         self._keys = keys
-        self._known: dict[str, tuple[str, str, int]] = {}
+        self._known: dict[str, ModelCondition] = {}
 
     async def turn(self) -> None:
         names = await database_sync_to_async(model_names)()
-        states = model_states(await worker_leases(self._client, self._keys))
+        told = model_conditions(await worker_leases(self._client, self._keys))
         for name in names:
-            state, reason, max_model_len = states.get(name, (str(ModelState.UNLOADED), "", 0))
-            if self._known.get(name) != (state, reason, max_model_len):
-                await report_state(name=name, state=state, reason=reason, max_model_len=max_model_len or None)
-                self._known[name] = (state, reason, max_model_len)
+            condition = told.get(name, UNLOADED)
+            if self._known.get(name) != condition:
+                await report_state(
+                    name=name,
+                    state=condition.state,
+                    reason=condition.reason,
+                    max_model_len=condition.max_model_len or None,
+                    maker_defaults=condition.maker_defaults,
+                )
+                self._known[name] = condition
 
 
 async def metrics_text(requests: RequestMetrics, client: Redis, keys: Keys) -> bytes:

@@ -10,6 +10,7 @@ Start:  python -m lightcone_site.worker   with LIGHTCONE_ROLE=model
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 import secrets
 import threading
@@ -39,6 +40,7 @@ from chat.supervisor.model_choice import NoModel, model_choice
 from engine.api import Admitted, Completed, EngineError, ErrorCode, Event, Failed, Outcome, Payload, Rejected, Timings
 from engine.config import EngineConfig, StructuredLimits
 from engine.engine import Engine, EngineStats, Resume, RunEvents
+from engine.loading.maker_defaults import maker_defaults
 
 logger = logging.getLogger(__name__)
 
@@ -116,6 +118,7 @@ class ModelWorker:
         self._clock = clock
         self._started_at = clock()
         self._state, self._phase, self._fraction, self._reason = "loading", "starting", 0.0, ""
+        self._maker_defaults: dict[str, float] = {}
         self._stats: EngineStats | None = None
         self._closing = threading.Event()
         self._loop = LoopThread("publisher")
@@ -129,6 +132,7 @@ class ModelWorker:
 
     def load(self, on_loaded: Callable[[], None]) -> None:
         """Load the engine, call `on_loaded`, and say `ready`; a failure becomes the state `failed`, not an exception."""
+        self._maker_defaults = maker_defaults(self.config.model_path)
         try:
             self._engine.start(self._note_progress)
             on_loaded()
@@ -228,6 +232,7 @@ class ModelWorker:
             "seats": self.config.max_sequences,
             "max_model_len": self._stats.max_model_len if self._stats else 0,
             "longest_token_chars": self._stats.longest_token_chars if self._stats else 0,
+            "maker_defaults": json.dumps(self._maker_defaults),
             "started_at": self._started_at,
             "num_live": self._publisher.num_live,
             "num_running": core.num_running if core else 0,

@@ -31,6 +31,7 @@ CSRF_TRUSTED_ORIGINS = env.words("TRUSTED_ORIGINS")
 # The model of a one-machine installation (`manage.py serve`); empty means the packaged default.
 LIGHTCONE_MODEL = env.text("MODEL")
 LIGHTCONE_MODEL_NAME = env.text("MODEL_NAME")
+LIGHTCONE_DEFAULT_MAX_TOKENS = env.integer("DEFAULT_MAX_TOKENS", 0, maximum=2**31)
 LIGHTCONE_DRAIN_S = env.integer("DRAIN", 30, minimum=1, maximum=3600)
 
 # Limits. Every one is checked before any work is done for a request.

@@ -36,7 +36,7 @@ class ServedModelForm(forms.ModelForm):
             "input_price": "Of a million prompt tokens, in the currency of LIGHTCONE_CURRENCY. Empty: nothing.",
             "cached_price": "Of a million prompt tokens that were in the cache. Empty: as much as the others.",
             "output_price": "Of a million generated tokens. Empty: nothing. Changes hold for requests that end from then on.",
-            "sampling_defaults": "Request fields for requests that leave them out, as a JSON object; they win over generation_config.json.",
+            "sampling_defaults": "Request fields for requests that leave them out, as a JSON object; stronger than the model's files.",
         }
 
     def _get_validation_exclusions(self) -> set[str]:
@@ -67,12 +67,12 @@ class ServedModelAdmin(ModelAdmin):
     list_display = ("name", "show_state", "enabled", "is_default", "show_length", "path")
     search_fields = ("name",)
     actions = None
-    readonly_fields = ("show_state", "state_reason", "show_state_at")
+    readonly_fields = ("show_state", "state_reason", "show_state_at", "show_maker_defaults")
     fieldsets = (
         (None, {"fields": ("name", "aliases", "path", "owned_by", "enabled", "is_default")}),
         ("Defaults", {"fields": ("max_model_len", "sampling_defaults")}),
         ("Prices", {"fields": ("input_price", "cached_price", "output_price")}),
-        ("What the workers report", {"fields": ("show_state", "state_reason", "show_state_at")}),
+        ("What the workers report", {"fields": ("show_state", "state_reason", "show_state_at", "show_maker_defaults")}),
     )
 
     @display(
@@ -81,6 +81,10 @@ class ServedModelAdmin(ModelAdmin):
     )
     def show_state(self, model: ServedModel) -> str:
         return model.get_state_display()
+
+    @display(description="Defaults in the model's files")
+    def show_maker_defaults(self, model: ServedModel) -> str:
+        return ", ".join(f"{name} {value}" for name, value in model.maker_defaults.items()) or "none"
 
     @display(description="Since")
     def show_state_at(self, model: ServedModel) -> str:

@@ -27,8 +27,9 @@ def price_field() -> models.DecimalField:
 class ServedModel(models.Model):
     """A model by its public name. Its queue is named after it (chat.relay.keys.model_slug); `aliases` are further names.
 
-    `sampling_defaults` holds request fields (temperature, top_p, ...) used where a request leaves them out. Prices are per million tokens;
-    a cached prompt token costs as much as another one where it has no price of its own.
+    `sampling_defaults` holds request fields (temperature, top_p, ...) used where a request leaves them out; `maker_defaults` those that the
+    model's worker has read from its files, which are weaker. Prices are per million tokens; a cached prompt token costs as much as another
+    one where it has no price of its own.
     """
 
     name = models.CharField(max_length=200, unique=True)
@@ -39,6 +40,7 @@ class ServedModel(models.Model):
     is_default = models.BooleanField(default=False)
     max_model_len = models.PositiveIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
     sampling_defaults = models.JSONField(default=dict, blank=True, validators=[check_object])
+    maker_defaults = models.JSONField(default=dict, blank=True, editable=False)
     input_price = price_field()
     cached_price = price_field()
     output_price = price_field()

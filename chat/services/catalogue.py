@@ -15,7 +15,7 @@ from chat.configuration import configuration_changed, configuration_touch
 from chat.models import ServedModel
 from chat.models.catalogue import ModelState
 from chat.services.fingerprint import system_fingerprint
-from chat.services.generation_defaults import generation_defaults
+from chat.services.generation_defaults import sampling_defaults_merge
 from chat.services.keys import Caller
 from chat.services.short_cache import ShortCache
 
@@ -27,7 +27,7 @@ ALL = "all"
 class ModelEntry:
     """What requests need to know of an enabled model. `created_at`: unix seconds; `fingerprint`: changes with what is served.
 
-    `sampling_defaults`: what the operator has set, else what the model's makers say."""
+    `sampling_defaults`: values for fields that a request leaves out (chat.services.generation_defaults)."""
 
     name: str
     owned_by: str
@@ -81,8 +81,13 @@ def model_delete(*, model: ServedModel) -> None:
     configuration_touch()
 
 
-def model_state_report(*, name: str, state: str, reason: str = "", max_model_len: int | None = None) -> None:
-    """Note what a worker says of its model; unknown names are ignored. `max_model_len` fills in what nobody has set."""
+def model_state_report(
+    *, name: str, state: str, reason: str = "", max_model_len: int | None = None, maker_defaults: dict[str, Any] | None = None
+) -> None:
+    """Note what a worker says of its model; unknown names are ignored.
+
+    `max_model_len` fills in what nobody has set; `maker_defaults` None leaves those of the worker before.
+    """
     model = ServedModel.objects.filter(name=name).first()
     if model is None:
         return
@@ -90,7 +95,9 @@ def model_state_report(*, name: str, state: str, reason: str = "", max_model_len
     model.state_reason = reason[:500]
     model.state_at = timezone.now()
     model.max_model_len = model.max_model_len or max_model_len
-    model.save(update_fields=["state", "state_reason", "state_at", "max_model_len"])
+    if maker_defaults is not None:
+        model.maker_defaults = maker_defaults
+    model.save(update_fields=["state", "state_reason", "state_at", "max_model_len", "maker_defaults"])
     configuration_touch()
 
 
@@ -149,7 +156,7 @@ def _entry(model: ServedModel) -> ModelEntry:
         aliases=tuple(model.aliases),
         is_default=model.is_default,
         max_model_len=model.max_model_len,
-        sampling_defaults=generation_defaults(model.path) | model.sampling_defaults,
+        sampling_defaults=sampling_defaults_merge(of_operator=model.sampling_defaults, of_files=model.maker_defaults),
     )
 
 

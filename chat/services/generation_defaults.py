@@ -1,47 +1,42 @@
-"""How a model's makers want it used: the values of `generation_config.json` beside its weights, for requests that leave a field out.
+"""What a request that leaves a sampling field out is computed with. From the strongest to the weakest:
 
-Only numbers that a request could send count; a folder without the file, a GGUF file or a file that is no JSON has none. Their names are
-the request's: `max_new_tokens` is `max_completion_tokens` here, and as a default it lowers what an absent limit stands for.
+1. the request itself;
+2. what the operator has set for the model, in the console;
+3. what the operator has set for the installation (`LIGHTCONE_DEFAULT_MAX_TOKENS`);
+4. what the model's files say, or where they are silent the card of a model that is known (engine/loading/maker_defaults.py): its worker
+   reads that and tells it in its lease;
+5. neutral values, which change nothing.
+
+Shown by the lists of models and the playground.
 """
 
 from __future__ import annotations
 
-import json
-import math
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-FILE_NAME = "generation_config.json"
-MAX_FILE_BYTES = 2**20
-SMALLEST = math.ulp(0.0)
-BOUNDS = {
-    "temperature": (0, 2),
-    "top_k": (-1, 2**31),
-    "top_p": (SMALLEST, 1),
-    "min_p": (0, 1),
-    "repetition_penalty": (SMALLEST, 1_000),
-    "max_completion_tokens": (1, 2**31),
+from django.conf import settings
+
+NEUTRAL: Mapping[str, Any] = {
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": 0.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "repetition_penalty": 1.0,
+    "max_completion_tokens": None,
 }
-FILE_WORDS = {"max_completion_tokens": "max_new_tokens"}
-INTEGERS = ("top_k", "max_completion_tokens")
+"""Without a token limit an answer may take the rest of the context."""
 
 
-def generation_defaults(path: str) -> dict[str, Any]:
-    """The usable values of the model at `path`. Reads a file; never raises for what is in it."""
-    file = Path(path) / FILE_NAME
-    try:
-        if not file.is_file() or file.stat().st_size > MAX_FILE_BYTES:
-            return {}
-        config = json.loads(file.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    if not isinstance(config, dict):
-        return {}
-    given = {name: config.get(FILE_WORDS.get(name, name)) for name in BOUNDS}
-    return {name: value for name, value in given.items() if _is_within(value, name, BOUNDS[name])}
+def sampling_defaults_merge(*, of_operator: Mapping[str, Any], of_files: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that hold for fields left out; a None of the operator stands for the neutral value."""
+    limit = settings.LIGHTCONE_DEFAULT_MAX_TOKENS
+    of_installation = {"max_completion_tokens": limit} if limit else {}
+    return {**of_files, **of_installation, **of_operator}
 
 
-def _is_within(value: Any, name: str, bounds: tuple[float, float]) -> bool:
-    """Whether it is a number within bounds, which NaN is not."""
-    has_type = isinstance(value, int) if name in INTEGERS else isinstance(value, int | float)
-    return has_type and not isinstance(value, bool) and bounds[0] <= value <= bounds[1]
+def sampling_defaults_effective(defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a value for each field that has a default, `defaults` being those of a catalogue entry."""
+    return {name: neutral if defaults.get(name) is None else defaults[name] for name, neutral in NEUTRAL.items()}

@@ -12,12 +12,12 @@ from channels.db import database_sync_to_async
 from django.db import DatabaseError
 
 from chat import maintenance
-from chat.maintenance import ModelStates, model_states, usage_write_once
+from chat.maintenance import ModelStates, usage_write_once
 from chat.models import RequestLog, ServedModel, UsageHour
 from chat.relay.codec import pack_record
 from chat.relay.usage_stream import UsageStream
-from chat.relay.workers import WorkerLease
-from chat.services.catalogue import model_register
+from chat.relay.workers import WorkerLease, model_conditions
+from chat.services.catalogue import model_register, model_resolve_async
 from tests.chat.records import record
 from tests.chat.relay.world import MODEL, World
 
@@ -154,9 +154,30 @@ def lease(worker_id: str, state: str, **fields: Any) -> WorkerLease:
 
 def test_a_model_is_as_well_as_its_best_worker() -> None:
     failed, loading = lease("a", "failed", reason="no such file"), lease("b", "loading", phase="weights", fraction=0.25)
-    assert model_states([failed]) == {MODEL: ("failed", "no such file", 2048)}
-    assert model_states([failed, loading]) == {MODEL: ("loading", "weights 25%", 2048)}
-    assert model_states([failed, loading, lease("c", "ready")]) == {MODEL: ("ready", "", 2048)}
+    for leases, expected in (
+        ([failed], ("failed", "no such file")),
+        ([failed, loading], ("loading", "weights 25%")),
+        ([failed, lease("d", "draining"), loading], ("loading", "weights 25%")),
+        ([failed, loading, lease("c", "ready")], ("ready", "")),
+    ):
+        condition = model_conditions(leases)[MODEL]
+        assert (condition.state, condition.reason, condition.max_model_len) == (*expected, 2048)
+
+
+async def test_the_sampling_values_of_a_models_files_come_with_its_workers_lease(world: World) -> None:
+    """The web process read the model's folder itself, which on another machine it does not have."""
+    await database_sync_to_async(model_register)(name=MODEL, path="/models/on-another-machine.gguf")
+    states = ModelStates(world.client, world.keys)
+    worker = await world.worker()
+    await worker.beat()
+    await world.client.hset(world.keys.worker(worker.worker_id), "maker_defaults", '{"temperature": 0.2, "top_k": 20}')
+    await states.turn()
+    assert (await ServedModel.objects.aget(name=MODEL)).maker_defaults == {"temperature": 0.2, "top_k": 20}
+    await world.client.delete(world.keys.worker(worker.worker_id))
+    await states.turn()
+    entry = await model_resolve_async(name=MODEL)
+    assert entry is not None
+    assert entry.sampling_defaults == {"temperature": 0.2, "top_k": 20}, "kept for the next worker"
 
 
 async def test_the_catalogue_shows_what_workers_say_and_when_they_are_gone(world: World) -> None:

@@ -80,7 +80,9 @@ async def world(valkey: str, settings: Any) -> AsyncIterator[World]:
     await world.close()
 
 
-async def start(world: World, make: type[ScriptedEngine] = ScriptedEngine, **script: Any) -> tuple[ModelWorker, ScriptedEngine]:
+async def start(
+    world: World, make: type[ScriptedEngine] = ScriptedEngine, path: Path = Path("nothing.gguf"), **script: Any
+) -> tuple[ModelWorker, ScriptedEngine]:
     made: list[ScriptedEngine] = []
 
     def make_engine(config: EngineConfig, publish: Any) -> ScriptedEngine:
@@ -90,7 +92,7 @@ async def start(world: World, make: type[ScriptedEngine] = ScriptedEngine, **scr
         return made[0]
 
     def build() -> ModelWorker:
-        config = EngineConfig(model_path=Path("nothing.gguf"), model_name=MODEL, max_sequences=4)
+        config = EngineConfig(model_path=path, model_name=MODEL, max_sequences=4)
         worker = ModelWorker(config, "model@here~1", make_engine=make_engine, clock=world.clock)
         worker.load(lambda: None)
         return worker
@@ -109,6 +111,14 @@ async def test_a_run_goes_through_the_worker_to_its_reader(world: World) -> None
     assert engine.is_closed
     assert await worker_leases(world.client, world.keys) == []
     assert [record["outcome"] for record in await world.records()] == ["finished"]
+
+
+async def test_the_lease_tells_the_sampling_values_of_the_models_files(world: World, tmp_path: Path) -> None:
+    (tmp_path / "generation_config.json").write_text('{"temperature": 0.6, "top_k": 20}')
+    worker, _ = await start(world, path=tmp_path)
+    [lease] = await worker_leases(world.client, world.keys)
+    assert lease.maker_defaults == {"temperature": 0.6, "top_k": 20}
+    await asyncio.to_thread(worker.close, 0.0)
 
 
 async def test_a_model_that_cannot_be_loaded_leaves_the_worker_up_and_says_why(world: World) -> None:

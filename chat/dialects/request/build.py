@@ -14,6 +14,7 @@ from chat.dialects.request.messages import messages_walk
 from chat.dialects.request.schema import choices_check
 from chat.errors import ApiError
 from chat.run_id import run_id_create
+from chat.services.generation_defaults import sampling_defaults_effective
 from chat.services.keys import Caller
 from engine.api import BeamSearch, GenerationRequest, Json, LogprobOptions, PromptOptions, SamplingParams, StopRules
 
@@ -82,19 +83,20 @@ def generation_request(
 
 
 def _sampling(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> SamplingParams:
-    def chosen(name: str, default: Any) -> Any:
-        value = values[name] if values[name] is not None else defaults.get(name)
-        return default if value is None else value
+    used = sampling_defaults_effective(defaults)
+
+    def chosen(name: str) -> Any:
+        return used[name] if values[name] is None else values[name]
 
     seed, allowed = values["seed"], values["allowed_token_ids"]
     sampling = SamplingParams(
-        temperature=float(chosen("temperature", 1.0)),
-        top_k=max(0, int(chosen("top_k", 0))),
-        top_p=float(chosen("top_p", 1.0)),
-        min_p=float(chosen("min_p", 0.0)),
-        presence_penalty=float(chosen("presence_penalty", 0.0)),
-        frequency_penalty=float(chosen("frequency_penalty", 0.0)),
-        repetition_penalty=float(chosen("repetition_penalty", 1.0)),
+        temperature=float(chosen("temperature")),
+        top_k=max(0, int(chosen("top_k"))),
+        top_p=float(chosen("top_p")),
+        min_p=float(chosen("min_p")),
+        presence_penalty=float(chosen("presence_penalty")),
+        frequency_penalty=float(chosen("frequency_penalty")),
+        repetition_penalty=float(chosen("repetition_penalty")),
         seed=None if seed == -1 else seed,
         logit_bias=values["logit_bias"] or (),
         allowed_token_ids=tuple(allowed) if allowed is not None else None,

@@ -122,9 +122,9 @@ def test_workers_report_state_and_length(small: ServedModel) -> None:
     assert (small.state, small.state_reason, small.max_model_len) == ("ready", "", 8192)
 
 
-def test_the_makers_sampling_holds_where_the_operator_has_set_none(small: ServedModel, tmp_path: Any) -> None:
-    (tmp_path / "generation_config.json").write_text('{"temperature": 0.6, "top_k": 20}')
-    small.path = str(tmp_path)
+def test_the_makers_sampling_holds_where_the_operator_has_set_none(small: ServedModel) -> None:
+    model_state_report(name=small.name, state="ready", maker_defaults={"temperature": 0.6, "top_k": 20})
+    small.refresh_from_db()
     small.sampling_defaults = {"top_k": 5, "min_p": 0.1}
     model_update(model=small)
     models_cache_clear()
