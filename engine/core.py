@@ -1,7 +1,7 @@
 """EngineCore: the step loop. Plan, forward, sample, advance, emit; then take what the worker has sent, and again.
 
 It has no I/O but its channel, and waits on that when there is nothing to compute. A failure of one step ends the sequences of that
-step, nothing else. Runs in a child process or in a thread (engine.core_serving).
+step, nothing else, unless it has lost the device: then the core ends, and another process goes on. Runs in a child process or in a thread (engine.core_serving).
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from typing import Protocol
 
 import torch
 
+from engine.api.errors import EngineFailure, ErrorCode
 from engine.decoding.drafter import Drafter
 from engine.decoding.verify import draw_tokens, num_accepted
 from engine.execution.ahead import Flight, StepsAhead
+from engine.execution.device import has_lost_device
 from engine.execution.pooling import is_pooled
 from engine.execution.prompt_scores import is_scored
 from engine.link import CoreChannel
@@ -138,9 +140,8 @@ class EngineCore:
             drawn = draw_tokens(self._draw, logits, chunks, self._scheduler.end_reason)
             scores = self._runner.prompt_scores(plan) if is_scored(plan) else {}
             vectors = self._runner.vectors(plan) if is_pooled(plan) else {}
-        except Exception:
-            logger.exception("a step of %d sequences failed", len(plan.chunks))
-            self._fail_step(plan)
+        except Exception as error:
+            self._fail_step(plan, error)
             return True
         self._take_in(plan, chunks, drawn, OfPrompts(scores, vectors))
         return True
@@ -155,10 +156,9 @@ class EngineCore:
             flight = flight or ahead.begin(plan)
             self._flight = None if self._expects_drafts(plan) else ahead.follow(flight)
             tokens, is_final = ahead.finish(flight)
-        except Exception:
-            logger.exception("a step of %d sequences failed", len(plan.chunks))
+        except Exception as error:
             self._flight = None
-            self._fail_step(plan)
+            self._fail_step(plan, error)
             return True
         if not is_final:
             self._flight = None  # it was fed with other tokens, and is computed anew
@@ -240,8 +240,11 @@ class EngineCore:
             if self._new.get(chunk.sequence.seq_id, now) is None:
                 self._new[chunk.sequence.seq_id] = now
 
-    def _fail_step(self, plan: StepPlan) -> None:
-        """End all sequences of a plan; the step loop goes on with the others."""
+    def _fail_step(self, plan: StepPlan, error: Exception) -> None:
+        """End all sequences of a plan; the step loop goes on with the others. Raises EngineFailure if it cannot, as the device is lost."""
+        logger.error("a step of %d sequences failed", len(plan.chunks), exc_info=error)
+        if has_lost_device(error):
+            raise EngineFailure(ErrorCode.ENGINE_ERROR, "the device has failed and computes nothing more in this process") from error
         outputs = [self._drop(chunk.sequence.seq_id, "failed") for chunk in plan.chunks]
         self._scheduler.advance(plan, {})
         self._channel.send(StepResult([output for output in outputs if output is not None]))

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import torch
 
 from engine.api.errors import EngineError
-from engine.attention.select import cache_dtype
 from engine.config import EngineConfig
 from engine.core import EngineCore
 from engine.decoding.costs import StepCosts
 from engine.decoding.drafter import Drafter
 from engine.execution.ahead import StepsAhead
+from engine.execution.device import check_device, refused_if_too_large
 from engine.execution.runner import ModelRunner
 from engine.leftovers import give_back_file, give_back_freed
 from engine.link import CoreChannel
@@ -42,7 +42,8 @@ def serve(config: EngineConfig, channel: CoreChannel) -> None:
     beats = Heart(channel, is_over, loading)
     threading.Thread(target=beats.beat, name="core-heartbeat", daemon=True).start()
     try:
-        core, ready = build_core(config, channel)
+        with refused_if_too_large():
+            core, ready = build_core(config, channel)
         beats.watch = core.watch
         channel.send(ready)
         core.run()
@@ -59,7 +60,7 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
     processors = load_registry(config.processors)
-    cache_dtype(config.weights, config.kv_cache, torch.device(config.device))  # refused before the minutes that loading may take
+    check_device(config.device, config.weights, config.kv_cache, config.batch_invariant)  # before the minutes that loading may take
     loaded = load_model(
         config.model_path,
         device=config.device,

@@ -1,4 +1,7 @@
-"""What `manage.py doctor` looks at. Each check is a function that yields findings; none changes anything or starts a process."""
+"""What `manage.py doctor` looks at. Each check is a function that yields findings and changes nothing.
+
+The device is opened in a process of its own, as this one must not load torch.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import platform
 import re
 import shutil
 import stat
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -32,6 +36,7 @@ PINNED = re.compile(r"^([A-Za-z0-9_.-]+)(?:\[[^\]]*\])?==([^;\s]+)(?:\s*;\s*plat
 GIB = 2**30
 MIN_DISK_BYTES = GIB
 MIN_GGUF_BYTES = 24
+DEVICE_CHECK_S = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +131,31 @@ def model_problem(path: Path) -> str:
     return f"{path} is truncated" if len(head) < MIN_GGUF_BYTES else ""
 
 
+def check_device() -> Iterator[Finding]:
+    problem = device_problem()
+    names = ", ".join(f"LIGHTCONE_{name}" for name in ("DEVICE", "WEIGHTS", "KV_CACHE", "BATCH_INVARIANT"))
+    yield Finding("device", problem or f"{settings.LIGHTCONE_DEVICE} computes", f"do that, or change {names}" * bool(problem))
+
+
+def device_problem() -> str:
+    """Why the device cannot be used with the settings that hang on it, as the engine says when it tries; '' if it can."""
+    options = {
+        "device": settings.LIGHTCONE_DEVICE,
+        "weights": settings.LIGHTCONE_WEIGHTS,
+        "kv_cache": settings.LIGHTCONE_KV_CACHE,
+        "batch_invariant": settings.LIGHTCONE_BATCH_INVARIANT,
+    }
+    command = [sys.executable, "-m", "engine.execution.device", json.dumps(options)]
+    try:
+        answer = subprocess.run(command, cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=DEVICE_CHECK_S)
+    except subprocess.TimeoutExpired:
+        return f"{settings.LIGHTCONE_DEVICE} did not answer within {DEVICE_CHECK_S} s"
+    if answer.returncode == 0:
+        return ""
+    said = (answer.stdout.strip() or answer.stderr.strip()).splitlines()
+    return said[-1] if said else f"opening {settings.LIGHTCONE_DEVICE} ended the process that tried (code {answer.returncode})"
+
+
 def check_database() -> Iterator[Finding]:
     try:
         executor = MigrationExecutor(connection)
@@ -198,6 +228,7 @@ CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     check_data_directory,
     check_secrets,
     check_model,
+    check_device,
     check_database,
     check_valkey,
     check_port,

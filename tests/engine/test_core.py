@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from engine.api import LogprobOptions, SamplingParams, StopRules
+from engine.api.errors import EngineFailure
 from engine.core import EngineCore
 from engine.link import QueueChannel
 from engine.messages import AbortSequences, AddSequence, AnnounceSteps, CoreStats, QueryStats, Shutdown, StepResult, StepStarted
@@ -24,6 +25,7 @@ class ScriptedRunner:
         self.plans = []
         self.broken = set()
         self.fatal = set()
+        self.error = RuntimeError("out of memory")
 
     def forward(self, plan):
         self.plans.append(plan)
@@ -31,7 +33,7 @@ class ScriptedRunner:
         for row, sequence in enumerate(chunk.sequence for chunk in plan.chunks if chunk.samples):
             (last,) = sequence.token_slice(sequence.num_tokens - 1, sequence.num_tokens)
             if last in self.fatal:
-                raise RuntimeError("out of memory")
+                raise self.error
             logits[row, (last + 1) % VOCAB_SIZE] = float("nan") if last in self.broken else 10.0
         return logits
 
@@ -172,6 +174,27 @@ def test_a_step_that_raises_fails_its_sequences_and_the_loop_goes_on(stage):
     assert {out.seq_id: out.finish for out in outputs if out.finish} == {1: "failed", 2: "failed"}
     stage.add(3, [1], max_tokens=2)
     assert tokens_of(stage.run_until_idle(), 3) == [2, 3]
+
+
+def test_a_step_that_runs_out_of_memory_fails_its_sequences_alone(stage):
+    stage.runner.error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+    stage.runner.fatal = {12}
+    stage.add(1, [11])
+    assert [out.finish for out in stage.run_until_idle()] == [None, "failed"]
+    stage.add(2, [1], max_tokens=2)
+    assert tokens_of(stage.run_until_idle(), 2) == [2, 3]
+
+
+def test_a_step_that_loses_the_device_ends_the_core_and_no_sequence():
+    """The core went on, failed every further step at once, and looked healthy. What it had is unfinished, and goes on in the next core."""
+    stage = Stage()
+    stage.runner.error = torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+    stage.runner.fatal = {12}
+    stage.add(1, [11])
+    assert tokens_of(stage.step(), 1) == [12]
+    with pytest.raises(EngineFailure, match="the device has failed"):
+        stage.step()
+    assert stage.emitted() == []
 
 
 @pytest.mark.parametrize(("prompt_ids", "max_tokens"), [([], 4), ([1] * 1000, 4), ([1], 0)])

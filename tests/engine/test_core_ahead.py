@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api import LogprobOptions, SamplingParams, StopRules
+from engine.api.errors import EngineFailure
 from engine.core import EngineCore
 from engine.decoding.costs import StepCosts
 from engine.decoding.drafter import Drafter
@@ -25,11 +26,12 @@ END = 3
 class FedRunner:
     """Logits that depend on the last token and its position alone. Counts the steps that were fed."""
 
-    def __init__(self, scale=3.0, fatal_at=None, period=1000):
-        """`period`: logits repeat after so many positions, and with them the text."""
+    def __init__(self, scale=3.0, fatal_at=None, period=1000, error=None):
+        """`period`: logits repeat after so many positions, and with them the text. `error`: that of step `fatal_at`."""
         self.num_fed = self.num_steps = 0
         self._scale = scale
         self._fatal_at = fatal_at
+        self._error = error or RuntimeError("out of memory")
         self._period = period
 
     def can_be_fed(self, plan):
@@ -39,7 +41,7 @@ class FedRunner:
         self.num_steps += 1
         self.num_fed += fed is not None
         if self.num_steps == self._fatal_at:
-            raise RuntimeError("out of memory")
+            raise self._error
         chunks = [chunk for chunk in plan.chunks if chunk.samples]
         if fed is not None:
             tokens = fed.token_ids[torch.tensor(fed.rows)].tolist()
@@ -198,6 +200,15 @@ def test_a_step_that_raises_fails_its_sequences_and_the_loop_goes_on(fatal_at):
     answers = loop.play([(0, request(1, stop_ids=())), (0, request(2, stop_ids=())), (30, request(3, max_tokens=4, stop_ids=()))])
     assert [answers[seq_id][1] for seq_id in (1, 2, 3)] == [["failed"], ["failed"], ["length"]]
     assert len(answers[3][0]) == 4
+
+
+@pytest.mark.parametrize("fatal_at", [1, 3])
+def test_a_step_that_loses_the_device_ends_the_core(fatal_at):
+    loop = Loop(True, fatal_at=fatal_at, error=torch.AcceleratorError("CUDA error: unspecified launch failure"))
+    with pytest.raises(EngineFailure, match="the device has failed"):
+        loop.play([(0, request(1, stop_ids=()))])
+    while not loop.channel.outbox.empty():
+        assert all(output.finish is None for output in loop.channel.outbox.get().outputs)
 
 
 def test_a_step_that_was_begun_ahead_is_announced_while_it_is_computed():

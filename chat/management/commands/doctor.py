@@ -12,7 +12,7 @@ from chat.supervisor.diagnosis import diagnose
 
 
 class Command(BaseCommand):
-    help = "Check Python, packages, model, data directory, database, Valkey, port and machine."
+    help = "Check Python, packages, model, device, data directory, database, Valkey, port and machine."
     requires_system_checks: list[str] = []
 
     def handle(self, *args: Any, **options: Any) -> None:

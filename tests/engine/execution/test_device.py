@@ -1,0 +1,110 @@
+"""Whether a device can be used as configured, which errors lose it, and what running out of its memory at load says. No device is needed."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from engine.api.errors import ModelLoadError
+from engine.execution import device as device_module
+from engine.execution.device import check_device, has_lost_device, refused_if_too_large
+
+ASTRAY = "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be asynchronously reported"
+
+
+@pytest.fixture
+def cuda_build(monkeypatch):
+    """A build of torch with CUDA, as far as it says so itself."""
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+
+
+def test_a_cpu_is_always_there():
+    assert check_device("cpu", batch_invariant=True).type == "cpu"
+
+
+def test_a_torch_without_cuda_is_named_with_what_to_install(monkeypatch):
+    """The worker told of this as "the engine's core failed; its log has the details"."""
+    monkeypatch.setattr(torch.version, "cuda", None)
+    with pytest.raises(ModelLoadError, match=r"this torch, .*, is built without CUDA; install .* TORCH_INDEX unset"):
+        check_device("cuda")
+
+
+def test_a_device_that_does_not_answer_is_told_in_its_own_words(cuda_build, monkeypatch):
+    def refuse(*size, device):
+        raise RuntimeError("Found no NVIDIA driver on your system.\nPlease check that you have an NVIDIA GPU")
+
+    monkeypatch.setattr(torch, "ones", refuse)
+    with pytest.raises(ModelLoadError, match=r"Found no NVIDIA driver on your system\. Please .* driver for CUDA 13\.0: see what nvidia-smi"):
+        check_device("cuda")
+
+
+def test_an_older_gpu_is_refused_by_its_capability(cuda_build, monkeypatch):
+    monkeypatch.setattr(torch, "ones", lambda *size, device: torch.zeros(1))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    with pytest.raises(ModelLoadError, match=r"compute capability 8\.0 or more, this GPU has 7\.5"):
+        check_device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"device": "cuda", "batch_invariant": True}, "batch_invariant is not offered on 'cuda'"),
+        ({"device": "cpu", "kv_cache": "fp8"}, "kv_cache 'fp8' needs a CUDA device"),
+        ({"device": "cpu", "weights": "int8"}, "weights 'int8' need a CUDA device"),
+        ({"device": "cpu", "weights": "int3"}, "weights must be one of auto, bf16"),
+    ],
+)
+def test_options_that_a_device_cannot_serve_are_refused_before_it_is_opened(options, words):
+    with pytest.raises(ModelLoadError, match=words):
+        check_device(**options)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.AcceleratorError(ASTRAY),
+        RuntimeError("Triton Error [CUDA]: an illegal memory access was encountered"),
+        torch.AcceleratorError("CUDA error: unspecified launch failure"),
+        torch.AcceleratorError("CUDA error: device-side assert triggered"),
+        torch.AcceleratorError("CUDA error: uncorrectable ECC error encountered"),
+    ],
+)
+def test_a_kernel_that_ran_astray_loses_the_device(error):
+    assert has_lost_device(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        RuntimeError("The size of tensor a (3) must match the size of tensor b (4)"),
+        ValueError("an illegal memory access was encountered, says a logits processor"),
+    ],
+)
+def test_other_errors_do_not(error):
+    assert not has_lost_device(error)
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_an_error_that_nobody_knows_is_settled_by_asking_the_device(answers, monkeypatch):
+    def synchronize():
+        if not answers:
+            raise torch.AcceleratorError("CUDA error: something new")
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    assert has_lost_device(RuntimeError("CUBLAS_STATUS_EXECUTION_FAILED")) is not answers
+
+
+def test_a_model_that_does_not_fit_is_refused_with_sizes_and_remedies():
+    with pytest.raises(ModelLoadError, match=r"does not suffice .* Tried to allocate 20\.00 MiB.* weights 'int8'"), refused_if_too_large():
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 11.00 GiB")
+
+
+@pytest.mark.slow
+def test_a_process_that_must_not_load_torch_asks_another():
+    command = [sys.executable, "-m", device_module.__name__, json.dumps({"device": "cuda", "batch_invariant": True})]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (answer.returncode, answer.stdout[:16]) == (1, "batch_invariant ")
