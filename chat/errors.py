@@ -55,6 +55,8 @@ ANSWERS = {
     "engine_error": Answer(500, "server_error", False),
     "overloaded": Answer(503, "server_error", True),
     "model_loading": Answer(503, "server_error", True),
+    "model_unloaded": Answer(503, "server_error", True),
+    "model_load_failed": Answer(503, "server_error", False),
     "worker_lost": Answer(503, "server_error", True),
 }
 INTERNAL_MESSAGE = "The server had an error while processing your request."
@@ -101,7 +103,7 @@ class ApiError(Exception):
         if self.status == 401:
             headers["WWW-Authenticate"] = 'Bearer realm="lightcone"'
         retry_after_s = self.retry_after_s
-        if retry_after_s is None and (self.status == 503 or self.code == "rate_limit_exceeded"):
+        if retry_after_s is None and (self.status == 503 or self.code == "rate_limit_exceeded") and self.answer.should_retry:
             retry_after_s = 1.0
         if retry_after_s is not None:
             headers["Retry-After"] = str(min(60, max(1, -int(-retry_after_s // 1))))

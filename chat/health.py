@@ -1,4 +1,4 @@
-"""Two open routes for load balancers: is the process alive, and can it serve now? A bare status, no details."""
+"""Two open routes for load balancers: is the process alive, and can it serve now? One word, no details."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponseBase
 from chat.dialects.dialect import Door
 from chat.dialects.lightcone.dialect import LIGHTCONE
 from chat.dialects.view import api_view, json_response
-from chat.services.health import is_ready
+from chat.services.health import installation_state
 
 
 async def _live(request: HttpRequest, dialect: Door) -> HttpResponseBase:
@@ -15,9 +15,9 @@ async def _live(request: HttpRequest, dialect: Door) -> HttpResponseBase:
 
 
 async def _ready(request: HttpRequest, dialect: Door) -> HttpResponseBase:
-    can_serve = await is_ready()
-    response = json_response({"status": "ready" if can_serve else "loading"}, status=200 if can_serve else 503)
-    if not can_serve:
+    state = await installation_state()
+    response = json_response({"status": state}, status=200 if state == "ready" else 503)
+    if state not in ("ready", "failed"):
         response["Retry-After"] = "1"
     return response
 

@@ -180,11 +180,26 @@ class ChatCompletionChunk(serializers.Serializer):
     service_tier = serializers.ChoiceField(choices=TIERS, required=False)
 
 
+class DefaultParameters(serializers.Serializer):
+    temperature = serializers.FloatField()
+    top_p = serializers.FloatField()
+    top_k = serializers.IntegerField()
+    min_p = serializers.FloatField()
+    presence_penalty = serializers.FloatField()
+    frequency_penalty = serializers.FloatField()
+    repetition_penalty = serializers.FloatField()
+    max_completion_tokens = serializers.IntegerField(allow_null=True, help_text="null: the rest of the context.")
+
+
 class Model(serializers.Serializer):
     id = serializers.CharField()
     object = serializers.ChoiceField(choices=["model"])
     created = serializers.IntegerField(help_text="Unix seconds.")
     owned_by = serializers.CharField()
+    state = serializers.ChoiceField(choices=["unloaded", "loading", "ready", "draining", "failed"])
+    state_reason = serializers.CharField(required=False, help_text="Progress, or why it failed; for keys with the right usage_read.")
+    max_model_len = serializers.IntegerField(allow_null=True, help_text="Context in tokens; null before the model was first loaded.")
+    default_parameters = DefaultParameters(help_text="What a request that leaves these fields out is computed with.")
 
 
 class ModelList(serializers.Serializer):

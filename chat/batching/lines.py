@@ -35,6 +35,8 @@ ENDPOINT_URLS = {
 RETRIED_STATUSES = (429, 503)
 TRIES = 3
 """Of a line that came to nothing although it was taken: its worker died, or it ran out of time."""
+WAITING_CODE = "model_load_failed"
+"""No client should repeat it at once, but a batch has the time to wait until the operator has mended the model."""
 FLEETING_CODES = ("worker_lost", "inference_timeout")
 MAX_WAIT_S = 60.0
 
@@ -92,8 +94,9 @@ def _answer(response: HttpResponse, sent_id: str) -> LineAnswer:
     status, body = response.status_code, response.content
     code = _error_code(body) if status >= 400 else ""
     is_fleeting = code in FLEETING_CODES
-    is_again = status in RETRIED_STATUSES and response.headers.get("x-should-retry") == "true" or is_fleeting
-    wait_s = min(MAX_WAIT_S, max(1.0, float(response.headers.get("Retry-After", "1")))) if is_again else None
+    is_again = status in RETRIED_STATUSES and response.headers.get("x-should-retry") == "true" or is_fleeting or code == WAITING_CODE
+    usual_s = str(MAX_WAIT_S) if code == WAITING_CODE else "1"
+    wait_s = min(MAX_WAIT_S, max(1.0, float(response.headers.get("Retry-After", usual_s)))) if is_again else None
     return LineAnswer(status, sent_id, body, wait_s, is_fleeting)
 
 

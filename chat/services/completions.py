@@ -407,7 +407,9 @@ def _unavailable(model: str, verdict: Verdict) -> EngineUnavailable:
     if verdict.worker_state == "loading":
         return EngineUnavailable(ErrorCode.MODEL_LOADING, f"The model '{model}' is loading ({verdict.worker_progress:.0%}).")
     if verdict.worker_state == "failed":
-        return EngineUnavailable(ErrorCode.OVERLOADED, f"The model '{model}' could not be loaded; the administrator can see why.")
+        return EngineUnavailable(ErrorCode.MODEL_LOAD_FAILED, f"The model '{model}' could not be loaded; the administrator can see why.")
     if verdict.worker_state == "draining":
         return EngineUnavailable(ErrorCode.OVERLOADED, f"The model '{model}' is being restarted; please try again shortly.")
-    return EngineUnavailable(ErrorCode.MODEL_LOADING, f"No worker serves the model '{model}' at the moment.")
+    return EngineUnavailable(
+        ErrorCode.MODEL_UNLOADED, f"No worker serves the model '{model}' at the moment; GET /v1/models tells which models are ready."
+    )

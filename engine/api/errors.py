@@ -24,6 +24,7 @@ class ErrorCode(StrEnum):
     INFERENCE_TIMEOUT = "inference_timeout"
     OVERLOADED = "overloaded"
     MODEL_LOADING = "model_loading"
+    MODEL_UNLOADED = "model_unloaded"
     WORKER_LOST = "worker_lost"
     LOG_LOST = "log_lost"
     ENGINE_ERROR = "engine_error"

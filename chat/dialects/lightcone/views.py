@@ -10,25 +10,36 @@ from chat.dialects.completion import completion
 from chat.dialects.dialect import Door
 from chat.dialects.lightcone import stored
 from chat.dialects.lightcone.dialect import LIGHTCONE
-from chat.dialects.named_models import model_named, models_named
+from chat.dialects.named_models import NamedModel, model_named, models_named
 from chat.dialects.view import api_view, caller_require, json_response, unknown_view
-from chat.services.catalogue import ModelEntry
+from chat.models.access import Right
+from chat.services.generation_defaults import sampling_defaults_effective
+from chat.services.keys import Caller
 
 
-def model_object(model: ModelEntry, name: str) -> dict[str, Any]:
-    """The model under one of the names that `model` takes."""
-    return {"id": name, "object": "model", "created": model.created_at, "owned_by": model.owned_by}
+def model_object(model: NamedModel, caller: Caller) -> dict[str, Any]:
+    """The model under one of the names that `model` takes; why it failed is for keys that read usage, as it may name files."""
+    shown = {
+        "id": model.name,
+        "object": "model",
+        "created": model.entry.created_at,
+        "owned_by": model.entry.owned_by,
+        "state": model.condition.state,
+        "max_model_len": model.max_model_len,
+        "default_parameters": sampling_defaults_effective(model.entry.sampling_defaults),
+    }
+    return shown | {"state_reason": model.condition.reason} if caller.has_right(str(Right.USAGE_READ)) else shown
 
 
 async def models_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
     caller = await caller_require(request, dialect)
-    data = [model_object(*named) for named in await models_named(caller)]
+    data = [model_object(named, caller) for named in await models_named(caller)]
     return json_response({"object": "list", "data": data})
 
 
 async def model_retrieve(request: HttpRequest, dialect: Door, model_id: str) -> HttpResponseBase:
     caller = await caller_require(request, dialect)
-    return json_response(model_object(*await model_named(model_id, caller)))
+    return json_response(model_object(await model_named(model_id, caller), caller))
 
 
 chat_completions = api_view(LIGHTCONE, get=stored.completions_list, post=completion)

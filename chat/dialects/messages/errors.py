@@ -18,11 +18,13 @@ TYPES = {
     503: "overloaded_error",
 }
 """By status; all others are requests that are wrong."""
+LASTING = "model_load_failed"
+"""Not `overloaded_error`, as waiting does not help."""
 
 
 def error_body(error: ApiError, request_id: str | None) -> dict[str, Any]:
     described = {
-        "type": TYPES.get(error.status, "invalid_request_error"),
+        "type": "api_error" if error.code == LASTING else TYPES.get(error.status, "invalid_request_error"),
         "message": error.message,
         "code": error.code,
         "param": error.param,

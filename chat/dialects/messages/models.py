@@ -8,11 +8,10 @@ from typing import Any
 from django.http import HttpRequest, HttpResponseBase
 
 from chat.dialects.dialect import Door
-from chat.dialects.named_models import model_named, models_named
+from chat.dialects.named_models import NamedModel, model_named, models_named
 from chat.dialects.request.fields import echo
 from chat.dialects.view import caller_require, json_response
 from chat.errors import ApiError
-from chat.services.catalogue import ModelEntry
 
 DEFAULT_LIMIT, MAX_LIMIT = 20, 1_000
 
@@ -21,7 +20,7 @@ async def models_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
     """All names that `model` takes, after `after_id` or before `before_id`, at most `limit` of them."""
     caller = await caller_require(request, dialect)
     limit = _limit(request.GET.get("limit"))
-    models = [model_object(*named) for named in await models_named(caller)]
+    models = [model_object(named) for named in await models_named(caller)]
     after, before = request.GET.get("after_id"), request.GET.get("before_id")
     start = _place(models, after, "after_id") + 1 if after else 0
     stop = _place(models, before, "before_id") if before else len(models)
@@ -33,18 +32,19 @@ async def models_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
 
 async def model_retrieve(request: HttpRequest, dialect: Door, model_id: str) -> HttpResponseBase:
     caller = await caller_require(request, dialect)
-    return json_response(model_object(*await model_named(model_id, caller)))
+    return json_response(model_object(await model_named(model_id, caller)))
 
 
-def model_object(model: ModelEntry, name: str) -> dict[str, Any]:
+def model_object(model: NamedModel) -> dict[str, Any]:
     """The model under one of the names that `model` takes."""
     return {
         "type": "model",
-        "id": name,
-        "display_name": name,
-        "created_at": datetime.fromtimestamp(model.created_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "id": model.name,
+        "display_name": model.name,
+        "created_at": datetime.fromtimestamp(model.entry.created_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "lifecycle": "active",
         "max_input_tokens": model.max_model_len,
+        "state": model.condition.state,
     }
 
 

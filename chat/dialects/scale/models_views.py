@@ -14,8 +14,9 @@ from chat.dialects.request.fields import echo
 from chat.dialects.scale.model_names import model_candidates, model_vendor_name
 from chat.dialects.view import caller_require, json_response
 from chat.errors import ApiError
+from chat.relay.workers import UNLOADED
 from chat.services.catalogue import ModelEntry, models_for_caller_async
-from chat.services.health import workers_live
+from chat.services.health import Conditions, models_live
 from chat.services.keys import Caller
 
 USUAL_ITEMS, MAX_ITEMS = 100, 10_000
@@ -24,6 +25,8 @@ VENDOR = "model_zoo"
 """Of the words that the /v5 clients know, the one that fits what a server hosts itself."""
 OLDER_TYPE, NEWER_TYPE = "CHAT_COMPLETION", "chat_completion"
 """The kind of all models here, as each generation spells it."""
+STATUSES = {"ready": "ready", "loading": "deploying", "draining": "deploying"}
+"""States in the words of the /v5 clients; `failed` is the only other one that they know."""
 
 
 async def models_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
@@ -31,25 +34,28 @@ async def models_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
     caller = await caller_require(request, dialect)
     page, limit = query_integer(request, "page", 1, minimum=1, maximum=MAX_PAGE), _limit(request)
     models = await models_for_caller_async(caller=caller) if _asks_for(request, "model_type", OLDER_TYPE) else []
-    items = [_instance(model, caller) for model in models[(page - 1) * limit : page * limit]]
+    live = await models_live()
+    items = [_instance(model, caller, live) for model in models[(page - 1) * limit : page * limit]]
     return json_response({"items": items, "current_page": page, "total_item_count": len(models), "items_per_page": limit})
 
 
 async def model_retrieve(request: HttpRequest, dialect: Door, model_id: str) -> HttpResponseBase:
     caller = await caller_require(request, dialect)
-    return json_response(_instance(await model_asked(model_id, model_candidates(model_id), caller), caller))
+    model = await model_asked(model_id, model_candidates(model_id), caller)
+    return json_response(_instance(model, caller, await models_live()))
 
 
 async def chat_models_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
     """Which models can be asked now."""
     models, _ = await _cursor_page(request, await caller_require(request, dialect))
-    ready = {worker.model for worker in await workers_live() if worker.state == "ready"}
+    live = await models_live()
     items = [
         {
             "model_name": model.name,
             "model_type": NEWER_TYPE,
             "model_vendor": VENDOR,
-            "model_availability": "available" if model.name in ready else "unavailable",
+            "model_availability": "available" if _state(model, live) == "ready" else "unavailable",
+            "state": _state(model, live),
         }
         for model in models
     ]
@@ -58,7 +64,8 @@ async def chat_models_list(request: HttpRequest, dialect: Door) -> HttpResponseB
 
 async def models_page_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
     models, has_more = await _cursor_page(request, await caller_require(request, dialect))
-    return json_response({"items": [_page_item(model) for model in models], "has_more": has_more})
+    live = await models_live()
+    return json_response({"items": [_page_item(model, live) for model in models], "has_more": has_more})
 
 
 async def _cursor_page(request: HttpRequest, caller: Caller) -> tuple[list[ModelEntry], bool]:
@@ -78,7 +85,11 @@ async def _cursor_page(request: HttpRequest, caller: Caller) -> tuple[list[Model
     return shown, len(shown) < len(left)
 
 
-def _instance(model: ModelEntry, caller: Caller) -> dict[str, Any]:
+def _state(model: ModelEntry, live: Conditions) -> str:
+    return live.get(model.name, UNLOADED).state
+
+
+def _instance(model: ModelEntry, caller: Caller, live: Conditions) -> dict[str, Any]:
     return {
         "id": model_vendor_name(model.name),
         "account_id": str(caller.org_id),
@@ -91,10 +102,11 @@ def _instance(model: ModelEntry, caller: Caller) -> dict[str, Any]:
         "request_schema": {},
         "response_schema": {},
         "supports_multi_turn": True,
+        "state": _state(model, live),
     }
 
 
-def _page_item(model: ModelEntry) -> dict[str, Any]:
+def _page_item(model: ModelEntry, live: Conditions) -> dict[str, Any]:
     return {
         "id": model_vendor_name(model.name),
         "name": model.name,
@@ -104,7 +116,8 @@ def _page_item(model: ModelEntry) -> dict[str, Any]:
         "created_by_user_id": model.owned_by,
         "model_type": NEWER_TYPE,
         "model_vendor": VENDOR,
-        "status": "ready",
+        "status": STATUSES.get(_state(model, live), "failed"),
+        "state": _state(model, live),
     }
 
 

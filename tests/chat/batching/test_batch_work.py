@@ -79,7 +79,7 @@ async def test_refused_lines_go_into_the_error_file(world: BatchWorld) -> None:
     assert batch.output_file_id == ""
 
 
-@pytest.mark.parametrize("code", ["rate_limit_exceeded", "overloaded", "model_loading"])
+@pytest.mark.parametrize("code", ["rate_limit_exceeded", "overloaded", "model_loading", "model_unloaded", "model_load_failed"])
 async def test_a_line_waits_for_limits_instead_of_failing(world: BatchWorld, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     waits: list[float] = []
     monkeypatch.setattr(work.Pace, "refused", lambda self, wait_s: waits.append(wait_s))

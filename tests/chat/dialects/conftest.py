@@ -13,6 +13,7 @@ import pytest
 
 from chat.dialects import named_models
 from chat.dialects.answering import accepting, starting
+from chat.relay.workers import ModelCondition
 from chat.services.catalogue import ModelEntry
 from chat.services.completions import Afterlife
 from chat.services.keys import Caller, KeyForbidden, KeyInvalid
@@ -164,6 +165,9 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     async def models(*, caller=None):
         return [MODEL]
 
+    async def live():
+        return {MODEL.name: ModelCondition("ready", max_model_len=4096)}
+
     async def refresh(asked: object) -> None:
         """Nothing is cached here."""
 
@@ -171,6 +175,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     monkeypatch.setattr("chat.auth.key_authenticate_async", authenticate)
     monkeypatch.setattr(named_models, "model_resolve_async", resolve)
     monkeypatch.setattr(named_models, "models_for_caller_async", models)
+    monkeypatch.setattr(named_models, "models_live", live)
     monkeypatch.setattr(starting, "completion_start", service.start)
     monkeypatch.setattr(starting, "completion_refuse", service.refuse)
     monkeypatch.setattr(accepting, "limits_look", service.look)

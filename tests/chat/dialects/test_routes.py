@@ -3,7 +3,7 @@
 import asyncio
 import json
 import threading
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from urllib.parse import unquote
 
 import pytest
@@ -12,12 +12,17 @@ from django.test import RequestFactory, override_settings
 from django.urls import ResolverMatch, get_resolver
 
 from chat.auth import AuthFailures
-from chat.dialects import view
+from chat.dialects import named_models, view
 from chat.dialects.lightcone.dialect import LIGHTCONE
+from chat.dialects.lightcone.views import model_object
 from chat.dialects.messages.dialect import MESSAGES
+from chat.dialects.named_models import NamedModel
 from chat.dialects.scale.views import SCALE
 from chat.errors import ApiError, Problem, problems_error
 from chat.middleware import ApiHandler, ApiMiddleware, error_described, is_api_path
+from chat.relay.workers import ModelCondition
+from chat.services.generation_defaults import NEUTRAL
+from chat.services.keys import Caller
 from tests.chat.dialects.conftest import KEY, MODEL, chat
 
 NO_KEY = {"Authorization": ""}
@@ -31,8 +36,33 @@ async def test_completions_answer_on_every_spelling_without_a_redirect(api, path
 @pytest.mark.parametrize("path", ["/v1/models", "/models", "/v1/models/", "/models/"])
 async def test_the_list_of_models(api, path):
     """All names that `model` takes: aliases are entries of their own."""
-    listed = [{"id": name, "object": "model", "created": MODEL.created_at, "owned_by": "lightcone"} for name in (MODEL.name, "tiny")]
+    facts = {"object": "model", "created": MODEL.created_at, "owned_by": "lightcone", "state": "ready", "max_model_len": 4096}
+    defaults = {"default_parameters": {**NEUTRAL, "top_k": 7}}
+    listed = [{"id": name, **facts, **defaults} for name in (MODEL.name, "tiny")]
     assert (await api.get(path)).json() == {"object": "list", "data": listed}
+
+
+async def test_a_model_without_a_worker_is_listed_as_unloaded_with_the_context_it_had(api, monkeypatch):
+    """It was listed like any other, so that clients offered it."""
+
+    async def nobody():
+        return {}
+
+    async def models(*, caller=None):
+        return [replace(MODEL, max_model_len=2048)]
+
+    monkeypatch.setattr(named_models, "models_live", nobody)
+    monkeypatch.setattr(named_models, "models_for_caller_async", models)
+    [model, _] = (await api.get("/v1/models")).json()["data"]
+    assert (model["state"], model["max_model_len"]) == ("unloaded", 2048)
+
+
+def test_why_a_model_failed_is_told_to_keys_that_read_usage_alone():
+    failed = NamedModel(MODEL, MODEL.name, ModelCondition("failed", "/srv/models/x.gguf: not a GGUF file"))
+    caller = Caller(key_id=1, public_id="testing0001", org_id=1, project_id=1, tenant="1")
+    assert "state_reason" not in model_object(failed, caller)
+    operator = replace(caller, rights=frozenset({"inference", "usage_read"}))
+    assert model_object(failed, operator)["state_reason"] == "/srv/models/x.gguf: not a GGUF file"
 
 
 @pytest.mark.parametrize("path", ["/v1/models/org/tiny", "/models/org%2Ftiny", "/v1/models/tiny/", "/models/tiny"])
@@ -45,6 +75,24 @@ async def test_one_model_by_name_or_alias_slashes_included(api, path):
 async def test_an_unknown_model_is_404(api):
     response = await api.get("/v1/models/gpt-9")
     assert (response.status_code, response.json()["error"]["code"]) == (404, "model_not_found")
+    assert response.json()["error"]["message"].endswith("You can use: org/tiny.")
+
+
+@pytest.mark.parametrize("name", ["Org/Tiny", "ORG/TINY", "org/tinny"])
+async def test_a_name_that_is_nearly_right_is_put_right(api, name):
+    message = (await api.post("/v1/chat/completions", json=chat(model=name))).json()["error"]["message"]
+    assert message == f"The model '{name}' does not exist or you do not have access to it. Did you mean 'org/tiny'? You can use: org/tiny."
+
+
+async def test_a_404_names_a_bounded_number_of_the_models_that_the_key_may_use(api, monkeypatch):
+    async def models(*, caller):
+        assert caller.public_id == "testing0001"
+        return [replace(MODEL, name=f"{'m' * 199}{number:03}") for number in range(500)]
+
+    monkeypatch.setattr(named_models, "models_for_caller_async", models)
+    response = await api.get("/v1/models/" + "x" * 2_000)
+    assert "and 490 more (GET /v1/models)." in response.json()["error"]["message"]
+    assert len(response.content) < 16_384
 
 
 @pytest.mark.parametrize(
@@ -134,15 +182,20 @@ async def test_every_api_route_but_health_refuses_who_has_no_key(api):
     assert (await api.get("/health/live", headers=NO_KEY)).json() == {"status": "ok"}
 
 
-@pytest.mark.parametrize("state", ["ready", "loading"])
-async def test_ready_tells_whether_a_model_is_loaded(api, monkeypatch, state):
-    async def is_ready():
-        return state == "ready"
+@pytest.mark.parametrize(
+    ("state", "status", "is_passing"),
+    [("ready", 200, False), ("loading", 503, True), ("draining", 503, True), ("unloaded", 503, True), ("failed", 503, False)],
+)
+async def test_ready_tells_whether_a_model_is_loaded(api, monkeypatch, state, status, is_passing):
+    """A model that could never be loaded was `loading` for ever."""
 
-    monkeypatch.setattr("chat.health.is_ready", is_ready)
+    async def installation_state():
+        return state
+
+    monkeypatch.setattr("chat.health.installation_state", installation_state)
     response = await api.get("/health/ready", headers=NO_KEY)
-    assert response.status_code == (200 if state == "ready" else 503)
-    assert ("retry-after" in response.headers) == (state != "ready")
+    assert (response.status_code, response.json()) == (status, {"status": state})
+    assert ("retry-after" in response.headers) == is_passing
 
 
 # Keys.

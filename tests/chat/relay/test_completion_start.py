@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from chat.errors import engine_api_error
 from chat.relay.keys import model_slug
 from chat.relay.publisher import Publisher
 from chat.relay.task_message import task_message
@@ -88,10 +89,32 @@ async def test_a_completion_streams_over_the_real_layer(service: World) -> None:
 async def test_without_a_worker_the_answer_is_503_at_once(service: World) -> None:
     with pytest.raises(EngineUnavailable) as raised:
         await completion_start(request=request(), caller=CALLER, trace=TRACE)
-    assert raised.value.code is ErrorCode.MODEL_LOADING
-    assert not await health.is_ready()
+    assert raised.value.code is ErrorCode.MODEL_UNLOADED
+    assert await health.installation_state() == "unloaded"
     await worker_of(service)
-    assert await health.is_ready()
+    assert await health.installation_state() == "ready"
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "retry_after", "should_retry"),
+    [
+        ("loading", "model_loading", "1", "true"),
+        ("draining", "overloaded", "1", "true"),
+        ("failed", "model_load_failed", None, "false"),
+    ],
+)
+async def test_the_state_of_the_worker_decides_whether_clients_come_again(
+    service: World, state: str, code: str, retry_after: str | None, should_retry: str
+) -> None:
+    """A model that can never be loaded was `overloaded`, and clients were told to come again in a second."""
+    service.lease_state = state
+    await worker_of(service)
+    with pytest.raises(EngineUnavailable) as raised:
+        await completion_start(request=request(), caller=CALLER, trace=TRACE)
+    answer = engine_api_error(raised.value)
+    assert (answer.status, answer.code) == (503, code)
+    assert (answer.headers().get("Retry-After"), answer.headers()["x-should-retry"]) == (retry_after, should_retry)
+    assert await health.installation_state() == state
 
 
 async def test_a_limit_names_itself_and_its_wait(service: World) -> None:

@@ -204,6 +204,7 @@ async def test_a_prompt_that_is_too_long_is_told_in_the_words_that_clients_look_
         (LimitExceeded(LimitKind.REQUESTS, "slow down", retry_after_s=5, headers={}), 429, "rate_limit_error", "true"),
         (EngineUnavailable(ErrorCode.OVERLOADED, "full"), 503, "overloaded_error", "true"),
         (EngineUnavailable(ErrorCode.MODEL_LOADING, "loading"), 503, "overloaded_error", "true"),
+        (EngineUnavailable(ErrorCode.MODEL_LOAD_FAILED, "broken"), 503, "api_error", "false"),
         (EngineFailure(ErrorCode.ENGINE_ERROR, "broken"), 500, "api_error", "false"),
         (RuntimeError("secret"), 500, "api_error", "false"),
     ],

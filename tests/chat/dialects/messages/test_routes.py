@@ -60,8 +60,10 @@ async def test_clients_that_name_a_version_get_the_list_in_this_shape(api, liste
         "display_name": "org/tiny",
         "created_at": "2023-11-14T22:13:20Z",
         "lifecycle": "active",
-        "max_input_tokens": None,
+        "max_input_tokens": 4096,
+        "state": "ready",
     }
+    assert [entry["state"] for entry in body["data"]] == ["ready", *["unloaded"] * 4]
     assert (body["has_more"], body["first_id"], body["last_id"]) == (False, "org/tiny", "c")
     assert body["data"][-1]["max_input_tokens"] == 8192
     assert response.headers["request-id"]

@@ -8,7 +8,7 @@ import pytest
 
 from chat.dialects import named_models
 from chat.dialects.scale import models_views
-from chat.relay.workers import WorkerLease
+from chat.relay.workers import ModelCondition
 from chat.services.catalogue import ModelEntry
 from tests.chat.dialects.conftest import MODEL
 
@@ -24,15 +24,12 @@ def _catalogue(scripted, monkeypatch):
     async def resolve(*, name, caller=None):
         return next((model for model in MODELS if name in (model.name, *model.aliases)), None)
 
-    async def workers():
-        return [
-            WorkerLease("w", MODEL.name, "ready", "", 1, "", 1, 1, 0, 0, 0),
-            WorkerLease("v", SECOND.name, "loading", "", 0, "", 1, 1, 0, 0, 0),
-        ]
+    async def live():
+        return {MODEL.name: ModelCondition("ready"), SECOND.name: ModelCondition("loading")}
 
     monkeypatch.setattr(models_views, "models_for_caller_async", models)
     monkeypatch.setattr(named_models, "model_resolve_async", resolve)
-    monkeypatch.setattr(models_views, "workers_live", workers)
+    monkeypatch.setattr(models_views, "models_live", live)
 
 
 async def test_v4_lists_pages_until_one_is_empty(scale):
@@ -74,8 +71,8 @@ async def test_v5_tells_which_models_can_be_asked_now(scale, path):
     assert told == {
         "object": "list",
         "items": [
-            {"model_name": "org/tiny", **kind, "model_availability": "available"},
-            {"model_name": "bare", **kind, "model_availability": "unavailable"},
+            {"model_name": "org/tiny", **kind, "model_availability": "available", "state": "ready"},
+            {"model_name": "bare", **kind, "model_availability": "unavailable", "state": "loading"},
         ],
     }
 
@@ -94,7 +91,21 @@ async def test_v5_tells_which_models_can_be_asked_now(scale, path):
 async def test_v5_lists_models_by_cursor(scale, query, names, has_more):
     told = (await scale.get(f"/v5/models?{query}")).json()
     assert ([item["name"] for item in told["items"]], told["has_more"]) == (names, has_more)
-    assert all(item["object"] == "model" and item["status"] == "ready" for item in told["items"])
+    assert all(item["object"] == "model" for item in told["items"])
+
+
+async def test_lists_tell_the_state_of_each_model_in_the_words_of_their_clients_too(scale, monkeypatch):
+    """Every model was called ready, also one that no worker had served for weeks."""
+
+    async def live():
+        return {MODEL.name: ModelCondition("loading")}
+
+    assert [item["status"] for item in (await scale.get("/v5/models")).json()["items"]] == ["ready", "deploying"]
+    monkeypatch.setattr(models_views, "models_live", live)
+    newer, older = [(await scale.get(path)).json()["items"] for path in ("/v5/models", "/v4/models")]
+    assert [(item["status"], item["state"]) for item in newer] == [("deploying", "loading"), ("failed", "unloaded")]
+    assert [item["state"] for item in older] == ["loading", "unloaded"]
+    assert (await scale.get("/v4/models/bare")).json()["state"] == "unloaded"
 
 
 @pytest.mark.parametrize("path", ["/v5/models", "/v5/chat/completions/models"])
