@@ -1,7 +1,8 @@
 """EngineCore: the step loop. Plan, forward, sample, advance, emit; then take what the worker has sent, and again.
 
 It has no I/O but its channel, and waits on that when there is nothing to compute. A failure of one step ends the sequences of that
-step, nothing else, unless it has lost the device: then the core ends, and another process goes on. Runs in a child process or in a thread (engine.core_serving).
+step, nothing else; one that has lost the device ends the core, and another goes on with all of them. Runs in a child process or in a
+thread (engine.core_serving).
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def test_a_device_that_computes_is_told(tried, settings):
     ("code", "said", "text"),
     [
         (1, {"stdout": "device 'cuda' cannot be used: no driver\n"}, "device 'cuda' cannot be used: no driver"),
-        (1, {"stderr": "Traceback\n  torch\nModuleNotFoundError: No module named 'torch'\n"}, "ModuleNotFoundError: No module named 'torch'"),
+        (1, {"stderr": "Traceback\n  torch\nImportError: libcudart.so.13\n"}, "ImportError: libcudart.so.13"),
         (-11, {}, "opening cuda ended the process that tried (code -11)"),
         (None, {}, "cuda did not answer within 120 s"),
     ],

@@ -1,4 +1,4 @@
-"""Whether a device can be used as configured, which errors lose it, and what running out of its memory at load says. No device is needed."""
+"""Whether a device can be used as configured, which errors lose it, and what running out of its memory at load says. Needs no device."""
 
 import json
 import subprocess
@@ -36,7 +36,7 @@ def test_a_device_that_does_not_answer_is_told_in_its_own_words(cuda_build, monk
         raise RuntimeError("Found no NVIDIA driver on your system.\nPlease check that you have an NVIDIA GPU")
 
     monkeypatch.setattr(torch, "ones", refuse)
-    with pytest.raises(ModelLoadError, match=r"Found no NVIDIA driver on your system\. Please .* driver for CUDA 13\.0: see what nvidia-smi"):
+    with pytest.raises(ModelLoadError, match=r"Found no NVIDIA driver on your system\. Please .* driver for CUDA 13\.0: see what nvidia"):
         check_device("cuda")
 
 
