@@ -12,7 +12,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.decoding.costs import StepCosts
+from engine.decoding.costs import MOST_DRAFTS, StepCosts
 from engine.decoding.ngram import SeenText
 from engine.decoding.prediction import PredictedText
 from engine.sequence import Sequence
@@ -90,7 +90,7 @@ class Drafter:
         if track is None:
             return ()
         track.catch_up(sequence.output_ids)
-        ahead = track.source.ahead(limit)
+        ahead = track.source.ahead(min(limit, MOST_DRAFTS))
         if not ahead:
             return ()
         expected = track.expected(len(ahead))

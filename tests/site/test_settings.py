@@ -1,6 +1,7 @@
 """What the environment decides: documented names, the two URLs, and loud failures."""
 
 import re
+import runpy
 from decimal import Decimal
 from pathlib import Path
 
@@ -74,6 +75,14 @@ def test_the_valkey_socket_lies_in_the_data_directory_where_its_path_fits(tmp_pa
 )
 def test_celery_gets_the_same_valkey_in_its_own_words(url, expected):
     assert broker_url(url) == expected
+
+
+@pytest.mark.parametrize(("device", "asked", "is_on"), [("cpu", "", True), ("cuda", "", False), ("cuda", "1", True), ("cpu", "0", False)])
+def test_drafts_are_looked_up_where_their_cost_is_measured_or_somebody_asks(device, asked, is_on, monkeypatch, tmp_path):
+    """On CUDA costs are a guess, and a step with drafts leaves the captured ones: they were on by default."""
+    for name, value in {"DATA_DIR": str(tmp_path), "DEVICE": device, "PROMPT_LOOKUP": asked}.items():
+        monkeypatch.setenv(f"LIGHTCONE_{name}", value)
+    assert runpy.run_path(str(ROOT / "lightcone_site" / "settings.py"))["LIGHTCONE_PROMPT_LOOKUP"] is is_on
 
 
 def test_a_number_out_of_range_names_the_variable_and_its_limits(monkeypatch):

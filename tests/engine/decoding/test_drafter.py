@@ -234,3 +234,20 @@ def test_drafts_are_tried_from_the_first_token_on():
     wrong.run()
     assert wrong.tokens(1) == plain.tokens(1)
     assert wrong.outputs[1][0].num_rejected > 0
+
+
+def test_no_more_is_looked_at_than_a_step_verifies():
+    """A sequence that may still write thousands of tokens had as many weighed at each of its steps, which took up to milliseconds."""
+    weighed = []
+
+    class Costs(StepCosts):
+        def best_length(self, confidences, num_rows, limit):
+            weighed.append((len(list(confidences)), limit))
+            return limit
+
+    drafter = Drafter(Costs({1: 1.0, 256: 1.5}), looks_back=True)
+    sequence = make_sequence(0, [*range(1000), *range(100)])
+    drafter.add(sequence)
+    assert drafter.propose(sequence, 1, 8192) == tuple(range(100, 100 + MOST_DRAFTS))
+    assert drafter.propose(sequence, 1, 7) == tuple(range(100, 107))
+    assert weighed == [(MOST_DRAFTS, MOST_DRAFTS), (7, 7)]
