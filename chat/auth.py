@@ -73,31 +73,35 @@ class AuthFailures:
 async def caller_identify(request: HttpRequest, *, key_header: str, failures: AuthFailures) -> Caller:
     """The caller of this request. `key_header`: the dialect's own header, which decides alone where both are present.
 
-    Raises ApiError: 401 without a good key, 403 for a key that is good elsewhere, 429 for an address that failed too often.
+    The key is looked at first: a good one passes, whatever others at its address have sent (they may share a proxy).
+    Raises ApiError: 401 without a good key, 403 for a key that is good elsewhere, 429 for a wrong one after too many from its address.
     """
     address = request_address(request)
-    counts = not _is_local(request, address)
-    wait_s = failures.wait_s(address) if counts else 0.0
-    if wait_s:
-        raise ApiError("rate_limit_exceeded", TOO_MANY, retry_after_s=wait_s)
     scheme, raw = _sent_key(request, key_header)
     if not raw.startswith(KEY_PREFIX) and _may_be_anonymous(request):
         return await database_sync_to_async(anonymous_caller)()
     if not raw:
         raise ApiError("invalid_api_key", MISSING_KEY)
+    counted = None if _is_local(request, address) else failures
     if scheme != "bearer":
-        if counts:
-            failures.add(address)
-        raise ApiError("invalid_api_key", NOT_BEARER)
+        raise _wrong_key(NOT_BEARER, counted, address)
     await configuration_refresh(getattr(request, "lightcone_epoch", None))
     try:
         return await key_authenticate_async(raw=raw, address=address, origin=request.headers.get("Origin", ""))
     except KeyInvalid as error:
-        if counts:
-            failures.add(address)
-        raise ApiError("invalid_api_key", str(error)) from None
+        raise _wrong_key(str(error), counted, address) from None
     except KeyForbidden as error:
         raise ApiError("permission_denied", str(error)) from None
+
+
+def _wrong_key(message: str, failures: AuthFailures | None, address: str) -> ApiError:
+    """Count a wrong key and say what is wrong with it, or that its address has to wait. `failures` None: this one does not count."""
+    if failures is not None:
+        wait_s = failures.wait_s(address)
+        if wait_s:
+            return ApiError("rate_limit_exceeded", TOO_MANY, retry_after_s=wait_s)
+        failures.add(address)
+    return ApiError("invalid_api_key", message)
 
 
 def _sent_key(request: HttpRequest, key_header: str) -> tuple[str, str]:

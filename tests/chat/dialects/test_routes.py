@@ -227,6 +227,15 @@ async def test_guessing_keys_behind_a_proxy_ends_in_429_and_loopback_alone_is_ex
     assert (await api.get("/v1/models")).status_code == 200
 
 
+async def test_a_good_key_passes_whatever_others_behind_the_same_proxy_have_sent(api, monkeypatch):
+    """Behind a proxy that is not listed as trusted, all clients have its address: twenty bad keys shut good ones out for ten minutes."""
+    monkeypatch.setattr(view, "_failures", AuthFailures(limit=3, window_s=600))
+    proxied = {"X-Forwarded-For": "203.0.113.9"}
+    statuses = [(await api.get("/v1/models", headers={"Authorization": "Bearer bad"} | proxied)).status_code for _ in range(4)]
+    assert statuses[-1] == 429
+    assert (await api.get("/v1/models", headers=proxied)).status_code == 200
+
+
 def test_failures_are_forgotten_after_their_window_and_addresses_are_bounded():
     now = [0.0]
     failures = AuthFailures(limit=2, window_s=10, clock=lambda: now[0])
