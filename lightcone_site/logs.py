@@ -22,11 +22,21 @@ def record_line(_logger: Any, _method: str, event: dict[str, Any]) -> str:
     return mask_secrets(escape_controls(head + fields + (f" | {traceback}" if traceback else "")))
 
 
-class FailuresOnly(logging.Filter):
-    """Keeps of Django's lines about answers those with a traceback: a 404 or a 503 is the client's news, and counted elsewhere."""
+class AnswersWorthALine(logging.Filter):
+    """Of Django's lines about answers, which have a status, keeps failures with their tracebacks, and refusals without.
+
+    A page that an account may not open (403) and a suspicious request are worth a line each. Any other 4xx, or a 503 without a failure, is
+    the client's news, and counted elsewhere.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return record.exc_info is not None
+        status = getattr(record, "status_code", None)
+        if status is None:
+            return True
+        if status >= 500:
+            return record.exc_info is not None
+        record.exc_info = record.exc_text = None
+        return status == 403 or record.name.startswith("django.security")
 
 
 def logging_settings(level: str) -> dict[str, Any]:
@@ -52,13 +62,12 @@ def logging_settings(level: str) -> dict[str, Any]:
                 ],
             }
         },
-        "filters": {"failures": {"()": FailuresOnly}},
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+        "filters": {"answers": {"()": AnswersWorthALine}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["answers"]}},
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {
             "django": {"handlers": [], "level": level, "propagate": True},
             "django.server": {"handlers": [], "level": level, "propagate": True},
-            "django.request": {"filters": ["failures"]},
             "daphne": {"level": "WARNING"},
             "kombu": {"level": "WARNING"},
             "celery.worker.strategy": {"level": "WARNING"},

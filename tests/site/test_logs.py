@@ -19,7 +19,7 @@ def lines():
     """A logger set up as in production, and what it writes."""
     output = io.StringIO()
     settings = logging_settings("INFO")
-    settings["handlers"] = {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "stream": output}}
+    settings["handlers"]["stderr"]["stream"] = output
     settings["loggers"] = {"lines": {"handlers": ["stderr"], "level": "INFO", "propagate": False}}
     del settings["root"]
     logging.config.dictConfig(settings)
@@ -49,6 +49,23 @@ def test_bound_fields_follow_the_message(lines):
     logger, output = lines
     logger.info("finished", extra={"run_id": "r1"})
     assert output.getvalue().endswith("lines: finished run_id=r1\n")
+
+
+def test_a_refused_page_is_one_line_and_a_failure_has_its_traceback(lines):
+    """Each 403 of the console was a traceback in the log."""
+    logger, output = lines
+    try:
+        raise PermissionError("no")
+    except PermissionError:
+        for status in (403, 404, 400, 500):
+            logger.warning("status %d", status, exc_info=True, extra={"status_code": status})
+    logger.error("status 503", extra={"status_code": 503})
+    logged = output.getvalue().splitlines()
+    assert len(logged) == 2
+    assert "status 403" in logged[0]
+    assert "Traceback" not in logged[0]
+    assert "status 500" in logged[1]
+    assert "Traceback" in logged[1]
 
 
 @given(st.text())
