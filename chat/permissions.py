@@ -1,10 +1,15 @@
-"""What a caller may do on an API route, beyond having a good key."""
+"""What a caller may do on an API route beyond having a good key, and what a signed-in person may do on pages."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from chat.errors import ApiError
 from chat.models.access import Right
 from chat.services.keys import Caller
+
+USE_PLAYGROUND = "chat.use_playground"
+SEE_USAGE = "chat.view_usagehour"
 
 
 def right_require(caller: Caller, right: str) -> None:
@@ -13,3 +18,8 @@ def right_require(caller: Caller, right: str) -> None:
         raise ApiError(
             "permission_denied", f"This API key does not have the right {Right(right).label!r}; give it in the console under API keys."
         )
+
+
+def playground_is_open_to(user: Any) -> bool:
+    """Return True if this user, signed in or not, may chat. Every new account may, until an administrator takes it away."""
+    return bool(user.is_active and user.has_perm(USE_PLAYGROUND))

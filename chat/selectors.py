@@ -41,11 +41,6 @@ def project_names() -> dict[int, str]:
     return {pk: f"{org} / {name}" for pk, org, name in Project.objects.values_list("pk", "org__name", "name")}
 
 
-def first_project_id() -> int | None:
-    """The oldest project, which forms propose."""
-    return Project.objects.order_by("id").values_list("pk", flat=True).first()
-
-
 def orgs_counted() -> QuerySet[Org]:
     """Organisations with `num_projects`."""
     return Org.objects.annotate(num_projects=Count("projects"))
@@ -53,15 +48,22 @@ def orgs_counted() -> QuerySet[Org]:
 
 @dataclass(frozen=True, slots=True)
 class UsagePoint:
-    """Sums over one hour or one day. `num_errors` counts runs of status class 4 and 5."""
+    """Sums over one hour or one day: all requests; errors of clients (4xx) and of the server (5xx); requests whose clients left."""
 
     start: datetime
     num_requests: int = 0
-    num_errors: int = 0
+    num_client_errors: int = 0
+    num_server_errors: int = 0
+    num_left: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
     cost_nanos: int = 0
+
+    @property
+    def num_answered(self) -> int:
+        """Requests that were answered without an error."""
+        return self.num_requests - self.num_client_errors - self.num_server_errors - self.num_left
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +85,12 @@ def usage_summary(*, now: datetime, hours: int = 0, days: int = 0) -> UsageSumma
     starts = [last - step * i for i in range((hours or days) - 1, -1, -1)]
     rows = UsageHour.objects.filter(period_start__gte=starts[0], period_start__lt=last + step)
     period = F("period_start") if hours else TruncDay("period_start", tzinfo=UTC)
-    sums = {column: Sum(column) for column in ("num_requests", *SUMMED_COLUMNS)}
-    found = {
-        row.pop("period"): row
-        for row in rows.order_by()
-        .values(period=period)
-        .annotate(num_errors=Sum("num_requests", filter=Q(status_class__gte=4), default=0), **sums)
+    errors = {
+        "num_client_errors": Sum(F("num_requests") - F("num_left"), filter=Q(status_class=4), default=0),
+        "num_server_errors": Sum("num_requests", filter=Q(status_class=5), default=0),
     }
+    sums = errors | {column: Sum(column) for column in ("num_requests", "num_left", *SUMMED_COLUMNS)}
+    found = {row.pop("period"): row for row in rows.order_by().values(period=period).annotate(**sums)}
     points = tuple(UsagePoint(start=start, **found.get(start, {})) for start in starts)
     histogram = list(rows.aggregate(**{column: Sum(column, default=0) for column in TTFT_COLUMNS}).values())
     models = rows.order_by().values("model").annotate(requests=Sum("num_requests"), tokens=Sum("completion_tokens"), cost=Sum("cost_nanos"))
@@ -119,6 +120,6 @@ def histogram_percentile(counts: list[int], share: float) -> float | None:
 
 
 def _total(points: Iterable[UsagePoint], start: datetime) -> UsagePoint:
-    columns = ("num_requests", "num_errors", *SUMMED_COLUMNS)
+    columns = ("num_requests", "num_client_errors", "num_server_errors", "num_left", *SUMMED_COLUMNS)
     points = tuple(points)
     return UsagePoint(start=start, **{column: sum(getattr(point, column) for point in points) for column in columns})

@@ -25,6 +25,16 @@ def _item(title: str, icon: str, url_name: str) -> dict[str, Any]:
     return {"title": title, "icon": icon, "link": reverse_lazy(url_name)}
 
 
+def _list(title: str, icon: str, model: str) -> dict[str, Any]:
+    """The list of a model, as `app.name`, for those who may view or change it."""
+    app_label, name = model.split(".")
+
+    def is_open(request: HttpRequest) -> bool:
+        return any(request.user.has_perm(f"{app_label}.{verb}_{name}") for verb in ("view", "change"))
+
+    return _item(title, icon, f"admin:{app_label}_{name}_changelist") | {"permission": is_open}
+
+
 UNFOLD: dict[str, Any] = {
     "SITE_TITLE": "Lightcone",
     "SITE_HEADER": "Lightcone",
@@ -58,23 +68,23 @@ UNFOLD: dict[str, Any] = {
             {
                 "items": [
                     _item("Overview", "monitoring", "admin:index"),
-                    _item("Requests", "list_alt", "admin:chat_requestlog_changelist"),
-                    _item("Usage", "bar_chart", "admin:chat_usagehour_changelist"),
-                    _item("Batches", "inventory_2", "admin:chat_batch_changelist"),
-                    _item("Files", "draft", "admin:chat_projectfile_changelist"),
+                    _list("Requests", "list_alt", "chat.requestlog"),
+                    _list("Usage", "bar_chart", "chat.usagehour"),
+                    _list("Batches", "inventory_2", "chat.batch"),
+                    _list("Files", "draft", "chat.projectfile"),
                 ]
             },
             {
                 "title": "Access",
                 "separator": True,
                 "items": [
-                    _item("API keys", "key", "admin:chat_apikey_changelist"),
-                    _item("Projects", "folder_open", "admin:chat_project_changelist"),
-                    _item("Organisations", "domain", "admin:chat_org_changelist"),
-                    _item("Users", "person", "admin:auth_user_changelist"),
+                    _list("API keys", "key", "chat.apikey"),
+                    _list("Projects", "folder_open", "chat.project"),
+                    _list("Organisations", "domain", "chat.org"),
+                    _list("Users", "person", "auth.user"),
                 ],
             },
-            {"title": "Serving", "separator": True, "items": [_item("Models", "deployed_code", "admin:chat_servedmodel_changelist")]},
+            {"title": "Serving", "separator": True, "items": [_list("Models", "deployed_code", "chat.servedmodel")]},
         ],
     },
 }

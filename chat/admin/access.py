@@ -34,8 +34,18 @@ class ProjectAdmin(ModelAdmin):
     list_display = ("name", "org", "created_at")
     list_select_related = ("org",)
     search_fields = ("name",)
-    autocomplete_fields = ("org",)
-    fields = ("org", "name")
+    autocomplete_fields = ("org", "members")
+    fields = ("org", "name", "members")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
+        """Members may make keys in the project, so only superusers choose them."""
+        return () if request.user.is_superuser else ("members",)
+
+    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
+        field = super().formfield_for_manytomany(db_field, request, **options)
+        if field is not None and db_field.name == "members":
+            field.help_text = "People who make and change its API keys, as far as their permissions go. Superusers may in every project."
+        return field
 
     def save_model(self, request: HttpRequest, obj: Project, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)

@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from chat import selectors
 from chat.admin.fields import milliseconds
+from chat.permissions import SEE_USAGE
 from chat.selectors import UsagePoint, UsageSummary
 from chat.services.prices import cost_text
 
@@ -60,31 +61,41 @@ class Chart:
 
 
 def dashboard_context(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
-    """Add the overview to the context of the console's first page. `?span=30d` shows days instead of hours."""
+    """Add the overview to the context of the console's first page. `?span=30d` shows days instead of hours.
+
+    Who may not see usage gets no figures: the page then says what he may do.
+    """
+    context["title"] = "Overview"
+    context["sees_usage"] = request.user.has_perm(SEE_USAGE)
+    if context["sees_usage"]:
+        context.update(_figures(request))
+    return context
+
+
+def _figures(request: HttpRequest) -> dict[str, Any]:
     span = request.GET.get("span") if request.GET.get("span") in SPANS else "24h"
     now = timezone.now()
     usage = selectors.usage_summary(now=now, hours=24) if span == "24h" else selectors.usage_summary(now=now, days=30)
     label = "%H:%M" if span == "24h" else "%d %b"
-    context.update(
-        {
-            "title": "Overview",
-            "span": span,
-            "spans": SPANS.items(),
-            "tiles": _tiles(usage),
-            "charts": (_requests_chart(usage, label), _tokens_chart(usage, label)),
-            "rows": tuple(_row(point, "%Y-%m-%d %H:%M" if span == "24h" else "%Y-%m-%d") for point in reversed(usage.points)),
-            "by_model": tuple((name, f"{requests:,}", f"{tokens:,}", cost_text(cost)) for name, requests, tokens, cost in usage.by_model),
-        }
-    )
-    return context
+    return {
+        "span": span,
+        "spans": SPANS.items(),
+        "tiles": _tiles(usage),
+        "charts": (_requests_chart(usage, label), _tokens_chart(usage, label)),
+        "rows": tuple(_row(point, "%Y-%m-%d %H:%M" if span == "24h" else "%Y-%m-%d") for point in reversed(usage.points)),
+        "by_model": tuple((name, f"{requests:,}", f"{tokens:,}", cost_text(cost)) for name, requests, tokens, cost in usage.by_model),
+    }
 
 
 def _tiles(usage: UsageSummary) -> list[tuple[str, str, str]]:
-    """(name, value, remark) each."""
+    """(name, value, remark) each. Errors are shares of the requests whose clients stayed."""
     total = usage.total
+    num_ended = total.num_requests - total.num_left
     return [
         ("Requests", f"{total.num_requests:,}", ""),
-        ("Errors", f"{total.num_errors:,}", _share(total.num_errors, total.num_requests)),
+        ("Client errors", f"{total.num_client_errors:,}", _share(total.num_client_errors, num_ended)),
+        ("Server errors", f"{total.num_server_errors:,}", _share(total.num_server_errors, num_ended)),
+        ("Clients who left", f"{total.num_left:,}", "not errors" if total.num_left else ""),
         ("Prompt tokens", f"{total.prompt_tokens:,}", f"{_share(total.cached_tokens, total.prompt_tokens)} cached"),
         ("Completion tokens", f"{total.completion_tokens:,}", ""),
         *([("Cost", cost_text(total.cost_nanos), "")] if total.cost_nanos else []),
@@ -94,16 +105,23 @@ def _tiles(usage: UsageSummary) -> list[tuple[str, str, str]]:
 
 
 def _row(point: UsagePoint, label: str) -> tuple[str, ...]:
-    amounts = (point.num_requests, point.num_errors, point.prompt_tokens, point.cached_tokens, point.completion_tokens)
+    counts = (point.num_requests, point.num_client_errors, point.num_server_errors, point.num_left)
+    amounts = (*counts, point.prompt_tokens, point.cached_tokens, point.completion_tokens)
     return (point.start.strftime(label), *(f"{amount:,}" for amount in amounts), cost_text(point.cost_nanos))
 
 
 def _requests_chart(usage: UsageSummary, label: str) -> Chart:
     total = usage.total
-    parts = [(point.num_requests - point.num_errors, point.num_errors) for point in usage.points]
-    legend = (("lc-good", "answered"), ("lc-bad", "errors"))
+    parts = [(point.num_answered, point.num_left, point.num_client_errors, point.num_server_errors) for point in usage.points]
+    legend = (
+        ("lc-good", "answered"),
+        ("lc-left", "client left"),
+        ("lc-poor", "client errors (4xx)"),
+        ("lc-bad", "server errors (5xx)"),
+    )
     summary = (
-        f"{total.num_requests:,} requests, {total.num_errors:,} of them errors; {_busiest(usage.points, 'num_requests', 'requests', label)}"
+        f"{total.num_requests:,} requests: {total.num_client_errors:,} client errors, {total.num_server_errors:,} server errors, "
+        f"{total.num_left:,} whose client left; {_busiest(usage.points, 'num_requests', 'requests', label)}"
     )
     return _chart("Requests", summary, usage.points, parts, legend, label)
 

@@ -17,11 +17,14 @@ from chat import selectors
 from chat.admin.fields import LinesField
 from chat.models import ApiKey
 from chat.models.access import Right, default_rights
+from chat.services.key_scope import KeyScope
 from chat.services.keys import KeyPolicy
 
 
 class ApiKeyForm(forms.ModelForm):
-    """What may be chosen of a key. The secret is never a field."""
+    """What may be chosen of a key, within what its maker may give (`scope`). The secret is never a field."""
+
+    scope: KeyScope
 
     rights = forms.MultipleChoiceField(
         choices=Right.choices,
@@ -64,8 +67,25 @@ class ApiKeyForm(forms.ModelForm):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self._keep_to_scope()
         names = dict.fromkeys([*selectors.model_names(), *(self.instance.model_names or [])])
-        self.fields["model_names"].choices = [(name, name) for name in names]
+        if "model_names" in self.fields:
+            self.fields["model_names"].choices = [(name, name) for name in names]
+
+    def _keep_to_scope(self) -> None:
+        """Offer and take no more than the scope has. A form that only shows a key may lack the fields."""
+        if "rights" in self.fields:
+            self.fields["rights"].choices = [(right, label) for right, label in Right.choices if self.scope.may_give([right])]
+        if "project" in self.fields:
+            self.fields["project"].queryset = self.scope.projects()
+            if self.scope.project_ids is not None:
+                self.fields["project"].help_text = "Projects that you are a member of. A superuser chooses the members of a project."
+
+    def clean_min_priority(self) -> int:
+        priority: int = self.cleaned_data["min_priority"]
+        if not self.scope.may_hurry(priority):
+            raise forms.ValidationError(f"The priority must be at least {self.scope.min_priority}; a superuser may give a more urgent one.")
+        return priority
 
     def clean_model_names(self) -> list[str] | None:
         return self.cleaned_data["model_names"] or None

@@ -25,6 +25,7 @@ from chat import selectors
 from chat.admin.fields import instant
 from chat.admin.key_forms import ApiKeyForm, DeleteForm, RotateForm
 from chat.models import ApiKey
+from chat.services.key_scope import key_scope
 from chat.services.keys import DEFAULT_OVERLAP, key_create, key_delete, key_disable, key_enable, key_rotate, key_update
 
 
@@ -53,7 +54,6 @@ class ApiKeyAdmin(ModelAdmin):
     list_filter = (StateFilter,)
     list_filter_submit = True
     search_fields = ("name", "public_id")
-    autocomplete_fields = ("project",)
     list_per_page = 50
     actions = None
     actions_detail = ("rotate", "disable", "enable")
@@ -70,7 +70,19 @@ class ApiKeyAdmin(ModelAdmin):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ApiKey]:
-        return selectors.keys_listed()
+        return selectors.keys_listed().filter(project__in=key_scope(user=request.user).projects())
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Besides the permission: a key that one's scope covers. Unfold asks with an id, acts ask again with the key."""
+        return super().has_change_permission(request, obj) and (not isinstance(obj, ApiKey) or key_scope(user=request.user).covers(obj))
+
+    def get_autocomplete_fields(self, request: HttpRequest) -> tuple[str, ...]:
+        return ("project",) if request.user.is_superuser else ()
+
+    def get_form(self, request: HttpRequest, obj: ApiKey | None = None, change: bool = False, **options: Any) -> type[ApiKeyForm]:
+        form: type[ApiKeyForm] = super().get_form(request, obj, change, **options)
+        form.scope = key_scope(user=request.user)
+        return form
 
     def get_fieldsets(self, request: HttpRequest, obj: ApiKey | None = None) -> Any:
         return self.change_fieldsets if obj else self.add_fieldsets
@@ -79,7 +91,8 @@ class ApiKeyAdmin(ModelAdmin):
         return False
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
-        return {"project": selectors.first_project_id(), **super().get_changeform_initial_data(request)}
+        project = key_scope(user=request.user).projects().order_by("id").first()
+        return {"project": project and project.pk, **super().get_changeform_initial_data(request)}
 
     @display(description="Key")
     def show_text(self, key: Any) -> str:
@@ -127,7 +140,7 @@ class ApiKeyAdmin(ModelAdmin):
 
     @action(description="Rotate", url_path="rotate", permissions=["change"], icon="autorenew")
     def rotate(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        key = self._key(request, object_id)
+        key = self._changeable_key(request, object_id)
         form = RotateForm(request.POST or None, initial={"overlap_hours": int(DEFAULT_OVERLAP.total_seconds() // 3600)})
         if request.method == "POST" and form.is_valid():
             text = key_rotate(key=key, overlap=form.overlap())
@@ -138,7 +151,7 @@ class ApiKeyAdmin(ModelAdmin):
 
     @action(description="Disable", url_path="disable", permissions=["change"], icon="block", variant=ActionVariant.WARNING)
     def disable(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        key = self._key(request, object_id)
+        key = self._changeable_key(request, object_id)
         if request.method == "POST":
             key_disable(key=key)
             return self._done(request, key, "Disabled.", f"The key “{key.name}” is disabled.")
@@ -147,22 +160,24 @@ class ApiKeyAdmin(ModelAdmin):
 
     @action(description="Enable", url_path="enable", permissions=["change"], icon="check_circle")
     def enable(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        key = self._key(request, object_id)
+        key = self._changeable_key(request, object_id)
         if request.method == "POST":
             key_enable(key=key)
             return self._done(request, key, "Enabled.", f"The key “{key.name}” is enabled.")
         return self._confirm(request, key, "Enable", "Requests with it are served again.")
 
     def get_actions_detail(self, request: HttpRequest, object_id: str) -> list[Any]:
-        """Offer disabling or enabling, whichever applies."""
-        is_disabled = ApiKey.objects.filter(pk=unquote(str(object_id)), disabled_at__isnull=False).exists()
-        unfit = "disable" if is_disabled else "enable"
+        """Offer what is allowed, and of disabling and enabling the one that applies."""
+        key = self.get_object(request, unquote(str(object_id)))
+        if key is None or not self.has_change_permission(request, key):
+            return []
+        unfit = "disable" if key.disabled_at else "enable"
         return [act for act in super().get_actions_detail(request, object_id) if not act.action_name.endswith(f"_{unfit}")]
 
     def delete_view(self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        key = self._key(request, object_id)
-        if not self.has_delete_permission(request, key):
+        if not self.has_delete_permission(request):
             raise PermissionDenied
+        key = self._key(request, object_id)
         form = DeleteForm(request.POST or None, expected=key.name)
         if request.method == "POST" and form.is_valid():
             key_delete(key=key)
@@ -175,6 +190,12 @@ class ApiKeyAdmin(ModelAdmin):
         key = self.get_object(request, unquote(object_id))
         if key is None:
             raise Http404("There is no such key.")
+        return key
+
+    def _changeable_key(self, request: HttpRequest, object_id: str) -> ApiKey:
+        key = self._key(request, object_id)
+        if not self.has_change_permission(request, key):
+            raise PermissionDenied
         return key
 
     def _done(self, request: HttpRequest, key: ApiKey, entry: str, message: str) -> HttpResponse:

@@ -23,6 +23,7 @@ class UsageHourAdmin(ReadOnlyNewestFirst):
         "key_public_id",
         "show_class",
         "show_requests",
+        "show_left",
         "show_prompt",
         "show_completion",
         "show_cost",
@@ -45,6 +46,10 @@ class UsageHourAdmin(ReadOnlyNewestFirst):
     @display(description="Requests")
     def show_requests(self, hour: UsageHour) -> str:
         return f"{hour.num_requests:,}"
+
+    @display(description="Clients who left")
+    def show_left(self, hour: UsageHour) -> str:
+        return f"{hour.num_left:,}"
 
     @display(description="Tokens: prompt (cached)")
     def show_prompt(self, hour: UsageHour) -> str:

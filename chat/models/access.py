@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.core.validators import MinValueValidator
 from django.db import models
 from django.utils import timezone
@@ -18,6 +19,11 @@ class Right(models.TextChoices):
     CHAT_TEMPLATE = "chat_template", "Send chat templates"
     LOGITS_PROCESSORS = "logits_processors", "Use logits processors"
     MM_KWARGS = "mm_kwargs", "Set media options"
+
+
+def give_permission(right: str) -> str:
+    """The name of the permission to make keys with this right, without its application."""
+    return f"give_{right}"
 
 
 def default_rights() -> list[str]:
@@ -39,14 +45,19 @@ class Org(models.Model):
 
 
 class Project(models.Model):
-    """Owns keys and their usage; it is the tenant that prefix caches are separated by."""
+    """Owns keys and their usage; it is the tenant that prefix caches are separated by.
+
+    `members` are the people who may make and change its keys, as far as their permissions on keys go; superusers may in every project.
+    """
 
     org = models.ForeignKey(Org, on_delete=models.PROTECT, related_name="projects", verbose_name="organisation")
     name = models.CharField(max_length=120)
+    members = models.ManyToManyField(settings.AUTH_USER_MODEL, related_name="projects", blank=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
         ordering = ("name",)
+        permissions = (("use_playground", "Can chat in the playground"),)
         constraints = (models.UniqueConstraint(fields=("org", "name"), name="project_name_in_org"),)
 
     def __str__(self) -> str:
@@ -80,6 +91,10 @@ class ApiKey(models.Model):
     class Meta:
         ordering = ("-id",)
         verbose_name = "API key"
+        permissions = (
+            *((give_permission(right), f"Can give keys the right “{label}”") for right, label in Right.choices if right != "inference"),
+            ("give_urgency", "Can give keys a priority below 0"),
+        )
 
     def __str__(self) -> str:
         return f"{self.name} (lc_{self.public_id}_…)"

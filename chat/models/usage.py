@@ -70,6 +70,7 @@ class RequestLog(models.Model):
 class UsageHour(models.Model):
     """Sums over the runs that arrived in one hour, per key, model and status class (2, 4, 5).
 
+    `num_left` counts those of status class 4 whose client left (499), which is nobody's error.
     `ttft_le_X` counts runs whose first token came within X ms and later than the bound before.
     Milliseconds are whole numbers here, so that sums are exact.
     """
@@ -81,6 +82,7 @@ class UsageHour(models.Model):
     model = models.CharField(max_length=200, default="")
     status_class = models.PositiveSmallIntegerField()
     num_requests = models.BigIntegerField("requests", default=0)
+    num_left = models.BigIntegerField("clients who left", default=0)
     prompt_tokens = models.BigIntegerField(default=0)
     cached_tokens = models.BigIntegerField(default=0)
     completion_tokens = models.BigIntegerField(default=0)

@@ -11,7 +11,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from chat import selectors
-from chat.services.sign_in import ThrottledAuthenticationForm
+from chat.permissions import playground_is_open_to
+from chat.services.sign_in import PlaygroundSignInForm
 
 
 @never_cache
@@ -19,7 +20,7 @@ from chat.services.sign_in import ThrottledAuthenticationForm
 @login_required(login_url="sign_in")
 def index(request: HttpRequest) -> HttpResponse:
     """The page itself; models come with it, everything else over the socket."""
-    if not request.user.is_staff:
+    if not playground_is_open_to(request.user):
         # The socket would refuse, and the page would try for ever.
         raise PermissionDenied
     return render(request, "playground/index.html", {"models": selectors.models_enabled()})
@@ -29,7 +30,7 @@ class SignIn(auth_views.LoginView):
     """Django's login with a bound on failures."""
 
     template_name = "playground/sign_in.html"
-    authentication_form = ThrottledAuthenticationForm
+    authentication_form = PlaygroundSignInForm
     redirect_authenticated_user = True
     next_page = "playground"
 

@@ -16,6 +16,7 @@ from django.http import HttpRequest
 
 from chat.models import ApiKey, Org, Project
 from chat.models.access import Right
+from chat.permissions import playground_is_open_to
 from chat.services.keys import Caller, KeyInvalid, KeyRefused, key_caller, key_create, key_has_secret, key_public_id
 
 ADMIN_NAME = "admin"
@@ -64,18 +65,18 @@ def default_project() -> Project:
 
 
 def session_caller(*, session_key: str | None) -> Caller:
-    """`staff_caller` for whoever is signed in with this session now. Raises KeyInvalid when it has ended, as by signing out, a new
+    """`playground_caller` for whoever is signed in with this session now. Raises KeyInvalid when it has ended, as by signing out, a new
     password, or a user made inactive."""
     session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
-    return staff_caller(user=get_user(cast(HttpRequest, SimpleNamespace(session=session))))
+    return playground_caller(user=get_user(cast(HttpRequest, SimpleNamespace(session=session))))
 
 
-def staff_caller(*, user: AbstractBaseUser | AnonymousUser) -> Caller:
-    """The caller for a signed-in member of staff who uses the playground: no key, all models, the default project.
+def playground_caller(*, user: AbstractBaseUser | AnonymousUser) -> Caller:
+    """The caller for a signed-in user of the playground: no key, all models, the default project.
 
-    The tenant is the user's own, so that chats of two people share no cached prefix. Raises KeyInvalid for anyone else.
+    The tenant is the user's own, so that chats of two people share no cached prefix. Raises KeyInvalid for who may not use it.
     """
-    if not (user.is_active and getattr(user, "is_staff", False)):
+    if not playground_is_open_to(user):
         raise KeyInvalid
     project = default_project()
     return Caller(

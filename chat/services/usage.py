@@ -26,6 +26,8 @@ from engine.api import Outcome
 logger = logging.getLogger(__name__)
 
 MAX_TRIES = 3
+CLIENT_LEFT = 499
+"""The status of a request whose client left before its answer was whole."""
 
 HourKey = tuple[datetime, int, int, str, str, int]
 
@@ -136,10 +138,10 @@ def _hours(rows: Iterable[RequestLog]) -> dict[HourKey, dict[str, int]]:
 
 def _amounts(row: RequestLog) -> dict[str, int]:
     """What a run adds to its hour. A rejected one is counted, and adds nothing else."""
+    counts = {"num_requests": 1, "num_left": int(row.status == CLIENT_LEFT)}
     if row.outcome == Outcome.REJECTED:
-        return {"num_requests": 1}
-    amounts = {
-        "num_requests": 1,
+        return counts
+    amounts = counts | {
         "prompt_tokens": row.prompt_tokens,
         "cached_tokens": row.cached_tokens,
         "completion_tokens": row.completion_tokens,

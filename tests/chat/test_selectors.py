@@ -49,7 +49,10 @@ def test_a_day_has_24_points_and_a_month_30_each_run_in_its_own() -> None:
 
 
 @pytest.mark.django_db
-def test_errors_are_what_was_answered_4xx_or_5xx() -> None:
-    usage_records_write([record(), record(status=404, outcome="rejected"), record(status=503, outcome="failed")])
-    total = usage_summary(now=NOW, hours=24).total
-    assert (total.num_requests, total.num_errors) == (3, 2)
+def test_errors_are_of_the_client_or_the_server_and_who_left_made_none() -> None:
+    """Four people closed a tab, and the overview showed four errors more."""
+    left = [record(status=499, outcome="disconnected") for _ in range(4)]
+    usage_records_write([record(), record(status=404, outcome="rejected"), record(status=503, outcome="failed"), *left])
+    for usage in (usage_summary(now=NOW, hours=24), usage_summary(now=NOW, days=30)):
+        total = usage.total
+        assert (total.num_requests, total.num_client_errors, total.num_server_errors, total.num_left, total.num_answered) == (7, 1, 1, 4, 1)

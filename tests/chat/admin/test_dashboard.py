@@ -26,12 +26,16 @@ def test_an_empty_installation_has_an_overview(admin_client: Client) -> None:
 
 def test_it_shows_requests_errors_tokens_and_percentiles(admin_client: Client, db: None) -> None:
     now = time.time()
-    usage_records_write([record(at_s=now) for _ in range(19)] + [record(at_s=now, status=503, outcome="failed", first_token_at=None)])
+    failed = [record(at_s=now, status=503, outcome="failed", first_token_at=None)]
+    left = [record(at_s=now, status=499, outcome="disconnected", first_token_at=None, prompt_tokens=0) for _ in range(5)]
+    usage_records_write([record(at_s=now) for _ in range(19)] + failed + left)
     for span in ("24h", "30d"):
         text = admin_client.get(reverse("admin:index"), {"span": span}).text
-        assert re.search(r"<dt>Errors</dt><dd>1</dd><dd class=\"lc-remark\">5.0 %", text)
+        assert re.search(r"<dt>Server errors</dt><dd>1</dd><dd class=\"lc-remark\">5.0 %", text)
+        assert re.search(r"<dt>Client errors</dt><dd>0</dd><dd class=\"lc-remark\">0.0 %", text)
+        assert "<dt>Clients who left</dt><dd>5</dd>" in text
         assert "<dt>Prompt tokens</dt><dd>200</dd>" in text
-        assert "20 requests, 1 of them errors" in text
+        assert "25 requests: 0 client errors, 1 server errors, 5 whose client left" in text
         assert re.search(r"First token, median</dt><dd>1[0-9]{2} ms", text)
         assert '<rect class="lc-good"' in text
         assert '<rect class="lc-bad"' in text

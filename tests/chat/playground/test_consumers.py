@@ -44,9 +44,12 @@ def service(monkeypatch: pytest.MonkeyPatch, valkey: str) -> Scripted:
     return service
 
 
-def signed_in(name: str = "ada", *, is_staff: bool = True) -> Client:
+def signed_in(name: str = "ada", *, may_chat: bool = True) -> Client:
     client = Client()
-    client.force_login(get_user_model().objects.create_user(name, is_staff=is_staff))
+    user = get_user_model().objects.create_user(name, is_staff=not may_chat)
+    if not may_chat:
+        user.user_permissions.clear()
+    client.force_login(user)
     return client
 
 
@@ -218,7 +221,7 @@ async def test_a_page_has_few_runs_at_once_and_each_id_once(page: WebsocketCommu
 
 @pytest.mark.parametrize("who", ["nobody", "guest"])
 async def test_who_has_no_access_is_closed_with_4401(service: Scripted, project: Project, who: str) -> None:
-    client = await database_sync_to_async(signed_in)("guest", is_staff=False) if who == "guest" else None
+    client = await database_sync_to_async(signed_in)("guest", may_chat=False) if who == "guest" else None
     page = await socket(client)
     assert (await page.connect())[0]
     assert (await page.receive_output())["code"] == consumers.SIGNED_OUT
@@ -250,8 +253,8 @@ async def test_a_trusted_origin_is_accepted(service: Scripted, ada: Client, sett
     await page.disconnect()
 
 
-def test_the_page_is_for_staff_alone(project: Project) -> None:
-    """Whoever else is signed in got a page that its socket reloaded for ever."""
+def test_the_page_is_for_all_who_may_chat(project: Project) -> None:
+    """Only staff could, and whoever else was signed in got a page that its socket reloaded for ever."""
     assert signed_in("grace").get("/").status_code == 200
-    assert signed_in("guest", is_staff=False).get("/").status_code == 403
+    assert signed_in("guest", may_chat=False).get("/").status_code == 403
     assert Client().get("/").status_code == 302

@@ -9,7 +9,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.utils import timezone
 
 from chat.models import ApiKey, Org, Project
-from chat.services.accounts import anonymous_caller, bootstrap_create, staff_caller
+from chat.services.accounts import anonymous_caller, bootstrap_create, playground_caller
 from chat.services.keys import KeyInvalid, KeyRefused, key_authenticate, key_delete, key_disable, key_rotate, keys_cache_clear
 
 pytestmark = pytest.mark.django_db
@@ -82,11 +82,17 @@ def test_who_has_no_key_acts_in_the_default_project_and_shares_no_prefixes_with_
     assert caller.rights == {"inference"}
 
 
-def test_staff_use_the_playground_without_a_key_and_share_no_prefixes(django_user_model: Any, project: Project) -> None:
-    first, second = (staff_caller(user=django_user_model.objects.create_user(name, is_staff=True)) for name in ("a", "b"))
+def test_people_use_the_playground_without_a_key_and_share_no_prefixes(django_user_model: Any, project: Project) -> None:
+    first, second = (playground_caller(user=django_user_model.objects.create_user(name)) for name in ("a", "b"))
     assert first.project_id == project.pk
     assert first.tenant != second.tenant
     assert first.models is None
-    for user in (AnonymousUser(), django_user_model.objects.create_user("guest")):
+
+
+def test_who_may_not_chat_has_no_caller(django_user_model: Any, project: Project) -> None:
+    for name in ("taken away", "inactive"):
+        django_user_model.objects.create_user(name, is_active=name != "inactive", is_staff=True)
+    django_user_model.objects.get(username="taken away").user_permissions.clear()
+    for user in (AnonymousUser(), *django_user_model.objects.all()):
         with pytest.raises(KeyInvalid):
-            staff_caller(user=user)
+            playground_caller(user=user)
