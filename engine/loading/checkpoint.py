@@ -6,7 +6,7 @@ import torch
 
 from engine.api.errors import ModelLoadError
 from engine.layers.rotary import adjacent_pairs
-from engine.loading.gguf_file import GgufFile
+from engine.loading.gguf_file import GgufFile, GgufTensor
 from engine.loading.names import gguf_name, hf_name, is_ignorable, num_rotated_heads
 from engine.loading.safetensors_file import SafetensorsFolder
 from engine.models.config import ModelConfig
@@ -38,18 +38,26 @@ class GgufCheckpoint:
         order = _row_order(name, self._config) if self._reorders else None
         return values if order is None else values[order]
 
+    def check(self, name: str, shape: tuple[int, ...]) -> None:
+        """Raise ModelLoadError where the tensor is missing or has another shape; reads none of it."""
+        self._find(name, shape)
+
     def refuse_unused(self) -> None:
         """Raise ModelLoadError if the file has tensors that the decoder did not ask for: it is another kind of model."""
         _refuse_unused(str(self._file.path), set(self._file.tensors) - self._used)
 
     def _take(self, name: str, shape: tuple[int, ...]) -> tuple[str, torch.Tensor]:
+        tensor = self._find(name, shape)
+        return tensor.type, torch.from_numpy(tensor.data)
+
+    def _find(self, name: str, shape: tuple[int, ...]) -> GgufTensor:
         file_name = gguf_name(name)
         tensor = self._file.tensors.get(file_name)
         if tensor is None:
             raise _missing(str(self._file.path), file_name)
         _check_shape(str(self._file.path), file_name, tensor.shape, shape)
         self._used.add(file_name)
-        return tensor.type, torch.from_numpy(tensor.data)
+        return tensor
 
 
 class SafetensorsCheckpoint:
@@ -70,19 +78,27 @@ class SafetensorsCheckpoint:
     def vector(self, name: str, size: int) -> torch.Tensor:
         return self._take(name, (size,)).float()
 
+    def check(self, name: str, shape: tuple[int, ...]) -> None:
+        """As GgufCheckpoint.check."""
+        self._find(name, shape)
+
     def refuse_unused(self) -> None:
         """Raise ModelLoadError if the folder has tensors that the decoder did not ask for: it is another kind of model."""
         _refuse_unused(str(self._folder.path), self._names - self._used)
 
     def _take(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        tensor = self._folder.tensor(self._find(name, shape))
+        order = _row_order(name, self._config)
+        return tensor if order is None else tensor[order]
+
+    def _find(self, name: str, shape: tuple[int, ...]) -> str:
+        """Return the name that the tensor has in its file."""
         file_name = hf_name(name)
         if file_name not in self._names:
             raise _missing(str(self._folder.path), file_name)
-        tensor = self._folder.tensor(file_name)
-        _check_shape(str(self._folder.path), file_name, tuple(tensor.shape), shape)
+        _check_shape(str(self._folder.path), file_name, self._folder.shape(file_name), shape)
         self._used.add(file_name)
-        order = _row_order(name, self._config)
-        return tensor if order is None else tensor[order]
+        return file_name
 
 
 def _row_order(name: str, config: ModelConfig) -> torch.Tensor | None:

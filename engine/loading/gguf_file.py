@@ -111,6 +111,11 @@ def _mapped(path: Path, max_bytes: int = sys.maxsize) -> mmap.mmap:
             num_bytes = min(max_bytes, os.fstat(file.fileno()).st_size)
             # NOTE: a private copy-on-write map gives writable views, which torch needs; nothing is ever written back.
             return mmap.mmap(file.fileno(), num_bytes, access=mmap.ACCESS_COPY)
+    except FileNotFoundError as error:
+        raise ModelLoadError(
+            f"{path}: there is no such file or folder; a model is a GGUF file or a Hugging Face folder on this machine, "
+            "nothing is fetched by its name"
+        ) from error
     except (OSError, ValueError) as error:
         raise ModelLoadError(f"{path}: cannot be read as a GGUF file: {error}") from error
 

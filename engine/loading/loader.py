@@ -60,7 +60,7 @@ def load_model(
     torch_device = torch.device(device)
     scheme = WeightScheme(weights, torch_device, batch_invariant)
     progress("reading model files", 0.0)
-    checkpoint, config, files = _open_folder(path) if path.is_dir() else _open_gguf(path)
+    checkpoint, config, files = open_checkpoint(path)
     if max_model_len > config.max_position:
         raise ModelLoadError(f"{path}: max_model_len must be at most the model's context of {config.max_position}, got {max_model_len}")
     length = max_model_len or config.max_position
@@ -68,6 +68,11 @@ def load_model(
     checkpoint.refuse_unused()
     logger.info("loaded %s (%s, %d layers) in %.1f s", path.name, config.architecture, config.num_layers, perf_counter() - started)
     return LoadedModel(decoder, config, files, length, torch_device, scheme.activation_dtype, scheme.uses_own_kernels)
+
+
+def open_checkpoint(path: Path) -> tuple[GgufCheckpoint | SafetensorsCheckpoint, ModelConfig, tuple[Path, ...]]:
+    """Open and check the files of a model without reading its weights. Raises ModelLoadError."""
+    return _open_folder(path) if path.is_dir() else _open_gguf(path)
 
 
 def _open_gguf(path: Path) -> tuple[GgufCheckpoint, ModelConfig, tuple[Path, ...]]:

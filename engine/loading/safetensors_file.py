@@ -18,7 +18,8 @@ from engine.api.errors import ModelLoadError
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+"""Types that can be served, as safetensors and as we call them."""
 MAX_JSON_BYTES = 32 << 20
 
 
@@ -56,15 +57,25 @@ class SafetensorsFolder:
     def names(self) -> list[str]:
         return list(self._by_name)
 
-    def tensor(self, name: str) -> torch.Tensor:
-        """Read one tensor in its own dtype. Raises KeyError when absent, ModelLoadError for integers and the like."""
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of one tensor without reading it. Raises KeyError when absent, ModelLoadError for integers and the like."""
         try:
-            tensor = self._by_name[name].get_tensor(name)
+            part = self._by_name[name].get_slice(name)
         except SafetensorError as error:
             raise ModelLoadError(f"{self.path}: tensor {name!r} cannot be read: {error}") from error
-        if tensor.dtype not in DTYPES:
-            raise ModelLoadError(f"{self.path}: tensor {name!r} has the dtype {tensor.dtype}; float32, float16 and bfloat16 can be served")
-        return tensor
+        if part.get_dtype() not in DTYPES:
+            raise ModelLoadError(
+                f"{self.path}: tensor {name!r} has the dtype {part.get_dtype()}; {', '.join(DTYPES.values())} can be served"
+            )
+        return tuple(part.get_shape())
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """Read one tensor in its own dtype. Raises as `shape`."""
+        self.shape(name)
+        try:
+            return self._by_name[name].get_tensor(name)
+        except SafetensorError as error:
+            raise ModelLoadError(f"{self.path}: tensor {name!r} cannot be read: {error}") from error
 
     def close(self) -> None:
         """Unmap the files."""

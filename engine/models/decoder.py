@@ -5,7 +5,7 @@ Built from a checkpoint and a weight scheme; called by the runner with the token
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
@@ -41,6 +41,24 @@ class Checkpoint(Protocol):
     def vector(self, name: str, size: int) -> torch.Tensor:
         """float32 (size,)."""
         ...
+
+
+def decoder_tensors(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Name and shape of every tensor that the builder asks a checkpoint for; `frequency_factors` alone may be absent."""
+    hidden, inner = config.hidden_size, config.intermediate_size
+    query, kv = config.num_heads * config.head_size, config.num_kv_heads * config.head_size
+    yield "embedding", (config.vocab_size, hidden)
+    yield "frequency_factors", (config.head_size // 2,)
+    if not config.tied_output:
+        yield "output", (config.vocab_size, hidden)
+    yield "final_norm", (hidden,)
+    matrices = {"q": (query, hidden), "k": (kv, hidden), "v": (kv, hidden), "o": (hidden, query)}
+    biases = {f"{name}_bias": (matrices[name][0],) for name in ("q", "k", "v") if config.qkv_bias}
+    biases |= {"o_bias": (hidden,)} if config.output_bias else {}
+    feed_forward = {"gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)}
+    for layer in range(config.num_layers):
+        for name, shape in {"attention_norm": (hidden,), **matrices, **biases, "mlp_norm": (hidden,), **feed_forward}.items():
+            yield f"layers.{layer}.{name}", shape
 
 
 class DecoderLayer:

