@@ -15,11 +15,6 @@ from chat.models.usage import TTFT_BOUNDS_MS, TTFT_COLUMNS
 SUMMED_COLUMNS = ("prompt_tokens", "cached_tokens", "completion_tokens", "cost_nanos")
 
 
-def models_enabled() -> QuerySet[ServedModel]:
-    """Models that clients may ask for, the default first."""
-    return ServedModel.objects.filter(enabled=True).order_by("-is_default", "name")
-
-
 def model_names() -> list[str]:
     """Names of all models, enabled or not."""
     return list(ServedModel.objects.order_by("name").values_list("name", flat=True))

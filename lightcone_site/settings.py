@@ -84,6 +84,9 @@ LIGHTCONE_LOGITS_PROCESSORS = env.words("LOGITS_PROCESSORS")
 LIGHTCONE_LOG_FLUSH = env.choice("LOG_FLUSH", "auto", ("auto", "step", "batch"))
 LIGHTCONE_LOG_DAYS = env.integer("LOG_DAYS", 30, minimum=1, maximum=3650)
 
+# How long an answer of the playground goes on while no page reads it.
+LIGHTCONE_PLAYGROUND_LINGER_S = env.integer("PLAYGROUND_LINGER", 900, minimum=1, maximum=86400)
+
 # Answers that clients may fetch again; without them `store` keeps nothing, and nothing goes on in the background.
 LIGHTCONE_STORE = env.boolean("STORE", True)
 LIGHTCONE_STORE_DAYS = env.integer("STORE_DAYS", 30, minimum=1, maximum=3650)

@@ -1,11 +1,13 @@
 """The playground's socket: a door to the same service as the API, one reader task per run.
 
-    browser → {"type": "start", "id", "request"} · {"type": "stop", "id"}
-    server  → {"type": "delta", "id", "text", …}* · one of {"type": "completed", "id", …} · {"type": "error", "id", "error"}
+    browser → {"type": "start", "id", "request"} · {"type": "attach", "id"} · {"type": "stop", "id"}
+    server  → {"type": "delta", "id", "choice", "text", …}* · one of {"type": "completed", "id", …} · {"type": "error", "id", "error"}
 
-`id` is the page's own name of the run. A delta also has "reasoning" and "tool_calls" where there is some; a piece of a call is
-{"index", "id", "name", "arguments"}, and the first piece names it. A request is a Lightcone request body and passes the same checks.
-A handler starts a task and returns at once, so that "stop" is read while a run goes on (Channels dispatches one message at a time).
+`id` is the page's own name of the run, which it never gives to another one. A run goes on for a while without its page
+(LIGHTCONE_PLAYGROUND_LINGER), and "attach" reads it from its first event, by its own user alone; it never starts one. A delta also has
+"reasoning" and "tool_calls" where there is some; a piece of a call is {"index", "id", "name", "arguments"}, and the first piece names it.
+What a request may hold is in requests.py. A handler starts a task and returns at once, so that "stop" is read while a run goes on
+(Channels dispatches one message at a time).
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ import asyncio
 import json
 import logging
 import time
-from dataclasses import asdict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from channels.db import database_sync_to_async
@@ -23,26 +27,34 @@ from django.conf import settings
 
 from chat.addresses import client_address
 from chat.dialects.answering.accepting import Accepted, rejection_record
-from chat.dialects.answering.endings import ending_error
 from chat.dialects.answering.heads import head_admitted
-from chat.dialects.answering.starting import StartedRun, run_start
+from chat.dialects.answering.starting import run_start
 from chat.dialects.body import object_parse
 from chat.dialects.dialect import AnswerHead
 from chat.dialects.request.refusals import refusal_reworded
-from chat.dialects.request.schema import request_check
 from chat.errors import INTERNAL_MESSAGE, ApiError, engine_api_error
+from chat.playground.requests import RUN_NAME, head_kept, page_afterlife, request_read, run_public_id
+from chat.playground.telling import Message, run_messages
 from chat.services.accounts import session_caller
-from chat.services.completions import RequestTrace, RunReader
+from chat.services.completions import RequestTrace, RunReader, run_attach, run_find_public, run_stop
 from chat.services.configuration import configuration_refresh
 from chat.services.keys import Caller, KeyInvalid
-from engine.api import ChoiceFinished, Completed, Delta, EngineError, Outcome
+from engine.api import EngineError
 
 logger = logging.getLogger(__name__)
 
 SIGNED_OUT = 4401
 TOO_LARGE = 1009
 MAX_RUNS = 4
-MAX_ID_CHARS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRun:
+    """A run that this socket reads, before its admission. `values`: of the request, where this socket has sent it."""
+
+    reader: RunReader
+    head: AnswerHead
+    values: Mapping[str, Any] = field(default_factory=dict)
 
 
 class PlaygroundConsumer(AsyncWebsocketConsumer):
@@ -52,6 +64,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         """Accept people with access; others are accepted and closed with 4401, as a refused handshake tells a page nothing."""
         self.runs: dict[str, asyncio.Task[None]] = {}
         self.readers: dict[str, RunReader] = {}
+        self.unstopped: set[str] = set()
         await self.accept()
         try:
             await self.current_caller()
@@ -59,7 +72,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             await self.close(code=SIGNED_OUT)
 
     async def disconnect(self, code: int) -> None:
-        """Leave every run of this tab; the readers' own `finally` does the rest."""
+        """Leave every run of this tab, which goes on for a while; the readers' own `finally` does the rest."""
         for task in self.runs.values():
             task.cancel()
 
@@ -73,74 +86,106 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             await self.send_error("", ApiError("invalid_json", "A message must be one JSON object."))
             return
         run_name = message.get("id")
-        if not isinstance(run_name, str) or not 0 < len(run_name) <= MAX_ID_CHARS:
-            await self.send_error("", ApiError("invalid_value", f"id must be a string of 1 to {MAX_ID_CHARS} characters", "id"))
+        if not isinstance(run_name, str) or not RUN_NAME.fullmatch(run_name):
+            await self.send_error("", ApiError("invalid_value", "id must be a string of 1 to 64 letters, digits and hyphens", "id"))
         elif message.get("type") == "start":
             await self.start(run_name, message.get("request"))
+        elif message.get("type") == "attach":
+            await self.follow(run_name, partial(self.rejoin, run_name))
         elif message.get("type") == "stop":
             await self.stop(run_name)
         else:
-            await self.send_error(run_name, ApiError("invalid_value", "type must be start or stop", "type"))
+            await self.send_error(run_name, ApiError("invalid_value", "type must be start, attach or stop", "type"))
 
     async def start(self, run_name: str, body: object) -> None:
+        if not isinstance(body, dict):
+            await self.send_error(run_name, ApiError("invalid_type", "request must be an object", "request"))
+        else:
+            await self.follow(run_name, partial(self.open, run_name, body))
+
+    async def follow(self, run_name: str, opening: Callable[[], Awaitable[OpenRun]]) -> None:
+        """Read a run in a task of its own."""
         if run_name in self.runs:
             await self.send_error(run_name, ApiError("invalid_value", "a run of this id is going on; choose another id", "id"))
         elif len(self.runs) >= MAX_RUNS:
             await self.send_error(run_name, ApiError("rate_limit_exceeded", f"A page may have {MAX_RUNS} runs at once; stop one first."))
-        elif not isinstance(body, dict):
-            await self.send_error(run_name, ApiError("invalid_type", "request must be an object", "request"))
         else:
-            task = asyncio.create_task(self.run(run_name, body))
+            task = asyncio.create_task(self.run(run_name, opening))
             self.runs[run_name] = task
             task.add_done_callback(lambda _: self.runs.pop(run_name, None))
 
     async def stop(self, run_name: str) -> None:
-        """Stop the run in the engine; its last event still arrives. A run that has no reader yet is given up."""
-        if run_name in self.readers:
-            try:
-                await self.readers[run_name].stop()
-            except EngineError as error:
-                logger.warning("run %s not stopped: %s", self.readers[run_name].run_id, error)
-        elif run_name in self.runs:
-            self.runs[run_name].cancel()
-            await self.send_error(run_name, ApiError("engine_error", "The request was stopped before it began."))
-
-    async def run(self, run_name: str, body: dict[str, Any]) -> None:
-        """Start the run and pass on its events until the last."""
-        arrived_at = time.time()
-        values: dict[str, Any] = {}
+        """Stop the run in the engine; whoever reads it is still told its end. One that is on its way is stopped once it is there."""
         try:
-            run = await self.open(run_name, body, values, arrived_at)
+            if run_name in self.readers:
+                await self.readers[run_name].stop()
+            elif run_name in self.runs:
+                self.unstopped.add(run_name)
+            else:
+                caller = await self.current_caller()
+                found = await run_find_public(public_id=run_public_id(caller, run_name), caller=caller)
+                if found is not None:
+                    await run_stop(run_id=found[0])
+        except EngineError as error:
+            logger.warning("run %s of the playground not stopped: %s", run_name, error)
+        except KeyInvalid:
+            await self.close(code=SIGNED_OUT)
+
+    async def run(self, run_name: str, opening: Callable[[], Awaitable[OpenRun]]) -> None:
+        """Open a run and pass on its events until the last."""
+        try:
+            run = await opening()
             self.readers[run_name] = run.reader
-            admitted = await run.reader.first(timeout_s=settings.LIGHTCONE_QUEUE_TIMEOUT_S)
-            await self.forward(run_name, run.reader, head_admitted(run.head, admitted), arrived_at)
+            await self.forward(run_name, run)
         except ApiError as error:
             await self.send_error(run_name, error)
         except EngineError as error:
-            await self.send_error(run_name, engine_api_error(refusal_reworded(error, values)))
+            await self.send_error(run_name, engine_api_error(error))
         except KeyInvalid:
             await self.close(code=SIGNED_OUT)
         except Exception:
             logger.exception("A playground run failed")
             await self.send_error(run_name, ApiError("internal_error", INTERNAL_MESSAGE))
         finally:
+            self.unstopped.discard(run_name)
             left = self.readers.pop(run_name, None)
             if left is not None:
                 left.leave()
 
-    async def open(self, run_name: str, body: dict[str, Any], values: dict[str, Any], arrived_at: float) -> StartedRun:
-        """Check the request as the API does, which fills `values`, and start it.
+    async def forward(self, run_name: str, run: OpenRun) -> None:
+        """Raises ApiError and EngineError for a run that fails."""
+        if run_name in self.unstopped:
+            await self.stop(run_name)
+        try:
+            admitted = await run.reader.first(timeout_s=settings.LIGHTCONE_QUEUE_TIMEOUT_S)
+        except EngineError as error:
+            raise (refusal_reworded(error, run.values) if run.values else error) from None
+        async for message in run_messages(run.reader, head_admitted(run.head, admitted)):
+            await self.send_message(message | {"id": run_name})
 
-        Raises ApiError, and KeyInvalid for who is not signed in any more.
-        """
+    async def open(self, run_name: str, body: dict[str, Any]) -> OpenRun:
+        """Check the request as the API does, and start it. Raises ApiError, and KeyInvalid for who is not signed in any more."""
+        arrived_at = time.time()
+        values: dict[str, Any] = {}
         caller = await self.current_caller()
         await configuration_refresh()
         try:
-            values.update(request_check(body))
-            return await run_start(Accepted(caller, values, self.trace(values), arrived_at, num_bytes=0, request_id=run_name))
+            values.update(request_read(body))
+            values["afterlife"] = page_afterlife(caller, run_name)
+            run = await run_start(Accepted(caller, values, self.trace(values), arrived_at, num_bytes=0, request_id=run_name))
         except Exception as error:
             rejection_record(error, caller=caller, trace=self.trace(values), arrived_at=arrived_at)
             raise
+        return OpenRun(run.reader, run.head, values)
+
+    async def rejoin(self, run_name: str) -> OpenRun:
+        """A reader of a run that this user has started, from its first event. Raises ApiError, EngineUnavailable and KeyInvalid."""
+        caller = await self.current_caller()
+        found = await run_find_public(public_id=run_public_id(caller, run_name), caller=caller)
+        attached = None if found is None else await run_attach(run_id=found[0], caller=caller)
+        if found is None or attached is None:
+            raise ApiError("not_resumable", "This answer cannot be picked up: it never began, or it ended too long ago.")
+        return OpenRun(attached[0], head_kept(found[1]))
 
     async def current_caller(self) -> Caller:
         """Looked up for each run, as a socket outlives sign-outs and changes of rights. Raises KeyInvalid."""
@@ -161,60 +206,9 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             address=client_address(peer=peer, forwarded=headers.get(b"x-forwarded-for", ""))[:size],
         )
 
-    async def forward(self, run_name: str, reader: RunReader, head: AnswerHead, arrived_at: float) -> None:
-        """Send what the first choice says as it comes, then the counters."""
-        reason = None
-        if head.echo:
-            await self.send_message({"type": "delta", "id": run_name, "text": head.echo})
-        async for event in reader:
-            payload = event.payload
-            if isinstance(payload, Delta | ChoiceFinished):
-                if payload.choice == 0:
-                    reason = payload.reason if isinstance(payload, ChoiceFinished) else None
-                    await self.send_delta(run_name, payload, head)
-            elif isinstance(payload, Completed) and payload.outcome in (Outcome.FINISHED, Outcome.STOPPED):
-                await self.send_message(
-                    {
-                        "type": "completed",
-                        "id": run_name,
-                        "outcome": payload.outcome,
-                        "finish_reason": reason,
-                        "usage": asdict(payload.usage),
-                        "timings": timings(payload, arrived_at),
-                    }
-                )
-            else:
-                error = ending_error(event)
-                if error is not None:
-                    raise error
-
-    async def send_delta(self, run_name: str, payload: Delta | ChoiceFinished, head: AnswerHead) -> None:
-        """One message for what there is to see; none for a step that shows nothing."""
-        message: dict[str, object] = {"type": "delta", "id": run_name, "text": payload.text}
-        if payload.reasoning and head.includes_reasoning:
-            message["reasoning"] = payload.reasoning
-        if payload.tool_calls:
-            message["tool_calls"] = [asdict(call) for call in payload.tool_calls]
-        if payload.text or len(message) > 3:
-            await self.send_message(message)
-
-    async def send_message(self, message: dict[str, object]) -> None:
+    async def send_message(self, message: Message) -> None:
         await self.send(text_data=json.dumps(message))
 
     async def send_error(self, run_name: str, error: ApiError) -> None:
         fields = {"message": error.message, "code": error.code, "param": error.param}
         await self.send_message({"type": "error", "id": run_name, "error": fields})
-
-
-def timings(completed: Completed, arrived_at: float) -> dict[str, float | None]:
-    """Seconds from arrival to the first token and to the end, and the decode rate."""
-    first, end = completed.timings.first_token_at, completed.timings.ended_at
-    num_gaps = completed.usage.completion_tokens - 1
-    rate = None
-    if first is not None and end is not None and end > first and num_gaps > 0:
-        rate = num_gaps / (end - first)
-    return {
-        "first_token_s": None if first is None else first - arrived_at,
-        "total_s": None if end is None else end - arrived_at,
-        "tokens_per_s": rate,
-    }

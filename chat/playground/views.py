@@ -10,8 +10,9 @@ from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from chat import selectors
 from chat.permissions import playground_is_open_to
+from chat.playground.page_data import page_data
+from chat.services.catalogue import models_for_caller
 from chat.services.sign_in import PlaygroundSignInForm
 
 
@@ -19,11 +20,12 @@ from chat.services.sign_in import PlaygroundSignInForm
 @require_safe
 @login_required(login_url="sign_in")
 def index(request: HttpRequest) -> HttpResponse:
-    """The page itself; models come with it, everything else over the socket."""
+    """The page itself; models and their defaults come with it, everything else over the socket."""
     if not playground_is_open_to(request.user):
         # The socket would refuse, and the page would try for ever.
         raise PermissionDenied
-    return render(request, "playground/index.html", {"models": selectors.models_enabled()})
+    models = models_for_caller()
+    return render(request, "playground/index.html", {"models": models, "page": page_data(models, user_id=request.user.pk)})
 
 
 class SignIn(auth_views.LoginView):

@@ -14,11 +14,24 @@ from typing import Protocol
 from redis.exceptions import RedisError
 
 from chat.relay.runs import READ_ENTRIES, LogEntry
-from engine.api import Admitted, EngineError, EngineFailure, EngineUnavailable, ErrorCode, Event, Failed, Outcome, Rejected, RequestError
+from engine.api import (
+    Admitted,
+    Completed,
+    EngineError,
+    EngineFailure,
+    EngineUnavailable,
+    ErrorCode,
+    Event,
+    Failed,
+    Outcome,
+    Rejected,
+    RequestError,
+)
 
 INBOX_ENTRIES = 512
 UNAVAILABLE_CODES = frozenset({ErrorCode.OVERLOADED, ErrorCode.MODEL_LOADING, ErrorCode.WORKER_LOST, ErrorCode.LOG_LOST})
 FAILURE_CODES = frozenset({ErrorCode.ENGINE_ERROR, ErrorCode.INTERNAL_ERROR, ErrorCode.MODEL_LOAD_FAILED})
+STOPPED_MESSAGE = "The request was stopped before it began."
 LOST_MESSAGE = "The connection to the run was lost; please send the request again."
 
 
@@ -68,6 +81,8 @@ class RunReader:
             return event.payload
         if isinstance(event.payload, Rejected | Failed):
             raise error_of(event.payload)
+        if isinstance(event.payload, Completed) and event.payload.outcome == Outcome.STOPPED:
+            raise EngineFailure(ErrorCode.ENGINE_ERROR, STOPPED_MESSAGE)
         raise EngineFailure(ErrorCode.INTERNAL_ERROR, "The run began without an admission.")
 
     def __aiter__(self) -> RunReader:

@@ -7,6 +7,10 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
+from django.contrib.auth import get_user_model
+
+from chat.services.catalogue import model_register, model_update
+from tests.browser.scripted import ScriptedPage
 
 playwright_sync = pytest.importorskip("playwright.sync_api")
 
@@ -30,7 +34,8 @@ def chromium() -> Iterator[object]:
     binary = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
     if binary is None:
         pytest.skip("Chromium is not installed (Debian package: chromium)")
-    with playwright_sync.sync_playwright() as driver:
+    with playwright_sync.sync_playwright() as driver, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # that loop is the driver's: our queries in this thread hold up nobody
         browser = driver.chromium.launch(executable_path=binary, args=FLAGS)
         yield browser
         browser.close()
@@ -52,3 +57,27 @@ def page(chromium, lightcone) -> Iterator[object]:
     yield page
     context.close()
     assert problems == []
+
+
+@pytest.fixture
+def people(transactional_db) -> dict[str, str]:
+    """Two people who may chat, and a model with defaults of its own: passwords by name."""
+    passwords = {"ada": "of-ada-1843", "bob": "of-bob-1976"}
+
+    for name, password in passwords.items():
+        get_user_model().objects.create_user(name, password=password, is_staff=True)
+    model_register(name="plain", path="/models/plain")
+    greedy = model_register(name="greedy", path="/models/greedy")
+    greedy.sampling_defaults = {"temperature": 0, "top_k": 7}
+    model_update(model=greedy)
+    return passwords
+
+
+@pytest.fixture
+def scripted(chromium, live_server, people, valkey) -> Iterator[ScriptedPage]:
+    """A page of ours whose socket the test plays; nobody is signed in yet. Errors in the page fail the test."""
+    context = chromium.new_context(base_url=live_server.url, viewport={"width": 1280, "height": 800})
+    scripted = ScriptedPage(context, people)
+    yield scripted
+    context.close()
+    assert scripted.problems == []

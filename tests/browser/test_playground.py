@@ -54,12 +54,12 @@ def test_stop_keeps_the_text_and_marks_the_answer(page):
 def test_an_error_names_the_field_and_the_chat_goes_on(page):
     page.fill("#max_tokens", "1000000")
     send(page, "Hello")
-    page.wait_for_selector(".message-error")
+    page.wait_for_selector(".message-error:visible")
     assert "max_tokens" in page.inner_text(".message-error")
     page.fill("#max_tokens", "8")
     page.click(".message-error button")
     page.wait_for_selector("#messages > li:nth-child(2) .message-foot:has-text('tokens')", timeout=60_000)
-    assert page.locator(".message-error").count() == 0
+    assert page.locator(".message-error:visible").count() == 0
 
 
 def test_a_chat_survives_a_reload(page):
@@ -71,32 +71,42 @@ def test_a_chat_survives_a_reload(page):
     assert page.inner_text(ANSWER.format(2)).strip() == text.strip()
 
 
-def test_hostile_model_text_does_nothing(page):
-    hostile = '<img src=x onerror="window.hit=1"><script>window.hit=1</script> [x](javascript:window.hit=1) ![i](http://127.0.0.1:9/x.png)'
-    page.evaluate(
-        "text => sessionStorage.setItem('lightcone.chat', JSON.stringify([{role: 'assistant', content: text, time: '', counters: []}]))",
-        hostile,
-    )
+def test_a_reload_in_mid_answer_goes_on_with_the_same_answer(page, lightcone):
+    """Question and answer were lost, and the log said that the client had left."""
+    page.fill("#max_tokens", "400")
+    page.fill("#further", '{"ignore_eos": true}')
+    send(page, "Write a very long story about the sea.")
+    page.locator(ANSWER.format(2), has_text=re.compile(r".{40}")).wait_for(timeout=60_000)
+    before = page.inner_text(ANSWER.format(2))
     page.reload()
-    page.wait_for_selector("#messages > li .prose p")
-    assert page.evaluate("window.hit") is None
-    assert page.locator("#messages img, #messages script").count() == 0
-    assert page.locator("#messages a[href^='javascript']").count() == 0
+    assert page.locator("#messages > li").count() == 2
+    text = finished(page, 2)
+    assert text.startswith(before[:40])
+    assert len(text) > len(before)
+    assert "400 tokens" in page.inner_text("#messages > li:nth-child(2) .message-foot")
 
 
-def test_thoughts_are_folded_and_calls_are_set_out_as_plain_text(page):
-    hostile = "<img src=x onerror=window.hit=1>"
-    call = {"id": "c", "name": "look", "arguments": '{"where":"' + hostile + '"}'}
-    message = {"role": "assistant", "content": "", "reasoning": hostile, "calls": [call], "time": "", "counters": []}
-    page.evaluate("message => sessionStorage.setItem('lightcone.chat', JSON.stringify([message]))", message)
-    page.reload()
-    page.wait_for_selector(".thoughts")
-    assert not page.is_visible(".thoughts-text")
-    page.click(".thoughts summary")
-    assert page.inner_text(".thoughts-text") == hostile
-    assert page.inner_text(".call-name") == "look"
-    assert page.inner_text(".call pre") == '{\n  "where": "' + hostile + '"\n}'
-    assert page.evaluate("window.hit") is None
+def test_a_second_tab_of_the_same_chat_shows_the_same_answer(page):
+    page.fill("#max_tokens", "200")
+    page.fill("#further", '{"ignore_eos": true}')
+    send(page, "Write a very long story about the sea.")
+    page.locator(ANSWER.format(2), has_text=re.compile(r".{40}")).wait_for(timeout=60_000)
+    with page.context.expect_page() as opened:
+        page.evaluate("window.open('/', '_blank', 'opener')")  # like a tab that is duplicated: with a copy of this one's storage
+    assert finished(opened.value, 2) == finished(page, 2)
+
+
+def test_every_choice_is_told_with_its_own_tokens(page):
+    page.fill("#max_tokens", "7")
+    page.fill("#further", '{"n": 3, "ignore_eos": true, "seed": 1}')
+    send(page, "Hello")
+    finished(page, 2)
+    texts = set()
+    for number in (1, 2, 3):
+        page.click(f"button:has-text('Answer {number}')")
+        texts.add(page.inner_text(ANSWER.format(2)))
+        assert "21 tokens in 3 answers, 7 in this one" in page.inner_text("#messages > li:nth-child(2) .message-foot")
+    assert len(texts) > 1
 
 
 def test_further_fields_reach_the_server_and_are_checked_on_the_page(page):

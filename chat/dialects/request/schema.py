@@ -212,6 +212,8 @@ class ChatCompletionRequest(RequestBody):
 
 
 _SCHEMA = ChatCompletionRequest()
+FIELD_NAMES = frozenset(_SCHEMA.fields)
+"""Of every field that a request may have; others are ignored."""
 
 
 def request_check(body: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 from typing import Any
@@ -15,9 +17,14 @@ from django.test import Client
 
 from chat.dialects import named_models
 from chat.dialects.answering import accepting, starting
+from chat.dialects.request.schema import REQUEST_ID
 from chat.models import Project
 from chat.playground import consumers
-from engine.api import Admitted, Delta, EngineUnavailable, ErrorCode, Event, Outcome, Payload, ToolCallDelta, Usage
+from chat.playground.requests import run_public_id
+from chat.services.catalogue import model_register, model_update
+from chat.services.completions import Found
+from chat.services.keys import Caller
+from engine.api import Admitted, Delta, EngineUnavailable, ErrorCode, Event, FinishReason, Outcome, Payload, ToolCallDelta, Usage
 from tests.chat.dialects.conftest import ADMITTED, HELLO, MODEL, Scripted, ScriptedReader, completed, delta, finished
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -89,7 +96,8 @@ async def test_a_run_streams_its_text_and_ends_with_counters(page: WebsocketComm
     await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY | {"max_tokens": 5}})
     *deltas, end = await messages_until_end(page)
     assert "".join(message["text"] for message in deltas) == "Hello"
-    assert (end["type"], end["id"], end["outcome"], end["finish_reason"]) == ("completed", "a", "finished", "stop")
+    assert (end["type"], end["id"], end["outcome"]) == ("completed", "a", "finished")
+    assert end["choices"] == [{"finish_reason": "stop", "tokens": 2}]
     assert end["usage"] == asdict(Usage(prompt_tokens=3, cached_tokens=1, completion_tokens=2))
     assert service.requests[0].stop.max_tokens == 5
     assert (service.traces[0].dialect, service.traces[0].user_label, service.traces[0].user_agent) == ("playground", "ada", "test")
@@ -99,14 +107,43 @@ async def test_a_run_streams_its_text_and_ends_with_counters(page: WebsocketComm
 async def test_thoughts_and_calls_travel_beside_the_text(page: WebsocketCommunicator, service: Scripted) -> None:
     call = ToolCallDelta(0, "call-1", "add", "{}")
     thought, said = Delta(0, (1,), reasoning="hm"), Delta(0, (2, 3), "See", tool_calls=(call,))
-    service.script = [ADMITTED, thought, Delta(0, (4,)), Delta(1, (5,), "of another choice"), said, finished(), completed()]
+    service.script = [ADMITTED, thought, Delta(0, (4,)), said, finished(), completed()]
     await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY})
     *deltas, end = await messages_until_end(page)
     assert deltas == [
-        {"type": "delta", "id": "a", "text": "", "reasoning": "hm"},
-        {"type": "delta", "id": "a", "text": "See", "tool_calls": [{"index": 0, "id": "call-1", "name": "add", "arguments": "{}"}]},
+        {"type": "delta", "id": "a", "choice": 0, "text": "", "reasoning": "hm"},
+        {
+            "type": "delta",
+            "id": "a",
+            "choice": 0,
+            "text": "See",
+            "tool_calls": [{"index": 0, "id": "call-1", "name": "add", "arguments": "{}"}],
+        },
     ]
-    assert end["finish_reason"] == "stop"
+    assert end["choices"][0]["finish_reason"] == "stop"
+
+
+async def test_every_choice_travels_and_is_counted(page: WebsocketCommunicator, service: Scripted) -> None:
+    """All were paid for, and the first alone was passed on."""
+    service.script = [
+        ADMITTED,
+        *(delta("b", choice=1), delta("a"), delta("bb", choice=1)),
+        *(finished(1, FinishReason.LENGTH), finished(0), completed(output=3)),
+    ]
+    await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY | {"n": 2}})
+    *deltas, end = await messages_until_end(page)
+    assert [(message["choice"], message["text"]) for message in deltas] == [(1, "b"), (0, "a"), (1, "bb")]
+    assert end["choices"] == [{"finish_reason": "stop", "tokens": 1}, {"finish_reason": "length", "tokens": 2}]
+
+
+@pytest.mark.parametrize("name", ["nonsense_field", "logprobs", "store"])
+async def test_a_field_that_would_do_nothing_is_refused_by_name(page: WebsocketCommunicator, service: Scripted, name: str) -> None:
+    """It vanished without a word."""
+    await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY | {name: True}})
+    error = (await page.receive_json_from())["error"]
+    assert (error["code"], error["param"]) == ("unsupported_parameter", name)
+    assert name in error["message"]
+    assert service.requests == []
 
 
 @pytest.mark.parametrize(
@@ -115,6 +152,7 @@ async def test_thoughts_and_calls_travel_beside_the_text(page: WebsocketCommunic
         ("[]", "invalid_json", None),
         ("{", "invalid_json", None),
         ('{"type": "start"}', "invalid_value", "id"),
+        ('{"type": "start", "id": "a/b"}', "invalid_value", "id"),
         ('{"type": "sing", "id": "a"}', "invalid_value", "type"),
         ('{"type": "start", "id": "a", "request": 5}', "invalid_type", "request"),
         ('{"type": "start", "id": "a", "request": {}}', "missing_required_parameter", "messages"),
@@ -154,11 +192,14 @@ class WaitingReader(ScriptedReader):
 
     def __init__(self, *, can_stop: bool = True) -> None:
         super().__init__([], {})
+        self.is_admitted = asyncio.Event()
+        self.is_admitted.set()
         self.can_stop = can_stop
         self.is_stopped = asyncio.Event()
         self.run_id = "run"
 
     async def first(self, *, timeout_s: float | None = None) -> Admitted:
+        await self.is_admitted.wait()
         self.position = 1
         return ADMITTED
 
@@ -199,6 +240,95 @@ async def test_a_stop_that_cannot_be_sent_does_not_end_the_socket(page: Websocke
     await page.send_json_to({"type": "stop", "id": "a"})
     reader.is_stopped.set()
     assert (await page.receive_json_from())["type"] == "completed"
+
+
+async def test_a_stop_reaches_a_run_that_is_still_on_its_way(page: WebsocketCommunicator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody read it then, so that it would have gone on for as long as runs without a page do."""
+    reader, is_starting, may_start = WaitingReader(), asyncio.Event(), asyncio.Event()
+
+    async def start(**_: Any) -> WaitingReader:
+        is_starting.set()
+        await may_start.wait()
+        return reader
+
+    monkeypatch.setattr(starting, "completion_start", start)
+    await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY})
+    await is_starting.wait()
+    await page.send_json_to({"type": "stop", "id": "a"})
+    await page.send_json_to({"type": "sing", "id": "b"})
+    assert (await page.receive_json_from())["id"] == "b"
+    may_start.set()
+    assert (await messages_until_end(page))[-1]["outcome"] == "stopped"
+
+
+@pytest.fixture
+def kept(service: Scripted, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Runs that were started can be found and read again by their public id; the ids that were stopped."""
+    stopped: list[str] = []
+
+    async def find(*, public_id: str, caller: Any) -> tuple[str, bytes] | None:
+        known = [afterlife for afterlife in service.afterlives if afterlife is not None and afterlife.public_id == public_id]
+        return (public_id, known[0].kept) if known else None
+
+    async def attach(*, run_id: str, caller: Any) -> Any:
+        return ScriptedReader(list(HELLO), {}), Found("running", {"project_id": 1}, 60.0)
+
+    async def stop(*, run_id: str) -> None:
+        stopped.append(run_id)
+
+    monkeypatch.setattr(consumers, "run_find_public", find)
+    monkeypatch.setattr(consumers, "run_attach", attach)
+    monkeypatch.setattr(consumers, "run_stop", stop)
+    return stopped
+
+
+async def test_a_run_outlives_its_page_and_is_read_again_from_its_first_event(
+    page: WebsocketCommunicator, service: Scripted, kept: list[str], ada: Client, settings: Any
+) -> None:
+    """A reload in the middle of an answer ended the run."""
+    await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY})
+    said = await messages_until_end(page)
+    assert service.afterlives[0].linger_s == settings.LIGHTCONE_PLAYGROUND_LINGER_S > 0
+    again = await socket(ada)
+    await again.connect()
+    await again.send_json_to({"type": "attach", "id": "a"})
+    assert await messages_until_end(again) == said
+    assert len(service.requests) == 1
+    await again.disconnect()
+
+
+async def test_a_run_is_picked_up_and_stopped_by_its_own_user_alone(
+    page: WebsocketCommunicator, service: Scripted, kept: list[str]
+) -> None:
+    await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY})
+    await messages_until_end(page)
+    other = await socket(await database_sync_to_async(signed_in)("bob"))
+    await other.connect()
+    await other.send_json_to({"type": "stop", "id": "a"})
+    await other.send_json_to({"type": "attach", "id": "a"})
+    assert (await other.receive_json_from())["error"]["code"] == "not_resumable"
+    assert kept == []
+    await other.disconnect()
+
+
+async def test_a_stop_ends_a_run_that_this_page_does_not_read(page: WebsocketCommunicator, service: Scripted, kept: list[str]) -> None:
+    await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY})
+    await messages_until_end(page)
+    await page.send_json_to({"type": "stop", "id": "a"})
+    await page.send_json_to({"type": "sing", "id": "b"})
+    await page.receive_json_from()
+    assert kept == [service.afterlives[0].public_id]
+
+
+def test_names_of_runs_are_no_ids_of_the_api() -> None:
+    """A key of the project must not reach a person's chat under `/v1/chat/completions/…/events`."""
+    caller = staff_caller_of(5)
+    assert re.fullmatch(REQUEST_ID, run_public_id(caller, "a")) is None
+    assert run_public_id(caller, "a") != run_public_id(staff_caller_of(6), "a")
+
+
+def staff_caller_of(user_id: int) -> Caller:
+    return Caller(key_id=0, public_id="", org_id=1, project_id=1, tenant=f"1:user:{user_id}")
 
 
 async def test_a_closed_page_leaves_its_runs(service: Scripted, ada: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,3 +388,16 @@ def test_the_page_is_for_all_who_may_chat(project: Project) -> None:
     assert signed_in("grace").get("/").status_code == 200
     assert signed_in("guest", may_chat=False).get("/").status_code == 403
     assert Client().get("/").status_code == 302
+
+
+def test_the_page_knows_whose_it_is_and_what_the_models_do_by_themselves(project: Project) -> None:
+    model = model_register(name="tiny", path="/models/tiny")
+    model.sampling_defaults = {"temperature": 0, "top_p": None, "top_k": 5}
+    model_update(model=model)
+    client = signed_in("grace")
+    html = client.get("/").content.decode()
+    page = json.loads(re.search(r'<script id="page-data" type="application/json">(.*?)</script>', html).group(1))
+    assert page["user"] == get_user_model().objects.get(username="grace").pk
+    assert page["models"] == {"tiny": {"temperature": 0, "top_p": 1.0, "top_k": 5}}
+    assert "top_k" in page["fields"]
+    assert not {"logprobs", "nonsense"} & set(page["fields"])

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from chat.relay.reader import INBOX_ENTRIES
-from engine.api import Admitted, Completed, Delta, EngineUnavailable, ErrorCode, Outcome, Rejected, RequestError
+from engine.api import Admitted, Completed, Delta, EngineFailure, EngineUnavailable, ErrorCode, Outcome, Rejected, RequestError, Timings, Usage
 from tests.chat.relay.world import World, read_all, text_of, until
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -154,6 +154,17 @@ async def test_a_rejected_run_raises_before_anything_is_answered(world: World, c
         await reader.first()
     [record] = await world.records()
     assert (record["outcome"], record["error_code"]) == ("rejected", code.value)
+
+
+async def test_a_run_that_was_stopped_before_it_began_says_so(world: World) -> None:
+    """Whoever stopped a request in the queue was told of an error of the server."""
+    web, worker = await world.web(), await world.worker()
+    reader, voice = await world.run(web, worker)
+    voice.say(Completed(Outcome.STOPPED, Usage(), Timings(1000.0)))
+    await worker.flush()
+    with pytest.raises(EngineFailure, match="stopped before it began") as caught:
+        await reader.first()
+    assert caught.value.code == ErrorCode.ENGINE_ERROR
 
 
 async def test_a_run_that_no_worker_takes_in_time_is_503(world: World) -> None:

@@ -1,223 +1,236 @@
-// The page: joins composer, transcript, parameters and the socket. A run's deltas are painted once per animation frame.
+// The page. Its state is the chats, what is edited, and the connection; whatever changes one of them calls `show`, which draws the page from it.
+import { newAnswer } from "./answer.js";
 import { Announcer } from "./announcer.js";
+import { Chats } from "./chats.js";
+import { ChatsMenu } from "./chats_menu.js";
+import { Composer } from "./composer.js";
 import { Connection } from "./connection.js";
+import { setUpMenus } from "./menus.js";
+import { Notice } from "./notice.js";
+import { Runs } from "./runs.js";
+import { Scrolling } from "./scrolling.js";
 import { Settings } from "./settings.js";
-import { MessageView } from "./transcript.js";
+import { SettingsPanel } from "./settings_panel.js";
+import { Store } from "./store.js";
+import { setUpThemeButton } from "./theme_button.js";
+import { Transcript } from "./transcript.js";
 
 const $ = (id) => document.getElementById(id);
-const STORE = "lightcone.chat";
+const page = JSON.parse($("page-data").textContent);
 const STATES = { connecting: "Connecting", ready: "Connected", lost: "Connection lost, trying again" };
-const SLOW_PAINT_MS = matchMedia("(prefers-reduced-motion: reduce)").matches ? 250 : 0;
+const PAINT_MS = matchMedia("(prefers-reduced-motion: reduce)").matches ? 250 : 0;
 
-const settings = new Settings();
+const store = new Store(page.user, () => location.reload());
+const chats = new Chats(store, (isFull) => ($("storage-full").hidden = !isFull));
+const settings = new Settings(store, page.fields, () => page.models[$("model").value] ?? {});
+const panel = new SettingsPanel();
 const announcer = new Announcer($("announcer"));
-const conversation = $("conversation");
-const text = $("composer-text");
-let messages = [];
-let run = null;
-let followsEnd = true;
-
-const connection = new Connection(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/playground`, (state) => {
-  $("connection").dataset.state = state;
-  $("connection").querySelector(".connection-text").textContent = STATES[state];
+const notice = new Notice($("notice"));
+const composer = new Composer(store, ask);
+const scrolling = new Scrolling($("conversation"), $("messages"), $("jump"));
+const chatsMenu = new ChatsMenu($("chats"), { onOpen: openChat, onForget: () => chats.forgetEarlier() });
+const connection = new Connection(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/playground`, {
+  onState(state) {
+    $("connection").dataset.state = state;
+    $("connection").querySelector(".connection-text").textContent = STATES[state];
+    if (state === "ready") runs.connected();
+    show();
+  },
+  onMessage: (message) => runs.receive(message),
 });
+const runs = new Runs(connection, { onText, onEnd });
+const transcript = new Transcript($("messages"), { beginEdit, cancelEdit, sendEdit, regenerate, pickVersion, pickChoice });
 
-const acts = {
-  edit(message) {
-    if (run) return;
-    text.value = message.content;
-    cut(messages.indexOf(message));
-    resize();
-    text.focus();
-  },
-  regenerate(message) {
-    if (run) return;
-    cut(messages.indexOf(message));
-    answer();
-  },
-};
+let editing = null;
+const painting = new Set();
 
-function save() {
-  try {
-    sessionStorage.setItem(STORE, JSON.stringify(messages.map(({ view, ...rest }) => rest)));
-  } catch {
-    /* private mode or a full store: the chat lasts as long as the page */
-  }
+// The page from the state.
+
+function show() {
+  const chat = chats.current;
+  transcript.show(chat.path, viewState());
+  $("welcome").hidden = !chat.isEmpty;
+  composer.showBusy(isBusy());
+  chatsMenu.show(chats.earlier);
 }
 
-function add(message) {
-  message.time ??= new Date().toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
-  message.view = new MessageView(message, acts);
-  messages.push(message);
-  $("messages").append(message.view.node);
-  $("welcome").hidden = true;
-  scrollToEnd();
-  return message;
+function viewState() {
+  const chat = chats.current;
+  return { isBusy: isBusy(), editing, isConnected: connection.isReady, versionsOf: (message) => chat.versions(message) };
 }
 
-function cut(index) {
-  for (const message of messages.splice(index)) message.view.node.remove();
-  $("welcome").hidden = messages.length > 0;
-  save();
+function isBusy() {
+  return chats.current.unfinished.length > 0;
 }
 
-function scrollToEnd() {
-  if (followsEnd) conversation.scrollTop = conversation.scrollHeight;
+/** Draw what is said of an answer, once for each frame. */
+function paintSoon(message) {
+  if (painting.has(message)) return;
+  const paint = () => {
+    painting.delete(message);
+    transcript.update(message, viewState());
+  };
+  painting.add(message);
+  if (PAINT_MS) setTimeout(paint, PAINT_MS);
+  else requestAnimationFrame(paint);
 }
 
-function showRunning(isRunning) {
-  $("stop").hidden = !isRunning;
-  $("send").hidden = isRunning;
+// What the runs tell.
+
+function onText(chat, message, news) {
+  chats.saveSoon(chat);
+  if (chat !== chats.current) return;
+  if (news.choice === message.shown) announcer.feed(news.text);
+  paintSoon(message);
 }
 
-function answer() {
-  const history = messages.filter((m) => m.content).map(({ role, content }) => ({ role, content }));
+function onEnd(chat, message) {
+  chats.saveSoon(chat);
+  chats.flush();
+  if (chat !== chats.current) return;
+  show();
+  if (message.end) announcer.finish(`Finished, ${message.end.usage.completion_tokens} tokens.`);
+  else settings.focus(message.error.param);
+}
+
+// What the reader does.
+
+/** Send a new message. False where it cannot be sent now. */
+function ask(content) {
+  if (isBusy() || !areSettingsRight()) return false;
+  const chat = chats.current;
+  notice.hide();
+  answer(chat, chat.add(chat.last, { role: "user", content }));
+  return true;
+}
+
+/** Let the model answer this message. */
+function answer(chat, question) {
   const system = settings.systemPrompt ? [{ role: "system", content: settings.systemPrompt }] : [];
-  const request = { model: $("model").value, messages: [...system, ...history], ...settings.parameters };
-  followsEnd = true;
-  const message = add({ role: "assistant", content: "" });
-  run = { id: crypto.randomUUID?.() ?? String(performance.now()), message, frame: 0 };
-  if (!connection.isReady) {
-    end(run, { error: { message: "There is no connection to the server yet. Try again in a moment.", code: "connection_lost" } });
-    return;
-  }
-  showRunning(true);
-  const own = run;
-  connection.start(own.id, request, (news) => handle(own, news));
+  const request = { model: $("model").value, messages: [...system, ...chat.historyTo(question)], ...settings.parameters };
+  const message = chat.add(question, newAnswer(request.model));
+  chats.save(chat);
+  chats.show(chat);
+  scrolling.follows = true;
+  runs.start(chat, message, request);
+  show();
+  scrolling.toEnd();
 }
 
-function handle(own, news) {
-  if (news.type === "delta") {
-    own.message.view.append(news);
-    announcer.feed(news.text);
-    own.frame ||= SLOW_PAINT_MS ? setTimeout(() => paint(own), SLOW_PAINT_MS) : requestAnimationFrame(() => paint(own));
-  } else if (news.type === "completed") {
-    end(own, { counters: counters(news) });
-    announcer.finish(`Finished, ${news.usage.completion_tokens} tokens.`);
-  } else if (news.type === "error") {
-    end(own, { error: news.error });
-    settings.focus(news.error.param);
-  }
-}
-
-function paint(own) {
-  own.frame = 0;
-  if (run !== own) return;
-  own.message.view.paint();
-  scrollToEnd();
-}
-
-function end(own, result) {
-  Object.assign(own.message, result);
-  own.message.view.finish();
-  if (run === own) run = null;
-  showRunning(false);
-  scrollToEnd();
-  save();
-}
-
-function counters({ usage, timings, finish_reason: reason, outcome }) {
-  const thought = usage.reasoning_tokens ? `, ${usage.reasoning_tokens.toLocaleString()} of them thinking` : "";
-  const tokens = `${usage.completion_tokens.toLocaleString()} tokens${thought}`;
-  const prompt = `${usage.prompt_tokens.toLocaleString()} in the prompt${usage.cached_tokens ? `, ${usage.cached_tokens.toLocaleString()} cached` : ""}`;
-  const list = [tokens, prompt];
-  if (timings.first_token_s != null) list.push(`first after ${timings.first_token_s.toFixed(2)} s`);
-  if (timings.tokens_per_s) list.push(`${timings.tokens_per_s.toFixed(1)} tokens/s`);
-  if (outcome === "stopped") list.push("stopped");
-  else if (reason === "length") list.push("cut at the token limit");
-  return list;
-}
-
-function resize() {
-  text.style.height = "auto";
-  text.style.height = `${text.scrollHeight}px`;
-}
-
-$("composer").addEventListener("submit", (event) => {
-  event.preventDefault();
-  const content = text.value.trim();
-  if (!content || run) return;
+function areSettingsRight() {
   const wrong = settings.wrongField;
-  if (wrong) {
-    openSettings(true);
-    wrong.reportValidity();
-    return;
-  }
-  text.value = "";
-  resize();
-  add({ role: "user", content });
-  answer();
-});
+  if (!wrong) return true;
+  panel.open();
+  wrong.reportValidity();
+  return false;
+}
 
-text.addEventListener("input", resize);
-text.addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
-    event.preventDefault();
-    $("composer").requestSubmit();
-  }
-});
+function beginEdit(message) {
+  editing = message.id;
+  show();
+}
 
-$("stop").addEventListener("click", () => run && connection.stop(run.id));
-document.addEventListener("keydown", (event) => {
-  if (event.key !== "Escape") return;
-  if ($("settings").classList.contains("is-open")) openSettings(false);
-  else if (run) connection.stop(run.id);
-});
+function cancelEdit() {
+  const message = chats.current.find(editing);
+  editing = null;
+  show();
+  if (message) transcript.focus(message, "Edit");
+}
 
-$("new-chat").addEventListener("click", () => {
-  if (run) connection.stop(run.id);
-  run = null;
-  showRunning(false);
-  cut(0);
-  text.focus();
-});
+function sendEdit(message, content) {
+  if (isBusy() || !areSettingsRight()) return;
+  const chat = chats.current;
+  const numLost = chat.numAfter(message);
+  editing = null;
+  answer(chat, chat.add(chat.find(message.parent), { role: "user", content }));
+  offerReturn(chat, message, numLost);
+  composer.focus();
+}
 
-for (const suggestion of document.querySelectorAll(".suggestion")) {
-  suggestion.addEventListener("click", () => {
-    text.value = suggestion.textContent;
-    $("composer").requestSubmit();
+function regenerate(message) {
+  if (isBusy() || !areSettingsRight()) return;
+  const chat = chats.current;
+  const numLost = chat.numAfter(message);
+  if (!chat.isWorthKeeping(message)) chat.drop(message);
+  answer(chat, chat.find(message.parent));
+  if (chat.find(message.id)) offerReturn(chat, message, numLost);
+  else notice.hide();
+}
+
+/** Say that what was replaced is still there, and how to have it back. */
+function offerReturn(chat, message, numAfter) {
+  const after = numAfter === 0 ? "" : numAfter === 1 ? " and the message after it" : ` and the ${numAfter} messages after it`;
+  notice.show(`The earlier version${after} ${after ? "are" : "is"} kept.`, "Undo", () => {
+    openChat(chat);
+    pickVersion(message);
   });
 }
 
-conversation.addEventListener("scroll", () => {
-  followsEnd = conversation.scrollHeight - conversation.scrollTop - conversation.clientHeight < 40;
-  $("jump").hidden = followsEnd;
-});
-$("jump").addEventListener("click", () => {
-  followsEnd = true;
-  scrollToEnd();
+function pickVersion(message, label) {
+  chats.current.pick(message);
+  chats.save(chats.current);
+  notice.hide();
+  show();
+  if (label) transcript.focus(message, label);
+}
+
+function pickChoice(message, number) {
+  message.shown = number;
+  chats.save(chats.current);
+  show();
+}
+
+function newChat() {
+  const before = chats.current;
+  editing = null;
+  if (!before.isEmpty) {
+    chats.begin();
+    notice.show("The chat before is kept.", "Go back to it", () => openChat(before));
+  }
+  show();
+  composer.focus();
+}
+
+function openChat(chat) {
+  editing = null;
+  chats.show(chat);
+  notice.hide();
+  show();
+  scrolling.toEnd();
+}
+
+function stop() {
+  for (const message of chats.current.unfinished) runs.stop(message.id);
+}
+
+// The page's own controls.
+
+$("new-chat").addEventListener("click", newChat);
+$("stop").addEventListener("click", stop);
+for (const suggestion of document.querySelectorAll(".suggestion")) suggestion.addEventListener("click", () => ask(suggestion.textContent));
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
+  if (panel.isSheetOpen) panel.close();
+  else if (editing) cancelEdit();
+  else stop();
 });
 
-const narrow = matchMedia("(max-width: 900px)");
-function openSettings(isOpen) {
-  const isSheet = narrow.matches;
-  $("settings").classList.toggle("is-open", isSheet && isOpen);
-  document.querySelector(".workspace").classList.toggle("is-settings-closed", !isSheet && !isOpen);
-  $("settings-toggle").setAttribute("aria-expanded", String(isOpen));
-  if (isSheet && isOpen) $("system").focus();
-}
-$("settings-toggle").setAttribute("aria-expanded", String(!narrow.matches));
-narrow.addEventListener("change", () => openSettings(!narrow.matches));
-$("settings-toggle").addEventListener("click", () => openSettings($("settings-toggle").getAttribute("aria-expanded") !== "true"));
-$("settings-close").addEventListener("click", () => {
-  openSettings(false);
-  $("settings-toggle").focus();
+const keptModel = store.read("model");
+if (keptModel in page.models) $("model").value = keptModel;
+settings.show();
+$("model").addEventListener("change", () => {
+  store.write("model", $("model").value);
+  settings.show();
 });
 
-const THEMES = ["system", "light", "dark"];
-function showTheme() {
-  const label = `Theme: ${window.lightconeTheme.current()}`;
-  $("theme").setAttribute("aria-label", label);
-  $("theme").title = label;
-}
-$("theme").addEventListener("click", () => {
-  window.lightconeTheme.set(THEMES[(THEMES.indexOf(window.lightconeTheme.current()) + 1) % THEMES.length]);
-  showTheme();
-});
-showTheme();
+// What is being said is kept before the page goes; a page that the browser kept from before a sign-out is not shown again.
+addEventListener("pagehide", () => chats.flush());
+document.addEventListener("visibilitychange", () => document.hidden && chats.flush());
+addEventListener("pageshow", (event) => event.persisted && location.reload());
+$("sign-out").addEventListener("submit", () => store.signOut());
 
-try {
-  for (const message of JSON.parse(sessionStorage.getItem(STORE)) || []) add(message);
-} catch {
-  sessionStorage.removeItem(STORE);
-}
+setUpMenus();
+setUpThemeButton($("theme"));
+for (const chat of chats.all) for (const message of chat.unfinished) runs.attach(chat, message);
+connection.open();
+scrolling.toEnd();

@@ -1,90 +1,49 @@
-// The list of messages on the page and in memory. A message: {role, content, reasoning?, calls?, counters?, error?}.
-import { CallsView, ThoughtsView } from "./asides.js";
-import { element } from "./elements.js";
-import { MarkdownStream } from "./markdown.js";
+// The list of messages: one view for each message that is shown, in their order.
+import { AnswerView, QuestionView } from "./messages.js";
 
-const AUTHORS = { user: "You", assistant: "Assistant" };
-
-function button(label, act) {
-  const node = element("button", "button button-quiet button-small", label);
-  node.type = "button";
-  node.addEventListener("click", act);
-  return node;
-}
-
-/** One message on the page. */
-export class MessageView {
-  constructor(message, acts) {
-    this.message = message;
+export class Transcript {
+  constructor(list, acts) {
+    this.list = list;
     this.acts = acts;
-    this.node = element("li", `message message-${message.role}`);
-    const head = element("div", "message-head");
-    head.append(element("span", "message-author", AUTHORS[message.role]), element("time", "", message.time));
-    this.body = element("div", "message-body");
-    this.foot = element("div", "message-foot");
-    this.thoughts = new ThoughtsView(message);
-    this.calls = new CallsView(message);
-    this.node.append(head, this.thoughts.node, this.body, this.calls.node, this.foot);
-    if (message.role === "user") {
-      this.body.textContent = message.content;
-      this.foot.append(button("Edit", () => acts.edit(message)), this.copyButton());
-      return;
+    this.views = new Map();
+  }
+
+  /** Show these messages and no others. */
+  show(path, state) {
+    const ids = new Set(path.map(({ id }) => id));
+    for (const [id, view] of this.views) {
+      if (ids.has(id)) continue;
+      view.node.remove();
+      this.views.delete(id);
     }
-    this.body.classList.add("prose");
-    this.stream = new MarkdownStream(this.body);
-    if (message.content || message.reasoning || message.calls || message.counters || message.error) {
-      this.stream.append(message.content);
-      this.finish();
-    } else {
-      this.pending = element("div", "pending");
-      this.pending.append(element("span"), element("span"), element("span"));
-      this.body.append(this.pending);
+    let after = null;
+    for (const message of path) {
+      const view = this.viewOf(message);
+      const next = after ? after.nextSibling : this.list.firstChild;
+      if (view.node !== next) this.list.insertBefore(view.node, next);
+      view.show(message, state);
+      after = view.node;
     }
   }
 
-  copyButton() {
-    const copy = button("Copy", async () => {
-      await navigator.clipboard.writeText(this.message.content);
-      copy.textContent = "Copied";
-      setTimeout(() => (copy.textContent = "Copy"), 1500);
-    });
-    return copy;
+  /** Show what has changed of one message, if it is on the page. */
+  update(message, state) {
+    this.views.get(message.id)?.show(message, state);
   }
 
-  /** Take a delta: its text, and what the model thinks and calls. */
-  append({ text, reasoning, tool_calls: calls }) {
-    this.pending?.remove();
-    this.pending = null;
-    this.message.content += text;
-    this.stream.append(text);
-    if (reasoning) this.thoughts.append(reasoning);
-    if (calls) this.calls.append(calls);
+  /** Put the focus on the button of this name within a message: its view may be a new one. */
+  focus(message, label) {
+    const buttons = [...(this.views.get(message.id)?.node.querySelectorAll("button") ?? [])];
+    const wanted = buttons.find((node) => (node.getAttribute("aria-label") ?? node.textContent) === label && !node.disabled);
+    (wanted ?? buttons.find((node) => !node.disabled))?.focus();
   }
 
-  paint() {
-    this.stream.paint();
-    this.thoughts.paint();
-    this.calls.paint();
-  }
-
-  finish() {
-    this.pending?.remove();
-    this.stream.finish();
-    this.thoughts.finish();
-    this.calls.finish();
-    this.foot.replaceChildren();
-    const { counters, error } = this.message;
-    if (counters) for (const text of counters) this.foot.append(element("span", "", text));
-    if (this.message.content) this.foot.append(this.copyButton());
-    if (!error) {
-      this.foot.append(button("Regenerate", () => this.acts.regenerate(this.message)));
-      return;
+  viewOf(message) {
+    let view = this.views.get(message.id);
+    if (!view) {
+      view = message.role === "user" ? new QuestionView(message, this.acts) : new AnswerView(message, this.acts);
+      this.views.set(message.id, view);
     }
-    const box = element("div", "message-error");
-    box.setAttribute("role", "alert");
-    box.append(element("div", "", error.message));
-    if (error.code) box.append(element("code", "", [error.code, error.param, error.request_id].filter(Boolean).join(" · ")));
-    box.append(element("div"), button("Try again", () => this.acts.regenerate(this.message)));
-    this.node.insertBefore(box, this.foot);
+    return view;
   }
 }

@@ -1,0 +1,24 @@
+"""What the page is told with its HTML: whose it is, what the models do with fields that are left out, and which fields there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from chat.playground.requests import FIELDS_TAKEN
+from chat.services.catalogue import ModelEntry
+from engine.api import SamplingParams
+
+UNSET = SamplingParams()
+WITHOUT_DEFAULTS = {"temperature": UNSET.temperature, "top_p": UNSET.top_p}
+"""Of the fields that the panel has a control for, where neither the model nor its makers say more."""
+
+
+def page_data(models: Iterable[ModelEntry], *, user_id: int) -> dict[str, Any]:
+    """As JSON in the page. `user`: whose storage the page may read."""
+    return {"user": user_id, "models": {model.name: model_defaults(model) for model in models}, "fields": sorted(FIELDS_TAKEN)}
+
+
+def model_defaults(model: ModelEntry) -> dict[str, Any]:
+    """What the model does with fields that a request leaves out, by their names; null in its own defaults stands for no value."""
+    return WITHOUT_DEFAULTS | {name: value for name, value in model.sampling_defaults.items() if value is not None}

@@ -1,0 +1,61 @@
+"""What the page may ask for, and by which name its runs are found again.
+
+A request is a Lightcone request body. Fields that no request has, and those whose effect the page could not show, are refused by name:
+on a page for trying things out, a field that does nothing is a mistake.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Any
+
+import orjson
+from django.conf import settings
+
+from chat.dialects.answering.heads import head_dump, head_load
+from chat.dialects.dialect import AnswerHead
+from chat.dialects.request.schema import FIELD_NAMES, request_check
+from chat.errors import ApiError
+from chat.services.completions import Afterlife
+from chat.services.keys import Caller
+
+RUN_NAME = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
+NOT_SHOWN = frozenset(
+    {
+        *("stream_options", "stream_interval", "store", "request_id"),
+        *("logprobs", "top_logprobs", "logprob_token_ids", "prompt_logprobs"),
+        *("return_token_ids", "return_tokens_as_token_ids", "return_prompt_text"),
+    }
+)
+"""Fields that ask for what the page does not show."""
+FIELDS_TAKEN = FIELD_NAMES - NOT_SHOWN
+
+
+def request_read(body: dict[str, Any]) -> dict[str, Any]:
+    """The checked values of a request of the page. Raises ApiError."""
+    for name in body:
+        if name not in FIELD_NAMES:
+            raise ApiError("unsupported_parameter", f"{name[:64]} is no field of a request; check its spelling or leave it out", name[:64])
+        if name in NOT_SHOWN:
+            raise ApiError("unsupported_parameter", f"{name} asks for what the playground does not show; use the API for it", name)
+    return request_check(body)
+
+
+def run_public_id(caller: Caller, run_name: str) -> str:
+    """By which a run is found again: by its own user alone, and not over the API, whose ids hold no slash."""
+    return f"playground/{caller.tenant}/{run_name}"
+
+
+def page_afterlife(caller: Caller, run_name: str) -> partial[Afterlife]:
+    """From the head of an answer to what becomes of its run without a page: it goes on for a while, and may be picked up."""
+    return partial(_afterlife, run_public_id(caller, run_name))
+
+
+def _afterlife(public_id: str, head: AnswerHead) -> Afterlife:
+    return Afterlife(settings.LIGHTCONE_PLAYGROUND_LINGER_S, public_id=public_id, kept=orjson.dumps(head_dump(head)))
+
+
+def head_kept(kept: bytes) -> AnswerHead:
+    """The head that was kept with a run."""
+    return head_load(orjson.loads(kept))

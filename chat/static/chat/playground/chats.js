@@ -1,0 +1,74 @@
+// The chats of this tab: the one that is shown, and earlier ones, which stay until the tab is closed or their person signs out.
+import { Conversation } from "./conversation.js";
+
+const SAVE_MS = 1000;
+const NAME = "chat.";
+
+export class Chats {
+  /** `onFull(isFull)`: whether the browser's storage refuses to keep a chat. */
+  constructor(store, onFull) {
+    this.store = store;
+    this.onFull = onFull;
+    this.known = new Map();
+    this.unsaved = new Set();
+    this.timer = null;
+    for (const name of store.names(NAME)) {
+      const plain = store.read(name);
+      if (plain?.messages?.length) this.known.set(plain.id, new Conversation(plain));
+      else store.forget(name);
+    }
+    this.current = this.known.get(store.read("current")) ?? new Conversation();
+  }
+
+  get all() {
+    return [...this.known.values()];
+  }
+
+  /** The others, the latest first. */
+  get earlier() {
+    return this.all.filter((chat) => chat !== this.current).sort((a, b) => b.changedAt - a.changedAt);
+  }
+
+  /** An empty chat takes the place of the present one, which stays. */
+  begin() {
+    this.show(new Conversation());
+  }
+
+  show(chat) {
+    this.current = chat;
+    this.store.write("current", chat.id);
+  }
+
+  /** Keep what changes by and by: at most once a second. */
+  saveSoon(chat) {
+    if (!this.known.has(chat.id)) return; // forgotten meanwhile
+    this.unsaved.add(chat);
+    this.timer ??= setTimeout(() => this.flush(), SAVE_MS);
+  }
+
+  /** Keep it now. */
+  save(chat) {
+    this.known.set(chat.id, chat);
+    this.unsaved.add(chat);
+    this.flush();
+  }
+
+  flush() {
+    clearTimeout(this.timer);
+    this.timer = null;
+    if (this.unsaved.size === 0) return;
+    const areKept = [...this.unsaved].map((chat) => this.store.write(NAME + chat.id, chat.plain()));
+    this.onFull(areKept.includes(false) && !this.store.isClosed);
+    this.unsaved.clear();
+  }
+
+  /** Remove the earlier chats for good. */
+  forgetEarlier() {
+    for (const chat of this.earlier) {
+      this.known.delete(chat.id);
+      this.unsaved.delete(chat);
+      this.store.forget(NAME + chat.id);
+    }
+    if (this.known.has(this.current.id)) this.save(this.current); // there may be room for it now
+  }
+}

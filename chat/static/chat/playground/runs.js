@@ -1,0 +1,92 @@
+// The runs behind unfinished answers: started once, and attached to again after a reload or a lost connection. A run has the id of its answer.
+//
+// What arrives of a run always begins with its first event, so that an answer that is attached to is told anew. What is shown changes once
+// that account has become as long: text that was shown never goes away.
+import { endOf, grow, sizeOf } from "./answer.js";
+
+const UNKNOWN = "not_resumable";
+const KNOWN = "request_id_in_use";
+const STOPPED_BEFORE = { message: "The request was stopped before it was sent.", code: "stopped" };
+
+export class Runs {
+  /** `onText(chat, message, delta)`: more was said; `onEnd(chat, message)`: it has ended, with `end` or `error`. */
+  constructor(connection, { onText, onEnd }) {
+    this.connection = connection;
+    this.onText = onText;
+    this.onEnd = onEnd;
+    this.live = new Map();
+  }
+
+  /** Begin a run for an answer; it waits for the connection where there is none. */
+  start(chat, message, request) {
+    this.follow({ chat, message, request });
+  }
+
+  /** Take up the run of an answer that was begun before. */
+  attach(chat, message) {
+    if (!this.live.has(message.id)) this.follow({ chat, message, request: null });
+  }
+
+  follow(run) {
+    this.live.set(run.message.id, { ...run, choices: [], isStopped: false });
+    if (this.connection.isReady) this.call(run.message.id);
+  }
+
+  /** Called when the connection is there, for the first time or again. */
+  connected() {
+    for (const id of this.live.keys()) this.call(id);
+  }
+
+  /** Start or attach over the present connection. A request stays with its run until the server has answered, and is sent again only where the
+   * server does not know the run: its id would be refused otherwise, so that nothing is ever computed twice. */
+  call(id) {
+    const run = this.live.get(id);
+    run.choices = [];
+    const isNew = run.request && !run.isSent;
+    run.isSent = true;
+    this.connection.send(isNew ? { type: "start", id, request: run.request } : { type: "attach", id });
+    if (run.isStopped) this.connection.send({ type: "stop", id });
+  }
+
+  stop(id) {
+    const run = this.live.get(id);
+    if (!run || run.isStopped) return;
+    run.isStopped = true;
+    if (this.connection.isReady) this.connection.send({ type: "stop", id });
+    else if (run.request && !run.isSent) this.finish(run, { error: STOPPED_BEFORE });
+  }
+
+  receive(news) {
+    const run = this.live.get(news.id);
+    if (!run) return;
+    const code = news.error?.code;
+    if (run.request && !run.isStopped && (code === UNKNOWN || code === KNOWN)) {
+      run.isSent = code === KNOWN;
+      this.call(news.id);
+      return;
+    }
+    run.request = null;
+    if (news.type === "delta") this.grow(run, news);
+    else if (news.type === "completed") this.complete(run, news);
+    else if (news.type === "error") this.finish(run, { error: news.error });
+  }
+
+  grow(run, news) {
+    grow(run.choices, news);
+    const isNew = run.choices === run.message.choices;
+    if (!isNew && sizeOf(run.choices) < sizeOf(run.message.choices)) return;
+    run.message.choices = run.choices;
+    this.onText(run.chat, run.message, news);
+  }
+
+  complete(run, news) {
+    run.message.choices = run.choices;
+    this.finish(run, { end: endOf(run.choices, news) });
+  }
+
+  finish(run, result) {
+    this.live.delete(run.message.id);
+    Object.assign(run.message, result, { isRunning: false });
+    this.onEnd(run.chat, run.message);
+  }
+}

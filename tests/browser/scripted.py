@@ -1,0 +1,102 @@
+"""A page of the playground whose server is the test: it reads what the page sends over its socket, and says what comes back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+USAGE = {"prompt_tokens": 3, "cached_tokens": 0, "completion_tokens": 5, "reasoning_tokens": 0}
+TIMINGS = {"first_token_s": 0.1, "total_s": 0.5, "tokens_per_s": 10.0}
+MESSAGE = "#messages > li:nth-child({})"
+
+
+class ScriptedPage:
+    """`received`: messages of the page, of all its sockets, that no test has taken yet. `problems`: errors in the page."""
+
+    def __init__(self, context: Any, passwords: dict[str, str]) -> None:
+        self.passwords = passwords
+        self.problems: list[str] = []
+        self.received: list[dict[str, Any]] = []
+        self.socket: Any = None
+        self.is_reachable = True
+        context.route_web_socket("**/ws/playground", self._opened)
+        self.page = context.new_page()
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("console", lambda message: self.problems.append(message.text) if message.type == "error" else None)
+
+    def _opened(self, socket: Any) -> None:
+        if not self.is_reachable:
+            socket.close(code=1001)
+            return
+        self.socket = socket
+        socket.on_message(lambda text: self.received.append(json.loads(text)))
+
+    def sign_in(self, name: str = "ada") -> Any:
+        self.page.goto("/sign-in")
+        self.page.fill("#id_username", name)
+        self.page.fill("#id_password", self.passwords[name])
+        self.page.click("button[type=submit]")
+        self.wait_ready()
+        return self.page
+
+    def wait_ready(self) -> None:
+        self.page.wait_for_selector("#connection[data-state=ready]")
+
+    def sign_out(self) -> None:
+        self.page.click(".account summary")
+        self.page.click("#sign-out button")
+        self.page.wait_for_selector("#id_username")
+
+    def ask(self, text: str) -> None:
+        self.page.fill("#composer-text", text)
+        self.page.press("#composer-text", "Enter")
+
+    def next(self, kind: str) -> dict[str, Any]:
+        """The next message of the page of this type; others before it are dropped."""
+        return self.wait_for(lambda: next(self._taken(kind), None))
+
+    def _taken(self, kind: str) -> Iterator[dict[str, Any]]:
+        while self.received:
+            message = self.received.pop(0)
+            if message["type"] == kind:
+                yield message
+
+    def wait_for(self, look: Callable[[], Any]) -> Any:
+        """What `look` gives once it gives something; the page goes on meanwhile."""
+        for _ in range(2000):
+            found = look()
+            if found:
+                return found
+            self.page.wait_for_function("new Promise((done) => setTimeout(() => done(true), 5))")
+        raise AssertionError(f"waited in vain; the page has sent {self.received}")
+
+    def say(self, run: str, text: str, *, choice: int = 0, **more: Any) -> None:
+        self.tell({"type": "delta", "id": run, "choice": choice, "text": text, **more})
+
+    def end(self, run: str, *, num_choices: int = 1, outcome: str = "finished", num_tokens: int = 5) -> None:
+        choices = [{"finish_reason": "stop", "tokens": num_tokens // num_choices} for _ in range(num_choices)]
+        usage = USAGE | {"completion_tokens": num_tokens}
+        self.tell({"type": "completed", "id": run, "outcome": outcome, "choices": choices, "usage": usage, "timings": TIMINGS})
+
+    def fail(self, run: str, code: str, message: str = "It failed.", param: str | None = None) -> None:
+        self.tell({"type": "error", "id": run, "error": {"message": message, "code": code, "param": param}})
+
+    def tell(self, message: dict[str, Any]) -> None:
+        self.socket.send(json.dumps(message))
+
+    def answer(self, text: str) -> dict[str, Any]:
+        """Answer what the page asks next; its request."""
+        start = self.next("start")
+        self.say(start["id"], text)
+        self.end(start["id"])
+        self.page.wait_for_selector("#send:visible")
+        return start["request"]
+
+    def turn(self, question: str, answer: str) -> dict[str, Any]:
+        self.ask(question)
+        return self.answer(answer)
+
+    def texts(self) -> list[str]:
+        """What is read in the chat, message by message."""
+        return [text.strip() for text in self.page.locator("#messages > li .message-body").all_inner_texts()]

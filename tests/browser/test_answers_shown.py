@@ -1,0 +1,228 @@
+"""What an answer says is what is shown: lists, formulas, tables, every choice; and what is set is what is sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.browser.scripted import MESSAGE, ScriptedPage
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+ANSWER = MESSAGE.format(2)
+TABLE = """| model | context | tok/s | GB | licence |
+| --- | ---: | ---: | ---: | --- |
+| SmolLM2-135M-Instruct | 8,030,261,248 | 112.5 | 0.27 | Apache-2.0 |
+| Qwen2.5-Coder-1.5B<br>second line | 32,768 | 31.0 | 1.12 | Apache-2.0 |
+"""
+
+
+@pytest.fixture
+def page(scripted: ScriptedPage):
+    return scripted.sign_in()
+
+
+def test_defaults_of_the_model_are_shown_and_not_sent(scripted: ScriptedPage, page) -> None:
+    """The panel said 1 where the model draws at 0."""
+    assert page.get_attribute("#temperature", "placeholder") == "1"
+    page.select_option("#model", "greedy")
+    assert page.get_attribute("#temperature", "placeholder") == "0"
+    assert page.input_value("#temperature-range") == "0"
+    assert "top_k 7" in page.inner_text("#other-defaults")
+    assert set(scripted.turn("hello", "yes")) == {"model", "messages"}
+
+
+def test_what_is_typed_is_sent_also_where_it_is_the_default(scripted: ScriptedPage, page) -> None:
+    """Temperature 1 could not be sent."""
+    page.select_option("#model", "greedy")
+    page.fill("#temperature", "1")
+    page.fill("#top_p", "1")
+    request = scripted.turn("hello", "yes")
+    assert (request["model"], request["temperature"], request["top_p"]) == ("greedy", 1, 1)
+    page.click("[aria-label='Reset Temperature']")
+    page.reload()
+    scripted.wait_ready()
+    assert set(scripted.turn("hello", "yes")) == {"model", "messages", "top_p"}
+    page.click("#settings-reset")
+    assert set(scripted.turn("hello", "yes")) == {"model", "messages"}
+
+
+@pytest.mark.parametrize(
+    ("further", "named"),
+    [
+        ('{"nonsense_field": 1}', "nonsense_field is no field"),
+        ('{"messages": []}', "messages is the chat itself"),
+        ('{"model": "other"}', "the model is picked above"),
+        ('{"logprobs": true}', "logprobs is no field that the playground can send"),
+        ("[1]", "one JSON object"),
+        ("null", "one JSON object"),
+    ],
+)
+def test_further_fields_that_would_do_nothing_or_harm_are_refused_by_name(scripted: ScriptedPage, page, further: str, named: str) -> None:
+    page.fill("#further", further)
+    scripted.ask("hello")
+    assert named in page.inner_text("#further-problem")
+    assert (scripted.texts(), scripted.received) == ([], [])
+    assert page.input_value("#composer-text") == "hello"
+
+
+def test_a_further_field_that_a_control_has_set_is_refused(scripted: ScriptedPage, page) -> None:
+    page.fill("#further", '{"seed": 2}')
+    assert scripted.turn("hello", "yes")["seed"] == 2
+    page.fill("#seed", "1")
+    scripted.ask("hello")
+    assert "seed is set above already" in page.inner_text("#further-problem")
+
+
+def test_code_and_answers_are_copied_where_the_browser_has_no_clipboard_for_the_page(scripted: ScriptedPage, page) -> None:
+    """On plain HTTP in a LAN the button did nothing."""
+    page.add_init_script("Object.defineProperty(Navigator.prototype, 'clipboard', {get: () => undefined})")
+    page.reload()
+    scripted.wait_ready()
+    scripted.turn("hello", "Text\n\n```\ncode\n```")
+    for button, copied in ((f"{ANSWER} .message-foot button:has-text('Copy')", "Text\n\n```\ncode\n```"), (".copy-code", "code\n")):
+        page.click(button)
+        page.wait_for_selector("button:has-text('Copied')")
+        page.fill("#composer-text", "")
+        page.press("#composer-text", "Control+v")
+        assert page.input_value("#composer-text") == copied
+
+
+def test_boxes_of_task_lists_are_shown(scripted: ScriptedPage, page) -> None:
+    scripted.turn("hello", "- [ ] todo\n- [x] done")
+    boxes = page.locator(f"{ANSWER} li input[type=checkbox]")
+    assert [boxes.nth(number).is_checked() for number in range(2)] == [False, True]
+    assert [boxes.nth(number).get_attribute("aria-label") for number in range(2)] == ["To do", "Done"]
+    assert boxes.nth(0).is_disabled()
+
+
+def test_a_numbered_list_begins_with_its_own_number(scripted: ScriptedPage, page) -> None:
+    scripted.turn("hello", "3. three\n4. four")
+    assert page.get_attribute(f"{ANSWER} ol", "start") == "3"
+
+
+FORMULAS = [
+    r"\(a^2\)",
+    r"\[x_1*y*z_2\]",
+    r"\(e^{-x^2}\,dx\)",
+    r"outside \, and half open \(a_1",
+    r"$a_1*b*c_2$",
+    "\\[\n\\begin{pmatrix} a & b \\\\ c & d \\end{pmatrix}\n= 1\n- 2\n\\]",
+    "$$\n\\int_0^1 f\\,dx\n$$",
+]
+
+
+@pytest.mark.parametrize("source", FORMULAS)
+def test_the_source_of_formulas_is_undamaged(scripted: ScriptedPage, page, source: str) -> None:
+    r"""`\(a^2\)` was shown as `(a^2)`, and `\,` as a comma."""
+    scripted.turn("hello", source)
+    assert source in page.inner_text(f"{ANSWER} .message-body")
+
+
+def test_money_is_no_formula(scripted: ScriptedPage, page) -> None:
+    scripted.turn("hello", "It costs $5, or $6 with *care*.")
+    assert page.locator(".formula").count() == 0
+    assert page.inner_text(f"{ANSWER} em") == "care"
+
+
+def test_tables_scroll_on_a_phone_and_break_no_word(scripted: ScriptedPage, page) -> None:
+    """They came with a character a line."""
+    page.set_viewport_size({"width": 390, "height": 844})
+    scripted.turn("hello", TABLE)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    frame = page.locator(".table-frame")
+    assert frame.evaluate("node => node.scrollWidth > node.clientWidth && node.tabIndex === 0")
+    number = page.locator("td", has_text="8,030,261,248")
+    assert (
+        number.evaluate("node => { const r = document.createRange(); r.selectNodeContents(node); return r.getClientRects().length; }") == 1
+    )
+    assert number.evaluate("node => getComputedStyle(node).textAlign") == "right"
+    assert page.locator("td br").count() == 1
+
+
+def test_hostile_model_text_does_nothing(scripted: ScriptedPage, page) -> None:
+    hostile = '<img src=x onerror="window.hit=1"><script>window.hit=1</script> [x](javascript:window.hit=1) ![i](http://127.0.0.1:9/x.png)'
+    scripted.turn("hello", f"{hostile} \\({hostile}\\)\n\n\\[\n{hostile}\n\\]\n\n<input type=submit onclick=hit()>")
+    page.reload()
+    page.wait_for_selector(f"{ANSWER} .formula")
+    assert page.evaluate("window.hit") is None
+    assert page.locator("#messages :is(img, script, input, form)").count() == 0
+    assert page.locator("#messages a[href^='javascript']").count() == 0
+
+
+def test_thoughts_are_folded_and_calls_are_set_out_as_plain_text(scripted: ScriptedPage, page) -> None:
+    hostile = "<img src=x onerror=window.hit=1>"
+    scripted.ask("hello")
+    run = scripted.next("start")["id"]
+    scripted.say(run, "", reasoning=hostile)
+    page.wait_for_selector(".thoughts-text:visible")
+    scripted.say(run, "", tool_calls=[{"index": 0, "id": "c", "name": "look", "arguments": '{"where":"' + hostile}])
+    page.wait_for_selector(".thoughts-text", state="hidden")
+    scripted.say(run, "", tool_calls=[{"index": 0, "id": None, "name": None, "arguments": '"}'}])
+    scripted.end(run)
+    page.wait_for_selector("#send:visible")
+    page.click(".thoughts summary")
+    assert page.inner_text(".thoughts-text") == hostile
+    assert page.inner_text(".call-name") == "look"
+    assert page.inner_text(".call pre") == '{\n  "where": "' + hostile + '"\n}'
+    assert page.evaluate("window.hit") is None
+
+
+def test_every_choice_is_shown_kept_and_counted(scripted: ScriptedPage, page) -> None:
+    """Three answers were paid for, and one was shown."""
+    page.fill("#further", '{"n": 3}')
+    scripted.ask("hello")
+    run = scripted.next("start")["id"]
+    for number in (1, 0, 2):
+        scripted.say(run, f"answer {number}", choice=number)
+    scripted.end(run, num_choices=3, num_tokens=180)
+    page.click("button:has-text('Answer 3')")
+    assert scripted.texts() == ["hello", "answer 2"]
+    assert "180 tokens in 3 answers, 60 in this one" in page.inner_text(f"{ANSWER} .message-foot")
+    page.reload()
+    scripted.wait_ready()
+    assert scripted.texts() == ["hello", "answer 2"]
+    for number in (1, 2, 3):
+        page.click(f"button:has-text('Answer {number}')")
+        assert scripted.texts()[1] == f"answer {number - 1}"
+    assert [message["content"] for message in scripted.turn("and now?", "so")["messages"]] == ["hello", "answer 2", "and now?"]
+
+
+def test_a_reload_ends_at_the_newest_message_and_the_way_back_is_shown(scripted: ScriptedPage, page) -> None:
+    """A long chat was shown from its middle, without a way down."""
+    for number in range(6):
+        scripted.turn(f"question {number}", "A paragraph of some length.\n\n" * 60)
+    page.reload()
+    scripted.wait_ready()
+    at_end = "() => { const c = document.getElementById('conversation'); return c.scrollHeight - c.scrollTop - c.clientHeight < 40; }"
+    page.wait_for_function(at_end)
+    assert not page.is_visible("#jump")
+    page.hover("#conversation")
+    page.mouse.wheel(0, -3000)
+    page.wait_for_selector("#jump:visible")
+    page.click("#jump")
+    page.wait_for_function(at_end)
+    page.wait_for_selector("#jump", state="hidden")
+
+
+def test_escape_and_a_click_elsewhere_close_the_menus(scripted: ScriptedPage, page) -> None:
+    for close in (lambda: page.keyboard.press("Escape"), lambda: page.click("#conversation")):
+        page.click(".account summary")
+        page.wait_for_selector("#sign-out button:visible")
+        close()
+        page.wait_for_selector("#sign-out button", state="hidden")
+
+
+NAMELESS = """() => [...document.querySelectorAll('button, a[href], input, select, textarea, summary')]
+    .filter((node) => node.checkVisibility({visibilityProperty: true}) && !node.closest('form[method=post] input[type=hidden]'))
+    .filter((node) => !(node.getAttribute('aria-label') || node.labels?.[0]?.textContent.trim() || node.innerText?.trim()))
+    .map((node) => node.outerHTML.slice(0, 80))"""
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_everything_that_can_be_used_has_a_name(scripted: ScriptedPage, page, width: int) -> None:
+    """On a phone the link of the brand had none."""
+    page.set_viewport_size({"width": width, "height": 844})
+    scripted.turn("hello", f"- [x] done\n\n{TABLE}\n```\ncode\n```")
+    page.click(f"{ANSWER} button:has-text('Regenerate')")
+    scripted.answer("again")
+    assert page.evaluate(NAMELESS) == []

@@ -1,0 +1,235 @@
+"""What people write and are answered stays, whatever they click, reload or cut off; and it stays theirs."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.browser.scripted import MESSAGE, ScriptedPage
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+
+@pytest.fixture
+def talk(scripted: ScriptedPage) -> ScriptedPage:
+    """Signed in, and in the middle of a chat."""
+    scripted.sign_in()
+    for number in (1, 2, 3):
+        scripted.turn(f"question {number}", f"answer {number}")
+    return scripted
+
+
+WHOLE = ["question 1", "answer 1", "question 2", "answer 2", "question 3", "answer 3"]
+
+
+def test_edit_then_escape_then_reload_leaves_the_chat_as_it_was(talk: ScriptedPage) -> None:
+    """A click on Edit removed the message and all behind it, for good."""
+    talk.page.click(f"{MESSAGE.format(1)} button:has-text('Edit')")
+    talk.page.fill(".edit-form textarea", "something else")
+    talk.page.keyboard.press("Escape")
+    assert talk.texts() == WHOLE
+    assert talk.page.evaluate("document.activeElement.textContent") == "Edit"
+    talk.page.reload()
+    talk.page.wait_for_selector(MESSAGE.format(6))
+    assert talk.texts() == WHOLE
+    assert talk.received == []
+
+
+def test_an_edited_question_is_a_version_beside_the_old_one(talk: ScriptedPage) -> None:
+    talk.page.click(f"{MESSAGE.format(3)} button:has-text('Edit')")
+    talk.page.fill(".edit-form textarea", "question two")
+    talk.page.click("text=Save & send")
+    assert [message["content"] for message in talk.answer("answer two")["messages"]] == ["question 1", "answer 1", "question two"]
+    assert talk.texts() == ["question 1", "answer 1", "question two", "answer two"]
+    talk.page.click("[aria-label='Earlier version']")
+    assert talk.texts() == WHOLE
+    assert talk.page.evaluate("document.activeElement.getAttribute('aria-label')") == "Later version"
+    talk.page.reload()
+    talk.page.wait_for_selector(MESSAGE.format(6))
+    assert talk.texts() == WHOLE
+    talk.page.click("[aria-label='Later version']")
+    assert talk.texts() == ["question 1", "answer 1", "question two", "answer two"]
+
+
+def test_regenerating_in_the_middle_can_be_undone(talk: ScriptedPage) -> None:
+    """Of ten messages two were left."""
+    talk.page.click(f"{MESSAGE.format(2)} button:has-text('Regenerate')")
+    assert [message["content"] for message in talk.answer("another answer")["messages"]] == ["question 1"]
+    assert talk.texts() == ["question 1", "another answer"]
+    assert "4 messages after it are kept" in talk.page.inner_text("#notice")
+    talk.page.click("#notice button:has-text('Undo')")
+    assert talk.texts() == WHOLE
+
+
+def test_what_regenerating_replaced_is_there_after_a_reload(talk: ScriptedPage) -> None:
+    talk.page.click(f"{MESSAGE.format(2)} button:has-text('Regenerate')")
+    talk.answer("another answer")
+    talk.page.reload()
+    talk.page.wait_for_selector(MESSAGE.format(2))
+    assert "2 of 2" in talk.page.inner_text(f"{MESSAGE.format(2)} .versions")
+    talk.page.click("[aria-label='Earlier version']")
+    assert talk.texts() == WHOLE
+
+
+def test_a_new_chat_keeps_the_one_before_through_a_reload(talk: ScriptedPage) -> None:
+    """It erased the only copy."""
+    talk.page.click("#new-chat")
+    assert talk.texts() == []
+    talk.page.click("#notice button:has-text('Go back to it')")
+    assert talk.texts() == WHOLE
+    talk.page.click("#new-chat")
+    talk.turn("a second chat", "yes")
+    talk.page.click("#new-chat")
+    talk.page.reload()
+    talk.wait_ready()
+    talk.page.click("#chats summary")
+    assert talk.page.locator(".menu-list button").all_inner_texts() == ["a second chat", "question 1"]
+    talk.page.click(".menu-list button:has-text('question 1')")
+    assert talk.texts() == WHOLE
+
+
+def test_a_try_again_keeps_the_text_that_the_error_called_kept(talk: ScriptedPage) -> None:
+    talk.ask("question 4")
+    run = talk.next("start")["id"]
+    talk.say(run, "half an answer")
+    talk.fail(run, "worker_lost")
+    talk.page.click(".message-error button")
+    talk.answer("a whole answer")
+    assert talk.texts()[-1] == "a whole answer"
+    talk.page.click(f"{MESSAGE.format(8)} [aria-label='Earlier version']")
+    assert talk.texts()[-1] == "half an answer"
+
+
+def test_a_reload_in_mid_answer_goes_on_with_the_same_run(talk: ScriptedPage) -> None:
+    """Question and answer were lost, and the run was ended."""
+    talk.ask("question 4")
+    run = talk.next("start")["id"]
+    talk.say(run, "It begins")
+    talk.page.wait_for_selector("text=It begins")
+    talk.page.reload()
+    assert talk.next("attach") == {"type": "attach", "id": run}
+    assert talk.texts()[-2:] == ["question 4", "It begins"]
+    talk.say(run, "It ")
+    talk.say(run, "begins and goes on")
+    talk.end(run)
+    talk.page.wait_for_selector("#send:visible")
+    assert talk.texts() == [*WHOLE, "question 4", "It begins and goes on"]
+    assert talk.received == []
+
+
+def test_a_lost_connection_is_picked_up_and_what_was_shown_never_goes_away(talk: ScriptedPage) -> None:
+    """The page said that the text was kept, and offered nothing but its deletion."""
+    talk.ask("question 4")
+    run = talk.next("start")["id"]
+    talk.say(run, "Half of")
+    talk.page.wait_for_selector("text=Half of")
+    talk.is_reachable = False
+    talk.socket.close(code=1001)
+    talk.page.wait_for_selector(".waiting:visible")
+    assert talk.texts()[-1] == "Half of"
+    talk.is_reachable = True
+    assert talk.next("attach")["id"] == run
+    talk.say(run, "Half")
+    talk.say(run, " of it")
+    talk.end(run)
+    talk.page.wait_for_selector("#send:visible")
+    assert talk.texts()[-1] == "Half of it"
+
+
+def test_an_answer_that_cannot_be_picked_up_keeps_its_text(talk: ScriptedPage) -> None:
+    talk.ask("question 4")
+    run = talk.next("start")["id"]
+    talk.say(run, "Half of")
+    talk.page.wait_for_selector("text=Half of")
+    talk.page.reload()
+    talk.next("attach")
+    talk.fail(run, "not_resumable")
+    talk.page.wait_for_selector(".message-error:visible")
+    assert talk.texts()[-1] == "Half of"
+
+
+def test_a_request_that_the_server_never_got_is_sent_once_more_under_its_id(talk: ScriptedPage) -> None:
+    talk.ask("question 4")
+    first = talk.next("start")
+    talk.socket.close(code=1001)
+    assert talk.next("attach")["id"] == first["id"]
+    talk.fail(first["id"], "not_resumable")
+    assert talk.next("start") == first
+
+
+def test_a_question_asked_without_a_connection_waits_for_it(talk: ScriptedPage) -> None:
+    talk.is_reachable = False
+    talk.socket.close(code=1001)
+    talk.page.wait_for_selector("#connection:not([data-state=ready])")
+    talk.ask("question 4")
+    talk.page.wait_for_selector(".waiting:visible")
+    talk.is_reachable = True
+    talk.answer("answer 4")
+    assert talk.texts() == [*WHOLE, "question 4", "answer 4"]
+
+
+def test_a_stop_reaches_the_server_also_after_the_connection_was_lost(talk: ScriptedPage) -> None:
+    talk.ask("question 4")
+    run = talk.next("start")["id"]
+    talk.is_reachable = False
+    talk.socket.close(code=1001)
+    talk.page.wait_for_selector("#connection:not([data-state=ready])")
+    talk.page.click("#stop")
+    talk.is_reachable = True
+    assert talk.next("attach")["id"] == run
+    assert talk.next("stop")["id"] == run
+
+
+def test_a_run_goes_on_beside_a_new_chat(talk: ScriptedPage) -> None:
+    talk.ask("question 4")
+    run = talk.next("start")["id"]
+    talk.page.click("#new-chat")
+    talk.turn("meanwhile", "yes")
+    talk.say(run, "answer 4")
+    talk.end(run)
+    talk.page.click("#chats summary")
+    talk.page.click(".menu-list button:has-text('question 1')")
+    assert talk.texts() == [*WHOLE, "question 4", "answer 4"]
+
+
+def test_draft_and_model_survive_a_reload(talk: ScriptedPage) -> None:
+    talk.page.fill("#composer-text", "not sent yet")
+    talk.page.select_option("#model", "greedy")
+    talk.page.reload()
+    assert talk.page.input_value("#composer-text") == "not sent yet"
+    assert talk.page.input_value("#model") == "greedy"
+
+
+def stored(page) -> str:
+    return page.evaluate("JSON.stringify([{...sessionStorage}, {...localStorage}])")
+
+
+def test_the_next_person_in_the_tab_sees_nothing_of_the_one_before(talk: ScriptedPage) -> None:
+    """bob was shown ada's chat and system prompt."""
+    talk.page.fill("#system", "ada is confidential")
+    talk.page.fill("#composer-text", "a draft of ada")
+    talk.sign_out()
+    assert re.search("ada|question|answer", stored(talk.page)) is None
+    talk.sign_in("bob")
+    assert talk.texts() == []
+    assert talk.page.input_value("#system") == ""
+    assert talk.page.input_value("#composer-text") == ""
+
+
+def test_a_page_removes_what_belongs_to_somebody_else(talk: ScriptedPage) -> None:
+    """Whoever was signed out elsewhere, as in the console, had no page that cleared up."""
+    talk.page.fill("#system", "ada is confidential")
+    talk.page.context.clear_cookies()
+    talk.sign_in("bob")
+    assert talk.texts() == []
+    assert re.search("confidential|question|answer", stored(talk.page)) is None
+
+
+def test_signing_out_clears_the_other_tabs_too(talk: ScriptedPage) -> None:
+    other = talk.page.context.new_page()
+    other.goto("/")
+    other.fill("#composer-text", "a draft of ada")
+    talk.sign_out()
+    other.wait_for_selector("#id_username, #composer-text:placeholder-shown")
+    assert "a draft of ada" not in stored(other)
