@@ -3,7 +3,8 @@
 On a CPU no form is best everywhere. A few rows are bound by reading the weights, so four bits win; many rows are bound by arithmetic,
 where eight-bit products (VNNI), bfloat16 (AMX) or float32 win depending on the machine. A matrix is kept in at most two forms.
 
-Where our own integer products run, torch's are not tried: theirs have one scale for a whole row of inputs, which costs quality.
+Where our own integer products run, torch's are not tried: theirs have one scale for a whole row of inputs, which costs quality. Builds of
+torch differ in what they have (those for Macs lack oneDNN), so a form is only measured once it has been built and has multiplied.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ LOW_HEIGHT, MEASURED_WEIGHTS = 32, 1 << 20
 COLD_BYTES, MAX_COPIES = 32 << 20, 16
 ENOUGH_S = 0.002
 Q4_0_BYTES = 18
+ERROR_CHARS = 200
 WIDER_COSTS = {"bf16": 1.25, "float32": 1.5}
 """A wide form must beat the others clearly: it takes two or four times the memory, and the measurement has noise."""
 MODES = ("auto", "bf16", "float32", "int8")
@@ -97,7 +99,7 @@ ROW_INDEPENDENT = ("int8", "int8_packed", "int4", *OWN_FORMS)
 
 
 def possible_forms(shape: tuple[int, int], four_bit: bool) -> set[str]:
-    """Names of the forms that a matrix of this shape can take on this machine."""
+    """Names of the forms that a matrix of this shape may take here, if torch has what they need."""
     if VnniWeight.fits(shape):
         return {"int4_vnni" if four_bit else "int8_vnni", "bf16", "float32"}
     return {"int8", "int8_packed", "bf16", "float32"} | ({"int4"} if four_bit and Int4Weight.fits(shape) else set())
@@ -168,6 +170,8 @@ class WeightScheme:
             costs = measure(*key, self._num_threads)
             if self._batch_invariant:
                 costs = {name: cost for name, cost in costs.items() if name in ROW_INDEPENDENT}
+                if not costs:
+                    raise ModelLoadError("batch_invariant needs weights of four or eight bits, which this torch cannot multiply: unset it")
             costs = {name: [cost * WIDER_COSTS.get(name, 1.0) for cost in by_rows] for name, by_rows in costs.items()}
             self.choices[key] = pick(costs, max_forms=1 if self._batch_invariant else 2)
             described = ", ".join(f"{rows}: {name} {costs[name][i]:.0f}" for i, (rows, name) in _counted(self.choices[key]))
@@ -198,7 +202,7 @@ def pick(costs: dict[str, list[float]], max_forms: int) -> tuple[str, ...]:
 
 
 def measure(shape: tuple[int, int], four_bit: bool, num_threads: int) -> dict[str, list[float]]:
-    """Estimate every form on random weights of this width: microseconds per row bucket when `num_threads` share the work.
+    """Estimate every form that works on random weights of this width: microseconds per row bucket when `num_threads` share the work.
 
     Timed in processor time of a single thread, which other programs on the machine cannot distort, and split by a second, low
     matrix into a fixed part (quantising rows, calls) and one that the outputs share out to the threads. Copies at other
@@ -208,8 +212,9 @@ def measure(shape: tuple[int, int], four_bit: bool, num_threads: int) -> dict[st
     num_outputs, num_inputs = shape
     height = min(num_outputs, max(2 * LOW_HEIGHT, MEASURED_WEIGHTS // num_inputs // LOW_HEIGHT * LOW_HEIGHT))
     with TEAM.alone():
-        names = sorted(possible_forms(shape, four_bit))
-        low, full = (_copies((rows, num_inputs), four_bit, names) for rows in (LOW_HEIGHT, height))
+        tried = _random_matrix((LOW_HEIGHT, num_inputs), four_bit)
+        names = [name for name in sorted(possible_forms(shape, four_bit)) if _works(name, tried)]
+        low, full = (_copies(_random_matrix((rows, num_inputs), four_bit), names) for rows in (LOW_HEIGHT, height))
         costs: dict[str, list[float]] = {name: [] for name in full}
         for bucket, rows in enumerate(ROW_BUCKETS):
             x = torch.randn(rows, num_inputs)
@@ -223,16 +228,30 @@ def measure(shape: tuple[int, int], four_bit: bool, num_threads: int) -> dict[st
     return costs
 
 
-def _copies(shape: tuple[int, int], four_bit: bool, names: list[str]) -> dict[str, list[WeightForm]]:
-    """Forms of a random matrix, several times each."""
-    if four_bit:
-        # Bytes below 60 make the halves among them finite numbers below 1.
-        data = torch.randint(0, 60, (shape[0], shape[1] // GROUP_SIZE * Q4_0_BYTES), dtype=torch.uint8)
-        matrix = StoredMatrix.from_blocks("Q4_0", data, shape)
-    else:
-        matrix = StoredMatrix.from_float(torch.rand(shape).sub_(0.5))
+def _random_matrix(shape: tuple[int, int], four_bit: bool) -> StoredMatrix:
+    if not four_bit:
+        return StoredMatrix.from_float(torch.rand(shape).sub_(0.5))
+    # Bytes below 60 make the halves among them finite numbers below 1.
+    data = torch.randint(0, 60, (shape[0], shape[1] // GROUP_SIZE * Q4_0_BYTES), dtype=torch.uint8)
+    return StoredMatrix.from_blocks("Q4_0", data, shape)
+
+
+def _copies(matrix: StoredMatrix, names: list[str]) -> dict[str, list[WeightForm]]:
+    """Forms of a matrix, several times each."""
     forms = {name: BUILDERS[name](matrix, torch.device("cpu")) for name in names}
     return {name: [form] + [form.clone() for _ in range(min(MAX_COPIES, COLD_BYTES // form.num_bytes))] for name, form in forms.items()}
+
+
+def _works(name: str, matrix: StoredMatrix) -> bool:
+    """Whether a form can be built here and multiplies few and many rows; the log says why not."""
+    try:
+        form = BUILDERS[name](matrix, torch.device("cpu"))
+        for rows in (ROW_BUCKETS[0], ROW_BUCKETS[-1]):
+            form(torch.zeros(rows, matrix.shape[1]))
+    except (RuntimeError, AttributeError) as error:  # an operator that this torch refuses, or does not know
+        logger.warning("weights are not held as %s: %s", name, " ".join(str(error).split())[:ERROR_CHARS])
+        return False
+    return True
 
 
 def _time(copies: list[WeightForm], x: torch.Tensor) -> float:

@@ -99,6 +99,45 @@ def test_batch_invariance_takes_one_form_whose_rows_do_not_depend_on_each_other(
     assert set(scheme.choices.values()) == {("int8",) * len(ROW_BUCKETS)}
 
 
+def without_onednn(matrix, device):
+    raise RuntimeError("Unimplemented as onednn is not available.")
+
+
+def without_operator(matrix, device):
+    return torch.ops.aten.an_operator_of_another_torch
+
+
+def test_a_form_that_this_torch_cannot_build_is_not_chosen(monkeypatch, caplog):
+    """Torch for Macs has no oneDNN: `auto` tried its product while a model was loaded, and no model could be."""
+    monkeypatch.setattr(VnniWeight, "fits", lambda shape: False)
+    monkeypatch.setitem(scheme_module.BUILDERS, "int8_packed", without_onednn)
+    monkeypatch.setitem(scheme_module.BUILDERS, "int4", without_operator)
+    scheme = WeightScheme("auto", CPU, batch_invariant=False)
+    scheme.build(four_bit_matrix())
+    (names,) = scheme.choices.values()
+    assert set(names) <= {"int8", "bf16", "float32"}
+    assert "weights are not held as int8_packed: Unimplemented as onednn is not available." in caplog.text
+    assert "weights are not held as int4: '_OpNamespace' 'aten' object has no attribute" in caplog.text
+
+
+def test_where_no_integer_form_can_be_built_weights_are_floats(monkeypatch):
+    monkeypatch.setattr(VnniWeight, "fits", lambda shape: False)
+    for name in ("int8", "int8_packed", "int4"):
+        monkeypatch.setitem(scheme_module.BUILDERS, name, without_onednn)
+    assert set(measure((32, 64), True, 1)) == {"bf16", "float32"}
+    with pytest.raises(ModelLoadError, match="batch_invariant needs weights of four or eight bits"):
+        WeightScheme("auto", CPU, batch_invariant=True).build(four_bit_matrix())
+
+
+def test_a_form_that_is_built_but_cannot_multiply_is_not_chosen(monkeypatch):
+    class Broken(DenseWeight):
+        def __call__(self, x):
+            raise NotImplementedError("no kernel for this processor")
+
+    monkeypatch.setitem(scheme_module.BUILDERS, "bf16", lambda matrix, device: Broken(matrix.to_dtype(torch.bfloat16)))
+    assert "bf16" not in measure((32, 64), False, 1)
+
+
 def test_a_model_is_all_kernels_of_ours_unless_torch_computes_a_product_for_any_number_of_rows():
     scheme = WeightScheme("auto", CPU, batch_invariant=False)
     assert not scheme.uses_own_kernels
