@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from engine.kernels.cuda.byte_product import MOST_ROWS
 from engine.quantization import byte_weight
 from engine.quantization.int8 import quantize_weight
 
@@ -36,10 +37,11 @@ def test_rounding_costs_about_a_percent(weight):
 
 
 def test_an_invariant_form_gives_a_row_the_same_in_any_crowd(weight):
+    """Rows keep their place in a program: for the numpy of the interpreter it matters on some processors. tests/gpu moves them."""
     x = torch.randn(MORE_ROWS, 64, device=DEVICE)
     form = form_of(weight, is_invariant=True)
     together = form(x)
-    for rows in (slice(1), slice(3, 20), slice(250, MORE_ROWS)):
+    for rows in (slice(1), slice(20), slice(MOST_ROWS, MOST_ROWS + 30), slice(4 * MOST_ROWS, MORE_ROWS)):
         assert torch.equal(form(x[rows]), together[rows])
 
 
