@@ -9,10 +9,10 @@ import hashlib
 import hmac
 import itertools
 import secrets
+from collections.abc import Mapping
 from typing import Any
 
-from engine.api import Admitted, ErrorCode, GenerationRequest, Task, Timings
-from engine.api.errors import EngineUnavailable
+from engine.api import Admitted, GenerationRequest, Task, Timings
 from engine.config import EngineConfig
 from engine.inputs.bad_words import bad_word_ids
 from engine.inputs.limits import ContextLimits, check_alternatives, check_embedding, check_prompt_ids, check_token_ids, choice_token_limit
@@ -26,6 +26,7 @@ from engine.outputs.pipeline import ChoicePipeline
 from engine.outputs.prompt_scores import PromptScores
 from engine.runs.kinds import make_run
 from engine.runs.run import Choice, Run
+from engine.scheduling.queue_places import has_place, queue_full
 from engine.structured.admission import AnswerForms
 from engine.tokenizer import Tokenizer
 
@@ -45,9 +46,15 @@ class Admission:
         self._seq_ids = itertools.count(1)
 
     def run(
-        self, request: GenerationRequest, limits: ContextLimits, *, num_known: int, position: int = 0, admitted: Admitted | None = None
+        self,
+        request: GenerationRequest,
+        limits: ContextLimits,
+        *,
+        num_known: Mapping[str, int],
+        position: int = 0,
+        admitted: Admitted | None = None,
     ) -> Run:
-        """Check a request and make its run. `num_known`: sequences that the engine has; `admitted`: what an earlier attempt said.
+        """Check a request and make its run. `num_known`: sequences of each tenant with the core; `admitted`: what an earlier attempt said.
 
         Raises EngineError.
         """
@@ -71,7 +78,7 @@ class Admission:
         )
 
     def _answered(
-        self, request: GenerationRequest, prompt: Prompt, limits: ContextLimits, num_known: int, admitted: Admitted | None
+        self, request: GenerationRequest, prompt: Prompt, limits: ContextLimits, num_known: Mapping[str, int], admitted: Admitted | None
     ) -> dict[str, Any]:
         """Of a run that generates: what `Run` holds of its answers."""
         max_tokens = choice_token_limit(request, len(prompt.token_ids), limits)
@@ -81,7 +88,7 @@ class Admission:
         forbidden = bad_word_ids(request.sampling.bad_words, self._tokenizer, limits)
         check_processors(request.sampling, limits)
         parsing = self._parsing.plan(request, prompt.token_ids)
-        self._check_queue(num_known + request.num_sequences)
+        self._check_queue(request, num_known, request.num_sequences)
         grammar = self._forms.grammar(request)
         seed = request.sampling.seed
         if admitted is not None:
@@ -105,19 +112,22 @@ class Admission:
             "scores": PromptScores(prompt.token_ids, self._tokenizer) if request.logprobs.prompt is not None else None,
         }
 
-    def _unanswered(self, request: GenerationRequest, prompt: Prompt, limits: ContextLimits, num_known: int) -> dict[str, Any]:
+    def _unanswered(
+        self, request: GenerationRequest, prompt: Prompt, limits: ContextLimits, num_known: Mapping[str, int]
+    ) -> dict[str, Any]:
         """Of a run that ends with its prompt: one sequence if that becomes a vector, none if it is only read."""
         choices = []
         if request.task is Task.EMBED:
             check_embedding(request, len(prompt.token_ids), limits)
-            self._check_queue(num_known + 1)
+            self._check_queue(request, num_known, 1)
             choices.append(Choice(next(self._seq_ids), ChoicePipeline(0, self._tokenizer, request.stop, request.logprobs)))
         check_prompt_ids(prompt.token_ids, limits, request.raw)
         return {"seed": 0, "max_tokens": 0, "stop_ids": [], "choices": choices}
 
-    def _check_queue(self, num_sequences: int) -> None:
-        if num_sequences > self._config.max_waiting + self._config.max_sequences:
-            raise EngineUnavailable(ErrorCode.OVERLOADED, f"the queue is full ({self._config.max_waiting} requests wait); try again later")
+    def _check_queue(self, request: GenerationRequest, num_known: Mapping[str, int], count: int) -> None:
+        most = self._config.max_waiting
+        if not has_place(num_known, request.tenant, count, most + self._config.max_sequences):
+            raise queue_full(most)
 
     def _told(self, request: GenerationRequest, prompt: Prompt) -> dict[str, Any]:
         """What the request asks to be told of its prompt. The text of a token is that of generated ones: with the bytes before it."""

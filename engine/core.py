@@ -292,6 +292,7 @@ class EngineCore:
             draft_ids=message.draft_ids,
             scores_processed=message.scores_processed,
             group=message.group,
+            tenant=message.tenant,
             embed=message.embed,
             output_ids=list(message.output_ids),
         )

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -185,7 +186,7 @@ class Engine:
         self._check_available()
         resume = resume or Resume(())
         try:
-            known, position = len(self._by_seq_id), resume.position
+            known, position = self._num_known(), resume.position
             run = self._admission.run(request, self._limits, num_known=known, position=position, admitted=resume.admitted)
         except EngineError as error:
             is_admitted = resume.admitted is not None
@@ -246,6 +247,11 @@ class Engine:
         if state == "loading":
             raise EngineUnavailable(ErrorCode.MODEL_LOADING, "the model is being loaded; try again later")
         raise EngineUnavailable(ErrorCode.OVERLOADED, "the engine takes no more requests")
+
+    def _num_known(self) -> Counter[str]:
+        """How many sequences each tenant has with the core."""
+        with self._changed:
+            return Counter(run.request.tenant for run, _ in self._by_seq_id.values())
 
     def _register(self, run: Run) -> None:
         with self._changed:

@@ -31,7 +31,7 @@ class AddSequence:
     `grammar`: the key of a DefineGrammar that went before, or ''. `bad_word_ids`: token sequences that must not be completed.
     `draft_ids`: tokens that the output is expected to begin with. `scores_processed`: log-probabilities are taken after all masks and
     penalties, as beam search wants them, and not from raw logits. `group`: sequences of one are seated together; made of tenant and key.
-    `embed`: the prompt becomes a vector, and the sequence ends with it.
+    `tenant`: seats, blocks and steps are shared out among tenants. `embed`: the prompt becomes a vector, and the sequence ends with it.
     """
 
     seq_id: int
@@ -51,6 +51,7 @@ class AddSequence:
     scores_processed: bool = False
     group: str = ""
     embed: EmbedOptions | None = None
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,10 +46,14 @@ class Sequence:
     draft_ids: list[int] = field(default_factory=list)
     scores_processed: bool = False
     group: str = ""
+    tenant: str = ""
     embed: EmbedOptions | None = None
     arrival: int = 0
     place: int = 0
     """Its turn in the queue (scheduling/waiting.py)."""
+    waits_since: float = 0.0
+    is_owed: bool = False
+    """It was preempted and has got no token since: it keeps its next seat until then (scheduling/fair_share.py)."""
     output_ids: list[int] = field(default_factory=list)
     num_computed: int = 0
     num_cached: int | None = None

@@ -123,6 +123,7 @@ class Run:
                 grammar=self.grammar.key if self.grammar else "",
                 draft_ids=self.draft_ids,
                 group=self._group(),
+                tenant=self.request.tenant,
             )
             for index, choice in enumerate(self.choices)
             if choice.is_live

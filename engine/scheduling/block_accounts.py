@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from engine.scheduling.blocks import BlockPool
+from engine.scheduling.blocks import BlockPool, ReleaseOfSome
 from engine.scheduling.prefix_cache import BlockChain, PrefixCache
 from engine.sequence import Sequence
 
@@ -77,10 +77,17 @@ class BlockAccounts:
 
     # Taking and giving back.
 
-    def has_room(self, sequence: Sequence, matched: list[int], num_reserved: int) -> bool:
-        """Whether there are blocks for all known tokens of a sequence, `matched` among them, and `num_reserved` stay free."""
+    def has_room(self, sequence: Sequence, matched: list[int], num_reserved: int, num_freed: int = 0) -> bool:
+        """Whether there are blocks for all known tokens of a sequence, `matched` among them, and `num_reserved` stay free.
+
+        `num_freed`: so many more would be free, none of them `matched`.
+        """
         num_new = self.count(sequence) - len(matched)
-        return num_new + num_reserved <= self._pool.num_free - self._pool.num_free_of(matched)
+        return num_new + num_reserved <= self._pool.num_free + num_freed - self._pool.num_free_of(matched)
+
+    def release_of_some(self, kept: list[int]) -> ReleaseOfSome:
+        """To ask what would come free, beside the `kept` blocks, if some sequences gave up theirs."""
+        return self._pool.release_of_some(kept)
 
     def take(self, sequence: Sequence, matched: list[int]) -> None:
         """Give a sequence without blocks those for all its known tokens, `matched` first."""

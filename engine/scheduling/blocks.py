@@ -6,7 +6,7 @@ acquired again; until then it waits in the free list, least recently released fi
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence as Ids
 
 from engine.scheduling.prefix_cache import PrefixCache
@@ -28,6 +28,9 @@ class BlockPool:
     def num_free_of(self, block_ids: Ids[int]) -> int:
         """Count the blocks among `block_ids` that nobody refers to."""
         return sum(1 for block_id in block_ids if not self._references[block_id])
+
+    def release_of_some(self, kept: list[int]) -> ReleaseOfSome:
+        return ReleaseOfSome(self._references, kept)
 
     def allocate(self, count: int) -> list[int]:
         """Take `count` free blocks, each with one reference; what the prefix cache knew of them is forgotten."""
@@ -72,3 +75,22 @@ class BlockPool:
             if (counted == 0) != (block_id in self._free):
                 return f"block {block_id} has {counted} references and is {'' if block_id in self._free else 'not '}in the free list"
         return ""
+
+
+class ReleaseOfSome:
+    """What would come free, beside the `kept` blocks, if some holders released their chains: `num_blocks`.
+
+    Holds as long as nothing is taken or given back.
+    """
+
+    def __init__(self, references: Ids[int], kept: list[int]) -> None:
+        self._references = references
+        self._kept = frozenset(kept)
+        self._released: Counter[int] = Counter()
+        self.num_blocks = 0
+
+    def add(self, block_ids: Ids[int]) -> None:
+        """And one more holder's chain."""
+        for block_id in block_ids:
+            self._released[block_id] += 1
+            self.num_blocks += self._released[block_id] == self._references[block_id] and block_id not in self._kept

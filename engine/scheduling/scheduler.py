@@ -2,13 +2,14 @@
 
 There are no prefill and decode phases. A step
 0. preempts sequences of worse priority where they keep the most urgent waiting one from a seat or from blocks: they give up their
-   blocks and later compute again what the prefix cache lost,
+   blocks and later compute again what the prefix cache lost; and sequences of tenants above an equal share for a tenant below it that
+   has waited (fair_share.py),
 1. gives every running sequence that lacks one token that token; if there is no block for it, the running sequence of
    worst priority, youngest first, is preempted,
 2. lets these decodes verify drafts, tokens that a drafter expects next, within a share of the budget; nobody is preempted for them
    (prompts that come to their end do so too, with what is left in the end),
-3. lets running prompts go on,
-4. seats waiting sequences, best first, while tokens, seats and blocks last,
+3. lets running prompts go on, each tenant's within an equal share of what is left (prompt_budget.py),
+4. seats waiting sequences, best priority first, then those of the tenant that holds the least, while tokens, seats and blocks last,
 5. gives what is left to the prompts that were held to their share.
 
 All blocks for the known tokens of a sequence are taken when it is seated, so only decodes can run out of them. Pure Python;
@@ -18,15 +19,20 @@ prefill, https://arxiv.org/abs/2403.02310), vLLM (https://arxiv.org/abs/2309.061
 
 from __future__ import annotations
 
+import time
 from bisect import insort
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 
-from engine.api.errors import EngineUnavailable, ErrorCode, RequestError
+from engine.api.errors import ErrorCode, RequestError
 from engine.messages import CoreStats
 from engine.scheduling.block_accounts import BlockAccounts
 from engine.scheduling.drafting import Drafter, Drafting
 from engine.scheduling.ending import end_reason
+from engine.scheduling.fair_share import FAIR_WAIT_S, FairShare
 from engine.scheduling.plan import Chunk, Finished, StepPlan
+from engine.scheduling.prompt_budget import PromptBudget
+from engine.scheduling.queue_places import has_place, queue_full
 from engine.scheduling.waiting import WaitingQueue, urgency
 from engine.sequence import Sequence, SequenceStatus
 
@@ -48,11 +54,12 @@ class Scheduler:
         quiet_step_tokens: int = 0,
         drafter: Drafter | None = None,
         is_complete: Callable[[Sequence], bool] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`is_complete` says of a sequence with a grammar whether its answer can only end."""
+        """`is_complete` says of a sequence with a grammar whether its answer can only end. `clock`: seconds, which count waiting."""
         self._step_tokens = step_tokens
         self._quiet_step_tokens = quiet_step_tokens or step_tokens
-        self._share_tokens = max(1, step_tokens // 2)
+        self._clock = clock
         self._max_running = min(max_sequences, step_tokens)
         self._max_waiting = max_waiting
         self._max_known = max_waiting + max_sequences
@@ -61,7 +68,10 @@ class Scheduler:
         self._drafting = Drafting(drafter, self._blocks, step_tokens)
         self._waiting = WaitingQueue()
         self._running: list[Sequence] = []  # most urgent first
+        self._fair = FairShare(self._running, self._waiting, self._blocks, self._max_running)
         self._sequences: dict[int, Sequence] = {}
+        self._num_known: Counter[str] = Counter()
+        """Sequences of each tenant."""
         self._num_arrived = 0
         self._num_steps = 0
         self._num_prompt_tokens = 0
@@ -73,7 +83,8 @@ class Scheduler:
         """Queue a new sequence and number its arrival.
 
         Raises RequestError if it could never be computed or has nothing left to generate, EngineUnavailable if queue and seats are
-        full. Seats count although they may be empty: all that a dead core had running comes back at once.
+        full and its tenant has its share of them. Seats count although they may be empty: all that a dead core had running comes back
+        at once.
         """
         assert sequence.seq_id not in self._sequences
         if sequence.num_tokens > self._blocks.capacity_tokens:
@@ -84,10 +95,12 @@ class Scheduler:
             )
         if not sequence.prompt_ids or len(sequence.output_ids) >= sequence.max_tokens:
             raise RequestError(ErrorCode.INVALID_VALUE, "the sequence has no prompt or nothing left to generate", "max_tokens")
-        if len(self._sequences) >= self._max_known:
-            raise EngineUnavailable(ErrorCode.OVERLOADED, f"the queue is full ({self._max_waiting} requests wait); try again later")
+        if not has_place(self._num_known, sequence.tenant, 1, self._max_known):
+            raise queue_full(self._max_waiting)
+        self._num_known[sequence.tenant] += 1
         self._num_arrived += 1
         sequence.arrival = self._num_arrived
+        sequence.waits_since = self._clock()
         sequence.status = SequenceStatus.WAITING
         self._sequences[sequence.seq_id] = sequence
         self._blocks.open(sequence)
@@ -102,29 +115,30 @@ class Scheduler:
 
     def plan(self) -> StepPlan | None:
         """Hand out one step; None if nothing is to be done. The steps are those of the module's docstring."""
+        self._fair.forget()
         self._make_room()
         decodes, prefills = self._plan_running()
-        grants: list[tuple[Sequence, int]] = []
-        budget = self._step_tokens - len(decodes) if decodes else self._quiet_step_tokens
+        tokens = self._step_tokens - len(decodes) if decodes else self._quiet_step_tokens
         drafted: list[Chunk] = []
         if self._drafting and decodes:
-            decodes, drafted = self._drafting.split(decodes, budget, len(self._running))
-            budget -= sum(len(chunk.draft_ids) for chunk in drafted)
-        long_budget = self._share_tokens
+            decodes, drafted = self._drafting.split(decodes, tokens, len(self._running))
+            tokens -= sum(len(chunk.draft_ids) for chunk in drafted)
+        budget = PromptBudget(tokens, self._step_tokens, self._tenants_with_prompts(prefills))
+        grants: dict[Sequence, int] = {}
         for sequence in prefills:
-            num_tokens = self._grant(sequence.num_tokens - sequence.num_computed, budget, long_budget)
-            if num_tokens:
-                budget -= num_tokens
-                long_budget -= num_tokens if self._is_long(sequence) else 0
-                grants.append((sequence, num_tokens))
-        if budget and self._waiting:
-            budget = self._seat_waiting(decodes, grants, budget, long_budget)
-        if not decodes and not drafted and not grants:
+            num_missing = sequence.num_tokens - sequence.num_computed
+            grants[sequence] = budget.offer(sequence, num_missing)
+            budget.take(sequence, grants[sequence], num_missing)
+        decodes += self._seat_waiting(grants, budget)
+        self._hand_out_rest(grants, budget)
+        if budget.is_shared:
+            budget.lift()
+            decodes += self._seat_waiting(grants, budget)
+        if not decodes and not drafted and not any(grants.values()):
             return None
-        prompts = self._prefill_chunks(grants, budget)
+        prompts = _prompt_chunks(grants)
         if self._drafting and prompts:
-            budget -= sum(chunk.num_tokens for chunk in prompts) - sum(num_tokens for _, num_tokens in grants)
-            prompts = [chunk for part in self._drafting.split(prompts, budget, len(self._running)) for chunk in part]
+            prompts = [chunk for part in self._drafting.split(prompts, budget.left, len(self._running)) for chunk in part]
         return StepPlan(tuple(decodes + drafted + prompts))
 
     def plan_ahead(self, plan: StepPlan) -> StepPlan | None:
@@ -170,6 +184,7 @@ class Scheduler:
                     finished.append(Finished(sequence, "failed"))
                     continue
                 reason = self._append(sequence, token_ids)
+                sequence.is_owed = False
                 sequence.num_computed = sequence.num_tokens - 1
             elif sequence.embed is not None and sequence.num_computed == sequence.num_tokens:
                 reason = "embedded"
@@ -211,112 +226,122 @@ class Scheduler:
                 return f"sequence {sequence.seq_id} has more computed tokens than room in its blocks"
         if len(self._running) + len(self._waiting) != len(self._sequences):
             return "a sequence is neither running nor waiting, or both"
-        if any(sequence.block_ids or sequence.num_computed for sequence in self._waiting.first(len(self._waiting))):
+        if any(sequence.block_ids or sequence.num_computed for sequence in self._waiting):
             return "a waiting sequence holds blocks or computed tokens"
+        if self._num_known != Counter(sequence.tenant for sequence in self._sequences.values()):
+            return "the sequences of a tenant are miscounted"
         return self._blocks.check_integrity(self._sequences.keys(), self._running)
 
     def _plan_running(self) -> tuple[list[Chunk], list[Sequence]]:
         """Return the chunks of running sequences that lack one token, and the running sequences that lack more."""
+        block_size = self._blocks.block_size
+        for sequence in tuple(self._running):
+            is_full = sequence.num_tokens > len(sequence.block_ids) * block_size
+            if is_full and sequence.status is SequenceStatus.RUNNING:
+                self._append_block(sequence)
         decodes: list[Chunk] = []
         prefills: list[Sequence] = []
-        running = self._running
-        block_size = self._blocks.block_size
-        index = 0
-        while index < len(running):
-            sequence = running[index]
-            index += 1
-            num_tokens = len(sequence.prompt_ids) + len(sequence.output_ids)
+        for sequence in self._running:
             start = sequence.num_computed
-            if num_tokens - start > 1:
+            if len(sequence.prompt_ids) + len(sequence.output_ids) - start > 1:
                 prefills.append(sequence)
-                continue
-            if num_tokens > len(sequence.block_ids) * block_size and not self._append_block(sequence):
-                continue
-            decodes.append(Chunk(sequence, start, 1, sequence.embed is None))
-        return decodes, [sequence for sequence in prefills if sequence.status is SequenceStatus.RUNNING]
+            else:
+                decodes.append(Chunk(sequence, start, 1, sequence.embed is None))
+        return decodes, prefills
 
     def _make_room(self) -> None:
-        """Preempt for the most urgent waiting sequence, as long as that helps, whoever has worse priority.
+        """Preempt for the waiting sequence whose turn it is: whoever has worse priority, or who has more than an equal share."""
+        sequence = self._head()
+        for victim in self._victims(sequence) if sequence is not None else ():
+            self._preempt(victim)
 
-        Nobody is preempted in vain: the blocks that better or equal ones hold must leave enough for it.
-        """
-        running = self._running
-        if not self._waiting or not running or running[-1].priority <= self._waiting.first(1)[0].priority:
-            return
-        (sequence,) = self._waiting.first(1)
-        others = [other for other in running if other.priority <= sequence.priority]
-        held = {block_id for other in others for block_id in other.block_ids}
-        if len(others) == self._max_running or self._blocks.count(sequence) + len(others) > self._blocks.num_blocks - len(held):
-            return
-        _, matched = self._blocks.match(sequence)
-        while len(running) > len(others) and not (len(running) < self._max_running and self._has_blocks_for(sequence, matched)):
-            self._preempt_worst()
+    def _victims(self, sequence: Sequence) -> list[Sequence]:
+        """Who makes room for a waiting sequence, if that helps it."""
+        is_due = len(self._num_known) > 1 and self._clock() - sequence.waits_since >= FAIR_WAIT_S
+        if not self._running or not (is_due or self._running[-1].priority > sequence.priority):
+            return []
+        return self._fair.victims(sequence, is_due=is_due)
+
+    def _head(self) -> Sequence | None:
+        """The waiting sequence whose turn it is."""
+        return next(self._waiting.in_turn(1, self._fair.part), None)
 
     def _may_seat(self) -> bool:
-        """Whether a waiting sequence could get a seat, an empty one or that of a sequence of worse priority."""
+        """Whether a waiting sequence could get a seat, an empty one or that of another sequence."""
         if not self._waiting or not self._running:
             return bool(self._waiting)
-        return len(self._running) < self._max_running or self._running[-1].priority > self._waiting.first(1)[0].priority
+        if len(self._running) < self._max_running:
+            return True
+        self._fair.forget()
+        sequence = self._head()
+        return sequence is not None and (self._running[-1].priority > sequence.priority or bool(self._victims(sequence)))
 
-    def _append_block(self, sequence: Sequence) -> bool:
-        """Give a running sequence one more block; False if it was itself preempted for want of one.
+    def _append_block(self, sequence: Sequence) -> None:
+        """Give a running sequence one more block, unless it is itself preempted for want of one.
 
-        NOTE: `_running` is sorted, so its last entry is the worst, and no chunk has been planned for it yet. A sequence that runs
-        alone finds a block: it is within the capacity, and nobody else holds any.
+        NOTE: nothing has been planned for anybody yet. A sequence that runs alone finds a block: it is within the capacity, and nobody
+        else holds any.
         """
         while not self._blocks.num_free:
-            self._preempt_worst()
+            self._preempt(self._fair.block_giver())
             if sequence.status is SequenceStatus.PREEMPTED:
-                return False
+                return
         self._blocks.add(sequence)
-        return True
 
-    def _preempt_worst(self) -> None:
-        victim = self._running.pop()
+    def _preempt(self, victim: Sequence) -> None:
+        self._running.remove(victim)
         self._blocks.release(victim)
         victim.num_computed = 0
         victim.status = SequenceStatus.PREEMPTED
+        victim.is_owed = True
+        victim.waits_since = self._clock()
         self._waiting.add(victim)
+        self._fair.forget()
         self._num_preemptions += 1
 
-    def _is_long(self, sequence: Sequence) -> bool:
-        return sequence.num_tokens - sequence.num_computed > self._step_tokens
+    def _tenants_with_prompts(self, prefills: list[Sequence]) -> dict[str, int]:
+        """The tenants whose prompts this step might compute, and the best priority of those."""
+        wanting = self._waiting.best_priorities() if len(self._running) < self._max_running else {}
+        for sequence in prefills:
+            wanting[sequence.tenant] = min(sequence.priority, wanting.get(sequence.tenant, sequence.priority))
+        return wanting
 
-    def _grant(self, num_missing: int, budget: int, long_budget: int) -> int:
-        """Return how many tokens a prompt gets at first. Prompts longer than a step together get no more than their share of it."""
-        if num_missing > self._step_tokens:
-            budget = min(budget, long_budget)
-        return min(num_missing, budget)
-
-    def _seat_waiting(self, decodes: list[Chunk], grants: list[tuple[Sequence, int]], budget: int, long_budget: int) -> int:
-        """Seat waiting sequences and add their work to `decodes` and `grants`; returns the budget that is left.
+    def _seat_waiting(self, grants: dict[Sequence, int], budget: PromptBudget) -> list[Chunk]:
+        """Seat waiting sequences and add what they may compute of their prompts to `grants`; return the chunks of those that lack one.
 
         Nobody overtakes a sequence for which there are no blocks. A sequence whose next block is computed by another one in this
         very step is passed over: in the next step it will find that block in the cache.
         """
-        in_progress = self._digests_in_progress(grants)
-        for sequence in self._waiting.first(self._max_running - len(self._running)):
-            if not budget:
+        decodes: list[Chunk] = []
+        if not budget.left or not self._waiting:
+            return decodes
+        in_progress = self._digests_in_progress(grants.items())
+        for sequence in self._waiting.in_turn(self._max_running - len(self._running), self._fair.part):
+            if not budget.left:
                 break
             digests, matched = self._blocks.match(sequence)
             if len(matched) < self._blocks.num_matchable(sequence) and digests[len(matched)] in in_progress:
                 continue
             num_missing = sequence.num_tokens - len(matched) * self._blocks.block_size
-            num_tokens = self._grant(num_missing, budget, long_budget)
+            num_tokens = budget.offer(sequence, num_missing)
             if not num_tokens:
                 continue
             if not self._seat(sequence, matched):
                 break
-            budget -= num_tokens
+            budget.take(sequence, num_tokens, num_missing)
             if num_missing == 1:
                 decodes.append(Chunk(sequence, sequence.num_computed, 1, sequence.embed is None))
                 continue
-            long_budget -= num_tokens if num_missing > self._step_tokens else 0
-            grants.append((sequence, num_tokens))
-            in_progress |= self._digests_in_progress(grants[-1:])
-        return budget
+            grants[sequence] = num_tokens
+            in_progress |= self._digests_in_progress([(sequence, num_tokens)])
+        return decodes
 
-    def _digests_in_progress(self, grants: list[tuple[Sequence, int]]) -> set[bytes]:
+    def _hand_out_rest(self, grants: dict[Sequence, int], budget: PromptBudget) -> None:
+        """Let prompts have what their shares have left, in the same order."""
+        for sequence, num_tokens in grants.items():
+            grants[sequence] = num_tokens + budget.take_rest(sequence.num_tokens - sequence.num_computed - num_tokens)
+
+    def _digests_in_progress(self, grants: Iterable[tuple[Sequence, int]]) -> set[bytes]:
         """Collect the digests of the blocks that these grants fill."""
         return {digest for sequence, num_tokens in grants for digest in self._blocks.digests_filled(sequence, num_tokens)}
 
@@ -336,22 +361,12 @@ class Scheduler:
         sequence.num_computed = len(matched) * self._blocks.block_size
         sequence.status = SequenceStatus.RUNNING
         insort(self._running, sequence, key=urgency)
+        self._fair.forget()
         if sequence.num_cached is None:
             sequence.num_cached = min(sequence.num_computed, len(sequence.prompt_ids))
             self._num_prompt_tokens += len(sequence.prompt_ids)
             self._num_cached_tokens += sequence.num_cached
         return True
-
-    def _prefill_chunks(self, grants: list[tuple[Sequence, int]], budget: int) -> list[Chunk]:
-        """Make chunks of the grants, after handing out what is left of the budget in the same order."""
-        chunks = []
-        for sequence, num_tokens in grants:
-            start = sequence.num_computed
-            num_missing = sequence.num_tokens - start
-            extra = min(budget, num_missing - num_tokens)
-            budget -= extra
-            chunks.append(Chunk(sequence, start, num_tokens + extra, num_tokens + extra == num_missing and sequence.embed is None))
-        return chunks
 
     def _append(self, sequence: Sequence, token_ids: list[int]) -> str | None:
         """Append sampled tokens up to the one that ends the sequence; returns why it ended, or None."""
@@ -371,3 +386,15 @@ class Scheduler:
         self._blocks.close(sequence)
         sequence.status = SequenceStatus.FINISHED
         del self._sequences[sequence.seq_id]
+        self._num_known[sequence.tenant] -= 1
+        if not self._num_known[sequence.tenant]:
+            del self._num_known[sequence.tenant]
+
+
+def _prompt_chunks(grants: dict[Sequence, int]) -> list[Chunk]:
+    chunks = []
+    for sequence, num_tokens in grants.items():
+        is_last = sequence.num_computed + num_tokens == sequence.num_tokens
+        if num_tokens:
+            chunks.append(Chunk(sequence, sequence.num_computed, num_tokens, is_last and sequence.embed is None))
+    return chunks

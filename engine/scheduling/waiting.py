@@ -1,4 +1,4 @@
-"""Sequences that wait for a seat: lower `priority` first, then the earlier `arrival`.
+"""Sequences that wait for a seat: lower `priority` first, then the tenant that holds the least, then the earlier `arrival`.
 
 Sequences of one group that wait at the same time are served one after the other, as they are likely to share blocks: a newcomer
 takes the place of the first of its group. At most GROUP_SIZE share a place, so nobody waits longer than that many times its turn.
@@ -9,6 +9,8 @@ begun. A preempted sequence keeps its place, and so returns before those that ca
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from itertools import chain
 
 from engine.sequence import Sequence
 
@@ -19,6 +21,9 @@ FIRST_PLACE = 0
 GroupKey = tuple[str, int]
 """Group (its name holds the tenant: `messages.AddSequence`) and priority."""
 
+Part = Callable[[str, int], float]
+"""How much of the core a tenant holds, as far as it counts at a priority (`fair_share.FairShare.part`)."""
+
 
 def urgency(sequence: Sequence) -> tuple[int, int, int]:
     """Order of service; smaller is served first. Unique, as arrivals are."""
@@ -26,19 +31,45 @@ def urgency(sequence: Sequence) -> tuple[int, int, int]:
 
 
 class WaitingQueue:
-    """A sorted list: for a few thousand entries moving pointers is cheaper than a heap that must also forget."""
+    """A sorted list for each tenant: for a few thousand entries moving pointers is cheaper than a heap that must also forget."""
 
     def __init__(self) -> None:
-        self._sequences: list[Sequence] = []
+        self._by_tenant: dict[str, list[Sequence]] = {}
+        self._count = 0
         self._groups: dict[GroupKey, list[Sequence]] = {}
         """Groups that newcomers may still join: those that wait, since the last of the group got a seat."""
 
     def __len__(self) -> int:
-        return len(self._sequences)
+        return self._count
 
-    def first(self, count: int) -> list[Sequence]:
-        """Return the `count` most urgent sequences, best first."""
-        return self._sequences[:count]
+    def __iter__(self) -> Iterator[Sequence]:
+        return chain.from_iterable(self._by_tenant.values())
+
+    def tenants(self, priority: int) -> set[str]:
+        """Whose first waiting sequence has this priority or a better one."""
+        return {tenant for tenant, own in self._by_tenant.items() if own[0].priority <= priority}
+
+    def best_priorities(self) -> dict[str, int]:
+        """Of each tenant that has something waiting, the priority of the first."""
+        return {tenant: own[0].priority for tenant, own in self._by_tenant.items()}
+
+    def in_turn(self, count: int, part: Part) -> Iterator[Sequence]:
+        """At most `count` sequences, best priority first, then of the tenant that holds the smallest `part`, then by urgency.
+
+        Each is chosen when it is asked for, by what tenants hold then; the ones before it may have left the queue meanwhile.
+        """
+        heads = [own[:count][::-1] for own in self._by_tenant.values()]
+        for _ in range(count):
+            if len(heads) > 1:
+                next_up = min(heads, key=lambda own: (own[-1].priority, part(own[-1].tenant, own[-1].priority), urgency(own[-1])))
+            elif heads:
+                (next_up,) = heads
+            else:
+                return
+            sequence = next_up.pop()
+            if not next_up:
+                heads.remove(next_up)
+            yield sequence
 
     def arrive(self, sequence: Sequence) -> None:
         """Give a new sequence, whose arrival is the latest, its place, and put it there."""
@@ -53,13 +84,18 @@ class WaitingQueue:
 
     def add(self, sequence: Sequence) -> None:
         """Put a sequence back in its place."""
-        insort(self._sequences, sequence, key=urgency)
+        insort(self._by_tenant.setdefault(sequence.tenant, []), sequence, key=urgency)
+        self._count += 1
 
     def remove(self, sequence: Sequence) -> None:
         """Take out a sequence that is in the queue."""
-        index = bisect_left(self._sequences, urgency(sequence), key=urgency)
-        assert self._sequences[index] is sequence
-        del self._sequences[index]
+        own = self._by_tenant[sequence.tenant]
+        index = bisect_left(own, urgency(sequence), key=urgency)
+        assert own[index] is sequence
+        del own[index]
+        if not own:
+            del self._by_tenant[sequence.tenant]
+        self._count -= 1
         self._groups.pop(_group_key(sequence), None)
 
 

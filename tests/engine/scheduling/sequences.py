@@ -26,6 +26,7 @@ def make_sequence(
     cache_root: bytes = b"tenant",
     output_ids: list[int] | None = None,
     group: str = "",
+    tenant: str = "",
     embed: EmbedOptions | None = None,
 ) -> Sequence:
     return Sequence(
@@ -39,6 +40,7 @@ def make_sequence(
         cache_root=cache_root,
         priority=priority,
         group=group,
+        tenant=tenant,
         embed=embed,
         output_ids=list(output_ids or []),
     )
@@ -52,8 +54,9 @@ def make_scheduler(
     max_waiting: int = 100,
     prefix_caching: bool = True,
     drafter: Drafter | None = None,
+    clock: Callable[[], float] = lambda: 0.0,
 ) -> Scheduler:
-    return Scheduler(num_blocks, block_size, step_tokens, max_sequences, max_waiting, prefix_caching, drafter=drafter)
+    return Scheduler(num_blocks, block_size, step_tokens, max_sequences, max_waiting, prefix_caching, drafter=drafter, clock=clock)
 
 
 def next_token(sequence: Sequence) -> int:

@@ -10,7 +10,8 @@ from engine.sequence import SequenceStatus
 from tests.engine.scheduling.sequences import OracleDrafter, draw, make_sequence, solo_output
 from tests.examples import examples
 
-ROOTS = (b"one", b"two")
+ROOTS = (b"one", b"two", b"two, salted")
+TENANTS = {b"one": "one", b"two": "two", b"two, salted": "two"}
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -23,6 +24,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.written = {}
         self.plan = None
         self.num_added = 0
+        self.now = 0.0
 
     @initialize(
         num_blocks=st.integers(4, 24),
@@ -37,7 +39,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.num_blocks, self.block_size, self.step_tokens, self.max_sequences = num_blocks, block_size, step_tokens, max_sequences
         self.caching = caching
         drafter = OracleDrafter(draft_length, lambda place: place % error_every == error_every - 1) if draft_length else None
-        self.scheduler = Scheduler(num_blocks, block_size, step_tokens, max_sequences, 1000, caching, drafter=drafter)
+        self.scheduler = Scheduler(
+            num_blocks, block_size, step_tokens, max_sequences, 1000, caching, drafter=drafter, clock=lambda: self.now
+        )
+
+    @rule(seconds=st.sampled_from([0.1, 1.0, 5.0]))
+    def let_time_pass(self, seconds):
+        self.now += seconds
 
     @rule(
         prefix=st.integers(0, 16),
@@ -63,7 +71,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             priority=priority,
             min_tokens=min(min_tokens, max_tokens),
             cache_root=root,
-            group=group,
+            group=f"{TENANTS[root]} {group}" if group else "",
+            tenant=TENANTS[root],
             output_ids=[11] if resumed else [],
         )
         self.expected[sequence.seq_id] = solo_output(sequence)
@@ -80,7 +89,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     def add_prompt_for_a_vector(self, prefix, tail, priority, root, pooling):
         prompt = ([60 + i for i in range(prefix)] + tail)[: self.num_blocks * self.block_size]
         self.num_added += 1
-        sequence = make_sequence(self.num_added, prompt, 1, priority=priority, cache_root=root, embed=EmbedOptions(pooling))
+        sequence = make_sequence(
+            self.num_added, prompt, 1, priority=priority, cache_root=root, tenant=TENANTS[root], embed=EmbedOptions(pooling)
+        )
         self.expected[sequence.seq_id] = []
         self.live[sequence.seq_id] = sequence
         self.scheduler.add(sequence)
@@ -118,10 +129,13 @@ class SchedulerMachine(RuleBasedStateMachine):
                 assert not sequence.num_cached
 
     def check_victims(self, was_running):
-        """Preemption takes the worst first: whoever kept its seat is more urgent than whoever lost it."""
-        victims = [urgency(sequence) for sequence in was_running if sequence.status is SequenceStatus.PREEMPTED]
-        kept = [urgency(sequence) for sequence in was_running if sequence.status is SequenceStatus.RUNNING]
-        assert not victims or not kept or max(kept) < min(victims)
+        """Preemption takes the worst first: whoever kept its seat has no worse priority than whoever lost it, and is more urgent than those
+        of its tenant that did. One that was owed its seat is left out, and so is one that has lost it and got another."""
+        victims = [sequence for sequence in was_running if sequence.status is SequenceStatus.PREEMPTED]
+        kept = [sequence for sequence in was_running if sequence.status is SequenceStatus.RUNNING and not sequence.is_owed]
+        for victim in victims:
+            assert all(other.priority <= victim.priority for other in kept)
+            assert all(urgency(other) < urgency(victim) for other in kept if other.tenant == victim.tenant)
 
     @precondition(lambda self: self.plan is not None)
     @rule()
@@ -171,6 +185,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         for _ in range(2000):
             if self.plan is not None:
                 self.advance()
+            self.now += 0.5
             self.make_plan()
             if self.plan is None:
                 break

@@ -1,0 +1,115 @@
+"""Who makes room for a waiting sequence: those of worse priority, and then those of tenants above an equal share of seats and blocks.
+
+At a priority only sequences of that priority and better ones count: what a tenant has computed behind all others is not held against it.
+Pure questions, asked by the scheduler; docs/decisions/0009-fair-share.md says why they are these.
+"""
+
+from __future__ import annotations
+
+from engine.scheduling.block_accounts import BlockAccounts
+from engine.scheduling.waiting import WaitingQueue
+from engine.sequence import Sequence
+
+FAIR_WAIT_S = 1.0
+"""How long a tenant below its share waits for what comes free before others make room for it."""
+
+
+class FairShare:
+    """`running`: the scheduler's own list, most urgent first; `forget` is called when it, or what its sequences hold, has changed."""
+
+    def __init__(self, running: list[Sequence], waiting: WaitingQueue, blocks: BlockAccounts, num_seats: int) -> None:
+        self._running = running
+        self._waiting = waiting
+        self._blocks = blocks
+        self._num_seats = num_seats
+        self._held: dict[tuple[str, int], tuple[int, int]] = {}
+
+    def forget(self) -> None:
+        """Count anew what is held."""
+        self._held.clear()
+
+    def part(self, tenant: str, priority: int) -> float:
+        """The larger of a tenant's parts of all seats and of all blocks; the tenant with the smallest goes first."""
+        key = (tenant, priority)
+        if key not in self._held:
+            self._held[key] = _held(self._running, tenant, priority)
+        num_seats, num_blocks = self._held[key]
+        return max(num_seats / self._num_seats, num_blocks / self._blocks.num_blocks)
+
+    def victims(self, head: Sequence, *, is_due: bool) -> list[Sequence]:
+        """Whom to preempt for a sequence that waits; nobody where it has room, or would not get enough.
+
+        First whoever has worse priority, the worst first. Then, where the sequence has waited so long that it `is_due` and its tenant is
+        below an equal share, whoever is above one of what is missing, the newest first. Each tenant keeps a sequence, and who has got no
+        token since it was preempted keeps its seat.
+        """
+        _, matched = self._blocks.match(head)
+        rest, victims, freed = list(self._running), list[Sequence](), self._blocks.release_of_some(matched)
+        shares: _Shares | None = None
+        while (lacks_seat := len(rest) >= self._num_seats) or not self._blocks.has_room(head, matched, len(rest), freed.num_blocks):
+            if rest and rest[-1].priority > head.priority:
+                victim = rest[-1]
+            elif is_due:
+                shares = shares or _Shares(head, rest, self._tenants(head.priority), self._num_seats, self._blocks.num_blocks)
+                num_new = self._blocks.count(head) - len(matched)
+                if not (shares.entitle(num_new) and (found := shares.newest_above(rest, of_seats=lacks_seat))):
+                    return []
+                victim = found
+            else:
+                return []
+            rest.remove(victim)
+            victims.append(victim)
+            freed.add(victim.block_ids)
+        return victims
+
+    def block_giver(self) -> Sequence:
+        """Who gives up its blocks where a running sequence finds none: of the worst priority, the newest of the tenant that has most."""
+        worst = self._running[-1].priority
+        tenants = {sequence.tenant for sequence in self._running if sequence.priority == worst}
+        if len(tenants) == 1:
+            return self._running[-1]
+        richest = max(sorted(tenants), key=lambda tenant: _held(self._running, tenant, worst)[1])
+        return next(sequence for sequence in reversed(self._running) if sequence.tenant == richest)
+
+    def _tenants(self, priority: int) -> set[str]:
+        """Who has work of this priority or a better one."""
+        return self._waiting.tenants(priority) | {other.tenant for other in self._running if other.priority <= priority}
+
+
+class _Shares:
+    """Equal shares among `tenants` for the priority of `head`. `rest`: who runs, of which the caller takes victims one by one."""
+
+    def __init__(self, head: Sequence, rest: list[Sequence], tenants: set[str], num_seats: int, num_blocks: int) -> None:
+        self._head = head
+        self._most_seats = max(1.0, num_seats / len(tenants))
+        self._most_blocks = num_blocks / len(tenants)
+        self._held = {tenant: _held(rest, tenant, head.priority) for tenant in tenants}
+
+    def entitle(self, num_new_blocks: int) -> bool:
+        """Whether the head's tenant has nothing running, or stays within its share with the head."""
+        num_seats, num_blocks = self._held[self._head.tenant]
+        return not num_seats or (num_seats + 1 <= self._most_seats and num_blocks + num_new_blocks <= self._most_blocks)
+
+    def newest_above(self, rest: list[Sequence], *, of_seats: bool) -> Sequence | None:
+        """The newest sequence of the tenant that is most above its share of seats, or of blocks, and can spare one."""
+        excess = {
+            tenant: num_seats - self._most_seats if of_seats else num_blocks - self._most_blocks
+            for tenant, (num_seats, num_blocks) in self._held.items()
+            if num_seats > 1
+        }
+        spare = [
+            other
+            for other in reversed(rest)
+            if other.priority >= self._head.priority and not other.is_owed and excess.get(other.tenant, 0) > 0
+        ]
+        found = max(spare, key=lambda other: excess[other.tenant], default=None)
+        if found is not None:
+            remaining = [other for other in rest if other is not found]
+            self._held[found.tenant] = _held(remaining, found.tenant, self._head.priority)
+        return found
+
+
+def _held(running: list[Sequence], tenant: str, priority: int) -> tuple[int, int]:
+    """Seats and blocks of a tenant's sequences of this priority and better ones; a block counts once, however many share it."""
+    own = [other.block_ids for other in running if other.tenant == tenant and other.priority <= priority]
+    return len(own), len(set().union(*own))

@@ -1,0 +1,280 @@
+"""Tenants share seats, blocks and steps: whoever waits below an equal share is served, whatever others have sent before."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.api.errors import EngineUnavailable
+from engine.scheduling.block_accounts import BlockAccounts
+from engine.scheduling.fair_share import FAIR_WAIT_S, FairShare
+from engine.scheduling.waiting import WaitingQueue
+from engine.sequence import Sequence, SequenceStatus
+from tests.engine.scheduling.sequences import make_scheduler, make_sequence, run, solo_output, step
+from tests.examples import examples
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def crowd(scheduler, tenant, count, *, first=1, num_prompt=2, max_tokens=60, **fields):
+    """Sequences of a tenant that say nothing in common and never stop early."""
+    made = [
+        make_sequence(
+            first + i,
+            [100 * (first + i) + j for j in range(num_prompt)],
+            max_tokens,
+            min_tokens=max_tokens,
+            tenant=tenant,
+            cache_root=tenant.encode(),
+            **fields,
+        )
+        for i in range(count)
+    ]
+    for sequence in made:
+        scheduler.add(sequence)
+    return made
+
+
+def num_running(*sequences):
+    return sum(sequence.status is SequenceStatus.RUNNING for sequence in sequences)
+
+
+def test_a_tenant_that_waits_with_nothing_running_gets_a_seat_of_one_that_has_them_all():
+    """128 choices of one request kept another project from its first token for 45 s."""
+    clock = Clock()
+    scheduler = make_scheduler(max_sequences=4, clock=clock)
+    greedy = crowd(scheduler, "greedy", 20)
+    expected = [solo_output(sequence) for sequence in greedy]
+    step(scheduler)
+    (witness,) = crowd(scheduler, "witness", 1, first=50, max_tokens=3)
+    clock.now += FAIR_WAIT_S / 2
+    step(scheduler)
+    assert (num_running(witness), num_running(*greedy)) == (0, 4)
+    clock.now += FAIR_WAIT_S / 2
+    step(scheduler)
+    assert (num_running(witness), len(witness.output_ids), num_running(*greedy)) == (1, 1, 3)
+    assert greedy[3].status is SequenceStatus.PREEMPTED, "the newest makes room"
+    run(scheduler)
+    assert [sequence.output_ids for sequence in greedy] == expected
+
+
+def test_what_comes_free_goes_to_the_tenant_that_holds_the_least():
+    scheduler = make_scheduler(max_sequences=4)
+    greedy = crowd(scheduler, "greedy", 8, max_tokens=4)
+    step(scheduler)
+    witnesses = crowd(scheduler, "witness", 3, first=50)
+    scheduler.abort(greedy[0].seq_id)
+    step(scheduler)
+    assert num_running(*witnesses) == 1
+    for _ in range(4):
+        step(scheduler)
+    assert (num_running(*witnesses), num_running(*greedy)) == (2, 2), "an equal share of the seats each, though the other came first"
+
+
+def test_a_tenant_below_its_share_is_brought_up_to_it_and_nobody_is_brought_below():
+    clock = Clock()
+    scheduler = make_scheduler(num_blocks=999, max_sequences=6, clock=clock)
+    greedy, witnesses = crowd(scheduler, "greedy", 9, max_tokens=200), []
+    step(scheduler)
+    witnesses += crowd(scheduler, "witness", 9, first=50, max_tokens=200)
+    for _ in range(60):
+        clock.now += FAIR_WAIT_S / 2
+        step(scheduler)
+    assert (num_running(*greedy), num_running(*witnesses)) == (3, 3)
+    assert scheduler.stats().num_preemptions == 3, "and there it stays"
+
+
+def test_more_tenants_than_seats_take_no_seat_from_each_other():
+    clock = Clock()
+    scheduler = make_scheduler(max_sequences=2, clock=clock)
+    for number in range(5):
+        crowd(scheduler, f"tenant {number}", 1, first=10 * number + 1, max_tokens=30)
+    while step(scheduler)[0]:
+        clock.now += FAIR_WAIT_S
+    assert scheduler.stats().num_preemptions == 0
+
+
+def test_blocks_are_shared_out_as_seats_are():
+    """50 long runs filled the cache, and a short request of another project waited 92 s."""
+    clock = Clock()
+    scheduler = make_scheduler(num_blocks=32, step_tokens=64, max_sequences=50, clock=clock)
+    greedy = crowd(scheduler, "greedy", 30, num_prompt=8, max_tokens=60)
+    for _ in range(20):
+        step(scheduler)
+    (witness,) = crowd(scheduler, "witness", 1, first=90, num_prompt=20, max_tokens=3)
+    clock.now += FAIR_WAIT_S
+    step(scheduler)
+    assert len(witness.output_ids) == 1
+    assert num_running(*greedy) > 1
+
+
+def test_one_that_outgrows_the_cache_takes_the_blocks_of_the_tenant_that_has_most():
+    scheduler = make_scheduler(num_blocks=8, block_size=2, step_tokens=32)
+    greedy = crowd(scheduler, "greedy", 2, max_tokens=40)
+    step(scheduler)
+    (witness,) = crowd(scheduler, "witness", 1, first=50, max_tokens=6)
+    while witness.status is not SequenceStatus.FINISHED:
+        step(scheduler)
+        assert witness.status is not SequenceStatus.PREEMPTED, "although it is the newest"
+    assert greedy[1].status is SequenceStatus.PREEMPTED
+
+
+def test_a_better_priority_goes_before_any_share_and_shares_are_counted_without_what_is_worse():
+    clock = Clock()
+    scheduler = make_scheduler(max_sequences=4, clock=clock)
+    urgent = crowd(scheduler, "urgent", 9, priority=-1)
+    step(scheduler)
+    (waiting,) = crowd(scheduler, "witness", 1, first=50)
+    clock.now += 10 * FAIR_WAIT_S
+    step(scheduler)
+    assert num_running(waiting) == 0
+    for sequence in urgent:
+        scheduler.abort(sequence.seq_id)
+    crowd(scheduler, "batches", 9, first=60, priority=5)
+    own = crowd(scheduler, "batches", 1, first=80)
+    others = crowd(scheduler, "other", 3, first=90)
+    step(scheduler)
+    assert num_running(waiting, *own, *others) == 4, "what is computed behind all others is not held against its tenant"
+
+
+def test_whoever_was_preempted_gets_a_token_before_it_can_be_preempted_again():
+    clock = Clock()
+    scheduler = make_scheduler(max_sequences=3, step_tokens=3, clock=clock)
+    greedy = crowd(scheduler, "greedy", 3, num_prompt=9, max_tokens=50)
+    for _ in range(12):
+        step(scheduler)
+    (first,) = crowd(scheduler, "first", 1, first=50, max_tokens=2)
+    while first.status is not SequenceStatus.FINISHED:
+        clock.now += FAIR_WAIT_S
+        step(scheduler)
+    (victim,) = [sequence for sequence in greedy if sequence.is_owed]
+    while victim.status is not SequenceStatus.RUNNING:
+        step(scheduler)
+    (second,) = crowd(scheduler, "second", 1, first=60, max_tokens=30)
+    clock.now += FAIR_WAIT_S
+    num_before = len(victim.output_ids)
+    step(scheduler)
+    assert victim.status is SequenceStatus.RUNNING
+    assert num_running(second) == 1
+    assert len(victim.output_ids) >= num_before
+
+
+def test_a_seat_that_is_due_is_seen_before_a_step_ahead():
+    clock = Clock()
+    scheduler = make_scheduler(max_sequences=2, clock=clock)
+    crowd(scheduler, "greedy", 4)
+    step(scheduler)
+    crowd(scheduler, "witness", 1, first=50)
+    plan = scheduler.plan()
+    assert scheduler.plan_ahead(plan) is not None
+    clock.now += FAIR_WAIT_S
+    assert scheduler.plan_ahead(plan) is None
+
+
+# Prompts
+
+
+def computed(scheduler, tenants):
+    """How many prompt tokens each tenant gets in the next step."""
+    plan, _ = step(scheduler)
+    return [sum(chunk.num_tokens for chunk in plan.chunks if chunk.sequence.tenant == tenant) for tenant in tenants]
+
+
+def test_long_prompts_of_one_tenant_leave_others_an_equal_share_of_a_step():
+    scheduler = make_scheduler(num_blocks=999, step_tokens=16)
+    crowd(scheduler, "greedy", 6, num_prompt=400)
+    assert computed(scheduler, ["greedy"]) == [16]
+    crowd(scheduler, "witness", 1, first=50, num_prompt=40)
+    assert computed(scheduler, ["greedy", "witness"]) == [12, 4], "long ones share a half at first"
+    crowd(scheduler, "third", 1, first=60, num_prompt=6)
+    assert computed(scheduler, ["third"]) == [6]
+
+
+def test_short_prompts_that_came_before_do_not_take_whole_steps():
+    scheduler = make_scheduler(num_blocks=999, step_tokens=16, max_sequences=64)
+    crowd(scheduler, "greedy", 40, num_prompt=14, max_tokens=1)
+    (witness,) = crowd(scheduler, "witness", 1, first=50, num_prompt=16, max_tokens=1)
+    for _ in range(2):
+        step(scheduler)
+    assert witness.status is SequenceStatus.FINISHED
+
+
+def test_what_a_tenant_does_not_need_of_its_share_goes_to_the_others():
+    scheduler = make_scheduler(num_blocks=999, step_tokens=16, max_sequences=64)
+    crowd(scheduler, "greedy", 40, num_prompt=4, max_tokens=1)
+    crowd(scheduler, "witness", 1, first=50, num_prompt=2, max_tokens=1)
+    assert computed(scheduler, ["greedy", "witness"]) == [14, 2]
+
+
+def test_prompts_of_a_better_priority_share_with_nobody():
+    scheduler = make_scheduler(num_blocks=999, step_tokens=16, max_sequences=64)
+    crowd(scheduler, "batches", 4, num_prompt=12, max_tokens=1, priority=5)
+    crowd(scheduler, "urgent", 2, first=50, num_prompt=8, max_tokens=1)
+    assert computed(scheduler, ["urgent", "batches"]) == [16, 0]
+
+
+# Places in the queue
+
+
+def test_a_queue_that_one_tenant_has_filled_takes_others_up_to_an_equal_share():
+    scheduler = make_scheduler(max_waiting=6, max_sequences=2)
+    crowd(scheduler, "greedy", 8)
+    with pytest.raises(EngineUnavailable, match="share"):
+        crowd(scheduler, "greedy", 1, first=20)
+    crowd(scheduler, "witness", 4, first=30)
+    with pytest.raises(EngineUnavailable, match="share"):
+        crowd(scheduler, "witness", 1, first=40)
+    crowd(scheduler, "third", 2, first=50)
+    assert scheduler.stats().num_waiting == 14
+
+
+# Whom it takes
+
+
+@given(st.data())
+@examples(200)
+def test_only_what_is_above_an_equal_share_is_taken_and_only_if_it_helps(data):
+    num_seats, num_blocks = data.draw(st.integers(1, 8)), data.draw(st.integers(4, 24))
+    blocks, queue = BlockAccounts(num_blocks, 1, shares_prefixes=True), WaitingQueue()
+    running: list[Sequence] = []
+    for number in range(num_seats):
+        tenant = data.draw(st.sampled_from("abc"))
+        sequence = make_sequence(number, list(range(100 * number, 100 * number + data.draw(st.integers(1, 6)))), tenant=tenant)
+        sequence.priority, sequence.is_owed, sequence.place = data.draw(st.integers(0, 1)), data.draw(st.booleans()), number
+        blocks.open(sequence)
+        if blocks.has_room(sequence, [], 0):
+            blocks.take(sequence, [])
+            running.append(sequence)
+    running.sort(key=lambda sequence: (sequence.priority, sequence.place))
+    head = make_sequence(99, list(range(200, 200 + data.draw(st.integers(1, 12)))), tenant=data.draw(st.sampled_from("abcd")))
+    head.priority = data.draw(st.integers(0, 2))
+    blocks.open(head)
+    queue.add(head)
+    fair = FairShare(running, queue, blocks, num_seats)
+    victims = fair.victims(head, is_due=True)
+    assert all(sequence.priority >= head.priority for sequence in victims)
+    equal = [sequence for sequence in victims if sequence.priority == head.priority]
+    urgent = [sequence for sequence in running if sequence.priority <= head.priority]
+    seats = Counter(sequence.tenant for sequence in urgent)
+    held = {tenant: sum(len(sequence.block_ids) for sequence in urgent if sequence.tenant == tenant) for tenant in seats}
+    num_tenants = len({*seats, head.tenant})
+    for sequence in equal:
+        assert not sequence.is_owed
+        assert sequence.tenant != head.tenant
+        assert seats[sequence.tenant] > max(1, num_seats / num_tenants) or held[sequence.tenant] > num_blocks / num_tenants
+    assert all(seats[tenant] > count for tenant, count in Counter(sequence.tenant for sequence in equal).items())
+    if victims:
+        assert all(sequence in victims for sequence in running if sequence.priority > head.priority) or not equal
+        for sequence in victims:
+            running.remove(sequence)
+            blocks.release(sequence)
+        assert len(running) < num_seats
+        assert blocks.has_room(head, [], len(running))
