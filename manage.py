@@ -4,8 +4,11 @@
 import os
 import sys
 
+from chat.private_files import umask_set
+
 
 def main() -> None:
+    umask_set()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lightcone_site.settings")
     from django.conf import settings
     from django.core.exceptions import ImproperlyConfigured

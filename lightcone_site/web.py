@@ -6,9 +6,11 @@ import argparse
 import gc
 
 import chat.http_server  # noqa: F401  (installs the asyncio reactor before anything else can choose another)
+from chat.private_files import umask_set
 
 
 def main() -> None:
+    umask_set()
     parser = argparse.ArgumentParser(prog="python -m lightcone_site.web", description=__doc__)
     parser.add_argument("--fd", type=int, help="a listening socket inherited from the parent, instead of host and port")
     socket_fd = parser.parse_args().fd

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from celery.utils.nodenames import default_nodename, host_format
 
+from chat.private_files import umask_set
 from lightcone_site.celery import STEPS, app
 
 THREADS = {"model": 16, "maintenance": 2}
@@ -24,6 +25,7 @@ M_ARENA_MAX = -8
 
 def main(arguments: Sequence[str]) -> int:
     """Work until told to stop; the exit code."""
+    umask_set()
     role = os.environ.get("LIGHTCONE_ROLE", "")
     if role not in STEPS:
         sys.exit(f"LIGHTCONE_ROLE must be one of {', '.join(STEPS)}, got {role!r}")

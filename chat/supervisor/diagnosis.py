@@ -24,6 +24,7 @@ from django.db import Error as DatabaseError
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
+from chat.private_files import data_open
 from chat.services.keys import KeyRefused, key_public_id
 from chat.supervisor.embedded_valkey import is_answering
 from chat.supervisor.lock import AlreadyServed, InstanceLock
@@ -86,6 +87,9 @@ def check_data_directory() -> Iterator[Finding]:
     if not os.access(folder, os.W_OK | os.X_OK):
         yield Finding("data", f"{folder} cannot be written", "change its owner, or set LIGHTCONE_DATA_DIR")
         return
+    if loose := data_open(folder):
+        remedy = "start serve, which closes what is its own; give Lightcone a LIGHTCONE_DATA_DIR of its own where other folders are in it"
+        yield Finding("data", f"{loose} is open to group or others", remedy)
     free = shutil.disk_usage(folder).free
     remedy = "free some disk space" if free < MIN_DISK_BYTES else ""
     yield Finding("data", f"{folder}, {free / GIB:.1f} GiB free", remedy)
@@ -186,6 +190,19 @@ def check_port() -> Iterator[Finding]:
     yield Finding("port", f"{host}:{port} {problem or 'is free'}", "set LIGHTCONE_PORT or LIGHTCONE_HOST" if problem else "")
 
 
+def check_proxy() -> Iterator[Finding]:
+    proxies = settings.LIGHTCONE_TRUSTED_PROXIES
+    signs = {"LIGHTCONE_TLS": settings.LIGHTCONE_TLS, "LIGHTCONE_TRUSTED_ORIGINS": settings.CSRF_TRUSTED_ORIGINS}
+    named = " and ".join(name for name, value in signs.items() if value)
+    if proxies:
+        yield Finding("proxy", f"X-Forwarded-For of {', '.join(proxies)} is believed")
+    elif named:
+        problem = f"{named} speaks of one, and none is listed: all clients have its address, also for bounds on wrong keys and passwords"
+        yield Finding("proxy", problem, "set LIGHTCONE_TRUSTED_PROXIES to the proxy's addresses")
+    else:
+        yield Finding("proxy", "none; one that stands before the web must be listed in LIGHTCONE_TRUSTED_PROXIES")
+
+
 def check_machine() -> Iterator[Finding]:
     num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = available_memory_bytes()
@@ -222,5 +239,6 @@ CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     check_database,
     check_valkey,
     check_port,
+    check_proxy,
     check_machine,
 )

@@ -22,6 +22,7 @@ from django.db import DatabaseError, connections
 
 from chat.models import ServedModel
 from chat.models.catalogue import ModelState
+from chat.private_files import data_tighten
 from chat.services.accounts import Bootstrap, bootstrap_create
 from chat.services.catalogue import model_register, model_state_report
 from chat.services.keys import KeyRefused, key_public_id
@@ -68,6 +69,7 @@ def serve(console: Console) -> None:
     except (NoModel, AlreadyServed) as error:
         raise Refusal(str(error)) from None
     try:
+        data_tighten(settings.DATA_DIR)
         # Early, as a web process that cannot listen would only say so in its log.
         if problem := port_problem(settings.LIGHTCONE_HOST, settings.LIGHTCONE_PORT):
             raise Refusal(f"{settings.LIGHTCONE_HOST}:{settings.LIGHTCONE_PORT} {problem}. Set LIGHTCONE_HOST or LIGHTCONE_PORT.")

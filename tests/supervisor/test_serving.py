@@ -29,6 +29,7 @@ def cut_model(tmp_path_factory) -> Path:
 def served(tmp_path_factory, cut_model):
     """One installation for the tests that only look at it or disturb it and wait for its recovery."""
     served = ServedLightcone(tmp_path_factory.mktemp("serving"), {"LIGHTCONE_MODEL": str(cut_model)}, model="cut")
+    open_to_all(served.data_dir)
     served.start()
     try:
         served.wait_for(lambda: "!!!  cut: " in served.console(), timeout_s=120, what="the console to name the unreadable model")
@@ -36,6 +37,16 @@ def served(tmp_path_factory, cut_model):
     finally:
         served.stop()
     assert served.processes_left() == []
+
+
+def open_to_all(data_dir: Path) -> None:
+    """Leave a data directory as earlier versions did."""
+    (data_dir / "logs").mkdir(parents=True)
+    for path in (data_dir / "lightcone.sqlite3", data_dir / "logs" / "web.log"):
+        path.touch()
+        path.chmod(0o644)
+    for folder in (data_dir, data_dir / "logs"):
+        folder.chmod(0o755)
 
 
 def pid_of(served: ServedLightcone, words: str) -> int | None:
@@ -59,6 +70,14 @@ def test_a_truncated_model_is_named_with_the_reason_and_the_web_answers_503(serv
     status, headers, body = served.post("/v1/chat/completions", {"model": "cut", "messages": [{"role": "user", "content": "hi"}]})
     assert (status, headers["x-should-retry"], "retry-after" in headers) == (503, "false", False)
     assert json.loads(body)["error"]["code"] == "model_load_failed"
+
+
+def test_nothing_of_a_served_installation_is_open_to_group_or_others(served):
+    """Any local user could read hashes of passwords, sessions and stored prompts."""
+    assert served.get("/static/chat/base.css")[0] == 200
+    places = [served.data_dir, *served.data_dir.rglob("*")]
+    assert {"lightcone.sqlite3-wal", "web.log", "valkey.conf", "valkey.sock", "base.css", "serve.lock"} <= {path.name for path in places}
+    assert [f"{path.lstat().st_mode:o} {path}" for path in places if path.lstat().st_mode & 0o077 and not path.is_symlink()] == []
 
 
 def test_the_console_shows_addresses_and_no_secret_that_was_given(served):
