@@ -3,8 +3,10 @@
 Start:  python -m lightcone_site.worker   with LIGHTCONE_ROLE=model
 1. The step takes a lease (`loading`) and loads the engine in a thread, so that control commands and signals are answered meanwhile.
 2. Only when the model is loaded does the worker consume `model.<slug>` and its lease say `ready`. A model that cannot be loaded
-   leaves the process up, its lease saying `failed` and why: restarting it would change nothing.
+   leaves the process up, its lease saying `failed` and why; loading is tried again when its files change, and now and then.
 3. On stop it drains: no new runs, live ones end or, after LIGHTCONE_DRAIN_S, go to another worker.
+4. When cores have died too often the worker hands its runs over, to whoever comes, and leaves with exit code 1: whoever watches it starts
+   another one.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import os
 import secrets
 import threading
 import time
@@ -32,11 +35,12 @@ from chat.relay.keys import Keys, model_slug, queue_of
 from chat.relay.loop_thread import LoopThread
 from chat.relay.publisher import Publisher
 from chat.relay.records import usage_of
-from chat.relay.runs import Claim, LogEntry
+from chat.relay.runs import Claim, LogEntry, NotNow
 from chat.relay.store import AWAY, valkey_connect
 from chat.relay.valkey_line import Lines
 from chat.relay.valkey_wire import Caller
 from chat.supervisor.model_choice import NoModel, model_choice
+from chat.worker_exit import worker_leave
 from engine.api import Admitted, Completed, EngineError, ErrorCode, Event, Failed, Outcome, Payload, Rejected, Timings
 from engine.config import EngineConfig, StructuredLimits
 from engine.engine import Engine, EngineStats, Resume, RunEvents
@@ -48,8 +52,15 @@ HEARTBEAT_FRESH_S = 3.0
 WATCH_S = 1.0
 DRAIN_POLL_S = 0.05
 ADD_CONSUMER_TIMEOUT_S = 1.0
+SEND_BACK_S = 1.0
+HAND_OVER_S = 10.0
+LEFT_CODE = 1
+LOOK_S = 2.0
+RETRY_S, MAX_RETRY_S = 60.0, 600.0
+"""Between two tries to load a model whose files have not changed; the time doubles."""
 INTERNAL_MESSAGE = "The server had an error while processing your request."
-SERVING_STATES = frozenset({"ready", "restarting", "draining"})
+SERVED_STATES = frozenset({"ready", "draining"})
+"""Of workers that have loaded their model."""
 
 
 def engine_config() -> EngineConfig:
@@ -98,10 +109,14 @@ def _structured_limits() -> StructuredLimits:
     )
 
 
+FilesStamp = tuple[tuple[str, int, int], ...]
+
+
 class ModelWorker:
     """Serves one model: claims runs, submits them, and keeps the lease that says how it is. Methods are thread-safe.
 
-    `make_engine(config, publish)` builds the engine; `state` is the lease's word: loading, ready, draining or failed.
+    `make_engine(config, publish, on_failed)` builds the engine; `state` is the lease's word: loading, ready, draining or failed.
+    `on_lost` is called when its cores have died too often: the process has to end, and `close` is called on its way.
     """
 
     def __init__(
@@ -109,6 +124,7 @@ class ModelWorker:
         config: EngineConfig,
         worker_id: str,
         *,
+        on_lost: Callable[[], None] = lambda: None,
         make_engine: Callable[..., Engine] = Engine,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -121,16 +137,32 @@ class ModelWorker:
         self._maker_defaults: dict[str, float] = {}
         self._stats: EngineStats | None = None
         self._closing = threading.Event()
+        self._on_lost = on_lost
+        self._is_leaving = False
+        self._has_left = threading.Event()
         self._loop = LoopThread("publisher")
         self._publisher = self._loop.call(self._make_publisher())
-        self._engine = make_engine(config, self._publisher.publish)
+        self._make_engine = partial(make_engine, config, self._publisher.publish, on_failed=self._leave)
+        self._engine = self._make_engine()
         self._loop.call(self._publisher.start())
 
     @property
     def state(self) -> str:
         return self._state
 
-    def load(self, on_loaded: Callable[[], None]) -> None:
+    def load_until_ready(self, on_loaded: Callable[[], None]) -> None:
+        """Load the engine; where that fails, again when the files of the model have changed or after a while, until the worker closes."""
+        pause_s = RETRY_S
+        stamp = files_stamp(self.config.model_path)
+        while not self.load(on_loaded):
+            if not self._wait_for_change(stamp, pause_s):
+                return
+            logger.info("loading the model again")
+            pause_s = min(MAX_RETRY_S, 2 * pause_s)
+            stamp = files_stamp(self.config.model_path)
+            self._engine = self._make_engine()
+
+    def load(self, on_loaded: Callable[[], None]) -> bool:
         """Load the engine, call `on_loaded`, and say `ready`; a failure becomes the state `failed`, not an exception."""
         self._maker_defaults = maker_defaults(self.config.model_path)
         try:
@@ -139,14 +171,15 @@ class ModelWorker:
         except EngineError as error:
             logger.error("the model cannot be served: %s", error.message)
             self._set_state("failed", error.message)
-            return
+            return False
         except Exception:
             logger.exception("the model cannot be served")
             self._set_state("failed", "The model could not be loaded; the worker's log has the details.")
-            return
+            return False
         threading.Thread(target=self._watch, name="engine-watch", daemon=True).start()
         self._set_state("ready")
         logger.info("model %s is ready after %.1f s", self.config.model_name, self._clock() - self._started_at)
+        return True
 
     def take(self, run_id: str, attempt: int) -> None:
         """Claim the run and submit it."""
@@ -162,7 +195,11 @@ class ModelWorker:
         return partial(self._take, run_id, attempt, first)
 
     def _take(self, run_id: str, attempt: int, first: Callable[[], Claim | None] | None) -> None:
-        taken = self._claimed(run_id, attempt, first)
+        try:
+            taken = self._claimed(run_id, attempt, first)
+        except NotNow:
+            self._send_back(run_id, attempt)
+            return
         if taken is None:
             return
         claim, log = taken
@@ -173,7 +210,8 @@ class ModelWorker:
         try:
             self._engine.submit(claim.request, resume if attempt > 1 else None)
         except EngineError as error:
-            self._end(claim, resume, Rejected(error.code, error.message, error.param))
+            if self._engine.state != "failed":  # then it goes to another worker, with the others
+                self._end(claim, resume, Rejected(error.code, error.message, error.param))
         except Exception:
             logger.exception("run %s could not be submitted", run_id)
             self._end(claim, resume, Rejected(ErrorCode.INTERNAL_ERROR, INTERNAL_MESSAGE))
@@ -183,6 +221,8 @@ class ModelWorker:
             try:
                 claim = first()
                 return None if claim is None else (claim, [])
+            except NotNow:
+                logger.warning("claim of run %s: the lease of this worker has lapsed", run_id)
             except AWAY as error:
                 logger.warning("claim of run %s not answered: %s", run_id, error)
         return self._loop.call(self._publisher.take(run_id, attempt))
@@ -197,29 +237,53 @@ class ModelWorker:
 
     def close(self, drain_s: float) -> None:
         """Drain: wait for live runs, hand over what is left where another worker can take it, and end the engine."""
-        self._set_state("draining")
-        deadline = time.monotonic() + drain_s
-        while self._publisher.has_work and time.monotonic() < deadline:
-            time.sleep(DRAIN_POLL_S)
-        try:
-            for run_id, attempt in self._loop.call(self._publisher.hand_over()):
-                task_send(run_id, attempt, self.slug)
-        except Exception as error:
-            # The broker's and Valkey's errors alike: runs that were not handed over are found by the reaper.
-            logger.warning("live runs were not handed over: %s", error)
+        if self._is_leaving:
+            self._has_left.wait(HAND_OVER_S)
+        else:
+            self._set_state("draining")
+            deadline = time.monotonic() + drain_s
+            while self._publisher.has_work and time.monotonic() < deadline:
+                time.sleep(DRAIN_POLL_S)
+            self._hand_over(to_anyone=False)
         self._closing.set()
         self._engine.close(0.0)
         self._loop.call(self._publisher.close())
         self._loop.close()
 
+    def _leave(self) -> None:
+        """Leave for good, as cores have died too often. Called by the engine, which fails what is not handed over.
+
+        1. The process is asked to stop, so that it takes no more tasks.  2. The lease goes, so that no more runs can be claimed.
+        3. Those that live go to whoever serves the model next.
+        """
+        logger.error("the engine's core died repeatedly: this worker hands over %d runs and leaves", self._publisher.num_live)
+        self._is_leaving = True
+        self._on_lost()
+        self._hand_over(to_anyone=True)
+        self._has_left.set()
+
+    def _hand_over(self, *, to_anyone: bool) -> None:
+        try:
+            for run_id, attempt in self._loop.call(self._publisher.hand_over(to_anyone=to_anyone), HAND_OVER_S):
+                task_send(run_id, attempt, self.slug)
+        except Exception as error:
+            # The broker's and Valkey's errors alike: runs that were not handed over are found by the reaper.
+            logger.warning("live runs were not handed over: %s", error)
+
+    def _send_back(self, run_id: str, attempt: int) -> None:
+        """Put the task of a run back into the queue, after a pause where this worker may be the one to fetch it again."""
+        if not self._is_leaving:
+            self._closing.wait(SEND_BACK_S)
+        task_send(run_id, attempt, self.slug)
+
     def lease(self) -> Mapping[str, Any] | None:
-        """The fields of the lease; None while the core gives no sign of life although it has work."""
+        """The fields of the lease; None while the core gives no sign of life although it has work, and when there will be none any more."""
+        if self._is_leaving or (self._state in SERVED_STATES and self._engine.state == "failed"):
+            return None
         core = self._stats.core if self._stats else None
         state = self._state
-        if state in ("ready", "draining"):
-            if self._engine.state == "failed":
-                state, self._reason = "failed", "The engine died repeatedly; the worker's log has the details."
-            elif self._engine.state == "restarting":
+        if state in SERVED_STATES:
+            if self._engine.state == "restarting":
                 state, self._phase = "loading", "starting again"
             elif self._publisher.num_live and not self._has_heartbeat():
                 return None
@@ -265,6 +329,18 @@ class ModelWorker:
     def _note_progress(self, phase: str, fraction: float) -> None:
         self._phase, self._fraction = phase, fraction
 
+    def _wait_for_change(self, stamp: FilesStamp, at_most_s: float) -> bool:
+        """Wait until the model's files are others than at `stamp`, and whole, or the time is over; False when the worker closes."""
+        deadline, before = time.monotonic() + at_most_s, stamp
+        while time.monotonic() < deadline:
+            if self._closing.wait(LOOK_S):
+                return False
+            now = files_stamp(self.config.model_path)
+            if now != stamp and now == before:
+                return True
+            before = now
+        return True
+
     def _set_state(self, state: str, reason: str = "") -> None:
         """Change the state and write it at once: what others decide by it should not wait for the next beat."""
         self._state, self._reason = state, reason
@@ -287,6 +363,19 @@ class ModelWorker:
 
     def _timings(self, claim: Claim) -> Timings:
         return Timings(claim.request.arrived_at, ended_at=self._clock())
+
+
+def files_stamp(path: Path) -> FilesStamp:
+    """Name, size and time of each file of a model, by which a change is seen."""
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    return tuple((file.name, status.st_size, status.st_mtime_ns) for file in files if (status := _status_of(file)) is not None)
+
+
+def _status_of(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
 
 
 def _resume_of(claim: Claim, log: list[LogEntry]) -> Resume:
@@ -313,7 +402,7 @@ class ModelStep(bootsteps.StartStopStep):
         except NoModel as error:
             logger.error("%s", error)
             return
-        self.model_worker = worker.app.model_worker = ModelWorker(config, worker_id)
+        self.model_worker = worker.app.model_worker = ModelWorker(config, worker_id, on_lost=partial(worker_leave, LEFT_CODE))
         queue = queue_of(self.model_worker.slug)
         # Tasks of runs are never given back: leases and claims see to what a lost worker leaves. Acknowledging costs two turns to Valkey.
         worker.app.amqp.queues.add(Queue(queue, Exchange(queue), routing_key=queue, no_ack=True))
@@ -323,7 +412,7 @@ class ModelStep(bootsteps.StartStopStep):
             while not worker.app.control.add_consumer(queue, destination=[worker.hostname], reply=True, timeout=ADD_CONSUMER_TIMEOUT_S):
                 logger.info("waiting for the consumer")
 
-        threading.Thread(target=self.model_worker.load, args=(consume,), name="model-load", daemon=True).start()
+        threading.Thread(target=self.model_worker.load_until_ready, args=(consume,), name="model-load", daemon=True).start()
 
     def stop(self, worker: Any) -> None:
         if self.model_worker is not None:

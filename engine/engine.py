@@ -106,7 +106,8 @@ class Engine:
     """One model, served by one core. Methods are thread-safe.
 
     `publish` is called with the news of a step from the receiver thread, and with the first event of a run from the thread that
-    submits it; it must not block for long.
+    submits it; it must not block for long. `on_failed` is called once, from the receiver thread, when cores have died too often and the
+    engine takes no more runs: what it does not give to another engine fails when it returns.
     """
 
     def __init__(
@@ -114,12 +115,14 @@ class Engine:
         config: EngineConfig,
         publish: Publish,
         *,
+        on_failed: Callable[[], None] = lambda: None,
         connect: Connect = connect_core,
         clock: Callable[[], float] = time.time,
         renderer: Renderer | None = None,
     ) -> None:
         self._config = config
         self._publish = publish
+        self._on_failed = on_failed
         self._starter = CoreStarter(config, connect, clock)
         self._clock = clock
         self._deadlines = Deadlines(clock, self._end_due)
@@ -334,6 +337,8 @@ class Engine:
                 self._handle(message)
             except Exception:
                 logger.exception("a message of the core could not be handled")
+        if self._state == "failed":
+            self._on_failed()
         self._end_all(LOST if self._starter.is_closing else FAILED)
 
     def _handle(self, message: FromCore) -> None:

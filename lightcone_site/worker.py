@@ -14,10 +14,14 @@ import sys
 from collections.abc import Sequence
 
 from celery.utils.nodenames import default_nodename, host_format
+from django.conf import settings
 
 from chat.private_files import umask_set
+from chat.worker_exit import stop_is_bounded
 from lightcone_site.celery import STEPS, app
 
+STOP_S = {"model": 8.0, "maintenance": 12.0}
+"""In which a worker stops, a model worker after its drain; the supervisor gives each a little more."""
 THREADS = {"model": 16, "maintenance": 2}
 M_ARENA_MAX = -8
 """Of mallopt(3), in its own numbers."""
@@ -33,6 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--name", default=f"{role}@%h", help="of this worker, different from that of any other; %%h: of the host")
     options = parser.parse_args(arguments)
     _use_one_arena()
+    stop_is_bounded(STOP_S[role] + (settings.LIGHTCONE_DRAIN_S if role == "model" else 0))
     worker = app.Worker(
         hostname=host_format(default_nodename(options.name)),
         pool_cls="threads",

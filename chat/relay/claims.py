@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from chat.relay.live_run import LiveRun
 from chat.relay.run_table import RunTable
-from chat.relay.runs import Claim, LogEntry, Runs
+from chat.relay.runs import Claim, LogEntry, NotNow, Runs
 from chat.relay.store import AWAY, answer_checked, command_parts
 from chat.relay.valkey_line import Asked, Lines
 
@@ -22,18 +22,25 @@ logger = logging.getLogger(__name__)
 LET_GO_TIMEOUT_S = 5.0
 FIRST_PAUSE_S = 0.05
 CLAIM_RETRIES = 7
+SETTLE_PAUSE_S = 0.02
 
 Taken = tuple[Claim, list[LogEntry]]
 """A claim, and what earlier attempts logged."""
 
 
 class Claims:
-    """`ask_first` is for any thread, what it gives for any but the loop's; `take` is for the loop, and all there is without `lines`."""
+    """`ask_first` is for any thread, what it gives for any but the loop's; `take` is for the loop, and all there is without `lines`.
 
-    def __init__(self, *, runs: Runs, table: RunTable, worker_id: str, lines: Lines | None = None) -> None:
+    `renew` renews the worker's lease, where its engine lives, on the loop.
+    """
+
+    def __init__(
+        self, *, runs: Runs, table: RunTable, worker_id: str, renew: Callable[[], Awaitable[None]], lines: Lines | None = None
+    ) -> None:
         self._runs = runs
         self._table = table
         self._worker_id = worker_id
+        self._renew = renew
         self._lines = lines
         self._taking: set[str] = set()
         self._lock = threading.Lock()
@@ -41,7 +48,7 @@ class Claims:
     def ask_first(self, run_id: str) -> Callable[[], Claim | None]:
         """Ask for the first attempt of a queued run. What is given waits for the claim, and must be called; None when it is not to be had.
 
-        It raises AWAY where no answer comes; then `take` may ask again.
+        It raises AWAY where no answer comes, and NotNow where the lease has lapsed; then `take` may ask again.
         """
         assert self._lines is not None
         command = command_parts(b"EVAL", *self._runs.claim_command(run_id, 1, self._worker_id))
@@ -64,7 +71,8 @@ class Claims:
     async def take(self, run_id: str, attempt: int) -> Taken | None:
         """Claim a queued run; with it comes what earlier attempts logged. None when it is not to be had.
 
-        Raises AWAY where Valkey stays away; then nobody knows whether the run is ours.
+        Raises AWAY where Valkey stays away; then nobody knows whether the run is ours. Raises NotNow where the worker has no lease and gets
+        none, or its engine still has the attempt before.
         """
         if not self._begin(run_id):
             return None
@@ -77,6 +85,13 @@ class Claims:
     def is_claiming(self) -> bool:
         """Somebody waits for a claim; when that is over, the run is in the table or not ours."""
         return bool(self._taking)
+
+    async def settled(self, timeout_s: float) -> None:
+        """Wait until no claim is under way, at most so long: after the lease is gone none succeeds that begins later."""
+        for _ in range(int(timeout_s / SETTLE_PAUSE_S)):
+            if not self._taking:
+                return
+            await asyncio.sleep(SETTLE_PAUSE_S)
 
     def close(self) -> None:
         if self._lines is not None:
@@ -101,7 +116,7 @@ class Claims:
                 async with asyncio.timeout(LET_GO_TIMEOUT_S):
                     await gone.wait()
             except TimeoutError:
-                return None
+                raise NotNow from None
         taken = await self._claim(run_id, attempt)
         if taken is not None:
             claim, log = taken
@@ -119,7 +134,12 @@ class Claims:
         return await self._claim_once(run_id, attempt)
 
     async def _claim_once(self, run_id: str, attempt: int) -> Taken | None:
-        claim = await self._runs.claim(run_id, attempt, self._worker_id)
+        try:
+            claim = await self._runs.claim(run_id, attempt, self._worker_id)
+        except NotNow:
+            # The process stood still for longer than its lease. It lives, so that the run need not wait for another worker.
+            await self._renew()
+            claim = await self._runs.claim(run_id, attempt, self._worker_id)
         if claim is None:
             return None
         return claim, await self._runs.read_whole_log(run_id) if attempt > 1 else []

@@ -39,6 +39,7 @@ BATCH_FLUSH_S = 0.05
 KEEP_ENDED_S = 10.0
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.05, 1.0
 BEATS_PER_RENEWAL = 10
+CLAIMS_SETTLE_S = 2.0
 
 
 class Publisher:
@@ -75,7 +76,7 @@ class Publisher:
         self._flush_mode = flush_mode
         self._table = RunTable(abort)
         self._writer = LogWriter(runs=self.runs, layer=layer, worker_id=worker_id, table=self._table, clock=clock, caller=caller)
-        self._claims = Claims(runs=self.runs, table=self._table, worker_id=worker_id, lines=lines)
+        self._claims = Claims(runs=self.runs, table=self._table, worker_id=worker_id, renew=self.beat, lines=lines)
         self._has_news = asyncio.Event()
         self._is_urgent = asyncio.Event()
         self._writing = asyncio.Lock()
@@ -180,17 +181,18 @@ class Publisher:
         if run_id in self._table.live:
             self._abort(run_id, outcome)
 
-    async def hand_over(self) -> list[tuple[str, int]]:
+    async def hand_over(self, *, to_anyone: bool = False) -> list[tuple[str, int]]:
         """Give the lease back and re-queue live runs, if another worker is there to take them: (run id, next attempt) of each.
 
-        From here on the logs refuse what this worker still writes.
+        `to_anyone`: also for a worker that is still to come. From here on the logs refuse what this worker still writes.
         """
         await self.flush()
         others = await self._client.smembers(self._keys.model_workers(self._slug)) if self._table.live else set()
         ready = [raw for raw in others - {self.worker_id.encode()} if await self._is_ready(raw.decode())]
-        if not ready:
+        if not (ready or to_anyone):
             return []
         await self._client.delete(self._keys.worker(self.worker_id))
+        await self._claims.settled(CLAIMS_SETTLE_S)
         handed = []
         for run in list(self._table.live.values()):
             taken = await self.runs.take_over(run.run_id, self.worker_id)

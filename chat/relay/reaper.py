@@ -3,8 +3,8 @@
 Each turn, under a lock, so that one reaper works at a time:
   workers whose lease is gone    their runs go to the next attempt, back to the queue; after three attempts they end as `worker_lost`
   web processes whose lease is   they leave all their runs
-  runs queued for 6 s            end if no worker of the model lives, as nobody is coming to take them
-  runs queued for 30 s           their task is sent again (the claim makes duplicates harmless), or they end if nobody serves the model
+  runs queued for 30 s           their task is sent again where a worker serves (the claim makes duplicates harmless)
+  runs queued for 90 s           end if no worker of the model lives; sooner where their own time is over. They wait for one that loads.
   unread runs                    end when their time is over
 It runs in the maintenance worker, which is always there, rather than in web processes, whose loops should do nothing else.
 """
@@ -30,11 +30,15 @@ logger = logging.getLogger(__name__)
 
 LOCK_MS = 3_000
 QUEUED_MS = 30_000
-ORPHANED_MS = 6_000
-"""A little more than a lease: a worker that starts again in the place of a dead one has said `loading` by then."""
+ORPHANED_MS = 90_000
+"""How long a run waits for a worker where none lives. The supervisor starts a dead one again after up to 30 s, and seconds later it says
+`loading`; one that stood still is back by itself. Other service managers do not tell when they will start one."""
+WAITED_MS = 6_000
+"""A run that waits no longer than this needs no look."""
 QUIET_AFTER_LOSS_S = 6.0
 COMING_STATES = frozenset({"ready", "loading", "draining"})
 """Of workers that may still take what is queued; a draining one hands its place to the next."""
+TIMED_OUT_MESSAGE = "The request took longer than its time limit, as no worker could go on with it."
 LOST_MESSAGE = "The worker of this request was lost and no other could finish it; please send the request again."
 
 
@@ -108,18 +112,22 @@ class Reaper:
 
     async def _reap_queue(self) -> None:
         now_ms = int(self._clock() * 1000)
-        for raw, queued_at_ms in await self._client.zrangebyscore(self._keys.queued, "-inf", now_ms - ORPHANED_MS, withscores=True):
+        for raw, queued_at_ms in await self._client.zrangebyscore(self._keys.queued, "-inf", now_ms - WAITED_MS, withscores=True):
             run_id = raw.decode()
-            state, attempt, slug = await self._client.hmget(self._keys.meta(run_id), "state", "attempt", "slug")
+            state, *facts = await self._client.hmget(self._keys.meta(run_id), "state", "attempt", "slug", "deadline_ms")
             if state != b"queued":
                 await self._client.zrem(self._keys.queued, run_id)
                 continue
-            states = await self._worker_states(slug.decode())
-            if not states & COMING_STATES:
-                await self._end_as_lost(run_id, int(attempt))
-            elif queued_at_ms <= now_ms - QUEUED_MS:
-                await self._client.zadd(self._keys.queued, {run_id: now_ms}, xx=True)
-                await self._queue_again(run_id, int(attempt), slug.decode(), is_served="ready" in states)
+            attempt, slug, deadline_ms = int(facts[0]), facts[1].decode(), int(facts[2] or 0)
+            states = await self._worker_states(slug)
+            if "ready" in states:
+                if queued_at_ms <= now_ms - QUEUED_MS:
+                    await self._client.zadd(self._keys.queued, {run_id: now_ms}, xx=True)
+                    await self._queue_again(run_id, attempt, slug)
+            elif 0 < deadline_ms <= now_ms:
+                await self._end(run_id, attempt, ErrorCode.INFERENCE_TIMEOUT, TIMED_OUT_MESSAGE, Outcome.TIMED_OUT)
+            elif not states & COMING_STATES and queued_at_ms <= now_ms - ORPHANED_MS:
+                await self._end_as_lost(run_id, attempt)
 
     async def _reap_unread(self) -> None:
         for raw in await self._client.zrangebyscore(self._keys.unread, "-inf", int(self._clock() * 1000)):
@@ -127,8 +135,8 @@ class Reaper:
             if worker_id:
                 await self._send_stop(worker_id, raw.decode(), Outcome.DISCONNECTED.value)
 
-    async def _queue_again(self, run_id: str, attempt: int, slug: str, *, is_served: bool = True) -> None:
-        if attempt > MAX_ATTEMPTS or not is_served:
+    async def _queue_again(self, run_id: str, attempt: int, slug: str) -> None:
+        if attempt > MAX_ATTEMPTS:
             await self._end_as_lost(run_id, attempt)
         else:
             await self._send_task(run_id, attempt, slug)
@@ -140,17 +148,20 @@ class Reaper:
         return {state.decode() for state in states if state is not None}
 
     async def _end_as_lost(self, run_id: str, attempt: int) -> None:
-        """End a run that nobody can serve: an error event for its reader, and the terminal record with what was logged."""
+        await self._end(run_id, attempt, ErrorCode.WORKER_LOST, LOST_MESSAGE, Outcome.WORKER_LOST)
+
+    async def _end(self, run_id: str, attempt: int, code: ErrorCode, message: str, outcome: Outcome) -> None:
+        """End a run that nobody serves: an error event for its reader, and the terminal record with what was logged."""
         meta = await self._client.hgetall(self._keys.meta(run_id))
         log = await self.runs.read_whole_log(run_id)
         events = [event for entry in log for event in entry.events()]
         position = log[-1].position + 1 if log else 0
-        payload: Failed | Rejected = Rejected(ErrorCode.WORKER_LOST, LOST_MESSAGE)
+        payload: Failed | Rejected = Rejected(code, message)
         if events:
-            payload = Failed(ErrorCode.WORKER_LOST, LOST_MESSAGE, usage_of(events), None, Outcome.WORKER_LOST)
+            payload = Failed(code, message, usage_of(events), None, outcome)
         about = json.loads(meta[b"about"])
         record = terminal_record(about, payload, run_id=run_id, attempts=min(attempt, MAX_ATTEMPTS), worker="", ended_at=self._clock())
-        record["outcome"] = Outcome.WORKER_LOST.value
+        record["outcome"] = outcome.value
         verdict = await self.runs.finish(
             Ending(
                 run_id=run_id,
@@ -165,4 +176,4 @@ class Reaper:
                 tokens_per_minute=int(meta[b"tokens_per_minute"]),
             )
         )
-        logger.warning("run %s ended as lost after attempt %d: %s", run_id, attempt, verdict)
+        logger.warning("run %s ended as %s after attempt %d: %s", run_id, outcome.value, attempt, verdict)

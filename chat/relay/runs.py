@@ -37,6 +37,10 @@ ENDED_LIFE_MS = 10 * 60 * 1000
 READ_ENTRIES = 512
 
 
+class NotNow(Exception):
+    """This worker cannot take a run that waits: its task has to go back to the queue, or it is gone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Admission:
     """What admission checks and keeps of one request. Limits of 0 are none.
@@ -142,6 +146,7 @@ class Runs:
             "reserved": admission.reserved_tokens,
             "tokens_per_minute": admission.tokens_per_minute,
             "linger_ms": int(admission.linger_s * 1000),
+            "deadline_ms": int((request.deadline_at or 0) * 1000),
             "log_life_ms": int(admission.log_life_s * 1000),
             "public": public,
             "about": json.dumps(dict(admission.about), separators=(",", ":")),
@@ -179,7 +184,7 @@ class Runs:
         return Verdict("look", 0.0, requests_left, requests_reset / 1000, tokens_left, tokens_reset / 1000)
 
     async def claim(self, run_id: str, attempt: int, worker_id: str) -> Claim | None:
-        """Take a queued run for this worker; None when it is taken, gone, or the worker's own lease has lapsed.
+        """Take a queued run for this worker; None when it is taken or gone. Raises NotNow where the worker's own lease has lapsed.
 
         Asked again, it gives a run that this worker has: whoever calls knows which it holds.
         """
@@ -192,7 +197,9 @@ class Runs:
         return [CLAIM, len(names), *names, run_id, attempt, worker_id]
 
     def claim_read(self, run_id: str, attempt: int, answer: list[Any]) -> Claim | None:
-        """What the script of claims has answered; None where the run is not to be had."""
+        """What the script of claims has answered; None where the run is not to be had. Raises NotNow."""
+        if answer[0] == b"lapsed":
+            raise NotNow
         if answer[0] != b"claimed" or answer[1] is None:
             return None
         meta = dict(zip((name.decode() for name in answer[2::2]), answer[3::2], strict=True))

@@ -36,6 +36,7 @@ class ScriptedEngine:
         self.heartbeat_at: float | None = None
         self.positions: dict[str, int] = {}
         self.is_closed = False
+        self.on_failed: Callable[[], None] = lambda: None
 
     def start(self, progress: Callable[[str, float], None]) -> None:
         progress("reading", 0.5)
@@ -62,13 +63,19 @@ class ScriptedEngine:
         self.say(run_id, Completed(outcome, Usage(3, 0, 3), Timings(1.0, 2.0, 3.0, 4.0)))
 
     def abort(self, run_id: str, outcome: Outcome) -> None:
-        self.end(run_id, outcome)
+        if run_id in self.positions:
+            self.end(run_id, outcome)
 
     def stats(self) -> EngineStats:
         return EngineStats(self.state, 0, 0, 128, None, None)
 
     def close(self, drain_s: float = 0.0) -> None:
         self.is_closed = True
+
+    def fail(self) -> None:
+        """Its cores have died too often."""
+        self.state = "failed"
+        self.on_failed()
 
 
 @pytest.fixture
@@ -85,19 +92,27 @@ async def start(
 ) -> tuple[ModelWorker, ScriptedEngine]:
     made: list[ScriptedEngine] = []
 
-    def make_engine(config: EngineConfig, publish: Any) -> ScriptedEngine:
+    def make_engine(config: EngineConfig, publish: Any, on_failed: Callable[[], None]) -> ScriptedEngine:
         made.append(make(config, publish))
+        made[0].on_failed = on_failed
         for name, value in script.items():
             setattr(made[0], name, value)
         return made[0]
 
     def build() -> ModelWorker:
         config = EngineConfig(model_path=path, model_name=MODEL, max_sequences=4)
-        worker = ModelWorker(config, "model@here~1", make_engine=make_engine, clock=world.clock)
+        worker = ModelWorker(config, "model@here~1", on_lost=world.on_lost, make_engine=make_engine, clock=world.clock)
         worker.load(lambda: None)
         return worker
 
     return await asyncio.to_thread(build), made[0]
+
+
+def sent_tasks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, str]]:
+    """What goes back to the queue of the model from here on."""
+    sent: list[tuple[str, int, str]] = []
+    monkeypatch.setattr("chat.worker.task_send", lambda *task: sent.append(task))
+    return sent
 
 
 async def test_a_run_goes_through_the_worker_to_its_reader(world: World) -> None:
@@ -258,3 +273,118 @@ async def test_the_lease_lapses_when_the_core_is_silent_under_work(world: World)
     assert worker.lease() is None
     engine.abort(reader.run_id, Outcome.STOPPED)
     await asyncio.to_thread(worker.close, 1.0)
+
+
+async def test_a_worker_whose_cores_died_too_often_hands_its_runs_over_and_leaves(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lived on as `failed`, went on taking tasks, always as the first to be free, and answered each of them 503."""
+    told: list[str] = []
+    world.on_lost = lambda: told.append("leave")
+    sent = sent_tasks(monkeypatch)
+    worker, engine = await start(world, waits=True)
+    web = await world.web(sweep_s=0.02)
+    live, queued = (await world.admit(web))[0], (await world.admit(web))[0]
+    await asyncio.to_thread(worker.take, live.run_id, 1)
+    await live.first()
+    await asyncio.to_thread(engine.fail)
+    assert told == ["leave"]
+    assert (worker.lease(), await worker_leases(world.client, world.keys)) == (None, [])
+    assert sent == [(live.run_id, 2, MODEL)]
+    await asyncio.to_thread(worker.take, queued.run_id, 1)
+    assert sent[1:] == [(queued.run_id, 1, MODEL)], "a task that was fetched already goes back"
+    await asyncio.to_thread(worker.close, 10.0)
+
+    heir = await world.worker("model@there~2")
+    for run_id, attempt, _ in sent:
+        voice = await world.claim(heir, run_id, attempt)
+        if attempt == 1:
+            voice.admit()
+        voice.token("x")
+        voice.end()
+    await heir.flush()
+    assert text_of(await read_all(queued)) == "x"
+    assert text_of([event async for event in live]) == "x"
+    assert {record["outcome"] for record in await world.records()} == {"finished"}
+
+
+async def test_a_run_that_reaches_a_failed_engine_goes_to_another_worker(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was claimed a moment before the engine gave up, and was refused as `overloaded`."""
+    sent = sent_tasks(monkeypatch)
+    worker, engine = await start(world, submit_error=EngineUnavailable(ErrorCode.OVERLOADED, "the engine takes no more requests"))
+    web = await world.web(sweep_s=0.02)
+    reader, _ = await world.admit(web)
+    engine.state = "failed"
+    await asyncio.to_thread(worker.take, reader.run_id, 1)
+    await asyncio.to_thread(engine.on_failed)
+    assert sent == [(reader.run_id, 2, MODEL)]
+    await asyncio.to_thread(worker.close, 0.0)
+
+
+async def test_a_worker_that_stood_still_takes_the_next_attempt_of_its_own_runs(world: World) -> None:
+    """Its claim had lapsed with its lease, the task was gone, and clients waited half a minute for the next one."""
+    worker, engine = await start(world, waits=True)
+    web = await world.web(sweep_s=0.02)
+    reader, _ = await world.admit(web)
+    await asyncio.to_thread(worker.take, reader.run_id, 1)
+    await reader.first()
+    await world.client.delete(world.keys.worker(worker.worker_id))
+    await world.reaper().turn()
+    assert world.queued == [(reader.run_id, 2, MODEL)]
+    engine.waits = False
+    await asyncio.to_thread(worker.take, reader.run_id, 2)
+    assert text_of([event async for event in reader]) == "abc"
+    await asyncio.to_thread(worker.close, 1.0)
+
+
+async def test_a_first_attempt_after_a_pause_of_the_worker_is_taken_too(world: World) -> None:
+    worker, _ = await start(world)
+    web = await world.web(sweep_s=0.02)
+    reader, _ = await world.admit(web)
+    await world.client.delete(world.keys.worker(worker.worker_id))
+    await asyncio.to_thread(worker.take, reader.run_id, 1)
+    assert text_of(await read_all(reader)) == "abc"
+    await asyncio.to_thread(worker.close, 1.0)
+
+
+async def test_a_worker_without_a_living_core_gives_the_task_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = sent_tasks(monkeypatch)
+    monkeypatch.setattr("chat.worker.SEND_BACK_S", 0.0)
+    worker, engine = await start(world, waits=True)
+    web = await world.web(sweep_s=0.02)
+    live, queued = (await world.admit(web))[0], (await world.admit(web))[0]
+    await asyncio.to_thread(worker.take, live.run_id, 1)
+    engine.heartbeat_at = world.clock() - 10
+    await world.client.delete(world.keys.worker(worker.worker_id))
+    await asyncio.to_thread(worker.take, queued.run_id, 1)
+    assert sent == [(queued.run_id, 1, MODEL)]
+    engine.abort(live.run_id, Outcome.STOPPED)
+    await asyncio.to_thread(worker.close, 1.0)
+
+
+async def test_a_model_that_was_repaired_is_loaded_without_a_restart(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chat.worker.LOOK_S", 0.001)
+    file = tmp_path / "model.gguf"
+    file.write_text("torn")
+    errors: list[Exception | None] = [None, ModelLoadError("model.gguf is truncated")]
+    is_loaded = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def make_engine(config: EngineConfig, publish: Any, on_failed: Callable[[], None]) -> ScriptedEngine:
+        engine = ScriptedEngine(config, publish)
+        engine.load_error = errors.pop()
+        return engine
+
+    def build() -> ModelWorker:
+        return ModelWorker(EngineConfig(model_path=file, model_name=MODEL), "model@here~1", make_engine=make_engine, clock=world.clock)
+
+    worker = await asyncio.to_thread(build)
+    loading = asyncio.create_task(asyncio.to_thread(worker.load_until_ready, lambda: loop.call_soon_threadsafe(is_loaded.set)))
+    while worker.state != "failed":  # noqa: ASYNC110  # nothing tells
+        await asyncio.sleep(0)
+    [lease] = await worker_leases(world.client, world.keys)
+    assert (lease.state, lease.reason) == ("failed", "model.gguf is truncated")
+    file.write_text("whole again")
+    async with asyncio.timeout(10):
+        await is_loaded.wait()
+        await loading
+    assert (worker.state, errors) == ("ready", [])
+    await asyncio.to_thread(worker.close, 0.0)

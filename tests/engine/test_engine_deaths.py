@@ -78,6 +78,21 @@ def test_a_core_that_dies_too_often_fails_its_runs_and_the_engine(make_stage):
     assert stage.engine.stats().state == "failed"
 
 
+def test_an_engine_that_gives_up_says_so_before_it_fails_what_nobody_else_takes(make_stage):
+    """So its worker can hand its runs to another one."""
+    cores = [ScriptedCore(READY) for _ in range(MAX_RESTARTS + 1)]
+    stage = make_stage(*cores)
+    stage.engine._starter._closing.wait = lambda delay_s: False  # no back-off
+    seen = []
+    stage.engine._on_failed = lambda: seen.append((stage.engine.state, stage.engine.stats().num_runs))
+    stage.submit()
+    for core in cores:
+        core.hear_sequences()
+        core.die()
+    assert payloads(stage.events_to_end())[-1].outcome == Outcome.FAILED
+    assert seen == [("failed", 1)]
+
+
 def test_closing_ends_a_core_that_is_still_loading_and_the_runs_that_wait_for_it(make_stage):
     """Such a core was left alone: it loaded on behind a closed engine, and its runs never ended."""
     loading, is_awaited = ScriptedCore(), threading.Event()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from chat.relay.publisher import Publisher
-from chat.relay.runs import Claim
+from chat.relay.runs import Claim, NotNow
+from chat.supervisor.child import MAX_BACKOFF_S
 from engine.api import Completed, Delta, EngineUnavailable, ErrorCode, Failed, Outcome, Rejected
 from tests.chat.relay.world import World, read_all, text_of, until
 
@@ -54,11 +56,25 @@ async def test_a_claim_whose_answer_was_lost_is_asked_again(world: World, monkey
     assert await worker.take(reader.run_id, 1) is None
 
 
-async def test_a_worker_without_a_lease_claims_nothing(world: World) -> None:
+async def test_a_worker_without_a_lease_renews_it_before_it_claims(world: World) -> None:
+    """It had stood still; the task of its own run was thrown away, and the next one came after half a minute."""
     web, worker = await world.web(), await world.worker()
     reader, _ = await world.admit(web)
     await world.client.delete(world.keys.worker(worker.worker_id))
-    assert await worker.take(reader.run_id, 1) is None
+    assert await worker.take(reader.run_id, 1) is not None
+    assert await world.client.exists(world.keys.worker(worker.worker_id)) == 1
+
+
+async def test_a_worker_that_gets_no_lease_claims_nothing_and_says_so(world: World) -> None:
+    web, worker = await world.web(), await world.worker()
+    reader, _ = await world.admit(web)
+    await world.client.delete(world.keys.worker(worker.worker_id))
+    world.has_lease = False
+    with pytest.raises(NotNow):
+        await worker.take(reader.run_id, 1)
+    with pytest.raises(NotNow):
+        claim_in_thread(worker, reader.run_id)
+    assert await world.client.hget(world.keys.meta(reader.run_id), "state") == b"queued"
 
 
 async def test_the_end_leaves_one_record_and_frees_the_key(world: World) -> None:
@@ -286,34 +302,66 @@ async def test_a_run_that_nobody_picks_up_is_queued_again_or_ended(world: World)
     assert world.queued == [(reader.run_id, 1, "tiny")]
     for publisher in world.publishers:
         await world.client.delete(world.keys.worker(publisher.worker_id))
-    world.clock.now += 31
+    world.clock.now += 91
     await reaper.turn()
     with pytest.raises(Exception, match="lost"):
         await reader.first()
     assert [record["outcome"] for record in await world.records()] == ["worker_lost"]
 
 
-async def test_a_queued_run_ends_soon_when_no_worker_lives(world: World) -> None:
-    """It used to wait for half a minute, for nobody."""
+async def test_a_queued_run_waits_for_a_worker_that_may_still_be_started(world: World) -> None:
+    """Streams ended after 6 s, although the supervisor had planned a start after 16 s, or after 30."""
     web = await world.web(sweep_s=0.01)
     reader, _ = await world.admit_with_worker(web)
     [worker] = world.publishers
     reaper = world.reaper()
-    world.clock.now += 7
+    await world.client.delete(world.keys.worker(worker.worker_id))
+    world.clock.now += MAX_BACKOFF_S + 45
     await reaper.turn()
     assert await world.client.hget(world.keys.meta(reader.run_id), "state") == b"queued"
     world.lease_state = "loading"
     await worker.beat()
+    world.clock.now += 100
     await reaper.turn()
-    assert await world.client.hget(world.keys.meta(reader.run_id), "state") == b"queued"
-    world.lease_state = "failed"
+    assert await world.client.hget(world.keys.meta(reader.run_id), "state") == b"queued", "a worker that loads is waited for"
+    world.lease_state = "ready"
     await worker.beat()
     await reaper.turn()
+    assert world.queued == [(reader.run_id, 1, "tiny")], "whatever became of its task"
+
+
+async def test_a_queued_run_ends_when_no_worker_comes(world: World) -> None:
+    web = await world.web(sweep_s=0.01)
+    reader, _ = await world.admit_with_worker(web)
+    [worker] = world.publishers
+    world.lease_state = "failed"
+    await worker.beat()
+    world.clock.now += 91
+    await world.reaper().turn()
     with pytest.raises(EngineUnavailable) as raised:
         await reader.first()
     assert raised.value.code is ErrorCode.WORKER_LOST
     assert world.queued == []
     assert await world.client.zcard(world.keys.admit_live("key1")) == 0
+
+
+async def test_a_run_without_a_worker_ends_at_its_own_time_limit(world: World) -> None:
+    web, worker = await world.web(sweep_s=0.01), await world.worker()
+    request = replace(world.admission().request, deadline_at=world.clock() + 20)
+    reader, voice = await world.run(web, worker, request=request)
+    voice.admit()
+    voice.token("a")
+    await worker.flush()
+    await world.client.delete(world.keys.worker(worker.worker_id))
+    reaper = world.reaper()
+    await reaper.turn()
+    world.clock.now += 21
+    await reaper.turn()
+    payload = (await read_all(reader))[-1].payload
+    assert isinstance(payload, Failed)
+    assert (payload.code, payload.outcome) == (ErrorCode.INFERENCE_TIMEOUT, Outcome.TIMED_OUT)
+    [record] = await world.records()
+    assert (record["outcome"], record["status"], record["completion_tokens"]) == ("timed_out", 408, 1)
 
 
 async def test_a_dead_web_process_leaves_its_runs(world: World) -> None:

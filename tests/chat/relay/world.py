@@ -127,9 +127,13 @@ class World:
         self.dispatchers: list[Dispatcher] = []
         self.lease_state = "ready"
         self.lease_facts: dict[str, Any] = {}
+        self.has_lease = True
+        self.on_lost: Callable[[], None] = lambda: None
         self.on_abort: Callable[[str, Outcome], None] = lambda run_id, outcome: None
 
-    def lease(self) -> dict[str, Any]:
+    def lease(self) -> dict[str, Any] | None:
+        if not self.has_lease:
+            return None
         counters = dict.fromkeys(("max_model_len", "num_live", "num_running", "num_waiting"), 0)
         words = {"model": MODEL, "state": self.lease_state, "phase": "", "fraction": "0.5", "reason": "", "seats": 4}
         return words | counters | self.lease_facts
