@@ -35,13 +35,17 @@ class Capture(Protocol):
 
 
 class CudaCapture:
-    """Captures graphs that share their memory, as no two of them run at once. The largest should come first."""
+    """Captures graphs that share their memory, as no two of them run at once. The largest should come first.
+
+    All are tried on one stream, as libraries keep a workspace for each stream that they have seen.
+    """
 
     def __init__(self) -> None:
         self._pool = None
+        self._trial_stream = torch.cuda.Stream()
 
     def __call__(self, compute: Compute) -> tuple[Callable[[], None], torch.Tensor]:
-        stream = torch.cuda.Stream()
+        stream = self._trial_stream
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             compute()  # kernels are compiled, libraries take their workspaces: neither may happen while a graph is captured

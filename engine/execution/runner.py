@@ -146,10 +146,10 @@ class ModelRunner:
         return StepTimer(self._decoder, self._attention, self.max_model_len)
 
     def _capture_graphs(self, max_sequences: int) -> DecodeGraphs:
-        """Capture the decode steps, after the longest step has taken the memory that it needs."""
+        """Capture the decode steps, after the step that needs the most memory has taken it: it must not run out while somebody waits."""
         from engine.execution.cuda_graphs import CudaCapture, DecodeGraphs
 
-        self._run_prompt(min(self.step_tokens, self.max_model_len))
+        self.forward(self._longest_step())
         table_width = -(-self.max_model_len // self._block_size)
         return DecodeGraphs(self._decoder, self._attention, max_sequences, table_width, CudaCapture())
 
@@ -169,12 +169,21 @@ class ModelRunner:
         affordable = int(num_tokens * STEP_SECONDS / seconds)
         return max(MIN_STEP_TOKENS, min(MAX_STEP_TOKENS, affordable // self._block_size * self._block_size))
 
+    def _longest_step(self) -> StepPlan:
+        """As many tokens as a step may have, at the ends of contexts as long as they may be."""
+        counts = [self.max_model_len] * (self.quiet_step_tokens // self.max_model_len)
+        if rest := self.quiet_step_tokens % self.max_model_len:
+            counts.append(rest)
+        return StepPlan(tuple(self._end_of_prompt(self.max_model_len, count) for count in counts))
+
     def _run_prompt(self, num_tokens: int) -> float:
-        """Seconds for a prompt of token 0. Uses the first blocks, whose contents nobody reads before writing them again."""
-        blocks = list(range(-(-num_tokens // self._block_size)))
-        sequence = Sequence(
-            0, [0] * num_tokens, SamplingParams(seed=0), StopRules(), LogprobOptions(), frozenset(), 1, b"", block_ids=blocks
-        )
+        """Seconds for a prompt of token 0."""
         start = perf_counter()
-        self.forward(StepPlan((Chunk(sequence, 0, num_tokens, True),)))
+        self.forward(StepPlan((self._end_of_prompt(num_tokens, num_tokens),)))
         return perf_counter() - start
+
+    def _end_of_prompt(self, length: int, num_new: int) -> Chunk:
+        """The last tokens of a prompt of token 0. Uses the first blocks, whose contents nobody reads before writing them again."""
+        blocks = list(range(-(-length // self._block_size)))
+        sequence = Sequence(0, [0] * length, SamplingParams(seed=0), StopRules(), LogprobOptions(), frozenset(), 1, b"", block_ids=blocks)
+        return Chunk(sequence, length - num_new, num_new, True)

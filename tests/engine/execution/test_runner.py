@@ -166,3 +166,12 @@ def test_the_runner_reports_the_cache_and_the_context_that_it_has(checkpoint):
 def test_a_cache_too_small_for_the_wanted_context_is_refused(checkpoint):
     with pytest.raises(ModelLoadError, match="lower max_model_len"):
         make_runner(checkpoint[0], kv_cache_bytes=10_000, max_model_len=400)
+
+
+@pytest.mark.parametrize(("max_model_len", "expected"), [(64, [(0, 64), (0, 64), (0, 64), (0, 64), (24, 40)]), (512, [(216, 296)])])
+def test_a_device_rehearses_as_many_tokens_as_a_step_may_have_at_the_ends_of_its_longest_contexts(checkpoint, max_model_len, expected):
+    """Half as many tokens of one short prompt were rehearsed, so that memory ran out in service, for all sequences of a step."""
+    runner = make_runner(checkpoint[0], step_tokens=148, max_model_len=max_model_len)
+    chunks = runner._longest_step().chunks
+    assert [(chunk.start, chunk.num_positions) for chunk in chunks] == expected
+    assert max(block for chunk in chunks for block in chunk.sequence.block_ids) < runner.num_blocks
