@@ -18,7 +18,7 @@ def client_address(*, peer: str, forwarded: str) -> str:
         return peer
     address = peer
     for hop in reversed(forwarded.split(",")):
-        if not _is_trusted(address) or not hop.strip():
+        if not is_trusted_proxy(address) or not hop.strip():
             break
         address = hop.strip()[:MAX_ADDRESS_CHARS]
     return address
@@ -37,7 +37,8 @@ def is_loopback(place: str) -> bool:
         return place.lower() == "localhost"
 
 
-def _is_trusted(address: str) -> bool:
+def is_trusted_proxy(address: str) -> bool:
+    """Whether the address is one of LIGHTCONE_TRUSTED_PROXIES."""
     try:
         peer = _address(address)
         return any(peer in ipaddress.ip_network(proxy, strict=False) for proxy in settings.LIGHTCONE_TRUSTED_PROXIES)

@@ -7,6 +7,7 @@ from django.http import HttpRequest, HttpResponseBase
 from chat.dialects.dialect import Door
 from chat.dialects.lightcone.dialect import LIGHTCONE
 from chat.dialects.view import api_view, json_response
+from chat.http_server.bounds import STOP
 from chat.services.health import installation_state
 
 
@@ -15,7 +16,8 @@ async def _live(request: HttpRequest, dialect: Door) -> HttpResponseBase:
 
 
 async def _ready(request: HttpRequest, dialect: Door) -> HttpResponseBase:
-    state = await installation_state()
+    stop = getattr(request, "scope", {}).get(STOP)
+    state = "draining" if stop is not None and stop.is_announced else await installation_state()
     response = json_response({"status": state}, status=200 if state == "ready" else 503)
     if state not in ("ready", "failed"):
         response["Retry-After"] = "1"

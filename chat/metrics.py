@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from redis.asyncio import Redis
 
 from chat.relay.keys import Keys, model_slug
@@ -122,6 +122,7 @@ class SystemState:
     num_webs: int
     num_unwritten: int
     memory: tuple[int, int]
+    refused: dict[str, int]
 
 
 async def system_state(client: Redis, keys: Keys, models: Iterable[str] = ()) -> SystemState:
@@ -139,7 +140,8 @@ async def system_state(client: Redis, keys: Keys, models: Iterable[str] = ()) ->
         pipe.exists(keys.web(web_id.decode()))
     pipe.xlen(keys.usage)
     pipe.info("memory")
-    *answers, num_unwritten, memory = await pipe.execute()
+    pipe.hgetall(keys.refused)
+    *answers, num_unwritten, memory, refused = await pipe.execute()
     counts, webs = answers[: 2 * len(names)], answers[2 * len(names) :]
     return SystemState(
         leases=leases,
@@ -148,6 +150,7 @@ async def system_state(client: Redis, keys: Keys, models: Iterable[str] = ()) ->
         num_webs=sum(webs),
         num_unwritten=num_unwritten,
         memory=(int(memory["used_memory"]), int(memory.get("maxmemory", 0))),
+        refused={status.decode(): int(number) for status, number in refused.items()},
     )
 
 
@@ -207,11 +210,19 @@ def _families(state: SystemState | None) -> list[Metric]:
             "Part of the prompts' tokens that was found in the prefix cache, since the workers' cores began.",
             {name: cached[name] / read[name] if read[name] else 0.0 for name in read},
         ),
+        _refused(state.refused),
         single("reading_processes", "Processes that read answers: those of the web, and maintenance for batches.", state.num_webs),
         single("usage_records_waiting", "Records of requests that wait to be stored.", state.num_unwritten),
         single("valkey_memory_bytes", "Memory that Valkey holds.", state.memory[0]),
         single("valkey_memory_limit_bytes", "Memory that Valkey may hold, 0: no limit.", state.memory[1]),
     ]
+
+
+def _refused(numbers: dict[str, int]) -> Metric:
+    family = CounterMetricFamily("lightcone_refused_requests", "Requests that were refused for their API key.", labels=("status",))
+    for status, number in numbers.items():
+        family.add_metric((status,), number)
+    return family
 
 
 def _sums(leases: Iterable[WorkerLease], field: str) -> dict[str, float]:

@@ -30,6 +30,7 @@ from chat.dialects.messages.dialect import MESSAGES
 from chat.dialects.scale.views import SCALE
 from chat.dialects.view import Handler, error_response, request_id, takes_delete, unknown_view
 from chat.errors import INTERNAL_MESSAGE, ApiError
+from chat.http_server.bounds import ADMITTED, Admitted
 from chat.services.configuration import configuration_ask
 
 logger = logging.getLogger(__name__)
@@ -147,16 +148,19 @@ class ApiHandler(ASGIHandler):
             body = await self.read_body(receive, scope["path"])
         except RequestAborted:
             return
+        admitted: Admitted | None = scope.get(ADMITTED)
+        caller = admitted.known if admitted is not None else None
         # Asked before Django makes a request of it all: the answer is there when the key is looked at.
-        epoch = configuration_ask() if scope["method"] == "POST" else None
+        epoch = configuration_ask() if scope["method"] == "POST" and caller is None else None
         set_script_prefix(get_script_prefix(scope))
         request, refusal = self.create_request(scope, body)
         if request is None:
             await self.send_response(refusal, send)
             return
         request.lightcone_epoch = epoch
+        request.lightcone_caller = caller
         leaving = asyncio.ensure_future(receive())  # after the body nothing comes but the news that the client has left
-        answering = asyncio.create_task(self._answer(request, send))
+        answering = asyncio.create_task(self._answer(request, body, send))
         try:
             await asyncio.wait((leaving, answering), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -166,15 +170,16 @@ class ApiHandler(ASGIHandler):
         if not answering.cancelled():
             answering.result()
 
-    async def _answer(self, request: ASGIRequest, send: Send) -> None:
+    async def _answer(self, request: ASGIRequest, body: io.BytesIO, send: Send) -> None:
         response = await self.run_get_response(request)
+        body.close()  # has been read, and an answer may take minutes
         try:
             await self.send_response(response, send)
         finally:
             response.close()
 
     def resolve_request(self, request: HttpRequest) -> ResolverMatch:
-        request.resolver_match = match = _resolved(get_resolver(), request.path_info)
+        request.resolver_match = match = resolved(get_resolver(), request.path_info)
         return match
 
     async def read_body(self, receive: Receive, path: str) -> io.BytesIO:
@@ -189,7 +194,7 @@ class ApiHandler(ASGIHandler):
 
 
 @lru_cache(MAX_KNOWN_PATHS)
-def _resolved(resolver: URLResolver, path: str) -> ResolverMatch:
+def resolved(resolver: URLResolver, path: str) -> ResolverMatch:
     """The view of a path: clients ask for few of them all the time, and each goes through many patterns. Raises Resolver404."""
     return resolver.resolve(path)
 
@@ -233,7 +238,7 @@ def _takes_delete(path: str) -> bool:
 
 def error_described(path: str, origin: str | None, error: ApiError) -> tuple[dict[str, str], bytes]:
     """Headers and body of an error that the HTTP server itself answers with, before there is a request: as the API answers on that path."""
-    number = secrets.token_hex(16)
+    number = error.request_id or secrets.token_hex(16)
     response = error_response(door_of(path), error, number)
     response["Content-Length"] = str(len(response.content))
     _name_request(response, number)

@@ -21,6 +21,8 @@ class HttpLimits:
 
     max_body_bytes: int = 32 * MIB
     max_upload_bytes: int = 64 * MIB
+    max_page_body_bytes: int = MIB
+    max_bodies_bytes: int = 512 * MIB
     max_headers_bytes: int = 65_536
     max_header_bytes: int = 16_384
     max_headers: int = 128
@@ -29,8 +31,11 @@ class HttpLimits:
     body_timeout: int = 60
     idle_timeout: int = 60
     max_connections: int = 4_096
+    max_connections_per_address: int = 1_024
     stream_buffer_bytes: int = 8 * MIB
+    max_unread_bytes: int = 256 * MIB
     write_timeout: int = 60
+    min_read_bytes: int = 16 * KIB
     max_ws_message_bytes: int = MIB
 
     def body_bytes(self, path: str) -> int:

@@ -33,6 +33,7 @@ LIGHTCONE_MODEL = env.text("MODEL")
 LIGHTCONE_MODEL_NAME = env.text("MODEL_NAME")
 LIGHTCONE_DEFAULT_MAX_TOKENS = env.integer("DEFAULT_MAX_TOKENS", 0, maximum=2**31)
 LIGHTCONE_DRAIN_S = env.integer("DRAIN", 30, minimum=1, maximum=3600)
+LIGHTCONE_DRAIN_DELAY_S = env.integer("DRAIN_DELAY", 0, maximum=600)
 
 # Limits. Every one is checked before any work is done for a request.
 LIGHTCONE_HTTP_LIMITS = http_limits_read()

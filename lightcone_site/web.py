@@ -18,6 +18,8 @@ def main() -> None:
     from lightcone_site.asgi import application  # isort: skip
     from django.conf import settings
 
+    from chat.addresses import is_trusted_proxy
+    from chat.body_door import body_admit
     from chat.middleware import error_described
     from chat.relay.commands import senders_warm
 
@@ -29,9 +31,14 @@ def main() -> None:
         port=settings.LIGHTCONE_PORT,
         limits=settings.LIGHTCONE_HTTP_LIMITS,
         socket_fd=socket_fd,
-        drain_s=settings.LIGHTCONE_DRAIN_S,
+        manners=chat.http_server.Manners(
+            admit=body_admit,
+            describe=error_described,
+            is_proxy=is_trusted_proxy,
+            drain_s=settings.LIGHTCONE_DRAIN_S,
+            drain_delay_s=settings.LIGHTCONE_DRAIN_DELAY_S,
+        ),
         on_ready=senders_warm,
-        describe=error_described,
     )
 
 

@@ -19,6 +19,7 @@ from chat.dialects.dialect import Door
 from chat.errors import INTERNAL_MESSAGE, ApiError
 from chat.permissions import right_require
 from chat.services.keys import Caller
+from chat.services.refusals import refusals
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +30,7 @@ RETRY_COUNT = re.compile(r"[0-9]{1,4}", re.ASCII)
 SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
 
 _views_with_delete: set[Handler] = set()
+_open_views: set[Handler] = set()
 _failures = AuthFailures(limit=settings.LIGHTCONE_LIMITS.max_auth_failures, window_s=settings.LIGHTCONE_LIMITS.auth_failure_window)
 
 
@@ -48,12 +50,19 @@ def api_view(dialect: Door, *, is_open: bool = False, **handlers: Handler) -> Ha
     view = _answering(dialect, handle)
     if "delete" in handlers:
         _views_with_delete.add(view)
+    if is_open:
+        _open_views.add(view)
     return view
 
 
 def takes_delete(view: Handler) -> bool:
     """Whether a preflight of this view names DELETE too."""
     return view in _views_with_delete
+
+
+def needs_no_key(view: Handler) -> bool:
+    """Whether this view answers anybody."""
+    return view in _open_views
 
 
 def _answering(dialect: Door, handler: Handler) -> Handler:
@@ -117,9 +126,14 @@ def client_hints(request: HttpRequest) -> ClientHints:
 
 async def caller_require(request: HttpRequest, dialect: Door, right: str | None = None) -> Caller:
     """The caller behind the request's key; raises ApiError 401, 403 or 429, and 400 for a header of the dialect that is out of bounds."""
-    caller: Caller | None = getattr(request, "lightcone_caller", None)  # of a batch: the key was checked when it was created
+    caller: Caller | None = getattr(request, "lightcone_caller", None)  # the key was checked before the body came, or with the batch
     if caller is None:
-        caller = await caller_identify(request, key_header=dialect.key_header, failures=_failures)
+        try:
+            caller = await caller_identify(request, key_header=dialect.key_header, failures=_failures)
+        except ApiError as error:
+            refusals.note(error.status)
+            raise
+        request.lightcone_caller = caller
     _check_headers(request, dialect)
     if right is not None:
         right_require(caller, right)

@@ -1,22 +1,31 @@
-"""What is given to a server: its limits, and the shape of its errors."""
+"""What is given to a server: its limits, who lets bodies in, and the shape of its errors."""
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from chat.errors import ApiError
 
+Scope = dict[str, Any]
+"""A request as ASGI describes it."""
 Describe = Callable[[str, str | None, ApiError], tuple[dict[str, str], bytes]]
 """Headers and body of an error, from the path and the Origin header of its request."""
+
+ADMITTED = "lightcone.admitted"
+"""Where an application finds, in the scope, the `Admitted` of its request."""
+STOP = "lightcone.stop"
+"""Where it finds the server's `Stop`."""
 
 
 class Limits(Protocol):
     """The numbers this server reads (lightcone_site.limits.HttpLimits); times in seconds."""
 
     max_body_bytes: int
+    max_bodies_bytes: int
     max_headers_bytes: int
     max_header_bytes: int
     max_headers: int
@@ -25,14 +34,43 @@ class Limits(Protocol):
     body_timeout: int
     idle_timeout: int
     max_connections: int
+    max_connections_per_address: int
     stream_buffer_bytes: int
+    max_unread_bytes: int
     write_timeout: int
+    min_read_bytes: int
     max_ws_message_bytes: int
 
     def body_bytes(self, path: str) -> int: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Why a body may come. `owner`: whose share of all bodies it takes; `max_body_bytes`: None, as usual on its path; `known`: what the
+    application has learned of the request already."""
+
+    owner: str
+    max_body_bytes: int | None = None
+    known: object = None
+
+
+Admit = Callable[[Scope], Awaitable[Admitted]]
+"""Looks at a request whose headers are here and whose body is not; raises ApiError for one whose body is not wanted."""
+
+
+async def admit_anyone(scope: Scope) -> Admitted:
+    """For servers without keys."""
+    return Admitted(owner=str((scope.get("client") or ("",))[0]))
+
+
+def no_proxy(address: str) -> bool:
+    """For servers that nobody stands before."""
+    return False
+
+
 def plain_error(path: str, origin: str | None, error: ApiError) -> tuple[dict[str, str], bytes]:
     """Headers and body of an error, the same for all paths; for servers without dialects."""
     body = json.dumps({"error": error.described(), "message": error.message}).encode()
-    return {"Content-Type": "application/json", "Content-Length": str(len(body)), "X-Request-Id": secrets.token_hex(16)}, body
+    number = error.request_id or secrets.token_hex(16)
+    told = {"Content-Type": "application/json", "Content-Length": str(len(body)), "X-Request-Id": number}
+    return told | error.headers(), body

@@ -1,64 +1,89 @@
-"""One connection: its clock, what it refuses to read, and how it says so."""
+"""One connection: its clock, what it refuses to read, and how it says so.
+
+A body comes only after its request was looked at: headers first, then the application's word (`Admit`), then room for it in the budget of
+all bodies, and only then "100 Continue" and the body itself.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.protocol import connectionDone
 from twisted.web import http
 
-from chat.errors import ApiError
-from chat.http_server.bounds import Describe
+from chat.errors import INTERNAL_MESSAGE, ApiError
+from chat.http_server.bounds import Admitted, Describe
+from chat.http_server.budget import BodyRoom
 from chat.http_server.outgoing import Outgoing
 from chat.http_server.reactor import reactor
-from chat.http_server.request import text_of
+from chat.http_server.request import BoundedRequest, text_of
 
 if TYPE_CHECKING:
-    from chat.http_server.server import BoundedFactory
+    from chat.http_server.server import BoundedFactory, BoundedServer
+
+logger = logging.getLogger(__name__)
 
 LINGER_S = 2.0
 """How long a client may take to read why it was refused."""
 REQUEST_LINE_EXTRA = 32
 """Method, version and two spaces beside the target."""
+STOPPING_MESSAGE = "The server is being stopped; please send the request again."
 
 
 class BoundedChannel(http.HTTPChannel):
-    """One connection and its clock: at most one of the header, body and idle times is running."""
+    """One connection and its clock: at most one of the header, body and idle times is running.
+
+    `idle_since`: since when no request goes on, on the reactor's clock; None while one does.
+    """
 
     factory: BoundedFactory
     transport: Any
+    requests: list[BoundedRequest]
+    paused: bool
+    """Of Twisted's reader of lines: what arrives is kept, and read when this is over."""
+
+    @property
+    def server(self) -> BoundedServer:
+        return self.factory.server
 
     @property
     def describe(self) -> Describe:
-        return self.factory.server.describe
+        return self.server.describe
 
     def connectionMade(self) -> None:
-        self.limits = self.factory.server.limits
+        self.limits = self.server.limits
         self.MAX_LENGTH = max(self.limits.max_header_bytes, self.limits.max_target_bytes + REQUEST_LINE_EXTRA)
         self.totalHeadersSize = self.limits.max_headers_bytes + self.MAX_LENGTH
         self.maxHeaders = self.limits.max_headers + 1
         self.is_refused = False
-        self._is_idle = True
+        self.idle_since: float | None = reactor.seconds()
         self._clock: Any = None
-        self.outgoing = Outgoing(self.transport, self.limits)
+        self._admission: asyncio.Task[Admitted] | None = None
+        self.outgoing = Outgoing(self.transport, self.limits, self.server.unread)
         super().connectionMade()
-        if self.factory.admit(self.transport):
+        if self.server.open_connections.admit(self.transport):
             self._start_clock(self.limits.header_timeout)
         else:
             self.transport.abortConnection()
 
     def connectionLost(self, reason: Any = connectionDone) -> None:
         self._stop_clock()
+        if self._admission is not None:
+            self._admission.cancel()
         self.outgoing.resume()
+        self.server.open_connections.release(self.transport)
         super().connectionLost(reason)
+        self.server.changed.set()
 
     # Reading.
 
     def dataReceived(self, data: bytes) -> None:
         if self.is_refused:
             return
-        if self._is_idle and data:
-            self._is_idle = False
+        if self.idle_since is not None and data:
+            self.idle_since = None
             self._start_clock(self.limits.header_timeout)
         super().dataReceived(data)
 
@@ -88,12 +113,17 @@ class BoundedChannel(http.HTTPChannel):
     def allHeadersReceived(self) -> None:
         if self.is_refused:
             return
+        if self.server.stop_state.closing.is_set():
+            self.refuse("overloaded", STOPPING_MESSAGE)
+            return
         self._start_clock(self.limits.body_timeout)
         self.max_body_bytes = self.limits.body_bytes(self.path())
         if self.length is not None and self.length > self.max_body_bytes:
             self.refuse_body()
-            return
-        super().allHeadersReceived()
+        elif self.length == 0:
+            super().allHeadersReceived()
+        else:
+            self._ask_for_body()
 
     def allContentReceived(self) -> None:
         if self.is_refused:
@@ -102,9 +132,12 @@ class BoundedChannel(http.HTTPChannel):
         super().allContentReceived()
 
     def requestDone(self, request: http.Request) -> None:
-        self._is_idle = True
+        if self.server.stop_state.is_announced:
+            self.persistent = 0
+        self.idle_since = reactor.seconds()
         self._start_clock(self.limits.idle_timeout)
         super().requestDone(request)
+        self.server.changed.set()
 
     def path(self) -> str:
         """Of the request that is arriving."""
@@ -113,6 +146,50 @@ class BoundedChannel(http.HTTPChannel):
 
     def _has_request_line(self) -> bool:
         return hasattr(self, "_command")
+
+    # Letting a body in.
+
+    def _ask_for_body(self) -> None:
+        """Read no more until the application has said whether the body may come."""
+        request = self.requests[-1]
+        try:
+            scope = request.scope(self._command, getattr(self, "_path", b""))
+        except UnicodeDecodeError:
+            self.refuse("invalid_value", "The request target is malformed.")
+            return
+        self.paused = True
+        self.transport.pauseProducing()
+        self._admission = asyncio.ensure_future(self.server.admit(scope))
+        self._admission.add_done_callback(self._answer_body)
+
+    def _answer_body(self, admission: asyncio.Task[Admitted]) -> None:
+        self._admission = None
+        if admission.cancelled() or self.is_refused:
+            return
+        try:
+            self._let_in(admission.result())
+        except ApiError as error:
+            self.refuse_with(error)
+        except Exception:
+            logger.exception("A request could not be looked at")
+            self.refuse("internal_error", INTERNAL_MESSAGE)
+        self.paused = False
+        self.transport.resumeProducing()
+        super().dataReceived(b"")
+
+    def _let_in(self, admitted: Admitted) -> None:
+        """Make room for the body, and have it sent. Raises ApiError where there is none."""
+        if admitted.max_body_bytes is not None:
+            self.max_body_bytes = min(self.max_body_bytes, admitted.max_body_bytes)
+        if self.length is not None and self.length > self.max_body_bytes:
+            self.refuse_body()
+            return
+        request = self.requests[-1]
+        request.admitted = admitted
+        request.room_for_body = BodyRoom(self.server.bodies, admitted.owner)
+        request.room_for_body.grow_to(self.length or 0)
+        self._start_clock(self.limits.body_timeout)
+        super().allHeadersReceived()
 
     # Refusing.
 
@@ -129,11 +206,13 @@ class BoundedChannel(http.HTTPChannel):
         self.refuse("invalid_value", "The HTTP request is malformed.")
 
     def refuse(self, code: str, message: str) -> None:
+        self.refuse_with(ApiError(code, message))
+
+    def refuse_with(self, error: ApiError) -> None:
         """Answer and close. What still arrives is thrown away for a moment, as a reset would take the answer from the client."""
         if self.is_refused:
             return
         self.is_refused = True
-        error = ApiError(code, message)
         headers, body = self.describe(*self._asked(), error)
         reason = http.RESPONSES.get(error.status, b"Refused").decode("ascii")
         lines = [f"HTTP/1.1 {error.status} {reason}", *(f"{name}: {value}" for name, value in headers.items()), "Connection: close", "", ""]
@@ -155,6 +234,8 @@ class BoundedChannel(http.HTTPChannel):
 
     def resumeProducing(self) -> None:
         super().resumeProducing()
+        if self.paused:
+            self.transport.pauseProducing()
         self.outgoing.resume()
 
     def write(self, data: bytes) -> None:

@@ -4,20 +4,45 @@ from __future__ import annotations
 
 import io
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from daphne.http_protocol import WebRequest
 
 from chat.errors import ApiError
+from chat.http_server.bounds import Admitted, Scope
+from chat.http_server.budget import BodyRoom
 
 if TYPE_CHECKING:
     from chat.http_server.channel import BoundedChannel
 
 
 class BoundedRequest(WebRequest):
-    """One request. Its body stays in memory, within the limit that its channel watches."""
+    """One request. Its body stays in memory, within the limit that its channel watches, until the answer begins."""
 
     has_length = False
     """Of the answer: it was made before it is sent, and can wait for its reader."""
+    admitted: Admitted | None = None
+    """Why its body was let in; None where it has none."""
+    room_for_body: BodyRoom | None = None
+
+    def scope(self, command: bytes, target: bytes) -> Scope:
+        """The request as ASGI describes it, before its body has come. Raises UnicodeDecodeError."""
+        path, _, query = target.partition(b"?")
+        peer, host = self.channel.getPeer(), self.channel.getHost()
+        headers = self.requestHeaders.getAllRawHeaders()
+        return {
+            "type": "http",
+            "http_version": "1.1",
+            "method": command.decode("ascii"),
+            "path": unquote(path.decode("ascii")),
+            "raw_path": path,
+            "root_path": self.server.root_path,
+            "scheme": "https" if self.isSecure() else "http",
+            "query_string": query,
+            "headers": [(name.lower(), value) for name, values in headers if b"_" not in name for value in values],
+            "client": [str(peer.host), peer.port] if hasattr(peer, "port") else None,
+            "server": [str(host.host), host.port] if hasattr(host, "port") else None,
+        }
 
     def parseCookies(self) -> None:
         """Nothing here reads cookies."""
@@ -29,10 +54,17 @@ class BoundedRequest(WebRequest):
         channel: BoundedChannel = self.channel
         if channel.is_refused:
             return
-        if self.content.tell() + len(data) > channel.max_body_bytes:
+        num_bytes = self.content.tell() + len(data)
+        if num_bytes > channel.max_body_bytes:
             channel.refuse_body()
-        else:
-            self.content.write(data)
+            return
+        try:
+            if self.room_for_body is not None:
+                self.room_for_body.grow_to(num_bytes)
+        except ApiError as error:
+            channel.refuse_with(error)
+            return
+        self.content.write(data)
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
         """Twisted would parse forms here; bodies are the application's business."""
@@ -40,6 +72,8 @@ class BoundedRequest(WebRequest):
         self.path = path.split(b"?", 1)[0]
         self.client, self.host = self.channel.getPeer(), self.channel.getHost()
         self.process()
+        if self.content is not None and not self.content.closed:
+            self.content = io.BytesIO()  # the application has it by now
 
     def handle_reply(self, message: dict[str, Any]) -> None:
         channel: BoundedChannel | None = getattr(self, "channel", None)
@@ -47,10 +81,28 @@ class BoundedRequest(WebRequest):
             super().handle_reply(message)
             return
         if message["type"] == "http.response.start":
-            self.has_length = any(name.lower() == b"content-length" for name, _ in message.get("headers", ()))
+            self._begin_answer(message)
         with channel.outgoing.sending_at_once():
             super().handle_reply(message)
         channel.check_unsent()
+
+    def finish(self) -> None:
+        self._forget_body()
+        super().finish()
+
+    def connectionLost(self, reason: Any) -> None:
+        self._forget_body()
+        super().connectionLost(reason)
+
+    def _begin_answer(self, message: dict[str, Any]) -> None:
+        self._forget_body()
+        self.has_length = any(name.lower() == b"content-length" for name, _ in message.get("headers", ()))
+        if self.server.stop_state.is_announced:
+            self.setHeader(b"connection", b"close")
+
+    def _forget_body(self) -> None:
+        if self.room_for_body is not None:
+            self.room_for_body.give_back()
 
     async def room(self) -> None:
         """Wait until the reader has taken what was sent, where the answer can wait. A stream does not: whoever makes it goes on."""

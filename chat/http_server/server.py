@@ -1,10 +1,11 @@
-"""The server: the connections that are open, and a stop that lets running answers end."""
+"""The server: what its connections share, and a stop that lets running answers end."""
 
 from __future__ import annotations
 
 import asyncio
-import weakref
+import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, cast
 
 from daphne.http_protocol import HTTPFactory
@@ -14,19 +15,35 @@ from twisted.internet import defer
 from twisted.internet.endpoints import serverFromString
 from twisted.logger import globalLogBeginner
 
-from chat.http_server.bounds import Describe, Limits, plain_error
+from chat.http_server.bounds import ADMITTED, STOP, Admit, Describe, Limits, Scope, admit_anyone, no_proxy, plain_error
+from chat.http_server.budget import BodiesBudget
 from chat.http_server.channel import LINGER_S, BoundedChannel
+from chat.http_server.connections import Connections, idle_since
+from chat.http_server.outgoing import Unread
 from chat.http_server.reactor import reactor, twisted_loop
 from chat.http_server.request import BoundedRequest
+from chat.http_server.stop import Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Manners:
+    """How a server behaves to whom. `admit`: who may send a body; `describe`: what the error of a path and an origin looks like, as headers
+    and body; `is_proxy`: addresses that many clients come through. Times in seconds.
+    """
+
+    admit: Admit = admit_anyone
+    describe: Describe = plain_error
+    is_proxy: Callable[[str], bool] = no_proxy
+    drain_s: float = 30.0
+    drain_delay_s: float = 0.0
 
 
 class BoundedFactory(HTTPFactory):
-    """Makes channels, and counts the connections that are open, WebSockets included."""
+    """Makes channels."""
 
     def __init__(self, server: BoundedServer) -> None:
         super().__init__(server)
         self.server = server
-        self._transports: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def buildProtocol(self, addr: Any) -> BoundedChannel:
         channel = BoundedChannel()
@@ -35,32 +52,21 @@ class BoundedFactory(HTTPFactory):
         channel.timeOut = None
         return channel
 
-    def admit(self, transport: Any) -> bool:
-        """Count a new connection; False above the limit."""
-        limit = self.server.limits.max_connections
-        if len(self._transports) >= limit:
-            self._transports = weakref.WeakSet(open_one for open_one in self._transports if open_one.connected)
-        if len(self._transports) >= limit:
-            return False
-        self._transports.add(transport)
-        return True
-
-    def hang_up(self) -> None:
-        """Close every open connection at once."""
-        for transport in list(self._transports):
-            transport.abortConnection()
-
 
 class BoundedServer(Server):
     """Daphne's server with our factory, and a stop that lets running answers end."""
 
-    def __init__(
-        self, application: Any, *, endpoints: list[str], limits: Limits, drain_s: float, describe: Describe, **options: Any
-    ) -> None:
+    def __init__(self, application: Any, *, endpoints: list[str], limits: Limits, manners: Manners, **options: Any) -> None:
         super().__init__(application, endpoints=endpoints, request_buffer_size=2**20, server_name="", verbosity=1, **options)
         self.limits = limits
-        self.drain_s = drain_s
-        self.describe = describe
+        self.manners = manners
+        self.admit, self.describe = manners.admit, manners.describe
+        self.open_connections = Connections(limits, manners.is_proxy)
+        self.bodies = BodiesBudget(limits.max_bodies_bytes)
+        self.unread = Unread(limits.max_unread_bytes)
+        self.stop_state = Stop()
+        self.changed = asyncio.Event()
+        """Set when an answer or a connection has ended."""
         self.ports: list[Any] = []
         self.connections: dict[Any, dict[str, Any]] = {}
 
@@ -99,24 +105,39 @@ class BoundedServer(Server):
             await protocol.room()
         await super().handle_reply(protocol, message)
 
+    def create_application(self, protocol: Any, scope: Scope) -> Any:
+        if isinstance(protocol, BoundedRequest):
+            scope[ADMITTED] = protocol.admitted
+        scope[STOP] = self.stop_state
+        queue = super().create_application(protocol, scope)
+        self.connections[protocol]["application_instance"].add_done_callback(lambda _: self.changed.set())
+        return queue
+
     def drain(self) -> defer.Deferred[None]:
-        """Stop listening, give running answers `drain_s` to end, then cancel what is left. The reactor waits for the result."""
-        for port in self.ports:
-            port.stopListening()
+        """Let running answers end, then cancel what is left. The reactor waits for the result."""
         return defer.Deferred.fromFuture(asyncio.ensure_future(self._drain(), loop=twisted_loop))
 
     async def _drain(self) -> None:
-        """1. Wait for running answers.  2. Hang up, so that what still runs ends as for any lost client.  3. Cancel the rest."""
-        running = [
-            details["application_instance"]
-            for protocol, details in self.connections.items()
-            if "application_instance" in details and isinstance(protocol, BoundedRequest)
-        ]
-        if running:
-            await asyncio.wait(running, timeout=self.drain_s)
-        self.http_factory.hang_up()
-        applications = [details["application_instance"] for details in self.connections.values() if "application_instance" in details]
-        if applications:
+        """1. Announce it: whoever balances load has `drain_delay_s` to see that this server is not ready any more; until then it answers,
+        and closes each connection after its answer.  2. Take nothing new: neither connections nor requests on those that are open.  3. Wait
+        `drain_s` for running answers.  4. Hang up, so that what still runs ends as for any lost client.  5. Cancel the rest.
+        """
+        self.stop_state.is_announced = True
+        await asyncio.sleep(self.manners.drain_delay_s)
+        self.stop_state.closing.set()
+        for port in self.ports:
+            port.stopListening()
+        for transport in self.open_connections.all():
+            if idle_since(transport) is not None:
+                transport.loseConnection()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.manners.drain_s):
+                while self._is_busy():
+                    self.changed.clear()
+                    await self.changed.wait()
+        for transport in self.open_connections.all():
+            transport.abortConnection()
+        if applications := self._applications():
             await asyncio.wait(applications, timeout=LINGER_S)
         # NOTE: a task that is still pending when the interpreter ends can crash it.
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
@@ -124,6 +145,23 @@ class BoundedServer(Server):
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=LINGER_S)
+
+    def _applications(self) -> list[asyncio.Future[None]]:
+        """What is being answered, on WebSockets too."""
+        found = [details.get("application_instance") for details in self.connections.values()]
+        return [application for application in found if application is not None and not application.done()]
+
+    def _is_busy(self) -> bool:
+        """Whether an answer is being made or sent, or the rest of a request that was let in is coming."""
+        return bool(self._applications()) or any(map(_is_in_use, self.open_connections.all()))
+
+
+def _is_in_use(transport: Any) -> bool:
+    """Whether a request goes on there, or the end of its answer is still to be sent."""
+    if not transport.connected or not isinstance(transport.protocol, BoundedChannel):
+        return False
+    channel = transport.protocol
+    return not channel.is_refused and (channel.idle_since is None or transport.disconnecting)
 
 
 def _drop(_: Any) -> None:
@@ -133,18 +171,15 @@ def _drop(_: Any) -> None:
 def serve(
     application: Any,
     *,
+    limits: Limits,
+    manners: Manners,
     host: str = "127.0.0.1",
     port: int = 0,
-    limits: Limits,
     socket_fd: int | None = None,
-    drain_s: float = 30.0,
     on_ready: Callable[[], None] | None = None,
-    describe: Describe = plain_error,
 ) -> None:
-    """Serve until SIGINT or SIGTERM. `socket_fd`: a listening socket made by the parent, used instead of host and port. `describe`: what
-    the error of a path and an origin looks like, as headers and body.
-    """
+    """Serve until SIGINT or SIGTERM. `socket_fd`: a listening socket made by the parent, used instead of host and port."""
     escaped = host.replace(":", "\\:")
     endpoint = f"tcp:port={port}:interface={escaped}:backlog=1024" if socket_fd is None else f"fd:fileno={socket_fd}"
-    server = BoundedServer(application, endpoints=[endpoint], limits=limits, drain_s=drain_s, describe=describe, ready_callable=on_ready)
+    server = BoundedServer(application, endpoints=[endpoint], limits=limits, manners=manners, ready_callable=on_ready)
     server.run()

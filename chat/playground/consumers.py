@@ -33,6 +33,8 @@ from chat.dialects.body import object_parse
 from chat.dialects.dialect import AnswerHead
 from chat.dialects.request.refusals import refusal_reworded
 from chat.errors import INTERNAL_MESSAGE, ApiError, engine_api_error
+from chat.http_server.bounds import STOP
+from chat.http_server.stop import Stop
 from chat.playground.requests import RUN_NAME, head_kept, page_afterlife, request_read, run_public_id
 from chat.playground.telling import Message, run_messages
 from chat.services.accounts import session_caller
@@ -65,6 +67,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         self.runs: dict[str, asyncio.Task[None]] = {}
         self.readers: dict[str, RunReader] = {}
         self.unstopped: set[str] = set()
+        self.ending = asyncio.create_task(self.end_with_server(self.scope.get(STOP)))
         await self.accept()
         try:
             await self.current_caller()
@@ -73,8 +76,23 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
 
     async def disconnect(self, code: int) -> None:
         """Leave every run of this tab, which goes on for a while; the readers' own `finally` does the rest."""
+        self.ending.cancel()
         for task in self.runs.values():
             task.cancel()
+
+    async def end_with_server(self, stop: Stop | None) -> None:
+        """Once the server takes nothing new, close behind the last run; the page connects again, to a server that goes on."""
+        if stop is None:
+            return
+        await stop.closing.wait()
+        if self.runs:
+            await asyncio.wait(self.runs.values())
+        await self.close()
+
+    @property
+    def is_ending(self) -> bool:
+        stop: Stop | None = self.scope.get(STOP)
+        return stop is not None and stop.closing.is_set()
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         if bytes_data is not None or text_data is None or len(text_data) > settings.LIGHTCONE_HTTP_LIMITS.max_ws_message_bytes:
@@ -107,6 +125,8 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         """Read a run in a task of its own."""
         if run_name in self.runs:
             await self.send_error(run_name, ApiError("invalid_value", "a run of this id is going on; choose another id", "id"))
+        elif self.is_ending:
+            await self.send_error(run_name, ApiError("overloaded", "The server is being stopped; please send the message again."))
         elif len(self.runs) >= MAX_RUNS:
             await self.send_error(run_name, ApiError("rate_limit_exceeded", f"A page may have {MAX_RUNS} runs at once; stop one first."))
         else:

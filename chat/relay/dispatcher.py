@@ -3,7 +3,8 @@
 Tasks, started lazily with the first run (Daphne has no lifespan events) and kept for the life of the loop:
   receive   takes layer messages, without a time-out (a cancelled receive would unsubscribe), and puts entries into readers
   sweep     every 500 ms one pipeline reads the logs of all readers that heard nothing since the last sweep
-  tick      every second: tells the thread that renews this process's lease (web_lease.py) that the loop goes round
+  tick      every second: tells the thread that renews this process's lease (web_lease.py) that the loop goes round, and adds to
+            the counts of refused requests
   chores    leaves of readers, records of requests that never became runs: what a cancelled request may not await itself
 It does no parsing and no blocking work. Refuses to know HTTP, Celery and SQL.
 """
@@ -43,6 +44,13 @@ AWAY_BEFORE_FAILING_S = 10.0
 SILENT_SWEEPS_BEFORE_LOST = 4
 
 
+class Refusals(Protocol):
+    """Counts by status."""
+
+    def take(self) -> dict[int, int]: ...
+    def add(self, counts: Mapping[int, int]) -> None: ...
+
+
 class Layer(Protocol):
     """A Channels layer."""
 
@@ -64,6 +72,7 @@ class Dispatcher:
         layer: Layer,
         lines: Lines,
         send_stop: Callable[[str, str, str], Awaitable[None]],
+        refusals: Refusals,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.web_id = secrets.token_hex(8)
@@ -72,6 +81,7 @@ class Dispatcher:
         self._client: Answers = client
         self._keys = keys
         self._layer = layer
+        self._refusals = refusals
         self._lease = WebLease(lines, keys, self.web_id)
         self._send_stop = send_stop
         self._clock = clock
@@ -275,7 +285,20 @@ class Dispatcher:
     async def _tick_forever(self) -> None:
         while True:
             self._lease.tick()
+            await self._tell_refusals()
             await asyncio.sleep(TICK_S)
+
+    async def _tell_refusals(self) -> None:
+        counts = self._refusals.take()
+        if not counts:
+            return
+        pipe = self._client.pipeline(transaction=False)
+        for status, number in counts.items():
+            pipe.hincrby(self._keys.refused, str(status), number)
+        try:
+            await pipe.execute()
+        except (RedisError, OSError):
+            self._refusals.add(counts)
 
     async def _do_chores_forever(self) -> None:
         while True:

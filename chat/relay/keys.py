@@ -57,6 +57,11 @@ class Keys:
         return self.celery_prefix + queue_of(slug)
 
     @property
+    def refused(self) -> str:
+        """Hash: how many requests were refused for their key, by status."""
+        return f"{self.deployment}:refused"
+
+    @property
     def workers(self) -> str:
         """Set of worker ids that have run and are not reaped yet."""
         return f"{self.deployment}:workers"

@@ -37,6 +37,7 @@ from chat.relay.store import valkey_connect
 from chat.relay.valkey_line import Lines
 from chat.services.keys import Caller
 from chat.services.limits import Bucket, LimitExceeded, LimitKind, rate_headers
+from chat.services.refusals import refusals
 from engine.api import (
     EngineUnavailable,
     ErrorCode,
@@ -270,6 +271,7 @@ def dispatcher_of_loop() -> Dispatcher:
             layer=get_channel_layer("tokens"),
             lines=Lines(settings.LIGHTCONE_REDIS_URL),
             send_stop=stop_send_async,
+            refusals=refusals,
         )
     return dispatcher
 

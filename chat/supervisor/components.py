@@ -23,7 +23,7 @@ def web_spec() -> ChildSpec:
         directory=settings.BASE_DIR,
         log_path=log_path("web"),
         environment=_environment("web"),
-        stop_s=15.0,
+        stop_s=settings.LIGHTCONE_DRAIN_DELAY_S + 15.0,
     )
 
 

@@ -11,12 +11,15 @@ import sys
 from dataclasses import replace
 
 from chat import http_server
+from chat.errors import ApiError
+from chat.http_server.bounds import ADMITTED, STOP, Admitted
 from lightcone_site.limits import HttpLimits
 
 LIMITS = replace(
     HttpLimits(),
     max_body_bytes=10_000,
     max_upload_bytes=20_000,
+    max_bodies_bytes=60_000,
     max_headers_bytes=4_096,
     max_header_bytes=1_024,
     max_headers=20,
@@ -25,14 +28,27 @@ LIMITS = replace(
     body_timeout=1,
     idle_timeout=1,
     max_connections=8,
+    max_connections_per_address=6,
     stream_buffer_bytes=200_000,
+    max_unread_bytes=600_000,
     write_timeout=1,
+    min_read_bytes=20_000,
 )
+PROXY = "127.0.0.9"
 
 
 def say(word: str) -> None:
     sys.stdout.write(word + "\n")
     sys.stdout.flush()
+
+
+async def admit(scope) -> Admitted:
+    """Bodies of one owner, whom the header names, and none without a key."""
+    headers = dict(scope["headers"])
+    if headers.get(b"x-key") == b"bad":
+        say("refused")
+        raise ApiError("invalid_api_key", "No.")
+    return Admitted(owner=headers.get(b"x-key", b"anybody").decode(), known="somebody")
 
 
 async def application(scope, receive, send) -> None:
@@ -44,7 +60,13 @@ async def application(scope, receive, send) -> None:
         if not message.get("more_body", False):
             break
     start = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]}
-    if scope["path"] == "/headers":
+    if scope["path"] == "/known":
+        await send(start)
+        await send({"type": "http.response.body", "body": scope[ADMITTED].known.encode()})
+    elif scope["path"] == "/ready":
+        await send({**start, "status": 503 if scope[STOP].is_announced else 200})
+        await send({"type": "http.response.body", "body": b"."})
+    elif scope["path"] == "/headers":
         await send(start)
         names = b",".join(name for name, _ in scope["headers"])
         await send({"type": "http.response.body", "body": names})
@@ -55,20 +77,25 @@ async def application(scope, receive, send) -> None:
             await send({"type": "http.response.body", "body": b"x" * 65_536, "more_body": number < pieces - 1})
         say("sent")
     elif scope["path"] in ("/wait", "/stream", "/flood"):
-        await pour(scope["path"], start, receive, send)
+        await pour(scope["path"], scope[STOP], start, receive, send)
     else:
         await send(start)
         await send({"type": "http.response.body", "body": b"%d" % num_bytes})
         say(f"done {num_bytes}")
 
 
-async def pour(path, start, receive, send) -> None:
-    """Wait for ever, after the head, or while writing; tell when the client has left."""
+async def pour(path, scope_stop, start, receive, send) -> None:
+    """Wait for ever (or until the server stops), after the head, or while writing; tell when the client has left."""
     if path != "/wait":
         await send(start)
         await send({"type": "http.response.body", "body": b"x", "more_body": True})
     left = asyncio.create_task(receive())
     while not left.done():
+        if path == "/wait" and scope_stop.closing.is_set():
+            await send(start)
+            await send({"type": "http.response.body", "body": b"whole"})
+            say("ended")
+            return
         if path == "/flood":
             await send({"type": "http.response.body", "body": b"x" * 65_536, "more_body": True})
         await asyncio.wait([left], timeout=0.01)
@@ -79,7 +106,9 @@ def main() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     listener.set_inheritable(True)
     say(str(listener.getsockname()[1]))
-    http_server.serve(application, limits=LIMITS, socket_fd=listener.fileno(), drain_s=0.2, on_ready=lambda: say("ready"))
+    drain_s, drain_delay_s = (float(given) for given in sys.argv[1:])
+    manners = http_server.Manners(admit=admit, is_proxy=PROXY.__eq__, drain_s=drain_s, drain_delay_s=drain_delay_s)
+    http_server.serve(application, limits=LIMITS, manners=manners, socket_fd=listener.fileno(), on_ready=lambda: say("ready"))
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ SMALL = b"Host: localhost\r\n"
 class Server:
     """The child process of scripted_server.py."""
 
-    def __init__(self) -> None:
-        command = [sys.executable, "-W", "ignore", "-m", "tests.chat.scripted_server"]
+    def __init__(self, *, drain_s: float = 0.2, drain_delay_s: float = 0.0) -> None:
+        command = [sys.executable, "-W", "ignore", "-m", "tests.chat.scripted_server", str(drain_s), str(drain_delay_s)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.port = int(self.line())
         assert self.line() == "ready"
@@ -34,11 +34,14 @@ class Server:
 
     def stop(self) -> None:
         self.process.terminate()
+        self.has_ended()
+
+    def has_ended(self) -> None:
         with self.process:
             assert self.process.wait(20) == 0
 
-    def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+    def connect(self, peer: str = "127.0.0.1") -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=10, source_address=(peer, 0))
 
     def ask(self, data: bytes) -> bytes:
         """Send and read until the server closes."""
@@ -241,24 +244,145 @@ def test_an_answer_of_known_length_waits_for_a_slow_reader(server):
     server.expect("sent")
 
 
-def test_connections_above_the_limit_are_refused_and_freed_ones_count_no_more(server):
-    opened, num_refused = [], 0
-    for _ in range(12):
-        try:
-            connection = server.connect()
-            opened.append(connection)
-            connection.sendall(b"GET / HTTP/1.1\r\n" + SMALL + b"\r\n")
-            num_refused += connection.recv(65_536) == b""
-        except (ConnectionResetError, BrokenPipeError):
-            num_refused += 1
-    for connection in opened:
+def test_a_body_is_not_read_before_its_key_is_looked_at(server):
+    """Sixteen clients without a key had the server hold a gigabyte."""
+    head = b"POST / HTTP/1.1\r\n" + SMALL + b"X-Key: bad\r\nContent-Length: 10000\r\nExpect: 100-continue\r\n\r\n"
+    answer = server.ask(head)
+    server.expect("refused")
+    assert status(answer) == 401
+    assert b"100 Continue" not in answer
+    assert b"Connection: close" in answer
+    assert b"WWW-Authenticate" in answer
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [b"Content-Length: 9000\r\n\r\n" + b"x" * 9_000, b"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n"],
+    ids=["length", "chunks"],
+)
+def test_who_sends_a_body_unasked_still_reads_why_it_was_refused(server, framing):
+    assert status(server.ask(b"POST / HTTP/1.1\r\n" + SMALL + b"X-Key: bad\r\n" + framing)) == 401
+
+
+def test_a_body_is_asked_for_once_its_key_is_good(server):
+    with server.connect() as connection:
+        head = b"POST /known HTTP/1.1\r\n" + SMALL + b"Connection: close\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
+        connection.sendall(head)
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 100 ")
+        connection.sendall(b"abcde")
+        answer = read_all(connection)
+    assert status(answer) == 200
+    assert b"somebody" in answer  # who the application found is not asked for again
+
+
+def test_a_request_behind_one_with_a_body_is_looked_at_too(server):
+    good = b"POST / HTTP/1.1\r\n" + SMALL + b"Content-Length: 1\r\n\r\na"
+    answer = server.ask(good + good.replace(b"Host", b"X-Key: bad\r\nHost"))
+    assert (status(answer), answer.count(b"HTTP/1.1 200"), answer.count(b"HTTP/1.1 401")) == (200, 1, 1)
+
+
+def begin_body(connection: socket.socket, owner: bytes, num_bytes: int) -> bytes:
+    """Announce an upload that does not come; what the server says to it."""
+    head = b"POST /v1/files HTTP/1.1\r\n" + SMALL + b"X-Key: %s\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n"
+    connection.sendall(head % (owner, num_bytes))
+    return connection.recv(65_536)
+
+
+def test_bodies_that_are_coming_have_a_budget_and_each_owner_half_of_it(server):
+    with server.connect() as one, server.connect() as two, server.connect() as three, server.connect() as four:
+        assert status(begin_body(one, b"a", 20_000)) == 100
+        assert status(begin_body(two, b"a", 20_000)) == 429
+        assert status(begin_body(three, b"b", 30_000)) == 100
+        refused = begin_body(four, b"c", 20_000)
+        assert status(refused) == 503
+        assert b"Retry-After: 1" in refused
+        for connection in (one, three):
+            connection.close()
+        answer = server.ask(b"POST /v1/files HTTP/1.1\r\n" + SMALL + b"X-Key: c\r\nContent-Length: 20000\r\n\r\n" + b"x" * 20_000)
+    assert status(answer) == 200
+
+
+def test_a_body_in_chunks_takes_of_the_budget_as_it_comes(server):
+    with server.connect() as one, server.connect() as two:
+        assert status(begin_body(one, b"a", 20_000)) == 100
+        two.sendall(b"POST /v1/files HTTP/1.1\r\n" + SMALL + b"X-Key: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        two.sendall(b"2ee0\r\n" + b"x" * 12_000 + b"\r\n")
+        assert status(read_all(two)) == 429
+
+
+def is_served(connection: socket.socket) -> bool:
+    try:
+        connection.sendall(b"GET / HTTP/1.1\r\n" + SMALL + b"\r\n")
+        return connection.recv(65_536).startswith(b"HTTP/1.1 200")
+    except (ConnectionResetError, BrokenPipeError):
+        return False
+
+
+def serves(server: Server, peer: str) -> bool:
+    """Whether a new connection of that address is served."""
+    try:
+        with server.connect(peer) as connection:
+            return is_served(connection)
+    except ConnectionResetError:
+        return False
+
+
+def test_an_address_whose_connections_are_all_busy_gets_no_more_and_others_do():
+    server = Server()
+    busy = [server.connect("127.0.0.2") for _ in range(6)]
+    for connection in busy:
+        connection.sendall(b"GET /wait HTTP/1.1\r\n" + SMALL + b"\r\n")
+        server.expect("started")
+    assert not serves(server, "127.0.0.2")
+    assert serves(server, "127.0.0.3")
+    for connection in busy:
         connection.close()
-    assert num_refused >= 4
+        server.expect("left")
+    assert serves(server, "127.0.0.2")
+    server.stop()
 
 
 def test_a_stop_ends_running_answers_and_the_process():
     server = Server()
     with server.connect() as connection:
-        connection.sendall(b"GET /wait HTTP/1.1\r\n" + SMALL + b"\r\n")
+        connection.sendall(b"GET /stream HTTP/1.1\r\n" + SMALL + b"\r\n")
         server.expect("started")
         server.stop()
+
+
+def test_a_stop_waits_for_what_runs_and_takes_no_request_on_open_connections():
+    """Requests on kept-alive connections were taken after the listener was closed, and cut."""
+    server = Server(drain_s=20)
+    with server.connect() as running, server.connect() as idle, server.connect() as half:
+        assert is_served(idle)
+        half.sendall(b"GET / HTTP/1.1\r\nX-Begun: 1\r\n")
+        running.sendall(b"GET /wait HTTP/1.1\r\n" + SMALL + b"\r\n")
+        server.expect("started")
+        server.process.terminate()
+        assert read_all(idle) == b""
+        half.sendall(SMALL + b"\r\n")
+        refused = read_all(half)
+        assert (status(refused), error(refused)["code"]) == (503, "overloaded")
+        assert b"Retry-After: 1" in refused
+        assert b"Connection: close" in refused
+        answer = read_all(running)
+        assert status(answer) == 200
+        assert b"whole" in answer
+        assert b"close" in answer.lower()
+    server.has_ended()
+
+
+def test_a_stop_is_announced_before_it_begins():
+    """Whoever balances load needs time to see it; until then requests are answered, and their connections closed."""
+    server = Server(drain_s=20, drain_delay_s=3)
+    with server.connect() as kept:
+        assert is_served(kept)
+        server.process.terminate()
+        while status(answer := server.ask(b"GET /ready HTTP/1.1\r\nConnection: close\r\n" + SMALL + b"\r\n")) != 503:
+            pass
+        assert b"connection: close" in answer.lower()
+        kept.sendall(b"GET / HTTP/1.1\r\n" + SMALL + b"\r\n")
+        answer = read_all(kept)
+        assert status(answer) == 200
+        assert b"connection: close" in answer.lower()
+    server.has_ended()

@@ -64,6 +64,7 @@ STATE = SystemState(
     num_webs=2,
     num_unwritten=7,
     memory=(1000, 0),
+    refused={"401": 3000},
 )
 
 

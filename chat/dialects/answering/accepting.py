@@ -40,9 +40,9 @@ class Accepted:
 
 
 async def request_start(request: HttpRequest, dialect: ReadingDoor, start: Callable[[Accepted], Awaitable[T]]) -> tuple[Accepted, T]:
-    """Steps 1 and 2 of any request that computes, then `start`. A failure of these is logged, and tells what is left of the limits."""
+    """Steps 1 and 2 of any request that computes, then `start`. A failure of these is logged, and tells what is left of the limits, once
+    the caller is known."""
     arrived_at = time.time()
-    caller: Caller | None = None
     values: dict[str, Any] = {}
     try:
         caller = await caller_require(request, dialect)
@@ -52,9 +52,12 @@ async def request_start(request: HttpRequest, dialect: ReadingDoor, start: Calla
         accepted = Accepted(caller, values, _trace(request, dialect, values), arrived_at, len(body), request_id(request))
         return accepted, await start(accepted)
     except Exception as error:
-        rejection_record(error, caller=caller, trace=_trace(request, dialect, values), arrived_at=arrived_at)
-        if caller is not None and not (isinstance(error, ApiError) and error.extra_headers):
-            headers = await limits_look(caller=caller)
+        known: Caller | None = getattr(request, "lightcone_caller", None)
+        if known is None and isinstance(error, ApiError):
+            raise  # whoever has no key writes nothing into the database; such requests are counted (chat.services.refusals)
+        rejection_record(error, caller=known, trace=_trace(request, dialect, values), arrived_at=arrived_at)
+        if known is not None and not (isinstance(error, ApiError) and error.extra_headers):
+            headers = await limits_look(caller=known)
             error_headers_set(request, error, headers)
         raise
 

@@ -12,6 +12,7 @@ from chat.dialects.request.build import generation_request
 from chat.services.completions import LimitExceeded
 from chat.services.keys import Caller
 from chat.services.limits import LimitKind
+from chat.services.refusals import Refusals
 from engine.api import EngineFailure, EngineUnavailable, ErrorCode, Failed, Outcome, RequestError
 from tests.chat.dialects.conftest import ADMITTED, HELLO, ROUTE, chat, completed, delta, post
 
@@ -161,9 +162,20 @@ async def test_a_bad_request_is_answered_in_the_one_error_shape(api, scripted, b
     assert (parsed["error"]["code"], parsed["error"]["param"]) == (code, param)
     assert len(response.content) <= 16_384
     assert scripted.requests == []
-    assert [(record["status"], record["code"]) for record in scripted.rejected] == [(status, code)]
+    is_known = status not in (401, 403)
+    assert [(record["status"], record["code"]) for record in scripted.rejected] == [(status, code)] * is_known
     if status == 401:
         assert response.headers["www-authenticate"] == 'Bearer realm="lightcone"'
+
+
+async def test_requests_without_a_good_key_are_counted_and_are_no_rows(api, scripted, monkeypatch):
+    """Three thousand requests with a wrong key were three thousand rows."""
+    seen = Refusals()
+    monkeypatch.setattr("chat.dialects.view.refusals", seen)
+    for authorization in ("", "Bearer x", "Bearer x", "Bearer elsewhere"):
+        await api.post(ROUTE, content=json.dumps(chat()), headers={"Authorization": authorization})
+    assert seen.take() == {401: 3, 403: 1}
+    assert scripted.rejected == []
 
 
 async def test_content_types_that_are_json_pass(api):

@@ -18,6 +18,8 @@ from django.test import Client
 from chat.dialects import named_models
 from chat.dialects.answering import accepting, starting
 from chat.dialects.request.schema import REQUEST_ID
+from chat.http_server.bounds import STOP
+from chat.http_server.stop import Stop
 from chat.models import Project
 from chat.playground import consumers
 from chat.playground.requests import run_public_id
@@ -401,3 +403,15 @@ def test_the_page_knows_whose_it_is_and_what_the_models_do_by_themselves(project
     assert page["models"] == {"tiny": {"temperature": 0, "top_p": 1.0, "top_k": 5}}
     assert "top_k" in page["fields"]
     assert not {"logprobs", "nonsense"} & set(page["fields"])
+
+
+async def test_a_server_that_stops_lets_the_run_end_and_then_closes_the_socket(service: Scripted, ada: Client) -> None:
+    """A stop cut the answers of open pages, and new ones were begun meanwhile."""
+    page = await socket(ada)
+    stop = page.scope[STOP] = Stop()
+    assert (await page.connect())[0]
+    await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY})
+    assert (await page.receive_json_from())["type"] == "delta"
+    stop.closing.set()
+    assert (await messages_until_end(page))[-1]["type"] in ("completed", "error")
+    assert (await page.receive_output())["type"] == "websocket.close"

@@ -8,7 +8,19 @@ import random
 import pytest
 
 from chat.relay.reader import INBOX_ENTRIES
-from engine.api import Admitted, Completed, Delta, EngineFailure, EngineUnavailable, ErrorCode, Outcome, Rejected, RequestError, Timings, Usage
+from engine.api import (
+    Admitted,
+    Completed,
+    Delta,
+    EngineFailure,
+    EngineUnavailable,
+    ErrorCode,
+    Outcome,
+    Rejected,
+    RequestError,
+    Timings,
+    Usage,
+)
 from tests.chat.relay.world import World, read_all, text_of, until
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

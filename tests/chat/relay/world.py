@@ -21,6 +21,7 @@ from chat.relay.usage_stream import UsageStream
 from chat.relay.valkey_line import Lines
 from chat.relay.valkey_wire import Caller
 from chat.run_id import run_id_create
+from chat.services.refusals import Refusals
 from engine.api import (
     Admitted,
     ChoiceFinished,
@@ -122,6 +123,7 @@ class World:
         self.layer: Any = LossyLayer()
         self.aborted: list[tuple[str, Outcome]] = []
         self.stops: list[tuple[str, str, str]] = []
+        self.refusals = Refusals()
         self.queued: list[tuple[str, int, str]] = []
         self.publishers: list[Publisher] = []
         self.dispatchers: list[Dispatcher] = []
@@ -188,6 +190,7 @@ class World:
             layer=layer or self.layer,
             lines=Lines(self.url),
             send_stop=send_stop,
+            refusals=self.refusals,
             clock=self.clock,
         )
         await dispatcher.start(sweep_s=sweep_s)
