@@ -22,6 +22,7 @@ from engine.execution.ahead import Flight, StepsAhead
 from engine.execution.device import has_lost_device
 from engine.execution.pooling import is_pooled
 from engine.execution.prompt_scores import is_scored
+from engine.execution.step_pace import StepPace
 from engine.link import CoreChannel
 from engine.messages import (
     AbortSequences,
@@ -85,14 +86,19 @@ class EngineCore:
         drafter: Drafter | None = None,
         grammars: CoreGrammars | None = None,
         ahead: StepsAhead | None = None,
+        pace: StepPace | None = None,
     ) -> None:
-        """`drafter`, `grammars`: those that the scheduler asks, if any. `ahead`: begins steps before the ones in front are known."""
+        """`drafter`, `grammars`: those that the scheduler asks, if any. `ahead`: begins steps before the ones in front are known.
+
+        `pace`: how many tokens a step has, where nobody has set that.
+        """
         self._scheduler = scheduler
         self._runner = runner
         self._sampler = sampler
         self._drafter = drafter
         self._grammars = grammars
         self._ahead = ahead
+        self._pace = pace
         self._flight: Flight | None = None
         """A step that was begun ahead."""
         self._held: list[AddSequence] = []
@@ -133,6 +139,8 @@ class EngineCore:
         self._announce(plan)
         if self._ahead is not None and self._ahead.takes(plan):
             return self._step_ahead(self._ahead, plan)
+        if self._pace is not None:
+            self._pace.begin()
         try:
             chunks = [chunk for chunk in plan.chunks if chunk.samples]
             if self._grammars is not None:
@@ -144,6 +152,8 @@ class EngineCore:
         except Exception as error:
             self._fail_step(plan, error)
             return True
+        if self._pace is not None and not scores and self._pace.end(plan):
+            self._scheduler.resize(self._pace.step_tokens, self._pace.quiet_step_tokens)
         self._take_in(plan, chunks, drawn, OfPrompts(scores, vectors))
         return True
 

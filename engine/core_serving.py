@@ -89,7 +89,7 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
     )
     sampler = Sampler(logits_width, config.device, processors)
     ahead = StepsAhead(scheduler, runner, sampler) if config.device != "cpu" else None
-    core = EngineCore(scheduler, runner, sampler, channel, drafter=drafter, grammars=grammars, ahead=ahead)
+    core = EngineCore(scheduler, runner, sampler, channel, drafter=drafter, grammars=grammars, ahead=ahead, pace=runner.pace)
     gc.collect()
     give_back_freed()
     give_back_file(COMPILER)

@@ -6,7 +6,7 @@ Built once by the core after the model is loaded; one `forward` per step.
 from __future__ import annotations
 
 import logging
-from time import perf_counter
+from time import thread_time
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,7 +20,8 @@ from engine.execution.kv_cache import bytes_per_block, size_cache
 from engine.execution.memory import free_memory
 from engine.execution.pooling import is_pooled, pool_states
 from engine.execution.prompt_scores import is_scored, score_prompts
-from engine.execution.step_programs import StepPrograms
+from engine.execution.step_pace import QUIET_STEPS, STEP_SECONDS, StepPace
+from engine.execution.step_programs import MANY_ROWS, StepPrograms
 from engine.execution.step_timing import StepTimer
 from engine.kernels.team import TEAM
 from engine.messages import SampledLogprobs
@@ -34,11 +35,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-STEP_SECONDS = 0.1
 MIN_STEP_TOKENS = 64
 MAX_STEP_TOKENS = 2048
-QUIET_STEPS = 2
-"""How many usual steps a step may last in which no sequence waits for its next token; bounds how late an abort is seen."""
+TRIES = 3
 LARGE_DEVICE_BYTES, LARGE_STEP_TOKENS = 70 << 30, 8192
 """Devices with so much memory compute longer steps."""
 
@@ -88,13 +87,14 @@ class ModelRunner:
                 TEAM.hire(torch.get_num_threads())
             self._programs = StepPrograms(loaded.decoder, self._attention, size.max_model_len)
         self._batches = BatchBuilder(config.block_size, self._device)
-        self.step_tokens = config.step_tokens or self._default_step_tokens()
+        self.step_tokens = config.step_tokens or self._default_step_tokens(config.max_sequences)
         self.quiet_step_tokens = QUIET_STEPS * self.step_tokens
+        self.pace = None if config.step_tokens else self._make_pace(config.max_sequences)
         self._run_prompt(1)
         if self._programs is not None:
             self._programs.prepare_few(config.max_sequences)
             if loaded.uses_own_kernels:  # otherwise in vain, and a recording keeps whatever torch computes in between
-                self._programs.prepare_many(self.quiet_step_tokens)
+                self._programs.prepare_many(self.quiet_step_tokens if self.pace is None else MANY_ROWS)
         if self._device.type == "cuda":
             self._graphs = self._capture_graphs(config.max_sequences)
         logger.info(
@@ -153,7 +153,7 @@ class ModelRunner:
         table_width = -(-self.max_model_len // self._block_size)
         return DecodeGraphs(self._decoder, self._attention, max_sequences, table_width, CudaCapture())
 
-    def _default_step_tokens(self) -> int:
+    def _default_step_tokens(self, max_sequences: int) -> int:
         """On CUDA a number by its memory; on a CPU as many prompt tokens as the machine computes in STEP_SECONDS, found by doubling."""
         if self._device.type != "cpu":
             is_large = torch.cuda.get_device_properties(self._device).total_memory >= LARGE_DEVICE_BYTES
@@ -162,12 +162,23 @@ class ModelRunner:
         num_tokens = min(MIN_STEP_TOKENS, longest)
         self._run_prompt(num_tokens)
         while True:
-            seconds = min(self._run_prompt(num_tokens) for _ in range(2))
+            seconds = min(self._run_prompt(num_tokens) for _ in range(TRIES))
             if seconds >= STEP_SECONDS / 2 or num_tokens >= longest:
                 break
             num_tokens = min(2 * num_tokens, longest)
-        affordable = int(num_tokens * STEP_SECONDS / seconds)
-        return max(MIN_STEP_TOKENS, min(MAX_STEP_TOKENS, affordable // self._block_size * self._block_size))
+        affordable = int(num_tokens * STEP_SECONDS / max(seconds, 1e-6))
+        return max(self._least_step_tokens(max_sequences), min(MAX_STEP_TOKENS, affordable // self._block_size * self._block_size))
+
+    def _least_step_tokens(self, max_sequences: int) -> int:
+        """All seats get their next token, and a prompt goes on beside them."""
+        wanted = max_sequences + MIN_STEP_TOKENS
+        return min(-(-wanted // self._block_size) * self._block_size, MAX_STEP_TOKENS)
+
+    def _make_pace(self, max_sequences: int) -> StepPace:
+        """What adapts the tokens of a step while serving. On a device steps get no longer than the one that has taken its memory."""
+        least = min(self._least_step_tokens(max_sequences), self.step_tokens)
+        most = MAX_STEP_TOKENS if self._device.type == "cpu" else self.step_tokens
+        return StepPace(self.step_tokens, least, most, self._block_size)
 
     def _longest_step(self) -> StepPlan:
         """As many tokens as a step may have, at the ends of contexts as long as they may be."""
@@ -177,10 +188,10 @@ class ModelRunner:
         return StepPlan(tuple(self._end_of_prompt(self.max_model_len, count) for count in counts))
 
     def _run_prompt(self, num_tokens: int) -> float:
-        """Seconds for a prompt of token 0."""
-        start = perf_counter()
+        """Seconds for a prompt of token 0, as far as this thread computed: what waits for other processes is not the model's."""
+        start = thread_time()
         self.forward(StepPlan((self._end_of_prompt(num_tokens, num_tokens),)))
-        return perf_counter() - start
+        return thread_time() - start
 
     def _end_of_prompt(self, length: int, num_new: int) -> Chunk:
         """The last tokens of a prompt of token 0. Uses the first blocks, whose contents nobody reads before writing them again."""

@@ -32,6 +32,10 @@ class Drafting:
     def __bool__(self) -> bool:
         return bool(self._drafter)
 
+    def resize(self, step_tokens: int) -> None:
+        """From now on steps have so many tokens."""
+        self._max_tokens = step_tokens // DRAFT_SHARE
+
     def split(self, chunks: list[Chunk], budget: int, num_running: int) -> tuple[list[Chunk], list[Chunk]]:
         """Split chunks, most urgent first, into those without drafts and those that got some, no more than a share of the budget.
 

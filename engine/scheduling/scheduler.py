@@ -79,6 +79,12 @@ class Scheduler:
         self._num_output_tokens = 0
         self._num_preemptions = 0
 
+    def resize(self, step_tokens: int, quiet_step_tokens: int) -> None:
+        """Give the next steps another number of tokens, no fewer than there are seats."""
+        assert step_tokens >= self._max_running, "each running sequence gets its next token in every step"
+        self._step_tokens, self._quiet_step_tokens = step_tokens, quiet_step_tokens
+        self._drafting.resize(step_tokens)
+
     def add(self, sequence: Sequence) -> None:
         """Queue a new sequence and number its arrival.
 

@@ -252,3 +252,27 @@ def test_the_watch_tells_how_long_a_turn_lasts_and_rests_between_turns(stage):
     assert stage.core.watch.elapsed_s == 7.0
     stage.core.watch.end()
     assert stage.core.watch.elapsed_s == 0.0
+
+
+class Pace:
+    """Says after the second step that steps have another number of tokens."""
+
+    step_tokens = quiet_step_tokens = 48
+
+    def __init__(self):
+        self.num_begun = self.num_ended = 0
+
+    def begin(self):
+        self.num_begun += 1
+
+    def end(self, plan):
+        self.num_ended += 1
+        return self.num_ended == 2
+
+
+def test_steps_get_the_number_of_tokens_that_the_pace_has_come_to(stage):
+    stage.core = EngineCore(stage.scheduler, stage.runner, Sampler(VOCAB_SIZE, "cpu"), stage.channel, pace=Pace())
+    stage.add(1, list(range(1, 10)) * 20, max_tokens=1)
+    for _ in range(4):
+        stage.step()
+    assert [plan.chunks[0].num_tokens for plan in stage.runner.plans] == [32, 32, 48, 48]

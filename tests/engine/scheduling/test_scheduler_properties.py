@@ -37,11 +37,18 @@ class SchedulerMachine(RuleBasedStateMachine):
     )
     def start(self, num_blocks, block_size, step_tokens, max_sequences, caching, draft_length, error_every):
         self.num_blocks, self.block_size, self.step_tokens, self.max_sequences = num_blocks, block_size, step_tokens, max_sequences
+        self.first_step_tokens = step_tokens
         self.caching = caching
         drafter = OracleDrafter(draft_length, lambda place: place % error_every == error_every - 1) if draft_length else None
         self.scheduler = Scheduler(
             num_blocks, block_size, step_tokens, max_sequences, 1000, caching, drafter=drafter, clock=lambda: self.now
         )
+
+    @precondition(lambda self: self.plan is None)
+    @rule(more_tokens=st.integers(0, 20))
+    def resize(self, more_tokens):
+        self.step_tokens = min(self.max_sequences, self.first_step_tokens) + more_tokens
+        self.scheduler.resize(self.step_tokens, self.step_tokens)
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 5.0]))
     def let_time_pass(self, seconds):
