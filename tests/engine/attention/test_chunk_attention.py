@@ -66,11 +66,13 @@ def chunks(dtype):
     return (q, k, v), torch.cat([dense_attention(*(part.float() for part in chunk), GROUPED.scale) for chunk in parts])
 
 
+@torch.inference_mode()
 def test_sdpa_takes_chunks_with_and_without_a_past():
     parts, expected = chunks(torch.float32)
     torch.testing.assert_close(with_sdpa(QUERY_LENS, CONTEXT_LENS, GROUPED, CPU)(*parts), expected, atol=1e-5, rtol=0)
 
 
+@torch.inference_mode()
 def test_torchs_flash_attention_is_told_of_lengths_heads_and_what_comes_after_a_token(flash_kernel):
     parts, expected = chunks(torch.bfloat16)
     found = with_flash(QUERY_LENS, CONTEXT_LENS, GROUPED, CPU)(*parts)
