@@ -117,15 +117,18 @@ def choose_chunk_way(shape: AttentionShape, dtype: torch.dtype, device: torch.de
 
 def problem_of(way: ChunkWay, shape: AttentionShape, dtype: torch.dtype, device: torch.device) -> str:
     """Why a way cannot be used, on one line; '' if it can."""
-    generator = torch.Generator().manual_seed(0)
-    kv_heads, size = shape.num_kv_heads, shape.head_size
-    q = torch.randn(sum(TRIED_QUERIES), shape.num_heads, size, generator=generator).to(dtype)
-    k, v = torch.randn(2, sum(TRIED_CONTEXTS), kv_heads, size, generator=generator).to(dtype)
+    num_heads, num_rotated = shape.num_heads, shape.num_heads + shape.num_kv_heads
+    heads = torch.randn(sum(TRIED_CONTEXTS), num_rotated + shape.num_kv_heads, shape.head_size, generator=torch.Generator().manual_seed(0))
+
+    def parts_of(heads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Queries, keys and values are parts of one buffer, as layers give them."""
+        return heads[: sum(TRIED_QUERIES), :num_heads], heads[:, num_heads:num_rotated], heads[:, num_rotated:]
+
     try:
-        found = way(TRIED_QUERIES, TRIED_CONTEXTS, shape, device)(*(part.to(device) for part in (q, k, v))).float().cpu()
+        found = way(TRIED_QUERIES, TRIED_CONTEXTS, shape, device)(*parts_of(heads.to(device, dtype))).float().cpu()
     except Exception as error:  # an absent package, a missing kernel, a failed launch: each library has its own
         return " ".join(f"{type(error).__name__}: {error}".split())[:REASON_CHARS]
-    expected = attend_plainly(q.float(), k.float(), v.float(), shape.scale)
+    expected = attend_plainly(*parts_of(heads.to(dtype).float()), shape.scale)
     return "" if torch.allclose(found, expected, rtol=0, atol=TOLERANCES[dtype]) else "its results are wrong"
 
 
