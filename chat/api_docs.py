@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 
+from chat.services.catalogue import model_resolve
+
 
 def schema_view(request: HttpRequest) -> HttpResponseBase:
     """The OpenAPI document."""
@@ -15,5 +17,6 @@ def schema_view(request: HttpRequest) -> HttpResponseBase:
 
 
 def docs_view(request: HttpRequest) -> HttpResponse:
-    """The page that shows it; its scripts are static files, so that the content policy holds."""
-    return render(request, "docs/api.html")
+    """The page that shows it; its scripts are static files, so that the content policy holds. Names of models are for people signed in."""
+    model = model_resolve(name=None) if request.user.is_authenticated else None
+    return render(request, "docs/api.html", {"model": model.name if model else ""})

@@ -116,5 +116,6 @@ schema_view = SpectacularJSONAPIView.as_view(
         "OAS_VERSION": "3.1.0",
         "APPEND_COMPONENTS": {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
         "SECURITY": [{"key": []}],
+        "POSTPROCESSING_HOOKS": ["drf_spectacular.hooks.postprocess_schema_enums", "chat.openapi_examples.examples_add"],
     },
 )

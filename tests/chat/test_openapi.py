@@ -14,6 +14,8 @@ from chat.dialects.chat_format.stream import ChatStream
 from chat.dialects.dialect import AnswerHead
 from chat.dialects.request.schema import ChatCompletionRequest
 from chat.openapi import Routes, schema_view
+from chat.openapi_examples import EXAMPLES
+from chat.services.catalogue import model_register, models_cache_clear
 from engine.api import (
     Admitted,
     ChoiceFinished,
@@ -68,10 +70,15 @@ def head(*, is_function_form: bool, service_tier: str | None = "flex") -> Answer
 
 
 @pytest.fixture(scope="module")
-def components():
+def document():
     response = schema_view(RequestFactory().get("/api/schema"))
     response.render()
-    return json.loads(response.content)["components"]
+    return json.loads(response.content)
+
+
+@pytest.fixture(scope="module")
+def components(document):
+    return document["components"]
 
 
 def complete(value):
@@ -113,6 +120,19 @@ def test_the_examples_of_the_page_fit_the_described_request(components):
         described.validate({"messages": [{"role": "user", "content": "hi"}]} | json.loads(example))
 
 
+def test_every_route_that_takes_json_has_an_example_that_fits_and_is_small(document):
+    """The page offered a body of every field at once, which was refused."""
+    posts = [methods["post"] for methods in document["paths"].values() if "post" in methods]
+    bodies = {post["operationId"]: post["requestBody"]["content"] for post in posts if "requestBody" in post}
+    described = {name: content["application/json"] for name, content in bodies.items() if "application/json" in content}
+    assert set(described) == set(EXAMPLES)
+    for name, body in described.items():
+        schema = {**body["schema"], "components": document["components"]}
+        Draft202012Validator(schema).validate(body["example"])
+        assert body["example"] == EXAMPLES[name]
+        assert len(json.dumps(body["example"])) < 200
+
+
 @pytest.fixture
 async def pages():
     from lightcone_site.asgi import http
@@ -145,3 +165,11 @@ async def test_the_page_has_no_inline_script_and_a_strict_policy(pages):
     policy = response.headers["content-security-policy"]
     assert "script-src 'self';" in policy
     assert "frame-ancestors 'none'" in policy
+
+
+@pytest.mark.django_db
+def test_the_page_names_the_default_model_to_people_who_are_signed_in(client, admin_client):
+    model_register(name="acme/<small>", path="/models/small.gguf")
+    models_cache_clear()
+    assert 'data-model=""' in client.get("/docs").text
+    assert 'data-model="acme/&lt;small&gt;"' in admin_client.get("/docs").text

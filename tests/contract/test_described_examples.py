@@ -1,0 +1,29 @@
+"""What the page of the API offers to send is answered, as it stands."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import pytest
+
+from chat.openapi_examples import MODEL_NAME
+
+pytestmark = pytest.mark.live
+
+NEEDS_AN_ID = {"create_batch", "update_chat_completion"}
+
+
+def test_every_example_of_the_page_is_answered(lightcone):
+    """Execute on POST /v1/chat/completions, untouched, answered 400: functions cannot be combined with tools."""
+    with httpx.Client(base_url=lightcone.base_url, headers={"Authorization": f"Bearer {lightcone.api_key}"}, timeout=120) as client:
+        paths = client.get("/api/schema").json()["paths"]
+        asked = {}
+        for path, methods in paths.items():
+            content = methods.get("post", {}).get("requestBody", {}).get("content", {})
+            if "application/json" in content and methods["post"]["operationId"] not in NEEDS_AN_ID:
+                body = json.dumps(content["application/json"]["example"]).replace(MODEL_NAME, lightcone.model)
+                answer = client.post(path, content=body, headers={"Content-Type": "application/json"})
+                asked[path] = (answer.status_code, "" if answer.is_success else answer.text)
+    assert len(asked) >= 13
+    assert {path: told for path, told in asked.items() if told[0] != 200} == {}
