@@ -10,17 +10,24 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
+from unfold.widgets import UnfoldBooleanWidget
 
 from chat.admin.fields import LinesField, instant
 from chat.dialects.request.schema import sampling_defaults_read
 from chat.errors import ApiError
 from chat.models import ServedModel
 from chat.models.checks import check_object
-from chat.services.catalogue import model_delete, model_names_check, model_update
+from chat.services.catalogue import model_delete, model_names_check, model_path_check, model_update
 
 
 class ServedModelForm(forms.ModelForm):
     aliases = LinesField(help_text="Further names that clients may ask for, one a line.")
+    is_elsewhere = forms.BooleanField(
+        label="On another machine",
+        required=False,
+        widget=UnfoldBooleanWidget,
+        help_text="The path is one of the worker's machine: do not look for the model on this one.",
+    )
 
     class Meta:
         model = ServedModel
@@ -30,7 +37,7 @@ class ServedModelForm(forms.ModelForm):
         )
         help_texts = {
             "name": "The name that clients ask for, and that its workers serve (LIGHTCONE_MODEL_NAME).",
-            "path": "A GGUF file or a Hugging Face folder, on the worker's machine.",
+            "path": "A GGUF file or a Hugging Face folder, from / on.",
             "is_default": "Serve this model where a request names none. Takes it from the one before.",
             "max_model_len": "Tokens; empty: what the model allows and the cache holds.",
             "input_price": "Of a million prompt tokens, in the currency of LIGHTCONE_CURRENCY. Empty: nothing.",
@@ -53,6 +60,12 @@ class ServedModelForm(forms.ModelForm):
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean()
+        if "path" in self.changed_data and cleaned.get("path") and not cleaned.get("is_elsewhere"):
+            try:
+                model_path_check(path=cleaned["path"])
+            except ValidationError as error:
+                hint = "Tick “On another machine” if the worker that serves it has it elsewhere."
+                self.add_error("path", [*error.messages, hint])
         names = (cleaned.get("name", ""), *cleaned.get("aliases", []))
         try:
             model_names_check(names=names, own_pk=self.instance.pk)
@@ -69,7 +82,7 @@ class ServedModelAdmin(ModelAdmin):
     actions = None
     readonly_fields = ("show_state", "state_reason", "show_state_at", "show_maker_defaults")
     fieldsets = (
-        (None, {"fields": ("name", "aliases", "path", "owned_by", "enabled", "is_default")}),
+        (None, {"fields": ("name", "aliases", "path", "is_elsewhere", "owned_by", "enabled", "is_default")}),
         ("Defaults", {"fields": ("max_model_len", "sampling_defaults")}),
         ("Prices", {"fields": ("input_price", "cached_price", "output_price")}),
         ("What the workers report", {"fields": ("show_state", "state_reason", "show_state_at", "show_maker_defaults")}),

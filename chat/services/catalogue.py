@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from channels.db import database_sync_to_async
@@ -21,6 +22,7 @@ from chat.services.short_cache import ShortCache
 
 CACHE_TTL_S = 5.0
 ALL = "all"
+GGUF_MAGIC = b"GGUF"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,29 @@ def model_names_check(*, names: Iterable[str], own_pk: int | None) -> None:
     for name in names:
         if name in taken:
             raise ValidationError(f"The name {name!r} already leads to the model {taken[name]!r}; choose another.")
+
+
+def model_path_check(*, path: str) -> None:
+    """Raise ValidationError where this machine has no model at `path`, by a first look at the file or folder; loading it checks all.
+
+    Not for models of other machines, whose files only their workers see.
+    """
+    place = Path(path)
+    try:
+        if not place.is_absolute():
+            problem = f"{path!r} must begin with /: write the whole path."
+        elif place.is_dir():
+            is_model = (place / "config.json").is_file() and any(place.glob("*.safetensors"))
+            problem = "" if is_model else f"The folder {path} is no Hugging Face model: it wants a config.json and *.safetensors files."
+        elif place.is_file():
+            with place.open("rb") as file:
+                problem = "" if file.read(len(GGUF_MAGIC)) == GGUF_MAGIC else f"{path} is not a GGUF file."
+        else:
+            problem = f"There is no file or folder {path} on this machine."
+    except OSError as error:
+        problem = f"{path} cannot be read: {error.strerror}."
+    if problem:
+        raise ValidationError(problem)
 
 
 def model_delete(*, model: ServedModel) -> None:

@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from chat.relay.keys import model_slug, queue_of
-from chat.services.catalogue import model_register
+from chat.services.catalogue import model_path_check, model_register
 
 
 class Command(BaseCommand):
@@ -18,18 +18,19 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", help="the name that clients ask for")
         parser.add_argument("path", help="a GGUF file or a Hugging Face folder")
+        parser.add_argument("--elsewhere", action="store_true", help="the path is on the worker's machine: do not look for it on this one")
         parser.add_argument("--alias", action="append", default=[], dest="aliases", help="a further name; may be repeated")
         parser.add_argument("--owned-by", default="lightcone")
         parser.add_argument("--default", action="store_true", help="serve this model where a request names none")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        path = Path(options["path"]).expanduser().resolve()
-        if not path.exists():
-            raise CommandError(f"there is no file or folder {path}")
+        path = options["path"] if options["elsewhere"] else str(Path(options["path"]).expanduser().resolve())
         try:
+            if not options["elsewhere"]:
+                model_path_check(path=path)
             model = model_register(
                 name=options["name"],
-                path=str(path),
+                path=path,
                 aliases=tuple(options["aliases"]),
                 owned_by=options["owned_by"],
                 make_default=options["default"],

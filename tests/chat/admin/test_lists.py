@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -151,12 +152,13 @@ def model_data(**fields: Any) -> dict[str, Any]:
     data = {
         "name": "large",
         "path": "/models/large.gguf",
+        "is_elsewhere": "on",
         "owned_by": "acme",
         "enabled": "on",
         "aliases": "",
         "sampling_defaults": "{}",
     }
-    return data | fields
+    return {name: value for name, value in (data | fields).items() if value is not False}
 
 
 def test_a_model_made_the_default_takes_that_from_the_one_before(admin_client: Client, db: None) -> None:
@@ -172,6 +174,24 @@ def test_a_model_made_the_default_takes_that_from_the_one_before(admin_client: C
 
 BAD_DEFAULTS = ("[]", '{"temperature": "hot"}', '{"temperature": 5}', '{"top_k": -2}', '{"max_tokens": 5}')
 """The second was a 500 for every request of the model, the third drew at temperature 5."""
+
+
+def test_a_path_without_a_model_is_refused_unless_it_is_another_machines(admin_client: Client, db: None, tmp_path: Path) -> None:
+    """`/no/such/file.gguf` was saved, offered to clients, and said to be loading for ever."""
+    add = reverse("admin:chat_servedmodel_add")
+    (tmp_path / "notes.txt").write_text("no model")
+    for path in ("/no/such/file.gguf", "relative.gguf", str(tmp_path), str(tmp_path / "notes.txt")):
+        answer = admin_client.post(add, model_data(path=path, is_elsewhere=False))
+        assert answer.status_code == 200
+        assert "Tick “On another machine”" in answer.context["adminform"].form.errors["path"][1]
+    assert not ServedModel.objects.exists()
+    assert admin_client.post(add, model_data(path="/no/such/file.gguf", is_elsewhere="on")).status_code == 302
+    change = reverse("admin:chat_servedmodel_change", args=[ServedModel.objects.get().pk])
+    renamed = model_data(path="/no/such/file.gguf", is_elsewhere=False, owned_by="acme")
+    assert admin_client.post(change, renamed).status_code == 302, "a path that stays is not looked at again"
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").touch()
+    assert admin_client.post(change, model_data(path=str(tmp_path), is_elsewhere=False)).status_code == 302
 
 
 @pytest.mark.parametrize(

@@ -55,14 +55,24 @@ def test_unknown_keys_and_projects_are_named(project: Project) -> None:
 @pytest.mark.django_db
 def test_a_model_is_entered(tmp_path: Path) -> None:
     file = tmp_path / "small.gguf"
-    file.touch()
+    file.write_bytes(b"GGUF")
     assert "model.small" in run("model_add", "small", str(file), "--alias", "tiny", "--default")
     model = ServedModel.objects.get()
     assert (model.path, model.aliases, model.is_default) == (str(file.resolve()), ["tiny"], True)
     with pytest.raises(CommandError, match="no file or folder"):
         run("model_add", "large", str(tmp_path / "missing.gguf"))
+    (tmp_path / "notes.txt").write_text("no model")
+    with pytest.raises(CommandError, match="not a GGUF file"):
+        run("model_add", "large", str(tmp_path / "notes.txt"))
     with pytest.raises(CommandError, match="already leads to"):
         run("model_add", "tiny", str(file))
+    assert ServedModel.objects.count() == 1
+
+
+@pytest.mark.django_db
+def test_a_model_of_another_machine_is_entered_as_its_path_is_there() -> None:
+    run("model_add", "far", "/models/far.gguf", "--elsewhere")
+    assert ServedModel.objects.get().path == "/models/far.gguf"
 
 
 @pytest.mark.django_db
