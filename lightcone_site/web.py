@@ -22,7 +22,9 @@ def main() -> None:
     from chat.body_door import body_admit
     from chat.middleware import error_described
     from chat.relay.commands import senders_warm
+    from lightcone_site.logs import unknown_settings_log
 
+    unknown_settings_log()
     gc.freeze()  # what is loaded by now stays: looking for garbage in it would hold up every stream
 
     chat.http_server.serve(

@@ -19,6 +19,7 @@ from django.conf import settings
 from chat.private_files import umask_set
 from chat.worker_exit import stop_is_bounded
 from lightcone_site.celery import STEPS, app
+from lightcone_site.logs import unknown_settings_log
 
 STOP_S = {"model": 8.0, "maintenance": 12.0}
 """In which a worker stops, a model worker after its drain; the supervisor gives each a little more."""
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--name", default=f"{role}@%h", help="of this worker, different from that of any other; %%h: of the host")
     options = parser.parse_args(arguments)
     _use_one_arena()
+    unknown_settings_log()
     stop_is_bounded(STOP_S[role] + (settings.LIGHTCONE_DRAIN_S if role == "model" else 0))
     worker = app.Worker(
         hostname=host_format(default_nodename(options.name)),

@@ -21,6 +21,15 @@ from chat.services.keys import Caller, KeyInvalid, KeyRefused, key_caller, key_c
 
 ADMIN_NAME = "admin"
 DEFAULT_NAME = "Default"
+MAX_NAMES = 10
+
+
+class UserUnknown(Exception):
+    """No user has this name; the message lists some that there are."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        others = f"there are {', '.join(known)}" if known else "there is none yet: run make serve first"
+        super().__init__(f"no user is named {name!r}; {others}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,18 @@ def bootstrap_create(*, admin_password: str | None = None, api_key: str | None =
         elif not ApiKey.objects.exists():
             shown_key = key_create(project=project, name="First key")[1]
     return Bootstrap(admin_name=ADMIN_NAME, admin_created=admin_created, admin_password=shown_password, api_key=shown_key)
+
+
+def password_renew(*, name: str) -> str:
+    """Give a user a new random password, which ends their sessions. Return it; it is not kept. Raises UserUnknown."""
+    users = get_user_model().objects
+    user = users.filter(username=name).first()
+    if user is None:
+        raise UserUnknown(name, list(users.order_by("username").values_list("username", flat=True)[:MAX_NAMES]))
+    password = secrets.token_urlsafe(12)
+    user.set_password(password)
+    user.save(update_fields=["password"])
+    return password
 
 
 def default_project() -> Project:

@@ -95,6 +95,11 @@ def check_data_directory() -> Iterator[Finding]:
     yield Finding("data", f"{folder}, {free / GIB:.1f} GiB free", remedy)
 
 
+def check_settings() -> Iterator[Finding]:
+    """A warning without a remedy: nothing stops for a variable that no one reads."""
+    yield Finding("settings", settings.LIGHTCONE_UNKNOWN_SETTINGS or "all known")
+
+
 def check_secrets() -> Iterator[Finding]:
     files = sorted(path for path in (settings.DATA_DIR / "secrets").glob("*") if path.is_file())
     loose = [path.name for path in files if stat.S_IMODE(path.stat().st_mode) & 0o077]
@@ -233,6 +238,7 @@ CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     check_python,
     check_packages,
     check_data_directory,
+    check_settings,
     check_secrets,
     check_model,
     check_device,

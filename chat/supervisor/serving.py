@@ -61,6 +61,8 @@ def serve(console: Console) -> None:
     """Run until stopped. Raises Refusal; nothing is left running then either."""
     os.environ["LIGHTCONE_DATA_DIR"] = str(settings.DATA_DIR)  # absolute: what is started from here runs in another folder
     console.title("Lightcone")
+    if settings.LIGHTCONE_UNKNOWN_SETTINGS:
+        console.problem("settings", settings.LIGHTCONE_UNKNOWN_SETTINGS)
     given = Given(os.environ.get("LIGHTCONE_API_KEY", "").strip(), os.environ.get("LIGHTCONE_ADMIN_PASSWORD", "").strip())
     _check_key(given.api_key)
     try:
@@ -146,13 +148,17 @@ def show_addresses(console: Console, bootstrap: Bootstrap, given: Given) -> None
     console.detail("API docs", f"{url}/docs")
     console.detail("Logs", str(settings.DATA_DIR / "logs"))
     if bootstrap.admin_password:
-        console.detail("Sign in", f"{bootstrap.admin_name} / {bootstrap.admin_password}   (shown once)")
+        console.detail("Sign in", f"{bootstrap.admin_name} / {bootstrap.admin_password}   (shown once; make password sets another)")
     elif bootstrap.admin_created:
         console.detail("Sign in", f"{bootstrap.admin_name} / the password of LIGHTCONE_ADMIN_PASSWORD")
+    else:
+        console.detail("Sign in", "with the password of the first start; make password sets another")
     if bootstrap.api_key:
-        console.detail("API key", f"{bootstrap.api_key}   (shown once)")
+        console.detail("API key", f"{bootstrap.api_key}   (shown once; make key makes another)")
     elif given.api_key:
         console.detail("API key", "the key of LIGHTCONE_API_KEY")
+    else:
+        console.detail("API key", "one of those made before; make key makes another")
     console.blank()
     console.detail("", "Ctrl-C stops everything.")
     console.blank()

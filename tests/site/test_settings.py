@@ -140,3 +140,29 @@ def test_lists_of_networks_and_origins_are_kept_as_written(monkeypatch):
 def test_an_empty_value_means_the_default(monkeypatch):
     monkeypatch.setenv("LIGHTCONE_PORT", "  ")
     assert env.integer("PORT", 8000) == 8000
+
+
+def test_every_documented_setting_is_one_that_is_known():
+    """What is called unknown, and proposed instead, is decided by what the code asks for."""
+    documented = re.findall(r"`(LIGHTCONE_[A-Z][A-Z_]*)`", OPERATIONS)
+    assert env.unknown_settings(documented) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("LIGHTCONE_MAX_MODEL_LENGTH", "LIGHTCONE_MAX_MODEL_LENGTH (did you mean LIGHTCONE_MAX_MODEL_LEN?)"),
+        ("LIGHTCONE_PROT", "LIGHTCONE_PROT (did you mean LIGHTCONE_PORT?)"),
+        ("LIGHTCONE_XYZZY", "LIGHTCONE_XYZZY; docs"),
+    ],
+)
+def test_a_misspelled_setting_is_named_with_the_one_that_was_meant(name, told):
+    """`LIGHTCONE_CONTEXT=2048` was ignored without a word."""
+    assert told in env.unknown_settings([name, "LIGHTCONE_PORT", "PATH", "LIGHTCONE_TEST_EXAMPLES"])
+
+
+def test_many_unknown_settings_are_one_bounded_line():
+    line = env.unknown_settings(f"LIGHTCONE_Q{number}" for number in range(100))
+    assert "95 more" in line
+    assert "\n" not in line
+    assert len(line) < 600

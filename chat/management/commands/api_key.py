@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import Error as DatabaseError
 from django.utils import timezone
 
 from chat import selectors
@@ -45,6 +46,8 @@ class Command(BaseCommand):
             getattr(self, f"_{options['act']}")(options)
         except (KeyRefused, ValidationError) as error:
             raise CommandError("; ".join(getattr(error, "messages", [str(error)]))) from error
+        except DatabaseError as error:
+            raise CommandError(f"the database cannot be used ({error}); start Lightcone once, which prepares it") from error
 
     def _create(self, options: dict[str, Any]) -> None:
         policy = KeyPolicy(

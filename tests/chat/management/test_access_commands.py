@@ -1,4 +1,4 @@
-"""api_key, model_add and logs_prune from the command line."""
+"""api_key, password, model_add and logs_prune from the command line."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth import get_user_model
 from django.core.management import CommandError, call_command
+from django.db import OperationalError
+from django.test import Client
 
+from chat.management.commands import api_key, password
 from chat.models import ApiKey, Project, RequestLog, ServedModel
 from chat.services.keys import KeyInvalid, key_authenticate, keys_cache_clear
 from chat.services.usage import usage_records_write
@@ -50,6 +54,36 @@ def test_unknown_keys_and_projects_are_named(project: Project) -> None:
     with pytest.raises(CommandError, match="character"):
         run("api_key", "create", "x" * 121)
     assert not ApiKey.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_lost_password_is_replaced_and_its_sessions_end(client: Client) -> None:
+    """After the first start nothing told how to get in again."""
+    get_user_model().objects.create_superuser("admin", "", "the first one")
+    assert client.login(username="admin", password="the first one")
+    password = run("password").strip()
+    assert client.get("/admin/").status_code == 302, "signed out"
+    assert not client.login(username="admin", password="the first one")
+    assert client.login(username="admin", password=password)
+    with pytest.raises(CommandError, match="no user is named 'root'; there are admin"):
+        run("password", "root")
+
+
+@pytest.mark.django_db
+def test_without_any_user_the_first_start_is_named() -> None:
+    with pytest.raises(CommandError, match="there is none yet: run make serve first"):
+        run("password")
+
+
+@pytest.mark.parametrize("command", [("password",), ("api_key", "create", "x")])
+def test_a_database_that_is_not_prepared_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OperationalError("no such table: chat_project")
+
+    for module, name in ((password, "password_renew"), (api_key, "default_project")):
+        monkeypatch.setattr(module, name, fail)
+    with pytest.raises(CommandError, match=r"no such table.*start Lightcone once"):
+        run(*command)
 
 
 @pytest.mark.django_db
