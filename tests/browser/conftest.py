@@ -65,7 +65,7 @@ def people(transactional_db) -> dict[str, str]:
     passwords = {"ada": "of-ada-1843", "bob": "of-bob-1976"}
 
     for name, password in passwords.items():
-        get_user_model().objects.create_user(name, password=password, is_staff=True)
+        get_user_model().objects.create_user(name, password=password)
     model_register(name="plain", path="/models/plain")
     greedy = model_register(name="greedy", path="/models/greedy")
     greedy.sampling_defaults = {"temperature": 0, "top_k": 7}
