@@ -223,6 +223,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             model_asked=(values.get("model") or "")[:size],
             user_label=self.scope["user"].get_username()[:size],
             user_agent=headers.get(b"user-agent", "")[:size],
+            metadata=values.get("metadata") or {},
             address=client_address(peer=peer, forwarded=headers.get(b"x-forwarded-for", ""))[:size],
         )
 

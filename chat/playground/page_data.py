@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from django.conf import settings
+
 from chat.playground.requests import FIELDS_TAKEN
 from chat.services.catalogue import ModelEntry
 from engine.api import SamplingParams
@@ -15,8 +17,13 @@ WITHOUT_DEFAULTS = {"temperature": UNSET.temperature, "top_p": UNSET.top_p}
 
 
 def page_data(models: Iterable[ModelEntry], *, user_id: int) -> dict[str, Any]:
-    """As JSON in the page. `user`: whose storage the page may read."""
-    return {"user": user_id, "models": {model.name: model_defaults(model) for model in models}, "fields": sorted(FIELDS_TAKEN)}
+    """As JSON in the page. `user`: whose storage the page may read; `max_bytes`: of one message to the socket."""
+    return {
+        "user": user_id,
+        "models": {model.name: model_defaults(model) for model in models},
+        "fields": sorted(FIELDS_TAKEN),
+        "max_bytes": settings.LIGHTCONE_HTTP_LIMITS.max_ws_message_bytes,
+    }
 
 
 def model_defaults(model: ModelEntry) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What the page may ask for, and by which name its runs are found again.
 
-A request is a Lightcone request body. Fields that no request has, and those whose effect the page could not show, are refused by name:
-on a page for trying things out, a field that does nothing is a mistake.
+A request is a Lightcone request body. Fields that no request has, and those that would do nothing here, are refused by name:
+on a page for trying things out, a field without effect is a mistake.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from chat.services.completions import Afterlife
 from chat.services.keys import Caller
 
 RUN_NAME = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
-NOT_SHOWN = frozenset(
+WITHOUT_EFFECT = frozenset(
     {
+        *("user", "safety_identifier"),  # the log names whoever is signed in
         *("stream_options", "stream_interval", "store", "request_id"),
         *("logprobs", "top_logprobs", "logprob_token_ids", "prompt_logprobs"),
         *("return_token_ids", "return_tokens_as_token_ids", "return_prompt_text"),
     }
 )
-"""Fields that ask for what the page does not show."""
-FIELDS_TAKEN = FIELD_NAMES - NOT_SHOWN
+"""Fields that ask for what the page does not show or keep."""
+FIELDS_TAKEN = FIELD_NAMES - WITHOUT_EFFECT
 
 
 def request_read(body: dict[str, Any]) -> dict[str, Any]:
@@ -37,8 +38,8 @@ def request_read(body: dict[str, Any]) -> dict[str, Any]:
     for name in body:
         if name not in FIELD_NAMES:
             raise ApiError("unsupported_parameter", f"{name[:64]} is no field of a request; check its spelling or leave it out", name[:64])
-        if name in NOT_SHOWN:
-            raise ApiError("unsupported_parameter", f"{name} asks for what the playground does not show; use the API for it", name)
+        if name in WITHOUT_EFFECT:
+            raise ApiError("unsupported_parameter", f"{name} has no effect in the playground; leave it out, or use the API", name)
     return request_check(body)
 
 

@@ -44,19 +44,24 @@ def chromium() -> Iterator[object]:
 @pytest.fixture
 def page(chromium, lightcone) -> Iterator[object]:
     """A signed-in page at desktop width whose console errors fail the test."""
-    context = chromium.new_context(base_url=lightcone.base_url, viewport={"width": 1280, "height": 800})
-    page = context.new_page()
+    page = signed_in_page(chromium, lightcone)
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    yield page
+    page.context.close()
+    assert problems == []
+
+
+def signed_in_page(chromium, served):
+    """The administrator's page, connected."""
+    page = chromium.new_context(base_url=served.base_url, viewport={"width": 1280, "height": 800}).new_page()
     page.goto("/sign-in")
-    page.fill("#id_username", lightcone.admin_user)
-    page.fill("#id_password", lightcone.admin_password)
+    page.fill("#id_username", served.admin_user)
+    page.fill("#id_password", served.admin_password)
     page.click("button[type=submit]")
     page.wait_for_selector("#connection[data-state=ready]")
-    yield page
-    context.close()
-    assert problems == []
+    return page
 
 
 @pytest.fixture

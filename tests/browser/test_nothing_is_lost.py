@@ -158,6 +158,28 @@ def test_a_request_that_the_server_never_got_is_sent_once_more_under_its_id(talk
     assert talk.next("start") == first
 
 
+def test_a_request_that_cuts_the_connection_is_not_sent_for_ever(talk: ScriptedPage) -> None:
+    talk.ask("question 4")
+    first = talk.next("start")
+    for _ in range(2):
+        talk.socket.close(code=1009)
+        talk.next("attach")
+        talk.fail(first["id"], "not_resumable")
+        assert talk.next("start") == first
+    talk.socket.close(code=1009)
+    talk.next("attach")
+    talk.fail(first["id"], "not_resumable")
+    talk.page.wait_for_selector(".message-error:visible")
+    assert talk.received == []
+
+
+def test_a_chat_that_is_too_long_for_the_server_says_so(talk: ScriptedPage) -> None:
+    """The page said that the connection was lost, and lost it again with each try."""
+    talk.ask("x" * 1_100_000)
+    talk.page.wait_for_selector(".message-error:has-text('too long to be sent')")
+    assert talk.received == []
+
+
 def test_a_question_asked_without_a_connection_waits_for_it(talk: ScriptedPage) -> None:
     talk.is_reachable = False
     talk.socket.close(code=1001)

@@ -95,7 +95,7 @@ async def messages_until_end(page: WebsocketCommunicator) -> list[dict[str, Any]
 
 
 async def test_a_run_streams_its_text_and_ends_with_counters(page: WebsocketCommunicator, service: Scripted) -> None:
-    await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY | {"max_tokens": 5}})
+    await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY | {"max_tokens": 5, "metadata": {"try": "1"}}})
     *deltas, end = await messages_until_end(page)
     assert "".join(message["text"] for message in deltas) == "Hello"
     assert (end["type"], end["id"], end["outcome"]) == ("completed", "a", "finished")
@@ -103,6 +103,7 @@ async def test_a_run_streams_its_text_and_ends_with_counters(page: WebsocketComm
     assert end["usage"] == asdict(Usage(prompt_tokens=3, cached_tokens=1, completion_tokens=2))
     assert service.requests[0].stop.max_tokens == 5
     assert (service.traces[0].dialect, service.traces[0].user_label, service.traces[0].user_agent) == ("playground", "ada", "test")
+    assert service.traces[0].metadata == {"try": "1"}
     assert service.readers[0].num_left == 1
 
 
@@ -138,7 +139,7 @@ async def test_every_choice_travels_and_is_counted(page: WebsocketCommunicator, 
     assert end["choices"] == [{"finish_reason": "stop", "tokens": 1}, {"finish_reason": "length", "tokens": 2}]
 
 
-@pytest.mark.parametrize("name", ["nonsense_field", "logprobs", "store"])
+@pytest.mark.parametrize("name", ["nonsense_field", "logprobs", "store", "user"])
 async def test_a_field_that_would_do_nothing_is_refused_by_name(page: WebsocketCommunicator, service: Scripted, name: str) -> None:
     """It vanished without a word."""
     await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY | {name: True}})

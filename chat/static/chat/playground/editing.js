@@ -7,6 +7,7 @@ export class EditForm {
     this.node = element("form", "edit-form");
     this.text = element("textarea", "input");
     this.text.setAttribute("aria-label", "Edit the message");
+    this.text.rows = 1;
     this.text.value = content;
     const send = element("button", "button button-primary button-small", "Save & send");
     send.type = "submit";

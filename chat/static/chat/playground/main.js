@@ -38,7 +38,7 @@ const connection = new Connection(`${location.protocol === "https:" ? "wss" : "w
   },
   onMessage: (message) => runs.receive(message),
 });
-const runs = new Runs(connection, { onText, onEnd });
+const runs = new Runs(connection, page.max_bytes, { onText, onEnd });
 const transcript = new Transcript($("messages"), { beginEdit, cancelEdit, sendEdit, regenerate, pickVersion, pickChoice });
 
 let editing = null;
@@ -140,21 +140,27 @@ function cancelEdit() {
 function sendEdit(message, content) {
   if (isBusy() || !areSettingsRight()) return;
   const chat = chats.current;
-  const numLost = chat.numAfter(message);
+  const numAfter = chat.numAfter(message);
   editing = null;
   answer(chat, chat.add(chat.find(message.parent), { role: "user", content }));
-  offerReturn(chat, message, numLost);
-  composer.focus();
+  offerReturn(chat, message, numAfter);
+  focusConversation();
 }
 
 function regenerate(message) {
   if (isBusy() || !areSettingsRight()) return;
   const chat = chats.current;
-  const numLost = chat.numAfter(message);
+  const numAfter = chat.numAfter(message);
   if (!chat.isWorthKeeping(message)) chat.drop(message);
   answer(chat, chat.find(message.parent));
-  if (chat.find(message.id)) offerReturn(chat, message, numLost);
+  if (chat.find(message.id)) offerReturn(chat, message, numAfter);
   else notice.hide();
+  focusConversation();
+}
+
+/** Where a pressed button has gone; no keyboard opens on a phone for it. */
+function focusConversation() {
+  $("conversation").focus({ preventScroll: true });
 }
 
 /** Say that what was replaced is still there, and how to have it back. */
@@ -197,6 +203,7 @@ function openChat(chat) {
   notice.hide();
   show();
   scrolling.toEnd();
+  focusConversation();
 }
 
 function stop() {

@@ -47,6 +47,14 @@ function versionSwitch(message, versions, acts) {
   return group;
 }
 
+/** What can be done with a message: its versions, where it has some, and these buttons. */
+function actsOf(message, versions, acts, ...buttons) {
+  const group = element("span", "message-acts");
+  if (versions.length > 1) group.append(versionSwitch(message, versions, acts));
+  group.append(...buttons);
+  return group;
+}
+
 function copyButton(text) {
   const copy = button("Copy", () => copyWith(copy, text()));
   return copy;
@@ -69,8 +77,7 @@ export class QuestionView {
     this.foot.show([versions.map(({ id }) => id), state.isBusy], () => {
       const edit = button("Edit", () => this.acts.beginEdit(message));
       edit.disabled = state.isBusy;
-      const acts = [edit, copyButton(() => message.content)];
-      return versions.length > 1 ? [versionSwitch(message, versions, this.acts), ...acts] : acts;
+      return [actsOf(message, versions, this.acts, edit, copyButton(() => message.content))];
     });
   }
 
@@ -152,19 +159,19 @@ export class AnswerView {
 
   showFoot(message, state) {
     const versions = state.versionsOf(message);
-    const { isRunning, end, error, shown } = message;
+    const { isRunning, end, shown } = message;
     const text = shownOf(message).content;
-    this.foot.show([isRunning, end, Boolean(error), Boolean(text), shown, versions.map(({ id }) => id), state.isBusy], () => {
-      const parts = versions.length > 1 ? [versionSwitch(message, versions, this.acts)] : [];
-      if (isRunning) return parts;
-      if (end) parts.push(...counters(message).map((counter) => element("span", "", counter)));
-      if (text) parts.push(copyButton(() => shownOf(message).content));
-      if (!error) {
+    this.foot.show([isRunning, end, Boolean(text), shown, versions.map(({ id }) => id), state.isBusy], () => {
+      const buttons = [];
+      if (text && !isRunning) buttons.push(copyButton(() => shownOf(message).content));
+      if (end) {
         const again = button("Regenerate", () => this.acts.regenerate(message));
         again.disabled = state.isBusy;
-        parts.push(again);
+        buttons.push(again);
       }
-      return parts;
+      const told = element("span", "message-counters");
+      if (end) told.append(...counters(message).map((counter) => element("span", "", counter)));
+      return [actsOf(message, versions, this.acts, ...buttons), told];
     });
   }
 }

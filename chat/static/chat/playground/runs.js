@@ -6,12 +6,14 @@ import { endOf, grow, sizeOf } from "./answer.js";
 
 const UNKNOWN = "not_resumable";
 const KNOWN = "request_id_in_use";
+const MAX_SENDS = 3;
 const STOPPED_BEFORE = { message: "The request was stopped before it was sent.", code: "stopped" };
 
 export class Runs {
-  /** `onText(chat, message, delta)`: more was said; `onEnd(chat, message)`: it has ended, with `end` or `error`. */
-  constructor(connection, { onText, onEnd }) {
+  /** `maxBytes`: of a request; `onText(chat, message, delta)`: more was said; `onEnd(chat, message)`: it has ended, with `end` or `error`. */
+  constructor(connection, maxBytes, { onText, onEnd }) {
     this.connection = connection;
+    this.maxBytes = maxBytes;
     this.onText = onText;
     this.onEnd = onEnd;
     this.live = new Map();
@@ -28,7 +30,7 @@ export class Runs {
   }
 
   follow(run) {
-    this.live.set(run.message.id, { ...run, choices: [], isStopped: false });
+    this.live.set(run.message.id, { ...run, choices: [], isStopped: false, isSent: false, numSends: 0 });
     if (this.connection.isReady) this.call(run.message.id);
   }
 
@@ -42,10 +44,24 @@ export class Runs {
   call(id) {
     const run = this.live.get(id);
     run.choices = [];
-    const isNew = run.request && !run.isSent;
-    run.isSent = true;
-    this.connection.send(isNew ? { type: "start", id, request: run.request } : { type: "attach", id });
+    if (run.request && !run.isSent) this.send(id, run);
+    else this.connection.send({ type: "attach", id });
     if (run.isStopped) this.connection.send({ type: "stop", id });
+  }
+
+  send(id, run) {
+    const message = { type: "start", id, request: run.request };
+    const numBytes = new TextEncoder().encode(JSON.stringify(message)).length;
+    if (numBytes > this.maxBytes) {
+      const error = `The chat is too long to be sent: ${numBytes.toLocaleString()} bytes, where ${this.maxBytes.toLocaleString()} may be. Begin a new one.`;
+      this.finish(run, { error: { message: error, code: "request_too_large" } });
+    } else if (run.numSends === MAX_SENDS) {
+      this.finish(run, { error: { message: "The server could not be reached with this request.", code: "connection_lost" } });
+    } else {
+      run.isSent = true;
+      run.numSends += 1;
+      this.connection.send(message);
+    }
   }
 
   stop(id) {
