@@ -1,4 +1,4 @@
-"""What a core says when it cannot start: the cause, for the operator, and not that there was one."""
+"""What a core says when it cannot start: the cause, and not that there was one. What follows when it loses its device."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import pytest
 import torch
 
 from engine import core_serving
+from engine.api import SamplingParams, StopRules
 from engine.config import EngineConfig
 from engine.core_serving import serve
+from engine.execution.runner import ModelRunner
 from engine.link import QueueChannel
 from engine.messages import CoreFailed
+from tests.engine.real_engine import RealEngine, tokens_of, write_model
 
 
 def failure(tmp_path, **options) -> str:
@@ -42,3 +45,26 @@ def test_a_model_that_does_not_fit_the_device_says_so(part, tmp_path, monkeypatc
     monkeypatch.setattr(core_serving, "load_model", lambda *arguments, **options: None)
     monkeypatch.setattr(core_serving, part, refuse)
     assert "does not suffice for this model: CUDA out of memory. Tried to allocate 2.00 GiB." in failure(tmp_path)
+
+
+@pytest.mark.slow
+def test_an_answer_goes_on_in_another_core_when_a_step_loses_the_device(tmp_path, monkeypatch):
+    """The same answer as undisturbed, from a core that has loaded the model anew."""
+    write_model(tmp_path)
+    engine = RealEngine(tmp_path)
+    sampling, stop = SamplingParams(temperature=1.0, seed=4), StopRules(max_tokens=9, ignore_eos=True)
+    undisturbed = tokens_of(engine.answer(sampling=sampling, stop=stop))
+    forward, steps = ModelRunner.forward, []
+
+    def lose_the_device(runner, plan):
+        steps.append(plan)
+        if len(steps) == 4:
+            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+        return forward(runner, plan)
+
+    monkeypatch.setattr(ModelRunner, "forward", lose_the_device)
+    try:
+        assert tokens_of(engine.answer(sampling=sampling, stop=stop)) == undisturbed
+        assert engine.engine.stats().num_restarts == 1
+    finally:
+        engine.close()
