@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from django.db import InterfaceError, OperationalError
+
 from engine.api import EngineError, ErrorCode
 
 MAX_PROBLEMS = 10
@@ -59,6 +61,9 @@ ANSWERS = {
     "model_load_failed": Answer(503, "server_error", False),
     "worker_lost": Answer(503, "server_error", True),
 }
+STORE_AWAY = (OperationalError, InterfaceError)
+"""What a database raises that is away, full or locked; the same request may succeed later."""
+STORE_AWAY_MESSAGE = "The server's database does not answer at the moment; please try again shortly."
 INTERNAL_MESSAGE = "The server had an error while processing your request."
 
 
@@ -134,3 +139,12 @@ def engine_api_error(error: EngineError) -> ApiError:
         code = "worker_lost" if error.code == ErrorCode.LOG_LOST else "internal_error"
         return ApiError(code, INTERNAL_MESSAGE)
     return ApiError(str(error.code), error.message, error.param)
+
+
+def unforeseen_error(error: Exception, headers: dict[str, str] | None = None) -> ApiError:
+    """An exception that no step has turned into an answer: a database that is away, or a defect of ours."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, STORE_AWAY):
+        return ApiError("overloaded", STORE_AWAY_MESSAGE, headers=headers)
+    return ApiError("internal_error", INTERNAL_MESSAGE, headers=headers)

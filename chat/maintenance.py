@@ -8,13 +8,16 @@ in the usage stream keeps it to one writer. Beat still starts what happens daily
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import threading
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 from celery import bootsteps
-from celery.beat import EmbeddedService
+from celery.beat import Service as BeatService
 from channels.db import database_sync_to_async
 from django.conf import settings
 from django.db import Error as DatabaseError
@@ -36,6 +39,7 @@ from chat.selectors import model_names
 from chat.services.catalogue import model_state_report
 from chat.services.usage import TerminalRecord, usage_records_write
 from chat.unfinished import UnfinishedAnswers
+from chat.worker_exit import worker_leave
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +50,8 @@ UNFINISHED_S = 2.0
 METRICS_TIMEOUT_S = 5.0
 NAMES_TIMEOUT_S = 2.0
 LAST_WRITES_S = 5.0
+BEAT_TURN_S, BEAT_STOP_S, BEAT_RETRY_S = 1, 2.0, 30.0
+BEAT_DIED_CODE = 1
 
 write_records = database_sync_to_async(usage_records_write)
 report_state = database_sync_to_async(model_state_report)
@@ -122,6 +128,46 @@ async def _names_known() -> list[str]:
         return []
 
 
+class Beat(threading.Thread):
+    """Celery's beat in a thread of the worker. Without it nothing is ever cleaned up, so the worker does not outlive it."""
+
+    def __init__(self, app: Any) -> None:
+        super().__init__(name="beat", daemon=True)
+        self._app = app
+        self._is_over = threading.Event()
+        self._service = self._make_service()
+
+    def run(self) -> None:
+        """Start what is due, until `close`. A full disk is waited for."""
+        try:
+            self._app.set_current()
+            while not self._is_over.is_set():
+                self._work()
+        except Exception:
+            logger.exception("beat cannot go on, and so this worker ends")
+            worker_leave(BEAT_DIED_CODE)
+
+    def close(self) -> None:
+        """End it after its turn. Waits for a while only: a turn takes as long as the broker is away."""
+        self._is_over.set()
+        self._service.stop()
+        self.join(BEAT_STOP_S)
+
+    def _work(self) -> None:
+        try:
+            Path(settings.CELERY_BEAT_SCHEDULE_FILENAME).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._service.start()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            logger.warning("beat waits for room on the disk: %s", error)
+            self._is_over.wait(BEAT_RETRY_S)
+            self._service = self._make_service()
+
+    def _make_service(self) -> Any:
+        return BeatService(self._app, max_interval=BEAT_TURN_S)
+
+
 class MaintenanceStep(bootsteps.StartStopStep):
     """Runs the loops in one thread, and beat in another, from the worker's start to its stop.
 
@@ -134,12 +180,12 @@ class MaintenanceStep(bootsteps.StartStopStep):
         self._loop = LoopThread("maintenance")
         self._loop.call(self._begin())
         worker.app.batch_runner = self._batches
-        self._beat = EmbeddedService(worker.app, thread=True)
+        self._beat = Beat(worker.app)
         self._beat.start()
 
     def stop(self, worker: Any) -> None:
         """Store the last records, so that nothing waits for the next start."""
-        self._beat.stop()
+        self._beat.close()
         try:
             self._loop.call(self._end(), LAST_WRITES_S)
         except (TimeoutError, RedisError, OSError, DatabaseError) as error:

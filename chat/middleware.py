@@ -29,7 +29,7 @@ from chat.dialects.lightcone.dialect import LIGHTCONE
 from chat.dialects.messages.dialect import MESSAGES
 from chat.dialects.scale.views import SCALE
 from chat.dialects.view import Handler, error_response, request_id, takes_delete, unknown_view
-from chat.errors import INTERNAL_MESSAGE, ApiError
+from chat.errors import ApiError, unforeseen_error
 from chat.http_server.bounds import ADMITTED, Admitted
 from chat.services.configuration import configuration_ask
 
@@ -123,9 +123,9 @@ class ApiMiddleware:
             return await UNKNOWN[door_of(request.path)](request)
         except RequestDataTooBig:
             error = body_too_large()
-        except Exception:
+        except Exception as defect:
             logger.exception("Request %s failed", request_id(request))
-            error = ApiError("internal_error", INTERNAL_MESSAGE)
+            error = unforeseen_error(defect)
         return error_response(door_of(request.path), error, request_id(request))
 
 

@@ -409,7 +409,7 @@ class ModelStep(bootsteps.StartStopStep):
 
         def consume() -> None:
             """Begin to take tasks; the command is repeated until the consumer is there to hear it."""
-            while not worker.app.control.add_consumer(queue, destination=[worker.hostname], reply=True, timeout=ADD_CONSUMER_TIMEOUT_S):
+            while not _is_consuming(worker, queue):
                 logger.info("waiting for the consumer")
 
         threading.Thread(target=self.model_worker.load_until_ready, args=(consume,), name="model-load", daemon=True).start()
@@ -420,6 +420,16 @@ class ModelStep(bootsteps.StartStopStep):
             self.model_worker = None
 
     terminate = stop
+
+
+def _is_consuming(worker: Any, queue: str) -> bool:
+    try:
+        return bool(worker.app.control.add_consumer(queue, destination=[worker.hostname], reply=True, timeout=ADD_CONSUMER_TIMEOUT_S))
+    except Exception as error:
+        # Whatever the broker's client raises: the model is loaded, and a broker that is away or full comes back.
+        logger.warning("the broker does not answer: %s", error)
+        time.sleep(ADD_CONSUMER_TIMEOUT_S)
+        return False
 
 
 @control_command(name=STOP_COMMAND, args=[("run_id", str), ("outcome", str)], signature="<run_id> <outcome>")

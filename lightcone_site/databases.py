@@ -59,6 +59,8 @@ def database_settings(url: str, data_dir: Path) -> dict[str, Any]:
         "HOST": host,
         "PORT": str(port or options.pop("port", "")),
         "CONN_MAX_AGE": 0,
+        # The pool looks at a connection before it gives it away: those that a restarted server has closed are made again.
+        "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {**options, "pool": {"min_size": 1, "max_size": 16, "timeout": 10}},
     }
 

@@ -6,8 +6,10 @@ import difflib
 import ipaddress
 import os
 import re
+import tempfile
 from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
+from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -26,6 +28,20 @@ def text(name: str, default: str = "") -> str:
     """The value of LIGHTCONE_<name>, stripped; the default when unset or empty."""
     NAMES.add(PREFIX + name)
     return os.environ.get(PREFIX + name, "").strip() or default
+
+
+def folder(name: str, default: Path) -> Path:
+    """A folder that this process can write to, made where it is missing."""
+    path = Path(text(name, str(default))).expanduser().absolute()
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = path.resolve()
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        why = "it is a file" if isinstance(error, FileExistsError) else error.strerror or error
+        raise ImproperlyConfigured(f"{PREFIX}{name} must be a folder that this user can write to; {path} cannot be used: {why}") from None
+    return path
 
 
 def integer(name: str, default: int, *, minimum: int = 0, maximum: int = 2**62) -> int:

@@ -14,8 +14,7 @@ from lightcone_site.logs import logging_settings
 from lightcone_site.secrets import installation_secret
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-DATA_DIR = Path(env.text("DATA_DIR", str(BASE_DIR / "data"))).expanduser().resolve()
-DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
+DATA_DIR = env.folder("DATA_DIR", BASE_DIR / "data")
 
 # The installation.
 LIGHTCONE_VERSION = "0.1.0"
@@ -120,6 +119,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 }
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+CELERY_BROKER_CHANNEL_ERROR_RETRY = True  # a broker whose disk is full refuses commands, and comes back like one that was away
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = False
 CELERY_TASK_SERIALIZER = "json"

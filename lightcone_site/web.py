@@ -7,6 +7,7 @@ import gc
 
 import chat.http_server  # noqa: F401  (installs the asyncio reactor before anything else can choose another)
 from chat.private_files import umask_set
+from lightcone_site.startup import settings_check
 
 
 def main() -> None:
@@ -14,6 +15,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m lightcone_site.web", description=__doc__)
     parser.add_argument("--fd", type=int, help="a listening socket inherited from the parent, instead of host and port")
     socket_fd = parser.parse_args().fd
+    settings_check()
 
     from lightcone_site.asgi import application  # isort: skip
     from django.conf import settings

@@ -20,6 +20,7 @@ from chat.private_files import umask_set
 from chat.worker_exit import stop_is_bounded
 from lightcone_site.celery import STEPS, app
 from lightcone_site.logs import unknown_settings_log
+from lightcone_site.startup import settings_check
 
 STOP_S = {"model": 8.0, "maintenance": 12.0}
 """In which a worker stops, a model worker after its drain; the supervisor gives each a little more."""
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m lightcone_site.worker", description=__doc__)
     parser.add_argument("--name", default=f"{role}@%h", help="of this worker, different from that of any other; %%h: of the host")
     options = parser.parse_args(arguments)
+    settings_check()
     _use_one_arena()
     unknown_settings_log()
     stop_is_bounded(STOP_S[role] + (settings.LIGHTCONE_DRAIN_S if role == "model" else 0))

@@ -16,7 +16,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from chat.auth import AuthFailures, caller_identify
 from chat.dialects.dialect import Door
-from chat.errors import INTERNAL_MESSAGE, ApiError
+from chat.errors import ApiError, unforeseen_error
 from chat.permissions import right_require
 from chat.services.keys import Caller
 from chat.services.refusals import refusals
@@ -74,10 +74,10 @@ def _answering(dialect: Door, handler: Handler) -> Handler:
             return await handler(request, dialect, **kwargs)
         except ApiError as error:
             return error_response(dialect, error, request_id(request))
-        except Exception:
+        except Exception as error:
             logger.exception("Request %s failed", request_id(request))
             headers = getattr(request, "lightcone_headers", None)
-            return error_response(dialect, ApiError("internal_error", INTERNAL_MESSAGE, headers=headers), request_id(request))
+            return error_response(dialect, unforeseen_error(error, headers), request_id(request))
 
     return view
 

@@ -42,6 +42,8 @@ MAX_RECORDS = 4096
 MAX_UNREAD_RECORDS = 200_000
 AWAY_BEFORE_FAILING_S = 10.0
 SILENT_SWEEPS_BEFORE_LOST = 4
+UNHEARD = (1, 0)
+"""The place of a reader that has read nothing."""
 
 
 class Refusals(Protocol):
@@ -238,7 +240,10 @@ class Dispatcher:
             self._sweep_now.clear()
             try:
                 await self.sweep(everyone=is_jump)
-                self._away_since = None
+                if self._lease.is_refused:
+                    self._valkey_is_full()
+                else:
+                    self._away_since = None
             except (RedisError, OSError) as error:
                 self._valkey_is_away(error)
 
@@ -267,7 +272,7 @@ class Dispatcher:
         if sweeps >= SILENT_SWEEPS_BEFORE_LOST:
             reader.fail(ErrorCode.LOG_LOST)
 
-    def _valkey_is_away(self, error: Exception) -> None:
+    def _valkey_is_away(self, error: Exception | str) -> None:
         now = self._clock()
         if self._away_since is None:
             self._away_since = now
@@ -275,6 +280,13 @@ class Dispatcher:
         if now - self._away_since >= AWAY_BEFORE_FAILING_S:
             for reader in self._all_readers():
                 reader.fail(ErrorCode.LOG_LOST)
+
+    def _valkey_is_full(self) -> None:
+        """It takes no writes, so that nothing new is heard of any run. Whose client has got nothing yet may as well ask again."""
+        self._valkey_is_away("it refuses writes")
+        for reader in self._all_readers():
+            if reader.place == UNHEARD:
+                reader.fail(ErrorCode.OVERLOADED)
 
     async def _take_lease(self) -> None:
         pipe = self._client.pipeline(transaction=False)

@@ -249,7 +249,7 @@ class Publisher:
         try:
             await self.beat()
             missing = await missing_entries(self._client, self._keys, self._table)
-        except AWAY:
+        except (RedisError, OSError):
             return False
         self._writer.has_lost = False
         self._backoff_s = MIN_BACKOFF_S

@@ -20,7 +20,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import BusyLoadingError, ResponseError
+from redis.exceptions import BusyLoadingError, OutOfMemoryError, ReadOnlyError, ResponseError
 from redis.exceptions import ConnectionError as ValkeyAway
 from redis.exceptions import TimeoutError as ValkeySlow
 
@@ -28,8 +28,13 @@ from chat.relay.valkey_wire import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, Answer, 
 
 AWAY = (ValkeyAway, ValkeySlow, OSError)
 """What a Valkey that is away, or too slow, raises here."""
+REFUSALS = ("MISCONF ", "OOM ", "READONLY ")
 Answers = Any
 """How a client is annotated where its answers are read: redis-py's types do not know that ours are bytes, never text."""
+
+
+class WritesRefused(ValkeyAway):
+    """Valkey answers and takes no writes: its disk or its memory is full, or it is a replica. As good as away, and perhaps as soon back."""
 
 
 class Valkey(Redis):
@@ -60,8 +65,11 @@ class Valkey(Redis):
         return answer_checked(await self.caller.answered(answer))
 
     async def execute_command(self, *arguments: Any, **options: Any) -> Any:
-        async with asyncio.timeout(ANSWER_TIMEOUT_S):
-            return await super().execute_command(*arguments, **options)
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                return await super().execute_command(*arguments, **options)
+        except ResponseError as error:
+            raise _judged(error) from None
 
     def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> ValkeyPipeline:
         return ValkeyPipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
@@ -71,8 +79,11 @@ class ValkeyPipeline(Pipeline):
     """A pipeline with one time-out for all its answers."""
 
     async def execute(self, raise_on_error: bool = True) -> list[Any]:
-        async with asyncio.timeout(ANSWER_TIMEOUT_S):
-            return await super().execute(raise_on_error)
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                return await super().execute(raise_on_error)
+        except ResponseError as error:
+            raise _judged(error) from None
 
 
 def valkey_connect(url: str, *, max_connections: int = 32) -> Valkey:
@@ -99,8 +110,17 @@ def answer_checked(answer: Answer) -> Answer:
     """An answer over a bare connection, where it is none of refusal. Raises redis.RedisError."""
     if isinstance(answer, Refused):
         # A Valkey that still reads its files is away, for us as for redis-py.
+        if answer.startswith(REFUSALS):
+            raise WritesRefused(answer)
         raise BusyLoadingError(answer) if answer.startswith("LOADING ") else ResponseError(answer)
     return answer
+
+
+def _judged(error: ResponseError) -> ResponseError | WritesRefused:
+    """What redis-py raised for a refusal, in our words. It has a class for two of them, and quotes the third, in pipelines too."""
+    if isinstance(error, OutOfMemoryError | ReadOnlyError) or any(word in str(error) for word in REFUSALS):
+        return WritesRefused(str(error))
+    return error
 
 
 def command_parts(*parts: Any) -> list[bytes]:

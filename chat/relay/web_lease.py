@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 
 from chat.relay.keys import Keys
 from chat.relay.runs import LEASE_MS
+from chat.relay.store import WritesRefused, answer_checked
 from chat.relay.valkey_line import Lines
 
 logger = logging.getLogger(__name__)
@@ -24,7 +25,10 @@ LOOP_DEAD_S = 30.0
 
 
 class WebLease:
-    """`start` once the lease was taken; `tick` in each round of the loop; `close` before it is given back."""
+    """`start` once the lease was taken; `tick` in each round of the loop; `close` before it is given back.
+
+    `is_refused`: Valkey answers, but takes no writes, as of the last try.
+    """
 
     def __init__(self, lines: Lines, keys: Keys, web_id: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._lines = lines
@@ -33,6 +37,7 @@ class WebLease:
         self._clock = clock
         self._channel = ""
         self._ticked_at = clock()
+        self.is_refused = False
         self._is_loop_dead = False
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._renew_forever, name="web-lease", daemon=True)
@@ -62,8 +67,16 @@ class WebLease:
             self._is_loop_dead = True
             return
         self._is_loop_dead = False
-        self._lines.call(b"SET", self._keys.web(self._web_id).encode(), self._channel.encode(), b"PX", str(LEASE_MS).encode())
-        self._lines.call(b"SADD", self._keys.webs.encode(), self._web_id.encode())
+        try:
+            self._write(b"SET", self._keys.web(self._web_id).encode(), self._channel.encode(), b"PX", str(LEASE_MS).encode())
+            self._write(b"SADD", self._keys.webs.encode(), self._web_id.encode())
+        except WritesRefused:
+            self.is_refused = True
+            raise
+        self.is_refused = False
+
+    def _write(self, *command: bytes) -> None:
+        answer_checked(self._lines.call(*command))
 
     def _renew_forever(self) -> None:
         while not self._is_over.wait(RENEW_S):

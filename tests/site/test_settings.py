@@ -1,7 +1,11 @@
 """What the environment decides: documented names, the two URLs, and loud failures."""
 
+import errno
+import os
 import re
 import runpy
+import subprocess
+import sys
 from decimal import Decimal
 from pathlib import Path
 
@@ -47,6 +51,7 @@ def test_a_postgres_url_is_read_with_its_escapes_and_options(tmp_path):
     }
     assert settings["OPTIONS"]["sslmode"] == "require"
     assert settings["OPTIONS"]["pool"]["max_size"] == 16
+    assert settings["CONN_HEALTH_CHECKS"], "or each connection that a restarted server has closed costs a request"
 
 
 def test_a_postgres_socket_folder_may_stand_in_the_query(tmp_path):
@@ -83,6 +88,35 @@ def test_drafts_are_looked_up_where_their_cost_is_measured_or_somebody_asks(devi
     for name, value in {"DATA_DIR": str(tmp_path), "DEVICE": device, "PROMPT_LOOKUP": asked}.items():
         monkeypatch.setenv(f"LIGHTCONE_{name}", value)
     assert runpy.run_path(str(ROOT / "lightcone_site" / "settings.py"))["LIGHTCONE_PROMPT_LOOKUP"] is is_on
+
+
+def test_a_folder_is_made_where_it_is_missing(monkeypatch, tmp_path):
+    monkeypatch.setenv("LIGHTCONE_DATA_DIR", str(tmp_path / "a" / "b"))
+    assert env.folder("DATA_DIR", tmp_path) == tmp_path / "a" / "b"
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_a_folder_that_cannot_be_written_to_is_named_with_the_reason(monkeypatch, tmp_path):
+    monkeypatch.setenv("LIGHTCONE_DATA_DIR", str(tmp_path))
+
+    def refuse(**_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    with pytest.raises(ImproperlyConfigured, match=f"LIGHTCONE_DATA_DIR must be a folder .* {tmp_path} .*: Read-only file system"):
+        env.folder("DATA_DIR", tmp_path)
+
+
+@pytest.mark.parametrize("program", [["manage.py", "serve"], ["-m", "lightcone_site.worker"], ["-m", "lightcone_site.web"]])
+def test_a_data_folder_that_is_a_file_is_one_sentence_and_exit_code_2(program, tmp_path):
+    """It was a traceback of twenty lines."""
+    (tmp_path / "data").write_text("")
+    names = {"LIGHTCONE_DATA_DIR": str(tmp_path / "data"), "LIGHTCONE_ROLE": "maintenance"}
+    names["DJANGO_SETTINGS_MODULE"] = "lightcone_site.settings"
+    result = subprocess.run([sys.executable, *program], capture_output=True, text=True, env=os.environ | names, cwd=ROOT, check=False)
+    assert result.returncode == 2
+    expected = f"LIGHTCONE_DATA_DIR must be a folder that this user can write to; {tmp_path / 'data'} cannot be used: it is a file"
+    assert result.stderr.strip() == f"Lightcone cannot start: {expected}"
 
 
 def test_a_number_out_of_range_names_the_variable_and_its_limits(monkeypatch):

@@ -17,7 +17,7 @@ from chat.addresses import request_address
 from chat.dialects.body import aside, body_read, object_parse
 from chat.dialects.dialect import ReadingDoor
 from chat.dialects.view import caller_require, client_hints, request_id
-from chat.errors import INTERNAL_MESSAGE, ApiError
+from chat.errors import ApiError, unforeseen_error
 from chat.models.access import Right
 from chat.permissions import right_require
 from chat.run_id import run_id_create
@@ -72,7 +72,7 @@ def error_headers_set(request: HttpRequest, error: Exception, headers: dict[str,
 
 def rejection_record(error: Exception, *, caller: Caller | None, trace: RequestTrace, arrived_at: float) -> None:
     """Log a request that never became a run; what is no ApiError is a defect of ours."""
-    known = error if isinstance(error, ApiError) else ApiError("internal_error", INTERNAL_MESSAGE)
+    known = unforeseen_error(error)
     if trace.batch_id and known.answer.should_retry:
         return  # the batch sends it again, as often as it takes
     run_id = run_id_create(at_s=arrived_at)

@@ -19,7 +19,7 @@ from chat.dialects.answering.admission import admission_wait, may_leave_no_token
 from chat.dialects.answering.endings import ending_error
 from chat.dialects.answering.sent_names import Reword, SentNamesReader, refusals_reworded
 from chat.dialects.answering.starting import StartedRun, run_start
-from chat.errors import INTERNAL_MESSAGE, ApiError, engine_api_error
+from chat.errors import ApiError, engine_api_error, unforeseen_error
 from chat.services.keys import Caller
 from engine.api import Admitted, EngineError, Event
 
@@ -167,7 +167,6 @@ def _at_once(caller: Caller) -> int:
 
 
 def _known(error: Exception) -> ApiError:
-    if isinstance(error, ApiError):
-        return error
-    logger.error("A run of several failed", exc_info=error)
-    return ApiError("internal_error", INTERNAL_MESSAGE)
+    if not isinstance(error, ApiError):
+        logger.error("A run of several failed", exc_info=error)
+    return unforeseen_error(error)

@@ -13,7 +13,7 @@ from chat.dialects.answering.endings import ending_error
 from chat.dialects.answering.keeping import Archive
 from chat.dialects.answering.sent_names import Events
 from chat.dialects.dialect import StreamWriter
-from chat.errors import INTERNAL_MESSAGE, ApiError, engine_api_error
+from chat.errors import ApiError, engine_api_error, unforeseen_error
 from chat.sse import PING
 from engine.api import Admitted, EngineError, Event
 
@@ -58,9 +58,9 @@ async def frames_sent(source: FrameSource) -> AsyncIterator[bytes]:
         yield source.error(engine_api_error(error))
     except ApiError as error:
         yield source.error(error)
-    except Exception:
+    except Exception as error:
         logger.exception("A stream broke off")
-        yield source.error(ApiError("internal_error", INTERNAL_MESSAGE))
+        yield source.error(unforeseen_error(error))
 
 
 def silence_s() -> float:

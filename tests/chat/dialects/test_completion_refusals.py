@@ -5,6 +5,7 @@ import threading
 
 import pytest
 from django.conf import settings
+from django.db import InterfaceError, OperationalError
 
 from chat.dialects.answering import starting
 from chat.dialects.body import INLINE_BODY_BYTES
@@ -233,3 +234,14 @@ async def test_a_defect_before_the_key_is_known_has_a_record_too(api, scripted, 
     assert response.status_code == 500
     (record,) = scripted.rejected
     assert (record["status"], record["caller"]) == (500, None)
+
+
+@pytest.mark.parametrize("away", [OperationalError("the connection is closed"), InterfaceError("connection already closed")])
+async def test_a_database_that_is_away_or_full_is_a_503_that_may_be_repeated(api, scripted, away):
+    """After a restart of PostgreSQL each dead connection of the pool cost a request, answered 500 and never repeated by clients."""
+    scripted.refusal = away
+    response = await post(api)
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "overloaded")
+    assert (response.headers["x-should-retry"], response.headers["Retry-After"]) == ("true", "1")
+    (record,) = scripted.rejected
+    assert (record["status"], record["code"]) == (503, "overloaded")

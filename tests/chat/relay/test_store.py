@@ -10,7 +10,7 @@ import pytest
 from redis.exceptions import ConnectionError as ValkeyAway
 from redis.exceptions import ResponseError
 
-from chat.relay.store import Valkey, valkey_connect
+from chat.relay.store import Valkey, WritesRefused, valkey_connect
 from chat.relay.valkey_wire import Refused
 
 
@@ -85,8 +85,16 @@ async def test_a_server_that_is_away_is_an_error_at_once() -> None:
     await client.aclose(close_connection_pool=True)
 
 
-@pytest.mark.parametrize(("answer", "is_away"), [("LOADING Valkey is loading the dataset in memory", True), ("ERR no such script", False)])
-async def test_a_server_that_still_reads_its_files_is_away(monkeypatch: pytest.MonkeyPatch, answer: str, is_away: bool) -> None:
+@pytest.mark.parametrize(
+    ("answer", "is_away"),
+    [
+        ("LOADING Valkey is loading the dataset in memory", True),
+        ("MISCONF Errors writing to the AOF file: No space left on device", True),
+        ("OOM command not allowed when used memory > 'maxmemory'.", True),
+        ("ERR no such script", False),
+    ],
+)
+async def test_a_server_that_reads_its_files_or_has_no_room_is_away(monkeypatch: pytest.MonkeyPatch, answer: str, is_away: bool) -> None:
     client = valkey_connect("redis://nowhere")
 
     async def call(*_: bytes) -> Refused:
@@ -95,4 +103,33 @@ async def test_a_server_that_still_reads_its_files_is_away(monkeypatch: pytest.M
     monkeypatch.setattr(client.caller, "call", call)
     with pytest.raises(ValkeyAway if is_away else ResponseError):
         await client.eval("return 1", 0)
+    await client.aclose(close_connection_pool=True)
+
+
+async def write(client: Valkey) -> object:
+    return await client.set("test-refused", 1)
+
+
+async def write_by_script(client: Valkey) -> object:
+    return await client.eval("return redis.call('SET', KEYS[1], 1)", 1, "test-refused")
+
+
+async def write_in_pipeline(client: Valkey) -> object:
+    pipe = client.pipeline(transaction=False)
+    pipe.set("test-refused", 1)
+    return await pipe.execute()
+
+
+@pytest.mark.parametrize("call", [write, write_by_script, write_in_pipeline])
+async def test_writes_that_are_refused_are_a_server_that_is_away(valkey: str, call: Callable[[Valkey], Awaitable[object]]) -> None:
+    """With a full disk requests were answered 500, or never, as the error passed for one of ours."""
+    client = valkey_connect(valkey)
+    await client.execute_command("REPLICAOF", "127.0.0.1", "1")  # which takes no writes either
+    try:
+        with pytest.raises(WritesRefused):
+            await call(client)
+    finally:
+        await client.execute_command("REPLICAOF", "NO", "ONE")
+    await call(client)
+    await client.delete("test-refused")
     await client.aclose(close_connection_pool=True)

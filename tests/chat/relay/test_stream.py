@@ -8,6 +8,7 @@ import random
 import pytest
 
 from chat.relay.reader import INBOX_ENTRIES
+from chat.relay.store import WritesRefused
 from engine.api import (
     Admitted,
     Completed,
@@ -212,3 +213,31 @@ async def test_runs_of_two_deployments_do_not_meet(world: World, valkey: str) ->
         assert voice.claim.watchers == {web.web_id: web.channel}
     finally:
         await other.close()
+
+
+async def test_while_valkey_takes_no_writes_who_has_got_nothing_is_told_at_once_and_others_go_on_later(world: World) -> None:
+    """Its disk was full: reads were answered, so nobody noticed, and requests hung without a header for 40 s."""
+    web, worker = await world.web(sweep_s=0.01), await world.worker()
+    waiting, _ = await world.admit(web)
+    begun, voice = await world.run(web, worker)
+    voice.admit()
+    voice.token("a")
+    await worker.flush()
+    await begun.first()
+    await world.client.execute_command("REPLICAOF", "127.0.0.1", "1")
+    try:
+        with pytest.raises(WritesRefused):
+            await asyncio.to_thread(web._lease.renew)
+        async with asyncio.timeout(10):
+            with pytest.raises(EngineUnavailable) as raised:
+                await waiting.first()
+        assert raised.value.code is ErrorCode.OVERLOADED
+        voice.token("b")
+        voice.end()
+        await worker.flush()
+        await worker.beat_safely()
+    finally:
+        await world.client.execute_command("REPLICAOF", "NO", "ONE")
+    await worker.flush()
+    assert text_of([event async for event in begun]) == "ab"
+    waiting.leave()
