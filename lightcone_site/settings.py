@@ -56,6 +56,7 @@ LIGHTCONE_METRICS_PORT = env.integer("METRICS_PORT", 9464, maximum=65535)
 
 # Files and batches. Prices are of the catalogue's models; requests of batches cost this share of them.
 LIGHTCONE_MAX_PROJECT_FILE_BYTES = env.integer("MAX_PROJECT_FILE_BYTES", 2**30, minimum=1)
+LIGHTCONE_MAX_PROJECT_FILES = env.integer("MAX_PROJECT_FILES", 10_000, minimum=1)
 LIGHTCONE_FILE_DAYS = env.integer("FILE_DAYS", 30, minimum=1, maximum=3650)
 LIGHTCONE_MAX_BATCH_LINES = env.integer("MAX_BATCH_LINES", 50_000, minimum=1)
 LIGHTCONE_MAX_OPEN_BATCHES = env.integer("MAX_OPEN_BATCHES", 16, minimum=1)
@@ -89,6 +90,8 @@ LIGHTCONE_PLAYGROUND_LINGER_S = env.integer("PLAYGROUND_LINGER", 900, minimum=1,
 
 # Answers that clients may fetch again; without them `store` keeps nothing, and nothing goes on in the background.
 LIGHTCONE_STORE = env.boolean("STORE", True)
+LIGHTCONE_MAX_PROJECT_ANSWERS = env.integer("MAX_PROJECT_ANSWERS", 100_000, minimum=1)
+LIGHTCONE_MAX_PROJECT_ANSWER_BYTES = env.integer("MAX_PROJECT_ANSWER_BYTES", 2**30, minimum=1)
 LIGHTCONE_STORE_DAYS = env.integer("STORE_DAYS", 30, minimum=1, maximum=3650)
 
 # Stores: SQLite and an embedded Valkey in the data directory, unless the two URLs name others.

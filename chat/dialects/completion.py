@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponseBase
 
 from chat.dialects.answering.accepting import Accepted, request_start
 from chat.dialects.answering.answer import run_answer
-from chat.dialects.answering.keeping import keeping_check, keeps_answer
+from chat.dialects.answering.keeping import keeping_check, keeping_refusal, keeps_answer
 from chat.dialects.answering.starting import StartedRun, start_reworded
 from chat.dialects.chat_format.numbered import NumberedStream
 from chat.dialects.chat_format.stored import ChatKeep, resumable_afterlife, resumable_asked
@@ -35,6 +35,8 @@ async def _start(dialect: Dialect, is_resumable: bool, accepted: Accepted) -> St
     """Start the run; an answer that is to be kept even if the client leaves is begun in the store."""
     values = accepted.values
     keeping_check(values, accepted.num_bytes)
+    if keeps_answer(values) and (refusal := await keeping_refusal(accepted.caller.project_id)) is not None:
+        raise refusal
     if is_resumable:
         values["afterlife"] = partial(resumable_afterlife, dialect.name)
     run = await start_reworded(accepted, dialect.reword)

@@ -27,7 +27,7 @@ class StoredState(models.TextChoices):
 
 class StoredAnswer(models.Model):
     """One answer under the id that its client knows. `request`: what its API needs to show it, finish it and go on from it; `answer`: the
-    body, empty as long as there is none.
+    body, empty as long as there is none; `num_bytes`: of both, which count against the quota of the project.
 
     An id that a client chose again in one project stands for the later answer.
     """
@@ -41,6 +41,7 @@ class StoredAnswer(models.Model):
     metadata = models.JSONField(default=dict, blank=True)
     request = models.BinaryField()
     answer = models.BinaryField(default=b"")
+    num_bytes = models.BigIntegerField(default=0)
     created_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
     expires_at = models.DateTimeField()
@@ -53,6 +54,7 @@ class StoredAnswer(models.Model):
             models.Index(fields=("project_id", "kind", "-run_id"), name="stored_newest"),
             models.Index(fields=("state",), condition=models.Q(state="unfinished"), name="stored_unfinished"),
             models.Index(fields=("expires_at",), name="stored_expiry"),
+            models.Index(fields=("project_id", "num_bytes"), name="stored_size"),
         )
 
     def __str__(self) -> str:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import Count, Q, QuerySet, Sum
 from django.utils import timezone
 
 from chat.models import Batch, FileChunk, Project, ProjectFile
@@ -38,7 +38,7 @@ class FileInUse(Exception):
 
 
 class QuotaExceeded(Exception):
-    """The files of the project would become larger than LIGHTCONE_MAX_PROJECT_FILE_BYTES."""
+    """The files of the project would become larger than LIGHTCONE_MAX_PROJECT_FILE_BYTES, or more than LIGHTCONE_MAX_PROJECT_FILES."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,8 @@ def file_begin(*, about: FileAbout, num_bytes: int) -> FileWriter:
     with transaction.atomic():
         # NOTE: the row of the project is locked, so that two uploads do not both fit into the same room.
         Project.objects.select_for_update().get(pk=about.project_id)
-        if project_file_bytes(project_id=about.project_id) + num_bytes > settings.LIGHTCONE_MAX_PROJECT_FILE_BYTES:
+        count, taken = _files_size(about.project_id)
+        if count >= settings.LIGHTCONE_MAX_PROJECT_FILES or taken + num_bytes > settings.LIGHTCONE_MAX_PROJECT_FILE_BYTES:
             raise QuotaExceeded
         return FileWriter(about, num_bytes=num_bytes)
 
@@ -118,7 +119,13 @@ def file_create(*, about: FileAbout, pieces: Iterable[bytes], num_bytes: int) ->
 
 def project_file_bytes(*, project_id: int) -> int:
     """What the files of the project take, those that are being written included."""
-    return int(ProjectFile.objects.filter(project_id=project_id).aggregate(total=Sum("num_bytes", default=0))["total"])
+    return _files_size(project_id)[1]
+
+
+def _files_size(project_id: int) -> tuple[int, int]:
+    """How many files the project has, and their bytes."""
+    size = ProjectFile.objects.filter(project_id=project_id).aggregate(count=Count("*"), num_bytes=Sum("num_bytes", default=0))
+    return size["count"], int(size["num_bytes"])
 
 
 def file_get(*, project_id: int, public_id: str) -> ProjectFile:

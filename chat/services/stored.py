@@ -17,10 +17,11 @@ import orjson
 from channels.db import database_sync_to_async
 from django.conf import settings
 from django.db import DatabaseError, IntegrityError, transaction
-from django.db.models import QuerySet
+from django.db.models import Count, F, QuerySet, Sum
 from django.utils import timezone
 
 from chat.models.stored import StoredAnswer, StoredKind, StoredState
+from chat.services.short_cache import ShortCache
 
 __all__ = [
     "AnswerUnknown",
@@ -35,6 +36,7 @@ __all__ = [
     "answer_keep_safely",
     "answer_label",
     "answer_of_run",
+    "answers_have_room",
     "answers_page",
     "answers_prune",
     "answers_unfinished",
@@ -43,8 +45,33 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 
+ROOM_TTL_S = 5.0
+"""How long it is believed that a project has room: what comes meanwhile may go that far beyond its quota."""
+
+
 class AnswerUnknown(Exception):
     """The project has no answer of that id."""
+
+
+async def answers_have_room(*, project_id: int) -> bool:
+    """Whether the project may keep another answer, by the number and the bytes of those that it has."""
+    name = str(project_id)
+    if _room.get(name):
+        return True
+    generation = _room.generation
+    count, num_bytes = await database_sync_to_async(_kept_size)(project_id)
+    if count >= settings.LIGHTCONE_MAX_PROJECT_ANSWERS or num_bytes >= settings.LIGHTCONE_MAX_PROJECT_ANSWER_BYTES:
+        return False
+    _room.put(name, True, generation=generation)
+    return True
+
+
+def _kept_size(project_id: int) -> tuple[int, int]:
+    size = StoredAnswer.objects.filter(project_id=project_id).aggregate(count=Count("*"), num_bytes=Sum("num_bytes", default=0))
+    return size["count"], size["num_bytes"]
+
+
+_room: ShortCache[bool] = ShortCache(max_entries=10_000, ttl_s=ROOM_TTL_S)
 
 
 def answer_keep(
@@ -61,6 +88,7 @@ def answer_keep(
 ) -> None:
     """Keep an answer, unfinished where there is no `answer` yet. One that the project had under this id gives way to it."""
     now = timezone.now()
+    asked = orjson.dumps(dict(request))
     row = StoredAnswer(
         run_id=UUID(hex=run_id),
         public_id=public_id,
@@ -69,8 +97,9 @@ def answer_keep(
         state=StoredState.FINISHED if answer else StoredState.UNFINISHED,
         model=model,
         metadata=dict(metadata),
-        request=orjson.dumps(dict(request)),
+        request=asked,
         answer=answer,
+        num_bytes=len(asked) + len(answer),
         created_at=created_at,
         ended_at=now if answer else None,
         expires_at=now + timedelta(days=settings.LIGHTCONE_STORE_DAYS),
@@ -96,7 +125,7 @@ async def answer_keep_safely(**answer: Any) -> bool:
 def answer_end(*, run_id: str | UUID, state: StoredState, answer: bytes) -> bool:
     """Give an unfinished answer its end; false where it has one, or is gone."""
     unfinished = StoredAnswer.objects.filter(run_id=run_id, state=StoredState.UNFINISHED)
-    return bool(unfinished.update(state=state, answer=answer, ended_at=timezone.now()))
+    return bool(unfinished.update(state=state, answer=answer, num_bytes=F("num_bytes") + len(answer), ended_at=timezone.now()))
 
 
 def answer_find(*, project_id: int, kind: StoredKind, public_id: str) -> StoredAnswer:

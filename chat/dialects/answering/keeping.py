@@ -10,6 +10,7 @@ from django.conf import settings
 
 from chat.dialects.dialect import AnswerHead, AnswerWriter
 from chat.errors import ApiError
+from chat.services.stored import answers_have_room
 from engine.api import Event
 
 
@@ -35,6 +36,17 @@ class Archive:
 def keeps_answer(values: Mapping[str, Any]) -> bool:
     """Whether the answer is to be kept, and this server keeps any."""
     return bool(values["store"]) and settings.LIGHTCONE_STORE
+
+
+async def keeping_refusal(project_id: int) -> ApiError | None:
+    """Why the project may keep no further answer; None while it may."""
+    if await answers_have_room(project_id=project_id):
+        return None
+    message = (
+        f"store cannot be true: this project has stored as many answers as it may, {settings.LIGHTCONE_MAX_PROJECT_ANSWERS} or "
+        f"{settings.LIGHTCONE_MAX_PROJECT_ANSWER_BYTES} bytes of them; delete some, or send store: false"
+    )
+    return ApiError("insufficient_quota", message, "store")
 
 
 def keeping_check(values: Mapping[str, Any], num_bytes: int) -> None:

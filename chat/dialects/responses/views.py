@@ -15,6 +15,7 @@ from django.http import HttpRequest, HttpResponseBase
 from chat.dialects.answering.accepting import Accepted, request_start
 from chat.dialects.answering.answer import run_answer
 from chat.dialects.answering.heads import head_admitted
+from chat.dialects.answering.keeping import keeping_refusal, keeps_answer
 from chat.dialects.answering.prompt_reading import prompt_read
 from chat.dialects.answering.rejoining import run_rejoin
 from chat.dialects.answering.starting import StartedRun, start_reworded
@@ -67,7 +68,8 @@ async def _start(accepted: Accepted) -> StartedRun:
     """1. What was said before.  2. Whether the response is kept.  3. What fits.  4. The run; in the background, with a row in the store."""
     values = accepted.values
     accepted = await history_add(accepted)
-    await aside(accepted.num_bytes, _settle_store, values)
+    refusal = await keeping_refusal(accepted.caller.project_id) if keeps_answer(values) else None
+    await aside(accepted.num_bytes, _settle_store, values, refusal)
     if values["given"]["truncation"] == "auto":
         await messages_fit(accepted)
     if not values["told"]["background"]:
@@ -84,8 +86,8 @@ async def _start(accepted: Accepted) -> StartedRun:
     return run
 
 
-def _settle_store(values: dict[str, Any]) -> None:
-    """A response that cannot be kept says so in `store`, unless its request insists."""
+def _settle_store(values: dict[str, Any], refusal: ApiError | None) -> None:
+    """A response that cannot be kept says so in `store`, unless its request insists. `refusal`: of a project that has stored enough."""
     told, given = values["told"], values["given"]
     limit = settings.LIGHTCONE_LIMITS.max_stored_bytes
     if told["background"] and given["store"] is False:
@@ -93,6 +95,10 @@ def _settle_store(values: dict[str, Any]) -> None:
     if not settings.LIGHTCONE_STORE:
         if told["background"]:
             raise ApiError("unsupported_parameter", "background cannot be true: this server keeps no answers", "background")
+        values["store"] = False
+    elif refusal is not None:
+        if given["store"] or told["background"]:
+            raise refusal
         values["store"] = False
     elif values["store"] and len(orjson.dumps(values["items"])) > limit:
         if given["store"] or told["background"]:

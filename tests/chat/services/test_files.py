@@ -96,6 +96,16 @@ def test_a_project_has_a_quota_and_a_refusal_writes_nothing(project: Project, se
     assert stored(other(project), b"x" * 10).num_bytes == 10
 
 
+def test_a_project_has_so_many_files(project: Project, settings: Any) -> None:
+    """The quota was in bytes alone, and files of one byte came by the hundred."""
+    settings.LIGHTCONE_MAX_PROJECT_FILES = 2
+    first, _ = stored(project), stored(project)
+    with pytest.raises(QuotaExceeded):
+        stored(project)
+    file_delete(project_id=project.pk, public_id=first.public_id)
+    stored(project)
+
+
 def test_a_failure_in_the_middle_leaves_nothing(project: Project) -> None:
     def pieces() -> Any:
         yield b"x" * CHUNK_BYTES

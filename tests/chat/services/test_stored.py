@@ -7,10 +7,12 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.utils import timezone
 
 from chat.models import StoredAnswer
 from chat.run_id import run_id_create
+from chat.services import stored
 from chat.services.stored import (
     AnswerUnknown,
     StoredKind,
@@ -22,6 +24,7 @@ from chat.services.stored import (
     answer_keep,
     answer_label,
     answer_of_run,
+    answers_have_room,
     answers_page,
     answers_prune,
     answers_unfinished,
@@ -48,6 +51,41 @@ def test_an_answer_is_kept_for_days_under_its_id(settings):
         answer_find(project_id=2, kind=StoredKind.CHAT, public_id="a")
     with pytest.raises(AnswerUnknown):
         answer_find(project_id=1, kind=StoredKind.RESPONSE, public_id="a")
+
+
+def has_room() -> bool:
+    """As a process sees it that has not looked before."""
+    stored._room.clear()
+    return async_to_sync(answers_have_room)(project_id=1)
+
+
+def test_a_project_keeps_so_many_answers(settings):
+    """One key filled the disk with stored answers in hours."""
+    settings.LIGHTCONE_MAX_PROJECT_ANSWERS = 2
+    keep("a")
+    keep("b", project_id=2)
+    assert has_room()
+    keep("c")
+    assert not has_room()
+    answer_delete(public_id="a", **PLACE)
+    assert has_room()
+
+
+def test_a_project_keeps_so_many_bytes_of_questions_and_answers(settings):
+    settings.LIGHTCONE_MAX_PROJECT_ANSWER_BYTES = 100
+    keep("a", request={"text": "x" * 40}, answer=b"")
+    run_id = keep("b", request={}, answer=b"")
+    assert has_room()
+    assert answer_end(run_id=run_id, state=StoredState.FINISHED, answer=b"x" * 60)
+    assert not has_room()
+
+
+def test_that_there_is_no_room_is_never_believed_longer_than_it_is_true(settings):
+    settings.LIGHTCONE_MAX_PROJECT_ANSWERS = 1
+    keep("a")
+    assert not has_room()
+    answer_delete(public_id="a", **PLACE)
+    assert async_to_sync(answers_have_room)(project_id=1)
 
 
 def test_the_later_answer_of_an_id_replaces_the_earlier_in_its_project_and_kind_alone():

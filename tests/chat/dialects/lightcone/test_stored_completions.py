@@ -8,6 +8,7 @@ import pytest
 
 from chat.dialects.lightcone import stored
 from chat.models import StoredAnswer
+from chat.services.short_cache import ShortCache
 from engine.api import ErrorCode, Failed, Outcome, Usage
 from tests.chat.dialects.conftest import ADMITTED, HELLO, ROUTE, delta, frames, post
 
@@ -20,6 +21,7 @@ def _nothing_resumable(monkeypatch: pytest.MonkeyPatch) -> None:
         return None
 
     monkeypatch.setattr(stored, "run_find_public", none)
+    monkeypatch.setattr("chat.services.stored._room", ShortCache(max_entries=1, ttl_s=0.0))
 
 
 async def keep(api, scripted, **fields: Any) -> dict[str, Any]:
@@ -48,6 +50,15 @@ async def test_a_stored_stream_is_kept_as_a_plain_answer_would_be(api, scripted)
     kept = await fetch(api, f"/{chunks[0]['id']}")
     assert (kept["object"], kept["choices"][0]["message"]["content"]) == ("chat.completion", "Hello")
     assert (kept["created"], kept["usage"]["total_tokens"]) == (chunks[0]["created"], 5)
+
+
+async def test_a_project_that_has_stored_enough_is_told_so_and_answered_without(api, scripted, settings):
+    settings.LIGHTCONE_MAX_PROJECT_ANSWERS = 0
+    refused = await post(api, store=True)
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"], error["param"]) == (429, "insufficient_quota", "store")
+    assert "delete some" in error["message"]
+    assert (await post(api)).status_code == 200
 
 
 @pytest.mark.parametrize("fields", [{}, {"store": False}, {"store": None}])

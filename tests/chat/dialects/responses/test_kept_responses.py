@@ -11,6 +11,7 @@ from chat.dialects.responses import history, views
 from chat.dialects.responses.truncation import messages_shorten
 from chat.models import StoredAnswer
 from chat.services.completions import LimitExceeded, LimitKind
+from chat.services.short_cache import ShortCache
 from chat.services.stored import StoredState, answer_find
 from engine.api import Admitted, Completed, EngineUnavailable, ErrorCode, Outcome, Rejected, Timings, Usage
 from tests.chat.dialects.conftest import ADMITTED, HELLO, completed, delta
@@ -20,8 +21,9 @@ UNKNOWN = "resp_" + "0" * 32
 
 
 @pytest.fixture(autouse=True)
-def _found(runs) -> None:
-    """Every run can be found."""
+def _found(runs, monkeypatch) -> None:
+    """Every run can be found, and room for answers is looked for each time."""
+    monkeypatch.setattr("chat.services.stored._room", ShortCache(max_entries=1, ttl_s=0.0))
 
 
 async def make(api, scripted, **fields: Any) -> dict[str, Any]:
@@ -57,6 +59,13 @@ async def test_what_is_too_large_is_kept_by_nobody_who_does_not_insist(api, scri
     assert (await make(api, scripted, input="x" * 200))["store"] is False
     refused = await respond(api, input="x" * 200, store=True)
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "store")
+
+
+async def test_a_project_that_has_stored_enough_keeps_no_more_and_who_insists_is_told(api, scripted, settings):
+    settings.LIGHTCONE_MAX_PROJECT_ANSWERS = 0
+    assert (await make(api, scripted))["store"] is False
+    refused = await respond(api, store=True)
+    assert (refused.status_code, refused.json()["error"]["code"], refused.json()["error"]["param"]) == (429, "insufficient_quota", "store")
 
 
 async def test_input_items_are_listed_in_their_full_form(api, scripted):
