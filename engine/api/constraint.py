@@ -26,7 +26,7 @@ class Constraint:
 
     `source`: the JSON text of a schema, of the list of choices or of a structural tag; a regular expression; a grammar (EBNF or Lark);
     nothing for any JSON object. For JSON: `whitespace` is the regular expression of each gap between tokens (`COMPACT`: none), and
-    `closes_objects` gives every object schema that lists properties `additionalProperties: false` unless it says otherwise.
+    `closes_objects` admits no unlisted properties where a schema lists some and does not say otherwise.
     `has_control` is for the engine's own structural tags: constants that are texts of control tokens stand for these tokens.
     """
 
@@ -34,5 +34,5 @@ class Constraint:
     source: str = ""
     param: str = "structured_outputs"
     whitespace: str = COMPACT
-    closes_objects: bool = False
+    closes_objects: bool = True
     has_control: bool = False

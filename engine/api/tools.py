@@ -38,7 +38,7 @@ class ToolChoice:
     names: tuple[str, ...] = ()
     is_parallel: bool = True
     whitespace: str = ""
-    closes_objects: bool = False
+    closes_objects: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Is a JSON Schema valid, and does it keep the limits? Looks at every schema within a schema, once, without following references.
 
-With `is_enforced` the keywords that no grammar can hold are refused by name; a schema that is only shown to the model may use them.
+With `is_enforced` the keywords that no grammar can hold are refused by name, and numbers that would make one too large; a schema that is
+only shown to the model may have them.
 """
 
 from __future__ import annotations
@@ -152,7 +153,8 @@ class _Check:
     def _bound(self, name: str, value: Any) -> None:
         is_whole = _is_number(value) and value == int(value) and value >= 0
         self._require(is_whole, name, "must be an integer of at least 0")
-        self._require(value <= self._limits.schema_bound, name, f"must be at most {self._limits.schema_bound}, got {quote(value)}")
+        if self._is_enforced:
+            self._require(value <= self._limits.schema_bound, name, f"must be at most {self._limits.schema_bound}, got {quote(value)}")
 
     def _count(self, number: int) -> None:
         self._num_nodes += number

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -14,6 +15,7 @@ from engine.structured.refusal import quote, refusal
 from engine.structured.regex_reader import read_regex
 from engine.structured.rust_regex import write_regex
 from engine.structured.schema_check import BOUNDS, COUNTS, check_schema
+from engine.structured.schema_closing import closed
 from engine.structured.schema_disjoint import Disjointness
 from engine.structured.schema_finite import forbid_endless
 from engine.structured.schema_hoisting import hoisted
@@ -29,23 +31,25 @@ NAME_KEYWORDS = {"type", "pattern", "enum", "const", "minLength", "maxLength"}
 Schema = dict[str, Any]
 
 
-def rewrite_schema(root: Any, limits: StructuredLimits, param: str, *, closes_objects: bool = False) -> Any:
-    """The equivalent schema. Raises RequestError for what cannot be enforced."""
+def rewrite_schema(root: Any, limits: StructuredLimits, param: str, *, closes_objects: bool = True) -> Any:
+    """The equivalent schema, with its objects closed if `closes_objects`. Raises RequestError for what cannot be enforced."""
     check_schema(root, limits, param, is_enforced=True)
     root = plain_references(root, param)
     references = References(root, param)
     references.check_progress()
-    return _Rewriter(references, limits, param, closes_objects).document(root)
+    if closes_objects and isinstance(root, dict):
+        root = closed(root, references, partial(check_schema, limits=limits, param=param, is_enforced=True))
+        references = References(root, param)
+    return _Rewriter(references, limits, param).document(root)
 
 
 class _Rewriter:
     """`definitions` are the targets of references met so far, by number."""
 
-    def __init__(self, references: References, limits: StructuredLimits, param: str, closes_objects: bool) -> None:
+    def __init__(self, references: References, limits: StructuredLimits, param: str) -> None:
         self._references = references
         self._limits = limits
         self._param = param
-        self._closes_objects = closes_objects
         self._numbers: dict[str, int] = {}
         self._waiting: list[str] = []
 
@@ -132,8 +136,6 @@ class _Rewriter:
                 result["patternProperties"][anchored(Repeat(ANY_CHARACTER))] = self._schema(schema["patternProperties"][""])
         if "additionalProperties" in schema:
             result["additionalProperties"] = self._schema(schema["additionalProperties"])
-        elif self._closes_objects and schema.get("properties"):
-            result["additionalProperties"] = False
         if "propertyNames" in schema:
             self._restrict_names(result, self._references.target(schema["propertyNames"]))
         least, most = schema.get("minProperties"), schema.get("maxProperties")

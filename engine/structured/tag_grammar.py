@@ -37,7 +37,7 @@ class TagOptions:
     """How JSON within a tag is written, and whether constants may be control tokens (those of the model's own call format are)."""
 
     whitespace: str = ""
-    closes_objects: bool = False
+    closes_objects: bool = True
     has_control: bool = False
 
 

@@ -131,7 +131,9 @@ class StructuredOutputs(Record):
         "json_object": Enabled(help_text="Any JSON object."),
         "structural_tag": StructuralTagText(help_text="JSON text of a structural tag."),
         "disable_any_whitespace": Boolean(help_text="False: up to 64 blanks in each gap of JSON. Otherwise: none."),
-        "disable_additional_properties": Boolean(default=False, help_text="Close the object schemas that list properties."),
+        "disable_additional_properties": Boolean(
+            default=True, help_text="Admit no unlisted properties where a schema lists some and says nothing of others."
+        ),
         "whitespace_pattern": Whitespace(max_bytes=LIMITS.max_regex_bytes, help_text="A regular expression for each gap of JSON."),
         "disable_fallback": Boolean(default=False, help_text="No effect: a constraint is never weakened."),
     }
@@ -266,7 +268,7 @@ class Structure(Record):
 def constraint_options(structured: Mapping[str, Any] | None) -> dict[str, Any]:
     """What the options of `structured_outputs` mean for JSON: `whitespace` and `closes_objects`."""
     if structured is None:
-        return {"whitespace": COMPACT, "closes_objects": False}
+        return {"whitespace": COMPACT, "closes_objects": True}
     whitespace = LOOSE_WHITESPACE if structured["disable_any_whitespace"] is False else COMPACT
     if structured["whitespace_pattern"] is not None:
         whitespace = structured["whitespace_pattern"]

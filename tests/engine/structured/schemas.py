@@ -205,7 +205,11 @@ REFUSED = [
     ({"type": "object", "propertyNames": {"pattern": "^a"}, "patternProperties": {"b": {}}}, "patternProperties"),
     ({"type": "object", "properties": {f"p{i}": {} for i in range(20)}, "maxProperties": 3}, "optional properties"),
     ({"type": "object", "minProperties": 2}, "not listed"),
-    ({"type": "object", "minProperties": 3, "properties": {"a": {}}, "required": ["a"], "maxProperties": 5}, "asks for 2 properties"),
+    ({"type": "object", "minProperties": 3, "properties": {"a": {}}, "required": ["a"], "maxProperties": 5}, "Unsatisfiable"),
+    (
+        {"type": "object", "minProperties": 3, "properties": {"a": {}}, "required": ["a"], "additionalProperties": True},
+        "asks for 2 properties",
+    ),
     ({"type": "object", "minProperties": 2, "patternProperties": {"^a": {}}, "additionalProperties": False}, "not listed"),
     *(
         ({keyword: value}, keyword)

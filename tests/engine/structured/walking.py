@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from itertools import permutations, product
 
 import numpy as np
 
@@ -74,6 +75,19 @@ def admits(template, text):
     """Whether a grammar admits exactly this text."""
     matcher = template.start()
     return all(matcher.accept(byte) for byte in text.encode()) and matcher.can_end()
+
+
+def text_of(instance):
+    return json.dumps(instance, separators=(",", ":"), ensure_ascii=False)
+
+
+def spellings(instance):
+    """The texts of an instance, its properties in any order; an integer as such, as grammars write it."""
+    if isinstance(instance, dict):
+        return [text_of(dict(entries)) for entries in permutations(instance.items())]
+    if isinstance(instance, list):
+        return [f"[{','.join(texts)}]" for texts in product(*map(spellings, instance))]
+    return [text_of(int(instance) if isinstance(instance, float) and instance.is_integer() else instance)]
 
 
 def _xgrammar_payload(source, param):

@@ -202,7 +202,8 @@ def test_options_of_json():
     assert structured(json={}, disable_any_whitespace=True).whitespace == ""
     assert structured(json={}, whitespace_pattern=r"[ \n]?").whitespace == r"[ \n]?"
     assert structured(json={}, disable_any_whitespace=False, whitespace_pattern=" ").whitespace == " "
-    assert structured(json={}, disable_additional_properties=True).closes_objects is True
+    assert structured(json={}).closes_objects is structured(json={}, disable_additional_properties=None).closes_objects is True
+    assert structured(json={}, disable_additional_properties=False).closes_objects is False
 
 
 SCHEMA = {"type": "object"}
@@ -244,10 +245,11 @@ def test_a_forced_call_wins_over_the_format_and_takes_the_options():
         tools=[tool()],
         tool_choice="required",
         response_format={"type": "json_object"},
-        structured_outputs={"disable_any_whitespace": False, "disable_additional_properties": True},
+        structured_outputs={"disable_any_whitespace": False, "disable_additional_properties": False},
     )
     assert request.constraint is None
-    assert (request.tool_choice.whitespace, request.tool_choice.closes_objects) == (LOOSE, True)
+    assert (request.tool_choice.whitespace, request.tool_choice.closes_objects) == (LOOSE, False)
+    assert build(tools=[tool()], tool_choice="required").tool_choice.closes_objects
 
 
 def test_beams_predictions_budgets_and_groups():

@@ -164,8 +164,9 @@ def test_response_format_of_text_goes_with_a_guided_parameter():
 
 
 def test_options_of_structured_outputs_join_a_guided_parameter():
-    options = {"inference_extra_params": {"structured_outputs": {"disable_additional_properties": True}}}
-    assert constraint(guided_json={}, **options).closes_objects
+    options = {"inference_extra_params": {"structured_outputs": {"disable_additional_properties": False}}}
+    assert not constraint(guided_json={}, **options).closes_objects
+    assert constraint(guided_json={}).closes_objects
 
 
 # Tools.

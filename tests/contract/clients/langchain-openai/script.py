@@ -81,6 +81,16 @@ def _():
     assert call["args"]["city"] in ("Rome", "Oslo"), call
 
 
+@feature("tools: bound as they are, without strict", note=FORCED)
+def _():
+    """LangChain says nothing of further properties, and reads a call with some as an invalid one."""
+    called = ROOMY.bind_tools([weather, Order], tool_choice="any").invoke(HELLO)
+    same(called.invalid_tool_calls, [])
+    assert called.tool_calls
+    for call in called.tool_calls:
+        same(set(call["args"]), {"city"} if call["name"] == "weather" else {"drink"})
+
+
 @feature("structured: JSON Schema")
 def _():
     assert isinstance(ROOMY.with_structured_output(Order, method="json_schema").invoke(HELLO), Order)
