@@ -27,6 +27,7 @@ from chat.dialects.body import body_too_large
 from chat.dialects.dialect import Door
 from chat.dialects.lightcone.dialect import LIGHTCONE
 from chat.dialects.messages.dialect import MESSAGES
+from chat.dialects.request.ignored import HEADER as IGNORED_HEADER
 from chat.dialects.scale.views import SCALE
 from chat.dialects.view import Handler, error_response, request_id, takes_delete, unknown_view
 from chat.errors import ApiError, unforeseen_error
@@ -48,6 +49,7 @@ EXPOSED_HEADERS = ", ".join(
         "x-request-id",
         "retry-after",
         "x-should-retry",
+        IGNORED_HEADER.lower(),
         *(f"x-ratelimit-{word}-{kind}" for word in ("limit", "remaining", "reset") for kind in ("requests", "tokens")),
     )
 )
@@ -100,6 +102,8 @@ class ApiMiddleware:
         response = await self._respond(request)
         _name_request(response, request_id(request))
         response["X-Content-Type-Options"] = "nosniff"
+        if ignored := getattr(request, "lightcone_ignored", ""):
+            response[IGNORED_HEADER] = ignored
         if isinstance(response, HttpResponse) and response.status_code != 204:
             response["Content-Length"] = str(len(response.content))
         _allow_origin(request.headers.get("Origin"), response)

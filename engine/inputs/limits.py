@@ -34,9 +34,8 @@ def choice_token_limit(request: GenerationRequest, num_prompt_tokens: int, limit
     has_room = num_prompt_tokens + (asked or 0) <= context or not request.stop.must_fit
     if num_prompt_tokens > (context if asked == 0 else context - 1) or not has_room:
         raise context_length_exceeded(num_prompt_tokens, request, context)
-    if asked is not None and not 0 <= asked <= context:
-        message = f"max_tokens must be from 1 to {context}, the model's context length, got {asked}"
-        raise RequestError(ErrorCode.INVALID_VALUE, message, "max_tokens")
+    if asked is not None and asked < 0:
+        raise RequestError(ErrorCode.INVALID_VALUE, f"max_tokens must be at least 1, got {asked}", "max_tokens")
     wanted = request.stop.absent_max_tokens if asked is None else asked
     max_tokens = min(context if wanted is None else wanted, context - num_prompt_tokens)
     if not 0 <= request.stop.min_tokens <= max_tokens:

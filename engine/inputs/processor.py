@@ -19,10 +19,9 @@ from engine.inputs.marks import ControlTexts, Marks
 from engine.inputs.prompt import Prompt
 from engine.inputs.raw_prompt import RawPromptReader
 from engine.inputs.rendering import Renderer, RenderJob, TrialRenderer
+from engine.inputs.template import KNOWN_ROLES
 from engine.inputs.truncation import kept_tokens
 from engine.tokenizer import Tokenizer
-
-KNOWN_ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
 
 class PromptProcessor:

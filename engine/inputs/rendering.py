@@ -150,6 +150,7 @@ def _render(template: ChatTemplate, job: RenderJob) -> str | None:
 
 
 def _text(template: ChatTemplate, job: RenderJob) -> str:
+    template.check_roles(job.messages)
     variables = job.variables | template.used(job.free)
     if template.knows_tools or not job.tools:
         variables["tools"] = job.tools or None

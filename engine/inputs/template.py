@@ -28,6 +28,9 @@ MAX_POWER_BITS = 4096
 MAX_MESSAGE_CHARS = 200
 """What of a template's own message is repeated to the client."""
 
+KNOWN_ROLES = ("system", "developer", "user", "assistant", "tool")
+"""Roles that every template is given; `function` has become `tool` before."""
+
 RESERVED = frozenset({"self", "messages", "tools", "documents", "add_generation_prompt", "continue_final_message"})
 """Variables that free variables of a request never replace."""
 
@@ -73,12 +76,22 @@ class ChatTemplate:
         if internal is not None:
             raise self._refused(f"the chat template cannot be used: it reaches for {internal[:MAX_MESSAGE_CHARS]}, which no template may")
         constants = {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)}
+        self._constants = constants
         self.takes_parts = _loops_over_content(tree)
         self.takes_thinking_parts = self.takes_parts and "thinking" in constants and not {"reasoning", "reasoning_content"} & attributes
         self.knows_developer = "developer" in constants
         self.knows_tools = "tools" in self.names
         self.knows_calls = "tool_calls" in attributes | constants
         self.is_harmony = HARMONY_MARKER in source
+
+    def check_roles(self, messages: list[Message]) -> None:
+        """Raise RequestError for a role that the template does not name: it would be dropped, or be none that the model knows."""
+        for index, message in enumerate(messages):
+            role = message.get("role")
+            if role not in KNOWN_ROLES and (not role or role not in self._constants):
+                known = f"must be one of {', '.join(KNOWN_ROLES)}, function, or a role that the chat template names"
+                path = f"messages.{index}.role"
+                raise RequestError(ErrorCode.INVALID_VALUE, f"{path} {known}; got {str(role)[:MAX_MESSAGE_CHARS]!r}", path)
 
     def probe(self) -> None:
         """Render the shortest conversation. Raises RequestError if that meets the walls of the sandbox; a refusal in words is fine."""

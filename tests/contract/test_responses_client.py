@@ -146,7 +146,7 @@ def test_a_background_stream_is_left_and_picked_up(client, create):
 
 def test_what_is_not_there_is_refused_by_name(create):
     for fields, param in (
-        ({"tools": [{"type": "web_search"}]}, "tools.0.type"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "tool_choice.type"),
         ({"conversation": "conv_1"}, "conversation"),
         ({"extra_body": {"max_tokens": 3}}, "max_tokens"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:,"}]}]}, "input.0.content.0"),

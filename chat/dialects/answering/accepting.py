@@ -5,6 +5,7 @@ What fails here, or in the start of the run that follows, is logged as a request
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from django.http import HttpRequest
 from chat.addresses import request_address
 from chat.dialects.body import aside, body_read, object_parse
 from chat.dialects.dialect import ReadingDoor
+from chat.dialects.request.ignored import ignored_line
 from chat.dialects.view import caller_require, client_hints, request_id
 from chat.errors import ApiError, unforeseen_error
 from chat.models.access import Right
@@ -23,6 +25,8 @@ from chat.permissions import right_require
 from chat.run_id import run_id_create
 from chat.services.completions import RequestTrace, limits_look, request_rejected_record
 from chat.services.keys import Caller
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -83,6 +87,10 @@ def _check(body: bytes, request: HttpRequest, dialect: ReadingDoor) -> dict[str,
     values = dialect.read(object_parse(body))
     if values["request_id"] is not None and getattr(request, "lightcone_request_id", None) is None:
         request.lightcone_request_id = values["request_id"]
+    line = ignored_line(values["ignored"])
+    if line:
+        request.lightcone_ignored = line
+        logger.info("Request %s: passed over %s", request_id(request), line)
     return values
 
 

@@ -81,10 +81,10 @@ class ToolChoiceObject(Record):
 
 
 class ToolEntry(Record):
-    """A tool that the client runs. Tools of Anthropic's own, which have a type instead of a schema, do not exist here."""
+    """A tool with a schema, which the client runs. Those of a type of Anthropic's own have none: they are left out and named."""
 
     parts = {
-        "type": Text(choices=("custom",)),
+        "type": Text(help_text="custom, or absent; tools of other types are left out and named."),
         "name": Text(max_chars=LIMITS.max_label_chars, is_filled=True, is_label=True, is_required=True, nullable=False),
         "description": Text(),
         "input_schema": Object(is_required=True, nullable=False, help_text="JSON Schema of the input, an object."),
@@ -99,9 +99,9 @@ class ToolEntry(Record):
     def to_internal_value(self, data: Any) -> dict[str, Any]:
         kind = data.get("type") if isinstance(data, dict) else None
         if isinstance(kind, str) and kind != "custom":
-            message = f"names a tool that this server does not have, {echo(kind)}; send tools of your own, with name and input_schema"
-            raise refuse("unsupported_parameter", message, "type")
+            return {"type": kind, "name": data.get("name")}
         values: dict[str, Any] = super().to_internal_value(data)
+        values["type"] = "custom"
         if values["defer_loading"]:
             raise refuse("unsupported_parameter", "cannot be true: this server has no search for tools; leave it out", "defer_loading")
         if values["allowed_callers"] is not None and "direct" not in values["allowed_callers"]:

@@ -9,9 +9,10 @@ from typing import Any
 from rest_framework import serializers
 
 from chat.dialects.messages.conversation import ConversationReader
-from chat.dialects.messages.schema import fields_check
+from chat.dialects.messages.schema import MESSAGES, fields_check
 from chat.dialects.messages.sent_names import SentNames
 from chat.dialects.request.fields import echo
+from chat.dialects.request.ignored import unknown_names
 from chat.dialects.request.refusals import sentences_renamed
 from chat.dialects.request.schema import request_check
 from chat.errors import ApiError
@@ -20,6 +21,7 @@ SAME = ("model", "max_tokens", "stream", "temperature", "top_p", "top_k")
 MODES = {"auto": "auto", "any": "required", "none": "none"}
 TIERS = {"auto": "priority", "standard_only": "default"}
 """`auto` asks for an earlier seat, which gates.py gives to keys that may have one."""
+KNOWN = frozenset(MESSAGES.fields)
 NO_REASONS = {"diagnostics": {"cache_miss_reason": {"type": "unavailable"}}}
 """What an answer tells who asks why the cache was not used."""
 
@@ -34,7 +36,7 @@ def request_read(schema: serializers.Serializer, body: dict[str, Any]) -> dict[s
     _check_together(fields)
     messages = ConversationReader(names).read(fields["system"], fields["messages"])
     translated: dict[str, Any] = {name: fields[name] for name in SAME if fields.get(name) is not None}
-    translated |= {"messages": messages, **_tools(fields), **_thinking(fields), **_output(fields, names)}
+    translated |= {"messages": messages, **_tools(fields, names), **_thinking(fields), **_output(fields, names)}
     if fields.get("stop_sequences"):
         translated["stop"] = fields["stop_sequences"]
     if fields.get("service_tier"):
@@ -44,6 +46,7 @@ def request_read(schema: serializers.Serializer, body: dict[str, Any]) -> dict[s
         names.note("continue_final_message", f"messages.{len(fields['messages']) - 1}")
     values = _checked(translated, names)
     values |= {"user": (fields.get("metadata") or {}).get("user_id"), "names": names}
+    values["ignored"] = (*_ignored_tools(fields), *unknown_names(body, KNOWN))
     return values if fields.get("diagnostics") is None else values | {"told": NO_REASONS}
 
 
@@ -63,9 +66,16 @@ def _check_together(fields: Mapping[str, Any]) -> None:
     if fields["output_format"] and (fields["output_config"] or {}).get("format"):
         raise _invalid("output_format", "cannot be combined with output_config.format; use that alone")
     choice = fields["tool_choice"] or {}
-    if choice.get("type") in ("any", "tool") and not fields["tools"]:
-        raise _invalid("tool_choice", "needs tools to choose from")
-    if choice.get("type") == "tool" and choice["name"] not in [tool["name"] for tool in fields["tools"]]:
+    offered = [tool["name"] for _, tool in _offered(fields)]
+    if (
+        choice.get("type") == "tool"
+        and choice["name"] in [tool["name"] for tool in fields["tools"] or ()]
+        and choice["name"] not in offered
+    ):
+        raise _invalid("tool_choice.name", "names a tool that has a type instead of a schema, which this server cannot offer to the model")
+    if choice.get("type") in ("any", "tool") and not offered:
+        raise _invalid("tool_choice", "needs tools to choose from, of type custom")
+    if choice.get("type") == "tool" and choice["name"] not in offered:
         raise _invalid("tool_choice.name", f"must be the name of one of tools, got {echo(choice['name'])}")
 
 
@@ -73,9 +83,22 @@ def _invalid(param: str, message: str) -> ApiError:
     return ApiError("invalid_value", f"{param} {message}", param)
 
 
-def _tools(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _offered(fields: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
+    """The tools that the model is told of, each with its place in the list."""
+    return [(place, tool) for place, tool in enumerate(fields["tools"] or ()) if tool["type"] == "custom"]
+
+
+def _ignored_tools(fields: Mapping[str, Any]) -> list[str]:
+    """Those of a type of Anthropic's own: its servers run them, or its models know them without a schema."""
+    return [f"tools.{place}:{tool['type']}" for place, tool in enumerate(fields["tools"] or ()) if tool["type"] != "custom"]
+
+
+def _tools(fields: Mapping[str, Any], names: SentNames) -> dict[str, Any]:
     choice = fields["tool_choice"]
-    translated: dict[str, Any] = {"tools": [_tool(tool) for tool in fields["tools"] or ()]}
+    offered = _offered(fields)
+    for index, (place, _) in enumerate(offered):
+        names.note(f"tools.{index}", f"tools.{place}")
+    translated: dict[str, Any] = {"tools": [_tool(tool) for _, tool in offered]}
     if choice is not None:
         is_named = choice["type"] == "tool"
         translated["tool_choice"] = {"function": {"name": choice["name"]}} if is_named else MODES[choice["type"]]

@@ -12,9 +12,10 @@ from rest_framework import serializers
 
 from chat.dialects.prompts.door import PromptsDoor
 from chat.dialects.request.fields import Array, Boolean, Text, refuse
+from chat.dialects.request.ignored import unknown_names
 from chat.dialects.request.prompt_field import token_ids_read
 from chat.dialects.request.refusals import refusal_reworded
-from chat.dialects.request.schema import request_check, values_filled
+from chat.dialects.request.schema import ChatCompletionRequest, request_check, values_filled
 from chat.dialects.request.sharing import SharingRequest, fields_read
 from chat.errors import ApiError
 from engine.api import EngineError, RawPrompt, Task
@@ -56,6 +57,7 @@ class DetokenizeRequest(SharingRequest):
 
 
 TOKENIZE, DETOKENIZE = TokenizeRequest(), DetokenizeRequest()
+CHAT_FIELDS = frozenset(ChatCompletionRequest().fields)
 FORMS = ("messages", "prompt", "content")
 
 
@@ -75,7 +77,14 @@ class Tokenize(PromptsDoor):
             values["raw"] = RawPrompt(text=given[form], param=form, is_ordinary=is_ordinary)
             values["add_special_tokens"] = adds_special is not False
         with_strings = given["with_pieces"] if form == "content" else given["return_token_strs"]
-        return {**values, "form": form, "with_strings": with_strings, **_reading(returns_tokens=with_strings, return_token_ids=True)}
+        ignored = unknown_names(body, {*TOKENIZE.fields, *CHAT_FIELDS})
+        return {
+            **values,
+            "ignored": ignored,
+            "form": form,
+            "with_strings": with_strings,
+            **_reading(returns_tokens=with_strings, return_token_ids=True),
+        }
 
     def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError:
         return refusal_reworded(error, values)

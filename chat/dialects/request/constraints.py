@@ -145,6 +145,10 @@ class StructuredOutputs(Record):
         return values
 
 
+NO_OUTPUTS: Mapping[str, Any] = StructuredOutputs().run_validation({})
+"""Of a request without `structured_outputs`."""
+
+
 class ResponseFormat(RequestField):
     """`text`, `json_object`, `json_schema` or `structural_tag`; reads to a Constraint with compact JSON, None for text."""
 
@@ -275,12 +279,40 @@ def constraint_options(structured: Mapping[str, Any] | None) -> dict[str, Any]:
     return {"whitespace": whitespace, "closes_objects": structured["disable_additional_properties"]}
 
 
-def constraint_of(structured: Mapping[str, Any] | None, formatted: Constraint | None) -> Constraint | None:
-    """The one constraint of a request, from the values of `structured_outputs` and `response_format`."""
+GUIDED = {
+    "guided_json": "json",
+    "guided_regex": "regex",
+    "guided_choice": "choice",
+    "guided_grammar": "grammar",
+    "guided_whitespace_pattern": "whitespace_pattern",
+}
+"""Older names of constraints → part of `structured_outputs`."""
+GUIDED_CONSTRAINTS = tuple(name for name, part in GUIDED.items() if part in CONSTRAINT_KEYS)
+
+
+def with_guided(values: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The value of `structured_outputs` with what the older fields say."""
+    guided = {part: values[name] for name, part in GUIDED.items() if values[name] is not None}
+    structured: dict[str, Any] | None = values["structured_outputs"]
+    return {**(structured or NO_OUTPUTS), **guided} if guided else structured
+
+
+def guided_places(values: Mapping[str, Any]) -> dict[str, str]:
+    """Constraints that came in an older field, each with its name."""
+    return {GUIDED[name]: name for name in GUIDED_CONSTRAINTS if values[name] is not None}
+
+
+def constraint_of(
+    structured: Mapping[str, Any] | None, formatted: Constraint | None, places: Mapping[str, str] | None = None
+) -> Constraint | None:
+    """The one constraint of a request, from the values of `structured_outputs` and `response_format`.
+
+    `places`: fields that constraints came in, where that is not `structured_outputs` itself.
+    """
     key = next((key for key in CONSTRAINT_KEYS if structured and structured[key] is not None), None)
     options = constraint_options(structured)
     if key is None or structured is None:
         return replace(formatted, **options) if formatted is not None else None
     kind = ConstraintKind.JSON_SCHEMA if key == "json" else ConstraintKind(key)
     source = "" if key == "json_object" else structured[key]
-    return Constraint(kind, source, f"structured_outputs.{key}", **options)
+    return Constraint(kind, source, (places or {}).get(key, f"structured_outputs.{key}"), **options)

@@ -11,7 +11,7 @@ from typing import Any
 
 from rest_framework.exceptions import ValidationError
 
-from chat.dialects.request.constraints import CONSTRAINT_KEYS, ResponseFormat
+from chat.dialects.request.constraints import CONSTRAINT_KEYS, GUIDED_CONSTRAINTS, ResponseFormat
 from chat.dialects.request.fields import boolean_read, echo, field_error, integer_read
 from chat.dialects.request.tools import function_call_read, is_forced, raw_choice, raw_names, tool_choice_read
 from chat.errors import ApiError
@@ -19,6 +19,15 @@ from engine.api import ToolChoice, ToolMode
 
 STRUCTURED_FORMATS = ("json_object", "json_schema", "structural_tag")
 RESPONSE_FORMAT = ResponseFormat()
+FOREIGN_CONSTRAINTS = {
+    "format": "response_format",
+    "json_schema": "response_format, or structured_outputs.json",
+    "grammar": "structured_outputs.grammar (EBNF or Lark)",
+    "ebnf": "structured_outputs.grammar",
+    "regex": "structured_outputs.regex",
+    "structural_tag": "structured_outputs.structural_tag",
+}
+"""Fields of other servers that constrain the answer, and what to send instead: who sends one counts on it."""
 
 
 def cross_field_check(body: Mapping[str, Any], *, max_id_chars: int) -> None:
@@ -31,6 +40,13 @@ def cross_field_check(body: Mapping[str, Any], *, max_id_chars: int) -> None:
     _check_logprobs(body)
     _check_stream_options(body)
     _check_response_format(body)
+
+
+def foreign_check(body: Mapping[str, Any]) -> None:
+    """Raise ApiError for a constraint in a field of another server: an answer without it would not be what was asked for."""
+    for name, instead in FOREIGN_CONSTRAINTS.items():
+        if body.get(name) is not None:
+            raise _invalid(name, f"is not a field of this server; use {instead}", "unsupported_parameter")
 
 
 def _invalid(param: str, message: str, code: str = "invalid_value") -> ApiError:
@@ -109,20 +125,24 @@ def _check_known(choice: ToolChoice, names: set[str] | None, param: str, source:
 
 def _check_structured_outputs(body: Mapping[str, Any]) -> None:
     structured = body.get("structured_outputs")
-    if not isinstance(structured, dict):
+    own = [name for name in CONSTRAINT_KEYS if structured.get(name) is not None] if isinstance(structured, dict) else []
+    given = [*own, *(name for name in GUIDED_CONSTRAINTS if body.get(name) is not None)]
+    if not isinstance(structured, dict) and not given:
         return
-    given = [name for name in CONSTRAINT_KEYS if structured.get(name) is not None]
+    place = "structured_outputs" if isinstance(structured, dict) else given[0]
     response_format = body.get("response_format")
     is_formatted = isinstance(response_format, dict) and response_format.get("type") in STRUCTURED_FORMATS
     has_forced_call = is_forced(raw_choice(body))
+    if len(given) > 1 and place == "structured_outputs":
+        raise _invalid(place, f"takes one constraint, got {' and '.join(given)}")
     if len(given) > 1:
-        raise _invalid("structured_outputs", f"takes one constraint, got {' and '.join(given)}")
+        raise _invalid(place, f"cannot be combined with {' and '.join(given[1:])}; send one of them")
     if given and is_formatted:
-        raise _invalid("structured_outputs", "cannot be combined with response_format; use one of them")
+        raise _invalid(place, "cannot be combined with response_format; use one of them")
     if not (given or is_formatted or has_forced_call):
-        raise _invalid("structured_outputs", f"needs one of {', '.join(CONSTRAINT_KEYS)}")
+        raise _invalid(place, f"needs one of {', '.join(CONSTRAINT_KEYS)}")
     if given and has_forced_call:
-        raise _invalid("structured_outputs", "cannot be combined with a tool_choice that forces a call")
+        raise _invalid(place, "cannot be combined with a tool_choice that forces a call")
 
 
 def _check_logprobs(body: Mapping[str, Any]) -> None:

@@ -14,8 +14,19 @@ from typing import Any
 from django.conf import settings
 from rest_framework.exceptions import ValidationError
 
-from chat.dialects.request.constraints import ResponseFormat, StructuredOutputs, constraint_of, constraint_options
-from chat.dialects.request.cross_field import cross_field_check
+from chat.dialects.request.constraints import (
+    Choices,
+    Expression,
+    ResponseFormat,
+    SchemaOrText,
+    StructuredOutputs,
+    Whitespace,
+    constraint_of,
+    constraint_options,
+    guided_places,
+    with_guided,
+)
+from chat.dialects.request.cross_field import cross_field_check, foreign_check
 from chat.dialects.request.fields import (
     Array,
     Boolean,
@@ -28,6 +39,7 @@ from chat.dialects.request.fields import (
     field_problems,
     refuse,
 )
+from chat.dialects.request.ignored import unknown_names
 from chat.dialects.request.objects import (
     TOKEN_ID,
     AllowedTokens,
@@ -69,6 +81,7 @@ BEYOND: Mapping[str, Any] = {
     "embed": EmbedOptions(),
     "timeout_s": None,  # seconds from the arrival after which the request is given up
     "must_fit": False,  # prompt and token limit must fit into the context; else the limit is lowered
+    "ignored": (),  # fields and tools that were passed over (ignored.py)
     "names": None,  # of the dialect's own: what it needs to put refusals into the names that were sent
     "linger_s": 0.0,  # how long the run goes on without a reader
     "afterlife": None,  # from the head of the answer to a run's Afterlife, where more than that becomes of it
@@ -96,7 +109,7 @@ class Alternatives(Integer):
 
 
 class ChatCompletionRequest(RequestBody):
-    """The body of a chat completion. Unknown fields are ignored; known ones do what they say or are refused."""
+    """The body of a chat completion. Unknown fields are passed over and named; known ones do what they say or are refused."""
 
     messages = Messages(help_text="The conversation so far.")
     model = Text(max_chars=LIMITS.max_label_chars, is_label=True, help_text="A served name or alias; absent or empty: the default.")
@@ -195,6 +208,13 @@ class ChatCompletionRequest(RequestBody):
     truncation_side = Text(choices=("left", "right"), default="left", help_text="Which end truncate_prompt_tokens cuts off.")
     repetition_detection = RepetitionDetection(help_text="End an answer that repeats itself.")
     media_io_kwargs = MediaOptions(help_text="Options of media decoding by modality; the key needs a right.")
+    guided_json = SchemaOrText(help_text="Older name of structured_outputs.json.")
+    guided_regex = Expression(max_bytes=LIMITS.max_regex_bytes, is_label=True, help_text="Older name of structured_outputs.regex.")
+    guided_choice = Choices(help_text="Older name of structured_outputs.choice.")
+    guided_grammar = Text(max_bytes=LIMITS.max_grammar_bytes, is_filled=True, help_text="Older name of structured_outputs.grammar.")
+    guided_whitespace_pattern = Whitespace(
+        max_bytes=LIMITS.max_regex_bytes, help_text="Older name of structured_outputs.whitespace_pattern."
+    )
 
     store = Boolean(help_text="Keep the answer, to be fetched under GET /v1/chat/completions.")
     metadata = Metadata(help_text="Labels kept with the usage record.")
@@ -224,13 +244,18 @@ def request_check(body: dict[str, Any]) -> dict[str, Any]:
     `add_generation_prompt` is false where `continue_final_message` is true. gates.py then settles `service_tier` and `priority`.
     """
     cross_field_check(body, max_id_chars=LIMITS.max_id_chars)
+    foreign_check(body)
     try:
         values: dict[str, Any] = {**BEYOND, **_SCHEMA.run_validation(body)}
     except ValidationError as error:
         raise problems_error(field_problems(error.detail)) from None
+    values["ignored"] = unknown_names(body, _SCHEMA.fields)
+    values["structured_outputs"] = with_guided(values)
     values["tools"], values["tool_choice"] = values["tools"] or values["functions"] or (), _tool_choice(values)
     has_call = is_forced(values["tool_choice"])
-    values["constraint"] = None if has_call else constraint_of(values["structured_outputs"], values["response_format"])
+    values["constraint"] = (
+        None if has_call else constraint_of(values["structured_outputs"], values["response_format"], guided_places(values))
+    )
     values["add_generation_prompt"] = values["add_generation_prompt"] and not values["continue_final_message"]
     together_check(values)
     return values

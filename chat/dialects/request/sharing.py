@@ -8,12 +8,13 @@ from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
 from chat.dialects.request.fields import field_problems
+from chat.dialects.request.ignored import unknown_names
 from chat.dialects.request.schema import ChatCompletionRequest
 from chat.errors import problems_error
 
 
 class SharingRequest(serializers.Serializer):
-    """Fields of its own, and those of a chat completion that are named in `shared`. Unknown fields are ignored."""
+    """Fields of its own, and those of a chat completion that are named in `shared`. Unknown fields are passed over and named."""
 
     shared: tuple[str, ...] = ()
 
@@ -23,9 +24,10 @@ class SharingRequest(serializers.Serializer):
 
 
 def fields_read(schema: serializers.Serializer, body: dict[str, Any]) -> dict[str, Any]:
-    """The value of every field of `schema`; raises ApiError that names the first problem's field."""
+    """The value of every field of `schema`, and those that it does not know as `ignored`; raises ApiError that names the first problem's
+    field."""
     try:
         values: dict[str, Any] = dict(schema.run_validation(body))
     except ValidationError as error:
         raise problems_error(field_problems(error.detail)) from None
-    return values
+    return {**values, "ignored": unknown_names(body, schema.fields)}

@@ -11,8 +11,8 @@ from typing import Any
 
 from django.conf import settings
 
-from chat.dialects.request.constraints import constraint_of
-from chat.dialects.request.cross_field import cross_field_check
+from chat.dialects.request.constraints import GUIDED, constraint_of, guided_places, with_guided
+from chat.dialects.request.cross_field import cross_field_check, foreign_check
 from chat.dialects.request.fields import Boolean, Integer, Text
 from chat.dialects.request.prompt_field import Prompts
 from chat.dialects.request.refusals import refusal_renamed
@@ -56,7 +56,7 @@ class CompletionRequest(SharingRequest):
         *("spaces_between_special_tokens", "truncate_prompt_tokens", "truncation_side", "prompt_logprobs", "allowed_token_ids"),
         *("bad_words", "structured_outputs", "priority", "request_id", "logits_processors", "return_tokens_as_token_ids"),
         *("return_token_ids", "cache_salt", "kv_transfer_params", "vllm_xargs", "stream_interval", "logprob_token_ids"),
-        *("repetition_detection", "metadata", "service_tier", "prediction", "prompt_cache_key", "safety_identifier"),
+        *("repetition_detection", "metadata", "service_tier", "prediction", "prompt_cache_key", "safety_identifier", *GUIDED),
     )
 
 
@@ -68,7 +68,9 @@ def text_check(body: dict[str, Any]) -> dict[str, Any]:
     runs. Raises ApiError."""
     known = {name: value for name, value in body.items() if name in SCHEMA.fields}
     cross_field_check({**known, "logprobs": _asks_for_logprobs(body)}, max_id_chars=LIMITS.max_id_chars)
+    foreign_check(body)
     given = fields_read(SCHEMA, body)
+    given["structured_outputs"] = with_guided(given)
     logprobs = given["logprobs"]
     values = values_filled(
         {
@@ -77,7 +79,7 @@ def text_check(body: dict[str, Any]) -> dict[str, Any]:
             "suffix": given["suffix"] or None,
             "logprobs": logprobs is not None,
             "top_logprobs": logprobs or 0,
-            "constraint": constraint_of(given["structured_outputs"], given["response_format"]),
+            "constraint": constraint_of(given["structured_outputs"], given["response_format"], guided_places(given)),
         }
     )
     _check_choices(values)

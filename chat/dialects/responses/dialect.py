@@ -20,7 +20,7 @@ class Responses(OpenAIDoor):
         return response_check(body)
 
     def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError:
-        return refusal_renamed(error, lambda path: sent_name(path, values["names"]))
+        return refusal_renamed(error, lambda path: sent_name(path, values["names"], values["tool_paths"]))
 
     def answer(self, head: AnswerHead) -> ResponseAnswer:
         return ResponseAnswer(head)

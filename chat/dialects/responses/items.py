@@ -13,6 +13,7 @@ from django.conf import settings
 from chat.dialects.request.fields import echo
 from chat.dialects.request.problems import Problems
 from chat.dialects.responses.ids import item_id
+from chat.dialects.responses.tools import NAMESPACE
 
 Item = dict[str, Any]
 LIMITS = settings.LIGHTCONE_LIMITS
@@ -118,7 +119,9 @@ class InputReader:
         return read
 
     def _call(self, item: Item, path: str) -> Item:
-        return {name: self._text(item, name, path, is_required=True) for name in ("call_id", "name", "arguments")}
+        read = {name: self._text(item, name, path, is_required=True) for name in ("call_id", "name", "arguments")}
+        namespace = self._text(item, NAMESPACE, path)
+        return {**read, NAMESPACE: namespace} if namespace else read
 
     def _call_output(self, item: Item, path: str) -> Item:
         output = item.get("output")

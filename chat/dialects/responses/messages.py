@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from chat.dialects.responses.tools import NAMESPACE, joined_name
+
 Item = dict[str, Any]
 Message = dict[str, Any]
 PATH = re.compile(r"messages\.(\d+)(?:\.(content|tool_calls)(?:\.(\d+))?)?(.*)", re.DOTALL)
@@ -69,7 +71,8 @@ class _Walk:
             self.add(self._thought({"role": "assistant", "content": ""}), self._thought_path)
 
     def _call(self, path: str, item: Item) -> None:
-        call = {"id": item["call_id"], "type": "function", "function": {"name": item["name"], "arguments": item["arguments"]}}
+        function = {"name": joined_name(item.get(NAMESPACE), item["name"]), "arguments": item["arguments"]}
+        call = {"id": item["call_id"], "type": "function", "function": function}
         if self._thoughts or not self.messages or self.messages[-1]["role"] != "assistant":
             self.add(self._thought({"role": "assistant", "content": ""}), path)
         self.messages[-1].setdefault("tool_calls", []).append(call)

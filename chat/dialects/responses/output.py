@@ -12,6 +12,7 @@ from typing import Any
 from chat.dialects.chat_format.logprobs import logprob_object
 from chat.dialects.dialect import AnswerHead
 from chat.dialects.responses.ids import item_id
+from chat.dialects.responses.tools import NAMESPACE, split_names
 from engine.api import ChoiceFinished, Delta, FinishReason, TokenLogprob, ToolCallDelta
 
 Item = dict[str, Any]
@@ -42,6 +43,7 @@ class OutputItems:
     def __init__(self, head: AnswerHead) -> None:
         self.items: list[Item] = []
         self._head = head
+        self._namespaces = split_names(head.told.get("tools", ()))
         self._pieces: list[str] | None = None
         self._call_index: int | None = None
         self._logprobs: list[dict[str, Any]] = []
@@ -115,7 +117,8 @@ class OutputItems:
         elif kind == "message":
             item |= {"role": "assistant", "content": [{"type": "output_text", "text": "", "annotations": [], "logprobs": []}]}
         elif call is not None:
-            item |= {"call_id": call.id, "name": call.name, "arguments": ""}
+            namespace, name = self._namespaces.get(call.name, ("", call.name))
+            item |= {"call_id": call.id, "name": name, "arguments": "", **({NAMESPACE: namespace} if namespace else {})}
         self.items.append(item)
         self._pieces = []
         return [Grown(Growth.ADDED, len(self.items) - 1, dict(item))]

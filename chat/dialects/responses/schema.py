@@ -14,12 +14,16 @@ from django.conf import settings
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
-from chat.dialects.request.fields import Array, Boolean, Integer, Object, Record, RequestField, Text, echo, field_problems, refuse
+from chat.dialects.request.constraints import GUIDED
+from chat.dialects.request.cross_field import foreign_check
+from chat.dialects.request.fields import Array, Boolean, Integer, Object, Record, RequestField, Text, field_problems, refuse
+from chat.dialects.request.ignored import unknown_names
 from chat.dialects.request.refusals import sentences_renamed
 from chat.dialects.request.schema import MAX_TOKENS, request_check
 from chat.dialects.responses.ids import response_id_create
 from chat.dialects.responses.items import InputReader
 from chat.dialects.responses.messages import Origin, sent_path
+from chat.dialects.responses.tools import OfferedTools, choice_read, choice_told, tools_read
 from chat.errors import ApiError, problems_error
 
 LIMITS = settings.LIGHTCONE_LIMITS
@@ -51,8 +55,8 @@ MOVED = {
     "functions": "tools",
     "function_call": "tool_choice",
     "logprobs": f"include with {LOGPROBS}",
+    **{name: f"structured_outputs.{part}" for name, part in GUIDED.items()},
 }
-TOOL_KEYS = ("type", "name", "description", "parameters")
 FORMAT_KEYS = ("type", "name", "description", "schema", "strict")
 ABSENT = (
     *("n", "use_beam_search", "length_penalty", "prompt_logprobs", "echo", "return_token_ids", "return_prompt_text", "stream_interval"),
@@ -99,7 +103,9 @@ class ResponseRequest(serializers.Serializer):
     previous_response_id = Text(max_chars=LIMITS.max_label_chars, is_label=True, help_text="The response that this one goes on from.")
     max_output_tokens = Integer(minimum=1, maximum=MAX_TOKENS, help_text="Limit of generated tokens, reasoning included.")
     max_tool_calls = Integer(minimum=1, help_text="Bounds calls of tools that the server runs, of which there are none.")
-    tools = Array(max_items=LIMITS.max_tools, help_text="Functions that the model may call.")
+    tools = Array(
+        max_items=LIMITS.max_tools, help_text="Functions that the model may call, and namespaces of them; others are left out and named."
+    )
     text = TextOptions(help_text="What the text must be, and how long-winded.")
     reasoning = Reasoning(help_text="How much the model thinks.")
     include = Array(Text(choices=INCLUDABLE, nullable=False).run_validation, help_text="Further output.")
@@ -115,13 +121,14 @@ class ResponseRequest(serializers.Serializer):
 
 
 _SCHEMA = ResponseRequest()
+KNOWN = frozenset((*_SCHEMA.fields, *ALIKE, *FURTHER, *ABSENT, "input", "tool_choice"))
 
 
 def response_check(body: dict[str, Any]) -> dict[str, Any]:
     """The values of `request_check` for the chat that the body amounts to; raises ApiError in the names of the body.
 
-    Beyond these: `told`, what the response tells of its request; `items`, the new ones; `given`, the values of this schema. Messages, and
-    where they come from (`names`), are known only with what was said before (history.py).
+    Beyond these: `told`, what the response tells of its request; `items`, the new ones; `given`, the values of this schema; `tool_paths`,
+    where its functions stood. Messages, and where they come from (`names`), are known only with what was said before (history.py).
     """
     _refuse_foreign(body)
     try:
@@ -130,24 +137,27 @@ def response_check(body: dict[str, Any]) -> dict[str, Any]:
         raise problems_error(field_problems(error.detail)) from None
     response_id = response_id_create()
     items = _items(body, given, response_id)
+    offered = tools_read(given["tools"] or ())
     try:
-        values = request_check({**_chat_body(body, given), "messages": [{"role": "user", "content": ""}]})
+        values = request_check({**_chat_body(body, given, offered), "messages": [{"role": "user", "content": ""}]})
     except ApiError as error:
-        raise renamed(error, ()) from None
-    values.update(names=(), items=items, given=given, messages=[], told=_told(body, given, values, response_id))
+        raise renamed(error, (), offered.paths) from None
+    values.update(names=(), tool_paths=offered.paths, items=items, given=given, messages=[])
+    values["told"] = _told(body, given, values, offered, response_id)
+    values["ignored"] = (*offered.ignored, *unknown_names(body, KNOWN))
     values["store"] = given["store"] is not False
     return values
 
 
-def renamed(error: ApiError, origins: Sequence[Origin]) -> ApiError:
+def renamed(error: ApiError, origins: Sequence[Origin], tool_paths: Sequence[str]) -> ApiError:
     """The same error in the names that were sent."""
-    error.param = None if error.param is None else sent_name(error.param, origins)
-    error.message = sentences_renamed(error.message, lambda path: sent_name(path, origins))
+    error.param = None if error.param is None else sent_name(error.param, origins, tool_paths)
+    error.message = sentences_renamed(error.message, lambda path: sent_name(path, origins, tool_paths))
     error.args = (error.message,)
     return error
 
 
-def sent_name(path: str, origins: Sequence[Origin]) -> str:
+def sent_name(path: str, origins: Sequence[Origin], tool_paths: Sequence[str]) -> str:
     """What the request calls the field that a chat calls `path`."""
     place = sent_path(path, origins)
     if place is not None:
@@ -158,7 +168,9 @@ def sent_name(path: str, origins: Sequence[Origin]) -> str:
     path = re.sub(r"^reasoning_effort$", "reasoning.effort", path)
     path = re.sub(r"^verbosity$", "text.verbosity", path)
     path = re.sub(r"^response_format(?:\.json_schema)?(?=\.|$)", "text.format", path)
-    path = re.sub(r"^tools\.(\d+)\.function(?=\.|$)", r"tools.\1", path)
+    tool = re.match(r"tools\.(\d+)(?:\.function)?(?=\.|$)", path)
+    if tool and int(tool[1]) < len(tool_paths):
+        return tool_paths[int(tool[1])] + path[tool.end() :]
     return re.sub(r"^tool_choice(?:\.allowed_tools)?(\.tools\.\d+)?(?:\.function)?(?=\.|$)", r"tool_choice\1", path)
 
 
@@ -167,6 +179,7 @@ def _refuse_foreign(body: Mapping[str, Any]) -> None:
     for name, place in MOVED.items():
         if body.get(name) is not None:
             raise ApiError("unsupported_parameter", f"{name} is not a field of responses; use {place}", name)
+    foreign_check(body)
     for name in ABSENT:
         value = body.get(name)
         if value is not None and value is not False and not (name == "n" and value == 1):
@@ -182,7 +195,7 @@ def _items(body: Mapping[str, Any], given: Mapping[str, Any], response_id: str) 
     return InputReader(response_id).read(body["input"])
 
 
-def _chat_body(body: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _chat_body(body: Mapping[str, Any], given: Mapping[str, Any], offered: OfferedTools) -> dict[str, Any]:
     """The body of the chat completion, without its messages."""
     chat = {name: body[name] for name in (*ALIKE, *FURTHER) if name in body}
     reasoning, text = given["reasoning"] or {}, given["text"] or {}
@@ -190,8 +203,8 @@ def _chat_body(body: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
     chat["reasoning_effort"] = reasoning.get("effort")
     chat["verbosity"] = text.get("verbosity")
     chat["response_format"] = _response_format(text.get("format"))
-    chat["tools"] = [_tool(tool, index) for index, tool in enumerate(given["tools"] or ())] or None
-    chat["tool_choice"] = _tool_choice(body.get("tool_choice"))
+    chat["tools"] = offered.functions or None
+    chat["tool_choice"] = choice_read(body.get("tool_choice"))
     if given["top_logprobs"] or LOGPROBS in (given["include"] or ()) or chat.get("logprob_token_ids"):
         chat["logprobs"], chat["top_logprobs"] = True, given["top_logprobs"] or 0
     return chat
@@ -203,40 +216,9 @@ def _response_format(form: Any) -> Any:
     return {"type": "json_schema", "json_schema": {name: value for name, value in form.items() if name != "type"}}
 
 
-def _tool(tool: Any, index: int) -> Any:
-    if not isinstance(tool, dict):
-        raise ApiError("invalid_type", f"tools.{index} must be an object, got {echo(tool)}", f"tools.{index}")
-    kind = tool.get("type")
-    if kind != "function":
-        message = f"tools.{index}.type must be function, as this server runs no tools of its own; got {echo(kind)}"
-        raise ApiError("unsupported_parameter", message, f"tools.{index}.type")
-    return {"type": "function", "function": {name: tool[name] for name in ("name", "description", "parameters", "strict") if name in tool}}
-
-
-def _tool_choice(choice: Any) -> Any:
-    """The chat's form of a choice; what is no choice of functions is refused there."""
-    if not isinstance(choice, dict):
-        return choice
-    if choice.get("type") == "function":
-        return {"type": "function", "function": {"name": choice.get("name")}}
-    if choice.get("type") == "allowed_tools":
-        tools = choice.get("tools")
-        named = [_tool_choice(tool) for tool in tools] if isinstance(tools, list) else tools
-        return {"type": "allowed_tools", "allowed_tools": {"mode": choice.get("mode"), "tools": named}}
-    message = f"tool_choice.type must be function or allowed_tools, as this server runs no tools of its own; got {echo(choice.get('type'))}"
-    raise ApiError("unsupported_parameter", message, "tool_choice.type")
-
-
-def _choice_told(choice: Any) -> Any:
-    """A choice that was checked, of its known keys: what else there is may be nested more deeply than can be written."""
-    if not isinstance(choice, dict):
-        return choice or "auto"
-    if choice["type"] == "allowed_tools":
-        return {"type": "allowed_tools", "mode": choice["mode"], "tools": [_choice_told(tool) for tool in choice["tools"]]}
-    return {"type": "function", "name": choice["name"]}
-
-
-def _told(body: Mapping[str, Any], given: Mapping[str, Any], values: Mapping[str, Any], response_id: str) -> dict[str, Any]:
+def _told(
+    body: Mapping[str, Any], given: Mapping[str, Any], values: Mapping[str, Any], offered: OfferedTools, response_id: str
+) -> dict[str, Any]:
     """What the response object says of its request."""
     text, reasoning = given["text"] or {}, given["reasoning"] or {}
     form = text.get("format") or {"type": "text"}
@@ -254,8 +236,8 @@ def _told(body: Mapping[str, Any], given: Mapping[str, Any], values: Mapping[str
         "safety_identifier": values["safety_identifier"],
         "store": given["store"] is not False,
         "text": {"format": {name: form[name] for name in FORMAT_KEYS if name in form}, "verbosity": text.get("verbosity") or "medium"},
-        "tool_choice": _choice_told(body.get("tool_choice")),
-        "tools": [{**{name: tool.get(name) for name in TOOL_KEYS}, "strict": bool(tool.get("strict"))} for tool in given["tools"] or ()],
+        "tool_choice": choice_told(body.get("tool_choice")),
+        "tools": offered.told,
         "top_logprobs": given["top_logprobs"] or 0,
         "truncation": given["truncation"],
         "user": values["user"],

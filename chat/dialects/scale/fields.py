@@ -13,7 +13,7 @@ from django.conf import settings
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
-from chat.dialects.request.constraints import Choices, Expression, SchemaOrText, Whitespace
+from chat.dialects.request.constraints import GUIDED
 from chat.dialects.request.fields import Integer, Object, Record, RequestField, Text, echo, field_problems, number_read, refuse
 from chat.dialects.request.objects import Messages, Stop
 from chat.dialects.request.schema import ChatCompletionRequest
@@ -26,8 +26,6 @@ MAX_STOP_STRINGS = 4
 BACKENDS = ("outlines", "lm-format-enforcer")
 AUDIO_FORMATS = ("wav", "mp3", "flac", "opus", "pcm16")
 VOICES = ("alloy", "ash", "ballad", "coral", "echo", "sage", "shimmer", "verse")
-GUIDED = {"guided_json": "json", "guided_regex": "regex", "guided_choice": "choice", "guided_grammar": "grammar"}
-"""Field → part of `structured_outputs`."""
 
 
 class Seconds(RequestField):
@@ -59,6 +57,7 @@ class ScaleTool(Record):
     parts = {"type": Text(help_text="function, or any other word."), "function": Function(is_required=True, nullable=False)}
 
 
+CHAT_FIELDS = ChatCompletionRequest().get_fields()
 OWN: Mapping[str, RequestField] = {
     "model": Text(
         max_chars=LIMITS.max_label_chars,
@@ -70,11 +69,7 @@ OWN: Mapping[str, RequestField] = {
     ),
     "messages": Messages(help_text="The conversation so far."),
     "memory_strategy": MemoryStrategy(help_text="last_k: the model is shown the last k messages, and those of the system before them."),
-    "guided_json": SchemaOrText(help_text="A JSON Schema, or its JSON text: the answer is JSON of it."),
-    "guided_regex": Expression(max_bytes=LIMITS.max_regex_bytes, is_label=True, help_text="The whole answer matches it."),
-    "guided_choice": Choices(help_text="The answer is one of these."),
-    "guided_grammar": Text(max_bytes=LIMITS.max_grammar_bytes, is_filled=True, help_text="EBNF with the rule root, or Lark."),
-    "guided_whitespace_pattern": Whitespace(max_bytes=LIMITS.max_regex_bytes, help_text="A regular expression for each gap of JSON."),
+    **{name: CHAT_FIELDS[name] for name in GUIDED},
     "guided_decoding_backend": Text(choices=BACKENDS, help_text="Checked, without effect: the engine has its own."),
     "stop": Stop(max_strings=MAX_STOP_STRINGS, help_text="Strings that end the answer; the text is cut before them."),
     "best_of": Integer(minimum=1, maximum=LIMITS.max_n, help_text="Generate so many, answer with the n most likely; not with stream."),

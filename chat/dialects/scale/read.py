@@ -16,12 +16,13 @@ from typing import Any
 from django.conf import settings
 from rest_framework.exceptions import ValidationError
 
-from chat.dialects.request.constraints import CONSTRAINT_KEYS
+from chat.dialects.request.constraints import CONSTRAINT_KEYS, GUIDED, GUIDED_CONSTRAINTS
 from chat.dialects.request.fields import field_problems
+from chat.dialects.request.ignored import unknown_names
 from chat.dialects.request.refusals import sentences_renamed
 from chat.dialects.request.schema import ChatCompletionRequest, choices_check, request_check
 from chat.dialects.request.tools import is_forced, raw_choice
-from chat.dialects.scale.fields import GUIDED, OWN, SHARED, own_values
+from chat.dialects.scale.fields import OWN, SHARED, own_values
 from chat.dialects.scale.memory import last_messages
 from chat.dialects.scale.message_forms import has_single_part, messages_formed
 from chat.dialects.scale.model_names import model_candidates
@@ -33,7 +34,7 @@ from engine.api import SamplingParams
 logger = logging.getLogger(__name__)
 
 LIMITS = settings.LIGHTCONE_LIMITS
-NOT_EXTRA = ("model", "messages", "stream", "stream_options")
+NOT_EXTRA = ("model", "messages", "stream", "stream_options", *GUIDED)
 JSON_FORMATS = ("json_object", "json_schema")
 EXTRA_FIELDS = frozenset(ChatCompletionRequest().fields) - set(NOT_EXTRA)
 
@@ -55,7 +56,8 @@ def scale_values(body: dict[str, Any]) -> dict[str, Any]:
     if own["suffix"]:
         values["raw"] = raw_prompt(values, own["suffix"], names)
         values["add_special_tokens"] = fields.get("add_special_tokens") is None or values["add_special_tokens"]
-    return {**values, "model_names": model_candidates(own["model"]), "timeout_s": own["inference_timeout"]}
+    ignored = ignored_names(given, own, known={*OWN, *SHARED}, extra_fields=EXTRA_FIELDS)
+    return {**values, "ignored": ignored, "model_names": model_candidates(own["model"]), "timeout_s": own["inference_timeout"]}
 
 
 def fields_translated(
@@ -79,6 +81,13 @@ def fields_translated(
             raise ApiError("invalid_type", f"{EXTRA}.structured_outputs must be an object", f"{EXTRA}.structured_outputs")
         fields["structured_outputs"] = {**(sent or {}), **{part: given[name] for part, name in guided.items()}}
     return fields, SentNames(extra=frozenset(extra), guided=guided)
+
+
+def ignored_names(
+    given: Mapping[str, Any], own: Mapping[str, Any], *, known: Collection[str], extra_fields: Collection[str]
+) -> tuple[str, ...]:
+    """What was passed over of a body, and of its `inference_extra_params`."""
+    return unknown_names(given, known) + unknown_names(own["inference_extra_params"] or {}, extra_fields, f"{EXTRA}.")
 
 
 def values_checked(check: Callable[[dict[str, Any]], dict[str, Any]], fields: dict[str, Any], names: SentNames) -> dict[str, Any]:
@@ -111,7 +120,7 @@ def _tools(tools: Any) -> Any:
 
 def _guided(given: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, str]:
     """Parts of `structured_outputs` that stand in fields of their own, and in which; raises ApiError for more than one constraint."""
-    guided = {part: name for name, part in GUIDED.items() if name in given}
+    guided = {GUIDED[name]: name for name in GUIDED_CONSTRAINTS if name in given}
     structured = fields.get("structured_outputs")
     structured = structured if isinstance(structured, dict) else {}
     constraints = list(guided.values())

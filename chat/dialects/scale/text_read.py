@@ -18,7 +18,7 @@ from chat.dialects.request.schema import MAX_TOKENS, ChatCompletionRequest
 from chat.dialects.request.text_schema import LIMITS, CompletionRequest, text_check, text_refusal_reworded
 from chat.dialects.scale.fields import MAX_STOP_STRINGS, OWN, nullable, own_values
 from chat.dialects.scale.model_names import model_candidates
-from chat.dialects.scale.read import NOT_EXTRA, best_of_read, fields_translated, values_checked
+from chat.dialects.scale.read import NOT_EXTRA, best_of_read, fields_translated, ignored_names, values_checked
 from chat.errors import ApiError
 from engine.api import EngineError
 
@@ -107,6 +107,7 @@ def scale_text_values(body: dict[str, Any]) -> dict[str, Any]:
     values = values_checked(text_check, {**fields, "prompt": given["prompt"], "best_of": own["best_of"]}, names)
     return {
         **values,
+        "ignored": ignored_names(given, own, known={*OWN_TEXT, *SHARED_TEXT}, extra_fields=EXTRA_FIELDS),
         "must_fit": "max_tokens" in fields,
         "best_of": best_of_read(own["best_of"], values),
         "model_names": model_candidates(own["model"]),

@@ -276,6 +276,7 @@ async def test_real_answers_and_errors_carry_the_origin_and_name_the_exposed_hea
         response = await api.get("/v1/models", headers=headers)
         assert response.headers["access-control-allow-origin"] == "*"
         assert "x-ratelimit-remaining-tokens" in response.headers["access-control-expose-headers"]
+        assert "x-lightcone-ignored" in response.headers["access-control-expose-headers"]
 
 
 async def test_a_list_of_origins_answers_to_its_members_only(api):

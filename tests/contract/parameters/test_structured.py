@@ -81,16 +81,27 @@ def test_white_space_is_as_the_options_say(ask):
     assert ask.refusal(structured_outputs=both)[0].startswith("structured_outputs")
 
 
+@pytest.mark.parameter("guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_whitespace_pattern")
+def test_older_names_of_constraints_hold(ask):
+    assert ask.text(guided_choice=["red", "green"]) in ("red", "green")
+    assert re.fullmatch("[ab]{3}", ask.text(guided_regex="[ab]{3}"))
+    assert ask.text(guided_grammar='root ::= "yes" | "no"') in ("yes", "no")
+    assert json.loads(ask.text(guided_json={"const": [1, 2]}, guided_whitespace_pattern="\n")) == [1, 2]
+    assert ask.text(guided_json={"const": [1]}, guided_whitespace_pattern="\n") == "[\n1\n]"
+    assert ask.refusal(guided_regex="(")[0] == "guided_regex"
+
+
 @pytest.mark.parameter("structured_outputs")
-def test_additional_properties_can_be_closed(ask):
-    open_schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+def test_unlisted_properties_are_admitted_where_that_is_said(ask):
+    """Of its own a small model goes on adding properties, and no client could parse the call."""
+    listed = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     request = {"messages": EXTRA, "max_tokens": 24}
-    assert "zzz" in json.loads(ask.text(structured_outputs={"json": open_schema}, **request))
-    closed = ask.text(structured_outputs={"json": open_schema, "disable_additional_properties": True}, **request)
+    closed = ask.text(structured_outputs={"json": listed}, **request)
     assert set(json.loads(closed)) == {"a"}
-    assert ask.text(structured_outputs={"json": open_schema, "disable_fallback": True}, **request) == ask.text(
-        structured_outputs={"json": open_schema}, **request
-    )
+    assert ask.text(guided_json=listed, **request) == closed
+    assert "zzz" in json.loads(ask.text(structured_outputs={"json": listed, "disable_additional_properties": False}, **request))
+    assert "zzz" in json.loads(ask.text(structured_outputs={"json": {**listed, "additionalProperties": True}}, **request))
+    assert ask.text(structured_outputs={"json": listed, "disable_fallback": True}, **request) == closed
 
 
 @pytest.mark.parametrize(

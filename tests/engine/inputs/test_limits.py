@@ -50,6 +50,8 @@ def test_the_limit_is_lowered_to_what_the_prompt_leaves():
     assert limit(4000, max_tokens=200) == 96
     assert limit(4000) == 96
     assert limit(10, max_tokens=200) == 200
+    assert limit(4000, max_tokens=4097) == 96
+    assert limit(4000, max_tokens=10**9) == 96
 
 
 def test_prompt_and_limit_that_must_fit_together_are_refused_where_they_do_not():
@@ -70,7 +72,6 @@ def test_an_absent_limit_is_lowered_to_what_the_server_gives_and_the_context_lea
 @pytest.mark.parametrize(
     ("rules", "param"),
     [
-        ({"max_tokens": 4097}, "max_tokens"),
         ({"max_tokens": -1}, "max_tokens"),
         ({"max_tokens": 0, "min_tokens": 1}, "min_tokens"),
         ({"max_tokens": 10, "min_tokens": 11}, "min_tokens"),

@@ -54,7 +54,7 @@ def test_text_without_control_texts_is_encoded_as_if_there_were_no_marks(parts):
 
 def test_a_control_text_that_the_template_itself_joins_is_one():
     """Some templates write the role between brackets: `<|` + role + `|>`."""
-    template = "{% for m in messages %}{{ '<|' + m.role + '|>' }}{% endfor %}"
+    template = "{% for m in messages %}{% if m.role == 'im_end' %}{{ '<|' + m.role + '|>' }}{% endif %}{% endfor %}"
     processor = PromptProcessor(tiny_tokenizer(**{"tokenizer.chat_template": template}), LocalRenderer())
     request = GenerationRequest("run", "model", ({"role": "im_end", "content": ""},), 0.0)
     assert processor.prompt(request, 1000).token_ids == [IM_END]

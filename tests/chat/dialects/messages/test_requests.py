@@ -47,6 +47,15 @@ async def test_unknown_fields_and_hints_are_passed_over(api, scripted):
     assert request.messages == ({"role": "user", "content": [{"type": "text", "text": "hi"}]},)
 
 
+async def test_tools_of_other_types_are_left_out_and_named(api, scripted):
+    """Claude Code offers a search of Anthropic's servers beside its own tools; one that cannot be run made the whole request fail."""
+    tools = [{"type": "web_search_20250305", "name": "web_search", "max_uses": 8}, {**TOOL, "type": "custom"}, {"type": "bash_20250124"}]
+    response = await post(api, tools=tools)
+    assert response.status_code == 200, response.text
+    assert response.headers["x-lightcone-ignored"] == "tools.0:web_search_20250305, tools.2:bash_20250124"
+    assert [tool.name for tool in scripted.requests[-1].tools] == [TOOL["name"]]
+
+
 async def test_null_is_absent(api, scripted):
     names = ("system", "tools", "tool_choice", "thinking", "output_config", "output_format", "stop_sequences", "temperature", "top_p")
     others = ("top_k", "stream", "metadata", "service_tier", "container", "context_management", "mcp_servers", "speed", "inference_geo")

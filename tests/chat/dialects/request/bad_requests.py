@@ -365,6 +365,26 @@ BAD = [
     Bad({"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}}, "structured_outputs", VALUE, "response_format"),
     Bad({"structured_outputs": {"regex": "a"}, "tools": [tool()], "tool_choice": "required"}, "structured_outputs", VALUE, "tool_choice"),
     Bad({"structured_outputs": {"regex": "a"}, "functions": [{"name": "f"}], "function_call": {"name": "f"}}, "structured_outputs"),
+    Bad({"guided_regex": "a", "guided_choice": ["a"]}, "guided_regex", VALUE, "cannot be combined with guided_choice"),
+    Bad({"structured_outputs": {"regex": "a"}, "guided_json": {}}, "structured_outputs", VALUE, "regex and guided_json"),
+    Bad({"guided_json": {}, "response_format": {"type": "json_object"}}, "guided_json", VALUE, "response_format"),
+    Bad({"guided_json": {}, "tools": [tool()], "tool_choice": "required"}, "guided_json", VALUE, "tool_choice"),
+    Bad({"guided_json": "{"}, "guided_json", VALUE, "valid JSON"),
+    Bad({"guided_regex": ""}, "guided_regex", VALUE, "must not be empty"),
+    Bad({"guided_choice": []}, "guided_choice", VALUE, "at least one"),
+    Bad({"guided_grammar": 5}, "guided_grammar", TYPE),
+    Bad({"guided_whitespace_pattern": "x"}, "guided_whitespace_pattern", VALUE),
+    *(
+        Bad({name: "x"}, name, "unsupported_parameter", f"use {instead}")
+        for name, instead in [
+            ("format", "response_format"),
+            ("json_schema", "response_format"),
+            ("grammar", "structured_outputs.grammar"),
+            ("ebnf", "structured_outputs.grammar"),
+            ("regex", "structured_outputs.regex"),
+            ("structural_tag", "structured_outputs.structural_tag"),
+        ]
+    ),
     Bad({"structured_outputs": {"json": ""}}, "structured_outputs.json", VALUE, "must not be empty"),
     Bad({"structured_outputs": {"json": "{"}}, "structured_outputs.json", VALUE, "valid JSON"),
     Bad({"structured_outputs": {"json": "[]"}}, "structured_outputs.json", TYPE, "JSON object"),

@@ -197,6 +197,23 @@ def test_constraints(keys, kind, source):
     assert structured(**keys) == Constraint(kind, source, f"structured_outputs.{key}")
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "kind", "source"),
+    [
+        ("guided_json", {"type": "object"}, ConstraintKind.JSON_SCHEMA, '{"type":"object"}'),
+        ("guided_json", '{"type": "object"}', ConstraintKind.JSON_SCHEMA, '{"type":"object"}'),
+        ("guided_regex", "a+", ConstraintKind.REGEX, "a+"),
+        ("guided_choice", ["a", "b"], ConstraintKind.CHOICE, '["a","b"]'),
+        ("guided_grammar", "root ::= 'a'", ConstraintKind.GRAMMAR, "root ::= 'a'"),
+    ],
+)
+def test_older_names_of_constraints_hold_as_well(name, value, kind, source):
+    """They were dropped with a 200, and the answer was anything."""
+    assert build(**{name: value}).constraint == Constraint(kind, source, name)
+    gaps = build(**{name: value}, guided_whitespace_pattern=" ", structured_outputs={"disable_additional_properties": False}).constraint
+    assert (gaps.kind, gaps.param, gaps.whitespace, gaps.closes_objects) == (kind, name, " ", False)
+
+
 def test_options_of_json():
     assert structured(json={}, disable_any_whitespace=False).whitespace == LOOSE
     assert structured(json={}, disable_any_whitespace=True).whitespace == ""

@@ -72,6 +72,11 @@ SPECIFIED_ORDER = [
     "truncation_side",
     "repetition_detection",
     "media_io_kwargs",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "guided_whitespace_pattern",
     "store",
     "metadata",
     "service_tier",
@@ -111,8 +116,11 @@ def test_null_equals_absent_but_for_the_fields_typed_without_it(name):
         assert check(**{name: None}) == check()
 
 
-def test_unknown_fields_are_ignored():
-    assert check(best_of=10**9, api_base="http://10.0.0.1", **{"🙂": 1}) == check()
+def test_unknown_fields_are_passed_over_and_named():
+    """A misspelt field was accepted without a word, and nobody could see that it had done nothing."""
+    values = check(best_of=10**9, api_base="http://10.0.0.1", nothing=None, **{"🙂": 1})
+    assert values.pop("ignored") == ("best_of", "api_base", "🙂")
+    assert values == {name: value for name, value in check().items() if name != "ignored"}
 
 
 def assert_refused(bad: Bad, **more) -> None:

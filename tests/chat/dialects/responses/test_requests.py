@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from engine.api import ConstraintKind, ErrorCode, RequestError, ToolMode
+from engine.api import ConstraintKind, Delta, ErrorCode, FinishReason, RequestError, ToolCallDelta, ToolMode
+from tests.chat.dialects.conftest import ADMITTED, completed, finished
 from tests.chat.dialects.responses.conftest import answer, respond
 
 TOOL = {"type": "function", "name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}, "strict": True}
@@ -120,6 +121,41 @@ async def test_fields_mean_what_they_mean_in_chats(api, scripted):
     assert (made["reasoning"], made["text"]["verbosity"]) == ({"effort": "low", "summary": "auto"}, "low")
 
 
+GROUPED = [
+    {"type": "namespace", "name": "agents", "description": "d", "tools": [TOOL, {"type": "custom", "name": "patch"}]},
+    {"type": "web_search", "external_web_access": True},
+    {**TOOL, "strict": False},
+]
+
+
+async def test_tools_that_no_client_runs_are_left_out_and_named(api, scripted):
+    """Codex offers such tools with each request, which was refused for them."""
+    response = await respond(api, tools=GROUPED)
+    assert response.headers["x-lightcone-ignored"] == "tools.0.tools.1:custom, tools.1:web_search"
+    assert [tool.name for tool in scripted.requests[0].tools] == ["agents__f", "f"]
+    group, function = response.json()["tools"]
+    assert (group["type"], group["name"], group["tools"]) == ("namespace", "agents", [TOOL])
+    assert function == {**TOOL, "strict": False}
+
+
+async def test_a_call_of_a_grouped_function_names_its_namespace(api, scripted):
+    scripted.script = [
+        ADMITTED,
+        Delta(0, (3,), "", tool_calls=(ToolCallDelta(0, "call_1", "agents__f"), ToolCallDelta(0, arguments="{}"))),
+        finished(reason=FinishReason.TOOL_CALLS),
+        completed(),
+    ]
+    [item] = (await answer(api, tools=GROUPED))["output"]
+    assert (item["type"], item["namespace"], item["name"], item["arguments"]) == ("function_call", "agents", "f", "{}")
+    read = await messages(api, scripted, [{"role": "user", "content": "q"}, item])
+    assert read[-1]["tool_calls"][0]["function"]["name"] == "agents__f"
+
+
+async def test_a_grouped_function_can_be_forced(api, scripted):
+    await answer(api, tools=GROUPED, tool_choice={"type": "function", "name": "f", "namespace": "agents"})
+    assert scripted.requests[0].tool_choice.names == ("agents__f",)
+
+
 async def test_some_tools_may_be_allowed(api, scripted):
     choice = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "f"}]}
     await answer(api, tools=[TOOL, {**TOOL, "name": "g"}], tool_choice=choice)
@@ -169,7 +205,19 @@ REFUSALS = [
     ({"max_output_tokens": 10**9}, "invalid_value", "max_output_tokens"),
     ({"max_tool_calls": 0}, "invalid_value", "max_tool_calls"),
     ({"temperature": 3}, "invalid_value", "temperature"),
-    ({"tools": [{"type": "web_search"}]}, "unsupported_parameter", "tools.0.type"),
+    ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "unsupported_parameter", "tool_choice.type"),
+    ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "invalid_value", "tool_choice"),
+    ({"tools": [{}]}, "missing_required_parameter", "tools.0.type"),
+    ({"tools": [{"type": "web_search"}, {"type": "function"}]}, "missing_required_parameter", "tools.1.name"),
+    ({"tools": [{"type": "namespace", "name": "n"}]}, "invalid_type", "tools.0.tools"),
+    ({"tools": [{"type": "namespace", "tools": []}]}, "invalid_type", "tools.0.name"),
+    (
+        {"tools": [{"type": "namespace", "name": "n", "tools": [TOOL, {**TOOL, "parameters": 5}]}]},
+        "invalid_type",
+        "tools.0.tools.1.parameters",
+    ),
+    ({"guided_json": {}}, "unsupported_parameter", "guided_json"),
+    ({"grammar": "x"}, "unsupported_parameter", "grammar"),
     ({"tools": [{"type": "function"}]}, "missing_required_parameter", "tools.0.name"),
     ({"tools": [{**TOOL, "parameters": 5}]}, "invalid_type", "tools.0.parameters"),
     ({"tools": [TOOL, TOOL]}, "invalid_value", "tools.1.name"),

@@ -16,7 +16,7 @@ from engine.api import Constraint, ConstraintKind, RawPrompt, ToolMode
 
 HELLO = [{"role": "user", "content": "hi"}]
 TOOL = {"type": "function", "function": {"name": "f"}}
-OF_SCALE = {"model", "model_names", "must_fit", "names"}
+OF_SCALE = {"model", "model_names", "must_fit", "names", "ignored"}
 
 
 def read(**fields: Any) -> dict[str, Any]:
@@ -93,8 +93,10 @@ def test_fields_that_only_the_lightcone_request_has_are_unknown_here(name):
     assert alike(read(**{name: object()}), read())
 
 
-def test_whatever_is_unknown_is_ignored():
-    assert alike(read(api_base="http://10.0.0.1", account_id="a", **{"🙂": [1]}), read())
+def test_whatever_is_unknown_is_passed_over_and_named():
+    values = read(api_base="http://10.0.0.1", account_id="a", x=None, **{"🙂": [1]})
+    assert alike(values, read())
+    assert values["ignored"] == ("api_base", "account_id", "🙂")
 
 
 # Model.
@@ -235,7 +237,9 @@ def test_a_field_beside_the_extra_params_wins():
     "name", ["model", "messages", "stream", "stream_options", "inference_timeout", "inference_extra_params", "guided_json", "x"]
 )
 def test_extra_params_hold_nothing_of_the_request_itself(name):
-    assert alike(read(inference_extra_params={name: object()}), read())
+    values = read(inference_extra_params={name: object()})
+    assert alike(values, read())
+    assert values["ignored"] == (f"inference_extra_params.{name}",)
 
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer x", "X": 5}])
