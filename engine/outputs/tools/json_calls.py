@@ -5,33 +5,9 @@ The arguments are passed on as they come, exactly as the model writes them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from engine.outputs.tools.json_object import JsonObjectCall
+from engine.outputs.tools.json_object import JsonCallFormat, JsonObjectCall
 from engine.outputs.tools.reader import SPACE, Steps
 from engine.outputs.tools.scripted import Held, ScriptedParser
-
-
-@dataclass(frozen=True, slots=True)
-class JsonCallFormat:
-    """What sets one family apart.
-
-    `begins`: markers before an object or a list of them, `openers`: what may follow such a marker; `ends`: markers after it. `is_bare`:
-    the answer may also begin with an object or a list, without a marker; `is_inline`: objects may stand anywhere in the text.
-    `name_key`: see `JsonObjectCall`. `dropped`: markers around plain text.
-    """
-
-    begins: tuple[str, ...] = ()
-    ends: tuple[str, ...] = ()
-    is_bare: bool = False
-    is_inline: bool = False
-    name_key: str = "name"
-    openers: tuple[str, ...] = ()
-    dropped: tuple[str, ...] = ()
-
-    @property
-    def markers(self) -> frozenset[str]:
-        return frozenset(marker.strip() for marker in self.begins + self.openers + self.ends + self.dropped)
 
 
 class JsonCallParser(ScriptedParser):
@@ -54,19 +30,22 @@ class JsonCallParser(ScriptedParser):
             else:
                 yield from self._read_block(Held(self._answer, marker))
 
-    def _read_block(self, held: Held, is_marked: bool = True) -> Steps[None]:
-        """Objects, what is between them, and the end marker. Where an object is content, what surrounds it is content too."""
+    def _read_block(self, held: Held, is_marked: bool = True, loose_names: frozenset[str] | None = None) -> Steps[bool]:
+        """Objects, what is between them, and the end marker: whether some was a call. Where an object is content, what surrounds it is too.
+
+        `loose_names`: only calls of these functions count, and only with arguments.
+        """
         yield from self._take_opening(held)
         has_called = has_content = False
         if not is_marked and (yield from self._reader.peek()) != "{":
             held.release()  # what comes next may be a marker, even where it is one of the ends
-            return
+            return False
         while (yield from self._reader.peek()) == "{":
-            call = JsonObjectCall(self._reader, self._answer, held, self._format.name_key, self._format.begins, self._format.ends)
+            call = JsonObjectCall(self._reader, self._answer, held, self._format, loose_names)
             is_call = yield from call.read(is_marked or has_called)
             has_called, has_content = has_called or is_call, has_content or not is_call
             if not is_call and not is_marked:
-                return
+                return has_called
             yield from self._reader.take_run(SPACE + "]}", held.write)
             if not has_content:
                 held.drop()
@@ -75,6 +54,7 @@ class JsonCallParser(ScriptedParser):
         if end and has_called and not has_content:
             held.drop()
         held.release()
+        return has_called
 
     def _take_opening(self, held: Held) -> Steps[None]:
         for literals in (self._format.openers, ("[",)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from engine.outputs.tools.reader import SPACE, Reader, Steps
 from engine.outputs.tools.scripted import Answer, Held, read_rest
 from engine.outputs.tools.values import read_string, read_value
@@ -13,20 +15,52 @@ WRAPPER_KEY = "function"
 """Of an object in which name and arguments may stand, as requests write calls."""
 
 
+@dataclass(frozen=True, slots=True)
+class JsonCallFormat:
+    """What sets one family apart.
+
+    `begins`: markers before an object or a list of them, `openers`: what may follow such a marker; `ends`: markers after it. `is_bare`:
+    the answer may also begin with an object or a list, without a marker; `is_inline`: objects may stand anywhere in the text.
+    `name_key`: see `JsonObjectCall`. `dropped`: markers around plain text. `has_doubled_braces`: `{{` may stand for `{`, as some templates
+    show it.
+    """
+
+    begins: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+    is_bare: bool = False
+    is_inline: bool = False
+    name_key: str = "name"
+    openers: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    has_doubled_braces: bool = False
+
+    @property
+    def markers(self) -> frozenset[str]:
+        return frozenset(marker.strip() for marker in self.begins + self.openers + self.ends + self.dropped)
+
+
 class JsonObjectCall:
     """Reads one object into `answer`, from its `{` on.
 
     Until the name is read all of it is kept in `held`, and arguments that come before the name wait. `name_key` "": the key itself is the
-    function's name, its value the arguments. `begins` and `ends` are the markers that cut an object which does not close.
+    function's name, its value the arguments. The markers of the format cut an object which does not close. `loose_names`: it is a call only
+    if it names one of these functions and has arguments, for whose key it waits.
     """
 
-    def __init__(self, reader: Reader, answer: Answer, held: Held, name_key: str, begins: tuple[str, ...], ends: tuple[str, ...]) -> None:
+    def __init__(
+        self, reader: Reader, answer: Answer, held: Held, call_format: JsonCallFormat, loose_names: frozenset[str] | None = None
+    ) -> None:
         self._reader = reader
         self._answer = answer
         self._held = held
-        self._name_key = name_key
-        self._begins = begins
-        self._ends = ends
+        self._name_key = call_format.name_key
+        self._begins = call_format.begins
+        self._ends = call_format.ends
+        self._has_doubled_braces = call_format.has_doubled_braces
+        self._names = answer.names if loose_names is None else loose_names
+        self._needs_arguments = loose_names is not None
+        self._loose_name: str | None = None
+        self._is_doubled = False
         self._is_committed = False
         self._depth = 0
         self._has_arguments = False
@@ -48,6 +82,8 @@ class JsonObjectCall:
     def _read_object(self, is_marked: bool) -> Steps[bool]:
         """Up to its closing bracket; False: it is not as it should be, or names an unknown function."""
         self._keep((yield from self._reader.take("{")))
+        if self._has_doubled_braces and self._depth == 0 and (yield from self._take("{")):
+            self._is_doubled = True
         self._depth += 1
         is_good = True
         while is_good:
@@ -91,6 +127,8 @@ class JsonObjectCall:
         if not self._is_committed and not self._name_key:
             return self._commit(key) and (yield from self._read_arguments())
         if key in ARGUMENT_KEYS and not self._has_arguments:
+            if self._loose_name is not None:
+                self._start(self._loose_name)
             return (yield from self._read_arguments())
         if key == WRAPPER_KEY and self._depth == 1 and not self._is_committed and (yield from self._reader.see("{")):
             return (yield from self._read_object(is_marked))
@@ -105,13 +143,20 @@ class JsonObjectCall:
         return self._commit("".join(parts))
 
     def _commit(self, name: str) -> bool:
-        if name not in self._answer.names:
+        if name not in self._names:
             return False
+        if self._needs_arguments and not self._has_arguments:
+            self._loose_name = name
+        else:
+            self._start(name)
+        return True
+
+    def _start(self, name: str) -> None:
+        self._loose_name = None
         self._is_committed = True
         self._held.drop()
         self._answer.start(name)
         self._answer.arguments("".join(self._early_arguments))
-        return True
 
     def _read_arguments(self) -> Steps[bool]:
         """The value as it is written; JSON within a string is taken out of it; null is no arguments."""
@@ -119,9 +164,13 @@ class JsonObjectCall:
             return True
         self._has_arguments = True
         if (yield from self._reader.see('"')):
-            is_whole = yield from read_string(self._reader, self._write_arguments, self._keep)
-        else:
-            is_whole = yield from read_value(self._reader, self._write_raw_arguments, self._ends)
+            return (yield from read_string(self._reader, self._write_arguments, self._keep))
+        is_doubled = self._is_doubled and (yield from self._reader.see("{{"))
+        if is_doubled:
+            yield from self._take("{")
+        is_whole = yield from read_value(self._reader, self._write_raw_arguments, self._ends)
+        if is_doubled and is_whole:
+            yield from self._take("}")
         return is_whole
 
     def _write_arguments(self, text: str) -> None:

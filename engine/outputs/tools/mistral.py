@@ -25,23 +25,24 @@ class MistralParser(JsonCallParser):
         super().__init__(names, MISTRAL)
         self.control_texts |= {CALL_ID, ARGUMENTS}
 
-    def _read_block(self, held: Held, is_marked: bool = True) -> Steps[None]:
+    def _read_block(self, held: Held, is_marked: bool = True, loose_names: frozenset[str] | None = None) -> Steps[bool]:
         yield from self._reader.take_run(SPACE, held.write)
         if (yield from self._reader.peek()) in ("[", "{"):
-            yield from super()._read_block(held, is_marked)
-            return
+            return (yield from super()._read_block(held, is_marked, loose_names))
         name: list[str] = []
         yield from self._reader.take_run(ALPHANUMERIC + "_-.", name.append)
         held.write("".join(name))
         call_id = yield from self._read_call_id(held)
         held.write((yield from self._reader.take(ARGUMENTS)))
         yield from self._reader.take_run(SPACE, held.write)
-        if "".join(name) in self._answer.names and (yield from self._reader.see("{")):
+        is_call = "".join(name) in self._answer.names and bool((yield from self._reader.see("{")))
+        if is_call:
             self._answer.start("".join(name), call_id)
             held.drop()
             if (yield from read_value(self._reader, self._answer.arguments, (MARKER,))):
                 self._answer.end()
         held.release()
+        return is_call
 
     def _read_call_id(self, held: Held) -> Steps[str]:
         """The model's own id, where it has one of the form that its template accepts."""

@@ -13,8 +13,10 @@ from engine.outputs.tools.call_ids import CallIdStyle
 from engine.outputs.tools.deepseek import DEEPSEEK, DeepseekV3Parser, DeepseekV31Parser
 from engine.outputs.tools.gemma_calls import FUNCTION_GEMMA, GEMMA_4, GemmaCallFormat, GemmaCallParser
 from engine.outputs.tools.harmony import CHANNEL, COMMENTARY, MESSAGE, START, HarmonyParser
-from engine.outputs.tools.json_calls import JsonCallFormat, JsonCallParser
+from engine.outputs.tools.json_calls import JsonCallParser
+from engine.outputs.tools.json_object import JsonCallFormat
 from engine.outputs.tools.kimi_k2 import KIMI_K2, KimiK2Parser
+from engine.outputs.tools.lenient_calls import LenientCallParser
 from engine.outputs.tools.mistral import ARGUMENTS, MARKER, MistralParser
 from engine.outputs.tools.python_calls import PythonCallFormat, PythonCallParser
 from engine.outputs.tools.tagged_calls import TaggedCallFormat, TaggedCallParser
@@ -42,7 +44,7 @@ class CallFormat:
 
 @dataclass(frozen=True, slots=True)
 class ToolFormat:
-    """One format. `start_marker`: the text that always opens calls, None where they may begin without any.
+    """One format. `start_marker`: the text that opens calls as the format has them, None where they may begin without any.
 
     `special`: markers that the vocabulary must have as tokens. `id_style`: what ids its templates accept.
     """
@@ -56,6 +58,10 @@ class ToolFormat:
 
 def _json(call_format: JsonCallFormat) -> Make:
     return lambda names, tools: JsonCallParser(names, call_format)
+
+
+def _lenient(call_format: JsonCallFormat) -> Make:
+    return lambda names, tools: LenientCallParser(names, frozenset(tool.name for tool in tools if tool.is_strict), call_format)
 
 
 def _python(call_format: PythonCallFormat) -> Make:
@@ -80,7 +86,7 @@ def _json_call(trigger: str, opening: str, closing: str, key: str = "arguments",
     return CallFormat(trigger, f'{trigger}{opening}{{"{name_key}": "', f'", "{key}": ', "}" + closing)
 
 
-HERMES = ToolFormat(_json(formats.HERMES), "<tool_call>", _json_call("<tool_call>", "\n", "\n</tool_call>"))
+HERMES = ToolFormat(_lenient(formats.HERMES), "<tool_call>", _json_call("<tool_call>", "\n", "\n</tool_call>"))
 TOOL_CALLS = ToolFormat(_json(formats.TOOL_CALLS), "<tool_calls>", _json_call("<tool_calls>", "[", "]</tool_calls>"))
 QWEN_CODER = ToolFormat(
     _tagged(formats.QWEN_CODER), "<tool_call>", CallFormat("<function=", "<function=", ">\n", "</function>", style="qwen_xml")

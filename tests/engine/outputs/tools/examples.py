@@ -43,6 +43,15 @@ STEP_3_NAMED = '<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_
 
 EXAMPLES = {
     "hermes": TEXT + HERMES,
+    "hermes, in a fence": f"{TEXT}\n```json\n{FIRST}\n{SECOND}\n```",
+    "hermes, in two fences": f"{TEXT}\n```json\n{FIRST}\n```\n\n```\n{SECOND}\n```\n",
+    "hermes, in tags in a fence": f"{TEXT}\n```xml\n{HERMES}\n```",
+    "hermes, bare": f"{FIRST}\n{SECOND}",
+    "hermes, bare on lines of their own": f"{TEXT}\n{FIRST}\n\n{SECOND}",
+    "hermes, in a bare list": f"[{FIRST}, {SECOND}]",
+    "hermes, in another tag": TEXT + HERMES.replace("tool_call>", "function_call>"),
+    "hermes, with doubled braces": f"{TEXT}\n{{{FIRST}}}\n{{{SECOND}}}",
+    "hermes, with braces doubled twice": f"{TEXT}\n```json\n{{{FIRST.replace(WEATHER, '{' + WEATHER + '}')}}}\n{{{SECOND}}}\n```",
     "mistral": TEXT + f"[TOOL_CALLS] [{FIRST}, {SECOND}]",
     "mistral, newer": TEXT + f"[TOOL_CALLS]get_weather{WEATHER}[TOOL_CALLS]get_time[ARGS]{{}}",
     "llama3_json": TEXT + "<|python_tag|>" + "; ".join(_json("parameters")),

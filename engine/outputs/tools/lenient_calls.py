@@ -1,0 +1,74 @@
+"""Calls in hermes form as small models really write them: in a fence, bare, in another tag, or with the doubled braces of their template.
+
+What stands within the format's own tags is read as ever. Beside them an object is a call if it names a known function and has arguments;
+anything else comes out as it was written. Functions whose arguments are held to a schema (`strict`) are called within the tags alone, as
+only there a grammar holds them.
+"""
+
+from __future__ import annotations
+
+from engine.outputs.tools.json_calls import JsonCallParser
+from engine.outputs.tools.json_object import JsonCallFormat
+from engine.outputs.tools.reader import SPACE, Steps
+from engine.outputs.tools.scripted import Held
+
+FENCE = "```"
+LANGUAGES = ("json", "xml", "tool_call")
+"""What a fence around calls may say of itself."""
+OTHER_TAGS = ("<function_call>",)
+LINE_START = "\n{"
+
+
+class LenientCallParser(JsonCallParser):
+    """`names`: the functions that may be called; `strict_names`: those of them that are called within the format's tags alone."""
+
+    def __init__(self, names: frozenset[str], strict_names: frozenset[str], call_format: JsonCallFormat) -> None:
+        super().__init__(names, call_format)
+        self._loose_names = names - strict_names
+
+    def _run(self) -> Steps[None]:
+        yield from self._read_block(Held(self._answer), is_marked=False, loose_names=self._loose_names)
+        stops = (*self._format.begins, *OTHER_TAGS, FENCE, LINE_START)
+        while marker := (yield from self._reader.until(stops, self._answer.content)):
+            if marker == FENCE:
+                yield from self._read_fence()
+            elif marker == LINE_START:
+                self._answer.content(marker[0])
+                self._reader.give_back(marker[1:])
+                yield from self._read_block(Held(self._answer), is_marked=False, loose_names=self._loose_names)
+            else:
+                yield from self._read_tagged(Held(self._answer, marker), marker)
+
+    def _read_tagged(self, held: Held, tag: str) -> Steps[bool]:
+        """What follows a tag, which may be "": whether that were calls."""
+        if tag in self._format.begins:
+            return (yield from self._read_block(held))
+        return (yield from self._read_block(held, is_marked=False, loose_names=self._loose_names))
+
+    def _read_fence(self) -> Steps[None]:
+        """Calls up to the closing fence, which goes with them; a fence around anything else is content, and so is what it holds."""
+        held = Held(self._answer, FENCE)
+        held.write((yield from self._reader.take(*LANGUAGES)))
+        if (yield from self._read_entries(held)):
+            held.write(closing := (yield from self._reader.take(FENCE)))
+            if closing:
+                held.drop()
+            held.release()
+            return
+        marker = yield from self._reader.until((FENCE, *self._format.begins), self._answer.content)
+        if marker == FENCE:
+            self._answer.content(marker)
+        else:
+            self._reader.give_back(marker)
+
+    def _read_entries(self, held: Held) -> Steps[bool]:
+        """What a fence holds, tag after tag: whether it is calls and nothing else."""
+        has_called = False
+        while True:
+            yield from self._reader.take_run(SPACE, held.write)
+            held.write(tag := (yield from self._reader.take(*self._format.begins, *OTHER_TAGS)))
+            if has_called and not tag:
+                return True
+            if not (yield from self._read_tagged(held, tag)):
+                return False
+            has_called = True
