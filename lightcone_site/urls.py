@@ -3,8 +3,11 @@
 from django.contrib import admin
 from django.urls import include, path
 
+from chat.console_sign_in import console_login
+
 urlpatterns = [
     path("", include("chat.urls")),
+    path("admin/login/", console_login),
     path("admin/", admin.site.urls),
     path("", include("chat.playground.urls")),
 ]

@@ -267,7 +267,17 @@ def test_a_refused_page_is_a_page_with_a_way_back(staff: Any) -> None:
     assert answer.status_code == 403
     assert "may not open this page" in answer.text
     assert reverse("admin:index") in answer.text
-    for path, status in (("/admin/nowhere/", 404), ("/nowhere", 404)):
+    for path in ("/admin/nowhere/", "/nowhere"):
         answer = client.get(path)
-        assert answer.status_code == status
+        assert answer.status_code == 404
         assert "There is no such page" in answer.text
+
+
+def test_who_is_no_staff_is_told_so_by_the_console(client: Client, db: None) -> None:
+    """They met a form to sign in, without a word, although they were signed in."""
+    client.force_login(User.objects.create_user("ann"))
+    answer = client.get(reverse("admin:index"), follow=True)
+    assert answer.status_code == 403
+    assert "may not open this page" in answer.text
+    client.logout()
+    assert client.get(reverse("admin:login")).status_code == 200
