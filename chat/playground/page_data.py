@@ -9,11 +9,9 @@ from django.conf import settings
 
 from chat.playground.requests import FIELDS_TAKEN
 from chat.services.catalogue import ModelEntry
-from engine.api import SamplingParams
+from chat.services.generation_defaults import NEUTRAL, sampling_defaults_effective
 
-UNSET = SamplingParams()
-WITHOUT_DEFAULTS = {"temperature": UNSET.temperature, "top_p": UNSET.top_p}
-"""Of the fields that the panel has a control for, where neither the model nor its makers say more."""
+WITH_A_SLIDER = ("temperature", "top_p")
 
 
 def page_data(models: Iterable[ModelEntry], *, user_id: int) -> dict[str, Any]:
@@ -27,5 +25,6 @@ def page_data(models: Iterable[ModelEntry], *, user_id: int) -> dict[str, Any]:
 
 
 def model_defaults(model: ModelEntry) -> dict[str, Any]:
-    """What the model does with fields that a request leaves out, by their names; null in its own defaults stands for no value."""
-    return WITHOUT_DEFAULTS | {name: value for name, value in model.sampling_defaults.items() if value is not None}
+    """What the model does with fields that a request leaves out: those that change something, and those that the panel always shows."""
+    effective = sampling_defaults_effective(model.sampling_defaults)
+    return {name: value for name, value in effective.items() if name in WITH_A_SLIDER or value != NEUTRAL[name]}

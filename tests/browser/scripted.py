@@ -98,5 +98,5 @@ class ScriptedPage:
         return self.answer(answer)
 
     def texts(self) -> list[str]:
-        """What is read in the chat, message by message."""
-        return [text.strip() for text in self.page.locator("#messages > li .message-body").all_inner_texts()]
+        """What the chat says, message by message, also where it is scrolled out of sight."""
+        return [text.strip() for text in self.page.locator("#messages > li .message-body").all_text_contents()]

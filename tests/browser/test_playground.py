@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -30,6 +31,15 @@ def test_an_answer_streams_and_ends_with_its_counters(page):
     assert "in the prompt" in page.inner_text("#messages > li:nth-child(2) .message-foot")
     assert page.is_visible("#send")
     assert not page.is_visible("#stop")
+
+
+def test_the_panel_shows_what_the_list_of_models_says_of_this_one(page, lightcone):
+    """It showed 1 for each of them."""
+    [model] = json.loads(lightcone.get("/v1/models")[2])["data"]
+    defaults = model["default_parameters"]
+    assert float(page.get_attribute("#temperature", "placeholder")) == defaults["temperature"]
+    assert float(page.get_attribute("#top_p", "placeholder")) == defaults["top_p"]
+    assert float(page.input_value("#temperature-range")) == defaults["temperature"]
 
 
 def test_a_second_turn_sees_the_first(page):

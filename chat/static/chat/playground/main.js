@@ -33,6 +33,7 @@ const connection = new Connection(`${location.protocol === "https:" ? "wss" : "w
   onState(state) {
     $("connection").dataset.state = state;
     $("connection").querySelector(".connection-text").textContent = STATES[state];
+    isAway = state === "lost" || (isAway && state !== "ready");
     if (state === "ready") runs.connected();
     show();
   },
@@ -42,6 +43,7 @@ const runs = new Runs(connection, page.max_bytes, { onText, onEnd });
 const transcript = new Transcript($("messages"), { beginEdit, cancelEdit, sendEdit, regenerate, pickVersion, pickChoice });
 
 let editing = null;
+let isAway = false; // the connection was there, and is not
 const painting = new Set();
 
 // The page from the state.
@@ -56,7 +58,7 @@ function show() {
 
 function viewState() {
   const chat = chats.current;
-  return { isBusy: isBusy(), editing, isConnected: connection.isReady, versionsOf: (message) => chat.versions(message) };
+  return { isBusy: isBusy(), editing, isAway, versionsOf: (message) => chat.versions(message) };
 }
 
 function isBusy() {

@@ -1,6 +1,6 @@
 // Messages on the page. A view shows what its message and the page's state say, whenever it is told to; it keeps no state of the chat.
 //
-// The state that views are shown with: {isBusy, editing (id or null), isConnected, versionsOf(message)}; what a reader does goes to the acts:
+// The state that views are shown with: {isBusy, editing (id or null), isAway, versionsOf(message)}; what a reader does goes to the acts:
 // {beginEdit, cancelEdit, sendEdit, regenerate, pickVersion, pickChoice}.
 import { counters, hasText, shownOf } from "./answer.js";
 import { CallsView, ThoughtsView } from "./asides.js";
@@ -123,8 +123,8 @@ export class AnswerView {
     this.thoughts.show(choice.reasoning, isRunning && !choice.content && choice.calls.length === 0);
     this.markdown.show(choice.content, !isRunning);
     this.calls.show(choice.calls, !isRunning);
-    this.pending.hidden = !isRunning || !state.isConnected || hasText(message);
-    this.waiting.hidden = !isRunning || state.isConnected;
+    this.pending.hidden = !isRunning || state.isAway || hasText(message);
+    this.waiting.hidden = !isRunning || !state.isAway;
     this.showTrouble(message, state);
     this.showFoot(message, state);
   }
