@@ -24,6 +24,7 @@ def main() -> None:
     from chat.body_door import body_admit
     from chat.middleware import error_described
     from chat.relay.commands import senders_warm
+    from chat.services.completions import readers_cut
     from lightcone_site.logs import unknown_settings_log
 
     unknown_settings_log()
@@ -41,6 +42,7 @@ def main() -> None:
             is_proxy=is_trusted_proxy,
             drain_s=settings.LIGHTCONE_DRAIN_S,
             drain_delay_s=settings.LIGHTCONE_DRAIN_DELAY_S,
+            on_cut=readers_cut,
         ),
         on_ready=senders_warm,
     )

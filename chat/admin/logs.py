@@ -190,6 +190,7 @@ class RequestLogAdmin(ReadOnlyNewestFirst):
             "disconnected": "warning",
             "timed out": "warning",
             "rejected": "warning",
+            "interrupted": "danger",
             "failed": "danger",
             "worker lost": "danger",
         },

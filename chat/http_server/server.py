@@ -28,7 +28,8 @@ from chat.http_server.stop import Stop
 @dataclass(frozen=True, slots=True)
 class Manners:
     """How a server behaves to whom. `admit`: who may send a body; `describe`: what the error of a path and an origin looks like, as headers
-    and body; `is_proxy`: addresses that many clients come through. Times in seconds.
+    and body; `is_proxy`: addresses that many clients come through; `on_cut` is called before running answers are cut. Times in
+    seconds.
     """
 
     admit: Admit = admit_anyone
@@ -36,6 +37,7 @@ class Manners:
     is_proxy: Callable[[str], bool] = no_proxy
     drain_s: float = 30.0
     drain_delay_s: float = 0.0
+    on_cut: Callable[[], None] = lambda: None
 
 
 class BoundedFactory(HTTPFactory):
@@ -135,6 +137,7 @@ class BoundedServer(Server):
                 while self._is_busy():
                     self.changed.clear()
                     await self.changed.wait()
+        self.manners.on_cut()
         for transport in self.open_connections.all():
             transport.abortConnection()
         if applications := self._applications():

@@ -79,6 +79,8 @@ class Dispatcher:
     ) -> None:
         self.web_id = secrets.token_hex(8)
         self.channel = ""
+        self.is_cutting = False
+        """The process stops and hangs up on its clients: readers that leave now have not been left by them."""
         self.runs = Runs(client, keys, clock)
         self._client: Answers = client
         self._keys = keys
@@ -91,7 +93,7 @@ class Dispatcher:
         self._numbers: dict[str, int] = {}
         self._silent_sweeps: dict[RunReader, int] = {}
         self._away_since: float | None = None
-        self._leaves: deque[str] = deque()
+        self._leaves: deque[tuple[str, Outcome | None]] = deque()
         self._records: deque[Mapping[str, Any]] = deque()
         self._has_chores = asyncio.Event()
         self._sweep_now = asyncio.Event()
@@ -170,7 +172,8 @@ class Dispatcher:
         """Called in a request that may be cancelled: only notes the leave. Leaves are as few as readers, so the queue needs no bound."""
         self._forget(reader)
         if reader.is_started:
-            self._leaves.append(reader.run_id)
+            cut = Outcome.INTERRUPTED if self.is_cutting and not is_over else None
+            self._leaves.append((reader.run_id, reader.told or cut))
             self._wake_chores()
 
     async def stop(self, run_id: str, outcome: Outcome = Outcome.STOPPED) -> None:
@@ -335,13 +338,13 @@ class Dispatcher:
 
     async def _do_chores(self) -> None:
         while self._leaves:
-            run_id = self._leaves[0]
+            run_id, told = self._leaves[0]
             # NOTE: whoever attaches after this look sends its script after ours, over the same connection, and is noted again.
             is_read = any(reader.is_started for reader in self._readers.get(run_id, ()))
-            worker_id = None if is_read else await self.runs.leave(run_id, self.web_id)
+            worker_id = None if is_read else await self.runs.leave(run_id, self.web_id, told)
             self._leaves.popleft()
             if worker_id:
-                await self._tell(worker_id, run_id, "disconnected")
+                await self._tell(worker_id, run_id, (told or Outcome.DISCONNECTED).value)
         if self._records and await self._client.xlen(self._keys.usage) >= MAX_UNREAD_RECORDS:
             logger.warning("%d records of refused requests dropped: the usage writer is behind", len(self._records))
             self._records.clear()

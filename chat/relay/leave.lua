@@ -1,20 +1,27 @@
 -- A web process no longer reads a run; after the last one the run's policy decides.
 --
--- KEYS  1 run meta  2 runs of the web process  3 unread runs
--- ARGV  1 run id  2 field of the web process in meta  3 now (ms)
+-- KEYS  1 run meta  2 runs of the web process  3 unread runs  4 usage
+-- ARGV  1 run id  2 field of the web process in meta  3 now (ms)  4 how the web process ended the client's answer (an outcome), '' = it did not
+-- Where it did, the run's record says so; what a client may still pick up has not ended for it.
 -- Returns {'read'} (others read on, or the run is over), {'lingers'}, or {'stop', worker id}: the stop flag is set.
 
 redis.call('SREM', KEYS[2], ARGV[1])
 redis.call('HDEL', KEYS[1], ARGV[2])
 local held = redis.call('HMGET', KEYS[1], 'state', 'linger_ms', 'stop', 'worker')
-if not held[1] or held[1] == 'ended' then return {'read'} end
+if not held[1] then return {'read'} end
+local linger_ms = tonumber(held[2]) or 0
+local is_told = ARGV[4] ~= '' and linger_ms == 0
+if held[1] == 'ended' then
+  if is_told then redis.call('XADD', KEYS[4], '*', 'id', ARGV[1], 't', ARGV[4]) end
+  return {'read'}
+end
 for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
   if string.sub(field, 1, 4) == 'web:' then return {'read'} end
 end
-local linger_ms = tonumber(held[2]) or 0
 if linger_ms > 0 then
   redis.call('ZADD', KEYS[3], tonumber(ARGV[3]) + linger_ms, ARGV[1])
   return {'lingers'}
 end
-if held[3] == '' then redis.call('HSET', KEYS[1], 'stop', 'disconnected') end
+if is_told then redis.call('HSET', KEYS[1], 'told', ARGV[4]) end
+if held[3] == '' then redis.call('HSET', KEYS[1], 'stop', is_told and ARGV[4] or 'disconnected') end
 return {'stop', held[4] or ''}

@@ -54,6 +54,8 @@ class RunReader:
         self.headers = dict(headers or {})
         self.has_heard = False
         self.is_started = False
+        self.told: Outcome | None = None
+        """How the client's answer was ended on this side, where the run did not end it."""
         self._source = source
         self._attempt = 1
         self._next = 0
@@ -74,6 +76,7 @@ class RunReader:
                 while not self._ready:
                     await self._advance()
         except TimeoutError:
+            self.told = Outcome.INTERRUPTED
             raise EngineUnavailable(ErrorCode.OVERLOADED, f"No worker took the request within {timeout_s:g} s; please try again.") from None
         event = self._ready[0]
         if isinstance(event.payload, Admitted):
@@ -141,6 +144,7 @@ class RunReader:
         """End the reader's stream with an error: the truth about the run cannot be had any more."""
         if not self._is_over:
             self._is_over = True
+            self.told = Outcome.WORKER_LOST if code is ErrorCode.LOG_LOST else Outcome.INTERRUPTED
             self._ready.append(Event(self._next, 1, Failed(code, LOST_MESSAGE)))
             self._wake()
 

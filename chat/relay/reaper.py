@@ -2,7 +2,7 @@
 
 Each turn, under a lock, so that one reaper works at a time:
   workers whose lease is gone    their runs go to the next attempt, back to the queue; after three attempts they end as `worker_lost`
-  web processes whose lease is   they leave all their runs
+  web processes whose lease is   they leave all their runs, whose clients were cut off
   runs queued for 30 s           their task is sent again where a worker serves (the claim makes duplicates harmless)
   runs queued for 90 s           end if no worker of the model lives; sooner where their own time is over. They wait for one that loads.
   unread runs                    end when their time is over
@@ -105,9 +105,9 @@ class Reaper:
             if await self._client.exists(self._keys.web(web_id)):
                 continue
             for run in await self._client.smembers(self._keys.web_runs(web_id)):
-                worker_id = await self.runs.leave(run.decode(), web_id)
+                worker_id = await self.runs.leave(run.decode(), web_id, Outcome.INTERRUPTED)
                 if worker_id:
-                    await self._send_stop(worker_id, run.decode(), Outcome.DISCONNECTED.value)
+                    await self._send_stop(worker_id, run.decode(), Outcome.INTERRUPTED.value)
             await self._client.srem(self._keys.webs, web_id)
 
     async def _reap_queue(self) -> None:

@@ -12,6 +12,7 @@ STATUSES = {
     Outcome.FINISHED: 200,
     Outcome.STOPPED: 200,
     Outcome.DISCONNECTED: 499,
+    Outcome.INTERRUPTED: 503,
     Outcome.TIMED_OUT: 408,
     Outcome.REJECTED: 400,
     Outcome.FAILED: 500,
@@ -54,6 +55,13 @@ def terminal_record(
         ended_at=(timings.ended_at if timings else None) or ended_at,
     )
     return record
+
+
+def told_fields(told: str) -> dict[str, Any]:
+    """What a record says of a run whose client was told otherwise than by its end: what was computed is counted all the same."""
+    outcome = Outcome(told)
+    code = ErrorCode.WORKER_LOST.value if outcome is Outcome.WORKER_LOST else ""
+    return {"outcome": outcome.value, "status": STATUSES[outcome], "error_code": code}
 
 
 def usage_of(events: Iterable[Event]) -> Usage:

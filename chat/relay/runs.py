@@ -20,7 +20,7 @@ from chat.relay.codec import pack_record, pack_request, unpack_events, unpack_re
 from chat.relay.keys import Keys, model_slug
 from chat.relay.store import Answers, script_text
 from chat.relay.task_message import task_message
-from engine.api import Event, GenerationRequest
+from engine.api import Event, GenerationRequest, Outcome
 
 ATTACH, BUCKET, CLAIM, LEAVE, STOP, TAKEOVER = (
     script_text(Path(__file__).parent / f"{name}.lua") for name in ("attach", "bucket", "claim", "leave", "stop", "takeover")
@@ -256,10 +256,14 @@ class Runs:
         answer = await self.client.eval(STOP, 2, self.keys.meta(run_id), self.keys.unread, run_id, outcome)
         return answer[1].decode() if answer[0] == b"stop" else None
 
-    async def leave(self, run_id: str, web_id: str) -> str | None:
-        """A web process reads the run no more. The id of the worker to tell if the run has to stop, else None."""
-        names = (self.keys.meta(run_id), self.keys.web_runs(web_id), self.keys.unread)
-        answer = await self.client.eval(LEAVE, len(names), *names, run_id, f"web:{web_id}", self._now_ms())
+    async def leave(self, run_id: str, web_id: str, told: Outcome | None = None) -> str | None:
+        """A web process reads the run no more. The id of the worker to tell if the run has to stop, else None.
+
+        `told`: how the web process has ended the answer of the client, which then has not left by itself; the run's record says so.
+        """
+        names = (self.keys.meta(run_id), self.keys.web_runs(web_id), self.keys.unread, self.keys.usage)
+        told_word = told.value if told is not None else ""
+        answer = await self.client.eval(LEAVE, len(names), *names, run_id, f"web:{web_id}", self._now_ms(), told_word)
         return answer[1].decode() if answer[0] == b"stop" else None
 
     async def take_over(self, run_id: str, worker_id: str) -> tuple[int, str] | None:

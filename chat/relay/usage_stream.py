@@ -11,6 +11,7 @@ from redis.exceptions import ResponseError
 
 from chat.relay.codec import unpack_record
 from chat.relay.keys import Keys
+from chat.relay.records import told_fields
 from chat.relay.store import Answers
 
 logger = logging.getLogger(__name__)
@@ -81,9 +82,18 @@ class UsageStream:
         records = []
         for entry_id, fields in entries:
             try:
-                records.append((entry_id, unpack_record(fields[b"r"])))
+                records.append((entry_id, _record(fields)))
             except (KeyError, ValueError) as error:
                 # An empty record is refused and logged by the writer, and so leaves the stream.
                 logger.error("usage entry %s cannot be read: %s", entry_id.decode(), error)
                 records.append((entry_id, {}))
         return records
+
+
+def _record(fields: dict[bytes, bytes]) -> dict[str, Any]:
+    """The record of a run as its client saw the end; or `run_id` and `told` alone, of a run whose record came before. Raises ValueError."""
+    told = fields.get(b"t", b"").decode()
+    if b"r" not in fields:
+        return {"run_id": fields[b"id"].decode(), "told": told}
+    record = unpack_record(fields[b"r"])
+    return record | told_fields(told) if told else record

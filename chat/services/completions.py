@@ -63,6 +63,7 @@ __all__ = [
     "completion_start",
     "dispatcher_of_loop",
     "limits_look",
+    "readers_cut",
     "request_rejected_record",
     "run_attach",
     "run_find",
@@ -274,6 +275,12 @@ def dispatcher_of_loop() -> Dispatcher:
             refusals=refusals,
         )
     return dispatcher
+
+
+def readers_cut() -> None:
+    """This process is about to hang up on its clients: runs that are left from now on were broken off by the server."""
+    for dispatcher in list(_dispatchers.values()):
+        dispatcher.is_cutting = True
 
 
 _dispatchers: WeakKeyDictionary[asyncio.AbstractEventLoop, Dispatcher] = WeakKeyDictionary()

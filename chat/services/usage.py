@@ -19,6 +19,7 @@ from django.db.models import F, Q
 from chat.masking import mask_secrets
 from chat.models import ApiKey, RequestLog, UsageHour
 from chat.models.usage import TTFT_BOUNDS_MS, TTFT_COLUMNS
+from chat.relay.records import told_fields
 from chat.run_id import run_id_floor
 from chat.services.prices import cost_nanos, prices_of
 from engine.api import Outcome
@@ -90,8 +91,12 @@ def usage_records_write(records: list[dict[str, Any]]) -> list[TerminalRecord]:
     """
     rows: dict[UUID, RequestLog] = {}
     read: dict[UUID, TerminalRecord] = {}
+    told: dict[UUID, str] = {}
     for raw in records:
         try:
+            if "told" in raw:
+                told[UUID(hex=raw["run_id"])] = Outcome(raw["told"]).value
+                continue
             record = TerminalRecord.from_dict(raw)
             row = _row(record)
         except (TypeError, ValueError, KeyError, OverflowError, AttributeError) as error:
@@ -101,7 +106,7 @@ def usage_records_write(records: list[dict[str, Any]]) -> list[TerminalRecord]:
         read.setdefault(row.run_id, record)
     for last_try in (False,) * (MAX_TRIES - 1) + (True,):
         try:
-            return [read[run_id] for run_id in _write(rows)]
+            return [read[run_id] for run_id in _write(rows, told)]
         except IntegrityError:
             # Another writer stored one of these runs, or made one of these hours, between our look and our insert.
             if last_try:
@@ -109,8 +114,9 @@ def usage_records_write(records: list[dict[str, Any]]) -> list[TerminalRecord]:
     raise AssertionError("unreachable")
 
 
-def _write(rows: dict[UUID, RequestLog]) -> list[UUID]:
-    """1. Leave out what is stored. 2. Insert the rest. 3. Add it to its hours. 4. Note when keys were last used. Returns what was new."""
+def _write(rows: dict[UUID, RequestLog], told: dict[UUID, str]) -> list[UUID]:
+    """1. Leave out what is stored. 2. Insert the rest. 3. Add it to its hours. 4. Note when keys were last used. 5. Correct rows of runs
+    whose clients were `told` of another end. Returns what was new."""
     with transaction.atomic():
         stored = set(RequestLog.objects.filter(run_id__in=rows).values_list("run_id", flat=True))
         new = [row for run_id, row in rows.items() if run_id not in stored]
@@ -122,7 +128,23 @@ def _write(rows: dict[UUID, RequestLog]) -> list[UUID]:
             _hour_add(hour_key, sums)
         for public_id, used_at in _last_uses(new).items():
             ApiKey.objects.filter(Q(last_used_at=None) | Q(last_used_at__lt=used_at), public_id=public_id).update(last_used_at=used_at)
+        for row in RequestLog.objects.filter(run_id__in=told):
+            _correct(row, told[row.run_id])
     return [row.run_id for row in new]
+
+
+def _correct(row: RequestLog, told: str) -> None:
+    """Let a row say what its client was told; it moves to the sums of another status. What was computed stays as it was counted."""
+    corrected = told_fields(told)
+    if row.outcome == corrected["outcome"]:
+        return
+    for key, sums in _hours([row]).items():
+        _hour_add(key, {name: -amount for name, amount in sums.items()})
+    for name, value in corrected.items():
+        setattr(row, name, value)
+    row.save(update_fields=list(corrected))
+    for key, sums in _hours([row]).items():
+        _hour_add(key, sums)
 
 
 def _hours(rows: Iterable[RequestLog]) -> dict[HourKey, dict[str, int]]:

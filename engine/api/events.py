@@ -31,11 +31,13 @@ class FinishReason(StrEnum):
 
 
 class Outcome(StrEnum):
-    """Terminal state of a run; exactly one per run, in the request log."""
+    """Terminal state of a run; exactly one per run, in the request log. DISCONNECTED: by its client; INTERRUPTED: by the server, whose web
+    process broke the answer off."""
 
     FINISHED = "finished"
     STOPPED = "stopped"
     DISCONNECTED = "disconnected"
+    INTERRUPTED = "interrupted"
     TIMED_OUT = "timed_out"
     REJECTED = "rejected"
     FAILED = "failed"

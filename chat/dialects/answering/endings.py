@@ -5,6 +5,7 @@ from __future__ import annotations
 from chat.errors import ApiError, engine_api_error
 from engine.api import Completed, EngineError, ErrorCode, Event, Failed, Outcome
 
+INTERRUPTED_MESSAGE = "The server broke the answer off before it was whole; please send the request again."
 TIMED_OUT_MESSAGE = "The request did not finish within its time limit; ask for fewer tokens, or allow it more time."
 
 
@@ -19,6 +20,8 @@ def ending_error(event: Event) -> ApiError | None:
         return None
     if payload.outcome == Outcome.TIMED_OUT:
         return timed_out()
+    if payload.outcome in (Outcome.INTERRUPTED, Outcome.WORKER_LOST):
+        return ApiError("worker_lost", INTERRUPTED_MESSAGE)
     return ApiError(ErrorCode.ENGINE_ERROR.value, "The request was stopped before it finished.")
 
 

@@ -369,8 +369,73 @@ async def test_a_dead_web_process_leaves_its_runs(world: World) -> None:
     reader, _ = await world.run(web, worker)
     await world.client.delete(world.keys.web(web.web_id))
     await world.reaper().turn()
-    assert world.stops == [(worker.worker_id, reader.run_id, "disconnected")]
-    assert await world.client.hget(world.keys.meta(reader.run_id), "stop") == b"disconnected"
+    assert world.stops == [(worker.worker_id, reader.run_id, "interrupted")], "its client was cut off, and has not left"
+    assert await world.client.hget(world.keys.meta(reader.run_id), "stop") == b"interrupted"
+
+
+async def test_a_run_that_ended_unheard_says_that_its_client_was_cut_off(world: World) -> None:
+    """A killed web process cut its streams, and their rows said `finished`, or that the clients had left."""
+    web, worker = await world.web(), await world.worker()
+    reader, voice = await world.run(web, worker)
+    await world.client.delete(world.keys.web(web.web_id))
+    voice.admit()
+    voice.token("a")
+    voice.end()
+    await worker.flush()
+    await world.reaper().turn()
+    record, correction = await world.records()
+    assert (record["outcome"], record["completion_tokens"]) == ("finished", 1)
+    assert correction == {"run_id": reader.run_id, "told": "interrupted"}
+
+
+async def test_a_run_that_can_be_picked_up_has_not_ended_for_its_client(world: World) -> None:
+    web, worker = await world.web(), await world.worker()
+    _, voice = await world.run(web, worker, linger_s=60.0)
+    await world.client.delete(world.keys.web(web.web_id))
+    voice.admit()
+    voice.end()
+    await worker.flush()
+    await world.reaper().turn()
+    assert [record["outcome"] for record in await world.records()] == ["finished"]
+
+
+async def test_the_record_says_what_the_web_process_has_told_the_client(world: World) -> None:
+    """Valkey stood still for a minute: clients got an error, and the rows said `finished`."""
+    web, worker = await world.web(), await world.worker()
+    reader, voice = await world.run(web, worker)
+    voice.admit()
+    voice.token("a")
+    await worker.flush()
+    await reader.first()
+    reader.fail(ErrorCode.LOG_LOST)
+    reader.leave()
+    await until(lambda: not web._leaves)
+    voice.end()
+    await worker.flush()
+    [record] = await world.records()
+    assert (record["outcome"], record["status"], record["error_code"]) == ("worker_lost", 503, "worker_lost")
+    assert record["completion_tokens"] == 1, "what was computed is counted all the same"
+
+
+async def test_a_request_that_waited_too_long_for_a_worker_was_not_left_by_its_client(world: World) -> None:
+    web, worker = await world.web(), await world.worker()
+    reader, _ = await world.admit(web)
+    with pytest.raises(EngineUnavailable):
+        await reader.first(timeout_s=0.01)
+    reader.leave()
+    await until(lambda: not web._leaves)
+    voice = await world.claim(worker, reader.run_id)
+    assert voice.claim.stop == "interrupted"
+
+
+async def test_a_process_that_hangs_up_on_its_clients_says_so(world: World) -> None:
+    web, worker = await world.web(), await world.worker()
+    (cut, _), (left, _) = await world.run(web, worker), await world.run(web, worker)
+    left.leave()
+    web.is_cutting = True
+    cut.leave()
+    await until(lambda: not web._leaves)
+    assert [(run_id, outcome) for _, run_id, outcome in world.stops] == [(left.run_id, "disconnected"), (cut.run_id, "interrupted")]
 
 
 async def test_two_reapers_do_not_work_at_once(world: World) -> None:

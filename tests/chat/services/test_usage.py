@@ -46,6 +46,21 @@ def test_a_second_delivery_counts_nothing_twice() -> None:
     assert RequestLog.objects.count() == 21
 
 
+@pytest.mark.parametrize("is_together", [True, False])
+def test_a_row_is_corrected_to_what_its_client_was_told_and_its_figures_stay(is_together: bool) -> None:
+    """Its run had finished, and the server had broken its answer off before; whatever comes how often."""
+    sent = record()
+    correction = {"run_id": sent["run_id"], "told": "interrupted"}
+    for batch in [[sent, correction]] if is_together else [[sent], [correction], [correction, sent]]:
+        usage_records_write([record(), *batch])
+    log = RequestLog.objects.get(pk=UUID(hex=sent["run_id"]))
+    assert (log.outcome, log.status, log.error_code, log.completion_tokens) == ("interrupted", 503, "", 7)
+    others, failed = UsageHour.objects.order_by("status_class")
+    num_others = RequestLog.objects.count() - 1
+    assert (others.status_class, others.num_requests, others.completion_tokens) == (2, num_others, 7 * num_others)
+    assert (failed.status_class, failed.num_requests, failed.completion_tokens) == (5, 1, 7)
+
+
 def test_runs_are_summed_by_hour_key_model_and_status_class() -> None:
     usage_records_write(
         [
