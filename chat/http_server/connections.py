@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
+from heapq import nsmallest
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 IPV6_PREFIX = 64
 """Bits of an address that a network gives to one customer; the rest is his to choose."""
+MADE_ROOM = 16
+"""Of so many connections one gives way where there are too many."""
 
 
 class Connections:
@@ -31,12 +35,11 @@ class Connections:
     def admit(self, transport: Any) -> bool:
         """Count a new connection; False where nothing gives way to it."""
         address = self._address(transport)
-        if address and self._number_of(address) >= self._limits.max_connections_per_address and not self._make_room(address):
+        of_address = self._by_address.get(address, ())
+        if address and len(of_address) >= self._limits.max_connections_per_address and not self._make_room(address):
             return False
-        if len(self) >= self._limits.max_connections:
-            self._forget_closed()
-            if len(self) >= self._limits.max_connections and not self._make_room(self._fullest()):
-                return False
+        if len(self) >= self._limits.max_connections and not self._make_room(self._fullest()):
+            return False
         self._by_address.setdefault(address, WeakSet()).add(transport)
         return True
 
@@ -58,30 +61,23 @@ class Connections:
         host = getattr(transport.getPeer(), "host", "") or ""
         return "" if self._is_proxy(host) else address_of_customer(host)
 
-    def _number_of(self, address: str) -> int:
-        """Of open ones: what has become a WebSocket does not tell of its end."""
-        of_address = self._by_address.get(address, WeakSet())
-        if len(of_address) >= self._limits.max_connections_per_address:
-            of_address = self._by_address[address] = WeakSet(transport for transport in of_address if transport.connected)
-        return len(of_address)
-
-    def _forget_closed(self) -> None:
-        opened = {address: WeakSet(one for one in of_address if one.connected) for address, of_address in self._by_address.items()}
-        self._by_address = {address: of_address for address, of_address in opened.items() if of_address}
-
     def _fullest(self) -> str:
         """The address with the most connections, "" where none has a bound."""
         return max(filter(None, self._by_address), key=lambda address: len(self._by_address[address]), default="")
 
     def _make_room(self, address: str) -> bool:
-        """Close the connection of the address that has been idle longest, if one is."""
-        idle = [(since, transport) for transport in self._by_address.get(address, ()) if (since := idle_since(transport)) is not None]
-        if not idle:
-            return False
-        _, longest = min(idle, key=lambda one: one[0])
-        self._by_address[address].discard(longest)
-        longest.abortConnection()
-        return True
+        """Close the connections of the address that have been idle longest, if some are, several at once, as to find them takes time; or
+        forget those that were closed unheard, as what has become a WebSocket does not tell of its end.
+        """
+        of_address = self._by_address.get(address, WeakSet())
+        idle = [(since, transport) for transport in of_address if (since := idle_since(transport)) is not None]
+        longest = nsmallest(max(1, len(of_address) // MADE_ROOM), idle, key=itemgetter(0))
+        for _, transport in longest:
+            transport.abortConnection()
+        closed = [transport for transport in of_address if not transport.connected] + [transport for _, transport in longest]
+        for transport in closed:
+            of_address.discard(transport)
+        return bool(closed)
 
 
 def idle_since(transport: Any) -> float | None:
