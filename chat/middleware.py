@@ -29,7 +29,7 @@ from chat.dialects.lightcone.dialect import LIGHTCONE
 from chat.dialects.messages.dialect import MESSAGES
 from chat.dialects.request.ignored import HEADER as IGNORED_HEADER
 from chat.dialects.scale.views import SCALE
-from chat.dialects.view import Handler, error_response, request_id, takes_delete, unknown_view
+from chat.dialects.view import Handler, error_response, method_told, request_id, takes_delete, unknown_view
 from chat.errors import ApiError, unforeseen_error
 from chat.http_server.bounds import ADMITTED, Admitted
 from chat.services.configuration import configuration_ask
@@ -59,6 +59,14 @@ API_PREFIXES = frozenset(
         *("responses", "messages", "files", "batches"),  # served below /v1 alone: clients without it in their base URL are told in JSON
     )
 )
+
+FOREIGN_ROUTES = {
+    "/api": "Ollama's own API",
+    **dict.fromkeys(("/completion", "/infill", "/props", "/slots", "/apply-template"), "llama.cpp's own API"),
+    **dict.fromkeys(("/generate", "/info"), "the API of Text Generation Inference"),
+    "/metrics": "metrics, which have a port of their own (LIGHTCONE_METRICS_PORT)",
+}
+"""What clients of other servers ask for, and whose it is."""
 
 PAGE_POLICY = (
     "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; "
@@ -268,7 +276,10 @@ def _allow_origin(origin: str | None, response: HttpResponseBase) -> None:
 
 
 class PageMiddleware:
-    """Security headers for pages; async all the way. Pages carry no inline script, so none is allowed but in the console."""
+    """Security headers for pages; async all the way. Pages carry no inline script, so none is allowed but in the console.
+
+    Who asks for a page that is not there, and is no browser, took it for a route of an API, and is told so in JSON.
+    """
 
     sync_capable = False
     async_capable = True
@@ -279,7 +290,28 @@ class PageMiddleware:
 
     async def __call__(self, request: HttpRequest) -> HttpResponseBase:
         response = await self.get_response(request)
+        if response.status_code == 404 and not _is_browser(request):
+            response = _unknown_route(request)
         if "Content-Security-Policy" not in response:
             response["Content-Security-Policy"] = CONSOLE_POLICY if request.path.startswith("/admin/") else PAGE_POLICY
         response["Permissions-Policy"] = "camera=(), microphone=(), geolocation=()"
         return response
+
+
+def _is_browser(request: HttpRequest) -> bool:
+    """Whether the client would rather read a page than JSON; browsers say so, and programs take anything."""
+    return request.get_preferred_type(["application/json", "text/html"]) == "text/html"
+
+
+def _unknown_route(request: HttpRequest) -> HttpResponse:
+    whose = next((name for route, name in FOREIGN_ROUTES.items() if f"{request.path}/".startswith(f"{route}/")), "")
+    hint = f" This is a route of {whose}, and not served here." if whose else ""
+    message = (
+        f"Unknown request URL: {method_told(request)} {request.path[:200]}.{hint} The API of this server is below "
+        f"{request.scheme}://{request.get_host()}/v1, as chat/completions and models; its documentation is at /docs."
+    )
+    number = request_id(request)
+    response = error_response(door_of(request.path), ApiError("not_found", message), number)
+    _name_request(response, number)
+    _allow_origin(request.headers.get("Origin"), response)
+    return response

@@ -268,7 +268,7 @@ def test_a_refused_page_is_a_page_with_a_way_back(staff: Any) -> None:
     assert "may not open this page" in answer.text
     assert reverse("admin:index") in answer.text
     for path in ("/admin/nowhere/", "/nowhere"):
-        answer = client.get(path)
+        answer = client.get(path, headers={"Accept": "text/html"})
         assert answer.status_code == 404
         assert "There is no such page" in answer.text
 

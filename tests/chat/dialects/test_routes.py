@@ -116,6 +116,36 @@ async def test_who_has_no_key_does_not_learn_which_methods_there_are(api):
     assert (await api.put("/health/live", headers=NO_KEY)).status_code == 405
 
 
+@pytest.mark.parametrize("accept", [None, "*/*", "application/json", "application/json, text/html;q=0.5"])
+@pytest.mark.parametrize(
+    ("method", "path", "whose"),
+    [
+        ("GET", "/api/tags", "Ollama"),
+        ("POST", "/api/chat", "Ollama"),
+        ("POST", "/completion", "llama.cpp"),
+        ("GET", "/props", "llama.cpp"),
+        ("GET", "/metrics", "LIGHTCONE_METRICS_PORT"),
+        ("GET", "/computers", ""),
+    ],
+)
+async def test_a_program_that_asks_for_no_page_and_no_route_is_told_so_in_json(api, accept, method, path, whose):
+    """Clients of other servers showed their users a page of HTML as the error."""
+    api.headers.pop("Accept")
+    response = await api.request(method, path, headers={**NO_KEY, **({"Accept": accept} if accept else {})})
+    assert (response.status_code, response.headers["content-type"]) == (404, "application/json")
+    error = response.json()["error"]
+    assert (error["code"], response.headers["x-request-id"] != "") == ("not_found", True)
+    assert f"{method} {path}" in error["message"]
+    assert "http://localhost/v1" in error["message"]
+    assert whose in error["message"]
+
+
+async def test_a_browser_that_asks_for_no_page_gets_one(api):
+    accept = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+    response = await api.get("/nothing", headers={**NO_KEY, "Accept": accept})
+    assert (response.status_code, response.headers["content-type"]) == (404, "text/html; charset=utf-8")
+
+
 async def test_head_is_allowed_where_get_is(api):
     assert (await api.head("/v1/models")).status_code == 200
 
