@@ -54,9 +54,10 @@ def check_device(device: str, weights: str = "auto", kv_cache: str = "auto", bat
 
 def _open_cuda(device: torch.device) -> None:
     if torch.version.cuda is None:
+        version = torch.__version__.partition("+")[0]
         raise ModelLoadError(
-            f"device 'cuda' cannot be used: this torch, {torch.__version__}, is built without CUDA; "
-            "install the build of the package index, with TORCH_INDEX unset, or use device 'cpu'"
+            f"device 'cuda' cannot be used: this torch, {torch.__version__}, is built without CUDA; on Linux "
+            f"`pip install --force-reinstall torch=={version}` with no other index brings the build with it, or use device 'cpu'"
         )
     try:
         torch.ones(1, device=device).add_(1).item()
