@@ -47,7 +47,7 @@ class Limits(Protocol):
 @dataclass(frozen=True, slots=True)
 class Admitted:
     """Why a body may come. `owner`: whose share of all bodies it takes; `max_body_bytes`: None, as usual on its path; `known`: what the
-    application has learned of the request already."""
+    application has learned of the request already, None of a stranger."""
 
     owner: str
     max_body_bytes: int | None = None
@@ -60,7 +60,8 @@ Admit = Callable[[Scope], Awaitable[Admitted]]
 
 async def admit_anyone(scope: Scope) -> Admitted:
     """For servers without keys."""
-    return Admitted(owner=str((scope.get("client") or ("",))[0]))
+    owner = str((scope.get("client") or ("",))[0])
+    return Admitted(owner, known=owner)
 
 
 def no_proxy(address: str) -> bool:

@@ -6,7 +6,7 @@ from chat.errors import ApiError
 
 
 class BodiesBudget:
-    """Of all bodies that have begun to come and were not answered yet; of one owner at most half of it, so that others find room."""
+    """Of bodies that have begun to come and were not answered yet; of one owner at most half of it, so that others find room."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -17,6 +17,8 @@ class BodiesBudget:
     def take(self, owner: str, num_bytes: int) -> None:
         """Raises ApiError where there is no room."""
         taken = self._by_owner.get(owner, 0)
+        if num_bytes > self.share:
+            raise ApiError("request_too_large", f"The request body is larger than the limit of {self.share} bytes.")
         if taken + num_bytes > self.share:
             message = (
                 f"Your requests that are not answered yet have bodies of {taken} bytes; with this one they would have more than "

@@ -186,7 +186,8 @@ class BoundedChannel(http.HTTPChannel):
             return
         request = self.requests[-1]
         request.admitted = admitted
-        request.room_for_body = BodyRoom(self.server.bodies, admitted.owner)
+        budget = self.server.bodies_of_strangers if admitted.known is None else self.server.bodies
+        request.room_for_body = BodyRoom(budget, admitted.owner)
         request.room_for_body.grow_to(self.length or 0)
         self._start_clock(self.limits.body_timeout)
         super().allHeadersReceived()

@@ -24,6 +24,9 @@ from chat.http_server.reactor import reactor, twisted_loop
 from chat.http_server.request import BoundedRequest
 from chat.http_server.stop import Stop
 
+STRANGERS_PART = 8
+"""Bodies of those whom the application does not know may take so small a part of what all bodies may, beside that."""
+
 
 @dataclass(frozen=True, slots=True)
 class Manners:
@@ -65,6 +68,7 @@ class BoundedServer(Server):
         self.admit, self.describe = manners.admit, manners.describe
         self.open_connections = Connections(limits, manners.is_proxy)
         self.bodies = BodiesBudget(limits.max_bodies_bytes)
+        self.bodies_of_strangers = BodiesBudget(limits.max_bodies_bytes // STRANGERS_PART)
         self.unread = Unread(limits.max_unread_bytes)
         self.stop_state = Stop()
         self.changed = asyncio.Event()
@@ -106,6 +110,15 @@ class BoundedServer(Server):
         if isinstance(protocol, BoundedRequest):
             await protocol.room()
         await super().handle_reply(protocol, message)
+        if message["type"] == "websocket.send":
+            self._note_sent(protocol, len(message.get("bytes") or message.get("text", "").encode()))
+
+    def _note_sent(self, socket: Any, num_bytes: int) -> None:
+        """What a WebSocket sends is bounded as answers are: the channel that it began as still hears how its transport fares."""
+        channel = getattr(socket.transport, "producer", None)
+        if isinstance(channel, BoundedChannel):
+            channel.outgoing.num_written += num_bytes
+            channel.check_unsent()
 
     def create_application(self, protocol: Any, scope: Scope) -> Any:
         if isinstance(protocol, BoundedRequest):

@@ -43,16 +43,20 @@ def say(word: str) -> None:
 
 
 async def admit(scope) -> Admitted:
-    """Bodies of one owner, whom the header names, and none without a key."""
+    """Bodies of one owner, whom the header names, of strangers, and none with a bad key."""
     headers = dict(scope["headers"])
     if headers.get(b"x-key") == b"bad":
         say("refused")
         raise ApiError("invalid_api_key", "No.")
-    return Admitted(owner=headers.get(b"x-key", b"anybody").decode(), known="somebody")
+    owner = headers.get(b"x-key", b"anybody").decode()
+    return Admitted(owner, known=None if owner == "stranger" else "somebody")
 
 
 async def application(scope, receive, send) -> None:
     say("started")
+    if scope["type"] == "websocket":
+        await pour_into_socket(receive, send)
+        return
     num_bytes = 0
     while True:
         message = await receive()
@@ -82,6 +86,16 @@ async def application(scope, receive, send) -> None:
         await send(start)
         await send({"type": "http.response.body", "body": b"%d" % num_bytes})
         say(f"done {num_bytes}")
+
+
+async def pour_into_socket(receive, send) -> None:
+    await receive()
+    await send({"type": "websocket.accept"})
+    left = asyncio.create_task(receive())
+    while not left.done():
+        await send({"type": "websocket.send", "text": "x" * 65_536})
+        await asyncio.wait([left], timeout=0.01)
+    say("left")
 
 
 async def pour(path, scope_stop, start, receive, send) -> None:

@@ -232,6 +232,16 @@ def test_a_client_that_does_not_read_is_given_up_when_its_buffer_is_full(server)
         server.expect("left")
 
 
+def test_a_page_that_does_not_read_its_socket_is_given_up_too(server):
+    """Of what a WebSocket sends nothing was counted but that its buffer was full."""
+    key = b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    upgrade = b"Upgrade: websocket\r\nConnection: Upgrade\r\n" + key
+    with server.connect() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        connection.sendall(b"GET /socket HTTP/1.1\r\n" + SMALL + upgrade)
+        server.expect("left")
+
+
 def test_an_answer_of_known_length_waits_for_a_slow_reader(server):
     """It is a hundred times the buffer after which the reader of a stream is given up."""
     with server.connect() as connection:
@@ -300,6 +310,18 @@ def test_bodies_that_are_coming_have_a_budget_and_each_owner_half_of_it(server):
             connection.close()
         answer = server.ask(b"POST /v1/files HTTP/1.1\r\n" + SMALL + b"X-Key: c\r\nContent-Length: 20000\r\n\r\n" + b"x" * 20_000)
     assert status(answer) == 200
+
+
+def test_bodies_of_strangers_leave_the_room_of_all_others_alone(server):
+    with server.connect() as stranger, server.connect() as more, server.connect() as other:
+        assert status(begin_body(stranger, b"stranger", 3_000)) == 100
+        assert status(begin_body(more, b"stranger", 3_000)) == 429
+        assert status(begin_body(other, b"a", 20_000)) == 100
+
+
+def test_a_body_that_is_larger_than_its_share_is_413_as_waiting_would_not_help(server):
+    with server.connect() as stranger:
+        assert status(begin_body(stranger, b"stranger", 10_000)) == 413
 
 
 def test_a_body_in_chunks_takes_of_the_budget_as_it_comes(server):
