@@ -170,9 +170,8 @@ class ModelRunner:
         return max(self._least_step_tokens(max_sequences), min(MAX_STEP_TOKENS, affordable // self._block_size * self._block_size))
 
     def _least_step_tokens(self, max_sequences: int) -> int:
-        """All seats get their next token, and a prompt goes on beside them."""
-        wanted = max_sequences + MIN_STEP_TOKENS
-        return min(-(-wanted // self._block_size) * self._block_size, MAX_STEP_TOKENS)
+        """A next token for each seat, if that is more than a step has anyway."""
+        return max(MIN_STEP_TOKENS, min(max_sequences, MAX_STEP_TOKENS))
 
     def _make_pace(self, max_sequences: int) -> StepPace:
         """What adapts the tokens of a step while serving. On a device steps get no longer than the one that has taken its memory."""

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 
 from engine.sequence import Sequence
 
+PROMPT_SHARE = 4
+"""Prompts have at least this part of a step's tokens, a quarter, however many sequences get their next ones; it is then so much longer."""
+
 
 class PromptBudget:
     """`left` are the tokens that nobody has. `wanting`: tenants with prompts to compute, and the best priority of those.

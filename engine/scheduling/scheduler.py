@@ -8,7 +8,8 @@ There are no prefill and decode phases. A step
    worst priority, youngest first, is preempted,
 2. lets these decodes verify drafts, tokens that a drafter expects next, within a share of the budget; nobody is preempted for them
    (prompts that come to their end do so too, with what is left in the end),
-3. lets running prompts go on, each tenant's within an equal share of what is left (prompt_budget.py),
+3. lets running prompts go on, each tenant's within an equal share of what is left, or of a quarter of the budget if that is more
+   (prompt_budget.py),
 4. seats waiting sequences, best priority first, then those of the tenant that holds the least, while tokens, seats and blocks last,
 5. gives what is left to the prompts that were held to their share.
 
@@ -31,7 +32,7 @@ from engine.scheduling.drafting import Drafter, Drafting
 from engine.scheduling.ending import end_reason
 from engine.scheduling.fair_share import FAIR_WAIT_S, FairShare
 from engine.scheduling.plan import Chunk, Finished, StepPlan
-from engine.scheduling.prompt_budget import PromptBudget
+from engine.scheduling.prompt_budget import PROMPT_SHARE, PromptBudget
 from engine.scheduling.queue_places import has_place, queue_full
 from engine.scheduling.waiting import WaitingQueue, urgency
 from engine.sequence import Sequence, SequenceStatus
@@ -129,6 +130,7 @@ class Scheduler:
         if self._drafting and decodes:
             decodes, drafted = self._drafting.split(decodes, tokens, len(self._running))
             tokens -= sum(len(chunk.draft_ids) for chunk in drafted)
+        tokens = max(tokens, self._step_tokens // PROMPT_SHARE)
         budget = PromptBudget(tokens, self._step_tokens, self._tenants_with_prompts(prefills))
         grants: dict[Sequence, int] = {}
         for sequence in prefills:

@@ -221,6 +221,16 @@ def test_prompts_of_a_better_priority_share_with_nobody():
     assert computed(scheduler, ["urgent", "batches"]) == [16, 0]
 
 
+def test_prompts_go_on_beside_a_crowd_that_takes_a_whole_step():
+    """63 next tokens in a step of 64 left a prompt of 300 tokens one at a time."""
+    scheduler = make_scheduler(num_blocks=999, step_tokens=16, max_sequences=16)
+    crowd(scheduler, "crowd", 15)
+    for _ in range(4):
+        step(scheduler)
+    crowd(scheduler, "crowd", 1, first=50, num_prompt=12)
+    assert computed(scheduler, ["crowd"]) == [15 + 4]
+
+
 # Places in the queue
 
 

@@ -119,7 +119,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         if self.plan is None:
             return
         chunks = self.plan.chunks
-        assert 1 <= sum(chunk.num_positions for chunk in chunks) <= self.step_tokens
+        num_prompt_tokens = sum(chunk.num_positions for chunk in chunks if chunk.num_tokens > 1)
+        assert 1 <= sum(chunk.num_positions for chunk in chunks) <= self.step_tokens + min(num_prompt_tokens, self.step_tokens // 4)
         assert len({chunk.sequence.seq_id for chunk in chunks}) == len(chunks) <= self.max_sequences
         one_token = [chunk.num_positions == 1 and chunk.start + 1 == chunk.sequence.num_tokens for chunk in chunks]
         assert one_token == sorted(one_token, reverse=True)
