@@ -39,6 +39,7 @@ from engine.messages import (
 )
 from engine.outputs.parsing import OutputParsing
 from engine.runs.run import FAILED, LOST, Choice, Ending, Run
+from engine.slow_work import SlowWork
 from engine.structured.admission import AnswerForms
 from engine.tokenizer import Tokenizer
 
@@ -167,9 +168,10 @@ class Engine:
         try:
             tokenizer = Tokenizer.from_path(self._config.model_path)
             self._longest_token_chars = tokenizer.longest_token_chars
+            work = SlowWork()
             parsing = OutputParsing(tokenizer, self._config.tool_parser, self._config.reasoning_parser)
-            self._forms = AnswerForms(self._config.model_path, parsing.tool_format, self._config.structured)
-            processor = self._processor = PromptProcessor(tokenizer, self._renderer)
+            self._forms = AnswerForms(self._config.model_path, parsing.tool_format, self._config.structured, work)
+            processor = self._processor = PromptProcessor(tokenizer, self._renderer, work)
             self._admission = Admission(self._config, tokenizer, processor, parsing, self._forms)
             self._limits = self._starter.await_ready(self._link, progress)
         except Exception:

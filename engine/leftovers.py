@@ -1,11 +1,12 @@
-"""Memory that loading has left over and nobody will ask for again, given back to the system. Does nothing where the system cannot."""
+"""Memory that loading or other great work has left over, given back to the system. Does nothing where the system cannot."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 MADV_PAGEOUT = 21
@@ -17,6 +18,31 @@ def give_back_freed() -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):  # another C library
             ctypes.CDLL(None).malloc_trim(0)
+
+
+class Leftovers:
+    """Gives back what is freed after some work, `delay_s` after the first of it has come, and again after what comes then. Thread-safe."""
+
+    def __init__(self, delay_s: float, give_back: Callable[[], None] = give_back_freed) -> None:
+        self._delay_s = delay_s
+        self._give_back = give_back
+        self._lock = threading.Lock()
+        self._is_due = False
+
+    def come(self) -> None:
+        """There will be some."""
+        with self._lock:
+            if self._is_due:
+                return
+            self._is_due = True
+        timer = threading.Timer(self._delay_s, self._go)
+        timer.daemon = True
+        timer.start()
+
+    def _go(self) -> None:
+        with self._lock:
+            self._is_due = False
+        self._give_back()
 
 
 def give_back_file(name: str) -> None:

@@ -108,6 +108,10 @@ class Tokenizer:
             return [self.bos_id, *ids]
         return ids
 
+    def count(self, text: str) -> int:
+        """The number of ids that `encode` gives, without making them."""
+        return len(self.backend.encode_batch_fast([text], add_special_tokens=False)[0])
+
     def encode_ordinary(self, text: str) -> list[int]:
         """Token ids of text that a user typed: no control token can come out."""
         return _encoded(self._ordinary, text, False)

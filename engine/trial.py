@@ -27,7 +27,8 @@ from typing import Any
 
 import msgpack
 
-from engine.api.errors import EngineFailure, EngineUnavailable, ErrorCode, RequestError
+from engine.api.errors import EngineFailure, ErrorCode, RequestError
+from engine.slow_work import Places, SlowWork
 
 logger = logging.getLogger(__name__)
 
@@ -138,10 +139,9 @@ class TrialProcess:
 
 
 class TrialPool:
-    """Several such processes; a call takes an idle one or waits for it. Thread-safe.
+    """Several such processes; a call takes an idle one or waits for it, and no tenant takes them all. Thread-safe.
 
-    With `max_callers`, so many calls at most run or wait at a time, and a further one is refused: a few that take long must not come to
-    hold every thread of the caller.
+    `work`: the slow work of the worker that these calls are part of: a few that take long must not come to hold all its threads.
     """
 
     def __init__(
@@ -152,9 +152,10 @@ class TrialPool:
         first_call: tuple[Any, ...] | None = None,
         *,
         niceness: int = 0,
-        max_callers: int | None = None,
+        work: SlowWork | None = None,
     ) -> None:
-        self._seats = threading.BoundedSemaphore(max_callers) if max_callers is not None else None
+        self._work = work
+        self._seats = Places(size)
         self._processes = [TrialProcess(target, memory_bytes, first_call, niceness=niceness) for _ in range(size)]
         self._idle: queue.LifoQueue[TrialProcess] = queue.LifoQueue()  # the last one used is warm
         for process in reversed(self._processes):
@@ -164,20 +165,17 @@ class TrialPool:
         """Start one process in the background, so that the first call need not wait for its imports."""
         threading.Thread(target=self._warm, name="trial-warm", daemon=True).start()
 
-    def call(self, *arguments: Any, timeout_s: float) -> Any:
+    def call(self, *arguments: Any, timeout_s: float, tenant: str = "") -> Any:
         """As TrialProcess.call; before it, wait for an idle process, which each call ahead delays by its `timeout_s` at most.
 
-        Raises EngineUnavailable where too many wait already.
+        Raises EngineUnavailable where the tenant has too much slow work in hand.
         """
-        if self._seats is not None and not self._seats.acquire(blocking=False):
-            raise EngineUnavailable(ErrorCode.OVERLOADED, "too many requests need such work at once; try again later")
-        process = self._idle.get()
-        try:
-            return process.call(*arguments, timeout_s=timeout_s)
-        finally:
-            self._idle.put(process)
-            if self._seats is not None:
-                self._seats.release()
+        with contextlib.nullcontext() if self._work is None else self._work.of(tenant), self._seats.one(tenant):
+            process = self._idle.get()
+            try:
+                return process.call(*arguments, timeout_s=timeout_s)
+            finally:
+                self._idle.put(process)
 
     def close(self) -> None:
         """Kill all processes. Idempotent."""

@@ -12,6 +12,8 @@ MAX_PROMPT_CHARS = 8_000_000
 """Of any prompt, whatever becomes of it."""
 READ_CHARS, READ_CHARS_PER_TOKEN = 1 << 20, 8
 """Text that is only read has at most so many characters, or the second for each token of the context if that is more."""
+READ_CHARS_PER_ID = 2
+"""And has at most so many token ids: one for as many characters of the longest text, which only what is no writing exceeds."""
 SHORT_PROMPT = 1 << 14
 """Characters, or token ids, that travel to the model whatever its context."""
 END_OF_THOUGHT = "</think>"
@@ -24,6 +26,11 @@ def prompt_chars(request: GenerationRequest, longest_token_chars: int, max_model
     if request.task is Task.READ:
         return min(MAX_PROMPT_CHARS, max(READ_CHARS, READ_CHARS_PER_TOKEN * max_model_len))
     return min(MAX_PROMPT_CHARS, max_model_len * longest_token_chars)
+
+
+def prompt_tokens(request: GenerationRequest, max_model_len: int) -> int:
+    """How many tokens a prompt may come to that is not cut: those of the context, more of one that is only read."""
+    return prompt_chars(request, 1, max_model_len) // READ_CHARS_PER_ID if request.task is Task.READ else max_model_len
 
 
 def certain_chars(request: GenerationRequest) -> int:
@@ -63,6 +70,15 @@ def prompt_too_long(request: GenerationRequest, max_chars: int, max_model_len: i
         return RequestError(ErrorCode.INVALID_VALUE, f"the prompt must have at most {max_chars} characters", param)
     # NOTE: the count is a lower bound; counting exactly is the work that this check avoids.
     return context_length_exceeded(max_model_len + 1, request, max_model_len)
+
+
+def too_many_tokens(request: GenerationRequest, num_tokens: int, max_model_len: int) -> RequestError:
+    """The refusal of a text that has more than its `prompt_tokens`."""
+    if request.task is not Task.READ:
+        return context_length_exceeded(num_tokens, request, max_model_len)
+    param = request.raw.param if request.raw is not None else "messages"
+    message = f"the prompt must have at most {prompt_tokens(request, max_model_len)} tokens; send it in pieces"
+    return RequestError(ErrorCode.INVALID_VALUE, message, param)
 
 
 def context_length_exceeded(num_prompt_tokens: int, request: GenerationRequest, context: int) -> RequestError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.api.prompt_size import context_length_exceeded
+from engine.api.prompt_size import prompt_tokens, too_many_tokens
 from engine.api.request import GenerationRequest, PromptOptions
 from engine.inputs.marks import ControlTexts, Piece
 from engine.inputs.truncation import SPARE_TOKENS, cut_ids, cut_pieces
@@ -23,18 +23,19 @@ class PieceEncoder:
         self._control_ids = frozenset(token_id for text in tokenizer.added_texts if text.strip() and (token_id := known(text)) is not None)
 
     def check(self, pieces: list[Piece], request: GenerationRequest, max_model_len: int) -> None:
-        """Refuse text of far more tokens than the context before all of it is tokenised; ordinary text is short enough to pass at once."""
+        """Refuse text of far more tokens than it may have before all of it is tokenised; ordinary text is short enough to pass at once."""
         slice_chars = MIN_SLICE_CHARS + COMMON_TOKEN_CHARS * max_model_len
         num_chars = sum(len(piece.text) for piece in pieces)
         if num_chars <= slice_chars:
             return
         text = "".join(piece.text for piece in pieces)
+        most = prompt_tokens(request, max_model_len)
         num_tokens = 0
         for start in range(0, num_chars, slice_chars):
             # NOTE: a cut may add a few tokens to those of the whole text, never a share of them.
-            num_tokens += max(0, len(self._tokenizer.encode(text[start : start + slice_chars])) - SPARE_TOKENS)
-            if num_tokens > max_model_len:
-                raise context_length_exceeded(num_tokens, request, max_model_len)
+            num_tokens += max(0, self._tokenizer.count(text[start : start + slice_chars]) - SPARE_TOKENS)
+            if num_tokens > most:
+                raise too_many_tokens(request, num_tokens, max_model_len)
 
     def encode_kept(self, pieces: list[Piece], num_kept: int, options: PromptOptions) -> tuple[list[int], str]:
         """Token ids and text of at most `num_kept` tokens; text far beyond them is not tokenised."""

@@ -11,14 +11,13 @@ from typing import Any
 from engine.api.errors import EngineFailure, ErrorCode, RequestError
 from engine.api.request import Message
 from engine.api.tools import Json
+from engine.slow_work import SlowWork
 from engine.trial import TrialExceeded, TrialPool
 
 TARGET = "engine.inputs.file_text:extract"
-POOL_SIZE = 2
+POOL_SIZE = 3
 MEMORY_BYTES = 512 << 20
 NICENESS = 10
-MAX_CALLERS = 8
-"""Files that are read or wait at a time: half of the threads of a worker."""
 EXTRACT_S = 10.0
 """For all files of a request together; each has its share."""
 MAX_FILES = 8
@@ -28,11 +27,11 @@ UNNAMED = "unnamed"
 class FileReader:
     """Puts the text of files in the place of their parts. Thread-safe."""
 
-    def __init__(self) -> None:
-        self._pool = TrialPool(TARGET, POOL_SIZE, MEMORY_BYTES, niceness=NICENESS, max_callers=MAX_CALLERS)
+    def __init__(self, work: SlowWork) -> None:
+        self._pool = TrialPool(TARGET, POOL_SIZE, MEMORY_BYTES, niceness=NICENESS, work=work)
 
-    def read(self, messages: tuple[Message, ...]) -> list[Message]:
-        """The messages with every file part as a text part. Raises RequestError that names the part."""
+    def read(self, messages: tuple[Message, ...], tenant: str) -> list[Message]:
+        """The messages with every file part as a text part. Raises RequestError that names the part, and EngineUnavailable."""
         files = [part for message in messages for part in _parts(message) if _is_file(part)]
         if not files:
             return list(messages)
@@ -43,7 +42,7 @@ class FileReader:
         for message in messages:
             parts = _parts(message)
             if any(map(_is_file, parts)):
-                message = message | {"content": [self._as_text(part, timeout_s) if _is_file(part) else part for part in parts]}
+                message = message | {"content": [self._as_text(part, timeout_s, tenant) if _is_file(part) else part for part in parts]}
             read.append(message)
         return read
 
@@ -51,11 +50,11 @@ class FileReader:
         """Idempotent."""
         self._pool.close()
 
-    def _as_text(self, part: Any, timeout_s: float) -> Json:
+    def _as_text(self, part: Any, timeout_s: float, tenant: str) -> Json:
         file, param = part["file"], _param(part)
         name = file.get("filename") or UNNAMED
         try:
-            text = self._pool.call(file.get("file_data"), name, timeout_s=timeout_s)
+            text = self._pool.call(file.get("file_data"), name, timeout_s=timeout_s, tenant=tenant)
         except RequestError as error:
             raise _refused(error.message, param) from error
         except TrialExceeded as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.api.errors import ErrorCode, ModelLoadError, RequestError
 from engine.api.prompt_size import MAX_PROMPT_CHARS, prompt_chars, prompt_too_long
-from engine.api.request import GenerationRequest, Message, Task
+from engine.api.request import GenerationRequest, Message
 from engine.api.tools import Json
 from engine.inputs.continuation import ended, left_open
 from engine.inputs.encoding import PieceEncoder
@@ -21,20 +21,22 @@ from engine.inputs.raw_prompt import RawPromptReader
 from engine.inputs.rendering import Renderer, RenderJob, TrialRenderer
 from engine.inputs.template import KNOWN_ROLES
 from engine.inputs.truncation import kept_tokens
+from engine.slow_work import SlowWork
 from engine.tokenizer import Tokenizer
 
 
 class PromptProcessor:
     """Turns the requests of one model into prompts. Thread-safe."""
 
-    def __init__(self, tokenizer: Tokenizer, renderer: Renderer | None = None) -> None:
-        """Raises ModelLoadError when the model's template cannot be used."""
+    def __init__(self, tokenizer: Tokenizer, renderer: Renderer | None = None, work: SlowWork | None = None) -> None:
+        """`work`: the slow work of the worker. Raises ModelLoadError when the model's template cannot be used."""
+        self._work = work = work or SlowWork()
         self._tokenizer = tokenizer
         self._controls = ControlTexts(tokenizer.added_texts)
         self._encoder = PieceEncoder(tokenizer, self._controls)
         self._raw = RawPromptReader(tokenizer, self._encoder)
-        self._renderer = renderer or TrialRenderer()
-        self._files = FileReader()
+        self._renderer = renderer or TrialRenderer(work)
+        self._files = FileReader(work)
         if tokenizer.chat_template is not None:
             try:
                 self._renderer.check(tokenizer.chat_template)
@@ -55,11 +57,12 @@ class PromptProcessor:
         3. Text that is too long is cut, or refused; what is left is tokenised and cut to the tokens that are asked for.
         """
         if request.raw is not None:
-            return self._raw.prompt(request, request.raw, max_model_len)
+            with self._work.on_text(len(request.raw.text), request.tenant):
+                return self._raw.prompt(request, request.raw, max_model_len)
         options = request.prompt
         num_kept = kept_tokens(options.truncate_to, max_model_len)
         marks = Marks(self._controls)
-        messages = [_marked(message, marks) for message in self._files.read(request.messages)]
+        messages = [_marked(message, marks) for message in self._files.read(request.messages, request.tenant)]
         if options.continue_final_message and messages:
             messages = [*messages[:-1], left_open(messages[-1], marks)]
         max_chars = prompt_chars(request, self._tokenizer.longest_token_chars, max_model_len)
@@ -67,13 +70,14 @@ class PromptProcessor:
         if text is not None:
             text = ended(text, messages[-1], marks) if options.continue_final_message and messages else text
             pieces = marks.split(marks.close_open_reasoning(text))
-        if text is None or sum(len(piece.text) for piece in pieces) > max_chars:
+        num_chars = 0 if text is None else sum(len(piece.text) for piece in pieces)
+        if text is None or num_chars > max_chars:
             raise prompt_too_long(request, max_chars, max_model_len)
-        if num_kept is None:
-            if request.task is not Task.READ:
-                self._encoder.check(pieces, request, max_model_len)
+        with self._work.on_text(num_chars, request.tenant):
+            if num_kept is not None:
+                return Prompt(*self._encoder.encode_kept(pieces, num_kept, options))
+            self._encoder.check(pieces, request, max_model_len)
             return Prompt(self._encoder.encode(pieces, options.add_special_tokens), "".join(piece.text for piece in pieces))
-        return Prompt(*self._encoder.encode_kept(pieces, num_kept, options))
 
     def _rendered(self, request: GenerationRequest, messages: list[Message], marks: Marks, max_chars: int) -> str | None:
         options = request.prompt
@@ -88,7 +92,7 @@ class PromptProcessor:
         }
         free: Any = marks.swap(options.template_kwargs)
         tools: Any = marks.swap([tool.spec for tool in request.tools])
-        job = RenderJob(messages, variables, free, tools, min(max_chars, MAX_PROMPT_CHARS))
+        job = RenderJob(messages, variables, free, tools, min(max_chars, MAX_PROMPT_CHARS), request.tenant)
         return self._renderer.render(source, job, is_models=options.chat_template is None)
 
 

@@ -60,7 +60,7 @@ class RawPromptReader:
         except UnicodeEncodeError:
             message = f"{param} holds half characters (surrogates), which no tokenizer reads; send whole ones"
             raise RequestError(ErrorCode.INVALID_VALUE, message, param) from None
-        if request.prompt.truncate_to is None and request.task is not Task.READ:
+        if request.prompt.truncate_to is None:
             self._encoder.check(pieces, request, max_model_len)
 
     def _start(self, request: GenerationRequest) -> list[int]:

@@ -18,30 +18,30 @@ from engine.api.request import Message
 from engine.api.tools import Json
 from engine.inputs.preparation import prepared_messages, with_tools_told
 from engine.inputs.template import ChatTemplate, PromptTooLong
+from engine.slow_work import SlowWork
 from engine.trial import TrialExceeded, TrialPool
 
 TARGET = "engine.inputs.rendering:serve"
-POOL_SIZE = 2
+POOL_SIZE = 3
 MEMORY_BYTES = 512 << 20
 REQUEST_TEMPLATE_S = 2.0
 MODEL_TEMPLATE_S = 10.0
 """The model's own template has shown at load that it ends; it may take longer over long conversations."""
 NICENESS = 10
 """Of the processes for templates of requests. The model's own template is rendered as fast as it can be."""
-MAX_CALLERS = 8
-"""Templates of requests that render or wait at a time: half of the threads of a worker."""
 CHECK, RENDER = "check", "render"
 
 
 @dataclass(frozen=True, slots=True)
 class RenderJob:
-    """One conversation. `variables` are the server's; `free` those of the request, of which the template gets what it uses."""
+    """One conversation of a tenant. `variables` are the server's; `free` those of the request, of which the template gets what it uses."""
 
     messages: list[Message]
     variables: dict[str, Json]
     free: dict[str, Json] = field(default_factory=dict)
     tools: list[dict[str, Json]] = field(default_factory=list)
     max_chars: int = 0
+    tenant: str = ""
 
 
 class Renderer(Protocol):
@@ -60,9 +60,9 @@ class Renderer(Protocol):
 class TrialRenderer:
     """Renders in child processes, started on first use."""
 
-    def __init__(self) -> None:
+    def __init__(self, work: SlowWork) -> None:
         self._for_model = TrialPool(TARGET, POOL_SIZE, MEMORY_BYTES)
-        self._for_requests = TrialPool(TARGET, POOL_SIZE, MEMORY_BYTES, niceness=NICENESS, max_callers=MAX_CALLERS)
+        self._for_requests = TrialPool(TARGET, POOL_SIZE, MEMORY_BYTES, niceness=NICENESS, work=work)
 
     def check(self, source: str) -> None:
         other = threading.Thread(target=self._warm_other, args=(source,), name="template-warm", daemon=True)
@@ -86,7 +86,7 @@ class TrialRenderer:
         pool, timeout_s = (self._for_model, MODEL_TEMPLATE_S) if is_models else (self._for_requests, REQUEST_TEMPLATE_S)
         param = "messages" if is_models else "chat_template"
         try:
-            text: str | None = pool.call(RENDER, source, *_packed(job), param, timeout_s=timeout_s)
+            text: str | None = pool.call(RENDER, source, *_packed(job), param, timeout_s=timeout_s, tenant=job.tenant)
         except TrialExceeded as error:
             limit = f"{timeout_s:g} s" if error.reason == "time" else f"{MEMORY_BYTES >> 20} MiB"
             remedy = "send fewer or shorter messages" if is_models else "send a simpler template, or fewer messages"

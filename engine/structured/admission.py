@@ -5,12 +5,14 @@ Held by `engine.engine`: `grammar` is called by any thread, the rest with the en
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from engine.api.errors import RequestError
 from engine.api.request import GenerationRequest
 from engine.api.tools import ToolMode
 from engine.messages import DefineGrammar, ForgetGrammars
+from engine.slow_work import SlowWork
 from engine.structured.compiler import ConstraintCompiler
 from engine.structured.limits import DEFAULT_LIMITS, StructuredLimits
 from engine.structured.tools_schema import ToolFormat, answer_constraint, blamed, tool_schemas
@@ -19,8 +21,11 @@ from engine.structured.tools_schema import ToolFormat, answer_constraint, blamed
 class AnswerForms:
     """Of one model; `tool_format`: what its parser of calls says of itself."""
 
-    def __init__(self, model_path: Path, tool_format: ToolFormat | None, limits: StructuredLimits = DEFAULT_LIMITS) -> None:
-        self._compiler = ConstraintCompiler(model_path, limits)
+    def __init__(
+        self, model_path: Path, tool_format: ToolFormat | None, limits: StructuredLimits = DEFAULT_LIMITS, work: SlowWork | None = None
+    ) -> None:
+        """`work`: the slow work of the worker."""
+        self._compiler = ConstraintCompiler(model_path, limits, work=work)
         self._tool_format = tool_format
         self._known: set[str] = set()
 
@@ -35,18 +40,18 @@ class AnswerForms:
         format beside a forced call, which goes before it.
         """
         if any(tool.parameters is not None for tool in request.tools):
-            self._compiler.check_tool_schemas(tool_schemas(request.tools))
+            self._compiler.check_tool_schemas(tool_schemas(request.tools), request.tenant)
         constraint = answer_constraint(request, self._tool_format)
         if request.constraint is not None and request.tool_choice.mode in (ToolMode.REQUIRED, ToolMode.NAMED):
-            self._compiler.check(request.constraint)
+            self._compiler.check(request.constraint, request.tenant)
         if constraint is None:
             return None
         try:
-            return self._compiler.compile(constraint)
+            return self._compiler.compile(constraint, request.tenant)
         except RequestError as error:
             if constraint.param != "tools":
                 raise
-            raise blamed(error, request, self._compiler.compile) from error
+            raise blamed(error, request, partial(self._compiler.compile, tenant=request.tenant)) from error
 
     def before(self, grammar: DefineGrammar | None) -> list[DefineGrammar | ForgetGrammars]:
         """What the core must hear before sequences that name this grammar."""

@@ -18,14 +18,13 @@ from pathlib import Path
 
 from engine.api.constraint import Constraint, ConstraintKind
 from engine.messages import DefineGrammar
+from engine.slow_work import SlowWork
 from engine.structured.exchange import CHECK, CHECK_SCHEMAS, COMPILE, EBNF, PREPARE, XGRAMMAR
 from engine.structured.limits import DEFAULT_LIMITS, StructuredLimits
 from engine.structured.refusal import refusal
 from engine.trial import TrialExceeded, TrialPool
 
-NUM_PROCESSES = 2
-MAX_CALLERS = 8
-"""Constraints that are compiled or wait for it at a time; the worker has more threads than these."""
+NUM_PROCESSES = 3
 GRAMMAR_BYTES = 128 << 10
 """What a built grammar takes in the core beside its payload, about."""
 MAX_REFUSALS = 256
@@ -46,17 +45,25 @@ class _Refusal:
 class ConstraintCompiler:
     """Of one model. `evicted` keys are those whose grammars the cache has dropped since it was last asked."""
 
-    def __init__(self, model_path: Path, limits: StructuredLimits = DEFAULT_LIMITS, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        model_path: Path,
+        limits: StructuredLimits = DEFAULT_LIMITS,
+        clock: Callable[[], float] = time.monotonic,
+        work: SlowWork | None = None,
+    ) -> None:
+        """`work`: the slow work of the worker."""
+        work = work or SlowWork()
         self._limits = limits
         self._clock = clock
         first_call = (PREPARE, str(model_path.resolve()), dataclasses.asdict(limits))
-        self._pool = TrialPool("engine.structured.trial_task:run", NUM_PROCESSES, limits.compile_bytes, first_call, max_callers=MAX_CALLERS)
+        self._pool = TrialPool("engine.structured.trial_task:run", NUM_PROCESSES, limits.compile_bytes, first_call, work=work)
         self._xgrammar_pool = TrialPool(
             "engine.structured.trial_xgrammar:run",
             1,
             limits.compile_bytes,
             (PREPARE, str(model_path.resolve())),
-            max_callers=MAX_CALLERS // 2,
+            work=work,
         )
         self._model = str(model_path.resolve()).encode()
         self._changed = threading.Lock()
@@ -69,18 +76,19 @@ class ConstraintCompiler:
         """Start a process ahead of the first constraint."""
         self._pool.warm()
 
-    def compile(self, constraint: Constraint) -> DefineGrammar:
-        """The grammar of a constraint. Raises RequestError, and EngineFailure if a process of ours fails."""
+    def compile(self, constraint: Constraint, tenant: str = "") -> DefineGrammar:
+        """The grammar of a constraint. Raises RequestError, EngineFailure if a process of ours fails, and EngineUnavailable."""
         key = self._key(constraint)
         if (found := self._find(key, constraint.param)) is not None:
             return found
         fields = (*_shape(constraint), constraint.param)
         self._check_size(constraint)
+        timeout_s = self._limits.compile_timeout_s
         try:
-            backend, payload = self._pool.call(COMPILE, *fields, timeout_s=self._limits.compile_timeout_s)
+            backend, payload = self._pool.call(COMPILE, *fields, timeout_s=timeout_s, tenant=tenant)
             if backend == EBNF:
                 backend = XGRAMMAR
-                payload = self._xgrammar_pool.call(COMPILE, payload.decode(), constraint.param, timeout_s=self._limits.compile_timeout_s)
+                payload = self._xgrammar_pool.call(COMPILE, payload.decode(), constraint.param, timeout_s=timeout_s, tenant=tenant)
         except TrialExceeded as error:
             message = self._exceeded(error)
             self._note_refusal(key, message, is_lasting=error.reason != "time")
@@ -89,23 +97,24 @@ class ConstraintCompiler:
         self._keep(grammar)
         return grammar
 
-    def check_tool_schemas(self, schemas: list[tuple[str, str]]) -> None:
+    def check_tool_schemas(self, schemas: list[tuple[str, str]], tenant: str = "") -> None:
         """Check (JSON text, param) of tools' parameters. Raises RequestError for the first that is no valid schema of an object."""
         total = sum(len(text) for text, _ in schemas)
         if total > self._limits.tool_bytes:
             raise refusal("tools", f"the tools must have at most {self._limits.tool_bytes} bytes together, got {total}")
         try:
-            self._pool.call(CHECK_SCHEMAS, schemas, timeout_s=self._limits.compile_timeout_s)
+            self._pool.call(CHECK_SCHEMAS, schemas, timeout_s=self._limits.compile_timeout_s, tenant=tenant)
         except TrialExceeded as error:
             raise refusal("tools", self._exceeded(error)) from error
 
-    def check(self, constraint: Constraint) -> None:
+    def check(self, constraint: Constraint, tenant: str = "") -> None:
         """Check the JSON of a constraint that will not be enforced. Raises RequestError where it is no schema, or no structural tag."""
         if constraint.kind not in (ConstraintKind.JSON_SCHEMA, ConstraintKind.STRUCTURAL_TAG):
             return
         self._check_size(constraint)
         try:
-            self._pool.call(CHECK, constraint.kind.value, constraint.source, constraint.param, timeout_s=self._limits.compile_timeout_s)
+            fields = (constraint.kind.value, constraint.source, constraint.param)
+            self._pool.call(CHECK, *fields, timeout_s=self._limits.compile_timeout_s, tenant=tenant)
         except TrialExceeded as error:
             raise refusal(constraint.param, self._exceeded(error)) from error
 

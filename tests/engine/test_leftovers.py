@@ -3,11 +3,12 @@
 import ctypes
 import mmap
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from engine.leftovers import give_back_file, give_back_freed, unwritten_ranges
+from engine.leftovers import Leftovers, give_back_file, give_back_freed, unwritten_ranges
 
 MAPS = """\
 7f0000000000-7f0000002000 r--p 00000000 fd:00 11 /usr/lib/libllvmlite.so
@@ -53,3 +54,19 @@ def test_what_was_written_before_a_page_became_read_only_stays(tmp_path: Path):
 def test_giving_back_twice_does_no_harm():
     give_back_freed()
     give_back_freed()
+
+
+def test_what_much_work_leaves_is_given_back_once_and_again_after_more_of_it():
+    gone = threading.Semaphore(0)
+    leftovers = Leftovers(0.0, gone.release)
+    leftovers.come()
+    assert gone.acquire(timeout=10)
+    leftovers.come()
+    assert gone.acquire(timeout=10)
+    later = Leftovers(60.0, gone.release)
+    later.come()
+    later.come()
+    timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer) and thread.interval == 60.0]
+    for timer in timers:
+        timer.cancel()
+    assert len(timers) == 1

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.api import EngineFailure, EngineUnavailable, ErrorCode, RequestError
+from engine.slow_work import SlowWork
 from engine.trial import CALL_CPU_S, TrialExceeded, TrialPool, TrialProcess
 
 MEMORY = 256 << 20
@@ -109,21 +110,42 @@ def test_a_child_may_stand_back_for_others():
         pool.close()
 
 
+def hold(pool, path, tenant):
+    """Have a call of a tenant go on until the file is deleted; returns when it has begun."""
+    thread = threading.Thread(target=lambda: pool.call("hold", str(path), timeout_s=30, tenant=tenant))
+    thread.start()
+    deadline = time.monotonic() + 30
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return thread
+
+
 def test_a_pool_refuses_what_would_wait_too_long_and_serves_again(tmp_path):
-    pool = TrialPool("tests.engine.test_trial:work", 1, MEMORY, max_callers=1)
-    held = tmp_path / "held"
-    holder = threading.Thread(target=lambda: pool.call("hold", str(held), timeout_s=30))
-    holder.start()
+    pool = TrialPool("tests.engine.test_trial:work", 1, MEMORY, work=SlowWork(max_threads=1, patience_s=0.0))
+    holder = hold(pool, tmp_path / "held", "")
     try:
-        deadline = time.monotonic() + 30
-        while not held.exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
         with pytest.raises(EngineUnavailable) as caught:
             pool.call("echo", timeout_s=30)
         assert caught.value.code == ErrorCode.OVERLOADED
-        held.unlink()
+        (tmp_path / "held").unlink()
         holder.join()
         assert pool.call("echo", 1, timeout_s=30)[0] == 1
+    finally:
+        pool.close()
+
+
+def test_a_tenant_that_fills_its_share_of_the_children_leaves_one_for_others(tmp_path):
+    """Ten small PDFs of one project kept everybody else's out for 10 s each."""
+    pool = TrialPool("tests.engine.test_trial:work", 2, MEMORY)
+    holder = hold(pool, tmp_path / "held", "greedy")
+    waiter = threading.Thread(target=lambda: pool.call("echo", timeout_s=30, tenant="greedy"))
+    waiter.start()
+    try:
+        assert pool.call("echo", 1, timeout_s=30, tenant="witness")[0] == 1
+        assert waiter.is_alive()
+        (tmp_path / "held").unlink()
+        holder.join()
+        waiter.join()
     finally:
         pool.close()

@@ -9,6 +9,7 @@ from engine.inputs import files
 from engine.inputs.files import FileReader
 from engine.inputs.processor import PromptProcessor
 from engine.inputs.rendering import LocalRenderer
+from engine.slow_work import SlowWork
 from engine.trial import TrialExceeded
 from tests.engine.inputs.pdf_writing import pdf
 from tests.engine.tiny_tokenizer import IM_END, tiny_tokenizer
@@ -16,7 +17,7 @@ from tests.engine.tiny_tokenizer import IM_END, tiny_tokenizer
 
 @pytest.fixture(scope="module")
 def reader():
-    made = FileReader()
+    made = FileReader(SlowWork())
     yield made
     made.close()
 
@@ -35,21 +36,21 @@ def test_text_enters_at_the_place_of_its_part(reader):
         {"type": "text", "text": "?"},
     ]
     plain = {"role": "user", "content": "plain"}
-    read = reader.read((plain, {"role": "user", "content": content}))
+    read = reader.read((plain, {"role": "user", "content": content}), "")
     assert read[0] is plain
     assert [part["text"] for part in read[1]["content"]] == ["See", "File: t.csv\na,b", "File: p.pdf\nPage", "File: unnamed\nx", "?"]
 
 
 def test_a_file_that_cannot_be_read_is_named(reader):
     with pytest.raises(RequestError, match="neither UTF-8 text nor PDF") as refusal:
-        reader.read(({"role": "user", "content": [part(b"ok"), part(b"\xff", index=1)]},))
+        reader.read(({"role": "user", "content": [part(b"ok"), part(b"\xff", index=1)]},), "")
     assert refusal.value.param == "messages.0.content.1.file"
 
 
 def test_more_files_than_the_limit_are_refused(reader, monkeypatch):
     monkeypatch.setattr(files, "MAX_FILES", 2)
     with pytest.raises(RequestError, match="at most 2 files") as refusal:
-        reader.read(tuple({"role": "user", "content": [part(b"x", index=index)]} for index in range(3)))
+        reader.read(tuple({"role": "user", "content": [part(b"x", index=index)]} for index in range(3)), "")
     assert refusal.value.param == "messages.0.content.2.file"
 
 
@@ -60,7 +61,7 @@ def test_a_file_that_takes_more_than_it_may_is_refused(reader, monkeypatch, reas
 
     monkeypatch.setattr(files.TrialPool, "call", exceed)
     with pytest.raises(RequestError, match=f"more than {limit} to read") as refusal:
-        reader.read(({"role": "user", "content": [part(b"x")]},))
+        reader.read(({"role": "user", "content": [part(b"x")]},), "")
     assert refusal.value.param == "messages.0.content.0.file"
 
 

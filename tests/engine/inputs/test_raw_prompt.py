@@ -99,6 +99,16 @@ def test_text_that_is_only_read_is_bounded_all_the_same(monkeypatch, context, li
     assert error.message == f"the prompt must have at most {limit} characters"
 
 
+def test_text_that_is_only_read_has_no_more_tokens_than_writing_of_its_length_has(monkeypatch):
+    """A megabyte of combining characters is 1.75 million ids; twelve such calls held gigabytes."""
+    monkeypatch.setattr("engine.inputs.encoding.MIN_SLICE_CHARS", 1000)
+    monkeypatch.setattr("engine.api.prompt_size.READ_CHARS", 10_000)
+    assert len(prompt_of(RawPrompt("a" * 5000), task=Task.READ, context=10).token_ids) == 5000
+    error = refusal(RawPrompt("a" * 9000, param="content"), task=Task.READ, context=10)
+    assert (error.code, error.param) == (ErrorCode.INVALID_VALUE, "content")
+    assert error.message == "the prompt must have at most 5000 tokens; send it in pieces"
+
+
 def test_text_of_too_many_characters_is_refused_whatever_it_is_for(monkeypatch):
     monkeypatch.setattr("engine.api.prompt_size.MAX_PROMPT_CHARS", 1_000)
     for more in ({"task": Task.READ}, {"truncate_to": 10}, {}):

@@ -8,6 +8,7 @@ from engine.api import GenerationRequest, ModelLoadError, PromptOptions, Request
 from engine.inputs import rendering
 from engine.inputs.processor import PromptProcessor
 from engine.inputs.rendering import LocalRenderer, RenderJob, TrialRenderer
+from engine.slow_work import SlowWork
 from tests.engine.tiny_tokenizer import CHATML, tiny_tokenizer
 
 MESSAGES = ({"role": "user", "content": "hi <|im_end|>"},)
@@ -113,7 +114,7 @@ def test_a_model_with_a_hostile_template_does_not_load(template):
 
 
 def test_a_model_whose_template_does_not_end_does_not_load(monkeypatch):
-    renderer = TrialRenderer()
+    renderer = TrialRenderer(SlowWork())
     try:
         renderer.check(CHATML)
         monkeypatch.setattr(rendering, "MODEL_TEMPLATE_S", 0.3)

@@ -29,7 +29,7 @@ class ScriptedPool:
         self.calls = []
         self.answers = []
 
-    def call(self, *arguments, timeout_s):
+    def call(self, *arguments, timeout_s, tenant):
         self.calls.append(arguments)
         answer = self.answers.pop(0) if self.answers else ("llguidance", b"x" * 100)
         if isinstance(answer, Exception):

@@ -1,0 +1,112 @@
+"""Places where tenants' work may take long, and who gets the next: nobody has more of them than he leaves free.
+
+So the first tenant takes half of the places, the next half of what is left, and there is one for whoever comes. Used in the worker, whose
+threads are few, by all that hands work to child processes (trial.py) or reads long texts (inputs/encoding.py). Thread-safe.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from engine.api.errors import EngineUnavailable, ErrorCode
+from engine.leftovers import Leftovers
+
+MAX_THREADS = 12
+"""Of the 16 threads of a worker: the others stay for requests that need none of this."""
+MAX_READERS = 3
+"""Long texts that are tokenised at a time: what a library keeps of a million tokens meanwhile is a hundred megabytes."""
+LONG_TEXT = 1 << 16
+"""Characters of a text that is long: 10 ms and more."""
+GIVE_BACK_S = 5.0
+"""When memory is given back after long texts: by then their answers have been written."""
+PATIENCE_S = 0.25
+"""How long a thread waits for one of its tenant's to come back: most such work takes milliseconds."""
+
+
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    tenant: str
+
+
+class Places:
+    """`count` places. Of those who wait, the tenant with the fewest goes first, then whoever came first."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._taken: Counter[str] = Counter()
+        self._waiting: list[_Waiting] = []
+        self._changed = threading.Condition()
+
+    def take(self, tenant: str, timeout_s: float | None = None) -> bool:
+        """Wait for a place and take it; False if there was none in time."""
+        own = _Waiting(tenant)
+        with self._changed:
+            self._waiting.append(own)
+            is_free = self._changed.wait_for(lambda: self._next() is own, timeout_s)
+            self._waiting.remove(own)
+            if is_free:
+                self._taken[tenant] += 1
+            self._changed.notify_all()
+        return is_free
+
+    def give_back(self, tenant: str) -> None:
+        with self._changed:
+            self._taken[tenant] -= 1
+            if not self._taken[tenant]:
+                del self._taken[tenant]
+            self._changed.notify_all()
+
+    @contextmanager
+    def one(self, tenant: str) -> Iterator[None]:
+        """Hold a place, however long that has to be waited for."""
+        self.take(tenant)
+        try:
+            yield
+        finally:
+            self.give_back(tenant)
+
+    def _next(self) -> _Waiting | None:
+        num_free = self._count - self._taken.total()
+        entitled = [waiting for waiting in self._waiting if self._taken[waiting.tenant] < num_free]
+        return min(entitled, key=lambda waiting: self._taken[waiting.tenant], default=None)
+
+
+class SlowWork:
+    """What the threads of one worker have in hand that may take long, of all kinds together."""
+
+    def __init__(self, max_threads: int = MAX_THREADS, patience_s: float = PATIENCE_S) -> None:
+        self._places = Places(max_threads)
+        self._readers = Places(MAX_READERS)
+        self._leftovers = Leftovers(GIVE_BACK_S)
+        self._max_threads = max_threads
+        self._patience_s = patience_s
+
+    @contextmanager
+    def of(self, tenant: str) -> Iterator[None]:
+        """Do some for a tenant. Raises EngineUnavailable where it has its share in hand already."""
+        if not self._places.take(tenant, self._patience_s):
+            message = (
+                "this project has as many files, templates, constraints and long texts in work as it may have at once, "
+                f"at most {(self._max_threads + 1) // 2}; try again later"
+            )
+            raise EngineUnavailable(ErrorCode.OVERLOADED, message)
+        try:
+            yield
+        finally:
+            self._places.give_back(tenant)
+
+    @contextmanager
+    def on_text(self, num_chars: int, tenant: str) -> Iterator[None]:
+        """Tokenise a text of a tenant, which is such work only where it is long. Raises EngineUnavailable."""
+        if num_chars < LONG_TEXT:
+            yield
+            return
+        with self.of(tenant), self._readers.one(tenant):
+            try:
+                yield
+            finally:
+                self._leftovers.come()

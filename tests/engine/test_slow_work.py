@@ -1,0 +1,98 @@
+"""Who gets a place for slow work, and what one tenant's leaves the others."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from contextlib import ExitStack
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.api.errors import EngineUnavailable, ErrorCode
+from engine.slow_work import LONG_TEXT, MAX_READERS, Places, SlowWork
+from tests.examples import examples
+
+
+def most(places, tenant):
+    """Take what a tenant gets without waiting; how many."""
+    count = 0
+    while places.take(tenant, 0):
+        count += 1
+    return count
+
+
+def test_nobody_has_more_places_than_he_leaves_free():
+    places = Places(12)
+    assert [most(places, tenant) for tenant in "abcde"] == [6, 3, 2, 1, 0]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_tenant_alone_gets_a_place_however_few_there_are(count):
+    assert most(Places(count), "a") == (count + 1) // 2
+
+
+def test_a_place_that_is_given_back_goes_to_the_tenant_that_has_fewest():
+    places = Places(4)
+    for tenant in ("a", "a", "b", "c"):
+        assert places.take(tenant, 0)
+    order = []
+
+    def wait(tenant):
+        places.take(tenant)
+        order.append(tenant)
+
+    threads = []
+    for tenant in ("a", "b", "d"):
+        threads.append(threading.Thread(target=wait, args=(tenant,), daemon=True))
+        threads[-1].start()
+        while len(places._waiting) < len(threads):
+            threading.Event().wait(0.001)
+    for tenant in ("a", "a", "b", "c"):
+        places.give_back(tenant)
+        threading.Event().wait(0.01)
+    for thread in threads:
+        thread.join(10)
+    assert order[0] == "d", "though it came last"
+    assert sorted(order) == ["a", "b", "d"]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=60), st.integers(1, 8))
+@examples(100)
+def test_places_are_counted(acts, count):
+    places, held = Places(count), Counter()
+    for tenant, takes in acts:
+        if takes:
+            is_free = held[tenant] < count - held.total()
+            assert places.take(tenant, 0) == is_free
+            held[tenant] += is_free
+        elif held[tenant]:
+            places.give_back(tenant)
+            held[tenant] -= 1
+    assert +held == +places._taken
+
+
+def test_what_is_beyond_a_tenants_share_of_threads_is_refused_and_others_are_served():
+    work = SlowWork(max_threads=4, patience_s=0.0)
+    with ExitStack() as held:
+        for _ in range(2):
+            held.enter_context(work.of("greedy"))
+        with pytest.raises(EngineUnavailable, match="at most 2") as refused, work.of("greedy"):
+            pass
+        assert refused.value.code is ErrorCode.OVERLOADED
+        held.enter_context(work.of("witness"))
+    with work.of("greedy"):
+        pass
+
+
+def test_long_texts_of_one_tenant_are_read_two_at_a_time_and_short_ones_need_no_place():
+    work = SlowWork(max_threads=2, patience_s=0.0)
+    with work.on_text(LONG_TEXT, "greedy"):
+        with work.on_text(LONG_TEXT - 1, "greedy"):
+            pass
+        with pytest.raises(EngineUnavailable), work.on_text(LONG_TEXT, "greedy"):
+            pass
+        with work.on_text(LONG_TEXT, "witness"):
+            pass
+    assert most(Places(MAX_READERS), "greedy") == 2
