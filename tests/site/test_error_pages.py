@@ -1,0 +1,33 @@
+"""What goes wrong on a page is said on a page, in the house's look, with a way on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client, RequestFactory
+from django.views.defaults import server_error
+
+WAY_BACK = 'href="/"'
+
+
+def test_a_request_that_makes_no_sense(client: Client) -> None:
+    answer = client.get("/sign-in", headers={"host": "evil.example"})
+    assert answer.status_code == 400
+    assert "LIGHTCONE_ALLOWED_HOSTS" in answer.text
+    assert WAY_BACK in answer.text
+
+
+@pytest.mark.django_db
+def test_a_form_without_its_token() -> None:
+    answer = Client(enforce_csrf_checks=True).post("/sign-in", {"username": "ann", "password": "right"})
+    assert answer.status_code == 403
+    assert "The form was not accepted" in answer.text
+    assert WAY_BACK in answer.text
+
+
+def test_a_failure_of_ours_needs_nothing_to_be_told(rf: RequestFactory) -> None:
+    answer: Any = server_error(rf.get("/"))
+    assert answer.status_code == 500
+    assert "logs/web.log" in answer.text
+    assert WAY_BACK in answer.text
