@@ -23,6 +23,9 @@ define install
 	{ $(PIP) $(1) || touch $(VENV)/.failed; } | grep --line-buffered -E '\([0-9.]+ [MG]B\)|^Installing collected'; test ! -e $(VENV)/.failed; fi
 endef
 
+# What prints a secret prints nothing else, so it installs nothing either.
+SERVED_ONCE := test -x $(BIN)/python || { echo "Run make serve first: it installs Lightcone and makes the first key and password." >&2; exit 1; }
+
 .PHONY: serve doctor key password test check contract suite lint format bench clean help
 
 help:
@@ -37,11 +40,13 @@ doctor: $(RUNS)
 	@$(BIN)/python manage.py doctor
 
 ## make key      make another API key and print it, once (NAME=… names it)
-key: $(RUNS)
+key:
+	@$(SERVED_ONCE)
 	@$(BIN)/python manage.py api_key create "$(or $(NAME),made by make key)"
 
 ## make password give admin (or NAME=…) a new password and print it, once
-password: $(RUNS)
+password:
+	@$(SERVED_ONCE)
 	@$(BIN)/python manage.py password "$(or $(NAME),admin)"
 
 ## make test     every test that this machine can run

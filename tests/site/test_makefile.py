@@ -57,3 +57,10 @@ def test_an_installation_that_fails_stops_there(tmp_path: Path) -> None:
     done, calls = install(tmp_path, code=1)
     assert done.returncode != 0
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("target", ["key", "password"])
+def test_what_prints_a_secret_installs_nothing_and_says_what_comes_first(tmp_path: Path, target: str) -> None:
+    done = subprocess.run(["make", "-s", f"VENV={tmp_path}", target], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode != 0, done.stdout) == (True, "")
+    assert "Run make serve first" in done.stderr
