@@ -40,7 +40,6 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     settings_check()
     _use_one_arena()
-    unknown_settings_log()
     stop_is_bounded(STOP_S[role] + (settings.LIGHTCONE_DRAIN_S if role == "model" else 0))
     worker = app.Worker(
         hostname=host_format(default_nodename(options.name)),
@@ -52,6 +51,7 @@ def main(arguments: Sequence[str]) -> int:
         without_mingle=True,
         without_heartbeat=True,
     )
+    unknown_settings_log()  # only now is logging set up
     worker.start()
     code: int | None = worker.exitcode
     return code or 0

@@ -54,6 +54,17 @@ class Asker:
         body = {"messages": QUESTION, "temperature": 0, "max_tokens": 8, **fields}
         return self._client.post("/chat/completions", json={name: value for name, value in body.items() if value is not None})
 
+    def listed(self) -> dict[str, Any]:
+        """The served model as the list of models has it."""
+        (model,) = self._client.get("/models").json()["data"]
+        assert isinstance(model, dict)
+        return model
+
+    def rendered(self, **fields: Any) -> dict[str, Any]:
+        """What /chat/completions/render says of a request."""
+        body: dict[str, Any] = self._client.post("/chat/completions/render", json={"messages": QUESTION, **fields}).json()
+        return body
+
     def answer(self, **fields: Any) -> dict[str, Any]:
         response = self.post(**fields)
         assert response.status_code == 200, response.text

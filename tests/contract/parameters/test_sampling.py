@@ -30,10 +30,25 @@ def test_a_filter_that_leaves_one_token_makes_any_draw_greedy(ask, field):
     assert ask.text(temperature=2, seed=3, **field) == ask.text()
 
 
-@pytest.mark.parametrize("field", [{"top_p": 1}, {"top_k": 0}, {"top_k": -1}, {"min_p": 0}], ids=str)
-@pytest.mark.parameter("top_p", "top_k", "min_p")
+@pytest.mark.parametrize("field", [{"top_k": 0}, {"top_k": -1}, {"min_p": 0}], ids=str)
+@pytest.mark.parameter("top_k", "min_p")
 def test_a_filter_that_is_off_changes_no_draw(ask, field):
     assert ask.text(seed=3, **DRAWN, **field) == ask.text(seed=3, **DRAWN)
+
+
+@pytest.mark.parameter("top_p")
+def test_a_top_p_of_one_switches_the_filter_of_the_model_off(ask):
+    wild = {"temperature": 2, "seed": 3, "max_tokens": 16}
+    assert ask.text(**wild) == ask.text(**wild, top_p=0.9) != ask.text(**wild, top_p=1)
+
+
+@pytest.mark.parameter("temperature", "top_p")
+def test_what_a_request_leaves_out_is_drawn_as_the_model_is_listed_and_rendered(ask):
+    defaults = ask.listed()["default_parameters"]
+    assert (defaults["temperature"], defaults["top_p"], defaults["max_completion_tokens"]) == (0.2, 0.9, None)
+    assert ask.rendered()["sampling_params"].items() >= {"temperature": 0.2, "top_p": 0.9}.items()
+    for seed in range(3):
+        assert ask.text(temperature=None, seed=seed, max_tokens=16) == ask.text(temperature=0.2, top_p=0.9, seed=seed, max_tokens=16)
 
 
 @pytest.mark.parametrize("field", [{"top_p": 0}, {"top_p": 1.1}, {"top_k": -2}, {"min_p": -0.1}, {"min_p": 1.1}], ids=str)
