@@ -191,7 +191,7 @@ def test_item_28_pages_of_any_origin_may_call_the_api(http):
         assert "access-control-allow-credentials" not in answer.headers
         exposed = answer.headers["access-control-expose-headers"].split(", ")
         rates = {f"x-ratelimit-{word}-{kind}" for word in ("limit", "remaining", "reset") for kind in ("requests", "tokens")}
-        assert set(exposed) == {"x-request-id", "retry-after", "x-should-retry"} | rates
+        assert set(exposed) == {"x-request-id", "retry-after", "x-should-retry", "x-lightcone-ignored"} | rates
     for page in ("/docs", "/api/schema", "/sign-in", "/admin/login/"):
         assert "access-control-allow-origin" not in http.client.get(page, headers=origin).headers
 
