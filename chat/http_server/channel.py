@@ -132,8 +132,6 @@ class BoundedChannel(http.HTTPChannel):
         super().allContentReceived()
 
     def requestDone(self, request: http.Request) -> None:
-        if self.server.stop_state.is_announced:
-            self.persistent = 0
         self.idle_since = reactor.seconds()
         self._start_clock(self.limits.idle_timeout)
         super().requestDone(request)
@@ -237,6 +235,11 @@ class BoundedChannel(http.HTTPChannel):
         super().resumeProducing()
         if self.paused:
             self.transport.pauseProducing()
+        self.outgoing.resume()
+
+    def stopProducing(self) -> None:
+        """The connection is lost; what has become a WebSocket hears of it here alone."""
+        super().stopProducing()
         self.outgoing.resume()
 
     def write(self, data: bytes) -> None:

@@ -72,6 +72,8 @@ class BoundedRequest(WebRequest):
         self.path = path.split(b"?", 1)[0]
         self.client, self.host = self.channel.getPeer(), self.channel.getHost()
         self.process()
+        if self.application_queue is None:
+            self._forget_body()  # it was refused, or has become a WebSocket
         if self.content is not None and not self.content.closed:
             self.content = io.BytesIO()  # the application has it by now
 
@@ -99,6 +101,7 @@ class BoundedRequest(WebRequest):
         self.has_length = any(name.lower() == b"content-length" for name, _ in message.get("headers", ()))
         if self.server.stop_state.is_announced:
             self.setHeader(b"connection", b"close")
+            self.channel.persistent = 0  # never without the header: the client may be sending its next request
 
     def _forget_body(self) -> None:
         if self.room_for_body is not None:

@@ -133,9 +133,9 @@ class BoundedServer(Server):
         return defer.Deferred.fromFuture(asyncio.ensure_future(self._drain(), loop=twisted_loop))
 
     async def _drain(self) -> None:
-        """1. Announce it: whoever balances load has `drain_delay_s` to see that this server is not ready any more; until then it answers,
-        and closes each connection after its answer.  2. Take nothing new: neither connections nor requests on those that are open.  3. Wait
-        `drain_s` for running answers.  4. Hang up, so that what still runs ends as for any lost client.  5. Cancel the rest.
+        """1. Announce it: whoever balances load has `drain_delay_s` to see that this server is not ready any more. Until then it answers,
+        and closes each connection after an answer that says so.  2. Take nothing new: neither connections nor requests on open ones.
+        3. Wait `drain_s` for running answers.  4. Hang up, so that what still runs ends as for any lost client.  5. Cancel the rest.
         """
         self.stop_state.is_announced = True
         await asyncio.sleep(self.manners.drain_delay_s)

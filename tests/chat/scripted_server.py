@@ -80,7 +80,7 @@ async def application(scope, receive, send) -> None:
         for number in range(pieces):
             await send({"type": "http.response.body", "body": b"x" * 65_536, "more_body": number < pieces - 1})
         say("sent")
-    elif scope["path"] in ("/wait", "/stream", "/flood"):
+    elif scope["path"] in ("/wait", "/stream", "/flood", "/for-ever"):
         await pour(scope["path"], scope[STOP], start, receive, send)
     else:
         await send(start)
@@ -98,15 +98,20 @@ async def pour_into_socket(receive, send) -> None:
     say("left")
 
 
-async def pour(path, scope_stop, start, receive, send) -> None:
-    """Wait for ever (or until the server stops), after the head, or while writing; tell when the client has left."""
+async def pour(path, stop, start, receive, send) -> None:
+    """Wait for ever, after the head, or while writing; tell when the client has left. `/wait` ends when the server stops, `/stream` when
+    that is announced."""
     if path != "/wait":
         await send(start)
         await send({"type": "http.response.body", "body": b"x", "more_body": True})
     left = asyncio.create_task(receive())
     while not left.done():
-        if path == "/wait" and scope_stop.closing.is_set():
+        if path == "/wait" and stop.closing.is_set():
             await send(start)
+            await send({"type": "http.response.body", "body": b"whole"})
+            say("ended")
+            return
+        if path == "/stream" and stop.is_announced:
             await send({"type": "http.response.body", "body": b"whole"})
             say("ended")
             return

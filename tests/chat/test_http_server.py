@@ -367,7 +367,7 @@ def test_an_address_whose_connections_are_all_busy_gets_no_more_and_others_do():
 def test_a_stop_ends_running_answers_and_the_process():
     server = Server()
     with server.connect() as connection:
-        connection.sendall(b"GET /stream HTTP/1.1\r\n" + SMALL + b"\r\n")
+        connection.sendall(b"GET /for-ever HTTP/1.1\r\n" + SMALL + b"\r\n")
         server.expect("started")
         server.stop()
 
@@ -407,4 +407,19 @@ def test_a_stop_is_announced_before_it_begins():
         answer = read_all(kept)
         assert status(answer) == 200
         assert b"connection: close" in answer.lower()
+    server.has_ended()
+
+
+def test_a_connection_is_not_closed_behind_an_answer_that_did_not_say_so():
+    """Streams that had begun before the stop were ended well, and the next request of their clients met a closed connection."""
+    server = Server(drain_s=20, drain_delay_s=3)
+    with server.connect() as kept:
+        kept.sendall(b"GET /stream HTTP/1.1\r\n" + SMALL + b"\r\n")
+        server.expect("started")
+        server.process.terminate()
+        server.expect("ended")
+        kept.sendall(b"GET / HTTP/1.1\r\n" + SMALL + b"\r\n")
+        answers = read_all(kept)
+    assert answers.count(b"HTTP/1.1 200") == 2
+    assert answers.lower().count(b"connection: close") == 1
     server.has_ended()
