@@ -2,10 +2,11 @@
 --
 -- KEYS  1 run meta  2 run request  3 bucket of requests  4 bucket of tokens  5 caller's live runs
 --       6 workers of the model  7 live runs of the model  8 queued runs  9 runs of the web process  10 tasks of the model
---       11 what is kept of the run for whoever picks it up  12 the run's public name, absent where nobody can
+--       11 what is kept of the run for whoever picks it up  12 live runs of the tenant at the model  13 tenants of the model
+--       14 the run's public name, absent where nobody can
 -- ARGV  1 now (ms)  2 run id  3 packed request  4 requests/min, 0 = none  5 tokens/min, 0 = none  6 tokens reserved
 --       7 live runs allowed  8 waiting runs allowed  9 lease (ms)  10 prefix of worker leases  11 life of the keys (ms)
---       12 task, '' = the run gets none  13 what is kept, '' = nothing  14... pairs: further fields of meta
+--       12 task, '' = the run gets none  13 what is kept, '' = nothing  14 tenant  15... pairs: further fields of meta
 -- Returns {verdict, wait ms, requests left, ms until full, tokens left, ms until full, detail...}
 --       verdict: go, in_use (the public name), requests, tokens, concurrency, full, memory (of this server), or unavailable with
 --       {state, fraction} of the best worker.
@@ -42,10 +43,17 @@ for _, id in ipairs(redis.call('SMEMBERS', KEYS[6])) do
   end
 end
 if seats == 0 then return answer('unavailable', 0, best[1], best[2]) end
-if KEYS[12] and redis.call('EXISTS', KEYS[12]) == 1 then return answer('in_use', 0) end
+if KEYS[14] and redis.call('EXISTS', KEYS[14]) == 1 then return answer('in_use', 0) end
 
 redis.call('ZREMRANGEBYSCORE', KEYS[7], '-inf', now)
-if redis.call('ZCARD', KEYS[7]) >= seats + tonumber(ARGV[8]) then return answer('full', 1000) end
+local places = seats + tonumber(ARGV[8])
+if redis.call('ZCARD', KEYS[7]) >= places then
+  -- Full it is for tenants with an equal share of it, so that nobody fills it for the others.
+  for _, key in ipairs({KEYS[12], KEYS[13]}) do redis.call('ZREMRANGEBYSCORE', key, '-inf', now) end
+  local tenants = redis.call('ZCARD', KEYS[13])
+  if not redis.call('ZSCORE', KEYS[13], ARGV[14]) then tenants = tenants + 1 end
+  if redis.call('ZCARD', KEYS[12]) >= math.floor(places / tenants) then return answer('full', 1000) end
+end
 
 redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', now)
 if redis.call('ZCARD', KEYS[5]) >= tonumber(ARGV[7]) then return answer('concurrency', 1000) end
@@ -61,12 +69,15 @@ local lease_end = now + tonumber(ARGV[9])
 redis.call('ZADD', KEYS[5], lease_end, ARGV[2])
 redis.call('PEXPIRE', KEYS[5], 86400000)
 redis.call('ZADD', KEYS[7], lease_end, ARGV[2])
+redis.call('ZADD', KEYS[12], lease_end, ARGV[2])
+redis.call('ZADD', KEYS[13], lease_end, ARGV[14])
+for _, key in ipairs({KEYS[12], KEYS[13]}) do redis.call('PEXPIRE', key, 86400000) end
 redis.call('ZADD', KEYS[8], now, ARGV[2])
 redis.call('SADD', KEYS[9], ARGV[2])
-redis.call('HSET', KEYS[1], 'state', 'queued', 'attempt', 1, 'worker', '', 'stop', '', unpack(ARGV, 14))
+redis.call('HSET', KEYS[1], 'state', 'queued', 'attempt', 1, 'worker', '', 'stop', '', unpack(ARGV, 15))
 redis.call('PEXPIRE', KEYS[1], ARGV[11])
 redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[11])
 if ARGV[13] ~= '' then redis.call('SET', KEYS[11], ARGV[13], 'PX', ARGV[11]) end
-if KEYS[12] then redis.call('SET', KEYS[12], ARGV[2], 'PX', ARGV[11]) end
+if KEYS[14] then redis.call('SET', KEYS[14], ARGV[2], 'PX', ARGV[11]) end
 if ARGV[12] ~= '' then redis.call('LPUSH', KEYS[10], ARGV[12]) end
 return answer('go', 0)

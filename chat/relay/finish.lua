@@ -7,7 +7,7 @@
 --       8 life of log and meta from now (ms), unless the run has a longer one of its own  9 now (ms)
 -- Returns 'ended', 'again' (it was ended before by this attempt), or 'stale' (another attempt owns the run).
 
-local held = redis.call('HMGET', KEYS[1], 'state', 'attempt', 'reserved', 'log_life_ms', 'public', 'told')
+local held = redis.call('HMGET', KEYS[1], 'state', 'attempt', 'reserved', 'log_life_ms', 'public', 'told', 'tenant_live')
 if held[1] then
   if held[2] ~= ARGV[2] then return 'stale' end
   if held[1] == 'ended' then return 'again' end
@@ -33,6 +33,7 @@ end
 if ARGV[5] ~= '' then redis.call('XADD', KEYS[4], '*', 'r', ARGV[5], 't', held[6] or '') end
 redis.call('ZREM', KEYS[5], ARGV[1])
 redis.call('ZREM', KEYS[6], ARGV[1])
+if held[7] then redis.call('ZREM', held[7], ARGV[1]) end
 redis.call('ZREM', KEYS[8], ARGV[1])
 redis.call('SREM', KEYS[9], ARGV[1])
 redis.call('ZREM', KEYS[10], ARGV[1])

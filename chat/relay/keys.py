@@ -99,6 +99,14 @@ class Keys:
         """Sorted set of the model's live runs by the end of their lease (ms)."""
         return f"{self.deployment}:model:{slug}:live"
 
+    def tenant_live(self, slug: str, tenant: str) -> str:
+        """Sorted set of a tenant's live runs at the model by the end of their lease (ms)."""
+        return f"{self.deployment}:model:{slug}:live:{tenant}"
+
+    def model_tenants(self, slug: str) -> str:
+        """Sorted set of tenants whose runs the model has, by the end of the lease that the last of them began with (ms)."""
+        return f"{self.deployment}:model:{slug}:tenants"
+
     @property
     def queued(self) -> str:
         """Sorted set of runs that no worker has claimed, by the time of their task (ms)."""

@@ -265,6 +265,7 @@ class Publisher:
         for run in runs:
             pipe.zadd(self._keys.admit_live(run.claim.caller), {run.run_id: lease_end}, xx=True)
             pipe.zadd(self._keys.model_live(self._slug), {run.run_id: lease_end}, xx=True)
+            pipe.zadd(self._keys.tenant_live(self._slug, run.claim.request.tenant), {run.run_id: lease_end}, xx=True)
 
     def _look_after(self, run: LiveRun, meta: Mapping[str, bytes]) -> None:
         if not meta:

@@ -149,6 +149,7 @@ class Runs:
             "deadline_ms": int((request.deadline_at or 0) * 1000),
             "log_life_ms": int(admission.log_life_s * 1000),
             "public": public,
+            "tenant_live": keys.tenant_live(slug, request.tenant),
             "about": json.dumps(dict(admission.about), separators=(",", ":")),
             f"web:{web_id}": channel,
         }
@@ -156,7 +157,8 @@ class Runs:
             *(keys.meta(request.run_id), keys.request(request.run_id)),
             *(keys.admit_requests(caller), keys.admit_tokens(caller), keys.admit_live(caller)),
             *(keys.model_workers(slug), keys.model_live(slug), keys.queued, keys.web_runs(web_id), keys.tasks(slug)),
-            *((keys.kept(request.run_id), public) if public else (keys.kept(request.run_id),)),
+            *(keys.kept(request.run_id), keys.tenant_live(slug, request.tenant), keys.model_tenants(slug)),
+            *((public,) if public else ()),
         )
         answer = await self.client.eval(
             ADMIT,
@@ -166,7 +168,7 @@ class Runs:
             *(admission.requests_per_minute, admission.tokens_per_minute, admission.reserved_tokens),
             *(admission.max_live, admission.max_waiting, LIVE_LEASE_MS, keys.worker_prefix, RUN_LIFE_MS),
             task_message(request.run_id, 1, slug) if admission.has_task else b"",
-            admission.kept,
+            *(admission.kept, request.tenant),
             *(item for pair in meta.items() for item in pair),
         )
         word, wait, requests_left, requests_reset, tokens_left, tokens_reset, *worker = answer

@@ -405,7 +405,8 @@ def _refusal(model: str, verdict: Verdict, headers: dict[str, str]) -> LimitExce
     if verdict.word == "memory":
         return EngineUnavailable(ErrorCode.OVERLOADED, MEMORY_MESSAGE)
     if verdict.word == "full":
-        return EngineUnavailable(ErrorCode.OVERLOADED, f"The model '{model}' has too many requests waiting; please try again shortly.")
+        message = f"The model '{model}' has too many requests waiting, and this project has its share of them; please try again shortly."
+        return EngineUnavailable(ErrorCode.OVERLOADED, message)
     kind = LimitKind(verdict.word)
     wait_s = min(60, max(1, math.ceil(verdict.wait_s)))
     return LimitExceeded(kind, f"{LIMIT_MESSAGES[kind]} Please try again in {wait_s} s.", retry_after_s=wait_s, headers=headers)

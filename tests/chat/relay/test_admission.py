@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
-from tests.chat.relay.world import World, read_all, text_of
+from chat.relay.keys import model_slug
+from tests.chat.relay.world import MODEL, World, read_all, text_of
 
 
 async def test_fifty_calls_at_once_never_pass_a_limit(world: World) -> None:
@@ -100,6 +102,26 @@ async def test_the_queue_of_a_model_has_an_end(world: World) -> None:
     web, _ = await world.web(), await world.worker()
     answers = [(await world.admit(web, max_waiting=2))[1].word for _ in range(8)]
     assert answers == ["go"] * 6 + ["full"] * 2  # 4 seats and 2 waiting
+
+
+async def test_a_queue_that_one_tenant_has_filled_takes_others_up_to_an_equal_share(world: World) -> None:
+    """A project with many keys filled the queue, and everybody else was told that the model has too many requests waiting."""
+    web, worker = await world.web(), await world.worker()
+
+    async def words(tenant: str, count: int) -> list[str]:
+        wanted = [world.admission(max_waiting=2) for _ in range(count)]
+        wanted = [replace(admission, request=replace(admission.request, tenant=tenant)) for admission in wanted]
+        return [(await world.runs.admit(admission, web_id=web.web_id, channel=web.channel)).word for admission in wanted]
+
+    assert await words("greedy", 7) == ["go"] * 6 + ["full"]  # 4 seats and 2 waiting
+    assert await words("witness", 4) == ["go"] * 3 + ["full"]
+    assert await words("third", 3) == ["go"] * 2 + ["full"]
+    run_ids = [name.decode() for name in await world.client.zrange(world.keys.tenant_live(model_slug(MODEL), "third"), 0, -1)]
+    voice = await world.claim(worker, run_ids[0])
+    voice.admit()
+    voice.end()
+    await worker.flush()
+    assert await words("third", 2) == ["go", "full"]
 
 
 async def test_without_a_ready_worker_nothing_is_admitted(world: World) -> None:
