@@ -7,8 +7,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
+from django.db.utils import ConnectionHandler
 
+from lightcone_site.databases import database_settings
 from tests.conftest import POSTGRES_BINARIES
 from tests.served import ServedLightcone
 
@@ -51,3 +54,25 @@ def test_lightcone_is_served_on_postgresql(database_url, tmp_path):
     finally:
         assert served.stop() == 0
     assert served.processes_left() == []
+
+
+def test_a_connection_that_the_server_has_closed_costs_no_request(database_url, tmp_path, django_db_blocker):
+    """After a restart of PostgreSQL each pooled connection failed one request with a 500."""
+    pooled = ConnectionHandler({"default": database_settings(database_url, tmp_path)})["default"]
+    with django_db_blocker.unblock():  # it is none of the tests' own database
+        try:
+            for _ in range(2):
+                with pooled.cursor() as cursor:
+                    cursor.execute("SELECT 1")
+                pooled.close()  # back into the pool
+            with psycopg.connect(database_url) as other:
+                other.execute(
+                    "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = 'light' AND pid <> pg_backend_pid()"
+                )
+            for _ in range(2):
+                with pooled.cursor() as cursor:
+                    cursor.execute("SELECT 1")
+                pooled.close()
+        finally:
+            pooled.close()
+            pooled.close_pool()
