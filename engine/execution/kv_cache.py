@@ -9,6 +9,7 @@ import torch
 
 from engine.api.errors import ModelLoadError
 from engine.attention.backend import AttentionShape
+from engine.models.config import ModelConfig
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,15 @@ class CacheSize:
 def bytes_per_block(shape: AttentionShape, *, num_layers: int, block_size: int, dtype: torch.dtype) -> int:
     """Keys and values of `block_size` positions in all layers."""
     return 2 * num_layers * shape.num_kv_heads * shape.head_size * block_size * dtype.itemsize
+
+
+def step_bytes(model: ModelConfig, *, num_tokens: int, dtype: torch.dtype) -> int:
+    """What a step of so many tokens holds at most beside weights and cache, in all layers one after another.
+
+    The residual stream, what is added to it, its norm and a product; with them queries, keys, values and their result, or the gates.
+    """
+    attention = 2 * (model.num_heads + model.num_kv_heads) * model.head_size
+    return num_tokens * dtype.itemsize * (4 * model.hidden_size + max(attention, 3 * model.intermediate_size))
 
 
 def size_cache(
@@ -67,7 +77,7 @@ def size_cache(
         if wanted_len or max_model_len < min(MIN_CONTEXT, model_len):
             raise ModelLoadError(
                 f"the KV cache can hold {num_blocks * block_size} tokens ({_mebibytes(have)}), but a context of {wanted_len or model_len} "
-                f"needs {_mebibytes(need)}: lower max_model_len, raise kv_cache_bytes or free memory"
+                f"needs {_mebibytes(need)}: lower max_model_len, on CUDA step_tokens too, raise kv_cache_bytes or free memory"
             )
         logger.warning(
             "max_model_len lowered from %d to %d: the KV cache has room for %s, a full context needs %s",

@@ -16,7 +16,7 @@ from engine.attention.select import cache_dtype, make_backend
 from engine.attention.torch_cpu import TorchCpuAttention
 from engine.config import EngineConfig
 from engine.execution.batch import BatchBuilder
-from engine.execution.kv_cache import bytes_per_block, size_cache
+from engine.execution.kv_cache import bytes_per_block, size_cache, step_bytes
 from engine.execution.memory import free_memory
 from engine.execution.pooling import is_pooled, pool_states
 from engine.execution.prompt_scores import is_scored, score_prompts
@@ -63,7 +63,7 @@ class ModelRunner:
             wanted_len=config.max_model_len,
             max_sequences=config.max_sequences,
             cache_bytes=config.kv_cache_bytes,
-            free_bytes=free_memory(self._device),
+            free_bytes=max(0, free_memory(self._device) - self._reserved_bytes(loaded, config)),
             is_cpu=self._device.type == "cpu",
         )
         self.num_blocks = size.num_blocks
@@ -153,11 +153,21 @@ class ModelRunner:
         table_width = -(-self.max_model_len // self._block_size)
         return DecodeGraphs(self._decoder, self._attention, max_sequences, table_width, CudaCapture())
 
+    def _reserved_bytes(self, loaded: LoadedModel, config: EngineConfig) -> int:
+        """What the cache leaves to the longest step: on a CPU nothing, as it takes a small share of the memory there."""
+        if self._device.type == "cpu":
+            return 0
+        num_tokens = QUIET_STEPS * (config.step_tokens or self._device_step_tokens())
+        return step_bytes(loaded.config, num_tokens=num_tokens, dtype=loaded.dtype)
+
+    def _device_step_tokens(self) -> int:
+        is_large = torch.cuda.get_device_properties(self._device).total_memory >= LARGE_DEVICE_BYTES
+        return LARGE_STEP_TOKENS if is_large else MAX_STEP_TOKENS
+
     def _default_step_tokens(self, max_sequences: int) -> int:
         """On CUDA a number by its memory; on a CPU as many prompt tokens as the machine computes in STEP_SECONDS, found by doubling."""
         if self._device.type != "cpu":
-            is_large = torch.cuda.get_device_properties(self._device).total_memory >= LARGE_DEVICE_BYTES
-            return LARGE_STEP_TOKENS if is_large else MAX_STEP_TOKENS
+            return self._device_step_tokens()
         longest = min(MAX_STEP_TOKENS, self.max_model_len)
         num_tokens = min(MIN_STEP_TOKENS, longest)
         self._run_prompt(num_tokens)
