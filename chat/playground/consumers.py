@@ -29,7 +29,7 @@ from chat.addresses import client_address
 from chat.dialects.answering.accepting import Accepted, rejection_record
 from chat.dialects.answering.heads import head_admitted
 from chat.dialects.answering.starting import run_start
-from chat.dialects.body import object_parse
+from chat.dialects.body import aside, object_parse
 from chat.dialects.dialect import AnswerHead
 from chat.dialects.request.refusals import refusal_reworded
 from chat.errors import INTERNAL_MESSAGE, ApiError, engine_api_error
@@ -99,7 +99,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             await self.close(code=TOO_LARGE)
             return
         try:
-            message = object_parse(text_data.encode())
+            message = await aside(len(text_data), object_parse, text_data.encode())
         except (ApiError, UnicodeEncodeError):
             await self.send_error("", ApiError("invalid_json", "A message must be one JSON object."))
             return
