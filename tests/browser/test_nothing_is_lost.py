@@ -93,7 +93,7 @@ def test_a_try_again_keeps_the_text_that_the_error_called_kept(talk: ScriptedPag
     talk.ask("question 4")
     run = talk.next("start")["id"]
     talk.say(run, "half an answer")
-    talk.fail(run, "worker_lost")
+    talk.fail(run, "engine_error")
     talk.page.click(".message-error button")
     talk.answer("a whole answer")
     assert talk.texts()[-1] == "a whole answer"
@@ -135,6 +135,28 @@ def test_a_lost_connection_is_picked_up_and_what_was_shown_never_goes_away(talk:
     talk.end(run)
     talk.page.wait_for_selector("#send:visible")
     assert talk.texts()[-1] == "Half of it"
+
+
+def test_a_run_whose_reader_was_lost_is_read_again_a_few_times(talk: ScriptedPage) -> None:
+    """A store that was away for a moment ended the answer on the page, and the run went on for nobody."""
+    talk.ask("question 4")
+    run = talk.next("start")["id"]
+    talk.say(run, "Half of")
+    for _ in range(3):
+        talk.fail(run, "worker_lost")
+        assert talk.next("attach")["id"] == run
+        talk.say(run, "Half of it")
+    talk.page.wait_for_selector("text=Half of it")
+    talk.fail(run, "worker_lost")
+    talk.page.wait_for_selector(".message-error:visible")
+    assert talk.texts()[-1] == "Half of it"
+
+
+def test_a_refusal_is_told_at_once(talk: ScriptedPage) -> None:
+    talk.ask("question 4")
+    talk.fail(talk.next("start")["id"], "overloaded")
+    talk.page.wait_for_selector(".message-error:visible")
+    assert talk.received == []
 
 
 def test_an_answer_that_cannot_be_picked_up_keeps_its_text(talk: ScriptedPage) -> None:

@@ -6,6 +6,8 @@ import { endOf, grow, sizeOf } from "./answer.js";
 
 const UNKNOWN = "not_resumable";
 const KNOWN = "request_id_in_use";
+const AWAY = new Set(["overloaded", "worker_lost"]);
+const RETRY_MS = [1000, 2000, 4000];
 const MAX_SENDS = 3;
 const STOPPED_BEFORE = { message: "The request was stopped before it was sent.", code: "stopped" };
 
@@ -30,7 +32,7 @@ export class Runs {
   }
 
   follow(run) {
-    this.live.set(run.message.id, { ...run, choices: [], isStopped: false, isSent: false, numSends: 0 });
+    this.live.set(run.message.id, { ...run, choices: [], isStopped: false, isSent: false, numSends: 0, numRetries: 0 });
     if (this.connection.isReady) this.call(run.message.id);
   }
 
@@ -44,6 +46,7 @@ export class Runs {
   call(id) {
     const run = this.live.get(id);
     run.choices = [];
+    clearTimeout(run.retry);
     if (run.request && !run.isSent) this.send(id, run);
     else this.connection.send({ type: "attach", id });
     if (run.isStopped) this.connection.send({ type: "stop", id });
@@ -81,6 +84,11 @@ export class Runs {
       this.call(news.id);
       return;
     }
+    // The run may well go on where its reader was lost; a run that has ended so says it again.
+    if (!run.request && !run.isStopped && AWAY.has(code) && run.numRetries < RETRY_MS.length) {
+      run.retry = setTimeout(() => this.connection.isReady && this.call(news.id), RETRY_MS[run.numRetries++]);
+      return;
+    }
     run.request = null;
     if (news.type === "delta") this.grow(run, news);
     else if (news.type === "completed") this.complete(run, news);
@@ -101,6 +109,7 @@ export class Runs {
   }
 
   finish(run, result) {
+    clearTimeout(run.retry);
     this.live.delete(run.message.id);
     Object.assign(run.message, result, { isRunning: false });
     this.onEnd(run.chat, run.message);
