@@ -125,10 +125,12 @@ def test_a_crowd_says_on_the_device_what_it_says_on_the_cpu(checkpoint):
     assert same >= len(REQUESTS) - 1, (on_cpu, on_device)
 
 
-def test_a_request_alone_says_what_it_says_in_a_crowd(checkpoint):
+@pytest.mark.parametrize("weights", ["float32", "bf16"])
+@pytest.mark.xfail(reason="cuBLAS chooses its kernel by the rows", strict=False)
+def test_a_request_alone_says_what_it_says_in_a_crowd(checkpoint, weights):
+    """Batch-invariant mode is refused on CUDA (engine.execution.device) until this holds for every kind of weights."""
     folder, _ = checkpoint
-    crowd = Crowd(folder, "cuda", batch_invariant=True).answers(REQUESTS)
-    alone = Crowd(folder, "cuda", batch_invariant=True).answers(REQUESTS[:1])
+    crowd, alone = (Crowd(folder, "cuda", weights=weights, batch_invariant=True).answers(requests) for requests in (REQUESTS, REQUESTS[:1]))
     assert alone[0] == crowd[0]
 
 
