@@ -179,6 +179,17 @@ def test_the_queue_is_bounded(make_stage):
     assert event.payload.code == ErrorCode.OVERLOADED
 
 
+def test_a_queue_that_one_tenant_has_filled_takes_others(make_stage):
+    stage = make_stage(max_waiting=2)
+    said = {}
+    for index, tenant in enumerate(["greedy"] * 7 + ["witness"]):
+        stage.submit(f"run-{index}", tenant=tenant)
+        said |= stage.news()
+    assert said["run-6"][0].payload.code == ErrorCode.OVERLOADED
+    assert isinstance(said["run-7"][0].payload, Admitted)
+    assert [sequence.tenant for sequence in stage.core.hear_sequences(7)] == ["greedy"] * 6 + ["witness"]
+
+
 def test_a_token_that_the_model_lacks_never_reaches_the_core(make_stage):
     stage = make_stage(ScriptedCore(dataclasses.replace(READY, logits_width=IM_END)))
     stage.submit()
