@@ -6,8 +6,10 @@ server the connection is answered 413 or 431, refused or closed; over any other 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import cast
+
+from django.core.exceptions import ImproperlyConfigured
 
 from lightcone_site import env
 
@@ -107,7 +109,18 @@ reads files has the memory for 10 MiB of them."""
 
 def http_limits_read() -> HttpLimits:
     """The table with what the environment overrides; raises ImproperlyConfigured on a value that cannot be used."""
-    return HttpLimits(**{field.name: env.integer(field.name.upper(), cast(int, field.default), minimum=1) for field in fields(HttpLimits)})
+    limits = HttpLimits(
+        **{field.name: env.integer(field.name.upper(), cast(int, field.default), minimum=1) for field in fields(HttpLimits)}
+    )
+    least = 2 * max(limits.max_body_bytes, limits.max_upload_bytes + UPLOAD_ROOM)  # as one project may have half of it
+    if limits.max_bodies_bytes >= least:
+        return limits
+    if env.text("MAX_BODIES_BYTES"):
+        raise ImproperlyConfigured(
+            f"LIGHTCONE_MAX_BODIES_BYTES must be at least {least}, twice the largest body "
+            f"(LIGHTCONE_MAX_BODY_BYTES, LIGHTCONE_MAX_UPLOAD_BYTES), got {limits.max_bodies_bytes}"
+        )
+    return replace(limits, max_bodies_bytes=least)
 
 
 def request_limits_read() -> RequestLimits:

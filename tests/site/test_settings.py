@@ -14,6 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from lightcone_site import env
 from lightcone_site.databases import MAX_SOCKET_PATH_BYTES, broker_url, database_settings, embedded_valkey_socket
+from lightcone_site.limits import http_limits_read
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
@@ -200,3 +201,12 @@ def test_many_unknown_settings_are_one_bounded_line():
     assert "95 more" in line
     assert "\n" not in line
     assert len(line) < 600
+
+
+def test_all_bodies_together_have_room_for_two_of_the_largest(monkeypatch):
+    """One project may have half of the room, which has to hold any body that is allowed."""
+    monkeypatch.setenv("LIGHTCONE_MAX_UPLOAD_BYTES", str(2**30))
+    assert http_limits_read().max_bodies_bytes > 2**31
+    monkeypatch.setenv("LIGHTCONE_MAX_BODIES_BYTES", str(2**30))
+    with pytest.raises(ImproperlyConfigured, match="LIGHTCONE_MAX_BODIES_BYTES must be at least"):
+        http_limits_read()
