@@ -67,16 +67,10 @@ def _check_together(fields: Mapping[str, Any]) -> None:
         raise _invalid("output_format", "cannot be combined with output_config.format; use that alone")
     choice = fields["tool_choice"] or {}
     offered = [tool["name"] for _, tool in _offered(fields)]
-    if (
-        choice.get("type") == "tool"
-        and choice["name"] in [tool["name"] for tool in fields["tools"] or ()]
-        and choice["name"] not in offered
-    ):
-        raise _invalid("tool_choice.name", "names a tool that has a type instead of a schema, which this server cannot offer to the model")
     if choice.get("type") in ("any", "tool") and not offered:
         raise _invalid("tool_choice", "needs tools to choose from, of type custom")
     if choice.get("type") == "tool" and choice["name"] not in offered:
-        raise _invalid("tool_choice.name", f"must be the name of one of tools, got {echo(choice['name'])}")
+        raise _invalid("tool_choice.name", f"must be the name of one of tools, of type custom; got {echo(choice['name'])}")
 
 
 def _invalid(param: str, message: str) -> ApiError:

@@ -12,7 +12,8 @@ from urllib.parse import quote
 
 HEADER = "X-Lightcone-Ignored"
 MAX_BYTES = 1_024
-MAX_NAMES = 128
+MAX_NAMES = 512
+"""More than a line can hold, so that one which leaves some out always says so."""
 MAX_NAME_CHARS = 64
 PLAIN = "-_.:[]"
 """Characters of names that stay as they are, beside letters and digits; all others are percent-encoded."""

@@ -15,7 +15,7 @@ from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
 from chat.dialects.request.constraints import GUIDED
-from chat.dialects.request.cross_field import foreign_check
+from chat.dialects.request.cross_field import FOREIGN_CONSTRAINTS
 from chat.dialects.request.fields import Array, Boolean, Integer, Object, Record, RequestField, Text, field_problems, refuse
 from chat.dialects.request.ignored import unknown_names
 from chat.dialects.request.refusals import sentences_renamed
@@ -56,6 +56,7 @@ MOVED = {
     "function_call": "tool_choice",
     "logprobs": f"include with {LOGPROBS}",
     **{name: f"structured_outputs.{part}" for name, part in GUIDED.items()},
+    **{name: instead.replace("response_format", "text.format") for name, instead in FOREIGN_CONSTRAINTS.items()},
 }
 FORMAT_KEYS = ("type", "name", "description", "schema", "strict")
 ABSENT = (
@@ -179,7 +180,6 @@ def _refuse_foreign(body: Mapping[str, Any]) -> None:
     for name, place in MOVED.items():
         if body.get(name) is not None:
             raise ApiError("unsupported_parameter", f"{name} is not a field of responses; use {place}", name)
-    foreign_check(body)
     for name in ABSENT:
         value = body.get(name)
         if value is not None and value is not False and not (name == "n" and value == 1):

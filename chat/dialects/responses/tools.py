@@ -70,6 +70,9 @@ def _namespace(group: Tool, path: str, offered: OfferedTools) -> Tool:
     name, tools = group.get("name"), group.get("tools")
     if not isinstance(name, str) or not name:
         raise ApiError("invalid_type", f"{path}.name must be a name, got {echo(name)}", f"{path}.name")
+    description = group.get("description")
+    if not isinstance(description, str | None):
+        raise ApiError("invalid_type", f"{path}.description must be a string, got {echo(description)}", f"{path}.description")
     if not isinstance(tools, list):
         raise ApiError("invalid_type", f"{path}.tools must be an array, got {echo(tools)}", f"{path}.tools")
     told = []
@@ -80,7 +83,7 @@ def _namespace(group: Tool, path: str, offered: OfferedTools) -> Tool:
             told.append(_function(tool, place, name, offered))
         else:
             offered.ignored.append(f"{place}:{kind}")
-    return {"type": NAMESPACE, "name": name, "description": group.get("description"), "tools": told}
+    return {"type": NAMESPACE, "name": name, "description": description, "tools": told}
 
 
 def _function(tool: Tool, path: str, namespace: str | None, offered: OfferedTools) -> Tool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chat.dialects.request.ignored import MAX_BYTES, ignored_line
+from chat.dialects.request.ignored import MAX_BYTES, MAX_NAMES, ignored_line
 from tests.chat.dialects.messages.shapes import post
 from tests.chat.dialects.responses.conftest import respond
 
@@ -39,8 +39,8 @@ async def test_every_dialect_names_them(api, scripted):
 def test_the_line_is_bounded_and_plain():
     assert ignored_line(()) == ""
     assert ignored_line(["tools.0:web_search", "a[b]"]) == "tools.0:web_search, a[b]"
-    for name in ("x" * 10_000, "\n" * 10_000, "🙂" * 50, "\ud800"):
-        line = ignored_line([name] * 1_000)
+    for name in ("x", "x" * 10_000, "\n" * 10_000, "🙂" * 50, "\ud800"):
+        line = ignored_line([name] * MAX_NAMES)
         assert len(line) <= MAX_BYTES
         assert line.isascii()
         assert line.isprintable()

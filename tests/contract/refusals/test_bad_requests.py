@@ -40,7 +40,7 @@ NO_BODIES = [
 ]
 FAR_ID = 10_000_000
 NOT_OF_THE_MODEL = [
-    Bad({"max_completion_tokens": 200_000}, "max_completion_tokens", says="context"),
+    Bad({"messages": [{"role": "usr", "content": "hi"}]}, "messages.0.role", says="must be one of system"),
     Bad({"truncate_prompt_tokens": 1_000_000}, "truncate_prompt_tokens"),
     Bad({"stop_token_ids": [FAR_ID], "min_tokens": 5}, "stop_token_ids"),
     Bad({"allowed_token_ids": [FAR_ID]}, "allowed_token_ids"),

@@ -211,6 +211,7 @@ REFUSALS = [
     ({"tools": [{"type": "web_search"}, {"type": "function"}]}, "missing_required_parameter", "tools.1.name"),
     ({"tools": [{"type": "namespace", "name": "n"}]}, "invalid_type", "tools.0.tools"),
     ({"tools": [{"type": "namespace", "tools": []}]}, "invalid_type", "tools.0.name"),
+    ({"tools": [{"type": "namespace", "name": "n", "description": {}, "tools": []}]}, "invalid_type", "tools.0.description"),
     (
         {"tools": [{"type": "namespace", "name": "n", "tools": [TOOL, {**TOOL, "parameters": 5}]}]},
         "invalid_type",
