@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
 from typing import Literal
 
 import httpx
@@ -208,6 +211,14 @@ def test_several_forced_calls_stream_with_their_indexes(client, lightcone):
                 seen[choice.index] = seen.get(choice.index, "") + (call.function.arguments or "")
     assert sorted(seen) == [0, 1]
     assert all(Weather.model_validate_json(arguments) for arguments in seen.values())
+
+
+def test_the_first_request_of_the_readme_is_answered_within_its_limit(client, lightcone):
+    """It named no limit, and half of its answers ran to the end of the context."""
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    body = json.loads(re.search(r"-d '(\{.*\})'", readme)[1])
+    answer = client.chat.completions.create(**{**body, "model": lightcone.model, "stream": False})
+    assert 0 < answer.usage.completion_tokens <= body["max_tokens"] <= 500
 
 
 def test_models_are_listed_and_found(client, lightcone):
