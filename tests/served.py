@@ -21,9 +21,13 @@ MAKE_KEY = """
 import json, sys
 import django
 django.setup()
+from chat.models.access import Project
 from chat.services.accounts import default_project
 from chat.services.keys import KeyPolicy, key_create
-sys.stdout.write(key_create(project=default_project(), name="of a test", policy=KeyPolicy(**json.loads(sys.argv[1])))[1])
+project = default_project()
+if sys.argv[2]:
+    project, _ = Project.objects.get_or_create(org=project.org, name=sys.argv[2])
+sys.stdout.write(key_create(project=project, name="of a test", policy=KeyPolicy(**json.loads(sys.argv[1])))[1])
 """
 
 
@@ -99,10 +103,13 @@ class ServedLightcone:
                 start_new_session=True,
             )
 
-    def make_key(self, **policy: object) -> str:
-        """The text of a new key; `policy` as `chat.services.keys.KeyPolicy` takes it. For keys that the command line cannot make."""
+    def make_key(self, *, project: str = "", **policy: object) -> str:
+        """The text of a new key; `policy` as `chat.services.keys.KeyPolicy` takes it, in the first project or the one of this name.
+
+        For keys that the command line cannot make.
+        """
         done = subprocess.run(
-            [sys.executable, "-c", MAKE_KEY, json.dumps(policy)],
+            [sys.executable, "-c", MAKE_KEY, json.dumps(policy), project],
             cwd=ROOT,
             env=self._environment | {"DJANGO_SETTINGS_MODULE": "lightcone_site.settings"},
             capture_output=True,

@@ -1,7 +1,8 @@
 """How many tokens a step has, so that it lasts about STEP_SECONDS: found while serving, as what else the machine does comes and goes.
 
-What is measured are steps that prompts fill at least half. Whatever disturbs a step makes it longer, so of the rates of the last steps
-a high one counts, though not the highest. Widens and narrows by no more than a factor of two at a time, and not for small differences.
+What is measured are steps that prompts fill at least half. They get shorter where even good ones of the last steps were too slow, as
+whatever disturbs a step makes it longer, and longer where most were quick; by no more than a factor of two at a time, and not for small
+differences.
 """
 
 from __future__ import annotations
@@ -56,10 +57,11 @@ class StepPace:
         self._rates.append(sum(chunk.num_positions for chunk in plan.chunks) / seconds)
         if len(self._rates) < FEWEST:
             return False
-        affordable = sorted(self._rates)[-1 - len(self._rates) // 4] * STEP_SECONDS
-        if NARROWER * self.step_tokens < affordable < WIDER * self.step_tokens:
-            return False
-        return self._change(affordable)
+        rates = sorted(self._rates)
+        good, usual = rates[-1 - len(rates) // 4] * STEP_SECONDS, rates[(len(rates) - 1) // 2] * STEP_SECONDS
+        if good <= NARROWER * self.step_tokens:
+            return self._change(good)
+        return usual >= WIDER * self.step_tokens and self._change(usual)
 
     def _change(self, affordable: float) -> bool:
         """Go towards what is affordable; False if there is no way to go."""
@@ -67,7 +69,7 @@ class StepPace:
         step_tokens = max(self._least, math.floor(wanted / self._grain) * self._grain)
         if step_tokens == self.step_tokens:
             return False
-        logger.info(
+        logger.debug(
             "%d tokens a step instead of %d: the machine computes %.0f a second", step_tokens, self.step_tokens, affordable / STEP_SECONDS
         )
         self.step_tokens = step_tokens
