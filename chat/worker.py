@@ -134,7 +134,7 @@ class ModelWorker:
         self._clock = clock
         self._started_at = clock()
         self._state, self._phase, self._fraction, self._reason = "loading", "starting", 0.0, ""
-        self._maker_defaults: dict[str, float] = {}
+        self._maker_defaults: dict[str, float] | None = None
         self._stats: EngineStats | None = None
         self._closing = threading.Event()
         self._on_lost = on_lost
@@ -164,8 +164,8 @@ class ModelWorker:
 
     def load(self, on_loaded: Callable[[], None]) -> bool:
         """Load the engine, call `on_loaded`, and say `ready`; a failure becomes the state `failed`, not an exception."""
-        self._maker_defaults = maker_defaults(self.config.model_path)
         try:
+            self._maker_defaults = maker_defaults(self.config.model_path)
             self._engine.start(self._note_progress)
             on_loaded()
         except EngineError as error:

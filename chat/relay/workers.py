@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from chat.relay.keys import Keys
 from chat.relay.store import Answers
@@ -19,7 +19,7 @@ STATE_ORDER = ("ready", "loading", "draining", "failed")
 class WorkerLease:
     """One live worker. `state`: loading, ready, draining or failed; `fraction` of the loading 0..1; `reason` is for the operator.
     No token of the model stands for more than `longest_token_chars`; that and `max_model_len` are 0 until they are known.
-    `maker_defaults`: sampling values of the model's files, by the names of request fields.
+    `maker_defaults`: sampling values of the model's files, by the names of request fields; None until they are read.
     `num_prompt_tokens`, and of these `num_cached_tokens`, are counted since the worker's core began."""
 
     worker_id: str
@@ -38,7 +38,7 @@ class WorkerLease:
     num_free_blocks: int = 0
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
-    maker_defaults: dict[str, float] = field(default_factory=dict)
+    maker_defaults: dict[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,6 @@ def _lease(worker_id: str, raw: dict[bytes, bytes]) -> WorkerLease:
         num_live=int(fields["num_live"]),
         num_running=int(fields["num_running"]),
         num_waiting=int(fields["num_waiting"]),
-        maker_defaults=json.loads(fields.get("maker_defaults", "{}")),
+        maker_defaults=json.loads(fields.get("maker_defaults", "null")),
         **{name: int(fields.get(name, 0)) for name in LATER_COUNTERS},
     )

@@ -175,9 +175,12 @@ async def test_the_sampling_values_of_a_models_files_come_with_its_workers_lease
     assert (await ServedModel.objects.aget(name=MODEL)).maker_defaults == {"temperature": 0.2, "top_k": 20}
     await world.client.delete(world.keys.worker(worker.worker_id))
     await states.turn()
+    world.lease_state, world.lease_facts = "loading", {"maker_defaults": "null"}
+    await (await world.worker()).beat()
+    await states.turn()
     entry = await model_resolve_async(name=MODEL)
     assert entry is not None
-    assert entry.sampling_defaults == {"temperature": 0.2, "top_k": 20}, "kept for the next worker"
+    assert entry.sampling_defaults == {"temperature": 0.2, "top_k": 20}, "kept until the next worker has read them"
 
 
 async def test_the_catalogue_shows_what_workers_say_and_when_they_are_gone(world: World) -> None:

@@ -136,6 +136,18 @@ async def test_the_lease_tells_the_sampling_values_of_the_models_files(world: Wo
     await asyncio.to_thread(worker.close, 0.0)
 
 
+async def test_a_model_whose_place_may_not_be_looked_at_has_failed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading its defaults raised outside of what notes failures: the model was loading for ever."""
+
+    def refuse(path: Path) -> dict[str, float]:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("chat.worker.maker_defaults", refuse)
+    worker, _ = await start(world)
+    assert worker.state == "failed"
+    await asyncio.to_thread(worker.close, 0.0)
+
+
 async def test_a_model_that_cannot_be_loaded_leaves_the_worker_up_and_says_why(world: World) -> None:
     worker, _ = await start(world, load_error=ModelLoadError("nothing.gguf is truncated"))
     [lease] = await worker_leases(world.client, world.keys)
