@@ -8,7 +8,7 @@ from engine.outputs.tools.json_object import JsonCallFormat
 from engine.outputs.tools.python_calls import PythonCallFormat
 from engine.outputs.tools.tagged_calls import TaggedCallFormat
 
-HERMES = JsonCallFormat(begins=("<tool_call>",), ends=("</tool_call>", "</function_call>"), has_doubled_braces=True)
+HERMES = JsonCallFormat(begins=("<tool_call>",), ends=("</tool_call>", "</function_call>", "</tools>"), has_doubled_braces=True)
 LLAMA_3_JSON = JsonCallFormat(begins=("<|python_tag|>",), is_bare=True, is_inline=True)
 LLAMA_4_JSON = JsonCallFormat(begins=("<|python_tag|>", "<|python_start|>"), ends=("<|python_end|>",), is_bare=True, is_inline=True)
 GRANITE = JsonCallFormat(begins=("<|tool_call|>", "<tool_call>"), ends=("</tool_call>",), is_bare=True)

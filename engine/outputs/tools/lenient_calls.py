@@ -15,7 +15,8 @@ from engine.outputs.tools.scripted import Held
 FENCE = "```"
 LANGUAGES = ("json", "xml", "tool_call")
 """What a fence around calls may say of itself."""
-OTHER_TAGS = ("<function_call>",)
+OTHER_TAGS = ("<function_call>", "<tools>")
+"""The second is what the template has around the descriptions of the tools."""
 LINE_START = "\n{"
 
 

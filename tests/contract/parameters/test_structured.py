@@ -86,7 +86,6 @@ def test_older_names_of_constraints_hold(ask):
     assert ask.text(guided_choice=["red", "green"]) in ("red", "green")
     assert re.fullmatch("[ab]{3}", ask.text(guided_regex="[ab]{3}"))
     assert ask.text(guided_grammar='root ::= "yes" | "no"') in ("yes", "no")
-    assert json.loads(ask.text(guided_json={"const": [1, 2]}, guided_whitespace_pattern="\n")) == [1, 2]
     assert ask.text(guided_json={"const": [1]}, guided_whitespace_pattern="\n") == "[\n1\n]"
     assert ask.refusal(guided_regex="(")[0] == "guided_regex"
 

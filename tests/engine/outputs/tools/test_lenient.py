@@ -20,6 +20,7 @@ READ = {
         Said(calls=[Call("get_weather", '{\n    "city": "Paris"\n  }')]),
     ),
     "the braces of its template": ('{{"name": "get_weather", "arguments": {"city": "Paris"}}}', Said(calls=[WEATHER])),
+    "the tag around the tools": (f"I look.\n<tools>\n{CALL}\n</tools>", Said("I look.\n", [WEATHER])),
     "after prose": (f"I look.\n\n```json\n{CALL}\n```\nDone.", Said("I look.\n\nDone.", [WEATHER])),
     "after code": (f"```python\n{{}}\n```\n{CALL}", Said("```python\n{}\n```\n", [WEATHER])),
     "after an object that is no call": (f'```json\n{{"a": 1}}\n```\n```json\n{CALL}\n```', Said('```json\n{"a": 1}\n```\n', [WEATHER])),
@@ -86,6 +87,8 @@ PIECES = [
     "<tool_call>",
     "</tool_call>",
     "<function_call>",
+    "<tools>",
+    "</tools>",
     "a",
 ]
 
