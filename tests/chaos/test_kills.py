@@ -106,24 +106,3 @@ def test_streams_go_on_where_they_stood(
 
 def _rows(served: ServedLightcone, names: set[str]) -> list[dict[str, object]]:
     return [row for row in request_log(served) if row["client_request_id"] in names]
-
-
-def test_a_worker_whose_core_keeps_dying_is_replaced_and_its_streams_go_on(
-    served: ServedLightcone, undisturbed: list[tuple[str, str, int]]
-) -> None:
-    """At the fourth death within ten minutes the worker stayed, as `failed`, and answered every request 503 until somebody killed it."""
-    old = pid_of(served, "worker")
-    assert old is not None
-    while pid_of(served, "worker") == old:
-        # A stream to each core, or its run, which was in the step of two deaths, would be held for their cause.
-        stream = Stream(served, PROMPTS[0], "dying-core")
-        with ThreadPoolExecutor(1) as pool:
-            answer = pool.submit(stream.read)
-            assert stream.has_begun.wait(60)
-            core = pid_of(served, "core")
-            assert core is not None
-            os.kill(core, signal.SIGKILL)
-            assert answer.result(90) == undisturbed[0]
-    assert "exit code 1; starting again" in served.console()
-    served.wait_for(lambda: served.get("/health/ready")[0] == 200, timeout_s=60, what="the next worker")
-    assert Stream(served, PROMPTS[1], "after").read() == undisturbed[1]
