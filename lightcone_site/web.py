@@ -24,7 +24,7 @@ def main() -> None:
     from chat.body_door import body_admit
     from chat.middleware import error_described
     from chat.relay.commands import senders_warm
-    from chat.services.completions import readers_cut
+    from chat.services.completions import readers_cut, readers_settle
     from lightcone_site.logs import unknown_settings_log
 
     unknown_settings_log()
@@ -43,6 +43,7 @@ def main() -> None:
             drain_s=settings.LIGHTCONE_DRAIN_S,
             drain_delay_s=settings.LIGHTCONE_DRAIN_DELAY_S,
             on_cut=readers_cut,
+            settle=readers_settle,
         ),
         on_ready=senders_warm,
     )

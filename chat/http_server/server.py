@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -28,11 +28,15 @@ STRANGERS_PART = 8
 """Bodies of those whom the application does not know may take so small a part of what all bodies may, beside that."""
 
 
+async def nothing_to_settle() -> None:
+    """Of an application that leaves nothing behind."""
+
+
 @dataclass(frozen=True, slots=True)
 class Manners:
     """How a server behaves to whom. `admit`: who may send a body; `describe`: what the error of a path and an origin looks like, as headers
-    and body; `is_proxy`: addresses that many clients come through; `on_cut` is called before running answers are cut. Times in
-    seconds.
+    and body; `is_proxy`: addresses that many clients come through; `on_cut` is called before running answers are cut, `settle`
+    after that, with a little time for what they leave behind. Times in seconds.
     """
 
     admit: Admit = admit_anyone
@@ -41,6 +45,7 @@ class Manners:
     drain_s: float = 30.0
     drain_delay_s: float = 0.0
     on_cut: Callable[[], None] = lambda: None
+    settle: Callable[[], Awaitable[None]] = nothing_to_settle
 
 
 class BoundedFactory(HTTPFactory):
@@ -135,7 +140,8 @@ class BoundedServer(Server):
     async def _drain(self) -> None:
         """1. Announce it: whoever balances load has `drain_delay_s` to see that this server is not ready any more. Until then it answers,
         and closes each connection after an answer that says so.  2. Take nothing new: neither connections nor requests on open ones.
-        3. Wait `drain_s` for running answers.  4. Hang up, so that what still runs ends as for any lost client.  5. Cancel the rest.
+        3. Wait `drain_s` for running answers.  4. Hang up, so that what still runs ends as for any lost client.  5. Let the application
+        settle, and cancel the rest.
         """
         self.stop_state.is_announced = True
         await asyncio.sleep(self.manners.drain_delay_s)
@@ -155,6 +161,9 @@ class BoundedServer(Server):
             transport.abortConnection()
         if applications := self._applications():
             await asyncio.wait(applications, timeout=LINGER_S)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_S):
+                await self.manners.settle()
         # NOTE: a task that is still pending when the interpreter ends can crash it.
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:

@@ -96,6 +96,7 @@ class Dispatcher:
         self._leaves: deque[tuple[str, Outcome | None]] = deque()
         self._records: deque[Mapping[str, Any]] = deque()
         self._has_chores = asyncio.Event()
+        self._has_settled = asyncio.Event()
         self._sweep_now = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._chores: asyncio.Task[None] | None = None
@@ -126,6 +127,12 @@ class Dispatcher:
         await asyncio.to_thread(self._lease.close)
         await self._client.delete(self._keys.web(self.web_id))
         await self._client.aclose()
+
+    async def settle(self) -> None:
+        """Wait until all leaves and records are in Valkey; for as long as it is away."""
+        if self._leaves or self._records:
+            self._has_settled.clear()
+            await self._has_settled.wait()
 
     @property
     def num_readers(self) -> int:
@@ -329,6 +336,8 @@ class Dispatcher:
                 # NOTE: packing is the only act here that can refuse, and leaves must never wait behind a record that cannot be packed.
                 logger.exception("%d records of refused requests dropped", len(self._records))
                 self._records.clear()
+            if not (self._leaves or self._records):
+                self._has_settled.set()
 
     def _wake_chores(self) -> None:
         """There may be chores before there was a run, so their task starts by itself."""

@@ -64,6 +64,7 @@ __all__ = [
     "dispatcher_of_loop",
     "limits_look",
     "readers_cut",
+    "readers_settle",
     "request_rejected_record",
     "run_attach",
     "run_find",
@@ -281,6 +282,11 @@ def readers_cut() -> None:
     """This process is about to hang up on its clients: runs that are left from now on were broken off by the server."""
     for dispatcher in list(_dispatchers.values()):
         dispatcher.is_cutting = True
+
+
+async def readers_settle() -> None:
+    """Wait until Valkey knows of every reader that has left: of a process that ends before, it is believed to have cut its clients off."""
+    await dispatcher_of_loop().settle()
 
 
 _dispatchers: WeakKeyDictionary[asyncio.AbstractEventLoop, Dispatcher] = WeakKeyDictionary()

@@ -428,6 +428,26 @@ async def test_a_request_that_waited_too_long_for_a_worker_was_not_left_by_its_c
     assert voice.claim.stop == "interrupted"
 
 
+async def test_a_process_that_ends_has_told_of_every_answer_that_it_gave_whole(world: World) -> None:
+    """The last ones of a drain were not told of: their rows would have said that their clients had been cut off."""
+    web, worker = await world.web(), await world.worker()
+    readers = []
+    for _ in range(5):
+        reader, voice = await world.run(web, worker)
+        voice.admit()
+        voice.end()
+        readers.append(reader)
+    await worker.flush()
+    for reader in readers:
+        await read_all(reader)
+        reader.leave()
+    await web.settle()
+    await web.settle()
+    await world.client.delete(world.keys.web(web.web_id))
+    await world.reaper().turn()
+    assert [record.get("outcome") for record in await world.records()] == ["finished"] * 5
+
+
 async def test_a_process_that_hangs_up_on_its_clients_says_so(world: World) -> None:
     web, worker = await world.web(), await world.worker()
     (cut, _), (left, _) = await world.run(web, worker), await world.run(web, worker)
