@@ -126,6 +126,7 @@ BODIES = [
     ("list", b"[]", {}, 400, "invalid_json", None),
     ("NaN", b'{"messages": [], "temperature": NaN}', {}, 400, "invalid_json", None),
     ("deep", b'{"messages":' + b"[" * 100_000, {}, 400, "invalid_json", None),
+    ("many values", b'{"messages": [], "unread": [' + b"[]," * 200_000 + b"1]}", {}, 413, "request_too_large", None),
     ("form", b"a=1", {"Content-Type": "application/x-www-form-urlencoded"}, 400, "invalid_content_type", None),
     ("multipart", b"--x", {"Content-Type": "multipart/form-data; boundary=" + "x" * 5000}, 400, "invalid_content_type", None),
     ("no type", b"{}", {"Content-Type": ""}, 400, "invalid_content_type", None),

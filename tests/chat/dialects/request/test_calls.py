@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chat.dialects.request.calls import UnansweredCalls
+from chat.dialects.request.calls import CallReader, UnansweredCalls
 from chat.dialects.request.messages import messages_walk
+from chat.dialects.request.problems import Problems
+from chat.errors import ApiError
 
 NAMES, IDS = st.sampled_from("fg"), st.sampled_from("123")
 STEPS = st.one_of(st.tuples(st.just("add"), NAMES, IDS), st.tuples(st.just("remove"), IDS), st.tuples(st.just("take"), NAMES))
@@ -34,3 +37,11 @@ def test_ten_thousand_results_to_as_many_calls_are_read_once_each():
     old = [{"author": {"role": "tool", "name": f"functions.{name}"}, "content": []} for name in "fg" * 2_000]
     walked = messages_walk([{"role": "assistant", "tool_calls": calls}, *results, *old], model="m", max_parts=1)
     assert [message.get("tool_call_id") for message in walked[5_001:5_005]] == ["19999", None, "19998", None]
+
+
+def test_arguments_of_all_calls_have_no_more_values_than_a_body_may():
+    """They are JSON in strings, which the count of the body passes over."""
+    reader = CallReader(Problems())
+    reader.arguments("[" + "[]," * 150_000 + "1]")
+    with pytest.raises(ApiError, match="JSON values"):
+        reader.arguments("[" + "[]," * 150_000 + "1]")
