@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import gc
+import sys
 
 import chat.http_server  # noqa: F401  (installs the asyncio reactor before anything else can choose another)
 from chat.private_files import umask_set
 from lightcone_site.startup import settings_check
+
+SWITCH_INTERVAL_S = 0.001
+"""How long a thread that reads a large request may hold the interpreter while the loop, which carries every stream, waits for it."""
 
 
 def main() -> None:
@@ -28,6 +32,7 @@ def main() -> None:
     from lightcone_site.logs import unknown_settings_log
 
     unknown_settings_log()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.freeze()  # what is loaded by now stays: looking for garbage in it would hold up every stream
 
     chat.http_server.serve(
