@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chat.dialects.request.build import generation_request
+from chat.dialects.request.cross_field import FOREIGN_CONSTRAINTS
 from chat.dialects.request.schema import ChatCompletionRequest, request_check
 from chat.errors import ApiError
 from chat.models.access import Right
@@ -40,7 +41,7 @@ def ends_well(body: dict) -> None:
         return
     assert result.status == 400
     assert result.param is not None
-    assert result.param.split(".")[0] in FIELDS
+    assert result.param.split(".")[0] in (*FIELDS, *FOREIGN_CONSTRAINTS)
     assert len(result.param) <= 200
 
 
