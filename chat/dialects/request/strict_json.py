@@ -56,7 +56,7 @@ def json_bounds(*, more_depth: int = 0) -> JsonBounds:
 def json_object_read(body: bytes, bounds: JsonBounds) -> dict[str, Any]:
     """The object in `body`; raises ApiError `invalid_json` or `request_too_large`."""
     body = body.removeprefix(BOM)
-    if not body.strip():
+    if not body or body.isspace():
         raise ApiError("invalid_json", "The request body is empty; send a JSON object.")
     value = json_read(body, bounds)
     if not isinstance(value, dict):
