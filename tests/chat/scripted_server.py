@@ -126,7 +126,18 @@ def main() -> None:
     listener.set_inheritable(True)
     say(str(listener.getsockname()[1]))
     drain_s, drain_delay_s = (float(given) for given in sys.argv[1:])
-    manners = http_server.Manners(admit=admit, is_proxy=PROXY.__eq__, drain_s=drain_s, drain_delay_s=drain_delay_s)
+
+    async def settle() -> None:
+        say("settled")
+
+    manners = http_server.Manners(
+        admit=admit,
+        is_proxy=PROXY.__eq__,
+        drain_s=drain_s,
+        drain_delay_s=drain_delay_s,
+        on_cut=lambda: say("cut"),
+        settle=settle,
+    )
     http_server.serve(application, limits=LIMITS, manners=manners, socket_fd=listener.fileno(), on_ready=lambda: say("ready"))
 
 

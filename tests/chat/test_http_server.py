@@ -394,6 +394,18 @@ def test_a_stop_waits_for_what_runs_and_takes_no_request_on_open_connections():
     server.has_ended()
 
 
+def test_an_answer_that_outlasts_the_stop_is_cut_and_the_application_may_settle_what_it_leaves():
+    """So that the log can tell clients that were cut off from clients that left."""
+    server = Server(drain_s=0.2)
+    with server.connect() as running:
+        running.sendall(b"GET /flood HTTP/1.1\r\n" + SMALL + b"\r\n")
+        server.expect("started")
+        server.process.terminate()
+        for word in ("cut", "left", "settled"):
+            server.expect(word)
+    server.has_ended()
+
+
 def test_a_stop_is_announced_before_it_begins():
     """Whoever balances load needs time to see it; until then requests are answered, and their connections closed."""
     server = Server(drain_s=20, drain_delay_s=3)
