@@ -6,6 +6,8 @@ Pure questions, asked by the scheduler; docs/decisions/0009-fair-share.md says w
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from engine.scheduling.block_accounts import BlockAccounts
 from engine.scheduling.waiting import WaitingQueue
 from engine.sequence import Sequence
@@ -15,25 +17,26 @@ FAIR_WAIT_S = 1.0
 
 
 class FairShare:
-    """`running`: the scheduler's own list, most urgent first; `forget` is called when it, or what its sequences hold, has changed."""
+    """`running`: the scheduler's own list, most urgent first; `forget` is called when a sequence has come to it or left it."""
 
     def __init__(self, running: list[Sequence], waiting: WaitingQueue, blocks: BlockAccounts, num_seats: int) -> None:
         self._running = running
         self._waiting = waiting
         self._blocks = blocks
         self._num_seats = num_seats
-        self._held: dict[tuple[str, int], tuple[int, int]] = {}
+        self._own: dict[int, dict[str, list[Sequence]]] = {}
+        """By priority, who runs for each tenant at it or a better one."""
+        self._num_doubles: dict[str, dict[int, int]] = {}
+        """Of each tenant, by priority: in how many places its sequences hold blocks that others of them hold too."""
 
-    def forget(self) -> None:
-        """Count anew what is held."""
-        self._held.clear()
+    def forget(self, tenant: str) -> None:
+        """Count anew what a tenant holds, of which a sequence has begun or ceased to run."""
+        self._own.clear()
+        self._num_doubles.pop(tenant, None)
 
     def part(self, tenant: str, priority: int) -> float:
         """The larger of a tenant's parts of all seats and of all blocks; the tenant with the smallest goes first."""
-        key = (tenant, priority)
-        if key not in self._held:
-            self._held[key] = _held(self._running, tenant, priority)
-        num_seats, num_blocks = self._held[key]
+        num_seats, num_blocks = self._held(tenant, priority)
         return max(num_seats / self._num_seats, num_blocks / self._blocks.num_blocks)
 
     def victims(self, head: Sequence, *, is_due: bool) -> list[Sequence]:
@@ -50,7 +53,7 @@ class FairShare:
             if rest and rest[-1].priority > head.priority:
                 victim = rest[-1]
             elif is_due:
-                shares = shares or _Shares(head, rest, self._tenants(head.priority), self._num_seats, self._blocks.num_blocks)
+                shares = shares or self._shares(head)
                 num_new = self._blocks.count(head) - len(matched)
                 if not (shares.entitle(num_new) and (found := shares.newest_above(rest, of_seats=lacks_seat))):
                     return []
@@ -68,26 +71,51 @@ class FairShare:
         tenants = {sequence.tenant for sequence in self._running if sequence.priority == worst}
         if len(tenants) == 1:
             return self._running[-1]
-        richest = max(sorted(tenants), key=lambda tenant: _held(self._running, tenant, worst)[1])
+        richest = max(sorted(tenants), key=lambda tenant: self._held(tenant, worst)[1])
         return next(sequence for sequence in reversed(self._running) if sequence.tenant == richest)
 
-    def _tenants(self, priority: int) -> set[str]:
-        """Who has work of this priority or a better one."""
-        return self._waiting.tenants(priority) | {other.tenant for other in self._running if other.priority <= priority}
+    def _shares(self, head: Sequence) -> _Shares:
+        held = {tenant: self._held(tenant, head.priority) for tenant in self._runners(head.priority)}
+        num_tenants = len(self._waiting.tenants(head.priority) | held.keys())
+        return _Shares(head, held, self._num_seats / num_tenants, self._blocks.num_blocks / num_tenants)
+
+    def _runners(self, priority: int) -> dict[str, list[Sequence]]:
+        """Who runs at this priority or a better one, by tenant."""
+        if priority not in self._own:
+            own = defaultdict[str, list[Sequence]](list)
+            for other in self._running:
+                if other.priority <= priority:
+                    own[other.tenant].append(other)
+            self._own[priority] = dict(own)
+        return self._own[priority]
+
+    def _held(self, tenant: str, priority: int) -> tuple[int, int]:
+        """Seats and blocks of a tenant's sequences of this priority and better ones; a block counts once, however many share it.
+
+        What a sequence takes or gives back while it runs is its own. So what is held twice stays as it was.
+        """
+        own = self._runners(priority).get(tenant)
+        if own is None:
+            return 0, 0
+        num_doubles = self._num_doubles.setdefault(tenant, {})
+        num_places = sum(len(other.block_ids) for other in own)
+        if priority not in num_doubles:
+            num_doubles[priority] = num_places - num_different(own)
+        return len(own), num_places - num_doubles[priority]
 
 
 class _Shares:
-    """Equal shares among `tenants` for the priority of `head`. `rest`: who runs, of which the caller takes victims one by one."""
+    """Equal shares for the priority of `head`. `held`: seats and blocks of those who run, of whom the caller takes victims one by one."""
 
-    def __init__(self, head: Sequence, rest: list[Sequence], tenants: set[str], num_seats: int, num_blocks: int) -> None:
+    def __init__(self, head: Sequence, held: dict[str, tuple[int, int]], most_seats: float, most_blocks: float) -> None:
         self._head = head
-        self._most_seats = max(1.0, num_seats / len(tenants))
-        self._most_blocks = num_blocks / len(tenants)
-        self._held = {tenant: _held(rest, tenant, head.priority) for tenant in tenants}
+        self._held = held
+        self._most_seats = max(1.0, most_seats)
+        self._most_blocks = most_blocks
 
     def entitle(self, num_new_blocks: int) -> bool:
         """Whether the head's tenant has nothing running, or stays within its share with the head."""
-        num_seats, num_blocks = self._held[self._head.tenant]
+        num_seats, num_blocks = self._held.get(self._head.tenant, (0, 0))
         return not num_seats or (num_seats + 1 <= self._most_seats and num_blocks + num_new_blocks <= self._most_blocks)
 
     def newest_above(self, rest: list[Sequence], *, of_seats: bool) -> Sequence | None:
@@ -104,12 +132,11 @@ class _Shares:
         ]
         found = max(spare, key=lambda other: excess[other.tenant], default=None)
         if found is not None:
-            remaining = [other for other in rest if other is not found]
-            self._held[found.tenant] = _held(remaining, found.tenant, self._head.priority)
+            own = [other for other in rest if other.tenant == found.tenant and other.priority <= self._head.priority and other is not found]
+            self._held[found.tenant] = len(own), num_different(own)
         return found
 
 
-def _held(running: list[Sequence], tenant: str, priority: int) -> tuple[int, int]:
-    """Seats and blocks of a tenant's sequences of this priority and better ones; a block counts once, however many share it."""
-    own = [other.block_ids for other in running if other.tenant == tenant and other.priority <= priority]
-    return len(own), len(set().union(*own))
+def num_different(sequences: list[Sequence]) -> int:
+    """Count the blocks that sequences hold, each once."""
+    return len(set().union(*(sequence.block_ids for sequence in sequences)))

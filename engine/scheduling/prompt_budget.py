@@ -23,7 +23,8 @@ class PromptBudget:
         self.left = tokens
         self._tokens = tokens
         self._step_tokens = step_tokens
-        self._wanting = wanting
+        self._wanting = Counter(wanting.values())
+        """How many tenants, by that priority."""
         self._taken: Counter[str] = Counter()
         self._taken_by_long: Counter[str] = Counter()
         self._is_shared = len(wanting) > 1
@@ -41,7 +42,7 @@ class PromptBudget:
 
     def offer(self, sequence: Sequence, num_missing: int) -> int:
         """How many tokens a prompt that lacks so many may have at first."""
-        num_tenants = sum(priority <= sequence.priority for priority in self._wanting.values()) if self._is_shared else 1
+        num_tenants = sum(count for priority, count in self._wanting.items() if priority <= sequence.priority) if self._is_shared else 1
         offered = min(num_missing, self.left)
         if num_tenants > 1:
             share = max(0, _part(self._tokens, num_tenants) - self._taken[sequence.tenant])

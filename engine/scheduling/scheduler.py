@@ -122,7 +122,6 @@ class Scheduler:
 
     def plan(self) -> StepPlan | None:
         """Hand out one step; None if nothing is to be done. The steps are those of the module's docstring."""
-        self._fair.forget()
         self._make_room()
         decodes, prefills = self._plan_running()
         tokens = self._step_tokens - len(decodes) if decodes else self._quiet_step_tokens
@@ -280,7 +279,6 @@ class Scheduler:
             return bool(self._waiting)
         if len(self._running) < self._max_running:
             return True
-        self._fair.forget()
         sequence = self._head()
         return sequence is not None and (self._running[-1].priority > sequence.priority or bool(self._victims(sequence)))
 
@@ -304,7 +302,7 @@ class Scheduler:
         victim.is_owed = True
         victim.waits_since = self._clock()
         self._waiting.add(victim)
-        self._fair.forget()
+        self._fair.forget(victim.tenant)
         self._num_preemptions += 1
 
     def _tenants_with_prompts(self, prefills: list[Sequence]) -> dict[str, int]:
@@ -369,7 +367,7 @@ class Scheduler:
         sequence.num_computed = len(matched) * self._blocks.block_size
         sequence.status = SequenceStatus.RUNNING
         insort(self._running, sequence, key=urgency)
-        self._fair.forget()
+        self._fair.forget(sequence.tenant)
         if sequence.num_cached is None:
             sequence.num_cached = min(sequence.num_computed, len(sequence.prompt_ids))
             self._num_prompt_tokens += len(sequence.prompt_ids)
@@ -389,6 +387,7 @@ class Scheduler:
     def _end(self, sequence: Sequence) -> None:
         if sequence.status is SequenceStatus.RUNNING:
             self._running.remove(sequence)
+            self._fair.forget(sequence.tenant)
         else:
             self._waiting.remove(sequence)
         self._blocks.close(sequence)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heapreplace
 from itertools import chain
 
 from engine.sequence import Sequence
@@ -56,20 +57,29 @@ class WaitingQueue:
     def in_turn(self, count: int, part: Part) -> Iterator[Sequence]:
         """At most `count` sequences, best priority first, then of the tenant that holds the smallest `part`, then by urgency.
 
-        Each is chosen when it is asked for, by what tenants hold then; the ones before it may have left the queue meanwhile.
+        Each is chosen when it is asked for, by what tenants hold then; the ones before it, and nobody else, may have got a seat meanwhile.
         """
-        heads = [own[:count][::-1] for own in self._by_tenant.values()]
+        if count <= 0:
+            return
+        if len(self._by_tenant) == 1:
+            yield from next(iter(self._by_tenant.values()))[:count]
+            return
+
+        def turn(own: list[Sequence]) -> tuple[int, float, int, int, list[Sequence]]:
+            first = own[-1]
+            return first.priority, part(first.tenant, first.priority), first.place, first.arrival, own
+
+        heap = [turn(own[:count][::-1]) for own in self._by_tenant.values()]
+        heapify(heap)
         for _ in range(count):
-            if len(heads) > 1:
-                next_up = min(heads, key=lambda own: (own[-1].priority, part(own[-1].tenant, own[-1].priority), urgency(own[-1])))
-            elif heads:
-                (next_up,) = heads
-            else:
+            if not heap:
                 return
-            sequence = next_up.pop()
-            if not next_up:
-                heads.remove(next_up)
-            yield sequence
+            own = heap[0][-1]
+            yield own.pop()
+            if own:
+                heapreplace(heap, turn(own))
+            else:
+                heappop(heap)
 
     def arrive(self, sequence: Sequence) -> None:
         """Give a new sequence, whose arrival is the latest, its place, and put it there."""

@@ -167,6 +167,28 @@ def test_whoever_was_preempted_gets_a_token_before_it_can_be_preempted_again():
     assert len(victim.output_ids) >= num_before
 
 
+def test_a_block_that_a_tenant_shares_with_itself_counts_once_while_its_sequences_grow():
+    blocks, running = BlockAccounts(16, 2, shares_prefixes=True), list[Sequence]()
+    fair = FairShare(running, WaitingQueue(), blocks, 16)
+    first, second = (make_sequence(number, [1, 2, 3, 4, 5 + number], tenant="one") for number in range(2))
+    for sequence in (first, second):
+        blocks.open(sequence)
+        blocks.take(sequence, blocks.match(sequence)[1])
+        running.append(sequence)
+        fair.forget("one")
+        sequence.num_computed = 5
+        blocks.register(sequence, 0)
+    assert fair.part("one", 0) == 4 / 16, "two together, one each"
+    blocks.add(first, 3)
+    assert fair.part("one", 0) == 7 / 16
+    blocks.trim(first)
+    assert fair.part("one", 0) == 4 / 16
+    running.remove(first)
+    blocks.release(first)
+    fair.forget("one")
+    assert (fair.part("one", 0), fair.part("two", 0)) == (3 / 16, 0)
+
+
 def test_a_seat_that_is_due_is_seen_before_a_step_ahead():
     clock = Clock()
     scheduler = make_scheduler(max_sequences=2, clock=clock)
