@@ -3,7 +3,7 @@
 There are no prefill and decode phases. A step
 0. preempts sequences of worse priority where they keep the most urgent waiting one from a seat or from blocks: they give up their
    blocks and later compute again what the prefix cache lost; and sequences of tenants above an equal share for a tenant below it that
-   has waited (fair_share.py),
+   has waited (fair_share.py); the one that room was made for is seated,
 1. gives every running sequence that lacks one token that token; if there is no block for it, the running sequence of
    worst priority, youngest first, is preempted,
 2. lets these decodes verify drafts, tokens that a drafter expects next, within a share of the budget; nobody is preempted for them
@@ -257,17 +257,33 @@ class Scheduler:
         return decodes, prefills
 
     def _make_room(self) -> None:
-        """Preempt for the waiting sequence whose turn it is: whoever has worse priority, or who has more than an equal share."""
+        """Preempt for the waiting sequence whose turn it is, and seat it: whoever has worse priority, or who has more than an equal share.
+
+        NOTE: it is seated at once. Who has made room may hold the least from then on, and would be the first to get it back.
+        """
         sequence = self._head()
-        for victim in self._victims(sequence) if sequence is not None else ():
+        if sequence is None or not (victims := self._victims(sequence)):
+            return
+        for victim in victims:
             self._preempt(victim)
+        is_seated = self._seat(sequence, self._blocks.match(sequence)[1])
+        assert is_seated, "nobody is preempted in vain"
 
     def _victims(self, sequence: Sequence) -> list[Sequence]:
-        """Who makes room for a waiting sequence, if that helps it."""
+        """Who makes room for a waiting sequence, if that helps it: not while another computes what it will find in the cache."""
         is_due = len(self._num_known) > 1 and self._clock() - sequence.waits_since >= FAIR_WAIT_S
         if not self._running or not (is_due or self._running[-1].priority > sequence.priority):
             return []
-        return self._fair.victims(sequence, is_due=is_due)
+        victims = self._fair.victims(sequence, is_due=is_due)
+        return [] if victims and self._is_being_computed_for(sequence) else victims
+
+    def _is_being_computed_for(self, sequence: Sequence) -> bool:
+        """Whether a prompt that is as urgent computes the next block that a waiting sequence may find."""
+        digests, matched = self._blocks.match(sequence)
+        if len(matched) == self._blocks.num_matchable(sequence):
+            return False
+        rests = ((other, other.num_tokens - other.num_computed) for other in self._running if other.priority <= sequence.priority)
+        return digests[len(matched)] in self._digests_in_progress(rest for rest in rests if rest[1] > 1)
 
     def _head(self) -> Sequence | None:
         """The waiting sequence whose turn it is."""

@@ -167,6 +167,42 @@ def test_whoever_was_preempted_gets_a_token_before_it_can_be_preempted_again():
     assert len(victim.output_ids) >= num_before
 
 
+def test_room_goes_to_whoever_it_was_made_for():
+    """The long sequence that was preempted left its tenant with the least, so it got its blocks back and was preempted in every step."""
+    clock = Clock()
+    scheduler = make_scheduler(num_blocks=100, step_tokens=256, clock=clock)
+    crowd(scheduler, "greedy", 1, num_prompt=30, max_tokens=200)
+    step(scheduler)
+    (long,) = crowd(scheduler, "greedy", 1, first=5, num_prompt=190, max_tokens=200)
+    crowd(scheduler, "other", 1, first=50, num_prompt=100, max_tokens=200)
+    for _ in range(3):
+        step(scheduler)
+    (waiting,) = crowd(scheduler, "other", 1, first=60, num_prompt=60, max_tokens=200)
+    clock.now += FAIR_WAIT_S
+    for _ in range(10):
+        step(scheduler)
+    assert (long.status, waiting.status) == (SequenceStatus.PREEMPTED, SequenceStatus.RUNNING)
+    assert scheduler.stats().num_preemptions == 1
+    assert not scheduler.check_integrity()
+
+
+def test_nobody_makes_room_for_a_sequence_that_waits_for_a_prefix_to_be_computed():
+    clock = Clock()
+    scheduler = make_scheduler(num_blocks=400, max_sequences=4, clock=clock)
+    crowd(scheduler, "greedy", 4)
+    step(scheduler)
+    same = [make_sequence(50 + i, list(range(1000, 1100)), 9, tenant="other", cache_root=b"other") for i in range(2)]
+    for sequence in same:
+        scheduler.add(sequence)
+    clock.now += FAIR_WAIT_S
+    while not same[0].output_ids:
+        step(scheduler)
+        assert scheduler.stats().num_preemptions == 1, "the other choice of the request can only wait for the first"
+    step(scheduler)
+    assert same[1].status is SequenceStatus.RUNNING
+    assert scheduler.stats().num_preemptions == 2
+
+
 def test_a_block_that_a_tenant_shares_with_itself_counts_once_while_its_sequences_grow():
     blocks, running = BlockAccounts(16, 2, shares_prefixes=True), list[Sequence]()
     fair = FairShare(running, WaitingQueue(), blocks, 16)
