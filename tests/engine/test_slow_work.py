@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api.errors import EngineUnavailable, ErrorCode
-from engine.slow_work import LONG_TEXT, MAX_READERS, Places, SlowWork
+from engine.slow_work import LONG_TEXT, MAX_READERS, MAX_THREADS, Places, SlowWork
+from lightcone_site.worker import THREADS
 from tests.examples import examples
 
 
@@ -84,6 +85,10 @@ def test_what_is_beyond_a_tenants_share_of_threads_is_refused_and_others_are_ser
         held.enter_context(work.of("witness"))
     with work.of("greedy"):
         pass
+
+
+def test_a_worker_has_threads_beside_those_that_slow_work_may_hold():
+    assert THREADS["model"] > MAX_THREADS
 
 
 def test_long_texts_of_one_tenant_are_read_two_at_a_time_and_short_ones_need_no_place():
