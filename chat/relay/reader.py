@@ -115,6 +115,8 @@ class RunReader:
 
     async def stop(self, outcome: Outcome = Outcome.STOPPED) -> None:
         """End the run; its terminal event still comes through the iteration. Raises EngineUnavailable."""
+        if self.told is not None:
+            self.told = outcome
         await self._source.stop(self.run_id, outcome)
 
     # For the dispatcher.

@@ -22,7 +22,7 @@ async def admission_wait(run: StartedRun) -> Admitted:
     except EngineUnavailable:
         if deadline_at > time.time():
             raise
-        with contextlib.suppress(EngineUnavailable):  # whoever leaves without a word is logged as a client that left
+        with contextlib.suppress(EngineUnavailable):  # then it is told as the reader leaves
             await run.reader.stop(Outcome.TIMED_OUT)
         raise timed_out() from None
 

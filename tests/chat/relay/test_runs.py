@@ -428,6 +428,24 @@ async def test_a_request_that_waited_too_long_for_a_worker_was_not_left_by_its_c
     assert voice.claim.stop == "interrupted"
 
 
+async def test_a_request_whose_own_time_was_over_before_a_worker_took_it_is_logged_as_that(world: World) -> None:
+    """Its client sees 408, not the 503 of a queue that took too long."""
+    web, worker = await world.web(), await world.worker()
+    reader, _ = await world.admit(web)
+    with pytest.raises(EngineUnavailable):
+        await reader.first(timeout_s=0.01)
+    await reader.stop(Outcome.TIMED_OUT)
+    reader.leave()
+    await until(lambda: not web._leaves)
+    voice = await world.claim(worker, reader.run_id)
+    assert voice.claim.stop == "timed_out"
+    voice.admit()
+    voice.end(Outcome.TIMED_OUT)
+    await worker.flush()
+    [record] = await world.records()
+    assert (record["outcome"], record["status"]) == ("timed_out", 408)
+
+
 async def test_a_process_that_ends_has_told_of_every_answer_that_it_gave_whole(world: World) -> None:
     """The last ones of a drain were not told of: their rows would have said that their clients had been cut off."""
     web, worker = await world.web(), await world.worker()
