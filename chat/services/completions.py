@@ -387,8 +387,8 @@ def _about(trace: RequestTrace, caller: Caller | None, *, model: str, arrived_at
 
 
 def _caller_name(caller: Caller) -> str:
-    """Under which limits are kept."""
-    return caller.public_id or SESSION_CALLER
+    """Under which limits are kept: those of the key, or of the person who is signed in."""
+    return caller.public_id or f"{SESSION_CALLER}:{caller.tenant}"
 
 
 def _headers(requests_per_minute: int, tokens_per_minute: int, verdict: Verdict) -> dict[str, str]:

@@ -44,18 +44,18 @@ def chromium() -> Iterator[object]:
 @pytest.fixture
 def page(chromium, lightcone) -> Iterator[object]:
     """A signed-in page at desktop width whose console errors fail the test."""
-    page = signed_in_page(chromium, lightcone)
     problems: list[str] = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    page = signed_in_page(chromium, lightcone, problems)
     yield page
     page.context.close()
     assert problems == []
 
 
-def signed_in_page(chromium, served):
-    """The administrator's page, connected."""
+def signed_in_page(chromium, served, problems: list[str]):
+    """The administrator's page, connected. `problems` gets the errors of its console."""
     page = chromium.new_context(base_url=served.base_url, viewport={"width": 1280, "height": 800}).new_page()
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
     page.goto("/sign-in")
     page.fill("#id_username", served.admin_user)
     page.fill("#id_password", served.admin_password)
@@ -79,7 +79,7 @@ def people(transactional_db) -> dict[str, str]:
 
 
 @pytest.fixture
-def scripted(chromium, live_server, people, valkey) -> Iterator[ScriptedPage]:
+def scripted(chromium, live_server, valkey, people) -> Iterator[ScriptedPage]:
     """A page of ours whose socket the test plays; nobody is signed in yet. Errors in the page fail the test."""
     context = chromium.new_context(base_url=live_server.url, viewport={"width": 1280, "height": 800})
     scripted = ScriptedPage(context, people)

@@ -27,7 +27,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLightcone
 
 def test_the_same_answer_goes_on_after_the_web_process_was_killed(chromium, served: ServedLightcone) -> None:
     """The page said that its text was kept, did not pick the answer up, and offered nothing but to delete it."""
-    page = signed_in_page(chromium, served)
+    page = signed_in_page(chromium, served, [])  # a lost connection is an error of the console
     page.fill("#max_tokens", str(NUM_TOKENS))
     page.fill("#further", '{"ignore_eos": true}')
     page.fill("#composer-text", "Write a very long story about the sea.")

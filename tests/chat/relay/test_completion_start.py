@@ -168,6 +168,18 @@ async def test_a_server_without_room_is_503_with_the_reason(service: World) -> N
     assert raised.value.code is ErrorCode.OVERLOADED
 
 
+async def test_people_without_a_key_do_not_use_up_the_room_of_each_other(service: World, settings: Any) -> None:
+    """All who are signed in shared one bound, which runs that go on without their page would have filled."""
+    settings.LIGHTCONE_MAX_LIVE_PER_KEY = 1
+    await worker_of(service)
+    ada, bob = (Caller(key_id=0, public_id="", org_id=1, project_id=2, tenant=f"2:user:{number}") for number in (1, 2))
+    for caller in (ada, bob):
+        await completion_start(request=request(), caller=caller, trace=TRACE)
+    with pytest.raises(LimitExceeded) as raised:
+        await completion_start(request=request(), caller=ada, trace=TRACE)
+    assert raised.value.kind == LimitKind.CONCURRENCY
+
+
 async def test_further_runs_of_a_request_count_with_their_tokens_alone_and_reading_with_none(service: World) -> None:
     await worker_of(service)
     limits = KeyLimits(requests_per_minute=1, tokens_per_minute=1_000, max_concurrency=3)
