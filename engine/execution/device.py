@@ -33,7 +33,7 @@ STICKY_ERRORS = (
     "no cuda-capable device",
     "busy or unavailable",
 )
-"""CUDA's own words for errors that stay with a process: every later call returns them. torch, cuBLAS and Triton all repeat them."""
+"""CUDA's own words for errors that stay with a process: every later call returns them, so that one need not be made."""
 MESSAGE_CHARS = 300
 
 
@@ -81,8 +81,9 @@ def has_lost_device(error: Exception) -> bool:
 
 
 def _is_sticky(error: Exception) -> bool:
+    """Only torch's own error of a device is taken at its word: the text of another may be a request's."""
     text = str(error).lower()
-    return isinstance(error, RuntimeError) and any(words in text for words in STICKY_ERRORS)
+    return isinstance(error, torch.AcceleratorError) and any(words in text for words in STICKY_ERRORS)
 
 
 def _answers() -> bool:
