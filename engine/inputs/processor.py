@@ -57,7 +57,7 @@ class PromptProcessor:
         3. Text that is too long is cut, or refused; what is left is tokenised and cut to the tokens that are asked for.
         """
         if request.raw is not None:
-            with self._work.on_text(len(request.raw.text), request.tenant):
+            with self._work.on_text(len(request.raw.text) + len(request.raw.suffix or ""), request.tenant):
                 return self._raw.prompt(request, request.raw, max_model_len)
         options = request.prompt
         num_kept = kept_tokens(options.truncate_to, max_model_len)

@@ -3,10 +3,11 @@
 import pytest
 
 from engine.api import GenerationRequest, PromptOptions, RawPrompt, Task
-from engine.api.errors import ErrorCode, RequestError
+from engine.api.errors import EngineUnavailable, ErrorCode, RequestError
 from engine.inputs.limits import ContextLimits, check_prompt_ids
 from engine.inputs.processor import PromptProcessor
 from engine.inputs.rendering import LocalRenderer
+from engine.slow_work import LONG_TEXT, SlowWork
 from tests.engine.tiny_tokenizer import IM_END, IM_START, tiny_tokenizer
 
 TOKENIZER = tiny_tokenizer()
@@ -143,6 +144,15 @@ def fim_tokenizer(*marks, **changes):
     names = list(marks or ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|fim_pad|>", "<|endoftext|>"))
     tokens, types = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
     return tiny_tokenizer(**changes | {tokens: metadata[tokens] + names, types: metadata[types] + [CONTROL] * len(names)})
+
+
+@pytest.mark.parametrize("raw", [RawPrompt("a" * LONG_TEXT), RawPrompt("a", suffix="a" * LONG_TEXT)])
+def test_long_texts_are_slow_work_of_their_tenant_on_either_side_of_a_gap(raw):
+    work = SlowWork(max_threads=1, patience_s=0.0)
+    processor = PromptProcessor(fim_tokenizer(), LocalRenderer(), work)
+    request = GenerationRequest("run", "model", (), 0.0, prompt=PromptOptions(), raw=raw, tenant="greedy")
+    with work.of("greedy"), pytest.raises(EngineUnavailable):
+        processor.prompt(request, 100_000)
 
 
 @pytest.mark.parametrize(
