@@ -91,7 +91,7 @@ class Scheduler:
 
         Raises RequestError if it could never be computed or has nothing left to generate, EngineUnavailable if queue and seats are
         full and its tenant has its share of them. Seats count although they may be empty: all that a dead core had running comes back
-        at once.
+        at once. One that has output goes on: it had a place before others came.
         """
         assert sequence.seq_id not in self._sequences
         if sequence.num_tokens > self._blocks.capacity_tokens:
@@ -102,7 +102,7 @@ class Scheduler:
             )
         if not sequence.prompt_ids or len(sequence.output_ids) >= sequence.max_tokens:
             raise RequestError(ErrorCode.INVALID_VALUE, "the sequence has no prompt or nothing left to generate", "max_tokens")
-        if not has_place(self._num_known, sequence.tenant, 1, self._max_known):
+        if not sequence.output_ids and not has_place(self._num_known, sequence.tenant, 1, self._max_known):
             raise queue_full(self._max_waiting)
         self._num_known[sequence.tenant] += 1
         self._num_arrived += 1

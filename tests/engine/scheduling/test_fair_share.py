@@ -304,6 +304,16 @@ def test_a_queue_that_one_tenant_has_filled_takes_others_up_to_an_equal_share():
     assert scheduler.stats().num_waiting == 14
 
 
+def test_one_that_goes_on_has_its_place_however_many_have_come_since():
+    """A round of beams, and what a dead core had begun, come again; they failed where others had overfilled the queue meanwhile."""
+    scheduler = make_scheduler(max_waiting=6, max_sequences=2)
+    (begun, *_) = crowd(scheduler, "greedy", 8)
+    crowd(scheduler, "witness", 4, first=30)
+    scheduler.abort(begun.seq_id)
+    scheduler.add(make_sequence(50, [1, 2], 9, tenant="greedy", output_ids=[3]))
+    assert scheduler.stats().num_waiting == 12
+
+
 # Whom it takes
 
 
