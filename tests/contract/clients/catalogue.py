@@ -13,12 +13,16 @@ FEATURE = re.compile(r'\bfeature\(\s*"([^"]+)"')
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """`name` is the environment's, `package` the registry's; `pins` is a file of `folder` that names every version exactly."""
+    """`name` is the environment's, `package` the registry's; `pins` is a file of `folder` that names every version exactly.
+
+    `needs_agent_model`: it wants a model with a long context that calls tools of its own accord (agent_model.py).
+    """
 
     name: str
     package: str
     folder: Path
     pins: str = "requirements.txt"
+    needs_agent_model: bool = False
 
     @property
     def is_node(self) -> bool:
@@ -61,4 +65,7 @@ CLIENTS = (
     Client("instructor", "instructor", HERE / "instructor"),
     Client("llm", "llm", HERE / "llm"),
     Client("ai-sdk", "ai", HERE / "ai-sdk", "package.json"),
+    Client("openai-unforced", "openai", HERE / "openai-unforced", "package.json", needs_agent_model=True),
+    Client("codex", "@openai/codex", HERE / "codex", "package.json", needs_agent_model=True),
+    Client("claude-code", "@anthropic-ai/claude-code", HERE / "claude-code", "package.json", needs_agent_model=True),
 )

@@ -1,7 +1,8 @@
 """An environment for each client, under .venv/clients, made again when its pins change: `python -m tests.contract.clients.environments`.
 
-With names of clients as arguments only those; with `--python` those that need no Node.js. A client that this machine cannot install is
-named with the reason. Uses the standard library and pip, as it runs before anything else is certain to be there.
+With names of clients as arguments only those; with `--python` those that need no Node.js. The model that some need comes with them
+(agent_model.py). A client that this machine cannot install is named with the reason. Uses the standard library and pip, as it runs before
+anything else is certain to be there.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.contract.clients import agent_model
 from tests.contract.clients.catalogue import CLIENTS, HERE, Client
 
 ROOT = HERE.parents[2]
@@ -25,6 +27,8 @@ SHARED = HERE / "shared"
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "-qq"]
 NODE_AT_LEAST = 18
 RUN_TIMEOUT_S = 240.0
+AGENT_TIMEOUT_S = 3600.0
+"""Agents send prompts of some 20000 tokens, which two cores compute for minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +81,17 @@ class Environment:
 
     def run(self, *, base_url: str, api_key: str, model: str, scratch: Path) -> list[dict]:
         """What the script says of each feature, in its order; `scratch` is a folder for its own files."""
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("LIGHTCONE_", "OPENAI_", "ANTHROPIC_"))}
+        foreign = ("LIGHTCONE_", "OPENAI_", "ANTHROPIC_", "CLAUDE_", "CODEX_")
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+        timeout_s = AGENT_TIMEOUT_S if self.client.needs_agent_model else RUN_TIMEOUT_S
         told = {"LIGHTCONE_BASE_URL": base_url, "LIGHTCONE_API_KEY": api_key, "LIGHTCONE_MODEL": model, "LIGHTCONE_SCRATCH": str(scratch)}
         own = {"PYTHONPATH": str(SHARED), "PYTHONPYCACHEPREFIX": str(self.folder / "compiled")}
         try:
             done = subprocess.run(
-                self._command(), env=inherited | told | own, cwd=scratch, capture_output=True, text=True, timeout=RUN_TIMEOUT_S
+                self._command(), env=inherited | told | own, cwd=scratch, capture_output=True, text=True, timeout=timeout_s
             )
         except subprocess.TimeoutExpired as error:
-            raise RuntimeError(f"the script ran longer than {RUN_TIMEOUT_S:.0f} s, and printed {error.stdout!r}") from None
+            raise RuntimeError(f"the script ran longer than {timeout_s:.0f} s, and printed {error.stdout!r}") from None
         if done.returncode != 0:
             raise RuntimeError(f"the script ended with {done.returncode}\n{done.stderr[-4000:]}")
         return [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"feature"')]
@@ -105,6 +111,8 @@ def main(words: list[str]) -> int:
     if unknown:
         sys.exit(f"No such client: {', '.join(sorted(unknown))}. There are {', '.join(client.name for client in CLIENTS)}.")
     wanted = [client for client in CLIENTS if not (names and client.name not in names) and not ("--python" in words and client.is_node)]
+    if any(client.needs_agent_model and not Environment(client).missing() for client in wanted):
+        agent_model.provide(PLACE / "models")
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         for said in pool.map(provide, wanted):
             if said:

