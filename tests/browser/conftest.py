@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from django.contrib.auth import get_user_model
+from django.db import connections
 
 from chat.services.catalogue import model_register, model_update
 from tests.browser.scripted import ScriptedPage
@@ -39,6 +40,8 @@ def chromium() -> Iterator[object]:
         browser = driver.chromium.launch(executable_path=binary, args=FLAGS)
         yield browser
         browser.close()
+        for connection in connections.all(initialized_only=True):
+            del connections[connection.alias]  # made under the driver's loop: asynchronous tests would find it, and must not use it
 
 
 @pytest.fixture
