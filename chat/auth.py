@@ -113,7 +113,7 @@ def _sent_key(request: HttpRequest, key_header: str) -> tuple[str, str]:
     scheme, _, key = (bearer or "").strip().rpartition(" ")
     if not scheme and key.lower() == "bearer":
         return "bearer", ""
-    return scheme.lower(), key
+    return scheme.rstrip().lower(), key
 
 
 def _may_be_anonymous(request: HttpRequest) -> bool:

@@ -121,6 +121,13 @@ async def test_a_good_key_is_used_although_none_is_needed(project: Project, sett
     assert (await identify(Authorization=f"Bearer {raw}")).public_id == key.public_id
 
 
+@pytest.mark.parametrize("header", ["Bearer {}", "bearer  {}", " BEARER   {} "])
+async def test_any_number_of_spaces_stands_before_the_key(project: Project, header: str) -> None:
+    """RFC 9110 allows it, and clients write it by mistake."""
+    key, raw = await database_sync_to_async(key_create)(project=project, name="mine")
+    assert (await identify(Authorization=header.format(raw))).public_id == key.public_id
+
+
 async def test_what_is_wrong_with_the_header_is_said(project: Project) -> None:
     """`Bearer $LIGHTCONE_API_KEY` with the variable unset was called an incorrect key."""
     for header in ("Bearer ", "Bearer", ""):
