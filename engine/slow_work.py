@@ -24,7 +24,7 @@ LONG_TEXT = 1 << 16
 GIVE_BACK_S = 5.0
 """When memory is given back after long texts: by then their answers have been written."""
 PATIENCE_S = 0.25
-"""How long a thread waits for one of its tenant's to come back: most such work takes milliseconds."""
+"""How long a thread waits for one of its tenant's to come back: most such work takes milliseconds. Where it takes longer nobody waits."""
 
 
 @dataclass(eq=False, slots=True)
@@ -39,22 +39,28 @@ class Places:
         self._count = count
         self._taken: Counter[str] = Counter()
         self._waiting: list[_Waiting] = []
+        self._stuck: set[str] = set()
+        """Tenants of whom one waited in vain, and none has given a place back since."""
         self._changed = threading.Condition()
 
     def take(self, tenant: str, timeout_s: float | None = None) -> bool:
-        """Wait for a place and take it; False if there was none in time."""
+        """Wait for a place and take it; False if there was none in time, at once where one of the tenant's has just waited in vain."""
         own = _Waiting(tenant)
         with self._changed:
             self._waiting.append(own)
-            is_free = self._changed.wait_for(lambda: self._next() is own, timeout_s)
+            is_stuck = timeout_s is not None and tenant in self._stuck
+            is_free = self._changed.wait_for(lambda: self._next() is own, 0 if is_stuck else timeout_s)
             self._waiting.remove(own)
             if is_free:
                 self._taken[tenant] += 1
+            elif self._taken[tenant]:
+                self._stuck.add(tenant)
             self._changed.notify_all()
         return is_free
 
     def give_back(self, tenant: str) -> None:
         with self._changed:
+            self._stuck.discard(tenant)
             self._taken[tenant] -= 1
             if not self._taken[tenant]:
                 del self._taken[tenant]

@@ -50,12 +50,13 @@ def test_a_place_that_is_given_back_goes_to_the_tenant_that_has_fewest():
         threads[-1].start()
         while len(places._waiting) < len(threads):
             threading.Event().wait(0.001)
-    for tenant in ("a", "a", "b", "c"):
+    places.give_back("a")
+    threads[-1].join(10)
+    assert order == ["d"], "though it came last"
+    for tenant in ("a", "b", "c"):
         places.give_back(tenant)
-        threading.Event().wait(0.01)
     for thread in threads:
         thread.join(10)
-    assert order[0] == "d", "though it came last"
     assert sorted(order) == ["a", "b", "d"]
 
 
@@ -72,6 +73,26 @@ def test_places_are_counted(acts, count):
             places.give_back(tenant)
             held[tenant] -= 1
     assert +held == +places._taken
+
+
+def test_where_work_takes_longer_than_anybody_waits_the_next_are_refused_at_once(monkeypatch):
+    """Each of a flood held a thread for a quarter of a second, and what other tenants sent stood behind all of them."""
+    places, waits = Places(3), []
+
+    def wait_for(is_free, timeout_s):
+        waits.append(timeout_s)
+        return is_free()
+
+    monkeypatch.setattr(places._changed, "wait_for", wait_for)
+    assert [places.take("a", 0.25) for _ in range(5)] == [True, True, False, False, False]
+    assert places.take("b", 0.25)
+    assert not places.take("c", 0.25)
+    assert waits == [0.25, 0.25, 0.25, 0, 0, 0.25, 0.25]
+    places.give_back("a")
+    assert places.take("c", 0.25)
+    assert not places.take("a", 0.25)
+    assert not places.take("a", 0.25)
+    assert waits[-3:] == [0.25, 0.25, 0]
 
 
 def test_what_is_beyond_a_tenants_share_of_threads_is_refused_and_others_are_served():
