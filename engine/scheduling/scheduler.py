@@ -259,15 +259,18 @@ class Scheduler:
     def _make_room(self) -> None:
         """Preempt for the waiting sequence whose turn it is, and seat it: whoever has worse priority, or who has more than an equal share.
 
+        So for one in a step, and for the first of every tenant that has nothing running.
         NOTE: it is seated at once. Who has made room may hold the least from then on, and would be the first to get it back.
         """
         sequence = self._head()
-        if sequence is None or not (victims := self._victims(sequence)):
-            return
-        for victim in victims:
-            self._preempt(victim)
-        is_seated = self._seat(sequence, self._blocks.match(sequence)[1])
-        assert is_seated, "nobody is preempted in vain"
+        while sequence is not None and (victims := self._victims(sequence)):
+            for victim in victims:
+                self._preempt(victim)
+            is_seated = self._seat(sequence, self._blocks.match(sequence)[1])
+            assert is_seated, "nobody is preempted in vain"
+            sequence = self._head()
+            if sequence is not None and self._fair.part(sequence.tenant, sequence.priority):
+                return
 
     def _victims(self, sequence: Sequence) -> list[Sequence]:
         """Who makes room for a waiting sequence, if that helps it: not while another computes what it will find in the cache."""

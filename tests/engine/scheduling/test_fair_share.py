@@ -66,6 +66,20 @@ def test_a_tenant_that_waits_with_nothing_running_gets_a_seat_of_one_that_has_th
     assert [sequence.output_ids for sequence in greedy] == expected
 
 
+def test_all_who_have_nothing_running_get_a_seat_in_the_same_step():
+    """Room was made for one in each step, so that the tenth project waited ten steps longer than the first."""
+    clock = Clock()
+    scheduler = make_scheduler(max_sequences=8, clock=clock)
+    greedy = crowd(scheduler, "greedy", 20)
+    step(scheduler)
+    witnesses = [crowd(scheduler, f"witness {number}", 2, first=50 + 10 * number) for number in range(3)]
+    clock.now += FAIR_WAIT_S
+    step(scheduler)
+    assert [num_running(*own) for own in (greedy, *witnesses)] == [5, 1, 1, 1]
+    step(scheduler)
+    assert [num_running(*own) for own in (greedy, *witnesses)] == [4, 2, 1, 1], "what they have beyond that comes one by one"
+
+
 def test_what_comes_free_goes_to_the_tenant_that_holds_the_least():
     scheduler = make_scheduler(max_sequences=4)
     greedy = crowd(scheduler, "greedy", 8, max_tokens=4)
