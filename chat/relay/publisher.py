@@ -82,6 +82,7 @@ class Publisher:
         self._writing = asyncio.Lock()
         self._backoff_s = MIN_BACKOFF_S
         self._num_beats = 0
+        self._is_handing_over = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -145,7 +146,7 @@ class Publisher:
 
     async def beat(self) -> None:
         """Renew the lease, then look after each run: stop flags, new readers, lost runs, leases of its concurrency."""
-        lease = self._lease()
+        lease = None if self._is_handing_over else self._lease()
         runs = list(self._table.live.values())
         pipe = self._client.pipeline(transaction=False)
         if lease is not None:
@@ -191,6 +192,7 @@ class Publisher:
         ready = [raw for raw in others - {self.worker_id.encode()} if await self._is_ready(raw.decode())]
         if not (ready or to_anyone):
             return []
+        self._is_handing_over = True
         await self._client.delete(self._keys.worker(self.worker_id))
         await self._claims.settled(CLAIMS_SETTLE_S)
         handed = []

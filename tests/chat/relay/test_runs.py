@@ -497,6 +497,19 @@ async def test_a_draining_worker_hands_over_to_another(world: World) -> None:
     assert text_of(await read_all(reader)) == "ab"
 
 
+async def test_a_worker_that_hands_over_takes_no_lease_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A beat, or a claim that found the lease gone, took it again while claims were waited for: the runs then looked well kept."""
+    web, old, new = await world.web(), await world.worker("a@x~1"), await world.worker("b@x~2")
+    reader, _ = await world.run(web, old)
+
+    async def settled(timeout_s: float) -> None:
+        await old.beat()
+
+    monkeypatch.setattr(old._claims, "settled", settled)
+    assert await old.hand_over() == [(reader.run_id, 2)]
+    await world.claim(new, reader.run_id, 2)
+
+
 async def test_without_another_worker_nothing_is_handed_over(world: World) -> None:
     web, worker = await world.web(), await world.worker()
     _, voice = await world.run(web, worker)
