@@ -24,7 +24,7 @@ define install
 endef
 
 # What prints a secret prints nothing else, so it installs nothing either.
-SERVED_ONCE := test -x $(BIN)/python || { echo "Run make serve first: it installs Lightcone and makes the first key and password." >&2; exit 1; }
+SERVED_ONCE := test -e $(RUNS) || { echo "Run make serve first: it installs Lightcone and makes the first key and password." >&2; exit 1; }
 
 .PHONY: serve doctor key password test check contract suite lint format bench clean help
 
