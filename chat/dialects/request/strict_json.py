@@ -93,14 +93,16 @@ def _parsing_large() -> Iterator[None]:
 
 def _check_bounds(body: bytes, bounds: JsonBounds) -> None:
     """Of a text that is no JSON only what stands before its first fault is counted right, and no more of it is ever built."""
-    long_number = re.compile(rb"(?:[0-9][-+.eE]*+){%d}" % (bounds.digits + 1))
+    # NOTE: tried where a number begins, not at each of its digits: a body of numbers as long as they may be would hold a thread for long.
+    long_number = re.compile(rb"(?<![-+.0-9eE])[-+.eE]*+(?:[0-9][-+.eE]*+){%d}" % (bounds.digits + 1))
     brackets, tail = [], b""
     for text in _outside_strings(body):
         structure = text.translate(LISTS_ONLY, OTHER_BYTES)
         bounds.values -= 2 * len(structure) - structure.count(b",")
         if bounds.values < 0:
             raise _too_many_values()
-        if long_number.search(tail + text):
+        text = tail + text
+        if long_number.search(text):
             raise ApiError("invalid_json", f"A number in the request body has more than {bounds.digits} digits.")
         brackets.append(structure.translate(None, b",:"))
         tail = text[-(bounds.digits + 8) :]  # a number may go on in the next piece
