@@ -135,6 +135,8 @@ class BoundedChannel(http.HTTPChannel):
         self.idle_since = reactor.seconds()
         self._start_clock(self.limits.idle_timeout)
         super().requestDone(request)
+        if self.server.stop_state.closing.is_set() and self.idle_since is not None:
+            self.loseConnection()  # what waits to be sent goes out first, and the stop waits for that
         self.server.changed.set()
 
     def path(self) -> str:

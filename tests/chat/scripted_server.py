@@ -80,7 +80,7 @@ async def application(scope, receive, send) -> None:
         for number in range(pieces):
             await send({"type": "http.response.body", "body": b"x" * 65_536, "more_body": number < pieces - 1})
         say("sent")
-    elif scope["path"] in ("/wait", "/stream", "/flood", "/for-ever"):
+    elif scope["path"] in ("/wait", "/begun", "/stream", "/flood", "/for-ever"):
         await pour(scope["path"], scope[STOP], start, receive, send)
     else:
         await send(start)
@@ -99,8 +99,15 @@ async def pour_into_socket(receive, send) -> None:
 
 
 async def pour(path, stop, start, receive, send) -> None:
-    """Wait for ever, after the head, or while writing; tell when the client has left. `/wait` ends when the server stops, `/stream` when
-    that is announced."""
+    """Wait for ever, after the head, or while writing; tell when the client has left. `/wait` ends when the server stops, as does
+    `/begun`, whose head was sent before, and `/stream` when that is announced."""
+    if path == "/begun":
+        await send(start)
+        await send({"type": "http.response.body", "body": b"x", "more_body": True})
+        await stop.closing.wait()
+        await send({"type": "http.response.body", "body": b"x" * 150_000 + b"whole"})
+        say("ended")
+        return
     if path != "/wait":
         await send(start)
         await send({"type": "http.response.body", "body": b"x", "more_body": True})

@@ -394,6 +394,22 @@ def test_a_stop_waits_for_what_runs_and_takes_no_request_on_open_connections():
     server.has_ended()
 
 
+def test_a_stop_waits_for_a_slow_reader_of_an_answer_that_began_before_it():
+    """Its connection is kept alive, so nothing said that its end was still to be sent, and it was reset."""
+    server = Server(drain_s=20)
+    with socket.socket() as running:
+        running.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        running.settimeout(10)
+        running.connect(("127.0.0.1", server.port))
+        running.sendall(b"GET /begun HTTP/1.1\r\n" + SMALL + b"\r\n")
+        assert status(running.recv(1) + running.recv(20)) == 200
+        server.process.terminate()
+        server.expect("ended")
+        assert server.line() == "cut"
+        assert b"whole" in read_all(running)
+    server.has_ended()
+
+
 def test_an_answer_that_outlasts_the_stop_is_cut_and_the_application_may_settle_what_it_leaves():
     """So that the log can tell clients that were cut off from clients that left."""
     server = Server(drain_s=0.2)
