@@ -215,6 +215,9 @@ class ModelWorker:
         except Exception:
             logger.exception("run %s could not be submitted", run_id)
             self._end(claim, resume, Rejected(ErrorCode.INTERNAL_ERROR, INTERNAL_MESSAGE))
+        if self._publisher.is_letting_go(run_id):
+            # It was taken from us meanwhile. The engine did not know it yet when it was told, and the next attempt waits for its end.
+            self._engine.abort(run_id, Outcome.STOPPED)
 
     def _claimed(self, run_id: str, attempt: int, first: Callable[[], Claim | None] | None) -> Taken | None:
         if first is not None:

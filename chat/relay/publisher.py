@@ -43,7 +43,7 @@ CLAIMS_SETTLE_S = 2.0
 
 
 class Publisher:
-    """Holds the worker's runs. `publish` and `ask_first` are for any thread; everything else belongs to the loop of `start`.
+    """Holds the worker's runs. `publish`, `ask_first` and `is_letting_go` are for any thread, the rest for the loop of `start`.
 
     `abort(run_id, outcome)` ends a run in the engine; `lease()` gives the fields of the worker's lease, or None when the core
     has shown no sign of life. `flush_mode`: "auto", "step" or "batch". `caller`: for steps in one round trip, where `layer` is one whose
@@ -132,6 +132,10 @@ class Publisher:
     def ask_first(self, run_id: str) -> Callable[[], Claim | None]:
         """As Claims.ask_first."""
         return self._claims.ask_first(run_id)
+
+    def is_letting_go(self, run_id: str) -> bool:
+        """The run is not ours any more, and the engine has not said its last word of it. For any thread."""
+        return self._table.being_let_go(run_id) is not None
 
     async def flush(self) -> None:
         """Cut, write, announce; or, after a loss, try to recover."""

@@ -347,6 +347,43 @@ async def test_a_worker_that_stood_still_takes_the_next_attempt_of_its_own_runs(
     await asyncio.to_thread(worker.close, 1.0)
 
 
+class PausingEngine(ScriptedEngine):
+    """Calls `go` in the first `submit`, while it does not know the run yet; that run goes on until it is told to end."""
+
+    go: Callable[[], None] | None = None
+
+    def submit(self, request: GenerationRequest, resume: Resume | None = None) -> None:
+        go, self.go = self.go, None
+        self.waits = go is not None
+        if go is not None:
+            go()
+        super().submit(request, resume)
+
+
+async def test_a_run_that_is_taken_away_while_it_is_submitted_is_not_computed_in_vain(world: World) -> None:
+    """The engine was told to end it before it had it, went on to the end, and the next attempt waited for that."""
+    worker, engine = await start(world, make=PausingEngine)
+    web = await world.web(sweep_s=0.02)
+    reader, _ = await world.admit(web)
+    loop = asyncio.get_running_loop()
+    second: list[asyncio.Task[None]] = []
+
+    async def stand_still() -> None:
+        await world.client.delete(world.keys.worker(worker.worker_id))
+        await world.reaper().turn()
+        second.append(loop.create_task(asyncio.to_thread(worker.take, reader.run_id, 2)))
+        async with asyncio.timeout(5):
+            while worker.lease()["num_live"]:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    engine.go = lambda: asyncio.run_coroutine_threadsafe(stand_still(), loop).result()
+    await asyncio.to_thread(worker.take, reader.run_id, 1)
+    async with asyncio.timeout(4):
+        await second[0]
+        assert text_of(await read_all(reader)) == "abc"
+    await asyncio.to_thread(worker.close, 1.0)
+
+
 async def test_a_first_attempt_after_a_pause_of_the_worker_is_taken_too(world: World) -> None:
     worker, _ = await start(world)
     web = await world.web(sweep_s=0.02)
