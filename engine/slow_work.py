@@ -29,7 +29,10 @@ PATIENCE_S = 0.25
 
 @dataclass(eq=False, slots=True)
 class _Waiting:
+    """`has_seen_one`: a place of the tenant was given back meanwhile."""
+
     tenant: str
+    has_seen_one: bool = False
 
 
 class Places:
@@ -40,7 +43,7 @@ class Places:
         self._taken: Counter[str] = Counter()
         self._waiting: list[_Waiting] = []
         self._stuck: set[str] = set()
-        """Tenants of whom one waited in vain, and none has given a place back since."""
+        """Tenants of whom one waited in vain, while none gave a place back, and none has since."""
         self._changed = threading.Condition()
 
     def take(self, tenant: str, timeout_s: float | None = None) -> bool:
@@ -53,7 +56,7 @@ class Places:
             self._waiting.remove(own)
             if is_free:
                 self._taken[tenant] += 1
-            elif self._taken[tenant]:
+            elif self._taken[tenant] and not own.has_seen_one:
                 self._stuck.add(tenant)
             self._changed.notify_all()
         return is_free
@@ -61,6 +64,8 @@ class Places:
     def give_back(self, tenant: str) -> None:
         with self._changed:
             self._stuck.discard(tenant)
+            for waiting in self._waiting:
+                waiting.has_seen_one |= waiting.tenant == tenant
             self._taken[tenant] -= 1
             if not self._taken[tenant]:
                 del self._taken[tenant]

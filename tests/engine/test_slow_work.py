@@ -95,6 +95,23 @@ def test_where_work_takes_longer_than_anybody_waits_the_next_are_refused_at_once
     assert waits[-3:] == [0.25, 0.25, 0]
 
 
+def test_a_burst_of_short_work_goes_on_waiting_while_some_of_it_comes_back(monkeypatch):
+    places, waits = Places(1), []
+
+    def wait_for(is_free, timeout_s):
+        waits.append(timeout_s)
+        if len(waits) == 2:  # while one waits, a place comes back, and another of the tenant's has it at once
+            places._changed.release()
+            places.give_back("a")
+            places._changed.acquire()
+            places._taken["a"] += 1
+        return is_free()
+
+    monkeypatch.setattr(places._changed, "wait_for", wait_for)
+    assert [places.take("a", 0.25) for _ in range(3)] == [True, False, False]
+    assert waits == [0.25, 0.25, 0.25]
+
+
 def test_what_is_beyond_a_tenants_share_of_threads_is_refused_and_others_are_served():
     work = SlowWork(max_threads=4, patience_s=0.0)
     with ExitStack() as held:
