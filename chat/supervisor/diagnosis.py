@@ -36,7 +36,8 @@ from lightcone_site.databases import embedded_valkey_socket
 PINNED = re.compile(r"^([A-Za-z0-9_.-]+)(?:\[[^\]]*\])?==([^;\s]+)(?:\s*;\s*platform_system\s*==\s*\"(\w+)\")?")
 GIB = 2**30
 MIN_DISK_BYTES = GIB
-ENGINE_CHECK_S = 120
+ENGINE_CHECK_S = 600
+"""The first look after an installation compiles the engine's kernels: 40 s on an idle machine, minutes on a busy one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ import pytest
 
 from chat.supervisor import diagnosis
 from chat.supervisor.diagnosis import check_model
+
+COMPILE_S = 400
+"""Ten times what it takes on an idle machine."""
 
 
 @pytest.mark.parametrize(("is_fine", "said", "is_problem"), [(True, "llama, 30 layers", False), (False, "m.gguf: not a GGUF file", True)])
@@ -24,6 +28,20 @@ def test_what_the_engine_finds_is_told(monkeypatch: pytest.MonkeyPatch, settings
     (finding,) = check_model()
     assert asked == [("engine.loading.inspection", "/models/m.gguf")]
     assert (finding.is_problem, said in finding.text, finding.text.startswith("mine: ")) == (is_problem, True, True)
+
+
+def test_a_first_look_has_the_time_to_compile_the_kernels(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    """In a clean clone on a busy machine a good model was called wrong, with the advice to set another."""
+
+    def run(command: list[str], *, timeout: float, **_: Any) -> subprocess.CompletedProcess[str]:
+        if timeout < COMPILE_S:
+            raise subprocess.TimeoutExpired(command, timeout)
+        return subprocess.CompletedProcess(command, 0, "llama, 30 layers\n", "")
+
+    monkeypatch.setattr(diagnosis.subprocess, "run", run)
+    settings.LIGHTCONE_MODEL = "/models/m.gguf"
+    (finding,) = check_model()
+    assert not finding.is_problem, finding.text
 
 
 @pytest.mark.slow
