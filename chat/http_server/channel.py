@@ -70,6 +70,7 @@ class BoundedChannel(http.HTTPChannel):
 
     def connectionLost(self, reason: Any = connectionDone) -> None:
         self._stop_clock()
+        self.is_refused = True  # an admission that has just ended takes no room for a body that cannot come
         if self._admission is not None:
             self._admission.cancel()
         self.outgoing.resume()
