@@ -14,6 +14,7 @@ from django.core.exceptions import DisallowedHost
 from django.core.handlers.asgi import ASGIRequest
 from django.urls import Resolver404, get_resolver
 
+from chat.addresses import request_address
 from chat.dialects.view import caller_require, needs_no_key
 from chat.errors import ApiError
 from chat.http_server.bounds import Admitted, Scope
@@ -25,13 +26,11 @@ logger = logging.getLogger(__name__)
 
 async def body_admit(scope: Scope) -> Admitted:
     """Raises ApiError for a request whose body is not wanted."""
-    client = scope.get("client")
-    small = Admitted(owner=f"address {client[0] if client else ''}", max_body_bytes=settings.LIGHTCONE_HTTP_LIMITS.max_page_body_bytes)
+    request = ASGIRequest(scope, io.BytesIO())
+    small = Admitted(owner=f"address {request_address(request)}", max_body_bytes=settings.LIGHTCONE_HTTP_LIMITS.max_page_body_bytes)
     if not is_api_path(scope["path"]) or scope["method"] == "OPTIONS" or _is_open(scope["path"]):
         return small
-    epoch = configuration_ask()
-    request = ASGIRequest(scope, io.BytesIO())
-    request.lightcone_epoch = epoch
+    request.lightcone_epoch = configuration_ask()
     try:
         caller = await caller_require(request, door_of(scope["path"]))
     except DisallowedHost:

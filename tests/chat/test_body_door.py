@@ -69,3 +69,10 @@ async def test_a_good_key_lets_the_body_in_and_its_caller_is_handed_on(project: 
 )
 async def test_who_needs_no_key_sends_no_more_than_a_form(path: str, method: str) -> None:
     assert await body_door.body_admit(scope(path=path, method=method)) == Admitted(owner="address 192.0.2.1", max_body_bytes=MIB)
+
+
+async def test_strangers_behind_a_proxy_have_a_share_each(settings: Any) -> None:
+    """One of them could take the share of all, and nobody signed in."""
+    settings.LIGHTCONE_TRUSTED_PROXIES = ["192.0.2.1"]
+    admitted = await body_door.body_admit(scope(path="/sign-in", x_forwarded_for="203.0.113.9, 198.51.100.7"))
+    assert admitted.owner == "address 198.51.100.7"
