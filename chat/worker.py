@@ -369,8 +369,11 @@ class ModelWorker:
 
 
 def files_stamp(path: Path) -> FilesStamp:
-    """Name, size and time of each file of a model, by which a change is seen."""
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    """Name, size and time of each file of a model, by which a change is seen; () where nothing can be looked at."""
+    try:
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+    except OSError:
+        return ()
     return tuple((file.name, status.st_size, status.st_mtime_ns) for file in files if (status := _status_of(file)) is not None)
 
 

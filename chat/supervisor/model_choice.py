@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +31,8 @@ def model_choice(*, path: str, name: str) -> ModelChoice:
     """
     if path:
         chosen = Path(path).expanduser().resolve()
-        is_gguf = chosen.suffix.lower() == ".gguf" and not chosen.is_dir()
+        # NOTE: Path.is_dir would raise for a path that we may not look at; loading it says what is wrong.
+        is_gguf = chosen.suffix.lower() == ".gguf" and not os.path.isdir(chosen)
         return ModelChoice(chosen, name or (chosen.stem if is_gguf else chosen.name))
     spec = importlib.util.find_spec(DEFAULT_PACKAGE)
     if spec is None or not spec.submodule_search_locations:

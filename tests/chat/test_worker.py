@@ -14,7 +14,8 @@ import pytest
 
 from chat.relay.valkey_line import Asked
 from chat.relay.workers import worker_leases
-from chat.worker import ModelWorker
+from chat.supervisor.model_choice import model_choice
+from chat.worker import ModelWorker, files_stamp
 from engine.api import Admitted, Completed, Delta, Event, GenerationRequest, Outcome, Timings, Usage
 from engine.api.errors import EngineUnavailable, ErrorCode, ModelLoadError, RequestError
 from engine.config import EngineConfig
@@ -407,6 +408,21 @@ async def test_a_worker_without_a_living_core_gives_the_task_back(world: World, 
     assert sent == [(queued.run_id, 1, MODEL)]
     engine.abort(live.run_id, Outcome.STOPPED)
     await asyncio.to_thread(worker.close, 1.0)
+
+
+async def test_a_model_that_may_not_be_looked_at_has_failed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder was closed to the worker: the thread that loads died of it, and clients heard for ever that it was loading."""
+
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    worker, _ = await start(world)
+    monkeypatch.setattr(Path, "is_dir", refuse)
+    assert files_stamp(Path("closed/model.gguf")) == ()
+    assert model_choice(path="closed/model.gguf", name="").name == "model"
+    assert not await asyncio.to_thread(worker.load, lambda: None)
+    assert worker.state == "failed"
+    await asyncio.to_thread(worker.close, 0.0)
 
 
 async def test_a_model_that_was_repaired_is_loaded_without_a_restart(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
