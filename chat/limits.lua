@@ -72,12 +72,14 @@ redis.call('ZADD', KEYS[7], lease_end, ARGV[2])
 redis.call('ZADD', KEYS[12], lease_end, ARGV[2])
 redis.call('ZADD', KEYS[13], lease_end, ARGV[14])
 for _, key in ipairs({KEYS[12], KEYS[13]}) do redis.call('PEXPIRE', key, 86400000) end
-redis.call('ZADD', KEYS[8], now, ARGV[2])
 redis.call('SADD', KEYS[9], ARGV[2])
 redis.call('HSET', KEYS[1], 'state', 'queued', 'attempt', 1, 'worker', '', 'stop', '', unpack(ARGV, 15))
 redis.call('PEXPIRE', KEYS[1], ARGV[11])
 redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[11])
 if ARGV[13] ~= '' then redis.call('SET', KEYS[11], ARGV[13], 'PX', ARGV[11]) end
 if KEYS[14] then redis.call('SET', KEYS[14], ARGV[2], 'PX', ARGV[11]) end
-if ARGV[12] ~= '' then redis.call('LPUSH', KEYS[10], ARGV[12]) end
+if ARGV[12] ~= '' then
+  redis.call('ZADD', KEYS[8], now, ARGV[2])
+  redis.call('LPUSH', KEYS[10], ARGV[12])
+end
 return answer('go', 0)

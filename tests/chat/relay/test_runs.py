@@ -345,6 +345,18 @@ async def test_a_queued_run_ends_when_no_worker_comes(world: World) -> None:
     assert await world.client.zcard(world.keys.admit_live("key1")) == 0
 
 
+async def test_a_run_that_no_worker_is_to_take_is_never_sent_to_one(world: World) -> None:
+    """Valkey went before the end of a refused request was written: a worker then claimed a run whose request nobody had kept."""
+    web, worker = await world.web(), await world.worker()
+    reader, _ = await world.admit(web, has_task=False)
+    reader.leave()
+    await web.settle()
+    world.clock.now += 40
+    await worker.beat()
+    await world.reaper().turn()
+    assert world.queued == []
+
+
 async def test_a_run_without_a_worker_ends_at_its_own_time_limit(world: World) -> None:
     web, worker = await world.web(sweep_s=0.01), await world.worker()
     request = replace(world.admission().request, deadline_at=world.clock() + 20)
