@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.core.management.commands import flush
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.test import RequestFactory
 
 from chat.models import Org, Project
+from chat.openapi import schema_view
 from chat.services.catalogue import models_cache_clear
 from chat.services.keys import keys_cache_clear
 
@@ -43,3 +46,16 @@ def _empty_caches() -> Iterator[None]:
 @pytest.fixture
 def project(db: None) -> Project:
     return Project.objects.create(org=Org.objects.create(name="Acme"), name="Search")
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    """The OpenAPI document."""
+    response = schema_view(RequestFactory().get("/api/schema"))
+    response.render()
+    return json.loads(response.content)
+
+
+@pytest.fixture(scope="module")
+def components(document: dict[str, Any]) -> dict[str, Any]:
+    return document["components"]

@@ -5,7 +5,6 @@ import re
 
 import httpx
 import pytest
-from django.test import RequestFactory
 from django.urls import resolve
 from jsonschema import Draft202012Validator
 
@@ -13,7 +12,7 @@ from chat.dialects.chat_format.answer import ChatAnswer
 from chat.dialects.chat_format.stream import ChatStream
 from chat.dialects.dialect import AnswerHead
 from chat.dialects.request.schema import ChatCompletionRequest
-from chat.openapi import Routes, schema_view
+from chat.openapi import Routes
 from chat.openapi_examples import EXAMPLES
 from chat.services.catalogue import model_register, models_cache_clear
 from engine.api import (
@@ -67,18 +66,6 @@ def head(*, is_function_form: bool, service_tier: str | None = "flex") -> Answer
         returns_token_ids=True,
         answers_function_call=is_function_form,
     )
-
-
-@pytest.fixture(scope="module")
-def document():
-    response = schema_view(RequestFactory().get("/api/schema"))
-    response.render()
-    return json.loads(response.content)
-
-
-@pytest.fixture(scope="module")
-def components(document):
-    return document["components"]
 
 
 def complete(value):

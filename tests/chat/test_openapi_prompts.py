@@ -11,7 +11,7 @@ from chat.dialects.text_format.stream import TextStream
 from engine.api import Admitted, Event, PromptScored, RankedLogprob, RawPrompt
 from tests.chat.dialects.conftest import completed, delta, finished
 from tests.chat.test_api_docs import EXAMPLE
-from tests.chat.test_openapi import ENTRY, components, validator  # noqa: F401  # `components` is a fixture
+from tests.chat.test_openapi import ENTRY, validator
 from tests.chat.test_prompt_docs import PAGES
 
 HEAD = TextHead(
@@ -40,14 +40,14 @@ PAYLOADS = [
 NEWS = [(index, news) for index in (0, 1) for news in (Admitted(2, 9, 1, (1, 2), None, ("a", "b")), *PAYLOADS)]
 
 
-def test_an_answer_holds_what_is_described_and_nothing_else(components):  # noqa: F811
+def test_an_answer_holds_what_is_described_and_nothing_else(components):
     answer = TextAnswer(HEAD)
     for index, news in NEWS:
         answer.feed(index, news)
     validator(components, "TextCompletion").validate(json.loads(answer.body()))
 
 
-def test_chunks_hold_what_is_described_and_nothing_else(components):  # noqa: F811
+def test_chunks_hold_what_is_described_and_nothing_else(components):
     stream = TextStream(HEAD, PLAIN)
     frames = b"".join([*(stream.feed(index, news) for index, news in NEWS), stream.end()]).decode()
     chunks = [json.loads(line[6:]) for line in frames.splitlines() if line.startswith("data: {")]
@@ -57,7 +57,7 @@ def test_chunks_hold_what_is_described_and_nothing_else(components):  # noqa: F8
 
 
 @pytest.mark.parametrize(("page", "name"), [("completions", "CompletionRequest"), ("embeddings", "EmbeddingRequest")])
-def test_the_examples_of_the_pages_fit_the_described_requests(components, page, name):  # noqa: F811
+def test_the_examples_of_the_pages_fit_the_described_requests(components, page, name):
     described = validator(components, name, is_complete=False)
     for example in EXAMPLE.findall((PAGES / f"{page}.md").read_text()):
         described.validate(json.loads(example))

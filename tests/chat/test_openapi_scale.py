@@ -8,7 +8,7 @@ from tests.chat.dialects.conftest import api, scripted  # noqa: F401  # fixtures
 from tests.chat.dialects.scale.conftest import ROUTE, body, scale  # noqa: F401
 from tests.chat.dialects.scale.test_models import _catalogue  # noqa: F401
 from tests.chat.test_api_docs import EXAMPLE
-from tests.chat.test_openapi import components, validator  # noqa: F401
+from tests.chat.test_openapi import validator
 from tests.chat.test_scale_docs import CHAT, PROMPT_FORM
 
 
