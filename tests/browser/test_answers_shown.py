@@ -95,6 +95,19 @@ def test_boxes_of_task_lists_are_shown(scripted: ScriptedPage, page) -> None:
     assert boxes.nth(0).is_disabled()
 
 
+def test_a_growing_answer_with_carriage_returns_repeats_nothing(scripted: ScriptedPage, page) -> None:
+    """Blocks were counted without them, so that each block began within the one before."""
+    scripted.ask("hello")
+    run = scripted.next("start")["id"]
+    for number in range(9):
+        scripted.say(run, f"part {number}\r\nof it\r")
+        scripted.say(run, "\n\r\n")
+        page.wait_for_selector(f"{MESSAGE.format(2)} >> text=part {number}")
+    shown = "".join(scripted.texts()[1].split())
+    assert shown == "".join(f"part{number}ofit" for number in range(9))
+    scripted.end(run)
+
+
 def test_a_numbered_list_begins_with_its_own_number(scripted: ScriptedPage, page) -> None:
     scripted.turn("hello", "3. three\n4. four")
     assert page.get_attribute(f"{ANSWER} ol", "start") == "3"

@@ -81,7 +81,8 @@ export class MarkdownView {
   }
 
   /** `isWhole`: nothing will be added; the text is parsed at one go, so that its parts may refer to each other. */
-  show(text, isWhole) {
+  show(source, isWhole) {
+    const text = source.replace(/\r\n?/g, "\n"); // as the parser does, whose blocks are counted in characters
     if (text === this.text && isWhole === this.isWhole) return;
     if (isWhole) {
       this.node.replaceChildren(render(text));
