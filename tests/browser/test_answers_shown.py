@@ -53,6 +53,7 @@ def test_what_is_typed_is_sent_also_where_it_is_the_default(scripted: ScriptedPa
         ('{"messages": []}', "messages is the chat itself"),
         ('{"model": "other"}', "the model is picked above"),
         ('{"logprobs": true}', "logprobs is no field that the playground can send"),
+        ('{"constructor": 1}', "constructor is no field"),
         ("[1]", "one JSON object"),
         ("null", "one JSON object"),
     ],

@@ -90,7 +90,7 @@ export class Settings {
     const fields = this.furtherFields;
     if (!fields) return 'Must be one JSON object, such as {"top_k": 5}.';
     for (const name of Object.keys(fields)) {
-      if (name in OF_THE_PAGE) return `${OF_THE_PAGE[name]}; leave it out.`;
+      if (Object.hasOwn(OF_THE_PAGE, name)) return `${OF_THE_PAGE[name]}; leave it out.`;
       if (NUMBERS.includes(name) && this.inputs[name].value !== "") return `${name} is set above already; leave one of them out.`;
       if (!this.fields.has(name)) return `${name} is no field that the playground can send; check its spelling or leave it out.`;
     }
