@@ -202,6 +202,45 @@ def test_a_chat_that_is_too_long_for_the_server_says_so(talk: ScriptedPage) -> N
     assert talk.received == []
 
 
+def test_a_chat_that_was_not_kept_is_told_until_there_is_room_for_it(talk: ScriptedPage) -> None:
+    """The warning went as soon as another chat had been kept, and the first was lost all the same."""
+    page = talk.page
+    page.evaluate(
+        """() => {
+            const set = Storage.prototype.setItem;
+            window.giveRoom = () => { Storage.prototype.setItem = set; };
+            Storage.prototype.setItem = function (key, value) {
+                if (value.length > 5000) throw new DOMException("full", "QuotaExceededError");
+                set.call(this, key, value);
+            };
+        }"""
+    )
+    talk.turn("x" * 6000, "long")
+    assert page.is_visible("#storage-full")
+    page.click("#new-chat")
+    talk.turn("short", "yes")
+    assert page.is_visible("#storage-full")
+    page.evaluate("giveRoom()")
+    talk.turn("more", "yes")
+    assert page.is_hidden("#storage-full")
+    page.reload()
+    page.click("#chats summary")
+    page.click("#chats .menu-list button")
+    assert talk.texts() == [*WHOLE, "x" * 6000, "long"]
+
+
+def test_deleting_a_chat_that_was_not_kept_ends_the_warning(talk: ScriptedPage) -> None:
+    page = talk.page
+    page.evaluate('() => { Storage.prototype.setItem = () => { throw new DOMException("full", "QuotaExceededError"); }; }')
+    talk.turn("question 4", "answer 4")
+    assert page.is_visible("#storage-full")
+    page.click("#new-chat")
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.click("#chats summary")
+    page.click("#chats .forget")
+    assert page.is_hidden("#storage-full")
+
+
 def test_a_question_asked_without_a_connection_waits_for_it(talk: ScriptedPage) -> None:
     talk.is_reachable = False
     talk.socket.close(code=1001)

@@ -5,7 +5,7 @@ const SAVE_MS = 1000;
 const NAME = "chat.";
 
 export class Chats {
-  /** `onFull(isFull)`: whether the browser's storage refuses to keep a chat. */
+  /** `onFull(isFull)`: whether the browser's storage refuses to keep one of the chats. */
   constructor(store, onFull) {
     this.store = store;
     this.onFull = onFull;
@@ -56,10 +56,9 @@ export class Chats {
   flush() {
     clearTimeout(this.timer);
     this.timer = null;
-    if (this.unsaved.size === 0) return;
-    const areKept = [...this.unsaved].map((chat) => this.store.write(NAME + chat.id, chat.plain()));
-    this.onFull(areKept.includes(false) && !this.store.isClosed);
-    this.unsaved.clear();
+    // What the browser refuses is tried again with whatever is kept next.
+    this.unsaved = new Set([...this.unsaved].filter((chat) => !this.store.write(NAME + chat.id, chat.plain())));
+    this.onFull(this.unsaved.size > 0 && !this.store.isClosed);
   }
 
   /** Remove the earlier chats for good. */
@@ -69,6 +68,6 @@ export class Chats {
       this.unsaved.delete(chat);
       this.store.forget(NAME + chat.id);
     }
-    if (this.known.has(this.current.id)) this.save(this.current); // there may be room for it now
+    this.flush(); // there may be room for the others now
   }
 }
