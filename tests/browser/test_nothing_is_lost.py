@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from typing import Any
 
 import pytest
 
@@ -200,6 +202,19 @@ def test_a_chat_that_is_too_long_for_the_server_says_so(talk: ScriptedPage) -> N
     talk.ask("x" * 1_100_000)
     talk.page.wait_for_selector(".message-error:has-text('too long to be sent')")
     assert talk.received == []
+
+
+def test_a_server_that_accepts_and_closes_at_once_is_left_alone_for_longer_and_longer(talk: ScriptedPage) -> None:
+    """A page came back four times a second for as long as the trouble went on."""
+    sockets: list[Any] = []
+    talk.page.route_web_socket("**/ws/playground", lambda socket: sockets.append(socket))
+    talk.socket.close(code=1011)
+    begun = time.monotonic()
+    for number in range(4):
+        talk.wait_for(lambda number=number: len(sockets) > number)
+        talk.wait_ready()
+        sockets[number].close(code=1011)
+    assert time.monotonic() - begun > 3  # 0.25 + 0.5 + 1 + 2 s; at four times a second it is 1
 
 
 def test_a_chat_that_was_not_kept_is_told_until_there_is_room_for_it(talk: ScriptedPage) -> None:

@@ -1,5 +1,6 @@
 // The socket to the server, which connects again by itself. What the messages mean is the business of runs.js.
 const RETRY_MS = [250, 500, 1000, 2000, 5000];
+const STEADY_MS = 5000; // one that was lost sooner counts as a failure: a server in trouble may accept and close at once
 const SIGNED_OUT = 4401;
 
 export class Connection {
@@ -13,9 +14,10 @@ export class Connection {
 
   open() {
     this.onState("connecting");
+    this.openedAt = Infinity;
     this.socket = new WebSocket(this.url);
     this.socket.addEventListener("open", () => {
-      this.failures = 0;
+      this.openedAt = performance.now();
       this.onState("ready");
     });
     this.socket.addEventListener("message", (event) => this.onMessage(JSON.parse(event.data)));
@@ -28,6 +30,7 @@ export class Connection {
       location.reload();
       return;
     }
+    if (performance.now() - this.openedAt > STEADY_MS) this.failures = 0;
     setTimeout(() => this.open(), RETRY_MS[Math.min(this.failures++, RETRY_MS.length - 1)]);
   }
 
