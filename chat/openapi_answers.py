@@ -191,12 +191,15 @@ class DefaultParameters(serializers.Serializer):
     max_completion_tokens = serializers.IntegerField(allow_null=True, help_text="null: the rest of the context.")
 
 
+MODEL_STATES = ["unloaded", "loading", "ready", "draining", "failed"]
+
+
 class Model(serializers.Serializer):
     id = serializers.CharField()
     object = serializers.ChoiceField(choices=["model"])
     created = serializers.IntegerField(help_text="Unix seconds.")
     owned_by = serializers.CharField()
-    state = serializers.ChoiceField(choices=["unloaded", "loading", "ready", "draining", "failed"])
+    state = serializers.ChoiceField(choices=MODEL_STATES)
     state_reason = serializers.CharField(required=False, help_text="Progress, or why it failed; for keys with the right usage_read.")
     max_model_len = serializers.IntegerField(allow_null=True, help_text="Context in tokens; null before the model was first loaded.")
     default_parameters = DefaultParameters(help_text="What a request that leaves these fields out is computed with.")

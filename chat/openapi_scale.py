@@ -12,7 +12,7 @@ from rest_framework.views import APIView
 
 from chat.dialects.scale.fields import ScaleChatRequest
 from chat.dialects.scale.text_read import ScaleTextRequest
-from chat.openapi_answers import ChatCompletion, ChatCompletionChunk, ErrorBody
+from chat.openapi_answers import MODEL_STATES, ChatCompletion, ChatCompletionChunk, ErrorBody
 from chat.openapi_prompts import ERRORS, TextCompletion, TextCompletionChunk, shaped
 
 ANY = {"type": "object", "additionalProperties": True}
@@ -37,6 +37,7 @@ class ScaleModel(serializers.Serializer):
     request_schema = shaped(ANY)
     response_schema = shaped(ANY)
     supports_multi_turn = serializers.BooleanField()
+    state = serializers.ChoiceField(choices=MODEL_STATES)
 
 
 class ScaleModels(serializers.Serializer):
@@ -51,6 +52,7 @@ class ScaleChatModel(serializers.Serializer):
     model_type = serializers.ChoiceField(choices=["chat_completion"])
     model_vendor = serializers.ChoiceField(choices=["model_zoo"])
     model_availability = serializers.ChoiceField(choices=["available", "unavailable"])
+    state = serializers.ChoiceField(choices=MODEL_STATES)
 
 
 class ScaleChatModels(serializers.Serializer):
@@ -67,7 +69,8 @@ class ScalePageModel(serializers.Serializer):
     created_by_user_id = serializers.CharField()
     model_type = serializers.ChoiceField(choices=["chat_completion"])
     model_vendor = serializers.ChoiceField(choices=["model_zoo"])
-    status = serializers.ChoiceField(choices=["ready"])
+    status = serializers.ChoiceField(choices=["ready", "deploying", "failed"])
+    state = serializers.ChoiceField(choices=MODEL_STATES)
 
 
 class ScaleModelsPage(serializers.Serializer):
