@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from engine.api.errors import ErrorCode, RequestError
@@ -127,7 +127,10 @@ class OutputParsing:
         names = request.tool_choice.names
         match request.tool_choice.mode:
             case ToolMode.AUTO if request.tools:
-                return make_tool_parser(self._tool_parser, request.tools, names)
+                tools = request.tools
+                if request.constraint is not None:  # the grammar holds calls to their tags, and JSON outside of them is the answer
+                    tools = tuple(replace(tool, is_strict=True) for tool in tools)
+                return make_tool_parser(self._tool_parser, tools, names)
             case ToolMode.REQUIRED:
                 return RequiredCallsReader(frozenset(names or (tool.name for tool in request.tools)))
             case ToolMode.NAMED:

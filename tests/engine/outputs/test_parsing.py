@@ -7,6 +7,7 @@ import pytest
 from engine.api import Constraint, ConstraintKind, GenerationRequest, ModelLoadError, RequestError, Tool, ToolChoice, ToolMode
 from engine.messages import Thinking
 from engine.outputs.parsing import OutputParsing
+from engine.outputs.pieces import CallStart, Content
 from tests.engine.outputs.marked_tokenizer import marked_tokenizer, template_of
 from tests.engine.tiny_tokenizer import THINK, tiny_tokenizer
 
@@ -66,6 +67,16 @@ def test_a_budget_needs_a_format_with_an_end_marker(budget):
 def test_calls_are_looked_for_only_where_there_may_be_some(mode, tools, has_parser):
     parsers = parsing("hermes").plan(request(tools=tools, tool_choice=ToolChoice(mode)), []).make_choice(0)
     assert (parsers.calls is not None) == has_parser
+
+
+@pytest.mark.parametrize(("constraint", "kind"), [(None, CallStart), (A_CONSTRAINT, Content)])
+def test_an_answer_of_constrained_json_is_no_call_outside_the_tags(constraint, kind):
+    """Its schema may ask for a name and arguments; where calls are meant, the grammar has them in their tags."""
+    free = request(tools=TOOLS, tool_choice=ToolChoice(ToolMode.AUTO), constraint=constraint)
+    object_ = '{"name": "f", "arguments": {}}'
+    for text, expected in [(object_, kind), (f"<tool_call>{object_}</tool_call>", CallStart)]:
+        calls = parsing("hermes").plan(free, []).make_choice(0).calls
+        assert isinstance([*calls.feed(text), *calls.flush()][0], expected)
 
 
 def test_ids_of_calls_follow_from_run_choice_and_number():
