@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -15,45 +14,40 @@ from tests.served import ServedLightcone
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
-NUM_TOKENS = 64
+NUM_TOKENS = 512
+"""More than a core computes between its first token and its death."""
 PATIENCE_S = 180
 """More than everything takes on a busy machine."""
 
 
-class Stream:
-    """One stream, to be read in two parts: its beginning, and the rest."""
-
-    def __init__(self, served: ServedLightcone, name: str) -> None:
-        self._served, self._name = served, name
-
-    def begin_and_kill(self) -> list[str]:
-        """Its lines, where the core that says the first token is killed."""
-        body = {
-            "messages": [{"role": "user", "content": "Tell me of the sea."}],
-            "max_tokens": NUM_TOKENS,
-            "ignore_eos": True,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-        headers = {"Authorization": f"Bearer {self._served.api_key}", "X-Request-Id": self._name}
-        with httpx.stream("POST", f"{self._served.api_url}/chat/completions", json=body, headers=headers, timeout=PATIENCE_S) as answer:
-            assert answer.status_code == 200
-            lines = answer.iter_lines()
-            said = [next(line for line in lines if '"content"' in line)]
-            core = pid_of(self._served, "core")
-            assert core is not None
-            os.kill(core, signal.SIGKILL)
-            return said + [line for line in lines if line.startswith("data: ")]
+def stream_and_kill(served: ServedLightcone, name: str) -> list[str]:
+    """The lines of a stream whose core is killed at the first token."""
+    body = {
+        "messages": [{"role": "user", "content": "Tell me of the sea."}],
+        "max_tokens": NUM_TOKENS,
+        "ignore_eos": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    headers = {"Authorization": f"Bearer {served.api_key}", "X-Request-Id": name}
+    with httpx.stream("POST", f"{served.api_url}/chat/completions", json=body, headers=headers, timeout=PATIENCE_S) as answer:
+        assert answer.status_code == 200
+        lines = answer.iter_lines()
+        said = [next(line for line in lines if '"content"' in line)]
+        core = pid_of(served, "core")
+        assert core is not None
+        os.kill(core, signal.SIGKILL)
+        return said + [line for line in lines if line.startswith("data: ")]
 
 
 def test_a_worker_whose_core_keeps_dying_is_replaced_and_its_streams_go_on(tmp_path: Path) -> None:
     """At the fourth death within ten minutes the worker stayed, as `failed`, and answered every request 503 until somebody killed it."""
     served = ServedLightcone(tmp_path)
-    with served.running(), ThreadPoolExecutor(1) as pool:
+    with served.running():
         old, num_deaths = pid_of(served, "worker"), 0
         while num_deaths < 4:
             # A stream to each core, as a run that was in the step of two deaths is held for their cause.
-            lines = pool.submit(Stream(served, f"death-{num_deaths}").begin_and_kill).result(PATIENCE_S)
+            lines = stream_and_kill(served, f"death-{num_deaths}")
             assert lines[-1] == "data: [DONE]", lines[-3:]
             assert f'"completion_tokens":{NUM_TOKENS}' in lines[-2].replace(" ", "")
             num_deaths += 1
