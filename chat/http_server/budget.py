@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from chat.errors import ApiError
+
+LARGE_BYTES = 2**20
+"""What is made of a body of this size is worth giving back to the system."""
 
 
 class BodiesBudget:
-    """Of bodies that have begun to come and were not answered yet; of one owner at most half of it, so that others find room."""
+    """Of bodies that have begun to come and were not answered yet; of one owner at most half of it, so that others find room.
 
-    def __init__(self, total: int) -> None:
+    `on_large_end` is called at the end of each large one.
+    """
+
+    def __init__(self, total: int, on_large_end: Callable[[], None] = lambda: None) -> None:
         self.total = total
+        self._on_large_end = on_large_end
         self.share = max(1, total // 2)
         self.num_taken = 0
         self._by_owner: dict[str, int] = {}
@@ -35,6 +44,8 @@ class BodiesBudget:
         self._by_owner[owner] -= num_bytes
         if not self._by_owner[owner]:
             del self._by_owner[owner]
+        if num_bytes >= LARGE_BYTES:
+            self._on_large_end()
 
 
 class BodyRoom:

@@ -23,7 +23,9 @@ from chat.http_server.outgoing import Unread
 from chat.http_server.reactor import reactor, twisted_loop
 from chat.http_server.request import BoundedRequest
 from chat.http_server.stop import Stop
+from engine.leftovers import Leftovers
 
+LEFTOVERS_DELAY_S = 5.0
 STRANGERS_PART = 8
 """Bodies of those whom the application does not know may take so small a part of what all bodies may, beside that."""
 
@@ -72,8 +74,9 @@ class BoundedServer(Server):
         self.manners = manners
         self.admit, self.describe = manners.admit, manners.describe
         self.open_connections = Connections(limits, manners.is_proxy)
-        self.bodies = BodiesBudget(limits.max_bodies_bytes)
-        self.bodies_of_strangers = BodiesBudget(limits.max_bodies_bytes // STRANGERS_PART)
+        leftovers = Leftovers(LEFTOVERS_DELAY_S)
+        self.bodies = BodiesBudget(limits.max_bodies_bytes, leftovers.come)
+        self.bodies_of_strangers = BodiesBudget(limits.max_bodies_bytes // STRANGERS_PART, leftovers.come)
         self.unread = Unread(limits.max_unread_bytes)
         self.stop_state = Stop()
         self.changed = asyncio.Event()
