@@ -176,6 +176,10 @@ def calls_of_the_old_form(call: dict[str, str] | None) -> list[tuple[str, str]]:
 
 
 def usage_told(usage: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Without what depends on the crowd: how much of the prompt was cached, and how much of a prediction there was time to try."""
     if usage is None:
         return None
-    return {name: value for name, value in usage.items() if name != "prompt_tokens_details"}
+    told = {name: value for name, value in usage.items() if name != "prompt_tokens_details"}
+    if details := usage.get("completion_tokens_details"):
+        told["completion_tokens_details"] = {name: value for name, value in details.items() if not name.endswith("_prediction_tokens")}
+    return told
