@@ -115,7 +115,7 @@ FilesStamp = tuple[tuple[str, int, int], ...]
 class ModelWorker:
     """Serves one model: claims runs, submits them, and keeps the lease that says how it is. Methods are thread-safe.
 
-    `make_engine(config, publish, on_failed)` builds the engine; `state` is the lease's word: loading, ready, draining or failed.
+    `make_engine(config, publish, …)` builds the engine; `state` is the lease's word: loading, ready, draining or failed.
     `on_lost` is called when its cores have died too often: the process has to end, and `close` is called on its way.
     """
 
@@ -142,7 +142,7 @@ class ModelWorker:
         self._has_left = threading.Event()
         self._loop = LoopThread("publisher")
         self._publisher = self._loop.call(self._make_publisher())
-        self._make_engine = partial(make_engine, config, self._publisher.publish, on_failed=self._leave)
+        self._make_engine = partial(make_engine, config, self._publisher.publish, on_restarted=self._renew_soon, on_failed=self._leave)
         self._engine = self._make_engine()
         self._loop.call(self._publisher.start())
 
@@ -348,6 +348,10 @@ class ModelWorker:
         """Change the state and write it at once: what others decide by it should not wait for the next beat."""
         self._state, self._reason = state, reason
         self._loop.call(self._publisher.beat_safely())
+
+    def _renew_soon(self) -> None:
+        """Write the lease without waiting for it: a core that is back must not be refused for as loading until the next beat."""
+        self._loop.spawn(self._publisher.beat_safely())
 
     def _watch(self) -> None:
         """Keep a snapshot of the engine; asking may take as long as its longest step, so it is not done on the publisher's loop."""

@@ -107,8 +107,9 @@ class Engine:
     """One model, served by one core. Methods are thread-safe.
 
     `publish` is called with the news of a step from the receiver thread, and with the first event of a run from the thread that
-    submits it; it must not block for long. `on_failed` is called once, from the receiver thread, when cores have died too often and the
-    engine takes no more runs: what it does not give to another engine fails when it returns.
+    submits it; it must not block for long. `on_restarted` is called from the receiver thread when another core serves in place of a dead
+    one; it must not block. `on_failed` is called once, from the receiver thread, when cores have died too often and the engine takes no
+    more runs: what it does not give to another engine fails when it returns.
     """
 
     def __init__(
@@ -116,6 +117,7 @@ class Engine:
         config: EngineConfig,
         publish: Publish,
         *,
+        on_restarted: Callable[[], None] = lambda: None,
         on_failed: Callable[[], None] = lambda: None,
         connect: Connect = connect_core,
         clock: Callable[[], float] = time.time,
@@ -123,6 +125,7 @@ class Engine:
     ) -> None:
         self._config = config
         self._publish = publish
+        self._on_restarted = on_restarted
         self._on_failed = on_failed
         self._starter = CoreStarter(config, connect, clock)
         self._clock = clock
@@ -472,6 +475,7 @@ class Engine:
                 self._state = "failed" if self._state == "restarting" else self._state
             return False
         self._take_over(*replaced)
+        self._on_restarted()
         return True
 
     def _end_suspects(self) -> None:

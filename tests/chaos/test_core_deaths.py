@@ -31,7 +31,7 @@ def stream_and_kill(served: ServedLightcone, name: str) -> list[str]:
     }
     headers = {"Authorization": f"Bearer {served.api_key}", "X-Request-Id": name}
     with httpx.stream("POST", f"{served.api_url}/chat/completions", json=body, headers=headers, timeout=PATIENCE_S) as answer:
-        assert answer.status_code == 200
+        assert answer.status_code == 200, answer.read()
         lines = answer.iter_lines()
         said = [next(line for line in lines if '"content"' in line)]
         core = pid_of(served, "core")

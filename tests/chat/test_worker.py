@@ -6,12 +6,14 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import partialmethod
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from chat.relay.publisher import Publisher
 from chat.relay.valkey_line import Asked
 from chat.relay.workers import worker_leases
 from chat.supervisor.model_choice import model_choice
@@ -37,6 +39,7 @@ class ScriptedEngine:
         self.heartbeat_at: float | None = None
         self.positions: dict[str, int] = {}
         self.is_closed = False
+        self.on_restarted: Callable[[], None] = lambda: None
         self.on_failed: Callable[[], None] = lambda: None
 
     def start(self, progress: Callable[[str, float], None]) -> None:
@@ -93,9 +96,9 @@ async def start(
 ) -> tuple[ModelWorker, ScriptedEngine]:
     made: list[ScriptedEngine] = []
 
-    def make_engine(config: EngineConfig, publish: Any, on_failed: Callable[[], None]) -> ScriptedEngine:
+    def make_engine(config: EngineConfig, publish: Any, on_restarted: Callable[[], None], on_failed: Callable[[], None]) -> ScriptedEngine:
         made.append(make(config, publish))
-        made[0].on_failed = on_failed
+        made[0].on_restarted, made[0].on_failed = on_restarted, on_failed
         for name, value in script.items():
             setattr(made[0], name, value)
         return made[0]
@@ -332,6 +335,24 @@ async def test_a_run_that_reaches_a_failed_engine_goes_to_another_worker(world: 
     await asyncio.to_thread(worker.close, 0.0)
 
 
+async def test_a_core_that_is_back_makes_its_worker_ready_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the next beat, for up to a second, requests were refused as `model_loading` although the core served again."""
+    monkeypatch.setattr(Publisher, "start", partialmethod(Publisher.start, beat_s=3600.0))
+    worker, engine = await start(world)
+
+    async def await_state(state: str) -> None:
+        while [lease.state for lease in await worker_leases(world.client, world.keys)] != [state]:  # noqa: ASYNC110  # nothing tells
+            await asyncio.sleep(0)
+
+    engine.state = "restarting"
+    engine.on_restarted()  # a beat that sees the core away
+    await await_state("loading")
+    engine.state = "ready"
+    engine.on_restarted()
+    await await_state("ready")
+    await asyncio.to_thread(worker.close, 0.0)
+
+
 async def test_a_worker_that_stood_still_takes_the_next_attempt_of_its_own_runs(world: World) -> None:
     """Its claim had lapsed with its lease, the task was gone, and clients waited half a minute for the next one."""
     worker, engine = await start(world, waits=True)
@@ -433,7 +454,7 @@ async def test_a_model_that_was_repaired_is_loaded_without_a_restart(world: Worl
     is_loaded = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def make_engine(config: EngineConfig, publish: Any, on_failed: Callable[[], None]) -> ScriptedEngine:
+    def make_engine(config: EngineConfig, publish: Any, **callbacks: Callable[[], None]) -> ScriptedEngine:
         engine = ScriptedEngine(config, publish)
         engine.load_error = errors.pop()
         return engine

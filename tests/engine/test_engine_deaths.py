@@ -1,5 +1,6 @@
 """The death of the core, and the end of the engine: every run ends, once, or goes on in the next core."""
 
+import queue
 import threading
 
 import pytest
@@ -76,6 +77,16 @@ def test_a_core_that_dies_too_often_fails_its_runs_and_the_engine(make_stage):
     with pytest.raises(EngineUnavailable):
         stage.submit("next")
     assert stage.engine.stats().state == "failed"
+
+
+def test_an_engine_tells_when_another_core_serves(make_stage):
+    """So its worker is known to be ready at once."""
+    first, second = ScriptedCore(READY), ScriptedCore(READY)
+    stage = make_stage(first, second)
+    seen = queue.Queue()
+    stage.engine._on_restarted = lambda: seen.put(stage.engine.state)
+    first.die()
+    assert seen.get(timeout=20) == "ready"
 
 
 def test_an_engine_that_gives_up_says_so_before_it_fails_what_nobody_else_takes(make_stage):
