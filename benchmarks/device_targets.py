@@ -19,10 +19,10 @@ import torch
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.attention.select import cache_dtype
 from engine.config import EngineConfig
-from engine.core import EngineCore
-from engine.execution.ahead import StepsAhead
+from engine.core.link import QueueChannel
+from engine.core.loop import EngineCore
+from engine.execution.overlap import StepsAhead
 from engine.execution.runner import ModelRunner
-from engine.link import QueueChannel
 from engine.loading.loader import LoadedModel
 from engine.messages import AddSequence, StepResult
 from engine.models.config import ModelConfig, config_from_hf

@@ -22,13 +22,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TICK_US = 1_000_000 / os.sysconf("SC_CLK_TCK")
 PARTS = (
-    ("helpers", ("engine.trial",)),
-    ("core", ("engine.core_process", "relay.py core ")),
+    ("helpers", ("engine.killable",)),
+    ("core", ("engine.core.process", "relay.py core ")),
     ("web", ("lightcone_site.web",)),
     ("worker", ("model@",)),
     ("maintenance", ("maintenance@",)),
     ("valkey", ("valkey-server",)),
-    ("supervisor", ("chat.supervisor.watch", "manage.py serve", "relay.py serve")),
+    ("supervisor", ("lightcone_site.serve.watch", "manage.py serve", "relay.py serve")),
 )
 """Parts and what their command lines contain; the first that fits."""
 

@@ -31,7 +31,7 @@ from engine.quantization.int4 import Int4Weight
 from engine.quantization.vnni import VnniWeight
 from engine.scheduling.plan import Chunk, StepPlan
 from engine.sequence import Sequence
-from engine.tokenizer import Tokenizer
+from engine.tokenizers.tokenizer import Tokenizer
 
 TEXT = Path(__file__).parent / "data" / "alice.txt"
 CPU = torch.device("cpu")

@@ -45,8 +45,8 @@ def serve() -> None:
     import django
 
     django.setup()
-    from chat.supervisor import serving
-    from chat.supervisor.console import Console
+    from lightcone_site.serve import serving
+    from lightcone_site.serve.console import Console
 
     specify = serving.model_spec
 
@@ -62,9 +62,9 @@ def serve() -> None:
 def worker(arguments: list[str]) -> None:
     """The Celery worker of a model, with a scripted core."""
     import lightcone_site.worker as site
-    from chat import worker as module
+    from chat.workers import model as module
+    from engine.core.link import ProcessLink
     from engine.engine import Engine
-    from engine.link import ProcessLink
 
     def connect(config):
         return ProcessLink(config, (__file__, "core"))
@@ -75,7 +75,7 @@ def worker(arguments: list[str]) -> None:
 
 def core(descriptor: int) -> None:
     """One token per sequence and step until the link closes. LIGHTCONE_BENCH_STEP_MS says how long a step lasts."""
-    from engine.link import PipeChannel, unpack_config
+    from engine.core.link import PipeChannel, unpack_config
     from engine.messages import (
         AbortSequences,
         AddSequence,

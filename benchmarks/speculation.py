@@ -22,16 +22,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from engine.api import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
-from engine.core import EngineCore
+from engine.core.link import QueueChannel
+from engine.core.loop import EngineCore
 from engine.decoding.costs import StepCosts
 from engine.decoding.drafter import Drafter
 from engine.execution.runner import ModelRunner
-from engine.link import QueueChannel
 from engine.loading.loader import load_model
 from engine.messages import AddSequence, StepResult
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
-from engine.tokenizer import Tokenizer
+from engine.tokenizers.tokenizer import Tokenizer
 
 TEXT = (
     "On Monday the committee met in the old library to talk about the repair of the bridge. Anna Keller, who had drawn the first plans, "

@@ -22,7 +22,7 @@ class ChatConfig(AppConfig):
 
 def _welcome(sender: Any, instance: Any, created: bool, raw: bool, **_: Any) -> None:
     """Let a new account chat; one of a fixture (`raw`) brings its permissions along."""
-    from chat.services.people import playground_grant  # models are there now
+    from chat.access.people import playground_grant  # models are there now
 
     if created and not raw:
         playground_grant(user=instance)

@@ -1,6 +1,6 @@
 """What can go wrong on an API route, as a status, two words and a sentence; the one table for all dialects.
 
-An `ApiError` knows nothing of body shapes: each dialect writes its own (`dialects/*/errors.py`). Errors of the engine become
+An `ApiError` knows nothing of body shapes: each dialect writes its own (`api/*/errors.py`). Errors of the engine become
 one here, and nowhere else.
 """
 

@@ -10,16 +10,16 @@ from celery import shared_task
 from django.conf import settings
 from django.utils import timezone
 
+from chat.api.stored.services import answers_prune
+from chat.batches.files import files_prune
+from chat.batches.services import batches_prune
 from chat.relay.commands import BATCHES_WAKE_TASK
-from chat.relay.task_message import GENERATE_TASK
-from chat.services.batches import batches_prune
-from chat.services.files import files_prune
-from chat.services.stored import answers_prune
-from chat.services.usage import request_logs_prune
+from chat.relay.state.task_message import GENERATE_TASK
+from chat.usage.services import request_logs_prune
 
 logger = logging.getLogger(__name__)
 
-STRATEGY = "chat.task_strategy:run_strategy"
+STRATEGY = "chat.workers.task_strategy:run_strategy"
 """By name, as Celery would bind a function to the task."""
 
 

@@ -2,19 +2,25 @@
 
 from django.urls import include, path, re_path
 
-from chat import api_docs, health, version
+from chat.api import health, version
+from chat.api.openapi import pages
+
+DESCRIBED_IN = ("chat.api.openapi.document", "chat.batches.openapi")
+"""Modules that describe routes for the OpenAPI document. They are imported when it is first asked for."""
+
+schema_view = pages.schema_page(DESCRIBED_IN)
 
 urlpatterns = [
-    path("", include("chat.dialects.prompts.urls")),
-    path("", include("chat.dialects.messages.urls")),
-    path("", include("chat.dialects.responses.urls")),
-    path("", include("chat.model_lists")),
-    path("", include("chat.dialects.batches.urls")),
-    path("", include("chat.dialects.lightcone.urls")),
-    path("", include("chat.dialects.scale.urls")),
+    path("", include("chat.api.openai.prompt_urls")),
+    path("", include("chat.api.anthropic.urls")),
+    path("", include("chat.api.responses.urls")),
+    path("", include("chat.api.model_lists")),
+    path("", include("chat.batches.urls")),
+    path("", include("chat.api.openai.urls")),
+    path("", include("chat.api.scale.urls")),
     re_path(r"^health/live/?\Z", health.live, name="health_live"),
     re_path(r"^health/ready/?\Z", health.ready, name="health_ready"),
     re_path(r"^version/?\Z", version.version, name="version"),
-    re_path(r"^api/schema/?\Z", api_docs.schema_view, name="api_schema"),
-    re_path(r"^docs/?\Z", api_docs.docs_view, name="api_docs"),
+    re_path(r"^api/schema/?\Z", schema_view, name="api_schema"),
+    re_path(r"^docs/?\Z", pages.docs_view, name="api_docs"),
 ]

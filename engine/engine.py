@@ -15,16 +15,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engine.admission import Admission
 from engine.api import Admitted, Delta, EngineError, ErrorCode, Event, Failed, GenerationRequest, Outcome, Rejected, Usage
 from engine.api.errors import EngineUnavailable
 from engine.config import EngineConfig
-from engine.core_life import Connect, CoreStarter, Progress, connect_core
-from engine.deadlines import Deadlines
+from engine.core.link import CoreLink, LinkClosed
+from engine.core.supervisor import Connect, CoreStarter, Progress, connect_core
 from engine.inputs.limits import ContextLimits
 from engine.inputs.processor import PromptProcessor
 from engine.inputs.rendering import Renderer
-from engine.link import CoreLink, LinkClosed
 from engine.messages import (
     AbortSequences,
     AnnounceSteps,
@@ -38,10 +36,12 @@ from engine.messages import (
     StepStarted,
 )
 from engine.outputs.parsing import OutputParsing
-from engine.runs.run import FAILED, LOST, Choice, Ending, Run
+from engine.requests.deadlines import Deadlines
+from engine.requests.prepare import Admission
+from engine.requests.runs.run import FAILED, LOST, Choice, Ending, Run
 from engine.slow_work import SlowWork
-from engine.structured.admission import AnswerForms
-from engine.tokenizer import Tokenizer
+from engine.structured.registry import AnswerForms
+from engine.tokenizers.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 

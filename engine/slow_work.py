@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from engine.api.errors import EngineUnavailable, ErrorCode
-from engine.leftovers import Leftovers
+from engine.memory import Leftovers
 
 MAX_THREADS = 12
 """Of the 16 threads of a worker: the others stay for requests that need none of this."""

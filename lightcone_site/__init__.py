@@ -1,5 +1,1 @@
-"""The Django site: settings, URL table, ASGI and Celery entry points. Holds no logic of its own."""
-
-from lightcone_site.celery import app as celery_app
-
-__all__ = ["celery_app"]
+"""The installation: settings, URL table, and the entry points of its processes. Importing this package loads nothing."""

@@ -20,7 +20,7 @@ from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from django.urls import re_path  # noqa: E402
 
-from chat.middleware import ApiHandler, is_api_path  # noqa: E402
+from chat.api.middleware import ApiHandler, is_api_path  # noqa: E402
 from chat.playground.origin import SameOriginOnly, refuse_socket  # noqa: E402
 from chat.playground.routing import websocket_urlpatterns  # noqa: E402
 

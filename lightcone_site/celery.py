@@ -1,6 +1,6 @@
 """The Celery application. It carries requests and control, never tokens.
 
-LIGHTCONE_ROLE says what a worker process is: `model` (chat.worker) or `maintenance` (chat.maintenance). The steps are named,
+LIGHTCONE_ROLE says what a worker process is: `model` (chat.workers.model) or `maintenance` (chat.workers.maintenance). The steps are named,
 not imported, so that web processes, which only send tasks, load neither the worker nor the engine.
 """
 
@@ -13,7 +13,7 @@ from celery.signals import setup_logging
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lightcone_site.settings")
 
-STEPS = {"model": "chat.worker:ModelStep", "maintenance": "chat.maintenance:MaintenanceStep"}
+STEPS = {"model": "chat.workers.model:ModelStep", "maintenance": "chat.workers.maintenance:MaintenanceStep"}
 
 app = Celery("lightcone")
 app.config_from_object("django.conf:settings", namespace="CELERY")

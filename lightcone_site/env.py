@@ -18,7 +18,7 @@ ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+")
 NAMES: set[str] = set()
 """Every name that was asked for; docs/operations.md must list them all (a test compares)."""
 READ_ELSEWHERE = ("LIGHTCONE_API_KEY", "LIGHTCONE_ADMIN_PASSWORD")
-"""Secrets of the first start, which the supervisor alone reads (chat.supervisor.serving)."""
+"""Secrets of the first start, which the supervisor alone reads (lightcone_site.serve.serving)."""
 OF_DEVELOPMENT = ("TEST_", "SOAK_", "BENCH_")
 """How names of variables of tests and benchmarks begin."""
 MAX_UNKNOWN = 5

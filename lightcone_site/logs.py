@@ -11,8 +11,8 @@ from typing import Any
 import structlog
 from django.conf import settings
 
-from chat.control_characters import escape_controls
-from chat.masking import mask_secrets
+from chat.usage.masking import mask_secrets
+from lightcone_site.control_characters import escape_controls
 
 
 def record_line(_logger: Any, _method: str, event: dict[str, Any]) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from chat.console.theme import UNFOLD as UNFOLD
 from lightcone_site import env
 from lightcone_site.celery import STEPS as WORKER_STEPS
-from lightcone_site.console import UNFOLD as UNFOLD
 from lightcone_site.databases import broker_url, database_settings, embedded_valkey_socket
 from lightcone_site.limits import http_limits_read, request_limits_read
 from lightcone_site.logs import logging_settings
@@ -105,7 +105,7 @@ CHANNEL_LAYERS = {
         "CONFIG": {"hosts": [LIGHTCONE_REDIS_URL], "prefix": f"{LIGHTCONE_DEPLOYMENT}:default"},
     },
     "tokens": {
-        "BACKEND": "chat.relay.layer.TokenLayer",
+        "BACKEND": "chat.relay.valkey.layer.TokenLayer",
         "CONFIG": {"url": LIGHTCONE_REDIS_URL, "prefix": f"{LIGHTCONE_DEPLOYMENT}:tokens"},
     },
 }
@@ -157,11 +157,12 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
     "channels",
     "chat",
+    "lightcone_site",
 ]
 
-# For pages: console, playground, documentation. API routes have a path of their own (chat.middleware.ApiHandler).
+# For pages: console, playground, documentation. API routes have a path of their own (chat.api.middleware.ApiHandler).
 MIDDLEWARE = [
-    "chat.middleware.PageMiddleware",
+    "chat.api.middleware.PageMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "servestatic.middleware.ServeStaticMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",

@@ -3,7 +3,7 @@
 from django.contrib import admin
 from django.urls import include, path
 
-from chat.console_sign_in import console_login
+from chat.access.sign_in_form import console_login
 
 urlpatterns = [
     path("", include("chat.urls")),

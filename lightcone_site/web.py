@@ -6,8 +6,8 @@ import argparse
 import gc
 import sys
 
-import chat.http_server  # noqa: F401  (installs the asyncio reactor before anything else can choose another)
-from chat.private_files import umask_set
+import lightcone_site.http_server  # noqa: F401  (installs the asyncio reactor before anything else can choose another)
+from lightcone_site.private_files import umask_set
 from lightcone_site.startup import settings_check
 
 SWITCH_INTERVAL_S = 0.001
@@ -24,24 +24,24 @@ def main() -> None:
     from lightcone_site.asgi import application  # isort: skip
     from django.conf import settings
 
-    from chat.addresses import is_trusted_proxy
-    from chat.body_door import body_admit
-    from chat.middleware import error_described
+    from chat.access.addresses import is_trusted_proxy
+    from chat.api.body_admission import body_admit
+    from chat.api.middleware import error_described
+    from chat.generation.completions import readers_cut, readers_settle
     from chat.relay.commands import senders_warm
-    from chat.services.completions import readers_cut, readers_settle
     from lightcone_site.logs import unknown_settings_log
 
     unknown_settings_log()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.freeze()  # what is loaded by now stays: looking for garbage in it would hold up every stream
 
-    chat.http_server.serve(
+    lightcone_site.http_server.serve(
         application,
         host=settings.LIGHTCONE_HOST,
         port=settings.LIGHTCONE_PORT,
         limits=settings.LIGHTCONE_HTTP_LIMITS,
         socket_fd=socket_fd,
-        manners=chat.http_server.Manners(
+        manners=lightcone_site.http_server.Manners(
             admit=body_admit,
             describe=error_described,
             is_proxy=is_trusted_proxy,

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from celery.utils.nodenames import default_nodename, host_format
 from django.conf import settings
 
-from chat.private_files import umask_set
-from chat.worker_exit import stop_is_bounded
+from chat.workers.exit import stop_is_bounded
 from lightcone_site.celery import STEPS, app
 from lightcone_site.logs import unknown_settings_log
+from lightcone_site.private_files import umask_set
 from lightcone_site.startup import settings_check
 
 STOP_S = {"model": 8.0, "maintenance": 12.0}
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         hostname=host_format(default_nodename(options.name)),
         pool_cls="threads",
         concurrency=THREADS[role],
-        queues="maintenance",  # which a model worker leaves for that of its model (chat.worker)
+        queues="maintenance",  # which a model worker leaves for that of its model (chat.workers.model)
         loglevel=logging.INFO,
         without_gossip=True,
         without_mingle=True,

@@ -99,8 +99,8 @@ def pytest_unconfigure() -> None:
 @pytest.fixture(scope="session")
 def valkey() -> Iterator[str]:
     """The URL of a real Valkey, the one that settings.LIGHTCONE_REDIS_URL names; private to this test run."""
-    from chat.supervisor.child import Child
-    from chat.supervisor.embedded_valkey import is_answering, valkey_spec
+    from lightcone_site.serve.child import Child
+    from lightcone_site.serve.embedded_valkey import is_answering, valkey_spec
     from tests.settings import TEST_DIR
 
     data_dir = TEST_DIR / "valkey"

@@ -21,9 +21,9 @@ MAKE_KEY = """
 import json, sys
 import django
 django.setup()
-from chat.models.access import Project
-from chat.services.accounts import default_project
-from chat.services.keys import KeyPolicy, key_create
+from chat.access.models import Project
+from chat.access.accounts import default_project
+from chat.access.keys import KeyPolicy, key_create
 project = default_project()
 if sys.argv[2]:
     project, _ = Project.objects.get_or_create(org=project.org, name=sys.argv[2])
@@ -104,7 +104,7 @@ class ServedLightcone:
             )
 
     def make_key(self, *, project: str = "", **policy: object) -> str:
-        """The text of a new key; `policy` as `chat.services.keys.KeyPolicy` takes it, in the first project or the one of this name.
+        """The text of a new key; `policy` as `chat.access.keys.KeyPolicy` takes it, in the first project or the one of this name.
 
         For keys that the command line cannot make.
         """

@@ -25,22 +25,21 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 
-from chat.addresses import client_address
-from chat.dialects.answering.accepting import Accepted, rejection_record
-from chat.dialects.answering.heads import head_admitted
-from chat.dialects.answering.starting import run_start
-from chat.dialects.body import aside, object_parse
-from chat.dialects.dialect import AnswerHead
-from chat.dialects.request.refusals import refusal_reworded
+from chat.access.accounts import session_caller
+from chat.access.addresses import client_address
+from chat.access.configuration_copies import configuration_refresh
+from chat.access.keys import Caller, KeyInvalid
+from chat.api.answering.accepting import Accepted, rejection_record
+from chat.api.answering.heads import head_admitted
+from chat.api.answering.starting import run_start
+from chat.api.body import aside, object_parse
+from chat.api.dialect import AnswerHead
+from chat.api.request.refusals import refusal_reworded
+from chat.api.server_contract import STOP, Stop
 from chat.errors import INTERNAL_MESSAGE, ApiError, engine_api_error
-from chat.http_server.bounds import STOP
-from chat.http_server.stop import Stop
+from chat.generation.completions import RequestTrace, RunReader, run_attach, run_find_public, run_stop
 from chat.playground.requests import RUN_NAME, head_kept, page_afterlife, request_read, run_public_id
 from chat.playground.telling import Message, run_messages
-from chat.services.accounts import session_caller
-from chat.services.completions import RequestTrace, RunReader, run_attach, run_find_public, run_stop
-from chat.services.configuration import configuration_refresh
-from chat.services.keys import Caller, KeyInvalid
 from engine.api import EngineError
 
 logger = logging.getLogger(__name__)

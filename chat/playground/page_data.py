@@ -7,9 +7,9 @@ from typing import Any
 
 from django.conf import settings
 
+from chat.catalog.generation_defaults import NEUTRAL, sampling_defaults_effective
+from chat.catalog.services import ModelEntry
 from chat.playground.requests import FIELDS_TAKEN
-from chat.services.catalogue import ModelEntry
-from chat.services.generation_defaults import NEUTRAL, sampling_defaults_effective
 
 WITH_A_SLIDER = ("temperature", "top_p")
 

@@ -13,12 +13,12 @@ from typing import Any
 import orjson
 from django.conf import settings
 
-from chat.dialects.answering.heads import head_dump, head_load
-from chat.dialects.dialect import AnswerHead
-from chat.dialects.request.schema import FIELD_NAMES, request_check
+from chat.access.keys import Caller
+from chat.api.answering.heads import head_dump, head_load
+from chat.api.dialect import AnswerHead
+from chat.api.request.schema import FIELD_NAMES, request_check
 from chat.errors import ApiError
-from chat.services.completions import Afterlife
-from chat.services.keys import Caller
+from chat.generation.completions import Afterlife
 
 RUN_NAME = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 WITHOUT_EFFECT = frozenset(

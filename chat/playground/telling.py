@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from dataclasses import asdict
 from typing import Any
 
-from chat.dialects.answering.endings import ending_error
-from chat.dialects.dialect import AnswerHead
-from chat.services.completions import RunReader
+from chat.api.answering.endings import ending_error
+from chat.api.dialect import AnswerHead
+from chat.generation.completions import RunReader
 from engine.api import ChoiceFinished, Completed, Delta, FinishReason, Outcome
 
 Message = dict[str, Any]

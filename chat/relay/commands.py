@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from celery import current_app
 
-from chat.relay.keys import queue_of
-from chat.relay.task_message import GENERATE_TASK
+from chat.relay.state.keys import queue_of
+from chat.relay.state.task_message import GENERATE_TASK
 
 logger = logging.getLogger(__name__)
 

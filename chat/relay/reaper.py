@@ -19,11 +19,11 @@ from collections.abc import Awaitable, Callable
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from chat.relay.codec import pack_events
-from chat.relay.keys import Keys
-from chat.relay.records import terminal_record, usage_of
-from chat.relay.runs import MAX_ATTEMPTS, Ending, Runs
-from chat.relay.store import Answers
+from chat.relay.state.codec import pack_events
+from chat.relay.state.keys import Keys
+from chat.relay.state.records import terminal_record, usage_of
+from chat.relay.state.runs import MAX_ATTEMPTS, Ending, Runs
+from chat.relay.valkey.store import Answers
 from engine.api import ErrorCode, Event, Failed, Outcome, Rejected
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from engine.api.errors import ModelLoadError
 from engine.attention.backend import AttentionShape
-from engine.kernels.transfer import upload
+from engine.kernels.cpu.transfer import upload
 
 logger = logging.getLogger(__name__)
 

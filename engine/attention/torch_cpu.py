@@ -15,8 +15,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from engine.attention.backend import AttentionShape, StepLayout
 from engine.attention.cache_memory import untouched_zeros
-from engine.kernels import operators
-from engine.kernels.operators import RowAttention, tile_rows
+from engine.kernels.cpu import operators
+from engine.kernels.cpu.operators import RowAttention, tile_rows
 
 FEW_ROWS = 32
 """New tokens of a sequence that are cheaper as rows than as a chunk, also where the kernel goes without its vectors."""

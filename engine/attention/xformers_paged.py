@@ -19,9 +19,9 @@ import torch
 from engine.api.errors import ModelLoadError
 from engine.attention.backend import AttentionShape, StepLayout
 from engine.attention.chunk_attention import Attend, choose_chunk_way
+from engine.kernels.cpu.transfer import upload
 from engine.kernels.cuda.paged_attention import attend_rows, parts_for
 from engine.kernels.cuda.rotary import rotate_and_store
-from engine.kernels.transfer import upload
 
 HEAD_MULTIPLE, HEAD_LIMIT = 8, 256
 """What flash attention takes."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from engine.attention.backend import StepLayout
-from engine.kernels.transfer import upload
+from engine.kernels.cpu.transfer import upload
 from engine.scheduling.plan import StepPlan
 
 _INITIAL_TOKENS = 512

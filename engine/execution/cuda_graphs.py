@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from engine.attention.xformers_paged import XformersAttention
-from engine.execution.ahead import FedTokens
-from engine.kernels.transfer import upload
+from engine.execution.overlap import FedTokens
+from engine.kernels.cpu.transfer import upload
 from engine.models.decoder import Decoder
 from engine.scheduling.plan import StepPlan
 

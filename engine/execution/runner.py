@@ -23,14 +23,14 @@ from engine.execution.prompt_scores import is_scored, score_prompts
 from engine.execution.step_pace import QUIET_STEPS, STEP_SECONDS, StepPace
 from engine.execution.step_programs import MANY_ROWS, StepPrograms
 from engine.execution.step_timing import StepTimer
-from engine.kernels.team import TEAM
+from engine.kernels.cpu.threads import TEAM
 from engine.messages import SampledLogprobs
 from engine.scheduling.plan import Chunk, StepPlan
 from engine.sequence import Sequence
 
 if TYPE_CHECKING:
-    from engine.execution.ahead import FedTokens
     from engine.execution.cuda_graphs import DecodeGraphs
+    from engine.execution.overlap import FedTokens
     from engine.loading.loader import LoadedModel
 
 logger = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ from time import thread_time
 import torch
 
 from engine.attention.torch_cpu import TorchCpuAttention
+from engine.execution.dummy_batch import trial_batch
 from engine.execution.step_programs import StepPrograms
-from engine.execution.trial_batch import trial_batch
-from engine.kernels.team import TEAM
+from engine.kernels.cpu.threads import TEAM
 from engine.models.decoder import Decoder
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from engine.api.errors import ErrorCode, RequestError
 from engine.inputs.limits import ContextLimits
-from engine.tokenizer import Tokenizer
+from engine.tokenizers.tokenizer import Tokenizer
 
 MAX_TOKENS = 1_024
 """Of all words together, each counted as it is written."""

@@ -6,7 +6,7 @@ from engine.api.prompt_size import prompt_tokens, too_many_tokens
 from engine.api.request import GenerationRequest, PromptOptions
 from engine.inputs.marks import ControlTexts, Piece
 from engine.inputs.truncation import SPARE_TOKENS, cut_ids, cut_pieces
-from engine.tokenizer import Tokenizer
+from engine.tokenizers.tokenizer import Tokenizer
 
 MIN_SLICE_CHARS, COMMON_TOKEN_CHARS = 100_000, 8
 """Text of at most so many characters (the second per token of the context) is tokenised without a look at its first slices."""

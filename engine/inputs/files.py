@@ -11,8 +11,8 @@ from typing import Any
 from engine.api.errors import EngineFailure, ErrorCode, RequestError
 from engine.api.request import Message
 from engine.api.tools import Json
+from engine.killable import TrialExceeded, TrialPool
 from engine.slow_work import SlowWork
-from engine.trial import TrialExceeded, TrialPool
 
 TARGET = "engine.inputs.file_text:extract"
 POOL_SIZE = 3

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from engine.api.errors import ErrorCode, RequestError
 from engine.inputs.prompt import Prompt
-from engine.tokenizer import Tokenizer
+from engine.tokenizers.tokenizer import Tokenizer
 
 ENDS = (
     *("<|endoftext|>", "<|fim_pad|>", "<fim_pad>", "<fim-pad>", "<EOT>", "▁<EOT>", "<|file_sep|>", "<file_sep>", "<|file_separator|>"),

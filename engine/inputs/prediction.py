@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import takewhile
 
-from engine.tokenizer import Tokenizer
+from engine.tokenizers.tokenizer import Tokenizer
 
 CHARS_PER_TOKEN = 16
 """Of a text that is worth predicting; what is cut off of any other is only not predicted."""

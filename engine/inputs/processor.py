@@ -22,7 +22,7 @@ from engine.inputs.rendering import Renderer, RenderJob, TrialRenderer
 from engine.inputs.template import KNOWN_ROLES
 from engine.inputs.truncation import kept_tokens
 from engine.slow_work import SlowWork
-from engine.tokenizer import Tokenizer
+from engine.tokenizers.tokenizer import Tokenizer
 
 
 class PromptProcessor:

@@ -13,7 +13,7 @@ from engine.inputs.fill_in_the_middle import FillInTheMiddle
 from engine.inputs.marks import Piece
 from engine.inputs.prompt import Prompt
 from engine.inputs.truncation import cut_ids, kept_tokens
-from engine.tokenizer import Tokenizer
+from engine.tokenizers.tokenizer import Tokenizer
 
 
 class RawPromptReader:

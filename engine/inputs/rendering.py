@@ -18,8 +18,8 @@ from engine.api.request import Message
 from engine.api.tools import Json
 from engine.inputs.preparation import prepared_messages, with_tools_told
 from engine.inputs.template import ChatTemplate, PromptTooLong
+from engine.killable import TrialExceeded, TrialPool
 from engine.slow_work import SlowWork
-from engine.trial import TrialExceeded, TrialPool
 
 TARGET = "engine.inputs.rendering:serve"
 POOL_SIZE = 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from engine.kernels import operators
+from engine.kernels.cpu import operators
 
 
 def silu_and_multiply(gate_up: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

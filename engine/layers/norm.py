@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from engine.kernels import operators
+from engine.kernels.cpu import operators
 
 
 class RmsNorm:

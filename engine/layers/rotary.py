@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.kernels import operators
+from engine.kernels.cpu import operators
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from engine.api.errors import ModelLoadError
+from engine.gguf_file import GgufFile, GgufTensor
 from engine.layers.rotary import adjacent_pairs
-from engine.loading.gguf_file import GgufFile, GgufTensor
 from engine.loading.names import gguf_name, hf_name, is_ignorable, num_rotated_heads
 from engine.loading.safetensors_file import SafetensorsFolder
 from engine.models.config import ModelConfig

@@ -12,7 +12,7 @@ from pathlib import Path
 from engine.api.errors import ModelLoadError
 from engine.loading.loader import open_checkpoint
 from engine.models.decoder import decoder_tensors
-from engine.tokenizer import Tokenizer
+from engine.tokenizers.tokenizer import Tokenizer
 
 
 def model_described(path: Path) -> str:

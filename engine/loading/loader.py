@@ -11,8 +11,8 @@ from time import perf_counter
 import torch
 
 from engine.api.errors import ModelLoadError
+from engine.gguf_file import GgufFile
 from engine.loading.checkpoint import GgufCheckpoint, SafetensorsCheckpoint
-from engine.loading.gguf_file import GgufFile
 from engine.loading.names import gguf_name
 from engine.loading.safetensors_file import SafetensorsFolder, read_config
 from engine.models.config import ModelConfig, config_from_gguf, config_from_hf

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.api.errors import ModelLoadError
-from engine.loading.gguf_file import GgufFile
+from engine.gguf_file import GgufFile
 
 FILE_NAME = "generation_config.json"
 MAX_FILE_BYTES = 2**20

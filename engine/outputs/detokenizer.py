@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 
-from engine.tokenizer import Tokenizer
+from engine.tokenizers.tokenizer import Tokenizer
 
 
 class Detokenizer:

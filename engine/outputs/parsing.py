@@ -21,7 +21,7 @@ from engine.outputs.reasoning.spellings import marker_spellings
 from engine.outputs.tools.call_ids import CallIdStyle, call_id
 from engine.outputs.tools.forced import NamedCallReader, RequiredCallsReader
 from engine.outputs.tools.registry import DEFAULT, check_tool_parser, choose_tool_parser, make_tool_parser, tool_format
-from engine.tokenizer import Tokenizer
+from engine.tokenizers.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from engine.outputs.pieces import Content, Piece, Reasoning
 from engine.outputs.repetition import RepetitionFinder
 from engine.outputs.stop import StopFinder, StopMatch
 from engine.outputs.writing import AnswerWriter
-from engine.tokenizer import Tokenizer
+from engine.tokenizers.tokenizer import Tokenizer
 
 LEAST_LOGPROB = -9999.0
 """Stands for minus infinity, which JSON cannot say."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.api.events import PromptScored, RankedLogprob
 from engine.messages import SampledLogprobs
 from engine.outputs.detokenizer import Detokenizer
-from engine.tokenizer import Tokenizer
+from engine.tokenizers.tokenizer import Tokenizer
 
 
 class PromptScores:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import torch
 
-from engine.kernels import operators
+from engine.kernels.cpu import operators
 
 MAX_LEVEL = 127
 

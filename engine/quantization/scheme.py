@@ -21,7 +21,7 @@ from typing import Protocol
 import torch
 
 from engine.api.errors import ModelLoadError
-from engine.kernels.team import TEAM
+from engine.kernels.cpu.threads import TEAM
 from engine.quantization.dense import DenseWeight
 from engine.quantization.gguf_blocks import GROUP_SIZE
 from engine.quantization.int4 import Int4Weight

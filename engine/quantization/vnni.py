@@ -1,15 +1,15 @@
 """Integer weights with eight-bit activations on our own kernels, for any number of rows, where the processor has VNNI.
 
 Inputs are quantised per row and group of 32, an error of about half a percent of the output's spread. Four-bit weights keep the file's
-numbers (scales and minima in half precision, as Q4_0 and Q4_1 store them). Layouts: engine.kernels.four_bit and eight_bit.
+numbers (scales and minima in half precision, as Q4_0 and Q4_1 store them). Layouts: engine.kernels.cpu.four_bit and eight_bit.
 """
 
 from __future__ import annotations
 
 import torch
 
-from engine.kernels import eight_bit, operators
-from engine.kernels.integer_vectors import GROUP, LANE_INPUTS, LANES, PANEL, VECTORS, is_available
+from engine.kernels.cpu import eight_bit, operators
+from engine.kernels.cpu.integer_vectors import GROUP, LANE_INPUTS, LANES, PANEL, VECTORS, is_available
 from engine.quantization.gguf_blocks import FourBitGroups
 
 ALIGNMENT = 64

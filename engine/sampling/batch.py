@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from engine.kernels.transfer import upload
+from engine.kernels.cpu.transfer import upload
 from engine.sampling.filters import Filters
 from engine.sampling.logprobs import LogprobRow
 from engine.sampling.masks import BadWords, Places

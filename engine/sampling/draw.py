@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from engine.kernels import operators
+from engine.kernels.cpu import operators
 from engine.sampling.ranking import BLOCK, open_blocks
 
 

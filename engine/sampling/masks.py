@@ -11,8 +11,8 @@ from functools import cache
 import torch
 from torch.nn.functional import pad
 
-from engine.kernels import operators
-from engine.kernels.transfer import upload
+from engine.kernels.cpu import operators
+from engine.kernels.cpu.transfer import upload
 from engine.sequence import Sequence
 
 FORBIDDEN = float("-inf")

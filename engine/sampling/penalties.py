@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from engine.api.sampling import SamplingParams
-from engine.kernels.transfer import upload
+from engine.kernels.cpu.transfer import upload
 from engine.sequence import Sequence
 
 LEAST_FACTOR = 1e-30

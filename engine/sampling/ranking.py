@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import pad
 
-from engine.kernels.operators import BLOCK
+from engine.kernels.cpu.operators import BLOCK
 
 
 def pad_to_blocks(logits: torch.Tensor) -> torch.Tensor:

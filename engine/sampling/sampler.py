@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.kernels.transfer import upload
+from engine.kernels.cpu.transfer import upload
 from engine.messages import ProcessorSpec, SampledLogprobs
 from engine.sampling.batch import DrawRows, SamplingBatch, StepRows
 from engine.sampling.draw import draw_from_all

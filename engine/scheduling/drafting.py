@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from engine.scheduling.block_accounts import BlockAccounts
+from engine.scheduling.block_tables import BlockAccounts
 from engine.scheduling.plan import Chunk
 from engine.sequence import Sequence
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from engine.scheduling.block_accounts import BlockAccounts
+from engine.scheduling.block_tables import BlockAccounts
 from engine.scheduling.waiting import WaitingQueue
 from engine.sequence import Sequence
 

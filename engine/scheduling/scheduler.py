@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable
 
 from engine.api.errors import ErrorCode, RequestError
 from engine.messages import CoreStats
-from engine.scheduling.block_accounts import BlockAccounts
+from engine.scheduling.block_tables import BlockAccounts
 from engine.scheduling.drafting import Drafter, Drafting
 from engine.scheduling.ending import end_reason
 from engine.scheduling.fair_share import FAIR_WAIT_S, FairShare

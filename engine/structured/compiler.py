@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.api.constraint import Constraint, ConstraintKind
+from engine.killable import TrialExceeded, TrialPool
 from engine.messages import DefineGrammar
 from engine.slow_work import SlowWork
 from engine.structured.exchange import CHECK, CHECK_SCHEMAS, COMPILE, EBNF, PREPARE, XGRAMMAR
 from engine.structured.limits import DEFAULT_LIMITS, StructuredLimits
 from engine.structured.refusal import refusal
-from engine.trial import TrialExceeded, TrialPool
 
 NUM_PROCESSES = 3
 GRAMMAR_BYTES = 128 << 10
@@ -57,9 +57,9 @@ class ConstraintCompiler:
         self._limits = limits
         self._clock = clock
         first_call = (PREPARE, str(model_path.resolve()), dataclasses.asdict(limits))
-        self._pool = TrialPool("engine.structured.trial_task:run", NUM_PROCESSES, limits.compile_bytes, first_call, work=work)
+        self._pool = TrialPool("engine.structured.child_task:run", NUM_PROCESSES, limits.compile_bytes, first_call, work=work)
         self._xgrammar_pool = TrialPool(
-            "engine.structured.trial_xgrammar:run",
+            "engine.structured.backends.xgrammar_child:run",
             1,
             limits.compile_bytes,
             (PREPARE, str(model_path.resolve())),

@@ -14,10 +14,10 @@ import torch
 from engine.messages import DefineGrammar
 from engine.sampling.masks import GrammarBitmask
 from engine.sequence import Sequence
-from engine.structured.backends import build_template
-from engine.structured.follower import Follower
-from engine.structured.matcher import GrammarTemplate
-from engine.structured.vocabulary import Vocabulary
+from engine.structured.backends.follower import Follower
+from engine.structured.backends.matcher import GrammarTemplate
+from engine.structured.backends.select import build_template
+from engine.structured.backends.vocabulary import Vocabulary
 
 WAIT_S = 0.01
 

@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.db import connections
 
-from chat.services.catalogue import model_register, model_update
+from chat.catalog.services import model_register, model_update
 from tests.browser.scripted import ScriptedPage
 
 playwright_sync = pytest.importorskip("playwright.sync_api")

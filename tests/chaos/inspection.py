@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.served import ROOT, ServedLightcone
 
-WORDS = {"web": "lightcone_site.web", "worker": "model@", "core": "engine.core_process", "maintenance": "maintenance@"}
+WORDS = {"web": "lightcone_site.web", "worker": "model@", "core": "engine.core.process", "maintenance": "maintenance@"}
 """A part of the command line of each process."""
 ASK = """
 import json, socket

@@ -11,10 +11,10 @@ from django.core.management.commands import flush
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import RequestFactory
 
+from chat.access.keys import keys_cache_clear
+from chat.catalog.services import models_cache_clear
 from chat.models import Org, Project
-from chat.openapi import schema_view
-from chat.services.catalogue import models_cache_clear
-from chat.services.keys import keys_cache_clear
+from chat.urls import schema_view
 
 WRITTEN_BY_MIGRATIONS = {"auth_permission", "django_content_type"}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from chat.run_id import run_id_create
-from chat.services.usage import TerminalRecord
+from chat.relay.state.run_id import run_id_create
+from chat.usage.services import TerminalRecord
 
 NOON = 1_767_268_800.0
 """2026-01-01 12:00:00 UTC."""

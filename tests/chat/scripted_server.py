@@ -10,9 +10,9 @@ import socket
 import sys
 from dataclasses import replace
 
-from chat import http_server
+from chat.api.server_contract import ADMITTED, STOP, Admitted
 from chat.errors import ApiError
-from chat.http_server.bounds import ADMITTED, STOP, Admitted
+from lightcone_site import http_server
 from lightcone_site.limits import HttpLimits
 
 LIMITS = replace(

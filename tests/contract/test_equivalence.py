@@ -14,7 +14,7 @@ import httpx
 import openai
 import pytest
 
-from chat.dialects.scale.fields import GUIDED, OWN, SHARED
+from chat.api.scale.fields import GUIDED, OWN, SHARED
 from tests.contract.equivalence_requests import DEFAULTS, REQUESTS
 from tests.served import ServedLightcone
 

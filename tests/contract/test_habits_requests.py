@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from chat.dialects.request.schema import ChatCompletionRequest
+from chat.api.request.schema import ChatCompletionRequest
 from tests.contract.habits import CITY, NAMED, QUESTION, TOOLS, Http, calling
 
 pytestmark = pytest.mark.live

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from engine.api import Delta, SamplingParams, StopRules
-from engine.core import EngineCore
+from engine.core.loop import EngineCore
 from tests.engine.real_engine import RealEngine, tokens_of, write_model
 
 LONG = "a rather long prompt that takes several blocks of the cache " * 4

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from engine.kernels.team import TEAM
+from engine.kernels.cpu.threads import TEAM
 
 WAYS = (1, 2, "2 hired")
 """OpenMP's threads by number, or threads of our own."""

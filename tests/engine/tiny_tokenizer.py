@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from engine.gguf_tokenizer import CONTROL, NORMAL, USER_DEFINED
-from engine.tokenizer import BYTE_OF_CHARACTER, Tokenizer
+from engine.tokenizers.gguf_tokenizer import CONTROL, NORMAL, USER_DEFINED
+from engine.tokenizers.tokenizer import BYTE_OF_CHARACTER, Tokenizer
 
 ALPHABET = sorted(BYTE_OF_CHARACTER, key=lambda character: BYTE_OF_CHARACTER[character])
 MERGES = ["h e", "l l", "he ll", "hell o", "Ġ w", "o r", "Ġw or", "e n", "en d", "Ã ©"]

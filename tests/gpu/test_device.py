@@ -13,10 +13,10 @@ import torch
 from engine.api import EmbedOptions
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
-from engine.core import EngineCore
-from engine.execution.ahead import StepsAhead
+from engine.core.link import QueueChannel
+from engine.core.loop import EngineCore
+from engine.execution.overlap import StepsAhead
 from engine.execution.runner import ModelRunner
-from engine.link import QueueChannel
 from engine.loading.loader import load_model
 from engine.messages import AddSequence, StepResult
 from engine.sampling.sampler import Sampler

@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from engine.api import BeamSearch, PromptOptions, StopRules
-from engine.tokenizer import Tokenizer
+from engine.tokenizers.tokenizer import Tokenizer
 from tests.engine.real_engine import RealEngine, tokens_of
 from tests.oracle.test_greedy_equality import QUESTIONS, SMOLLM2
 

@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from engine.api import Completed, Embedded, EmbedOptions, Outcome, RawPrompt, StopRules, Task
-from engine.tokenizer import Tokenizer
+from engine.tokenizers.tokenizer import Tokenizer
 from tests.engine.real_engine import RealEngine
 from tests.oracle.test_greedy_equality import QUESTIONS, SMOLLM2
 

@@ -17,7 +17,7 @@ from engine.config import EngineConfig
 from engine.inputs.processor import PromptProcessor
 from engine.inputs.rendering import LocalRenderer
 from engine.loading.loader import load_model
-from engine.tokenizer import Tokenizer
+from engine.tokenizers.tokenizer import Tokenizer
 from tests.engine.random_model import random_model
 from tests.oracle.greedy import CoreUnderTest, disagreements
 

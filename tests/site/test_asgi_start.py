@@ -7,10 +7,10 @@ SCRIPT = """
 import sys, time
 started = time.process_time()
 import lightcone_site.asgi
-import chat.http_server
+import lightcone_site.http_server
 seconds = time.process_time() - started
-import chat.tasks, chat.services.health, lightcone_site.celery, lightcone_site.urls
-ours = {"engine.engine", "engine.core", "engine.config", "chat.worker", "chat.openapi"}
+import chat.tasks, chat.catalog.health, lightcone_site.celery, lightcone_site.urls
+ours = {"engine.engine", "engine.core.loop", "engine.config", "chat.workers.model", "chat.api.openapi.document"}
 heavy = sorted(({"torch", "transformers", "numpy"} | ours) & set(sys.modules))
 print(heavy, seconds)
 """

@@ -12,13 +12,13 @@ import pytest
 from lightcone_site.worker import main
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("rest_framework", "drf_spectacular", "unfold", "daphne", "django.contrib.admin.sites", "chat.middleware", "chat.admin")
+PAGES = ("rest_framework", "drf_spectacular", "unfold", "daphne", "django.contrib.admin.sites", "chat.api.middleware", "chat.admin")
 TERMINAL = ("celery.bin", "prompt_toolkit")
 ENGINE = """
 import sys
 import django
 django.setup()
-import chat.worker
+import chat.workers.model
 print("ok", [name for name in ("torch", "numpy", "llguidance", "transformers") if name in sys.modules])
 """
 CODE = f"""

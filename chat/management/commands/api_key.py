@@ -10,11 +10,10 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error as DatabaseError
 from django.utils import timezone
 
-from chat import selectors
-from chat.models import ApiKey, Project
-from chat.models.access import Right, default_rights
-from chat.services.accounts import default_project
-from chat.services.keys import KeyPolicy, KeyRefused, key_create, key_delete, key_rotate
+from chat.access import selectors
+from chat.access.accounts import default_project
+from chat.access.keys import KeyPolicy, KeyRefused, key_create, key_delete, key_rotate
+from chat.access.models import ApiKey, Project, Right, default_rights
 
 
 class Command(BaseCommand):

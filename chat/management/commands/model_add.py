@@ -8,8 +8,8 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from chat.relay.keys import model_slug, queue_of
-from chat.services.catalogue import model_path_check, model_register
+from chat.catalog.services import model_path_check, model_register
+from chat.relay.state.keys import model_slug, queue_of
 
 
 class Command(BaseCommand):

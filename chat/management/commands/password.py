@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error as DatabaseError
 
-from chat.services.accounts import ADMIN_NAME, UserUnknown, password_renew
+from chat.access.accounts import ADMIN_NAME, UserUnknown, password_renew
 
 
 class Command(BaseCommand):

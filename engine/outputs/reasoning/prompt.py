@@ -8,7 +8,7 @@ from engine.api.request import GenerationRequest
 from engine.outputs.reasoning.formats import HARMONY, ReasoningFormat
 from engine.outputs.reasoning.harmony import START
 from engine.outputs.reasoning.parser import Beginning
-from engine.tokenizer import Tokenizer
+from engine.tokenizers.tokenizer import Tokenizer
 
 SWITCHES = ("thinking", "enable_thinking")
 

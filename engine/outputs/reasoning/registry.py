@@ -7,7 +7,7 @@ from engine.outputs.reasoning.formats import FORMATS, HARMONY, ReasoningFormat
 from engine.outputs.reasoning.harmony import HarmonyParser
 from engine.outputs.reasoning.parser import Beginning, ReasoningParser
 from engine.outputs.reasoning.tags import TagParser
-from engine.tokenizer import Tokenizer
+from engine.tokenizers.tokenizer import Tokenizer
 
 AUTO, NONE = "auto", "none"
 

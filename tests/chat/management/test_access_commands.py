@@ -13,10 +13,10 @@ from django.core.management import CommandError, call_command
 from django.db import OperationalError
 from django.test import Client
 
+from chat.access.keys import KeyInvalid, key_authenticate, keys_cache_clear
 from chat.management.commands import api_key, password
 from chat.models import ApiKey, Project, RequestLog, ServedModel
-from chat.services.keys import KeyInvalid, key_authenticate, keys_cache_clear
-from chat.services.usage import usage_records_write
+from chat.usage.services import usage_records_write
 from tests.chat.records import record
 
 

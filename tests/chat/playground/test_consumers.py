@@ -15,19 +15,18 @@ from channels.testing import WebsocketCommunicator
 from django.contrib.auth import get_user_model
 from django.test import Client
 
-from chat.dialects import named_models
-from chat.dialects.answering import accepting, starting
-from chat.dialects.request.schema import REQUEST_ID
-from chat.http_server.bounds import STOP
-from chat.http_server.stop import Stop
+from chat.access.keys import Caller
+from chat.api.answering import accepting, starting
+from chat.api.request.schema import REQUEST_ID
+from chat.api.server_contract import STOP, Stop
+from chat.catalog import named_models
+from chat.catalog.services import model_register, model_update
+from chat.generation.completions import Found
 from chat.models import Project
 from chat.playground import consumers
 from chat.playground.requests import run_public_id
-from chat.services.catalogue import model_register, model_update
-from chat.services.completions import Found
-from chat.services.keys import Caller
 from engine.api import Admitted, Delta, EngineUnavailable, ErrorCode, Event, FinishReason, Outcome, Payload, ToolCallDelta, Usage
-from tests.chat.dialects.conftest import ADMITTED, HELLO, MODEL, Scripted, ScriptedReader, completed, delta, finished
+from tests.chat.api.conftest import ADMITTED, HELLO, MODEL, Scripted, ScriptedReader, completed, delta, finished
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

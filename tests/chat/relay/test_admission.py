@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from chat.relay.keys import model_slug
+from chat.relay.state.keys import model_slug
 from tests.chat.relay.world import MODEL, World, read_all, text_of
 
 

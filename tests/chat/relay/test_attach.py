@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from chat.relay.reader import RunReader
-from chat.relay.runs import READ_ENTRIES
-from chat.services.completions import Afterlife, PublicIdInUse, completion_start, run_attach, run_find_public
+from chat.generation.completions import Afterlife, PublicIdInUse, completion_start, run_attach, run_find_public
+from chat.relay.state.runs import READ_ENTRIES
+from chat.relay.web.reader import RunReader
 from engine.api import ErrorCode, Failed, Outcome
 from tests.chat.relay.test_completion_start import CALLER, TRACE, request, service, worker_of
 from tests.chat.relay.world import World, read_all, text_of, until

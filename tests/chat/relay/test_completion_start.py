@@ -10,13 +10,10 @@ from typing import Any
 
 import pytest
 
+from chat.access.keys import Caller, KeyLimits
+from chat.catalog import health
 from chat.errors import engine_api_error
-from chat.relay.keys import model_slug
-from chat.relay.publisher import Publisher
-from chat.relay.task_message import task_message
-from chat.run_id import run_id_create
-from chat.services import completions, health
-from chat.services.completions import (
+from chat.generation.completions import (
     LimitExceeded,
     LimitKind,
     RequestTrace,
@@ -25,7 +22,11 @@ from chat.services.completions import (
     limits_look,
     request_rejected_record,
 )
-from chat.services.keys import Caller, KeyLimits
+from chat.relay.state.keys import model_slug
+from chat.relay.state.run_id import run_id_create
+from chat.relay.state.task_message import task_message
+from chat.relay.web.dispatcher import _dispatchers, dispatcher_of_loop
+from chat.relay.worker.publisher import Publisher
 from engine.api import Delta, EngineUnavailable, ErrorCode, GenerationRequest, RawPrompt, RequestError, Task
 from tests.chat.relay.world import MODEL, World, read_all, text_of, until
 
@@ -41,11 +42,11 @@ async def service(valkey: str, settings: Any) -> AsyncIterator[World]:
     settings.LIGHTCONE_DEPLOYMENT = deployment
     world = World(valkey, deployment)
 
-    completions._dispatchers.pop(asyncio.get_running_loop(), None)
-    dispatcher = completions.dispatcher_of_loop()
+    _dispatchers.pop(asyncio.get_running_loop(), None)
+    dispatcher = dispatcher_of_loop()
     yield world
     await dispatcher.close()
-    completions._dispatchers.pop(asyncio.get_running_loop(), None)
+    _dispatchers.pop(asyncio.get_running_loop(), None)
     await world.close()
 
 
@@ -141,7 +142,7 @@ async def test_what_has_more_characters_than_the_context_is_refused_before_it_tr
     caller = Caller(key_id=1, public_id="key6", org_id=1, project_id=2, tenant="2", limits=limits)
     generation = replace(request(), messages=texts)
     packed: list[GenerationRequest] = []
-    monkeypatch.setattr("chat.relay.runs.pack_request", packed.append)
+    monkeypatch.setattr("chat.relay.state.runs.pack_request", packed.append)
     reader = await completion_start(request=generation, caller=caller, trace=TRACE)
     with pytest.raises(RequestError) as raised:
         await reader.first(timeout_s=5)
@@ -153,7 +154,7 @@ async def test_what_has_more_characters_than_the_context_is_refused_before_it_tr
     [record] = await service.records()
     assert (record["status"], record["outcome"], record["error_code"]) == (400, "rejected", "context_length_exceeded")
     assert worker.live_run_ids() == []
-    await until(lambda: not completions.dispatcher_of_loop()._leaves)
+    await until(lambda: not dispatcher_of_loop()._leaves)
 
 
 async def test_a_server_without_room_is_503_with_the_reason(service: World) -> None:
@@ -196,7 +197,7 @@ async def test_further_runs_of_a_request_count_with_their_tokens_alone_and_readi
     assert raised.value.kind is LimitKind.CONCURRENCY
     for reader in readers:
         reader.leave()
-    await until(lambda: not completions.dispatcher_of_loop()._leaves)
+    await until(lambda: not dispatcher_of_loop()._leaves)
 
 
 async def test_what_is_left_can_be_looked_at_without_being_charged(service: World, settings: Any) -> None:
@@ -213,7 +214,7 @@ async def test_what_is_left_can_be_looked_at_without_being_charged(service: Worl
     assert set(headers) == set(reader.headers)
     reader.leave()
     assert await limits_look(caller=CALLER) == {}
-    await until(lambda: not completions.dispatcher_of_loop()._leaves)
+    await until(lambda: not dispatcher_of_loop()._leaves)
 
 
 async def test_a_request_with_bad_messages_passes_the_limits_and_leaves_nothing_behind(service: World) -> None:
@@ -229,7 +230,7 @@ async def test_a_request_with_bad_messages_passes_the_limits_and_leaves_nothing_
     headers = await completion_refuse(**bad)
     assert headers["x-ratelimit-remaining-requests"] == "1", "it counts as a request"
     assert 280 < int(headers["x-ratelimit-remaining-tokens"]) < 300, "what was sent is reserved: 200 tokens, and 512 for an answer"
-    dispatcher = completions.dispatcher_of_loop()
+    dispatcher = dispatcher_of_loop()
     assert (await queued_tasks(service), dispatcher.num_readers, await service.records()) == ([], 0, [])
     assert await service.client.zcard(service.keys.admit_live("key3")) == 0
     assert await service.client.zcard(service.keys.queued) == 0
@@ -244,7 +245,7 @@ async def test_a_request_with_bad_messages_passes_the_limits_and_leaves_nothing_
 async def test_a_client_that_leaves_during_its_admission_leaves_no_run_behind(service: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The script had run, but its answer came too late: nobody left the run, and it was generated for nobody half a minute later."""
     worker = await worker_of(service)
-    runs = completions.dispatcher_of_loop().runs
+    runs = dispatcher_of_loop().runs
     admit, is_admitted = runs.admit, asyncio.Event()
 
     async def admit_without_answer(*arguments: Any, **options: Any) -> Any:
@@ -258,7 +259,7 @@ async def test_a_client_that_leaves_during_its_admission_leaves_no_run_behind(se
     await is_admitted.wait()
     view.cancel()
     await asyncio.gather(view, return_exceptions=True)
-    dispatcher = completions.dispatcher_of_loop()
+    dispatcher = dispatcher_of_loop()
     await until(lambda: not dispatcher._leaves)
     taken = await worker.take(generation.run_id, 1)
     assert taken is not None
@@ -267,7 +268,7 @@ async def test_a_client_that_leaves_during_its_admission_leaves_no_run_behind(se
 
 async def test_valkey_away_is_503_and_no_hang(service: World, settings: Any) -> None:
     settings.LIGHTCONE_REDIS_URL = "unix:///nonexistent/valkey.sock"
-    own = completions._dispatchers.pop(asyncio.get_running_loop())
+    own = _dispatchers.pop(asyncio.get_running_loop())
     try:
         async with asyncio.timeout(3):
             with pytest.raises(EngineUnavailable):
@@ -275,12 +276,12 @@ async def test_valkey_away_is_503_and_no_hang(service: World, settings: Any) -> 
             limits = KeyLimits(requests_per_minute=2)
             assert await limits_look(caller=replace(CALLER, limits=limits)) == {}
     finally:
-        completions._dispatchers[asyncio.get_running_loop()] = own
+        _dispatchers[asyncio.get_running_loop()] = own
 
 
 async def test_requests_that_never_ran_are_recorded(service: World) -> None:
     request_rejected_record(run_id=run_id_create(), caller=None, trace=TRACE, status=401, code="invalid_api_key", arrived_at=1000.0)
-    dispatcher = completions.dispatcher_of_loop()
+    dispatcher = dispatcher_of_loop()
     await until(lambda: not dispatcher._records)
     [record] = await service.records()
     assert (record["status"], record["outcome"], record["error_code"]) == (401, "rejected", "invalid_api_key")
@@ -289,7 +290,7 @@ async def test_requests_that_never_ran_are_recorded(service: World) -> None:
 async def test_a_record_that_cannot_be_packed_does_not_hold_up_the_leaves(service: World) -> None:
     worker = await worker_of(service)
     reader = await completion_start(request=request(), caller=CALLER, trace=TRACE)
-    dispatcher = completions.dispatcher_of_loop()
+    dispatcher = dispatcher_of_loop()
     dispatcher.record({"user_agent": "\ud800"})
     await until(lambda: not dispatcher._records)
     reader.leave()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chat.relay.keys import model_slug, queue_of
+from chat.relay.state.keys import model_slug, queue_of
 
 
 def test_a_plain_name_is_its_own_slug() -> None:

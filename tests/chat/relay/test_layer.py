@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from chat.relay.layer import TokenLayer
-from chat.relay.valkey_wire import Caller
+from chat.relay.valkey.layer import TokenLayer
+from chat.relay.valkey.wire import Caller
 from tests.chat.relay.world import World, read_all, text_of
 
 

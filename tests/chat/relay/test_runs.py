@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from chat.relay.publisher import Publisher
-from chat.relay.runs import Claim, NotNow
-from chat.supervisor.child import MAX_BACKOFF_S
+from chat.relay.state.runs import Claim, NotNow
+from chat.relay.worker.publisher import Publisher
 from engine.api import Completed, Delta, EngineUnavailable, ErrorCode, Failed, Outcome, Rejected
+from lightcone_site.serve.child import MAX_BACKOFF_S
 from tests.chat.relay.world import World, read_all, text_of, until
 
 

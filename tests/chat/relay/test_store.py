@@ -10,8 +10,8 @@ import pytest
 from redis.exceptions import ConnectionError as ValkeyAway
 from redis.exceptions import ResponseError
 
-from chat.relay.store import Valkey, WritesRefused, valkey_connect
-from chat.relay.valkey_wire import Refused
+from chat.relay.valkey.store import Valkey, WritesRefused, valkey_connect
+from chat.relay.valkey.wire import Refused
 
 
 async def command(client: Valkey) -> object:

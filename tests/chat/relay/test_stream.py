@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from chat.relay.reader import INBOX_ENTRIES
-from chat.relay.store import WritesRefused
+from chat.relay.valkey.store import WritesRefused
+from chat.relay.web.reader import INBOX_ENTRIES
 from engine.api import (
     Admitted,
     Completed,

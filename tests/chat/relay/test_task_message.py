@@ -12,8 +12,8 @@ from celery import Celery
 from redis import Redis
 
 from chat.relay.commands import task_send
-from chat.relay.keys import Keys
-from chat.relay.task_message import task_message
+from chat.relay.state.keys import Keys
+from chat.relay.state.task_message import task_message
 from lightcone_site.databases import broker_url
 
 OWN = {"id", "root_id", "origin", "correlation_id", "reply_to", "delivery_tag"}

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from chat.relay import valkey_line
-from chat.relay.valkey_line import Line, Lines
-from chat.relay.valkey_wire import Refused
+from chat.relay.valkey import line as valkey_line
+from chat.relay.valkey.line import Line, Lines
+from chat.relay.valkey.wire import Refused
 
 
 def test_commands_are_answered_whole_and_refused(valkey: str) -> None:

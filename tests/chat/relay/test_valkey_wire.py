@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chat.relay.valkey_wire import Caller, Refused, pack_command, read_answer
+from chat.relay.valkey.wire import Caller, Refused, pack_command, read_answer
 
 ANSWERS = st.recursive(
     st.none() | st.integers(-(2**63), 2**63 - 1) | st.binary(max_size=30) | st.text(alphabet="ERR valkey", max_size=9).map(Refused),
@@ -103,7 +103,7 @@ async def test_all_who_need_a_silent_valkey_wait_once_together(monkeypatch: pyte
         await asyncio.sleep(0)
         raise TimeoutError
 
-    monkeypatch.setattr("chat.relay.valkey_wire.wire_connect", connect)
+    monkeypatch.setattr("chat.relay.valkey.wire.wire_connect", connect)
     caller = Caller("redis://silent")
     calls = [asyncio.create_task(caller.call(b"PING")) for _ in range(20)]
     await asyncio.sleep(0)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from chat.relay.runs import LEASE_MS
-from chat.relay.valkey_line import Lines
-from chat.relay.web_lease import LOOP_DEAD_S, WebLease
+from chat.relay.state.runs import LEASE_MS
+from chat.relay.valkey.line import Lines
+from chat.relay.web.lease import LOOP_DEAD_S, WebLease
 from tests.chat.relay.world import World
 
 

@@ -10,18 +10,18 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from chat.relay.dispatcher import Dispatcher
-from chat.relay.keys import Keys, model_slug
-from chat.relay.publisher import Publisher
-from chat.relay.reader import RunReader
 from chat.relay.reaper import Reaper
-from chat.relay.runs import Admission, Claim, Runs, Verdict
-from chat.relay.store import valkey_connect
-from chat.relay.usage_stream import UsageStream
-from chat.relay.valkey_line import Lines
-from chat.relay.valkey_wire import Caller
-from chat.run_id import run_id_create
-from chat.services.refusals import Refusals
+from chat.relay.state.keys import Keys, model_slug
+from chat.relay.state.run_id import run_id_create
+from chat.relay.state.runs import Admission, Claim, Runs, Verdict
+from chat.relay.state.usage_stream import UsageStream
+from chat.relay.valkey.line import Lines
+from chat.relay.valkey.store import valkey_connect
+from chat.relay.valkey.wire import Caller
+from chat.relay.web.dispatcher import Dispatcher
+from chat.relay.web.reader import RunReader
+from chat.relay.web.refusals import Refusals
+from chat.relay.worker.publisher import Publisher
 from engine.api import (
     Admitted,
     ChoiceFinished,

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from chat.supervisor.model_choice import model_choice
+from chat.catalog.model_choice import model_choice
 from tests.served import ServedLightcone
 
 ENVIRONMENT = {

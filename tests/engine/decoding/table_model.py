@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from engine.api import LogprobOptions, SamplingParams, StopRules
-from engine.core import EngineCore
-from engine.link import QueueChannel
+from engine.core.link import QueueChannel
+from engine.core.loop import EngineCore
 from engine.messages import AddSequence, SequenceOutput, StepResult
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler

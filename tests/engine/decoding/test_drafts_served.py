@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from engine.api import BeamSearch, Constraint, ConstraintKind, LogprobOptions, Outcome, SamplingParams, StopRules
-from engine.core import EngineCore
+from engine.core.loop import EngineCore
 from engine.decoding.costs import StepCosts
 from engine.engine import Resume
 from tests.engine.real_engine import RealEngine, finishes_of, text_of, tokens_of, write_model

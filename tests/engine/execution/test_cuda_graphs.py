@@ -9,8 +9,8 @@ import torch
 from engine.api import EmbedOptions
 from engine.attention.xformers_paged import XformersAttention
 from engine.config import EngineConfig
-from engine.execution.ahead import FedTokens
 from engine.execution.cuda_graphs import BlockTables, DecodeGraphs, row_counts
+from engine.execution.overlap import FedTokens
 from engine.execution.pooling import pool_states
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import load_model

@@ -9,9 +9,9 @@ import torch
 
 from engine.api import EmbedOptions, LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
-from engine.core import EngineCore
+from engine.core.link import QueueChannel
+from engine.core.loop import EngineCore
 from engine.execution.runner import ModelRunner
-from engine.link import QueueChannel
 from engine.loading.loader import load_model
 from engine.messages import AbortSequences, AddSequence
 from engine.sampling.sampler import Sampler

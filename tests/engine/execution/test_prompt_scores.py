@@ -9,10 +9,10 @@ import torch
 
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
-from engine.core import EngineCore
+from engine.core.link import QueueChannel
+from engine.core.loop import EngineCore
 from engine.execution.prompt_scores import SLICE_ROWS
 from engine.execution.runner import ModelRunner
-from engine.link import QueueChannel
 from engine.loading.loader import load_model
 from engine.messages import AddSequence, SampledLogprobs
 from engine.sampling.sampler import Sampler

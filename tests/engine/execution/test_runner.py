@@ -11,8 +11,8 @@ from engine.api.errors import ModelLoadError
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
 from engine.execution.runner import MAX_STEP_TOKENS, MIN_STEP_TOKENS, ModelRunner
-from engine.kernels.openmp import PARALLEL
-from engine.kernels.team import TEAM
+from engine.kernels.cpu.openmp import PARALLEL
+from engine.kernels.cpu.threads import TEAM
 from engine.loading.loader import load_model
 from engine.quantization.vnni import VnniWeight
 from engine.scheduling.plan import Chunk, StepPlan

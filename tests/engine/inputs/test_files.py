@@ -9,8 +9,8 @@ from engine.inputs import files
 from engine.inputs.files import FileReader
 from engine.inputs.processor import PromptProcessor
 from engine.inputs.rendering import LocalRenderer
+from engine.killable import TrialExceeded
 from engine.slow_work import SlowWork
-from engine.trial import TrialExceeded
 from tests.engine.inputs.pdf_writing import pdf
 from tests.engine.tiny_tokenizer import IM_END, tiny_tokenizer
 

@@ -11,7 +11,7 @@ from engine.api import GenerationRequest, PromptOptions, Tool
 from engine.inputs.marks import ControlTexts, Marks
 from engine.inputs.processor import PromptProcessor
 from engine.inputs.rendering import LocalRenderer
-from engine.tokenizer import Tokenizer
+from engine.tokenizers.tokenizer import Tokenizer
 from tests.engine.tiny_tokenizer import IM_END, IM_START, THINK, tiny_metadata, tiny_tokenizer
 
 CONTROL = {IM_START, IM_END, THINK}

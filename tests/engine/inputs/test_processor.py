@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import tokenizer
 from engine.api import GenerationRequest, PromptOptions
 from engine.api.errors import ErrorCode, RequestError
 from engine.inputs import encoding
 from engine.inputs.processor import PromptProcessor
 from engine.inputs.rendering import LocalRenderer
+from engine.tokenizers import tokenizer
 from tests.engine.tiny_tokenizer import CHATML, IM_END, IM_START, THINK, tiny_tokenizer
 
 TOKENIZER = tiny_tokenizer()

@@ -137,7 +137,7 @@ def test_text_with_a_token_that_the_model_lacks_is_refused_under_its_own_name():
 
 def fim_tokenizer(*marks, **changes):
     """The tiny tokenizer with further control tokens."""
-    from engine.gguf_tokenizer import CONTROL
+    from engine.tokenizers.gguf_tokenizer import CONTROL
     from tests.engine.tiny_tokenizer import tiny_metadata
 
     metadata = tiny_metadata(**changes)

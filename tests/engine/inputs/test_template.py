@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from engine.api.errors import RequestError
+from engine.gguf_file import GgufFile
 from engine.inputs.template import ChatTemplate, PromptTooLong
-from engine.loading.gguf_file import GgufFile
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 VARIABLES = {"bos_token": "<s>", "eos_token": "</s>", "tools": None, "documents": None}

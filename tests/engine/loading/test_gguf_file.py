@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from engine.api.errors import ModelLoadError
-from engine.loading.gguf_file import BLOCK_TYPES, GgufFile
+from engine.gguf_file import BLOCK_TYPES, GgufFile
 from tests.engine.loading.gguf_writing import ARRAY, BOOL, FLOAT32, STRING, UINT32, GgufContents, string, string_array
 from tests.examples import examples
 
@@ -51,7 +51,7 @@ def test_metadata_and_tensors_come_back_as_written(tmp_path):
 
 @pytest.mark.parametrize("head_bytes", [1, 64, 1 << 20])
 def test_the_metadata_alone_is_the_same_however_little_is_looked_at_first(tmp_path, monkeypatch, head_bytes):
-    monkeypatch.setattr("engine.loading.gguf_file.HEAD_BYTES", head_bytes)
+    monkeypatch.setattr("engine.gguf_file.HEAD_BYTES", head_bytes)
     path = GOOD.write(tmp_path / "m.gguf")
     assert GgufFile.read_metadata(path) == GgufFile.open(path).metadata
     with pytest.raises(ModelLoadError, match="twice"):
@@ -67,7 +67,7 @@ def test_metadata_of_a_file_larger_than_memory_may_be_is_read(tmp_path):
     with path.open("r+b") as file:
         file.truncate(8 << 30)
     program = (
-        "import resource, sys; from pathlib import Path; from engine.loading.gguf_file import GgufFile; "
+        "import resource, sys; from pathlib import Path; from engine.gguf_file import GgufFile; "
         "resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)); print(GgufFile.read_metadata(Path(sys.argv[1]))['a.count'])"
     )
     assert subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=True).stdout == "7\n"
@@ -179,5 +179,5 @@ def test_a_real_file_reads_as_the_reference_package_reads_it():
 
 
 def test_reading_a_file_loads_no_torch():
-    code = "import sys, engine.loading.gguf_file; assert 'torch' not in sys.modules"
+    code = "import sys, engine.gguf_file; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from chat.supervisor.model_choice import model_choice
+from chat.catalog.model_choice import model_choice
 from engine.api.errors import ModelLoadError
 from engine.loading.inspection import main, model_described
 from tests.engine.loading.gguf_writing import STRING, GgufContents, string

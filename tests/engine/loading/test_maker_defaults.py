@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from chat.dialects.request.schema import sampling_defaults_read
-from chat.supervisor.model_choice import model_choice
+from chat.api.request.schema import sampling_defaults_read
+from chat.catalog.model_choice import model_choice
 from engine.loading.maker_defaults import maker_defaults
 from tests.engine.loading.gguf_writing import FLOAT32, STRING, GgufContents, string
 

@@ -1,7 +1,7 @@
 """The tiny tokenizer with further tokens: control tokens, which are special, and markers, which are not."""
 
-from engine.gguf_tokenizer import CONTROL, USER_DEFINED
-from engine.tokenizer import Tokenizer
+from engine.tokenizers.gguf_tokenizer import CONTROL, USER_DEFINED
+from engine.tokenizers.tokenizer import Tokenizer
 from tests.engine.tiny_tokenizer import tiny_metadata
 
 

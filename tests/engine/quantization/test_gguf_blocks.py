@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.loading.gguf_file import BLOCK_TYPES
+from engine.gguf_file import BLOCK_TYPES
 from engine.quantization.gguf_blocks import FOUR_BIT_TYPES, dequantize, four_bit_groups
 from tests.examples import examples
 

@@ -10,12 +10,12 @@ import pytest
 from engine.api import ErrorCode, GenerationRequest, RequestError, Tool, ToolChoice, ToolMode
 from engine.api.constraint import Constraint, ConstraintKind
 from engine.config import StructuredLimits
+from engine.killable import TrialExceeded
 from engine.messages import DefineGrammar, ForgetGrammars
-from engine.structured.admission import AnswerForms
+from engine.structured.child_task import check_tool_schema, check_unenforced
 from engine.structured.compiler import GRAMMAR_BYTES, ConstraintCompiler
 from engine.structured.limits import DEFAULT_LIMITS
-from engine.structured.trial_task import check_tool_schema, check_unenforced
-from engine.trial import TrialExceeded
+from engine.structured.registry import AnswerForms
 
 
 def constant(value):

@@ -9,9 +9,9 @@ from engine.api import LogprobOptions, SamplingParams, StopRules
 from engine.api.constraint import Constraint, ConstraintKind
 from engine.messages import DefineGrammar, Thinking
 from engine.sequence import Sequence
+from engine.structured.backends.follower import Follower
+from engine.structured.backends.matcher import MatcherFailed
 from engine.structured.core_grammars import CoreGrammars
-from engine.structured.follower import Follower
-from engine.structured.matcher import MatcherFailed
 from tests.engine.structured.walking import NUM_WORDS, VOCABULARY, compiled, template_of
 from tests.engine.tiny_tokenizer import IM_END, THINK
 
@@ -124,7 +124,7 @@ class Slow(Failing):
 
 def test_a_grammar_whose_masks_take_too_long_is_given_up(monkeypatch):
     times = iter([0.0, 0.2, 1.0, 1.3])
-    monkeypatch.setattr("engine.structured.follower.time.thread_time", lambda: next(times))
+    monkeypatch.setattr("engine.structured.backends.follower.time.thread_time", lambda: next(times))
     followed = Follower(sequence(), Slow())
     assert mask_of(followed) == {0}
     assert mask_of(followed) == set()

@@ -8,7 +8,7 @@ import pytest
 
 from engine.api import GenerationRequest, RequestError, Tool, ToolChoice, ToolMode
 from engine.api.constraint import Constraint, ConstraintKind
-from engine.structured.tools_schema import answer_constraint
+from engine.structured.tags.tools_schema import answer_constraint
 from tests.engine.structured.walking import compiled
 
 KINDS = ConstraintKind

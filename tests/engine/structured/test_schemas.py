@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from engine.api import RequestError
-from engine.structured.schema_check import check_schema
+from engine.structured.schema.check import check_schema
 from tests.engine.structured.schemas import ENFORCED, FORMATS, REFUSED
 from tests.engine.structured.walking import LIMITS, admits, schema, template_of, walks
 

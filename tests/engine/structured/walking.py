@@ -10,10 +10,10 @@ import numpy as np
 
 from engine.api.constraint import Constraint, ConstraintKind
 from engine.config import StructuredLimits
-from engine.structured.backends import build_template
+from engine.structured.backends.select import build_template
+from engine.structured.backends.vocabulary import Vocabulary
+from engine.structured.child_task import compile_constraint
 from engine.structured.exchange import EBNF
-from engine.structured.trial_task import compile_constraint
-from engine.structured.vocabulary import Vocabulary
 from tests.engine.tiny_tokenizer import tiny_tokenizer
 
 VOCABULARY = Vocabulary.of(tiny_tokenizer())
@@ -91,8 +91,8 @@ def spellings(instance):
 
 
 def _xgrammar_payload(source, param):
-    from engine.structured import trial_xgrammar
-    from engine.structured.xgrammar_vocabulary import xgrammar_tokens
+    from engine.structured.backends import xgrammar_child
+    from engine.structured.backends.xgrammar_vocabulary import xgrammar_tokens
 
-    trial_xgrammar._prepared["tokens"] = xgrammar_tokens(VOCABULARY)
-    return trial_xgrammar.run("compile", source, param)
+    xgrammar_child._prepared["tokens"] = xgrammar_tokens(VOCABULARY)
+    return xgrammar_child.run("compile", source, param)

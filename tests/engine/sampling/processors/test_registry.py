@@ -10,8 +10,8 @@ import torch
 from engine.api.errors import ModelLoadError, RequestError
 from engine.api.sampling import ProcessorCall, SamplingParams
 from engine.config import EngineConfig
-from engine.core_serving import serve
-from engine.link import QueueChannel, pack, unpack
+from engine.core.build import serve
+from engine.core.link import QueueChannel, pack, unpack
 from engine.messages import CoreFailed, CoreReady
 from engine.sampling.processors.registry import ProcessorRegistry, load_registry
 from engine.sampling.sampler import Sampler

@@ -1,0 +1,146 @@
+"""Forms of the key pages: scopes and limits, the overlap of a rotation, the name typed before a deletion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+from django.apps import apps
+from django.utils import timezone
+from unfold.widgets import (
+    UnfoldAdminCheckboxSelectMultipleWidget,
+    UnfoldAdminIntegerFieldWidget,
+    UnfoldAdminTextInputWidget,
+)
+
+from chat.access.key_scope import KeyScope
+from chat.access.keys import KeyPolicy
+from chat.access.models import ApiKey, Right, default_rights
+from chat.console.fields import LinesField
+
+
+class ApiKeyForm(forms.ModelForm):
+    """What may be chosen of a key, within what its maker may give (`scope`). The secret is never a field."""
+
+    scope: KeyScope
+
+    rights = forms.MultipleChoiceField(
+        choices=Right.choices,
+        initial=default_rights,
+        widget=UnfoldAdminCheckboxSelectMultipleWidget,
+        help_text="Chat templates, logits processors and media options reach into the model's worker: for trusted callers only.",
+    )
+    model_names = forms.MultipleChoiceField(
+        label="Allowed models",
+        required=False,
+        widget=UnfoldAdminCheckboxSelectMultipleWidget,
+        help_text="None ticked: every model, also later ones.",
+    )
+    networks = LinesField(label="Allowed networks", help_text="Addresses or ranges such as 10.0.0.0/8, one a line. Empty: everywhere.")
+    origins = LinesField(label="Allowed browser origins", help_text="Such as https://app.example.org, one a line. Empty: every origin.")
+
+    class Meta:
+        model = ApiKey
+        fields = (
+            "name",
+            "project",
+            "rights",
+            "model_names",
+            "networks",
+            "origins",
+            "requests_per_minute",
+            "tokens_per_minute",
+            "max_concurrency",
+            "min_priority",
+            "expires_at",
+        )
+        help_texts = {
+            "requests_per_minute": "Empty: unlimited.",
+            "tokens_per_minute": "Prompt and completion tokens. Empty: unlimited.",
+            "max_concurrency": "Requests at the same time. Empty: the limit of the installation.",
+            "min_priority": "The most urgent priority that its requests may have; a smaller number runs first. Below 0 also opens the "
+            "service tier priority.",
+            "expires_at": "UTC. Empty: never.",
+        }
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._keep_to_scope()
+        names = dict.fromkeys([*_model_names(), *(self.instance.model_names or [])])
+        if "model_names" in self.fields:
+            self.fields["model_names"].choices = [(name, name) for name in names]
+
+    def _keep_to_scope(self) -> None:
+        """Offer and take no more than the scope has. A form that only shows a key may lack the fields."""
+        if "rights" in self.fields:
+            self.fields["rights"].choices = [(right, label) for right, label in Right.choices if self.scope.may_give([right])]
+        if "project" in self.fields:
+            self.fields["project"].queryset = self.scope.projects()
+            if self.scope.project_ids is not None:
+                self.fields["project"].help_text = "Projects that you are a member of. A superuser chooses the members of a project."
+
+    def clean_min_priority(self) -> int:
+        priority: int = self.cleaned_data["min_priority"]
+        if not self.scope.may_hurry(priority):
+            raise forms.ValidationError(f"The priority must be at least {self.scope.min_priority}; a superuser may give a more urgent one.")
+        return priority
+
+    def clean_model_names(self) -> list[str] | None:
+        return self.cleaned_data["model_names"] or None
+
+    def clean_expires_at(self) -> Any:
+        expires_at = self.cleaned_data["expires_at"]
+        if expires_at is not None and "expires_at" in self.changed_data and expires_at <= timezone.now():
+            raise forms.ValidationError("The expiry must be in the future; disable the key to stop it now.")
+        return expires_at
+
+    def policy(self) -> KeyPolicy:
+        """The choices of a valid form, for key_create."""
+        chosen = self.cleaned_data
+        return KeyPolicy(
+            rights=tuple(chosen["rights"]),
+            model_names=None if chosen["model_names"] is None else tuple(chosen["model_names"]),
+            networks=tuple(chosen["networks"]),
+            origins=tuple(chosen["origins"]),
+            requests_per_minute=chosen["requests_per_minute"],
+            tokens_per_minute=chosen["tokens_per_minute"],
+            max_concurrency=chosen["max_concurrency"],
+            min_priority=chosen["min_priority"],
+            expires_at=chosen["expires_at"],
+        )
+
+
+class RotateForm(forms.Form):
+    overlap_hours = forms.IntegerField(
+        label="Hours that the old secret stays valid",
+        initial=24,
+        min_value=0,
+        max_value=24 * 90,
+        widget=UnfoldAdminIntegerFieldWidget,
+    )
+
+    def overlap(self) -> timedelta:
+        return timedelta(hours=self.cleaned_data["overlap_hours"])
+
+
+class DeleteForm(forms.Form):
+    """Wants the key's name typed."""
+
+    name = forms.CharField(label="Type the name of the key", widget=UnfoldAdminTextInputWidget, max_length=120)
+
+    def __init__(self, *args: Any, expected: str, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.expected = expected
+        self.fields["name"].widget.attrs["autocomplete"] = "off"
+
+    def clean_name(self) -> str:
+        if self.cleaned_data["name"] != self.expected.strip():
+            raise forms.ValidationError("This is not the name of the key.")
+        return self.cleaned_data["name"]
+
+
+def _model_names() -> Iterable[str]:
+    """List the names of all models, enabled or not. The catalog is built on keys, so its table is found by name."""
+    return apps.get_model("chat", "ServedModel").objects.order_by("name").values_list("name", flat=True)

@@ -1,0 +1,218 @@
+"""API keys: list, create (the text is shown once, in the answer to the form), change, rotate, disable, delete.
+
+The text of a key goes from the service into one response and nowhere else: no session, no message, no log entry.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.utils import timezone
+from django.utils.cache import add_never_cache_headers
+from unfold.admin import ModelAdmin
+from unfold.decorators import action, display
+from unfold.enums import ActionVariant
+
+from chat.access import selectors
+from chat.access.admin.key_forms import ApiKeyForm, DeleteForm, RotateForm
+from chat.access.key_scope import key_scope
+from chat.access.keys import DEFAULT_OVERLAP, key_create, key_delete, key_disable, key_enable, key_rotate, key_update
+from chat.access.models import ApiKey
+from chat.console.fields import instant
+
+
+class StateFilter(admin.SimpleListFilter):
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("active", "Active"), ("disabled", "Disabled"), ("expired", "Expired")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
+        now = timezone.now()
+        if self.value() == "active":
+            return queryset.filter(disabled_at=None).exclude(expires_at__lte=now)
+        if self.value() == "disabled":
+            return queryset.exclude(disabled_at=None)
+        if self.value() == "expired":
+            return queryset.filter(expires_at__lte=now)
+        return queryset
+
+
+@admin.register(ApiKey)
+class ApiKeyAdmin(ModelAdmin):
+    form = ApiKeyForm
+    list_display = ("name", "show_text", "project", "show_state", "show_last_used", "show_expiry")
+    list_filter = (StateFilter,)
+    list_filter_submit = True
+    search_fields = ("name", "public_id")
+    list_per_page = 50
+    actions = None
+    actions_detail = ("rotate", "disable", "enable")
+    readonly_fields = ("show_text", "show_state", "show_created", "show_last_used", "show_secrets")
+    change_fieldsets = (
+        (None, {"fields": ("name", "project", "show_text", "show_state", "show_created", "show_last_used", "show_secrets")}),
+        ("What it may do", {"fields": ("rights", "model_names", "networks", "origins", "expires_at")}),
+        ("Limits", {"fields": ("requests_per_minute", "tokens_per_minute", "max_concurrency", "min_priority")}),
+    )
+    add_fieldsets = (
+        (None, {"fields": ("name", "project", "expires_at")}),
+        ("What it may do", {"fields": ("rights", "model_names", "networks", "origins")}),
+        ("Limits", {"fields": ("requests_per_minute", "tokens_per_minute", "max_concurrency", "min_priority")}),
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ApiKey]:
+        return selectors.keys_listed().filter(project__in=key_scope(user=request.user).projects())
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Besides the permission: a key that one's scope covers. Unfold asks with an id, acts ask again with the key."""
+        return super().has_change_permission(request, obj) and (not isinstance(obj, ApiKey) or key_scope(user=request.user).covers(obj))
+
+    def get_autocomplete_fields(self, request: HttpRequest) -> tuple[str, ...]:
+        return ("project",) if request.user.is_superuser else ()
+
+    def get_form(self, request: HttpRequest, obj: ApiKey | None = None, change: bool = False, **options: Any) -> type[ApiKeyForm]:
+        form: type[ApiKeyForm] = super().get_form(request, obj, change, **options)
+        form.scope = key_scope(user=request.user)
+        return form
+
+    def get_fieldsets(self, request: HttpRequest, obj: ApiKey | None = None) -> Any:
+        return self.change_fieldsets if obj else self.add_fieldsets
+
+    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
+        return False
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        project = key_scope(user=request.user).projects().order_by("id").first()
+        return {"project": project and project.pk, **super().get_changeform_initial_data(request)}
+
+    @display(description="Key")
+    def show_text(self, key: Any) -> str:
+        return f"lc_{key.public_id}_…{key.last4 or ''}"
+
+    @display(description="State", label={"Active": "success", "Disabled": "warning", "Expired": "danger"})
+    def show_state(self, key: ApiKey) -> str:
+        if key.disabled_at:
+            return "Disabled"
+        return "Expired" if key.expires_at and key.expires_at <= timezone.now() else "Active"
+
+    @display(description="Created")
+    def show_created(self, key: ApiKey) -> str:
+        return instant(key.created_at)
+
+    @display(description="Last used")
+    def show_last_used(self, key: ApiKey) -> str:
+        return instant(key.last_used_at)
+
+    @display(description="Expires")
+    def show_expiry(self, key: ApiKey) -> str:
+        return instant(key.expires_at) if key.expires_at else "never"
+
+    @display(description="Secrets")
+    def show_secrets(self, key: ApiKey) -> str:
+        ends = ((secret.last4, secret.valid_until) for secret in key.secrets.all())
+        return ", ".join(f"…{last4} {f'until {instant(end)}' if end else 'current'}" for last4, end in ends)
+
+    def changeform_view(
+        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        only_save = {"show_save_and_add_another": False, "show_save_and_continue": False}
+        return super().changeform_view(request, object_id, form_url, only_save | (extra_context or {}))
+
+    def save_model(self, request: HttpRequest, obj: ApiKey, form: ApiKeyForm, change: bool) -> None:
+        if change:
+            key_update(key=obj)
+            return
+        key, text = key_create(project=obj.project, name=obj.name, policy=form.policy())
+        obj.pk, obj.public_id = key.pk, key.public_id
+        request.new_key_text = text
+
+    def response_add(self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None) -> HttpResponse:
+        return self._shown_once(request, obj, request.new_key_text, "Key created")
+
+    @action(description="Rotate", url_path="rotate", permissions=["change"], icon="autorenew")
+    def rotate(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        key = self._changeable_key(request, object_id)
+        form = RotateForm(request.POST or None, initial={"overlap_hours": int(DEFAULT_OVERLAP.total_seconds() // 3600)})
+        if request.method == "POST" and form.is_valid():
+            text = key_rotate(key=key, overlap=form.overlap())
+            self.log_change(request, key, "Rotated the secret.")
+            return self._shown_once(request, key, text, "Secret rotated")
+        effect = "It gets a new secret, which is shown once. Limits, scopes and usage stay with the key."
+        return self._confirm(request, key, "Rotate", effect, form)
+
+    @action(description="Disable", url_path="disable", permissions=["change"], icon="block", variant=ActionVariant.WARNING)
+    def disable(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        key = self._changeable_key(request, object_id)
+        if request.method == "POST":
+            key_disable(key=key)
+            return self._done(request, key, "Disabled.", f"The key “{key.name}” is disabled.")
+        effect = "Requests with it are answered 401 from now on, until it is enabled again. Running requests end normally."
+        return self._confirm(request, key, "Disable", effect)
+
+    @action(description="Enable", url_path="enable", permissions=["change"], icon="check_circle")
+    def enable(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        key = self._changeable_key(request, object_id)
+        if request.method == "POST":
+            key_enable(key=key)
+            return self._done(request, key, "Enabled.", f"The key “{key.name}” is enabled.")
+        return self._confirm(request, key, "Enable", "Requests with it are served again.")
+
+    def get_actions_detail(self, request: HttpRequest, object_id: str) -> list[Any]:
+        """Offer what is allowed, and of disabling and enabling the one that applies."""
+        key = self.get_object(request, unquote(str(object_id)))
+        if key is None or not self.has_change_permission(request, key):
+            return []
+        unfit = "disable" if key.disabled_at else "enable"
+        return [act for act in super().get_actions_detail(request, object_id) if not act.action_name.endswith(f"_{unfit}")]
+
+    def delete_view(self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        if not self.has_delete_permission(request):
+            raise PermissionDenied
+        key = self._key(request, object_id)
+        form = DeleteForm(request.POST or None, expected=key.name)
+        if request.method == "POST" and form.is_valid():
+            key_delete(key=key)
+            self.log_deletions(request, [key])
+            self.message_user(request, f"The key “{key.name}” is deleted.")
+            return redirect("admin:chat_apikey_changelist")
+        return self._confirm(request, key, "Delete", "It stops working at once and for ever. Its name, usage and request logs stay.", form)
+
+    def _key(self, request: HttpRequest, object_id: str) -> ApiKey:
+        key = self.get_object(request, unquote(object_id))
+        if key is None:
+            raise Http404("There is no such key.")
+        return key
+
+    def _changeable_key(self, request: HttpRequest, object_id: str) -> ApiKey:
+        key = self._key(request, object_id)
+        if not self.has_change_permission(request, key):
+            raise PermissionDenied
+        return key
+
+    def _done(self, request: HttpRequest, key: ApiKey, entry: str, message: str) -> HttpResponse:
+        self.log_change(request, key, entry)
+        self.message_user(request, message)
+        return redirect("admin:chat_apikey_change", key.pk)
+
+    def _confirm(self, request: HttpRequest, key: ApiKey, act: str, effect: str, form: forms.Form | None = None) -> HttpResponse:
+        context = {"title": f"{act} API key", "key": key, "act": act, "effect": effect, "form": form}
+        return TemplateResponse(request, "admin/chat/apikey/confirm.html", self._page(request) | context)
+
+    def _shown_once(self, request: HttpRequest, key: ApiKey, text: str, title: str) -> HttpResponse:
+        response = TemplateResponse(
+            request, "admin/chat/apikey/shown_once.html", self._page(request) | {"title": title, "key": key, "key_text": text}
+        )
+        add_never_cache_headers(response)
+        return response
+
+    def _page(self, request: HttpRequest) -> dict[str, Any]:
+        return self.admin_site.each_context(request) | {"opts": self.opts, "is_popup": False}

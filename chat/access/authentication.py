@@ -1,0 +1,148 @@
+"""Who is calling an API route: find the key in the headers, check it, and slow down those who guess.
+
+Keys are never read from the query string. Called by api/view.py; the check itself is keys.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from channels.db import database_sync_to_async
+from django.conf import settings
+from django.http import HttpRequest
+from django.http.request import split_domain_port
+
+from chat.access.accounts import anonymous_caller
+from chat.access.addresses import is_loopback, request_address
+from chat.access.configuration_copies import configuration_refresh
+from chat.access.keys import KEY_PREFIX, Caller, KeyForbidden, KeyInvalid, key_authenticate_async
+from chat.errors import ApiError
+
+MAX_ADDRESSES = 10_000
+FORWARDING_HEADERS = frozenset(
+    (
+        *("forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "x-original-forwarded-for"),
+        *("true-client-ip", "cf-connecting-ip", "fastly-client-ip"),
+    )
+)
+"""Beside all that begin with `X-Forwarded`: what a proxy may say of those who stand before it."""
+MISSING_KEY = "You didn't provide an API key. Send it as 'Authorization: Bearer YOUR_KEY' or as 'x-api-key: YOUR_KEY'."
+NOT_BEARER = "Incorrect API key provided: the Authorization header must read 'Bearer YOUR_KEY'."
+TOO_MANY = "Too many requests with a wrong API key from your address. Wait, then send a valid key."
+
+
+@dataclass(slots=True)
+class _Failures:
+    since: float
+    count: int
+
+
+class AuthFailures:
+    """Wrong keys per address within a window, in this process. Bounded: the address that failed longest ago is forgotten first."""
+
+    def __init__(self, *, limit: int, window_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limit = limit
+        self.window_s = window_s
+        self.clock = clock
+        self._failures: OrderedDict[str, _Failures] = OrderedDict()
+
+    def wait_s(self, address: str) -> float:
+        """How long this address has to wait; 0 if it may try."""
+        failures = self._failures.get(address)
+        if failures is None or failures.count < self.limit:
+            return 0.0
+        left = failures.since + self.window_s - self.clock()
+        if left <= 0:
+            del self._failures[address]
+        return max(0.0, left)
+
+    def add(self, address: str) -> None:
+        now = self.clock()
+        failures = self._failures.pop(address, None)
+        if failures is None or now - failures.since > self.window_s:
+            failures = _Failures(now, 0)
+        failures.count += 1
+        self._failures[address] = failures
+        if len(self._failures) > MAX_ADDRESSES:
+            self._failures.popitem(last=False)
+
+
+async def caller_identify(request: HttpRequest, *, key_header: str, failures: AuthFailures) -> Caller:
+    """The caller of this request. `key_header`: the dialect's own header, which decides alone where both are present.
+
+    The key is looked at first: a good one passes, whatever others at its address have sent (they may share a proxy).
+    Raises ApiError: 401 without a good key, 403 for a key that is good elsewhere, 429 for a wrong one after too many from its address.
+    """
+    address = request_address(request)
+    scheme, raw = _sent_key(request, key_header)
+    if not raw.startswith(KEY_PREFIX) and _may_be_anonymous(request):
+        return await database_sync_to_async(anonymous_caller)()
+    if not raw:
+        raise ApiError("invalid_api_key", MISSING_KEY)
+    counted = None if _is_local(request, address) else failures
+    if scheme != "bearer":
+        raise _wrong_key(NOT_BEARER, counted, address)
+    await configuration_refresh(getattr(request, "lightcone_epoch", None))
+    try:
+        return await key_authenticate_async(raw=raw, address=address, origin=request.headers.get("Origin", ""))
+    except KeyInvalid as error:
+        raise _wrong_key(str(error), counted, address) from None
+    except KeyForbidden as error:
+        raise ApiError("permission_denied", str(error)) from None
+
+
+def _wrong_key(message: str, failures: AuthFailures | None, address: str) -> ApiError:
+    """Count a wrong key and say what is wrong with it, or that its address has to wait. `failures` None: this one does not count."""
+    if failures is not None:
+        wait_s = failures.wait_s(address)
+        if wait_s:
+            return ApiError("rate_limit_exceeded", TOO_MANY, retry_after_s=wait_s)
+        failures.add(address)
+    return ApiError("invalid_api_key", message)
+
+
+def _sent_key(request: HttpRequest, key_header: str) -> tuple[str, str]:
+    """Return the scheme, `bearer` for a good one, and the key as sent; the key is empty where none was."""
+    bearer = request.headers.get("Authorization")
+    plain = request.headers.get("X-Api-Key")
+    if plain is not None and (key_header == "x-api-key" or bearer is None):
+        return "bearer", plain.strip()
+    scheme, _, key = (bearer or "").strip().rpartition(" ")
+    if not scheme and key.lower() == "bearer":
+        return "bearer", ""
+    return scheme.rstrip().lower(), key
+
+
+def _may_be_anonymous(request: HttpRequest) -> bool:
+    """Return True if the operator lets in requests without a key of ours and this one comes from a program on this machine.
+
+    Such a program has a loopback address, uses no proxy, asks for a loopback name (a page whose name was bound to this address anew has
+    another) and is no page of another origin.
+    """
+    return (
+        settings.LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK
+        and not settings.LIGHTCONE_TRUSTED_PROXIES
+        and not _is_forwarded(request)
+        and is_loopback(request.META.get("REMOTE_ADDR") or "")
+        and is_loopback(split_domain_port(request.get_host())[0])
+        and _is_from_allowed_page(request)
+    )
+
+
+def _is_from_allowed_page(request: HttpRequest) -> bool:
+    """Browsers name the page's origin; other programs, and pages that only read from their own, name none."""
+    origin = request.headers.get("Origin")
+    allowed = settings.LIGHTCONE_CORS_ALLOWED_ORIGINS
+    return origin is None or "*" in allowed or origin in (*allowed, f"{request.scheme}://{request.get_host()}")
+
+
+def _is_local(request: HttpRequest, address: str) -> bool:
+    """Whether the caller sits on this machine and came without a proxy."""
+    return not _is_forwarded(request) and (address == "" or is_loopback(address))
+
+
+def _is_forwarded(request: HttpRequest) -> bool:
+    return any(name.lower() in FORWARDING_HEADERS or name.lower().startswith("x-forwarded") for name in request.headers)

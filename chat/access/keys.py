@@ -1,0 +1,325 @@
+"""Every act on API keys, and the check of a key at the door.
+
+A key reads `lc_<keyid>_<secret>`: the key id is its public name, the secret has 192 random bits. The database holds
+HMAC-SHA-256 of the whole text under a pepper from the settings; a fast digest is right because the secret is random.
+The text exists only in what `key_create` and `key_rotate` return. Past `key_authenticate` only a `Caller` goes on.
+
+LIGHTCONE_KEY_PEPPER may hold several peppers, separated by commas, the newest first: new secrets use the first, and all
+are accepted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import re
+import secrets
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from channels.db import database_sync_to_async
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.utils import timezone
+
+from chat.access.configuration import configuration_changed, configuration_touch
+from chat.access.models import ApiKey, ApiKeySecret, Project, Right, default_rights
+from chat.access.ttl_cache import ShortCache
+
+KEY_PREFIX = "lc_"
+KEY_FORMAT = re.compile(r"lc_(?P<public_id>[a-z0-9]{8,16})_(?P<secret>[0-9a-f]{48})", re.ASCII)
+KEY_FORMAT_HELP = "an API key reads lc_<8 to 16 lowercase letters or digits>_<48 digits 0-9 a-f>"
+MAX_KEY_CHARS = 256
+CACHE_TTL_S = 5.0
+CACHE_KEYS = 10_000
+DEFAULT_OVERLAP = timedelta(hours=24)
+PUBLIC_ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class KeyInvalid(Exception):
+    """No usable key: 401. The text is the same for unknown, disabled, deleted and expired keys."""
+
+    def __init__(self) -> None:
+        super().__init__("Incorrect API key provided. Create or look up keys in the Lightcone console under API keys.")
+
+
+class KeyForbidden(Exception):
+    """A good key, but not for this route, address or origin: 403."""
+
+
+class KeyRefused(ValueError):
+    """A key text given by the operator cannot be used; the message does not repeat it."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLimits:
+    """What a key may use; None is unlimited."""
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    max_concurrency: int | None = None
+
+    @property
+    def live_runs(self) -> int:
+        """How many runs the key may have at once."""
+        most: int = settings.LIGHTCONE_MAX_LIVE_PER_KEY
+        return min(self.max_concurrency or most, most)
+
+    @property
+    def live_share(self) -> int:
+        """How many of them may be of work in the background: half, as the key's other requests need room too."""
+        return max(1, self.live_runs // 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """What is left of a key past authentication. `tenant` separates prefix caches; `min_priority` is the smallest
+    (most urgent) priority that a request may ask for; `models` None means all."""
+
+    key_id: int
+    public_id: str
+    org_id: int
+    project_id: int
+    tenant: str
+    rights: frozenset[str] = frozenset({str(Right.INFERENCE)})
+    models: frozenset[str] | None = None
+    networks: tuple[Network, ...] = ()
+    origins: frozenset[str] = frozenset()
+    limits: KeyLimits = field(default_factory=KeyLimits)
+    min_priority: int = 0
+
+    def has_right(self, right: str) -> bool:
+        return right in self.rights
+
+    def can_use_model(self, name: str) -> bool:
+        return self.models is None or name in self.models
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPolicy:
+    """Scopes and limits of a key, as its maker chose them. Empty means unrestricted."""
+
+    rights: tuple[str, ...] = tuple(default_rights())
+    model_names: tuple[str, ...] | None = None
+    networks: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    max_concurrency: int | None = None
+    min_priority: int = 0
+    expires_at: datetime | None = None
+
+
+def key_create(*, project: Project, name: str, policy: KeyPolicy | None = None, raw: str | None = None) -> tuple[ApiKey, str]:
+    """Make a key; return it with its text, which is not kept. `raw` sets the text, for automation.
+
+    Raises KeyRefused for an unusable `raw`, ValidationError for a bad policy.
+    """
+    policy = policy or KeyPolicy()
+    raw = raw if raw is not None else _random_text(_random_public_id())
+    key = ApiKey(
+        public_id=key_public_id(raw=raw),
+        project=project,
+        name=name,
+        rights=list(policy.rights),
+        model_names=None if policy.model_names is None else list(policy.model_names),
+        networks=list(policy.networks),
+        origins=list(policy.origins),
+        requests_per_minute=policy.requests_per_minute,
+        tokens_per_minute=policy.tokens_per_minute,
+        max_concurrency=policy.max_concurrency,
+        min_priority=policy.min_priority,
+        expires_at=policy.expires_at,
+    )
+    key.full_clean(exclude=["public_id"])
+    with transaction.atomic():
+        if ApiKey.objects.filter(public_id=key.public_id).exists():
+            raise KeyRefused(f"the key id {key.public_id} is taken (also by a deleted key): choose another")
+        key.save()
+        _secret_add(key=key, raw=raw)
+        configuration_touch()
+    return key, raw
+
+
+def key_update(*, key: ApiKey) -> None:
+    """Store changed scopes, limits, name or expiry. Raises ValidationError."""
+    key.full_clean()
+    key.save()
+    configuration_touch()
+
+
+def key_rotate(*, key: ApiKey, overlap: timedelta = DEFAULT_OVERLAP) -> str:
+    """Give the key a new secret and return the new text. Older secrets stay valid for `overlap`, never longer than they were."""
+    if key.deleted_at is not None:
+        raise ValidationError("A deleted key cannot be rotated.")
+    raw = _random_text(key.public_id)
+    until = timezone.now() + overlap
+    with transaction.atomic():
+        key.secrets.filter(valid_until=None).update(valid_until=until)
+        key.secrets.filter(valid_until__gt=until).update(valid_until=until)
+        _secret_add(key=key, raw=raw)
+        configuration_touch()
+    return raw
+
+
+def key_disable(*, key: ApiKey) -> None:
+    """Refuse the key until it is enabled again."""
+    _mark(key, disabled_at=key.disabled_at or timezone.now())
+
+
+def key_enable(*, key: ApiKey) -> None:
+    _mark(key, disabled_at=None)
+
+
+def key_delete(*, key: ApiKey) -> None:
+    """Refuse the key for ever and forget its secrets; its name and history stay."""
+    with transaction.atomic():
+        _mark(key, deleted_at=key.deleted_at or timezone.now())
+        key.secrets.all().delete()
+
+
+def key_public_id(*, raw: str) -> str:
+    """The key id in a well-formed key text. Raises KeyRefused."""
+    match = KEY_FORMAT.fullmatch(raw) if len(raw) <= MAX_KEY_CHARS else None
+    if match is None:
+        raise KeyRefused(KEY_FORMAT_HELP)
+    return match["public_id"]
+
+
+def key_has_secret(*, key: ApiKey, raw: str) -> bool:
+    """Whether `raw` is, or was before a rotation, the text of this key."""
+    digests = [_digest(raw, pepper) for pepper in _peppers()]
+    return any(secret.digest in digests for secret in key.secrets.all())
+
+
+def key_authenticate(*, raw: str, address: str = "", origin: str = "") -> Caller:
+    """The caller behind a key text. `origin`: the Origin header, empty when absent.
+
+    Raises KeyInvalid, or KeyForbidden when the key is good but not for this address or origin.
+    """
+    caller = _cached(raw) or _load(raw)
+    return _check_place(caller, address, origin)
+
+
+async def key_authenticate_async(*, raw: str, address: str = "", origin: str = "") -> Caller:
+    """`key_authenticate` for async code: a thread is used only when the key is not in the cache."""
+    caller = _cached(raw) or await database_sync_to_async(_load)(raw)
+    return _check_place(caller, address, origin)
+
+
+def key_caller(*, public_id: str) -> Caller:
+    """The caller that a key stands for now, for work that goes on without its text. Raises KeyInvalid."""
+    key = ApiKey.objects.select_related("project").filter(public_id=public_id).first()
+    if key is None or key.disabled_at or key.deleted_at or (key.expires_at is not None and key.expires_at <= timezone.now()):
+        raise KeyInvalid
+    return _caller(key)
+
+
+def keys_cache_clear() -> None:
+    """Forget what is known of keys; the next request of each reads the database."""
+    _cache.clear()
+
+
+_cache: ShortCache[Caller] = ShortCache(max_entries=CACHE_KEYS, ttl_s=CACHE_TTL_S)
+
+
+def _forget_keys(**_: object) -> None:
+    keys_cache_clear()
+
+
+configuration_changed.connect(_forget_keys, dispatch_uid="chat.access.keys")
+
+
+def _cached(raw: str) -> Caller | None:
+    """Raises KeyInvalid for a text that cannot be a key, before anything is hashed."""
+    if len(raw) > MAX_KEY_CHARS or KEY_FORMAT.fullmatch(raw) is None:
+        raise KeyInvalid
+    return _cache.get(_digest(raw, _peppers()[0]))
+
+
+def _load(raw: str) -> Caller:
+    generation = _cache.generation
+    digests = [_digest(raw, pepper) for pepper in _peppers()]
+    secret = ApiKeySecret.objects.select_related("key__project").filter(digest__in=digests).first()
+    now = timezone.now()
+    if secret is None or not any(hmac.compare_digest(secret.digest, digest) for digest in digests):
+        raise KeyInvalid
+    key = secret.key
+    ends = [end for end in (secret.valid_until, key.expires_at) if end is not None]
+    if key.disabled_at or key.deleted_at or any(end <= now for end in ends):
+        raise KeyInvalid
+    caller = _caller(key)
+    ttl_s = min(((end - now).total_seconds() for end in ends), default=CACHE_TTL_S)
+    _cache.put(digests[0], caller, generation=generation, max_ttl_s=ttl_s)
+    return caller
+
+
+def _caller(key: ApiKey) -> Caller:
+    return Caller(
+        key_id=key.pk,
+        public_id=key.public_id,
+        org_id=key.project.org_id,
+        project_id=key.project_id,
+        tenant=str(key.project_id),
+        rights=frozenset(key.rights),
+        models=None if key.model_names is None else frozenset(key.model_names),
+        networks=tuple(ipaddress.ip_network(network) for network in key.networks),
+        origins=frozenset(key.origins),
+        limits=KeyLimits(key.requests_per_minute, key.tokens_per_minute, key.max_concurrency),
+        min_priority=key.min_priority,
+    )
+
+
+def _check_place(caller: Caller, address: str, origin: str) -> Caller:
+    if caller.networks and not _is_within(address, caller.networks):
+        raise KeyForbidden("This API key may not be used from this network address.")
+    if caller.origins and origin and origin not in caller.origins:
+        raise KeyForbidden("This API key may not be used from this browser origin.")
+    return caller
+
+
+def _is_within(address: str, networks: tuple[Network, ...]) -> bool:
+    try:
+        place = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(place, ipaddress.IPv6Address) and place.ipv4_mapped is not None:
+        place = place.ipv4_mapped
+    return any(place in network for network in networks)
+
+
+def _mark(key: ApiKey, **fields: datetime | None) -> None:
+    for name, value in fields.items():
+        setattr(key, name, value)
+    key.save(update_fields=list(fields))
+    configuration_touch()
+
+
+def _secret_add(*, key: ApiKey, raw: str) -> None:
+    pepper = _peppers()[0]
+    ApiKeySecret.objects.create(key=key, digest=_digest(raw, pepper), pepper_version=pepper_version(pepper), last4=raw[-4:])
+
+
+def pepper_version(pepper: bytes) -> str:
+    """A short name of a pepper, by which rows show which secrets still need it."""
+    return hmac.new(pepper, b"lightcone pepper version", hashlib.sha256).hexdigest()[:8]
+
+
+def _peppers() -> list[bytes]:
+    return [pepper.strip().encode() for pepper in settings.LIGHTCONE_KEY_PEPPER.split(",") if pepper.strip()]
+
+
+def _digest(raw: str, pepper: bytes) -> str:
+    return hmac.new(pepper, raw.encode(), hashlib.sha256).hexdigest()
+
+
+def _random_public_id() -> str:
+    return "".join(secrets.choice(PUBLIC_ID_ALPHABET) for _ in range(12))
+
+
+def _random_text(public_id: str) -> str:
+    return f"{KEY_PREFIX}{public_id}_{secrets.token_hex(24)}"

@@ -1,0 +1,144 @@
+"""Sign-in of people, with bounds on failures that are counted in Valkey, so that all web processes agree.
+
+A try is counted before its password is looked at, so tries at the same time cannot pass a bound together; one that succeeds is taken back.
+Three bounds hold in a window: of an account from an address, of an address, and of an account from everywhere. Who has signed in to an
+account from an address before answers to the first alone there: nobody elsewhere can lock him out.
+
+While Valkey is away sign-in works without bounds: locking every administrator out would be the greater harm.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+from django import forms
+from django.conf import settings
+from django.contrib.auth.base_user import AbstractBaseUser
+from django.contrib.auth.forms import AuthenticationForm
+from django.http import HttpRequest
+
+from chat.access.addresses import request_address
+from chat.access.permissions import playground_is_open_to
+
+logger = logging.getLogger(__name__)
+WINDOW_S = 15 * 60
+KNOWN_S = 90 * 24 * 3600
+MAX_LOGGED_CHARS = 64
+COUNT = Path(__file__).with_name("sign_in_count.lua").read_text()
+SUCCEED = Path(__file__).with_name("sign_in_succeed.lua").read_text()
+
+
+@dataclass(frozen=True, slots=True)
+class SignIn:
+    """One try: who says to be whom, from where."""
+
+    account: str
+    address: str
+
+    @property
+    def known_mark(self) -> str:
+        """The name of what Valkey keeps of an account that has signed in from an address."""
+        return _name("known", self.account, self.address)
+
+    def bounds(self, *, is_known: bool) -> dict[str, int]:
+        """The counters of this try and the bound of each, that of account and address first."""
+        own = {_name("pair", self.account, self.address): int(settings.LIGHTCONE_MAX_LOGIN_FAILURES)}
+        if is_known:
+            return own
+        return own | {
+            _name("address", self.address): int(settings.LIGHTCONE_MAX_LOGIN_FAILURES_PER_ADDRESS),
+            _name("account", self.account): int(settings.LIGHTCONE_MAX_LOGIN_FAILURES_PER_ACCOUNT),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A try that was counted in `counters`, or has to wait `wait_s` seconds."""
+
+    wait_s: int = 0
+    counters: tuple[str, ...] = ()
+
+
+def sign_in_begin(*, tried: SignIn) -> Begun:
+    """Count a try, whose password is looked at next, unless there were too many failures."""
+    try:
+        with _client() as client:
+            bounds = tried.bounds(is_known=bool(client.exists(tried.known_mark)))
+            wait_s = int(client.eval(COUNT, len(bounds), *bounds, WINDOW_S, *bounds.values()))
+    except redis.RedisError as error:
+        logger.warning("sign-in failures cannot be counted: %s", error)
+        return Begun()
+    if wait_s:
+        _log(logging.WARNING, tried, "refused after too many failures")
+        return Begun(wait_s)
+    return Begun(counters=tuple(bounds))
+
+
+def sign_in_fail(*, tried: SignIn) -> None:
+    """Note that a try failed. It is counted already."""
+    _log(logging.WARNING, tried, "failed")
+
+
+def sign_in_succeed(*, tried: SignIn, begun: Begun) -> None:
+    """Note that a try succeeded: take back what it counted, and keep that its account has signed in from there."""
+    _log(logging.INFO, tried, "succeeded")
+    if not begun.counters:
+        return
+    try:
+        with _client() as client:
+            client.eval(SUCCEED, 1 + len(begun.counters), tried.known_mark, *begun.counters, KNOWN_S)
+    except redis.RedisError as error:
+        logger.warning("sign-in failures cannot be counted: %s", error)
+
+
+class ThrottledAuthenticationForm(AuthenticationForm):
+    """Django's form with the bounds and a line in the log; used by the playground and the console."""
+
+    request: HttpRequest
+
+    def clean(self) -> dict[str, object]:
+        """Raise ValidationError for a wrong password, and without a look at it after too many."""
+        if self.errors:
+            return dict(self.cleaned_data)
+        tried = SignIn(str(self.cleaned_data["username"]), request_address(self.request))
+        begun = sign_in_begin(tried=tried)
+        if begun.wait_s:
+            minutes = math.ceil(begun.wait_s / 60)
+            raise forms.ValidationError(f"Too many failed sign-ins. Try again in {minutes} minute{'s' * (minutes > 1)}.", code="blocked")
+        try:
+            cleaned: dict[str, object] = super().clean()
+        except forms.ValidationError:
+            sign_in_fail(tried=tried)
+            raise
+        sign_in_succeed(tried=tried, begun=begun)
+        return cleaned
+
+
+class PlaygroundSignInForm(ThrottledAuthenticationForm):
+    """For people with a place to go after signing in: the playground, or the console."""
+
+    def confirm_login_allowed(self, user: AbstractBaseUser) -> None:
+        super().confirm_login_allowed(user)
+        if not (getattr(user, "is_staff", False) or playground_is_open_to(user)):
+            raise forms.ValidationError("This account has no access to the playground. Ask an administrator.", code="no_access")
+
+
+def _client() -> redis.Redis:
+    return redis.Redis.from_url(settings.LIGHTCONE_REDIS_URL, socket_timeout=1, socket_connect_timeout=1)
+
+
+def _name(kind: str, *parts: str) -> str:
+    digest = hashlib.sha256("\0".join(part.lower() for part in parts).encode()).hexdigest()[:32]
+    return f"{settings.LIGHTCONE_DEPLOYMENT}:sign-in:{kind}:{digest}"
+
+
+def _log(level: int, tried: SignIn, outcome: str) -> None:
+    """One line: what was typed as a name is cut and written as a literal, so that it stays within its quotes."""
+    logger.log(
+        level, "sign-in %s: account %a, address %s", outcome, tried.account[:MAX_LOGGED_CHARS], tried.address[:MAX_LOGGED_CHARS] or "-"
+    )

@@ -1,0 +1,172 @@
+"""The runs of one HTTP request, read together: one per prompt or input, some at once, the others as these end.
+
+1. `start` starts the first run, which counts as the request against the limits of the key.  2. The others follow by themselves, at most
+`AT_ONCE` and half of what the key may have at once; one that a limit refuses waits for an end of ours and is tried again.
+3. `next` gives the news of all in the order they come.  The first failure is everybody's: it is raised, and `leave` ends the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from chat.access.keys import Caller
+from chat.api.answering.accepting import Accepted, rejection_record
+from chat.api.answering.admission import admission_wait, may_leave_no_token
+from chat.api.answering.endings import ending_error
+from chat.api.answering.sent_names import Reword, SentNamesReader, refusals_reworded
+from chat.api.answering.starting import StartedRun, run_start
+from chat.errors import ApiError, engine_api_error, unforeseen_error
+from engine.api import Admitted, EngineError, Event
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE = 32
+RETRY_S = 1.0
+MAX_NEWS = 1_024
+"""What waits for a slow client; beyond it, readers go by the log of their run."""
+
+News = Admitted | Event
+ValuesOf = Callable[[int], dict[str, Any]]
+
+
+class RunGroup:
+    """Runs 0 to `count` - 1, whose values `values_of` makes. Used by one task, but for `leave`, which may be called at any time."""
+
+    def __init__(self, accepted: Accepted, values_of: ValuesOf, count: int, *, reword: Reword) -> None:
+        self.headers: dict[str, str] = {}
+        self.runs: list[StartedRun] = []
+        self._accepted, self._values_of, self._count, self._reword = accepted, values_of, count, reword
+        self._at_once = _at_once(accepted.caller)
+        self._num_first = min(count, self._at_once)
+        self._news: asyncio.Queue[tuple[int, News | ApiError]] = asyncio.Queue(MAX_NEWS)
+        self._early: deque[tuple[int, News]] = deque()
+        self._has_ended = asyncio.Event()
+        self._num_live = 0
+        self._num_over = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last event of every run has been taken."""
+        return self._num_over == self._count
+
+    async def start(self) -> None:
+        """Start the first run; raises ApiError, then nothing was started."""
+        run = await self._begin(0)
+        self.headers = dict(run.reader.headers)
+        if self._count > 1:
+            self._tasks.append(asyncio.create_task(self._begin_further()))
+
+    async def admissions(self, timeout_s: float) -> None:
+        """Wait until all runs that go on at once are admitted, but for those that a limit holds back; where what is forbidden could
+        leave no first token, also for further news, at most `timeout_s`. Raises ApiError of a refusal. What came is still to be taken."""
+        num_admitted = 0
+        while num_admitted < self._num_first:
+            news = await self._take(None)
+            assert news is not None
+            self._early.append(news)
+            num_admitted += isinstance(news[1], Admitted)
+        if may_leave_no_token(self.runs[0].generation) and not any(isinstance(news, Event) for _, news in self._early):
+            further = await self._take(timeout_s)
+            if further is not None:
+                self._early.append(further)
+
+    async def next(self, timeout_s: float | None = None) -> tuple[int, News] | None:
+        """The next news with the number of its run; None after `timeout_s` of silence. Raises ApiError of the first run that fails."""
+        taken = self._early.popleft() if self._early else await self._take(timeout_s)
+        if taken is not None and isinstance(taken[1], Event) and taken[1].is_terminal:
+            self._num_over += 1
+        return taken
+
+    def leave(self) -> None:
+        """Nobody reads on; runs that are still going end. Never awaits, harmless after the end."""
+        for task in self._tasks:
+            task.cancel()
+        for run in self.runs:
+            run.reader.leave()
+
+    async def _take(self, timeout_s: float | None) -> tuple[int, News] | None:
+        try:
+            async with asyncio.timeout(timeout_s if self._news.empty() else None):
+                index, news = await self._news.get()
+        except TimeoutError:
+            return None
+        if isinstance(news, ApiError):
+            raise news
+        return index, news
+
+    # Starting and following, in tasks of their own.
+
+    async def _begin(self, index: int) -> StartedRun:
+        with refusals_reworded(self._reword, self._accepted.values):
+            run = await run_start(replace(self._accepted, values=self._values_of(index), num_bytes=0))
+        self.runs.append(run)
+        self._num_live += 1
+        self._tasks.append(asyncio.create_task(self._follow(index, run)))
+        return run
+
+    async def _begin_further(self) -> None:
+        index = 0
+        try:
+            for index in range(1, self._count):
+                await self._begin_when_possible(index)
+        except Exception as error:
+            accepted = self._accepted
+            rejection_record(error, caller=accepted.caller, trace=accepted.trace, arrived_at=accepted.arrived_at)
+            await self._news.put((index, _known(error)))
+
+    async def _begin_when_possible(self, index: int) -> None:
+        """Start a run when there is room for it; raises ApiError where it is refused although no other of ours is going on. A batch has the
+        time to try again then; it would begin the whole line anew."""
+        while True:
+            while self._num_live >= self._at_once:
+                await self._wait_for_an_end()
+            try:
+                await self._begin(index)
+                return
+            except ApiError as error:
+                if error.status not in (429, 503):
+                    raise
+                if not self._num_live:
+                    if not self._accepted.trace.batch_id or not error.answer.should_retry:
+                        raise
+                    await asyncio.sleep(RETRY_S if error.retry_after_s is None else error.retry_after_s)
+                    continue
+            self._num_first = min(self._num_first, len(self.runs))
+            await self._wait_for_an_end()
+
+    async def _wait_for_an_end(self) -> None:
+        self._has_ended.clear()
+        await self._has_ended.wait()
+
+    async def _follow(self, index: int, run: StartedRun) -> None:
+        """Put the news of a run into the queue, a failure as the last."""
+        try:
+            try:
+                await self._news.put((index, await admission_wait(run)))
+                async for event in SentNamesReader(run.reader, self._reword, self._accepted.values):
+                    await self._news.put((index, ending_error(event) or event))
+            except EngineError as error:
+                raise engine_api_error(self._reword(error, self._accepted.values)) from None
+        except Exception as error:
+            await self._news.put((index, _known(error)))
+        finally:
+            run.reader.leave()
+            self._num_live -= 1
+            self._has_ended.set()
+
+
+def _at_once(caller: Caller) -> int:
+    """How many runs of one request go on at once."""
+    return min(AT_ONCE, caller.limits.live_share)
+
+
+def _known(error: Exception) -> ApiError:
+    if not isinstance(error, ApiError):
+        logger.error("A run of several failed", exc_info=error)
+    return unforeseen_error(error)

@@ -1,0 +1,69 @@
+"""The Messages dialect as dialect.py describes it, and the counting of tokens, which is a message without the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from rest_framework import serializers
+
+from chat.api.anthropic import schema
+from chat.api.anthropic.answer import MessageAnswer
+from chat.api.anthropic.errors import error_body
+from chat.api.anthropic.stream import MessageStream
+from chat.api.anthropic.translation import request_read
+from chat.api.dialect import AnswerHead, AnswerWriter, StreamWriter
+from chat.errors import ApiError
+from engine.api import EngineError, Event, Task
+
+
+class Messages:
+    name = "messages"
+    key_header = "x-api-key"
+    header_limits: Mapping[str, int] = {}
+    schema: serializers.Serializer = schema.MESSAGES
+
+    def read(self, body: dict[str, Any]) -> dict[str, Any]:
+        return request_read(self.schema, body)
+
+    def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError:
+        return values["names"].reword(error)
+
+    def answer(self, head: AnswerHead) -> AnswerWriter:
+        return MessageAnswer(head)
+
+    def stream(self, head: AnswerHead) -> StreamWriter:
+        return MessageStream(head)
+
+    def error_body(self, error: ApiError) -> dict[str, Any]:
+        return error_body(error, error.request_id)
+
+
+class CountTokens(Messages):
+    """The prompt is rendered and tokenised like that of a message with the same fields, and no more."""
+
+    schema = schema.COUNT_TOKENS
+
+    def read(self, body: dict[str, Any]) -> dict[str, Any]:
+        return {**request_read(self.schema, body), "task": Task.READ}
+
+    def answer(self, head: AnswerHead) -> AnswerWriter:
+        return TokenCount(head)
+
+
+class TokenCount:
+    """What is known once the request is admitted."""
+
+    def __init__(self, head: AnswerHead) -> None:
+        self.head = head
+
+    def feed(self, event: Event) -> None:
+        """Nothing is generated."""
+
+    def body(self) -> bytes:
+        return orjson.dumps({"input_tokens": self.head.num_prompt_tokens})
+
+
+MESSAGES = Messages()
+COUNT_TOKENS = CountTokens()

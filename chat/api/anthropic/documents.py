@@ -1,0 +1,98 @@
+"""Blocks that bring text from elsewhere, as parts of a message: documents and search results. Nothing is decoded or fetched here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+
+from chat.api.request.fields import echo
+from chat.api.request.problems import Problems
+
+Part = dict[str, Any]
+UNNAMED = "document"
+MEDIA_TYPE = re.compile(r"application/pdf|text/[a-z0-9.+-]{1,60}", re.ASCII)
+
+
+class DocumentReader:
+    """Reads one block after the other; `text_blocks(blocks, path)` gives the texts of a list of text blocks."""
+
+    def __init__(self, problems: Problems, text_blocks: Callable[[Any, str], list[str]]) -> None:
+        self._problems = problems
+        self._text_blocks = text_blocks
+
+    def document(self, block: dict[str, Any], path: str) -> list[Part]:
+        """The parts of a document: its context, where it has one, and its text, or the file for the worker to read."""
+        self._check_citations(block, path)
+        title = self._label(block, "title", path)
+        context = self._label(block, "context", path, is_short=False)
+        source = block.get("source")
+        if not isinstance(source, dict):
+            self._problems.refuse(f"{path}.source", f"must be an object, got {echo(source)}", "invalid_type")
+            return []
+        parts = [text_part(f"Context of the document below: {context}")] if context else []
+        return parts + self._source(source, f"{path}.source", title or UNNAMED)
+
+    def search_result(self, block: dict[str, Any], path: str) -> list[Part]:
+        """A result of a search of the client's own: where it comes from, then its text."""
+        self._check_citations(block, path)
+        title, source = (self._label(block, name, path, is_required=True) for name in ("title", "source"))
+        texts = self._text_blocks(block.get("content"), f"{path}.content")
+        return [text_part("\n".join((f"Search result: {title}", f"Source: {source}", *texts)))]
+
+    def _source(self, source: dict[str, Any], path: str, title: str) -> list[Part]:
+        kind = source.get("type")
+        if kind == "text":
+            data = source.get("data")
+            if isinstance(data, str):
+                return [text_part(f"File: {title}\n{data}")]
+            self._problems.refuse(f"{path}.data", f"must be a string, got {echo(data)}", "invalid_type")
+        elif kind == "content":
+            content = source.get("content")
+            texts = [content] if isinstance(content, str) else self._text_blocks(content, f"{path}.content")
+            return [text_part("\n".join((f"File: {title}", *texts)))]
+        elif kind == "base64":
+            return self._file(source, path, title)
+        elif kind in ("url", "file"):
+            reason = "fetches nothing" if kind == "url" else "keeps no documents"
+            self._problems.refuse(path, f"cannot be of type {kind}: this server {reason}; send base64 or text", "unsupported_parameter")
+        else:
+            self._problems.refuse(f"{path}.type", f"must be one of base64, text, content; got {echo(kind)}")
+        return []
+
+    def _file(self, source: dict[str, Any], path: str, title: str) -> list[Part]:
+        """A file part; its size, its base64 and what it holds are looked at behind the model."""
+        media_type, data = source.get("media_type"), source.get("data")
+        if not isinstance(media_type, str) or not MEDIA_TYPE.fullmatch(media_type):
+            self._problems.refuse(f"{path}.media_type", f"must be application/pdf or text/plain, got {echo(media_type)}")
+            return []
+        if not isinstance(data, str) or not data:
+            code = "invalid_value" if data == "" else "invalid_type"
+            self._problems.refuse(f"{path}.data", f"must be the content in base64, got {echo(data)}", code)
+            return []
+        return [{"type": "file", "file": {"file_data": f"data:{media_type};base64,{data}", "filename": title}}]
+
+    def _label(self, block: dict[str, Any], name: str, path: str, *, is_short: bool = True, is_required: bool = False) -> str | None:
+        value = block.get(name)
+        limit = settings.LIGHTCONE_LIMITS.max_label_chars
+        if value is None and is_required:
+            self._problems.refuse(f"{path}.{name}", "is required", "missing_required_parameter")
+        elif not isinstance(value, str | None):
+            self._problems.refuse(f"{path}.{name}", f"must be a string, got {echo(value)}", "invalid_type")
+        elif value is not None and is_short and (len(value) > limit or not value.isprintable()):
+            self._problems.refuse(f"{path}.{name}", f"must have at most {limit} printable characters")
+        else:
+            return value
+        return None
+
+    def _check_citations(self, block: dict[str, Any], path: str) -> None:
+        citations = block.get("citations")
+        if isinstance(citations, dict) and citations.get("enabled"):
+            message = "cannot be enabled: this server's models do not cite; leave it out"
+            self._problems.refuse(f"{path}.citations", message, "unsupported_parameter")
+
+
+def text_part(text: str) -> Part:
+    return {"type": "text", "text": text}

@@ -1,0 +1,209 @@
+"""The fields of `POST /v1/messages` and of `count_tokens`, each with its type and what it takes: their values, not yet their meaning.
+
+What a turn holds is read by conversation.py. What this server cannot do is refused by name here; unknown fields are ignored. Ranges that
+the one request schema has too are checked there (translation.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+
+from chat.api.request.fields import Array, Boolean, Integer, Number, Object, Record, RequestField, Text, echo, field_problems, refuse
+from chat.api.request.objects import Messages, text_read
+from chat.api.request.schema import MAX_TOKENS
+from chat.errors import problems_error
+
+LIMITS = settings.LIGHTCONE_LIMITS
+EFFORTS = ("low", "medium", "high", "xhigh", "max")
+MAX_USER_ID_CHARS = 512
+CLEAR_THINKING = "clear_thinking_20251015"
+
+
+class Unsupported(RequestField):
+    """A field that this server cannot honour: null says nothing, as does a value of `harmless`; anything else is refused."""
+
+    def __init__(self, reason: str, *, harmless: tuple[Any, ...] = (), **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.reason, self.harmless = reason, harmless
+
+    def to_internal_value(self, data: Any) -> None:
+        if not any(type(data) is type(value) and data == value for value in self.harmless):
+            raise refuse("unsupported_parameter", self.reason)
+
+
+class System(RequestField):
+    """What the model is told before the conversation: text, or text blocks, which conversation.py reads."""
+
+    json_schema = {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}]}
+
+    def to_internal_value(self, data: Any) -> Any:
+        if not isinstance(data, str | list):
+            raise refuse("invalid_type", f"must be a string or an array of text blocks, got {echo(data)}")
+        return data
+
+
+class Thinking(Record):
+    """Whether the model thinks before it answers, at most how long, and whether the thoughts are shown."""
+
+    parts = {
+        "type": Text(choices=("enabled", "disabled", "adaptive"), is_required=True, nullable=False),
+        "budget_tokens": Integer(minimum=1, accepts_strings=False, help_text="Of enabled alone, where it is required; below max_tokens."),
+        "display": Text(choices=("summarized", "omitted"), help_text="omitted: thoughts are left out of the answer."),
+    }
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        values: dict[str, Any] = super().to_internal_value(data)
+        if values["type"] == "enabled" and values["budget_tokens"] is None:
+            raise refuse("missing_required_parameter", "is required where thinking is enabled", "budget_tokens")
+        if values["type"] != "enabled" and values["budget_tokens"] is not None:
+            raise refuse("invalid_value", f"must be left out where the type is {values['type']}", "budget_tokens")
+        return values
+
+
+class ToolChoiceObject(Record):
+    """auto: the model decides. any: at least one call. tool: the one named. none: no calls."""
+
+    parts = {
+        "type": Text(choices=("auto", "any", "tool", "none"), is_required=True, nullable=False),
+        "name": Text(max_chars=LIMITS.max_label_chars, help_text="Of tool alone, where it is required."),
+        "disable_parallel_tool_use": Boolean(default=False, help_text="At most one call."),
+    }
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        values: dict[str, Any] = super().to_internal_value(data)
+        if values["type"] == "tool" and values["name"] is None:
+            raise refuse("missing_required_parameter", "is required where the type is tool", "name")
+        return values
+
+
+class ToolEntry(Record):
+    """A tool with a schema, which the client runs. Those of a type of Anthropic's own have none: they are left out and named."""
+
+    parts = {
+        "type": Text(help_text="custom, or absent; tools of other types are left out and named."),
+        "name": Text(max_chars=LIMITS.max_label_chars, is_filled=True, is_label=True, is_required=True, nullable=False),
+        "description": Text(),
+        "input_schema": Object(is_required=True, nullable=False, help_text="JSON Schema of the input, an object."),
+        "strict": Boolean(default=False, help_text="The input follows the schema, whatever the model would rather write."),
+        "input_examples": Array(
+            Object(nullable=False).run_validation, max_items=LIMITS.max_tools, help_text="Told to the model with the description."
+        ),
+        "defer_loading": Boolean(default=False, help_text="Only false: there is no search for tools."),
+        "allowed_callers": Array(text_read, max_items=LIMITS.max_tools, help_text="Must have direct, the only caller that there is."),
+    }
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        kind = data.get("type") if isinstance(data, dict) else None
+        if isinstance(kind, str) and kind != "custom":
+            return {"type": kind, "name": data.get("name")}
+        values: dict[str, Any] = super().to_internal_value(data)
+        values["type"] = "custom"
+        if values["defer_loading"]:
+            raise refuse("unsupported_parameter", "cannot be true: this server has no search for tools; leave it out", "defer_loading")
+        if values["allowed_callers"] is not None and "direct" not in values["allowed_callers"]:
+            raise refuse("unsupported_parameter", "must have direct: no code runs on this server that could call", "allowed_callers")
+        return values
+
+
+class OutputFormat(Record):
+    """The JSON that the answer must be."""
+
+    parts = {
+        "type": Text(choices=("json_schema",), is_required=True, nullable=False),
+        "schema": Object(is_required=True, nullable=False, help_text="JSON Schema of the answer."),
+    }
+
+
+class OutputConfig(Record):
+    parts = {
+        "effort": Text(choices=EFFORTS, help_text="Given to the template as reasoning_effort."),
+        "format": OutputFormat(help_text="The JSON that the answer must be."),
+        "task_budget": Unsupported("is not supported: budgets are not kept between requests; leave it out, and send max_tokens"),
+    }
+
+
+class Metadata(Record):
+    parts = {"user_id": Text(max_chars=MAX_USER_ID_CHARS, is_label=True, help_text="A label for the usage record.")}
+
+
+class ContextManagement(Object):
+    """Edits of the conversation by the server: none is made, so only those pass that keep everything."""
+
+    def to_internal_value(self, data: Any) -> None:
+        edits = super().to_internal_value(data).get("edits")
+        if edits is not None and not isinstance(edits, list):
+            raise refuse("invalid_type", f"must be an array, got {echo(edits)}", "edits")
+        for index, edit in enumerate(edits or ()):
+            keeps = edit.get("keep") if isinstance(edit, dict) and edit.get("type") == CLEAR_THINKING else None
+            if keeps not in ("all", {"type": "all"}):
+                message = "is not supported: this server takes nothing out of a conversation; leave out what the model need not see"
+                raise refuse("unsupported_parameter", message, f"edits.{index}")
+
+
+class BillingPolicy(Record):
+    """Who pays: the key's project, always."""
+
+    parts = {
+        "bill_to": Unsupported("must be self: what a key uses is its project's; leave it out", harmless=("self",)),
+    }
+
+
+class Diagnostics(Record):
+    parts = {"previous_message_id": Text(help_text="The answer then says that the cache tells no reasons.")}
+
+
+class CountTokensRequest(serializers.Serializer):
+    """The fields that make the prompt."""
+
+    messages = Messages(help_text="Turns of user and assistant; a last one of the assistant is continued.")
+    model = Text(max_chars=LIMITS.max_label_chars, is_label=True, help_text="A served name or alias; absent or empty: the default.")
+    system = System(help_text="What the model is told before the conversation.")
+    tools = Array(ToolEntry(nullable=False).run_validation, max_items=LIMITS.max_tools, help_text="Tools that the model may use.")
+    tool_choice = ToolChoiceObject(help_text="How the model is to choose among the tools.")
+    thinking = Thinking(help_text="Absent: disabled.")
+    output_config = OutputConfig(help_text="The form of the answer, and the effort behind it.")
+    output_format = OutputFormat(help_text="The older place of output_config.format.")
+    context_management = ContextManagement(help_text="Only what keeps everything.")
+    mcp_servers = Unsupported("is not supported: this server calls no others; leave it out, and send the tools as tools", harmless=([],))
+    speed = Unsupported("must be standard: this server has one speed; leave it out", harmless=("standard",))
+    cache_control = Object(help_text="A hint: prefixes are cached without it.")
+    compaction = Unsupported("is not supported: this server does not summarise conversations; leave it out")
+    billing_policy = BillingPolicy(help_text="Only what bills the key.")
+
+
+class MessagesRequest(CountTokensRequest):
+    """The body of a message. Unknown fields are ignored; known ones do what they say or are refused."""
+
+    max_tokens = Integer(
+        minimum=1, maximum=MAX_TOKENS, is_required=True, nullable=False, help_text="Limit of generated tokens, thinking included."
+    )
+    stream = Boolean(default=False, help_text="Send the answer as server-sent events.")
+    stop_sequences = Array(text_read, max_items=LIMITS.max_stop_strings, help_text="Strings that end the answer, which is cut before them.")
+    temperature = Number(minimum=0, maximum=2, help_text="0 is greedy; higher is more random.")
+    top_p = Number(above=0, maximum=1, help_text="Draw from the smallest set of tokens whose probability reaches this.")
+    top_k = Integer(minimum=0, help_text="Draw from the k most likely tokens; 0: off.")
+    metadata = Metadata(help_text="A label of the user.")
+    service_tier = Text(choices=("auto", "standard_only"), help_text="auto: earlier in the queue, where the key may.")
+    diagnostics = Diagnostics(help_text="Asks why the cache was not used, which is not known.")
+    container = Unsupported("is not supported: this server runs no code; leave it out")
+    inference_geo = Unsupported("is not supported: this server is in one place; leave it out")
+    thread = Unsupported("is not supported: conversations are not kept; send all messages")
+    fallbacks = Unsupported("is not supported: a request is answered by the model that it names; leave it out", harmless=([],))
+    fallback_credit_token = Unsupported("is not supported: this server gives no credit; leave it out")
+
+
+def fields_check(schema: serializers.Serializer, body: dict[str, Any]) -> dict[str, Any]:
+    """The value of every field of `schema`, None where absent and without a default; raises ApiError with up to ten problems."""
+    try:
+        values: dict[str, Any] = schema.run_validation(body)
+    except ValidationError as error:
+        raise problems_error(field_problems(error.detail)) from None
+    return values
+
+
+MESSAGES = MessagesRequest()
+COUNT_TOKENS = CountTokensRequest()

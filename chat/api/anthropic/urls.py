@@ -1,0 +1,11 @@
+"""With and without a trailing slash; what else is asked for beneath is unknown, in this dialect's shape."""
+
+from django.urls import re_path
+
+from chat.api.anthropic import views
+
+urlpatterns = [
+    re_path(r"^v1/messages/?\Z", views.messages, name="messages"),
+    re_path(r"^v1/messages/count_tokens/?\Z", views.count_tokens, name="messages_count_tokens"),
+    re_path(r"^v1/messages/.*\Z", views.unknown_route),
+]

@@ -1,0 +1,52 @@
+"""Whose bodies are taken: asked by the HTTP server when the headers of a request are here and its body is not.
+
+Who has no good key is refused then, so that nobody fills the memory with what is thrown away. Routes that need no key, and pages, take
+bodies of the size of a form. The view finds the caller in the scope, and does not look at the key again.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+
+from django.conf import settings
+from django.core.exceptions import DisallowedHost
+from django.core.handlers.asgi import ASGIRequest
+from django.urls import Resolver404, get_resolver
+
+from chat.access.addresses import request_address
+from chat.access.configuration_copies import configuration_ask
+from chat.api.middleware import CLEAN_ID, door_of, is_api_path, resolved
+from chat.api.server_contract import Admitted, Scope
+from chat.api.view import caller_require, needs_no_key
+from chat.errors import ApiError
+
+logger = logging.getLogger(__name__)
+
+
+async def body_admit(scope: Scope) -> Admitted:
+    """Raises ApiError for a request whose body is not wanted."""
+    request = ASGIRequest(scope, io.BytesIO())
+    small = Admitted(owner=f"address {request_address(request)}", max_body_bytes=settings.LIGHTCONE_HTTP_LIMITS.max_page_body_bytes)
+    if not is_api_path(scope["path"]) or scope["method"] == "OPTIONS" or _is_open(scope["path"]):
+        return small
+    request.lightcone_epoch = configuration_ask()
+    try:
+        caller = await caller_require(request, door_of(scope["path"]))
+    except DisallowedHost:
+        return small  # its view says so
+    except ApiError as error:
+        sent_id = request.headers.get("X-Request-Id", "")
+        error.request_id = sent_id if CLEAN_ID.fullmatch(sent_id) else None
+        raise
+    except Exception:
+        logger.exception("A key could not be looked at before its body")
+        return Admitted(owner=small.owner)  # its view fails as well, with an answer and a record
+    return Admitted(owner=f"project {caller.project_id}", known=caller)
+
+
+def _is_open(path: str) -> bool:
+    try:
+        return needs_no_key(resolved(get_resolver(), path).func)
+    except Resolver404:
+        return False

@@ -1,0 +1,47 @@
+"""Streams whose chunks have numbers, and such streams picked up again.
+
+Each chunk says its number as `"lightcone": {"seq": N}`, counted from 0. What a run says is the same each time it is read, so that a stream
+written anew from the run's log has the same chunks, and whoever has seen N asks for those from N + 1.
+"""
+
+from __future__ import annotations
+
+from chat.api.dialect import StreamWriter
+from chat.errors import ApiError
+from engine.api import Event
+
+BETWEEN = b"\n\n"
+CHUNK, ERROR = b"data: {", b'data: {"error":'
+
+
+class NumberedStream:
+    """The frames of `writer`, numbered; those up to `after` are left out. `has_ids`: with `id` lines, for readers that follow them."""
+
+    def __init__(self, writer: StreamWriter, *, after: int = -1, has_ids: bool = False) -> None:
+        self._writer = writer
+        self._after = after
+        self._has_ids = has_ids
+        self._num_chunks = 0
+
+    def feed(self, event: Event) -> bytes:
+        return self._number(self._writer.feed(event))
+
+    def error(self, error: ApiError) -> bytes:
+        return self._number(self._writer.error(error))
+
+    def _number(self, frames: bytes) -> bytes:
+        """Frames without a name that hold an object are chunks; the rest, errors and the end, stays as it is.
+
+        NOTE: an error may be of this reader alone, whose connection was lost: its number would be that of a chunk which is still to come.
+        """
+        return b"".join(self._numbered(frame) for frame in frames.split(BETWEEN)[:-1])
+
+    def _numbered(self, frame: bytes) -> bytes:
+        if frame.startswith(ERROR) or not frame.startswith(CHUNK):
+            return frame + BETWEEN
+        number = self._num_chunks
+        self._num_chunks += 1
+        if number <= self._after:
+            return b""
+        line = b"id: %d\n" % number if self._has_ids else b""
+        return b'%b%b,"lightcone":{"seq":%d}}%b' % (line, frame[:-1], number, BETWEEN)

@@ -1,0 +1,96 @@
+"""Chat completions that outlive their request: in the store, and as runs that can be picked up again.
+
+Whatever dialect asked, the answer is the same object, so that what is kept here is fetched under one route.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+from channels.db import database_sync_to_async
+from django.db import DatabaseError
+from django.http import HttpRequest
+
+from chat.access.keys import Caller
+from chat.api.answering.heads import head_admitted, head_dump, head_load
+from chat.api.chat_format.answer import ChatAnswer
+from chat.api.chat_format.framing import NAMED, PLAIN, Framing
+from chat.api.dialect import AnswerHead, Door
+from chat.api.stored.services import StoredKind, StoredState, answer_end, answer_keep_safely
+from chat.generation.completions import Afterlife
+from engine.api import Admitted, Completed, Event, GenerationRequest, Outcome
+
+RESUMABLE_HEADER = "X-Lightcone-Resumable"
+LINGER_S = 60.0
+ID_PREFIX = "chatcmpl-"
+FRAMINGS: Mapping[str, Framing] = {"lightcone": PLAIN, "scale": NAMED}
+"""How the streams of the dialects end whose runs can be picked up."""
+
+
+def resumable_asked(request: HttpRequest, dialect: Door) -> bool:
+    """Whether the run is to go on when its client's connection breaks."""
+    return request.headers.get(RESUMABLE_HEADER, "").strip().lower() in ("true", "1") and dialect.name in FRAMINGS
+
+
+def resumable_afterlife(dialect: str, head: AnswerHead) -> Afterlife:
+    """What is kept of a run so that its answer can be written again."""
+    return Afterlife(LINGER_S, public_id=head.request_id, kept=orjson.dumps({"dialect": dialect, "head": head_dump(head)}))
+
+
+def kept_read(kept: bytes) -> tuple[AnswerHead, Framing]:
+    """What `resumable_afterlife` gave: the head before its admission, and the framing of the stream."""
+    plain = orjson.loads(kept)
+    return head_load(plain["head"]), FRAMINGS[plain["dialect"]]
+
+
+class ChatKeep:
+    """Keeps the answer of one run. `is_begun`: it is in the store already, without its end."""
+
+    def __init__(self, values: Mapping[str, Any], caller: Caller, generation: GenerationRequest, *, is_begun: bool = False) -> None:
+        self._values = values
+        self._caller = caller
+        self._generation = generation
+        self._is_begun = is_begun
+
+    async def begin(self, head: AnswerHead) -> None:
+        """Keep an answer without its end, as the run may go on without anybody who sees that."""
+        await self._keep(head, b"")
+
+    async def end(self, head: AnswerHead, body: bytes) -> None:
+        if not self._is_begun:
+            await self._keep(head, body)
+            return
+        with suppress(DatabaseError):  # then the maintenance worker ends it
+            await database_sync_to_async(answer_end)(run_id=self._generation.run_id, state=StoredState.FINISHED, answer=body)
+
+    async def _keep(self, head: AnswerHead, body: bytes) -> None:
+        await answer_keep_safely(
+            run_id=self._generation.run_id,
+            public_id=ID_PREFIX + head.request_id,
+            project_id=self._caller.project_id,
+            kind=StoredKind.CHAT,
+            model=head.model,
+            metadata=self._values["metadata"] or {},
+            request={"head": head_dump(head), "messages": self._values["messages"]},
+            created_at=datetime.fromtimestamp(head.created, UTC),
+            answer=body,
+        )
+
+
+def chat_ended(request: Mapping[str, Any], events: Iterable[Event]) -> tuple[StoredState, bytes] | None:
+    """The end of a kept answer from everything that its run said; None where there is no whole answer to keep."""
+    answer: ChatAnswer | None = None
+    is_finished = False
+    for event in events:
+        if isinstance(event.payload, Admitted):
+            answer = ChatAnswer(head_admitted(head_load(request["head"]), event.payload))
+        elif answer is not None:
+            answer.feed(event)
+        is_finished = isinstance(event.payload, Completed) and event.payload.outcome == Outcome.FINISHED
+    if answer is None or not is_finished:
+        return None
+    return StoredState(StoredState.FINISHED), answer.body()  # checkers of types know a member by its literal alone

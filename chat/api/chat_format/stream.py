@@ -1,0 +1,171 @@
+"""The frames of a streamed answer, from the engine's events.
+
+Order: role chunks of all choices when the first token is ready, an echo chunk each where asked for, then deltas, one last chunk per choice,
+the usage chunk where asked for, the end of the framing. Chunks are assembled as text around the one part that needs escaping, as they are
+made per token.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from chat.api.chat_format.answer import finish_word
+from chat.api.chat_format.framing import PLAIN, Framing
+from chat.api.chat_format.grouping import DeltaGroup
+from chat.api.chat_format.logprobs import logprobs_object, prompt_logprobs_list
+from chat.api.chat_format.usage import usage_object
+from chat.api.dialect import AnswerHead
+from chat.api.sse import data_frame, json_string
+from chat.errors import ApiError
+from engine.api import ChoiceFinished, Completed, Delta, Event, PromptScored, ToolCallDelta, Usage
+
+
+def compact_json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+class ChatStream:
+    """`feed` gives the frames that are due after an event, b"" where none is."""
+
+    def __init__(self, head: AnswerHead, framing: Framing = PLAIN) -> None:
+        self.head = head
+        self.framing = framing
+        self.num_tokens = [0] * head.num_choices
+        self.has_begun = False
+        self.has_sent = [False] * head.num_choices
+        self.groups = [DeltaGroup() for _ in range(head.num_choices)]
+        self.prompt_scores: PromptScored | None = None
+        tier = f',"service_tier":{json_string(head.service_tier)}' if head.service_tier is not None else ""
+        self._open = (
+            f'{{"id":{json_string("chatcmpl-" + head.request_id)},"object":"chat.completion.chunk","created":{head.created},'
+            f'"model":{json_string(head.model)},"system_fingerprint":{json_string(head.fingerprint)}{tier},"choices":['
+        )
+
+    def feed(self, event: Event) -> bytes:
+        payload = event.payload
+        if isinstance(payload, Delta):
+            return self._begin() + self._delta(payload)
+        if isinstance(payload, ChoiceFinished):
+            return self._begin() + self._flush(payload.choice) + self._finish(payload)
+        if isinstance(payload, Completed):
+            return self._begin() + self._end(payload.usage)
+        if isinstance(payload, PromptScored):
+            self.prompt_scores = payload
+        return b""
+
+    def error(self, error: ApiError) -> bytes:
+        held = b"".join(self._flush(choice) for choice in range(self.head.num_choices))
+        return held + self.framing.error(error) + self.framing.end
+
+    def _begin(self) -> bytes:
+        """Role chunks, the first with what is told of the prompt; then echoes."""
+        if self.has_begun:
+            return b""
+        self.has_begun = True
+        head = self.head
+        delta = f'{{"role":{json_string(head.role)},"content":""}}'
+        frames = [self._chunk(index, delta, prompt="" if index else self._prompt()) for index in range(head.num_choices)]
+        if head.echo:
+            echo = f'{{"content":{json_string(head.echo)}}}'
+            frames += [self._chunk(index, echo) for index in range(head.num_choices)]
+        return b"".join(frames)
+
+    def _prompt(self) -> str:
+        """The keys of the first chunk alone."""
+        keys = ""
+        if self.head.prompt_ids is not None:
+            keys += f',"prompt_token_ids":{compact_json(self.head.prompt_ids)}'
+        if self.head.prompt_text is not None:
+            keys += f',"prompt_text":{json_string(self.head.prompt_text)}'
+        if self.prompt_scores is not None:
+            keys += f',"prompt_logprobs":{compact_json(prompt_logprobs_list(self.prompt_scores))}'
+        return keys
+
+    def _delta(self, delta: Delta) -> bytes:
+        """The chunks of a delta, or of those that were waiting for it; the first to be seen of a choice waits for none."""
+        choice = delta.choice
+        if self.head.stream_interval > 1 and self.has_sent[choice]:
+            due = self.groups[choice].add(delta, self.head.stream_interval)
+            return b"".join(map(self._send, due)) if due else b""
+        frames = self._send(delta)
+        if frames:
+            self.has_sent[choice] = True
+        return frames
+
+    def _flush(self, choice: int) -> bytes:
+        return b"".join(map(self._send, self.groups[choice].take()))
+
+    def _send(self, delta: Delta) -> bytes:
+        """A chunk for each kind of output; tokens and log-probabilities go with the first."""
+        self.num_tokens[delta.choice] += len(delta.token_ids)
+        bodies = self._bodies(delta)
+        head = self.head
+        if not bodies:
+            if not (delta.logprobs or head.returns_token_ids or head.continuous_usage):
+                return b""
+            bodies = ["{}"]
+        logprobs = compact_json(logprobs_object(delta.logprobs, by_id=head.names_tokens_by_id)) if delta.logprobs else "null"
+        first = self._chunk(delta.choice, bodies[0], logprobs, token_ids=delta.token_ids if head.returns_token_ids else ())
+        if len(bodies) == 1:
+            return first
+        return first + b"".join(self._chunk(delta.choice, body) for body in bodies[1:])
+
+    def _finish(self, finished: ChoiceFinished) -> bytes:
+        *early, last = self._bodies(finished) or ["{}"]
+        end = f'"{finish_word(self.head, finished.reason)}","stop_reason":{json.dumps(finished.stop_reason)}'
+        return b"".join(self._chunk(finished.choice, body) for body in early) + self._chunk(finished.choice, last, finish_reason=end)
+
+    def _end(self, usage: Usage) -> bytes:
+        if not self.head.include_usage:
+            return self.framing.end
+        return data_frame(f'{self._open}],"usage":{compact_json(usage_object(usage))}}}') + self.framing.end
+
+    def _bodies(self, payload: Delta | ChoiceFinished) -> list[str]:
+        """The `delta` objects that show what came: reasoning, then content, then calls."""
+        bodies = []
+        if payload.reasoning and self.head.includes_reasoning:
+            thought = json_string(payload.reasoning)
+            bodies.append(f'{{"reasoning":{thought},"reasoning_content":{thought}}}')
+        if payload.text:
+            bodies.append(f'{{"content":{json_string(payload.text)}}}')
+        for call in payload.tool_calls:
+            bodies += self._call_bodies(call)
+        return bodies
+
+    def _call_bodies(self, call: ToolCallDelta) -> list[str]:
+        """The first delta of a call names it and has empty arguments; clients join the strings of the rest."""
+        bodies = []
+        if call.name:
+            function = f'{{"name":{json_string(call.name)},"arguments":""}}'
+            bodies.append(self._call_body(call.index, function, f'"id":{json_string(call.id)},"type":"function",'))
+        if call.arguments:
+            bodies.append(self._call_body(call.index, f'{{"arguments":{json_string(call.arguments)}}}'))
+        return bodies
+
+    def _call_body(self, index: int, function: str, identity: str = "") -> str:
+        if self.head.answers_function_call:
+            return f'{{"function_call":{function}}}'
+        return f'{{"tool_calls":[{{"index":{index},{identity}"function":{function}}}]}}'
+
+    def _chunk(
+        self,
+        index: int,
+        delta: str,
+        logprobs: str = "null",
+        *,
+        finish_reason: str = "null",
+        token_ids: tuple[int, ...] = (),
+        prompt: str = "",
+    ) -> bytes:
+        """One frame. `delta`, `logprobs`: JSON; `prompt`: further top-level keys, each with its comma."""
+        usage = ""
+        if self.head.continuous_usage:
+            running = Usage(prompt_tokens=self.head.num_prompt_tokens, completion_tokens=self.num_tokens[index])
+            usage = f',"usage":{compact_json(usage_object(running))}'
+        elif self.head.include_usage:
+            usage = ',"usage":null'
+        ids = f',"token_ids":{compact_json(token_ids)}' if token_ids else ""
+        return data_frame(
+            f'{self._open}{{"index":{index},"delta":{delta},"logprobs":{logprobs},"finish_reason":{finish_reason}{ids}}}]{usage}{prompt}}}'
+        )

@@ -1,0 +1,28 @@
+"""Two open routes for load balancers: is the process alive, and can it serve now? One word, no details."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponseBase
+
+from chat.api.dialect import Door
+from chat.api.openai.dialect import LIGHTCONE
+from chat.api.server_contract import STOP
+from chat.api.view import api_view, json_response
+from chat.catalog.health import installation_state
+
+
+async def _live(request: HttpRequest, dialect: Door) -> HttpResponseBase:
+    return json_response({"status": "ok"})
+
+
+async def _ready(request: HttpRequest, dialect: Door) -> HttpResponseBase:
+    stop = getattr(request, "scope", {}).get(STOP)
+    state = "draining" if stop is not None and stop.is_announced else await installation_state()
+    response = json_response({"status": state}, status=200 if state == "ready" else 503)
+    if state not in ("ready", "failed"):
+        response["Retry-After"] = "1"
+    return response
+
+
+live = api_view(LIGHTCONE, is_open=True, get=_live)
+ready = api_view(LIGHTCONE, is_open=True, get=_ready)

@@ -1,0 +1,318 @@
+"""What every answer gets beside its body: request id, CORS and error shape on API routes, a content policy on pages.
+
+API routes have a handler of their own (`ApiHandler`) instead of settings.MIDDLEWARE: one async function around the view, so that
+nothing sync puts a thread between the view and its client's disconnect, and sessions and CSRF stay with the pages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import re
+import secrets
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
+from typing import Any
+
+from asgiref.sync import markcoroutinefunction
+from django.conf import settings
+from django.core.exceptions import DisallowedHost, RequestAborted, RequestDataTooBig
+from django.core.handlers.asgi import ASGIHandler, ASGIRequest, get_script_prefix
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.urls import Resolver404, ResolverMatch, URLResolver, get_resolver, resolve, set_script_prefix
+
+from chat.access.configuration_copies import configuration_ask
+from chat.api.anthropic.dialect import MESSAGES
+from chat.api.body import body_too_large
+from chat.api.dialect import Door
+from chat.api.openai.dialect import LIGHTCONE
+from chat.api.request.ignored import HEADER as IGNORED_HEADER
+from chat.api.scale.views import SCALE
+from chat.api.server_contract import ADMITTED, Admitted
+from chat.api.view import Handler, error_response, method_told, request_id, takes_delete, unknown_view
+from chat.errors import ApiError, unforeseen_error
+
+logger = logging.getLogger(__name__)
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+GetResponse = Callable[[HttpRequest], Awaitable[HttpResponseBase]]
+
+CLEAN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
+HEADER_NAMES = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+(\s*,\s*[A-Za-z0-9!#$%&'*+.^_`|~-]+)*", re.ASCII)
+MAX_PREFLIGHT_CHARS = 4_096
+MAX_KNOWN_PATHS = 128
+EXPOSED_HEADERS = ", ".join(
+    (
+        "x-request-id",
+        "retry-after",
+        "x-should-retry",
+        IGNORED_HEADER.lower(),
+        *(f"x-ratelimit-{word}-{kind}" for word in ("limit", "remaining", "reset") for kind in ("requests", "tokens")),
+    )
+)
+API_PREFIXES = frozenset(
+    (
+        *("v1", "v4", "v5", "models", "chat", "health", "completions", "embeddings", "tokenize", "detokenize", "version"),
+        *("responses", "messages", "files", "batches"),  # served below /v1 alone: clients without it in their base URL are told in JSON
+    )
+)
+
+FOREIGN_ROUTES = {
+    "/api": "Ollama's own API",
+    **dict.fromkeys(("/completion", "/infill", "/props", "/slots", "/apply-template"), "llama.cpp's own API"),
+    **dict.fromkeys(("/generate", "/info"), "the API of Text Generation Inference"),
+    "/metrics": "metrics, which have a port of their own (LIGHTCONE_METRICS_PORT)",
+}
+"""What clients of other servers ask for, and whose it is."""
+
+PAGE_POLICY = (
+    "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; "
+    "connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+CONSOLE_POLICY = PAGE_POLICY.replace("script-src 'self'", "script-src 'self' 'unsafe-inline' 'unsafe-eval'")
+"""The console's theme evaluates Alpine expressions and has inline scripts."""
+
+
+DOORS: tuple[tuple[str, Door], ...] = (("/v1/messages", MESSAGES), ("/v4", SCALE), ("/v5", SCALE))
+"""Whose error shape the paths below a prefix have; all others have that of the Lightcone dialect."""
+
+UNKNOWN: dict[Door, Handler] = {door: unknown_view(door) for door in (LIGHTCONE, *(door for _, door in DOORS))}
+
+
+def is_api_path(path: str) -> bool:
+    """Whether the path belongs to the API, by its first segment. Odd spellings of one (`//v1`, `/V1`, `/./v1`) do too, and end as
+    unknown routes there, as does whatever is not a path."""
+    if not path.startswith("/"):
+        return True
+    segments = (segment.lower() for segment in path.split("/", 8) if segment not in ("", ".", ".."))
+    return next(segments, "") in API_PREFIXES
+
+
+def door_of(path: str) -> Door:
+    """The dialect whose shape errors on this path have."""
+    return next((door for prefix, door in DOORS if path.startswith(prefix)), LIGHTCONE)
+
+
+class ApiMiddleware:
+    """The whole path between the server and an API view."""
+
+    sync_capable = False
+    async_capable = True
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+        markcoroutinefunction(self)
+
+    async def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        response = await self._respond(request)
+        _name_request(response, request_id(request))
+        response["X-Content-Type-Options"] = "nosniff"
+        if ignored := getattr(request, "lightcone_ignored", ""):
+            response[IGNORED_HEADER] = ignored
+        if isinstance(response, HttpResponse) and response.status_code != 204:
+            response["Content-Length"] = str(len(response.content))
+        _allow_origin(request.headers.get("Origin"), response)
+        return response
+
+    async def _respond(self, request: HttpRequest) -> HttpResponseBase:
+        sent_id = request.headers.get("X-Request-Id")
+        if sent_id is not None and CLEAN_ID.fullmatch(sent_id):
+            request.lightcone_request_id = sent_id
+        elif sent_id is not None:
+            request_id(request)
+        try:
+            request.get_host()
+            if request.method == "OPTIONS":
+                return _preflight(request)
+            return await self.get_response(request)
+        except DisallowedHost:
+            message = "The Host header does not name this server; the operator lists its names in LIGHTCONE_ALLOWED_HOSTS."
+            error = ApiError("invalid_host", message)
+        except Http404:
+            return await UNKNOWN[door_of(request.path)](request)
+        except RequestDataTooBig:
+            error = body_too_large()
+        except Exception as defect:
+            logger.exception("Request %s failed", request_id(request))
+            error = unforeseen_error(defect)
+        return error_response(door_of(request.path), error, request_id(request))
+
+
+class ApiHandler(ASGIHandler):
+    """Django's ASGI handler with ApiMiddleware alone, bodies read into bounded memory, never into a file, and no thread on its way."""
+
+    def load_middleware(self, is_async: bool = False) -> None:
+        self._view_middleware: list[Any] = []
+        self._template_response_middleware: list[Any] = []
+        self._exception_middleware: list[Any] = []
+        self._middleware_chain = ApiMiddleware(self._get_response_async)
+
+    async def handle(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """One request, as Django's own handler does it; a client that leaves cancels the view.
+
+        NOTE: Django tells its receivers of each request's start and end, in a thread made for that, which takes a millisecond before the
+        view. What they do is close connections to the database, and whoever uses one here (database_sync_to_async) does so itself.
+        """
+        try:
+            body = await self.read_body(receive, scope["path"])
+        except RequestAborted:
+            return
+        admitted: Admitted | None = scope.get(ADMITTED)
+        caller = admitted.known if admitted is not None else None
+        # Asked before Django makes a request of it all: the answer is there when the key is looked at.
+        epoch = configuration_ask() if scope["method"] == "POST" and caller is None else None
+        set_script_prefix(get_script_prefix(scope))
+        request, refusal = self.create_request(scope, body)
+        if request is None:
+            await self.send_response(refusal, send)
+            return
+        request.lightcone_epoch = epoch
+        request.lightcone_caller = caller
+        leaving = asyncio.ensure_future(receive())  # after the body nothing comes but the news that the client has left
+        answering = asyncio.create_task(self._answer(request, body, send))
+        try:
+            await asyncio.wait((leaving, answering), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+            answering.cancel()
+            await asyncio.wait((leaving, answering))
+        if not answering.cancelled():
+            answering.result()
+
+    async def _answer(self, request: ASGIRequest, body: io.BytesIO, send: Send) -> None:
+        response = await self.run_get_response(request)
+        body.close()  # has been read, and an answer may take minutes
+        try:
+            await self.send_response(response, send)
+        finally:
+            response.close()
+
+    def resolve_request(self, request: HttpRequest) -> ResolverMatch:
+        request.resolver_match = match = resolved(get_resolver(), request.path_info)
+        return match
+
+    async def read_body(self, receive: Receive, path: str) -> io.BytesIO:
+        """The body, cut off one byte above the limit; the view then answers 413. Raises RequestAborted."""
+        return await read_bounded(receive, settings.LIGHTCONE_HTTP_LIMITS.body_bytes(path))
+
+    def create_request(self, scope: dict[str, Any], body_file: io.BytesIO) -> tuple[ASGIRequest | None, HttpResponse | None]:
+        try:
+            return ASGIRequest(scope, body_file), None
+        except UnicodeDecodeError:
+            return None, error_response(LIGHTCONE, ApiError("not_found", "The path is not valid UTF-8."))
+
+
+@lru_cache(MAX_KNOWN_PATHS)
+def resolved(resolver: URLResolver, path: str) -> ResolverMatch:
+    """The view of a path: clients ask for few of them all the time, and each goes through many patterns. Raises Resolver404."""
+    return resolver.resolve(path)
+
+
+async def read_bounded(receive: Receive, limit: int) -> io.BytesIO:
+    """What comes, cut off one byte above the limit. Put together at once, so that whoever reads it gets these very bytes and no copy."""
+    pieces, num_bytes = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise RequestAborted
+        piece = message.get("body", b"")[: limit + 1 - num_bytes]
+        pieces.append(piece)
+        num_bytes += len(piece)
+        if not message.get("more_body", False):
+            return io.BytesIO(b"".join(pieces))
+
+
+def _name_request(response: HttpResponseBase, request_id: str) -> None:
+    """Tell the id in the headers that OpenAI's and Anthropic's clients look at."""
+    response["X-Request-Id"] = response["request-id"] = request_id
+
+
+def _preflight(request: HttpRequest) -> HttpResponse:
+    """CORS preflight; needs no key. The requested header names are reflected after a check that they are names."""
+    response = HttpResponse(status=204)
+    del response["Content-Type"]
+    response["Access-Control-Allow-Methods"] = "GET, POST, DELETE, OPTIONS" if _takes_delete(request.path_info) else "GET, POST, OPTIONS"
+    asked = request.headers.get("Access-Control-Request-Headers", "").strip()
+    if len(asked) <= MAX_PREFLIGHT_CHARS and HEADER_NAMES.fullmatch(asked):
+        response["Access-Control-Allow-Headers"] = asked
+    response["Access-Control-Max-Age"] = "600"
+    return response
+
+
+def _takes_delete(path: str) -> bool:
+    try:
+        return takes_delete(resolve(path).func)
+    except Resolver404:
+        return False
+
+
+def error_described(path: str, origin: str | None, error: ApiError) -> tuple[dict[str, str], bytes]:
+    """Headers and body of an error that the HTTP server itself answers with, before there is a request: as the API answers on that path."""
+    number = error.request_id or secrets.token_hex(16)
+    response = error_response(door_of(path), error, number)
+    response["Content-Length"] = str(len(response.content))
+    _name_request(response, number)
+    response["X-Content-Type-Options"] = "nosniff"
+    if is_api_path(path):
+        _allow_origin(origin, response)
+    return dict(response.headers), response.content
+
+
+def _allow_origin(origin: str | None, response: HttpResponseBase) -> None:
+    """Name the origin whose pages may read this answer; where there is a list of them, the answer differs by who asks."""
+    allowed = settings.LIGHTCONE_CORS_ALLOWED_ORIGINS
+    if "*" in allowed:
+        response["Access-Control-Allow-Origin"] = "*"
+    elif allowed:
+        response["Vary"] = "Origin"
+        if origin is None or origin not in allowed:
+            return
+        response["Access-Control-Allow-Origin"] = origin
+    else:
+        return
+    response["Access-Control-Expose-Headers"] = EXPOSED_HEADERS
+
+
+class PageMiddleware:
+    """Security headers for pages; async all the way. Pages carry no inline script, so none is allowed but in the console.
+
+    Who asks for a page that is not there, and is no browser, took it for a route of an API, and is told so in JSON.
+    """
+
+    sync_capable = False
+    async_capable = True
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+        markcoroutinefunction(self)
+
+    async def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        response = await self.get_response(request)
+        if response.status_code == 404 and not _is_browser(request):
+            response = _unknown_route(request)
+        if "Content-Security-Policy" not in response:
+            response["Content-Security-Policy"] = CONSOLE_POLICY if request.path.startswith("/admin/") else PAGE_POLICY
+        response["Permissions-Policy"] = "camera=(), microphone=(), geolocation=()"
+        return response
+
+
+def _is_browser(request: HttpRequest) -> bool:
+    """Whether the client would rather read a page than JSON; browsers say so, and programs take anything."""
+    return request.get_preferred_type(["application/json", "text/html"]) == "text/html"
+
+
+def _unknown_route(request: HttpRequest) -> HttpResponse:
+    whose = next((name for route, name in FOREIGN_ROUTES.items() if f"{request.path}/".startswith(f"{route}/")), "")
+    hint = f" This is a route of {whose}, and not served here." if whose else ""
+    message = (
+        f"Unknown request URL: {method_told(request)} {request.path[:200]}.{hint} The API of this server is below "
+        f"{request.scheme}://{request.get_host()}/v1, as chat/completions and models; its documentation is at /docs."
+    )
+    number = request_id(request)
+    response = error_response(door_of(request.path), ApiError("not_found", message), number)
+    _name_request(response, number)
+    _allow_origin(request.headers.get("Origin"), response)
+    return response

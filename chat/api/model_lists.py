@@ -1,0 +1,29 @@
+"""`GET /v1/models` for two kinds of client: Anthropic's, which say which version of their API they speak, get the list in its shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponseBase
+from django.urls import re_path
+from django.views.decorators.csrf import csrf_exempt
+
+from chat.api.anthropic import views as messages
+from chat.api.openai import views as lightcone
+from chat.api.view import Handler
+
+
+def by_client(anthropic: Handler, others: Handler) -> Handler:
+    @csrf_exempt
+    async def view(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+        chosen = anthropic if "anthropic-version" in request.headers else others
+        response: HttpResponseBase = await chosen(request, **kwargs)
+        return response
+
+    return view
+
+
+urlpatterns = [
+    re_path(r"^v1/models/?\Z", by_client(messages.models, lightcone.models)),
+    re_path(r"^v1/models/(?P<model_id>.+?)/?\Z", by_client(messages.model, lightcone.model)),
+]

@@ -1,0 +1,16 @@
+"""What all routes of this folder share. A route is a subclass that reads its own bodies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chat.api.door import OpenAIDoor
+from engine.api import EngineError
+
+
+class PromptsDoor(OpenAIDoor):
+    name = "prompts"
+
+    def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError:
+        """A refusal of the engine in the names of the fields that were sent."""
+        return error

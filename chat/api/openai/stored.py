@@ -1,0 +1,193 @@
+"""Chat completions that are fetched again: stored ones, and those of resumable requests, whole or as a stream picked up where it broke."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import orjson
+from channels.db import database_sync_to_async
+from django.http import HttpRequest, HttpResponseBase
+from rest_framework.exceptions import ValidationError
+
+from chat.access.keys import Caller
+from chat.access.models import Right
+from chat.api.answering.answer import answer_collect
+from chat.api.answering.heads import head_admitted
+from chat.api.answering.rejoining import run_rejoin
+from chat.api.answering.streaming import stream_frames
+from chat.api.body import aside, object_read
+from chat.api.chat_format.answer import ChatAnswer
+from chat.api.chat_format.numbered import NumberedStream
+from chat.api.chat_format.stored import ID_PREFIX, kept_read
+from chat.api.chat_format.stream import ChatStream
+from chat.api.dialect import Door
+from chat.api.queries import after_unknown, integer_check, list_object, page_read, query_integer
+from chat.api.request.fields import field_error
+from chat.api.request.objects import Metadata
+from chat.api.sse import EventStreamResponse
+from chat.api.stored.services import (
+    AnswerUnknown,
+    StoredAnswer,
+    StoredKind,
+    StoredState,
+    answer_delete,
+    answer_find,
+    answer_label,
+    answers_page,
+)
+from chat.api.view import caller_require, json_response
+from chat.errors import ApiError, engine_api_error
+from chat.generation.completions import run_find_public
+from engine.api import EngineError
+
+LABEL_QUERY = re.compile(r"metadata\[(.{1,64})\]", re.DOTALL)
+METADATA = Metadata(nullable=False)
+
+
+async def completions_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
+    """Stored completions, the oldest first unless asked otherwise; by model and labels where asked."""
+    caller = await caller_require(request, dialect, str(Right.INFERENCE))
+    page = page_read(request)
+    labels = {match[1]: value for name, value in request.GET.items() if (match := LABEL_QUERY.fullmatch(name))}
+    try:
+        rows, has_more = await database_sync_to_async(answers_page)(
+            project_id=caller.project_id,
+            kind=StoredKind.CHAT,
+            after=page.after,
+            limit=page.limit,
+            is_ascending=page.is_ascending,
+            model=request.GET.get("model", ""),
+            metadata=labels,
+        )
+    except AnswerUnknown:
+        raise after_unknown(page.after) from None
+    num_bytes = sum(len(row.answer) for row in rows)
+    return await aside(num_bytes, lambda: json_response(list_object([_stored_object(row) for row in rows], has_more=has_more)))
+
+
+async def completion_retrieve(request: HttpRequest, dialect: Door, completion_id: str) -> HttpResponseBase:
+    """The whole answer: from the store, or of a resumable request, for whose end it waits. Of two, the later one."""
+    caller = await caller_require(request, dialect, str(Right.INFERENCE))
+    row = await _stored(completion_id, caller)
+    is_whole = row is not None and row.state == StoredState.FINISHED
+    try:
+        found = await run_find_public(public_id=_public_id(completion_id), caller=caller)
+    except EngineError as error:
+        if not is_whole:
+            raise engine_api_error(error) from None
+        found = None
+    if row is not None and is_whole and (found is None or row.run_id.hex >= found[0]):
+        return json_response(_stored_object(row))
+    if found is None:
+        raise _unknown(completion_id)
+    return json_response(await _collected(*found, completion_id, caller))
+
+
+async def _collected(run_id: str, kept: bytes, completion_id: str, caller: Caller) -> bytes:
+    head, _ = kept_read(kept)
+    rejoined = await run_rejoin(run_id, caller)
+    if rejoined is None:
+        raise _unknown(completion_id)
+    reader, admitted = rejoined
+    try:
+        return await answer_collect(reader, ChatAnswer(head_admitted(head, admitted)))
+    except EngineError as error:
+        raise engine_api_error(error) from None
+    finally:
+        reader.leave()
+
+
+async def completion_events(request: HttpRequest, dialect: Door, completion_id: str) -> HttpResponseBase:
+    """The chunks of a resumable request behind `starting_after`, or behind the `Last-Event-ID` of a reader that comes back; then live."""
+    caller = await caller_require(request, dialect, str(Right.INFERENCE))
+    after = query_integer(request, "starting_after", -1)
+    last_id = request.headers.get("Last-Event-ID", "").strip()
+    if last_id:
+        after = integer_check("Last-Event-ID", last_id, minimum=-1, maximum=2**53)
+    try:
+        found = await run_find_public(public_id=_public_id(completion_id), caller=caller)
+    except EngineError as error:
+        raise engine_api_error(error) from None
+    rejoined = await run_rejoin(found[0], caller) if found is not None else None
+    if found is None or rejoined is None:
+        message = (
+            f"The chat completion '{completion_id[:200]}' cannot be picked up: there is none, its request was not resumable, "
+            "or it ended too long ago; send the request again."
+        )
+        raise ApiError("not_resumable", message)
+    reader, admitted = rejoined
+    head, framing = kept_read(found[1])
+    writer = NumberedStream(ChatStream(head_admitted(head, admitted), framing), after=after, has_ids=True)
+    return EventStreamResponse(stream_frames(reader, writer, admitted=admitted), on_close=reader.leave)
+
+
+async def completion_update(request: HttpRequest, dialect: Door, completion_id: str) -> HttpResponseBase:
+    """Replace the labels, which are all that can be changed."""
+    caller = await caller_require(request, dialect, str(Right.INFERENCE))
+    body = await object_read(request)
+    if body.get("metadata") is None:
+        raise ApiError("missing_required_parameter", "metadata is required: an object of labels, which replace those there are", "metadata")
+    try:
+        labels = METADATA.run_validation(body["metadata"])
+    except ValidationError as error:
+        raise field_error("metadata", error) from None
+    known = await _stored(completion_id, caller)
+    if known is None or known.state != StoredState.FINISHED:
+        raise _unknown(completion_id)
+    try:
+        row = await database_sync_to_async(answer_label)(
+            project_id=caller.project_id, kind=StoredKind.CHAT, public_id=completion_id, metadata=labels
+        )
+    except AnswerUnknown:
+        raise _unknown(completion_id) from None
+    return json_response(_stored_object(row))
+
+
+async def completion_delete(request: HttpRequest, dialect: Door, completion_id: str) -> HttpResponseBase:
+    caller = await caller_require(request, dialect, str(Right.INFERENCE))
+    try:
+        await database_sync_to_async(answer_delete)(project_id=caller.project_id, kind=StoredKind.CHAT, public_id=completion_id)
+    except AnswerUnknown:
+        raise _unknown(completion_id) from None
+    return json_response({"object": "chat.completion.deleted", "id": completion_id, "deleted": True})
+
+
+async def completion_messages(request: HttpRequest, dialect: Door, completion_id: str) -> HttpResponseBase:
+    """The messages that a stored completion answers, as they were sent."""
+    caller = await caller_require(request, dialect, str(Right.INFERENCE))
+    page = page_read(request)
+    row = await _stored(completion_id, caller)
+    if row is None:
+        raise _unknown(completion_id)
+    asked = (await aside(len(row.request), orjson.loads, row.request))["messages"]
+    messages = [_message(message, f"{completion_id}-{index}") for index, message in enumerate(asked)]
+    return json_response(page.listed(messages if page.is_ascending else messages[::-1]))
+
+
+def _message(message: dict[str, Any], message_id: str) -> dict[str, Any]:
+    """Content in parts stands beside a content of null."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else None
+    return {**message, "id": message_id, "content": None if parts is not None else content, "content_parts": parts}
+
+
+def _stored_object(row: StoredAnswer) -> dict[str, Any]:
+    body: dict[str, Any] = orjson.loads(row.answer)
+    return {**body, "metadata": row.metadata}
+
+
+async def _stored(completion_id: str, caller: Caller) -> StoredAnswer | None:
+    try:
+        return await database_sync_to_async(answer_find)(project_id=caller.project_id, kind=StoredKind.CHAT, public_id=completion_id)
+    except AnswerUnknown:
+        return None
+
+
+def _public_id(completion_id: str) -> str:
+    return completion_id.removeprefix(ID_PREFIX)
+
+
+def _unknown(completion_id: str) -> ApiError:
+    """One text for what never was, what is gone, and what is another project's."""
+    return ApiError("not_found", f"The chat completion '{completion_id[:200]}' does not exist, or not any more.")

@@ -1,0 +1,51 @@
+"""Routes of the Lightcone dialect: completions are completion.py's, stored ones stored.py's; here is the list of models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponseBase
+
+from chat.access.keys import Caller
+from chat.access.models import Right
+from chat.api.chat_completion import completion
+from chat.api.dialect import Door
+from chat.api.openai import stored
+from chat.api.openai.dialect import LIGHTCONE
+from chat.api.view import api_view, caller_require, json_response, unknown_view
+from chat.catalog.generation_defaults import sampling_defaults_effective
+from chat.catalog.named_models import NamedModel, model_named, models_named
+
+
+def model_object(model: NamedModel, caller: Caller) -> dict[str, Any]:
+    """The model under one of the names that `model` takes; why it failed is for keys that read usage, as it may name files."""
+    shown = {
+        "id": model.name,
+        "object": "model",
+        "created": model.entry.created_at,
+        "owned_by": model.entry.owned_by,
+        "state": model.condition.state,
+        "max_model_len": model.max_model_len,
+        "default_parameters": sampling_defaults_effective(model.entry.sampling_defaults),
+    }
+    return shown | {"state_reason": model.condition.reason} if caller.has_right(str(Right.USAGE_READ)) else shown
+
+
+async def models_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
+    caller = await caller_require(request, dialect)
+    data = [model_object(named, caller) for named in await models_named(caller)]
+    return json_response({"object": "list", "data": data})
+
+
+async def model_retrieve(request: HttpRequest, dialect: Door, model_id: str) -> HttpResponseBase:
+    caller = await caller_require(request, dialect)
+    return json_response(model_object(await model_named(model_id, caller), caller))
+
+
+chat_completions = api_view(LIGHTCONE, get=stored.completions_list, post=completion)
+chat_completion = api_view(LIGHTCONE, get=stored.completion_retrieve, post=stored.completion_update, delete=stored.completion_delete)
+chat_completion_events = api_view(LIGHTCONE, get=stored.completion_events)
+chat_completion_messages = api_view(LIGHTCONE, get=stored.completion_messages)
+models = api_view(LIGHTCONE, get=models_list)
+model = api_view(LIGHTCONE, get=model_retrieve)
+unknown_route = unknown_view(LIGHTCONE)

@@ -1,0 +1,318 @@
+"""`structured_outputs` and `response_format`: what the text of an answer must be, read into the engine's `Constraint`.
+
+Checks shapes and sizes. Whether a schema, expression, grammar or structural tag means anything is found by compiling it, in the worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import orjson
+from django.conf import settings
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+
+from chat.api.request.fields import Array, Boolean, Object, Record, RequestField, Text, check_bytes, echo, read_at, refuse
+from chat.api.request.strict_json import json_bounds, json_read
+from chat.api.request.whitespace import whitespace_check
+from chat.errors import ApiError
+from engine.api import COMPACT, Constraint, ConstraintKind
+from engine.api.nesting import is_deeper
+
+LIMITS = settings.LIGHTCONE_LIMITS
+LOOSE_WHITESPACE = r"[ \t\n\r]{0,64}"
+CONSTRAINT_KEYS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
+FORMAT_TYPES = ("text", "json_object", "json_schema", "structural_tag")
+
+
+def schema_text(schema: Any, *, max_depth: int | None = None) -> str:
+    """The JSON text of a schema within the limits of size and depth; raises ValidationError."""
+    if not isinstance(schema, dict):
+        raise refuse("invalid_type", f"must be a JSON object, got {echo(schema)}")
+    max_depth = max_depth or LIMITS.max_schema_depth
+    if is_deeper(schema, max_depth):
+        raise refuse("invalid_value", f"must be nested at most {max_depth} levels deep; flatten it or use $defs")
+    text = orjson.dumps(schema)
+    if len(text) > LIMITS.max_schema_bytes:
+        raise refuse("invalid_value", f"must be at most {LIMITS.max_schema_bytes} bytes long, got {len(text)}")
+    return text.decode()
+
+
+def _parsed(text: str) -> Any:
+    """A JSON text of at most a schema's size; raises ValidationError."""
+    if not text.strip():
+        raise refuse("invalid_value", "must not be empty")
+    check_bytes(text, LIMITS.max_schema_bytes)
+    try:
+        return json_read(text.encode(), json_bounds())
+    except ApiError:
+        raise refuse("invalid_value", "must be valid JSON") from None
+
+
+class SchemaOrText(RequestField):
+    """A JSON Schema, as an object or as its JSON text."""
+
+    json_schema = {"oneOf": [{"type": "object", "additionalProperties": True}, {"type": "string"}]}
+
+    def to_internal_value(self, data: Any) -> str:
+        return schema_text(_parsed(data) if isinstance(data, str) else data)
+
+
+class Choices(Array):
+    """The texts one of which the answer must be."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(_choice, item_schema={"type": "string", "minLength": 1}, max_items=LIMITS.max_choice_strings, **kwargs)
+        self.json_schema = {**self.json_schema, "minItems": 1}
+
+    def to_internal_value(self, data: Any) -> str:
+        choices = super().to_internal_value(data)
+        if not choices:
+            raise refuse("invalid_value", "must have at least one item")
+        num_bytes = sum(len(choice.encode()) for choice in choices)
+        if num_bytes > LIMITS.max_choice_bytes:
+            raise refuse("invalid_value", f"must hold at most {LIMITS.max_choice_bytes} bytes of text, got {num_bytes}")
+        return orjson.dumps(choices).decode()
+
+
+def _choice(value: Any) -> str:
+    if not isinstance(value, str):
+        raise refuse("invalid_type", f"must be a string, got {echo(value)}")
+    if not value:
+        raise refuse("invalid_value", "must not be empty")
+    return value
+
+
+class Enabled(Boolean):
+    """A constraint that can only be asked for, not refused."""
+
+    def to_internal_value(self, data: Any) -> bool:
+        if not super().to_internal_value(data):
+            raise refuse("invalid_value", "must be true; leave it out to have no constraint")
+        return True
+
+
+class Expression(Text):
+    """A regular expression, which may well be a blank, but not nothing."""
+
+    def to_internal_value(self, data: Any) -> str:
+        text: str = super().to_internal_value(data)
+        if not text:
+            raise refuse("invalid_value", "must not be empty")
+        return text
+
+
+class StructuralTagText(Text):
+    """A structural tag as JSON text."""
+
+    def to_internal_value(self, data: Any) -> str:
+        return structural_tag_text(_parsed(super().to_internal_value(data)))
+
+
+class Whitespace(Text):
+    """A regular expression for gaps, of white space alone."""
+
+    def to_internal_value(self, data: Any) -> str:
+        pattern = super().to_internal_value(data)
+        whitespace_check(pattern)
+        return pattern
+
+
+class StructuredOutputs(Record):
+    """One constraint and the options of its JSON. Reads to the dict of its parts, all texts ready for a `Constraint`."""
+
+    parts = {
+        "json": SchemaOrText(help_text="A JSON Schema, or its JSON text."),
+        "regex": Expression(max_bytes=LIMITS.max_regex_bytes, is_label=True, help_text="The whole answer matches it."),
+        "choice": Choices(help_text="The answer is one of these."),
+        "grammar": Text(max_bytes=LIMITS.max_grammar_bytes, is_filled=True, help_text="EBNF with the rule root, or Lark."),
+        "json_object": Enabled(help_text="Any JSON object."),
+        "structural_tag": StructuralTagText(help_text="JSON text of a structural tag."),
+        "disable_any_whitespace": Boolean(help_text="False: up to 64 blanks in each gap of JSON. Otherwise: none."),
+        "disable_additional_properties": Boolean(
+            default=True, help_text="Admit no unlisted properties where a schema lists some and says nothing of others."
+        ),
+        "whitespace_pattern": Whitespace(max_bytes=LIMITS.max_regex_bytes, help_text="A regular expression for each gap of JSON."),
+        "disable_fallback": Boolean(default=False, help_text="No effect: a constraint is never weakened."),
+    }
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        values: dict[str, Any] = super().to_internal_value(data)
+        if values["disable_any_whitespace"] and values["whitespace_pattern"] is not None:
+            raise refuse("invalid_value", "cannot be true together with whitespace_pattern", "disable_any_whitespace")
+        return values
+
+
+NO_OUTPUTS: Mapping[str, Any] = StructuredOutputs().run_validation({})
+"""Of a request without `structured_outputs`."""
+
+
+class ResponseFormat(RequestField):
+    """`text`, `json_object`, `json_schema` or `structural_tag`; reads to a Constraint with compact JSON, None for text."""
+
+    json_schema = {
+        "type": "object",
+        "required": ["type"],
+        "properties": {
+            "type": {"type": "string", "enum": list(FORMAT_TYPES)},
+            "schema": {"type": ["object", "null"], "description": "With json_object: its JSON Schema."},
+            "json_schema": {
+                "type": "object",
+                "description": "With json_schema.",
+                "required": ["name"],
+                "properties": {
+                    "name": {"type": "string"},
+                    "description": {"type": ["string", "null"]},
+                    "schema": {"type": ["object", "null"]},
+                    "strict": {"type": ["boolean", "null"]},
+                },
+            },
+            "format": {"type": "object", "description": "With structural_tag: its root node."},
+            "structures": {"type": "array", "items": {"type": "object"}, "description": "With structural_tag, legacy form."},
+            "triggers": {"type": "array", "items": {"type": "string"}, "description": "With structural_tag, legacy form."},
+        },
+    }
+
+    def to_internal_value(self, data: Any) -> Constraint | None:
+        kind = response_format_type(data)
+        if kind == "json_object" and data.get("schema") is not None:
+            text = read_at("schema", schema_text, data["schema"])
+            return Constraint(ConstraintKind.JSON_SCHEMA, text, "response_format.schema")
+        if kind == "json_object":
+            return Constraint(ConstraintKind.JSON_OBJECT, param="response_format")
+        if kind == "json_schema":
+            return _json_schema(read_at("json_schema", JSON_SCHEMA_FORMAT.run_validation, _present(data.get("json_schema"))))
+        if kind == "structural_tag":
+            return Constraint(ConstraintKind.STRUCTURAL_TAG, structural_tag_text(data), "response_format")
+        return None
+
+
+class JsonSchemaFormat(Record):
+    parts = {
+        "name": Text(is_required=True, nullable=False, is_label=True, max_chars=LIMITS.max_label_chars),
+        "description": Text(),
+        "schema": Object(),
+        "strict": Boolean(),
+    }
+
+
+JSON_SCHEMA_FORMAT = JsonSchemaFormat(is_required=True)
+
+
+def _present(value: Any) -> Any:
+    """A part that must be there: null is as good as absent."""
+    return serializers.empty if value is None else value
+
+
+def response_format_type(data: Any) -> str:
+    """The kind of a response format; raises ValidationError."""
+    if not isinstance(data, dict):
+        raise refuse("invalid_type", f"must be an object, got {echo(data)}")
+    kind = data.get("type")
+    if not isinstance(kind, str) or kind not in FORMAT_TYPES:
+        raise refuse("invalid_value", f"must be one of {', '.join(FORMAT_TYPES)}; got {echo(kind)}", "type")
+    return kind
+
+
+def _json_schema(values: Mapping[str, Any]) -> Constraint:
+    if values["schema"] is None:
+        return Constraint(ConstraintKind.JSON_OBJECT, param="response_format.json_schema")
+    try:
+        text = schema_text(values["schema"])
+    except ValidationError as error:
+        raise ValidationError({"json_schema": {"schema": error.detail}}) from None
+    return Constraint(ConstraintKind.JSON_SCHEMA, text, "response_format.json_schema.schema")
+
+
+def structural_tag_text(tag: Any) -> str:
+    """The JSON text of a structural tag in either form, with known keys alone; raises ValidationError."""
+    if not isinstance(tag, dict):
+        raise refuse("invalid_type", f"must be a JSON object, got {echo(tag)}")
+    if tag.get("type", "structural_tag") != "structural_tag":
+        raise refuse("invalid_value", f"must be structural_tag, got {echo(tag['type'])}", "type")
+    if tag.get("format") is not None:
+        if not isinstance(tag["format"], dict):
+            raise refuse("invalid_type", f"must be an object, got {echo(tag['format'])}", "format")
+        known = {"type": "structural_tag", "format": tag["format"]}
+    elif tag.get("structures") is not None or tag.get("triggers") is not None:
+        known = {"type": "structural_tag", **_legacy_tag(tag)}
+    else:
+        raise refuse("invalid_value", "is required: a structural tag has format, or structures and triggers", "format")
+    return schema_text(known, max_depth=LIMITS.max_structural_tag_depth)
+
+
+def _legacy_tag(tag: Mapping[str, Any]) -> dict[str, Any]:
+    triggers = read_at("triggers", _filled(_choice).run_validation, _present(tag.get("triggers")))
+    if not triggers:
+        raise refuse("invalid_value", "must have at least one item", "triggers")
+
+    def structure(value: Any) -> dict[str, Any]:
+        read: dict[str, Any] = Structure(nullable=False).run_validation(value)
+        if not any(read["begin"].startswith(trigger) for trigger in triggers):
+            raise refuse("invalid_value", "must begin with one of the triggers", "begin")
+        return {name: part for name, part in read.items() if part is not None}
+
+    return {"structures": read_at("structures", _filled(structure).run_validation, _present(tag.get("structures"))), "triggers": triggers}
+
+
+def _filled(read: Callable[[Any], Any]) -> Array:
+    return Array(read, max_items=LIMITS.max_choice_strings, is_required=True)
+
+
+class Structure(Record):
+    parts = {
+        "begin": Text(is_required=True, nullable=False),
+        "schema": Object(),
+        "end": Text(is_required=True, nullable=False),
+    }
+
+
+def constraint_options(structured: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What the options of `structured_outputs` mean for JSON: `whitespace` and `closes_objects`."""
+    if structured is None:
+        return {"whitespace": COMPACT, "closes_objects": True}
+    whitespace = LOOSE_WHITESPACE if structured["disable_any_whitespace"] is False else COMPACT
+    if structured["whitespace_pattern"] is not None:
+        whitespace = structured["whitespace_pattern"]
+    return {"whitespace": whitespace, "closes_objects": structured["disable_additional_properties"]}
+
+
+GUIDED = {
+    "guided_json": "json",
+    "guided_regex": "regex",
+    "guided_choice": "choice",
+    "guided_grammar": "grammar",
+    "guided_whitespace_pattern": "whitespace_pattern",
+}
+"""Older names of constraints → part of `structured_outputs`."""
+GUIDED_CONSTRAINTS = tuple(name for name, part in GUIDED.items() if part in CONSTRAINT_KEYS)
+
+
+def with_guided(values: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The value of `structured_outputs` with what the older fields say."""
+    guided = {part: values[name] for name, part in GUIDED.items() if values[name] is not None}
+    structured: dict[str, Any] | None = values["structured_outputs"]
+    return {**(structured or NO_OUTPUTS), **guided} if guided else structured
+
+
+def guided_places(values: Mapping[str, Any]) -> dict[str, str]:
+    """Constraints that came in an older field, each with its name."""
+    return {GUIDED[name]: name for name in GUIDED_CONSTRAINTS if values[name] is not None}
+
+
+def constraint_of(
+    structured: Mapping[str, Any] | None, formatted: Constraint | None, places: Mapping[str, str] | None = None
+) -> Constraint | None:
+    """The one constraint of a request, from the values of `structured_outputs` and `response_format`.
+
+    `places`: fields that constraints came in, where that is not `structured_outputs` itself.
+    """
+    key = next((key for key in CONSTRAINT_KEYS if structured and structured[key] is not None), None)
+    options = constraint_options(structured)
+    if key is None or structured is None:
+        return replace(formatted, **options) if formatted is not None else None
+    kind = ConstraintKind.JSON_SCHEMA if key == "json" else ConstraintKind(key)
+    source = "" if key == "json_object" else structured[key]
+    return Constraint(kind, source, (places or {}).get(key, f"structured_outputs.{key}"), **options)

@@ -1,0 +1,367 @@
+"""Fields of the request that are objects or lists with rules of their own, each read into what the engine or the answer needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from django.conf import settings
+from rest_framework import serializers
+
+from chat.api.request.fields import (
+    INT64_MAX,
+    Array,
+    Boolean,
+    Integer,
+    Object,
+    Record,
+    RequestField,
+    Text,
+    echo,
+    integer_read,
+    number_read,
+    read_at,
+    refuse,
+)
+from engine.api import Json, ProcessorCall, RepetitionRule
+
+LIMITS = settings.LIGHTCONE_LIMITS
+MAX_METADATA_PAIRS, MAX_METADATA_KEY_CHARS, MAX_METADATA_VALUE_CHARS = 16, 64, 512
+MAX_BIAS = 100.0
+MAX_PATTERN_TOKENS = 1_024
+TOKEN_ID = {"type": "integer", "minimum": 0}
+ROLES_TEXT = "a chat message: role (system, developer, user, assistant, tool, …) and content (text, or a list of parts)"
+RESERVED_VARIABLES = (
+    "chat_template",
+    "tokenize",
+    "return_dict",
+    "return_tensors",
+    "self",
+    "messages",
+    "conversation",
+    "tools",
+    "documents",
+    "add_generation_prompt",
+    "continue_final_message",
+)
+
+
+def text_read(value: Any) -> str:
+    if not isinstance(value, str):
+        raise refuse("invalid_type", f"must be a string, got {echo(value)}")
+    return value
+
+
+def token_id_read(value: Any) -> int:
+    number = integer_read(value)
+    if number < 0:
+        raise refuse("invalid_value", f"must be a token id, at least 0, got {number}")
+    return number
+
+
+class Messages(Array):
+    """The conversation: a list with at least one message. Messages themselves are walked once the model is known."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        item = {"type": "object", "description": ROLES_TEXT, "additionalProperties": True}
+        item["properties"] = {"role": {"type": "string"}, "content": {}, "name": {"type": "string"}}
+        super().__init__(item_schema=item, max_items=LIMITS.max_messages, is_required=True, nullable=False, **kwargs)
+        self.json_schema = {**self.json_schema, "minItems": 1}
+
+    def run_validation(self, data: Any = serializers.empty) -> list[Any]:
+        if data is serializers.empty:
+            raise refuse("missing_required_parameter", "is required: send a list with at least one message")
+        messages: list[Any] = super().run_validation(data)
+        if not messages:
+            raise refuse("invalid_value", "must hold at least one message")
+        return messages
+
+
+class Stop(RequestField):
+    """One stop string or several, at most `max_strings`; always read as a list."""
+
+    def __init__(self, *, max_strings: int = LIMITS.max_stop_strings, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.max_strings = max_strings
+        self.json_schema = {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": max_strings}]}
+
+    def to_internal_value(self, data: Any) -> list[str]:
+        strings = [data] if isinstance(data, str) else data
+        if not isinstance(strings, list):
+            raise refuse("invalid_type", f"must be a string or an array of strings, got {echo(data)}")
+        if len(strings) > self.max_strings:
+            raise refuse("invalid_value", f"must have at most {self.max_strings} strings, got {len(strings)}")
+        for index, string in enumerate(strings):
+            path = "" if isinstance(data, str) else str(index)
+            if not isinstance(string, str):
+                raise refuse("invalid_type", f"must be a string, got {echo(string)}", path)
+            if not 1 <= len(string) <= LIMITS.max_stop_chars:
+                raise refuse("invalid_value", f"must have 1 to {LIMITS.max_stop_chars} characters, got {len(string)}", path)
+        return strings
+
+
+class StreamOptions(Record):
+    """`include_usage` and `continuous_usage_stats`; the second switches the first on where it is absent."""
+
+    parts = {
+        "include_usage": Boolean(help_text="A last chunk with the usage."),
+        "continuous_usage_stats": Boolean(default=False, help_text="The usage on every chunk."),
+    }
+
+    def to_internal_value(self, data: Any) -> dict[str, bool]:
+        options = super().to_internal_value(data)
+        continuous, include = options["continuous_usage_stats"], options["include_usage"]
+        include = continuous if include is None else include
+        return {"include_usage": include, "continuous_usage_stats": continuous and include}
+
+
+class LogitBias(Object):
+    """From token ids, as strings, to what is added to their logits; reads to pairs, clamped."""
+
+    json_schema = {
+        "type": "object",
+        "additionalProperties": {"type": "number"},
+        "propertyNames": {"pattern": "^[0-9]+$"},
+        "maxProperties": LIMITS.max_logit_bias,
+    }
+
+    def to_internal_value(self, data: Any) -> tuple[tuple[int, float], ...]:
+        given = super().to_internal_value(data)
+        if len(given) > LIMITS.max_logit_bias:
+            raise refuse("invalid_value", f"must have at most {LIMITS.max_logit_bias} entries, got {len(given)}")
+        biases: dict[int, float] = {}
+        for key, value in given.items():
+            if not (key.isascii() and key.isdigit() and len(key) <= 64 and int(key) <= INT64_MAX):
+                raise refuse("invalid_value", f"must have token ids, at least 0, as its keys, got {echo(key)}")
+            bias = read_at(key, number_read, value)
+            biases[int(key)] = max(-MAX_BIAS, min(MAX_BIAS, bias))
+        return tuple(biases.items())
+
+
+class AllowedTokens(Array):
+    """The only tokens that may be chosen."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(token_id_read, item_schema=TOKEN_ID, max_items=LIMITS.max_allowed_token_ids, **kwargs)
+        self.json_schema = {**self.json_schema, "minItems": 1}
+
+    def to_internal_value(self, data: Any) -> list[int]:
+        token_ids: list[int] = super().to_internal_value(data)
+        if not token_ids:
+            raise refuse("invalid_value", "must have at least one token id; leave it out to allow all")
+        return token_ids
+
+
+def bad_word_read(value: Any) -> str:
+    word = text_read(value)
+    if not 1 <= len(word) <= LIMITS.max_bad_word_chars:
+        raise refuse("invalid_value", f"must have 1 to {LIMITS.max_bad_word_chars} characters, got {len(word)}")
+    return word
+
+
+class Processor(RequestField):
+    """A logits processor by name, or as an object with its arguments; reads to a ProcessorCall."""
+
+    known = ("qualname", "args", "kwargs")
+    json_schema = {
+        "oneOf": [
+            {"type": "string"},
+            {
+                "type": "object",
+                "required": ["qualname"],
+                "properties": {"qualname": {"type": "string"}, "args": {"type": ["array", "null"]}, "kwargs": {"type": ["object", "null"]}},
+                "additionalProperties": False,
+            },
+        ]
+    }
+    name = Text(max_chars=LIMITS.max_label_chars, is_filled=True, is_label=True, nullable=False, is_required=True)
+
+    def to_internal_value(self, data: Any) -> ProcessorCall:
+        if isinstance(data, str):
+            return ProcessorCall(self.name.to_internal_value(data))
+        if not isinstance(data, dict):
+            raise refuse("invalid_type", f"must be a name or an object with qualname, got {echo(data)}")
+        unknown = next((key for key in data if key not in self.known), None)
+        if unknown is not None:
+            raise refuse("invalid_value", f"is no key of a processor; there are {', '.join(self.known)}", unknown)
+        name = read_at("qualname", self.name.run_validation, data.get("qualname", serializers.empty))
+        arguments = read_at("args", Array().run_validation, data.get("args"))
+        named = read_at("kwargs", Object().run_validation, data.get("kwargs"))
+        return ProcessorCall(name, tuple(arguments or ()), named or {})
+
+
+class ExtraArguments(Object):
+    """Arguments for logits processors: strings, numbers, or arrays of these; booleans become numbers."""
+
+    json_schema = {
+        "type": "object",
+        "additionalProperties": {"oneOf": [{"type": ["string", "number", "boolean"]}, {"type": "array"}]},
+        "maxProperties": LIMITS.max_xargs,
+    }
+
+    def to_internal_value(self, data: Any) -> dict[str, Json]:
+        arguments = super().to_internal_value(data)
+        if len(arguments) > LIMITS.max_xargs:
+            raise refuse("invalid_value", f"must have at most {LIMITS.max_xargs} entries, got {len(arguments)}")
+        read = {name: read_at(name, _extra_argument, value) for name, value in arguments.items()}
+        num_bytes = len(orjson.dumps(read))
+        if num_bytes > LIMITS.max_xargs_bytes:
+            raise refuse("invalid_value", f"must be at most {LIMITS.max_xargs_bytes} bytes long, got {num_bytes}")
+        return read
+
+
+def _extra_argument(value: Any) -> Json:
+    if isinstance(value, list):
+        return [read_at(index, _scalar, item) for index, item in enumerate(value)]
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> Json:
+    if not isinstance(value, str | int | float):
+        raise refuse("invalid_type", f"must be a string, a number, or an array of these; got {echo(value)}")
+    return int(value) if isinstance(value, bool) else value
+
+
+def document_read(value: Any) -> dict[str, str]:
+    document = Object().to_internal_value(value)
+    for name, text in document.items():
+        read_at(name, text_read, text)
+    return document
+
+
+class TemplateVariables(Object):
+    """Variables for the chat template; names that the server itself gives are refused."""
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        variables = super().to_internal_value(data)
+        for name in RESERVED_VARIABLES:
+            if name not in variables:
+                continue
+            if name == "chat_template":
+                raise refuse("untrusted_chat_template", "is reserved; use the field chat_template, for which the key needs a right", name)
+            raise refuse("invalid_value", "is reserved; use the field of the request, if there is one", name)
+        return variables
+
+
+def media_options_read(value: Any) -> dict[str, Any]:
+    return Object().to_internal_value(value)
+
+
+class MediaOptions(Object):
+    """Modality → options."""
+
+    json_schema = {"type": "object", "additionalProperties": {"type": "object"}}
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        return {name: read_at(name, media_options_read, options) for name, options in super().to_internal_value(data).items()}
+
+
+class TransferParams(Object):
+    """Parameters of a KV transfer; an object of false and null asks for nothing and reads to None."""
+
+    def to_internal_value(self, data: Any) -> dict[str, Any] | None:
+        params = super().to_internal_value(data)
+        return params if any(value is not None and value is not False for value in params.values()) else None
+
+
+class RepetitionDetection(Record):
+    """Reads to a RepetitionRule, None for off."""
+
+    parts = {
+        "max_pattern_size": Integer(minimum=0, maximum=MAX_PATTERN_TOKENS, default=0, help_text="Tokens; 0 is off."),
+        "min_pattern_size": Integer(minimum=0, maximum=MAX_PATTERN_TOKENS, default=0, help_text="Tokens; 0 is 1."),
+        "min_count": Integer(minimum=0, default=0, help_text="Repeats; at least 2 where a size is given."),
+    }
+
+    def to_internal_value(self, data: Any) -> RepetitionRule | None:
+        values = super().to_internal_value(data)
+        largest, smallest, count = values["max_pattern_size"], values["min_pattern_size"], values["min_count"]
+        if smallest > largest:
+            raise refuse("invalid_value", f"must be at most max_pattern_size, {largest}; got {smallest}", "min_pattern_size")
+        if largest and count < 2:
+            raise refuse("invalid_value", f"must be at least 2, got {count}", "min_count")
+        return RepetitionRule(largest, max(1, smallest), count) if largest else None
+
+
+class Prediction(Record):
+    """Text that the answer is expected to repeat; reads to that text."""
+
+    parts = {"type": Text(choices=("content",), is_required=True, nullable=False)}
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        properties = {**self.json_schema["properties"], "content": {"oneOf": [{"type": "string"}, {"type": "array"}]}}
+        self.json_schema = {**self.json_schema, "properties": properties, "required": ["type", "content"]}
+
+    def to_internal_value(self, data: Any) -> str | None:
+        super().to_internal_value(data)
+        content = data.get("content")
+        if content is None:
+            raise refuse("missing_required_parameter", "is required: a string or an array of text parts", "content")
+        if isinstance(content, str):
+            return content or None
+        if not isinstance(content, list):
+            raise refuse("invalid_type", f"must be a string or an array of text parts, got {echo(content)}", "content")
+        texts = read_at("content", Array(_predicted_part, max_items=LIMITS.max_parts).run_validation, content)
+        return "".join(texts) or None
+
+
+def _predicted_part(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, dict):
+        raise refuse("invalid_type", f"must be a text part, got {echo(value)}")
+    if value.get("type") != "text":
+        raise refuse("invalid_value", f"must be text, got {echo(value.get('type'))}", "type")
+    return read_at("text", text_read, value.get("text"))
+
+
+class Metadata(Object):
+    """At most 16 labels of the caller's own; kept with the usage record, never returned."""
+
+    json_schema = {
+        "type": "object",
+        "additionalProperties": {"type": "string", "maxLength": MAX_METADATA_VALUE_CHARS},
+        "propertyNames": {"maxLength": MAX_METADATA_KEY_CHARS},
+        "maxProperties": MAX_METADATA_PAIRS,
+    }
+
+    def to_internal_value(self, data: Any) -> dict[str, str]:
+        labels = super().to_internal_value(data)
+        if len(labels) > MAX_METADATA_PAIRS:
+            raise refuse("invalid_value", f"must have at most {MAX_METADATA_PAIRS} pairs, got {len(labels)}")
+        for name, value in labels.items():
+            if len(name) > MAX_METADATA_KEY_CHARS or "\0" in name:
+                raise refuse("invalid_value", f"keys must have at most {MAX_METADATA_KEY_CHARS} characters and no NUL")
+            if not isinstance(value, str):
+                raise refuse("invalid_type", f"must be a string, got {echo(value)}", name)
+            if len(value) > MAX_METADATA_VALUE_CHARS or "\0" in value:
+                raise refuse("invalid_value", f"must have at most {MAX_METADATA_VALUE_CHARS} characters and no NUL", name)
+        return labels
+
+
+class Modalities(Array):
+    """Text is the only kind of answer."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(item_schema={"type": "string", "enum": ["text"]}, **kwargs)
+        self.json_schema = {**self.json_schema, "minItems": 1, "maxItems": 1}
+
+    def to_internal_value(self, data: Any) -> list[str]:
+        if super().to_internal_value(data) != ["text"]:
+            code = "unsupported_parameter" if "audio" in data else "invalid_value"
+            raise refuse(code, 'must be ["text"]: the server answers in text only')
+        return data
+
+
+class Unsupported(Object):
+    """A known object that no server of ours can honour: any value but null is refused."""
+
+    def __init__(self, reason: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.reason = reason
+        self.json_schema = {"type": ["object", "null"], "maxProperties": 0}
+
+    def to_internal_value(self, data: Any) -> Any:
+        super().to_internal_value(data)
+        raise refuse("unsupported_parameter", self.reason)

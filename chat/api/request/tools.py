@@ -1,0 +1,221 @@
+"""`tools` and `tool_choice`, and the deprecated `functions` and `function_call`: read into the engine's `Tool` and `ToolChoice`.
+
+Checks shapes, names and sizes. Whether `parameters` is a schema that can be enforced is found by compiling it, in the worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from django.conf import settings
+from rest_framework.exceptions import ValidationError
+from rest_framework.fields import empty
+
+from chat.api.request.constraints import schema_text
+from chat.api.request.fields import Array, Boolean, Object, Record, RequestField, Text, echo, read_at, refuse
+from chat.api.request.object_schema import object_check
+from engine.api import Json, Tool, ToolChoice, ToolMode
+
+LIMITS = settings.LIGHTCONE_LIMITS
+MODES = {"none": ToolMode.NONE, "auto": ToolMode.AUTO, "required": ToolMode.REQUIRED}
+
+
+class Parameters(Object):
+    """The JSON Schema of a function's arguments: it must admit an object, as arguments are one."""
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        schema = super().to_internal_value(data)
+        schema_text(schema)
+        kinds = schema.get("type", "object")
+        if not isinstance(kinds, str | list):
+            raise refuse("invalid_type", f"must be a string or an array of strings, got {echo(kinds)}", "type")
+        if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
+            raise refuse("invalid_value", "must be object: the arguments of a function are an object", "type")
+        properties = schema.get("properties")
+        if properties is not None and not isinstance(properties, dict):
+            raise refuse("invalid_type", f"must be an object, got {echo(properties)}", "properties")
+        for name, value in (properties or {}).items():
+            if not isinstance(value, dict | bool):
+                raise refuse("invalid_type", f"must be a JSON Schema, got {echo(value)}", f"properties.{name}")
+        object_check(schema)
+        return schema
+
+
+def _name() -> Text:
+    return Text(max_chars=LIMITS.max_label_chars, is_filled=True, is_label=True, is_required=True, nullable=False)
+
+
+class Function(Record):
+    """Reads to a Tool; `spec` has the known keys that were sent."""
+
+    parts = {"name": _name(), "description": Text(), "parameters": Parameters(), "strict": Boolean(default=False)}
+
+    def to_internal_value(self, data: Any) -> Tool:
+        values = super().to_internal_value(data)
+        shown: dict[str, Json] = {name: values[name] for name in ("name", "description", "parameters") if values[name] is not None}
+        spec: dict[str, Json] = {"type": "function", "function": shown}
+        return Tool(values["name"], values["parameters"], values["strict"], spec)
+
+
+class ToolObject(Record):
+    """One entry of `tools`; `type` may be left out. Reads to the Tool of its function."""
+
+    parts = {
+        "type": Text(choices=("function",), help_text="The only kind."),
+        "function": Function(is_required=True, nullable=False),
+    }
+
+    def to_internal_value(self, data: Any) -> Any:
+        return super().to_internal_value(data)["function"]
+
+
+class Tools(Array):
+    """Functions that the model may call; reads to a tuple of Tool. `path`: where an entry has its name."""
+
+    def __init__(self, entry: Record, path: str, **kwargs: Any) -> None:
+        super().__init__(entry.run_validation, item_schema=entry.schema_object(), max_items=LIMITS.max_tools, **kwargs)
+        self.path = path
+
+    def to_internal_value(self, data: Any) -> tuple[Tool, ...]:
+        tools: list[Tool] = super().to_internal_value(data)
+        names: set[str] = set()
+        for index, tool in enumerate(tools):
+            if tool.name in names:
+                raise refuse("invalid_value", f"must be unique, got {echo(tool.name)} again", f"{index}.{self.path}")
+            names.add(tool.name)
+        num_bytes = sum(len(orjson.dumps(tool.spec)) for tool in tools)
+        if num_bytes > LIMITS.max_tool_bytes:
+            raise refuse("invalid_value", f"must be at most {LIMITS.max_tool_bytes} bytes long together, got {num_bytes}")
+        return tuple(tools)
+
+
+class ToolChoiceField(RequestField):
+    """A mode, one function, or a mode over some of the functions; reads to a ToolChoice, whose names may yet be unknown."""
+
+    json_schema = {
+        "oneOf": [
+            {"type": "string", "enum": list(MODES)},
+            {
+                "type": "object",
+                "properties": {
+                    "type": {"type": "string", "enum": ["function"]},
+                    "function": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+                },
+                "required": ["function"],
+            },
+            {
+                "type": "object",
+                "properties": {
+                    "type": {"type": "string", "enum": ["allowed_tools"]},
+                    "allowed_tools": {
+                        "type": "object",
+                        "properties": {
+                            "mode": {"type": "string", "enum": ["auto", "required"]},
+                            "tools": {"type": "array", "items": {"type": "object"}, "minItems": 1},
+                        },
+                        "required": ["mode", "tools"],
+                    },
+                },
+                "required": ["type", "allowed_tools"],
+            },
+        ]
+    }
+
+    def to_internal_value(self, data: Any) -> ToolChoice:
+        return tool_choice_read(data)
+
+
+class NamedFunction(Record):
+    parts = {"name": _name()}
+
+
+class NamedTool(Record):
+    parts = {"type": Text(choices=("function",)), "function": NamedFunction(is_required=True, nullable=False)}
+
+
+class AllowedTools(Record):
+    parts = {
+        "mode": Text(choices=("auto", "required"), is_required=True, nullable=False),
+        "tools": Array(NamedTool(nullable=False).run_validation, max_items=LIMITS.max_tools, is_required=True, nullable=False),
+    }
+
+
+def tool_choice_read(data: Any) -> ToolChoice:
+    """What a `tool_choice` that is not null says, whatever the tools are; raises ValidationError."""
+    if isinstance(data, str):
+        if data not in MODES:
+            raise refuse("invalid_value", f"must be none, auto, required or an object that names a function; got {echo(data)}")
+        return ToolChoice(MODES[data])
+    if not isinstance(data, dict):
+        raise refuse("invalid_type", f"must be none, auto, required or an object that names a function; got {echo(data)}")
+    kind = data.get("type")
+    if kind == "allowed_tools":
+        allowed = read_at("allowed_tools", AllowedTools(is_required=True, nullable=False).run_validation, data.get("allowed_tools", empty))
+        if not allowed["tools"]:
+            raise refuse("invalid_value", "must have at least one item", "allowed_tools.tools")
+        return ToolChoice(MODES[allowed["mode"]], tuple(entry["function"]["name"] for entry in allowed["tools"]))
+    if kind not in (None, "function"):
+        raise refuse("invalid_value", f"must be function or allowed_tools, got {echo(kind)}", "type")
+    if "function" not in data:
+        raise refuse("missing_required_parameter", "is required: name a function, or send none, auto or required", "function")
+    named = read_at("function", NamedFunction(nullable=False).run_validation, data["function"])
+    return ToolChoice(ToolMode.NAMED, (named["name"],))
+
+
+class FunctionCallField(RequestField):
+    """`none`, `auto` or `{name}`; reads to a ToolChoice."""
+
+    json_schema = {
+        "oneOf": [
+            {"type": "string", "enum": ["none", "auto"]},
+            {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+        ]
+    }
+
+    def to_internal_value(self, data: Any) -> ToolChoice:
+        return function_call_read(data)
+
+
+def function_call_read(data: Any) -> ToolChoice:
+    """As `tool_choice_read`, of a `function_call`."""
+    if isinstance(data, dict):
+        return ToolChoice(ToolMode.NAMED, (NamedFunction(nullable=False).run_validation(data)["name"],), is_parallel=False)
+    if not isinstance(data, str):
+        raise refuse("invalid_type", f"must be none, auto or an object with a name; got {echo(data)}")
+    if data not in ("none", "auto"):
+        raise refuse("invalid_value", f"must be none, auto or an object with a name; got {echo(data)}")
+    return ToolChoice(MODES[data], is_parallel=False)
+
+
+def is_forced(choice: ToolChoice) -> bool:
+    """Whether the answer must be a call."""
+    return choice.mode in (ToolMode.REQUIRED, ToolMode.NAMED)
+
+
+def raw_names(tools: Any, path: tuple[str, ...]) -> set[str] | None:
+    """The names in an unchecked list of tools; None where it or an entry is malformed, as then that is what is wrong."""
+    names: set[str] = set()
+    if not isinstance(tools, list):
+        return None
+    for tool in tools:
+        value = tool
+        for part in path:
+            value = value.get(part) if isinstance(value, dict) else None
+        if not isinstance(value, str):
+            return None
+        names.add(value)
+    return names
+
+
+def raw_choice(body: Mapping[str, Any]) -> ToolChoice:
+    """What an unchecked body wants of its tools; NONE where that cannot be read."""
+    try:
+        if body.get("tool_choice") is not None:
+            return tool_choice_read(body["tool_choice"])
+        if body.get("function_call") is not None:
+            return function_call_read(body["function_call"])
+    except ValidationError:
+        pass
+    return ToolChoice()

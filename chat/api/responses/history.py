@@ -1,0 +1,120 @@
+"""What a response goes on from: a previous response, and items that the input refers to. Both are in the store, of the caller's project.
+
+A short request may stand for much: what it brings along is bounded, and put together in a thread where it is large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import orjson
+from channels.db import database_sync_to_async
+from django.conf import settings
+
+from chat.access.keys import Caller
+from chat.api.answering.accepting import Accepted
+from chat.api.body import aside
+from chat.api.responses.ids import response_of_item
+from chat.api.responses.kept import response_refresh
+from chat.api.responses.messages import Item, messages_of
+from chat.api.stored.services import AnswerUnknown, StoredAnswer, StoredKind, StoredState, answer_find
+from chat.errors import ApiError
+
+PREVIOUS = "previous_response_id"
+MAX_REFERRED = 64
+"""How many other responses the items of one request may be of."""
+
+
+async def history_add(accepted: Accepted) -> Accepted:
+    """Put what was said before into the values: all `items`, and the messages they amount to. Raises ApiError.
+
+    Gives the request with the size that it has with all this.
+    """
+    values = accepted.values
+    previous, num_previous_bytes = await _previous(values["given"][PREVIOUS], accepted.caller)
+    found = await _referred(values["items"], previous, accepted.caller)
+    num_found_bytes = await aside(num_previous_bytes, _num_bytes, values["items"], found)
+    num_bytes = accepted.num_bytes + num_previous_bytes + num_found_bytes
+    await aside(num_bytes, _put_together, values, previous, found)
+    limit = settings.LIGHTCONE_LIMITS.max_messages
+    if not values["messages"]:
+        raise ApiError("missing_required_parameter", "input is required: a string, or a list of items", "input")
+    if len(values["messages"]) > limit:
+        raise ApiError("invalid_value", f"input must have at most {limit} messages with those before it; begin a new conversation", "input")
+    return replace(accepted, num_bytes=num_bytes)
+
+
+def _put_together(values: dict[str, Any], previous: list[Item], found: Mapping[str, Item]) -> None:
+    given = values["items"]
+    items = previous + [found[item["id"]] if item["type"] == "item_reference" else item for item in given]
+    paths = [PREVIOUS] * len(previous) + [f"input.{index}" for index in range(len(given))]
+    values["items"] = items
+    values["messages"], values["names"] = messages_of(values["given"]["instructions"], zip(paths, items, strict=True))
+
+
+async def _previous(response_id: str | None, caller: Caller) -> tuple[list[Item], int]:
+    """The items before the input, and their size."""
+    if response_id is None:
+        return [], 0
+    row = await _find(response_id, caller)
+    if row is not None and row.state == StoredState.UNFINISHED:
+        row = await response_refresh(row)
+        if row.state == StoredState.UNFINISHED:
+            raise ApiError("invalid_value", f"{PREVIOUS} names a response that is not finished yet; wait for its end", PREVIOUS)
+    if row is None:
+        message = f"{PREVIOUS} must be the id of a stored response of this project, which '{response_id[:200]}' is not, or not any more"
+        raise ApiError("invalid_value", message, PREVIOUS)
+    num_bytes = len(row.request) + len(row.answer)
+    return await aside(num_bytes, _items_of, row), num_bytes
+
+
+async def _referred(given: Iterable[Item], previous: list[Item], caller: Caller) -> dict[str, Item]:
+    """The items that are referred to, by id; each response is read once, however many of its items are."""
+    references: dict[str, str] = {}
+    for item in given:
+        if item["type"] == "item_reference":
+            references.setdefault(item["id"], item["path"])
+    found = {item["id"]: item for item in reversed(previous) if item["id"] in references}
+    response_ids = dict.fromkeys(response_of_item(wanted) for wanted in references if wanted not in found)
+    if len(response_ids) > MAX_REFERRED:
+        message = f"input must refer to items of at most {MAX_REFERRED} responses, got {len(response_ids)}; send the items themselves"
+        raise ApiError("invalid_value", message, "input")
+    for response_id in response_ids:
+        row = await _find(response_id, caller) if response_id is not None else None
+        items = [] if row is None else await aside(len(row.request) + len(row.answer), _items_of, row)
+        for item in items:
+            if item["id"] in references:
+                found.setdefault(item["id"], item)
+    for wanted, at in references.items():
+        if wanted not in found:
+            path = f"{at}.id"
+            message = f"{path} must be the id of an item of a stored response of this project, got '{wanted[:200]}'"
+            raise ApiError("invalid_value", message, path)
+    return found
+
+
+def _num_bytes(given: Iterable[Item], found: Mapping[str, Item]) -> int:
+    """The size of what is referred to, as often as it is. Raises ApiError where no body could be that large."""
+    sizes = {wanted: len(orjson.dumps(item)) for wanted, item in found.items()}
+    num_bytes = sum(sizes[item["id"]] for item in given if item["type"] == "item_reference")
+    limit = settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes
+    if num_bytes > limit:
+        message = f"input must refer to at most {limit} bytes of items, got {num_bytes}; refer to fewer, or to each once"
+        raise ApiError("invalid_value", message, "input")
+    return num_bytes
+
+
+async def _find(response_id: str, caller: Caller) -> StoredAnswer | None:
+    find = database_sync_to_async(answer_find)
+    try:
+        return await find(project_id=caller.project_id, kind=StoredKind.RESPONSE, public_id=response_id)
+    except AnswerUnknown:
+        return None
+
+
+def _items_of(row: StoredAnswer) -> list[Item]:
+    """All that a response knows: what it was asked, with what was before, and what it said."""
+    before: list[Item] = orjson.loads(row.request)["items"]
+    return before + (orjson.loads(row.answer)["output"] if row.answer else [])

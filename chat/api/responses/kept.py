@@ -1,0 +1,138 @@
+"""Responses in the store: kept when they end, begun earlier where they go on without their client, and ended by whoever sees their end.
+
+The maintenance worker ends those that nobody asks for (chat.api.stored.recovery).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+from channels.db import database_sync_to_async
+from django.conf import settings
+from django.db import DatabaseError
+
+from chat.access.keys import Caller
+from chat.api.answering.endings import ending_error
+from chat.api.answering.heads import head_admitted, head_dump, head_load
+from chat.api.answering.starting import StartedRun
+from chat.api.body import aside
+from chat.api.dialect import AnswerHead
+from chat.api.responses.answer import ended_object, failed_object, response_object
+from chat.api.responses.output import OutputItems
+from chat.api.stored.services import StoredAnswer, StoredKind, StoredState, answer_end, answer_keep_safely
+from chat.errors import ApiError, engine_api_error
+from chat.generation.completions import Afterlife, run_find, run_log
+from engine.api import Admitted, ChoiceFinished, Completed, Delta, EngineError, Event, Outcome, Rejected
+
+LOG_LIFE_S = 3600.0
+EVENT_BYTES = 100
+"""What an event weighs, about, when it is decided whether work on many of them goes to a thread."""
+LOST_MESSAGE = "The response was lost before it was finished; please send the request again."
+STATES = {
+    "completed": StoredState.FINISHED,
+    "incomplete": StoredState.FINISHED,
+    "failed": StoredState.FAILED,
+    "cancelled": StoredState.CANCELLED,
+}
+
+
+def background_afterlife(head: AnswerHead) -> Afterlife:
+    """Of a run that goes on to its deadline without a reader, and whose end may be seen late."""
+    return Afterlife(settings.LIGHTCONE_LIMITS.request_timeout + settings.LIGHTCONE_QUEUE_TIMEOUT_S, log_life_s=LOG_LIFE_S)
+
+
+class ResponseKeep:
+    """Keeps the response of one run. `is_begun`: it is in the store already, without its end."""
+
+    def __init__(self, values: Mapping[str, Any], caller: Caller, run: StartedRun, *, is_begun: bool = False) -> None:
+        self._values = values
+        self._caller = caller
+        self._run_id = run.generation.run_id
+        self._is_begun = is_begun
+
+    async def begin(self, head: AnswerHead) -> bool:
+        """Keep a response without its end; false where the store refuses."""
+        return await self._keep(head, b"")
+
+    async def end(self, head: AnswerHead, body: bytes) -> None:
+        if self._is_begun:
+            await _end(self._run_id, body)
+        else:
+            await self._keep(head, body)
+
+    async def _keep(self, head: AnswerHead, body: bytes) -> bool:
+        return await answer_keep_safely(
+            run_id=self._run_id,
+            public_id=head.told["id"],
+            project_id=self._caller.project_id,
+            kind=StoredKind.RESPONSE,
+            model=head.model,
+            metadata=head.told["metadata"],
+            request={"head": head_dump(head), "items": self._values["items"]},
+            created_at=datetime.fromtimestamp(head.created, UTC),
+            answer=body,
+        )
+
+
+async def response_refresh(row: StoredAnswer) -> StoredAnswer:
+    """The response with its end, if its run has ended by now. Raises EngineUnavailable."""
+    if row.state != StoredState.UNFINISHED:
+        return row
+    found = await run_find(run_id=row.run_id.hex)
+    if found is not None and not found.has_ended:
+        return row
+    events = await run_log(run_id=row.run_id.hex) if found is not None else []
+    num_bytes = len(row.request) + EVENT_BYTES * len(events)
+    row.state, row.answer = await aside(num_bytes, lambda: response_ended(orjson.loads(row.request), events))
+    await _end(row.run_id.hex, row.answer)
+    return row
+
+
+def response_ended(request: Mapping[str, Any], events: Iterable[Event]) -> tuple[StoredState, bytes]:
+    """How a kept response ended, from everything that its run said; without a last word it was lost."""
+    head = head_load(request["head"])
+    output = OutputItems(head)
+    response = failed_object(head, [], ApiError("worker_lost", LOST_MESSAGE))
+    for event in events:
+        payload = event.payload
+        if isinstance(payload, Admitted):
+            head = head_admitted(head, payload)
+        elif isinstance(payload, Delta | ChoiceFinished):
+            output.take(payload)
+        elif isinstance(payload, Rejected):
+            response = failed_object(head, [], engine_api_error(EngineError(payload.code, payload.message, payload.param)))
+        elif event.is_terminal:
+            response = _ended(head, output, event)
+    return StoredState(STATES[response["status"]]), orjson.dumps(response)
+
+
+def _ended(head: AnswerHead, output: OutputItems, event: Event) -> dict[str, Any]:
+    payload = event.payload
+    if isinstance(payload, Completed) and payload.outcome == Outcome.STOPPED:
+        return response_object(head, "cancelled", output=output.snapshot())
+    error = ending_error(event)
+    if error is not None:
+        return failed_object(head, output.snapshot(), error)
+    assert isinstance(payload, Completed)
+    output.end()
+    return ended_object(head, output.items, payload.usage, payload.timings, is_cut=output.is_cut)
+
+
+async def _end(run_id: str, body: bytes) -> None:
+    """A database that refuses leaves the end to the maintenance worker."""
+    with suppress(DatabaseError):
+        await database_sync_to_async(answer_end)(run_id=run_id, state=STATES[orjson.loads(body)["status"]], answer=body)
+
+
+def kept_head(row: StoredAnswer) -> AnswerHead:
+    """The head of a kept response, before its admission; it stands beside all its items, which may be megabytes."""
+    return head_load(orjson.loads(row.request)["head"])
+
+
+def unfinished_object(head: AnswerHead, *, is_queued: bool) -> dict[str, Any]:
+    """A response whose run goes on."""
+    return response_object(head, "queued" if is_queued else "in_progress")

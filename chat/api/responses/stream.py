@@ -1,0 +1,105 @@
+"""The events of a streamed response, in the order and with the names that OpenAI's clients know.
+
+response.created, response.in_progress; per item response.output_item.added, its parts and pieces, response.output_item.done; and last
+response.completed, response.incomplete, or error and response.failed. Every event has a `sequence_number`, counted from 0; there is no
+`[DONE]`. Numbers are the same each time a run is read, so that a stream picked up again goes on behind any of them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from chat.api.dialect import AnswerHead
+from chat.api.responses.answer import ended_object, failed_object, response_object
+from chat.api.responses.output import Grown, Growth, Item, OutputItems
+from chat.errors import ApiError
+from engine.api import Admitted, ChoiceFinished, Completed, Delta, Event
+
+TEXT_EVENTS = {"message": "output_text", "reasoning": "reasoning_text"}
+
+
+class ResponseStream:
+    """`feed` gives the frames that are due after an event; those up to number `after` are left out."""
+
+    def __init__(self, head: AnswerHead, *, after: int = -1) -> None:
+        self.head = head
+        self.output = OutputItems(head)
+        self._after = after
+        self._num_events = 0
+
+    def feed(self, event: Event) -> bytes:
+        payload = event.payload
+        if isinstance(payload, Admitted):
+            return self._begin()
+        if isinstance(payload, Delta | ChoiceFinished):
+            return b"".join(map(self._grown, self.output.take(payload)))
+        if isinstance(payload, Completed):
+            last = b"".join(map(self._grown, self.output.end()))
+            response = ended_object(self.head, self.output.items, payload.usage, payload.timings, is_cut=self.output.is_cut)
+            return last + self._event(f"response.{response['status']}", response=response)
+        return b""
+
+    def error(self, error: ApiError) -> bytes:
+        told = self._event("error", code=error.code, message=error.message, param=error.param)
+        return told + self._event("response.failed", response=failed_object(self.head, self.output.snapshot(), error))
+
+    def _begin(self) -> bytes:
+        """A background response is queued first: its stream may be read from long before it is admitted."""
+        is_background = self.head.told["background"]
+        queued = response_object(self.head, "queued")
+        started = response_object(self.head, "in_progress")
+        frames = [self._event("response.created", response=queued if is_background else started)]
+        if is_background:
+            frames.append(self._event("response.queued", response=queued))
+        return b"".join((*frames, self._event("response.in_progress", response=started)))
+
+    def _grown(self, grown: Grown) -> bytes:
+        kind = grown.item["type"]
+        if grown.growth is Growth.ADDED:
+            return self._added(grown)
+        if grown.growth is Growth.DONE:
+            return self._done(grown)
+        place = {"item_id": grown.item["id"], "output_index": grown.index}
+        if kind == "function_call":
+            return self._event("response.function_call_arguments.delta", **place, delta=grown.delta)
+        logprobs = {"logprobs": grown.logprobs} if kind == "message" else {}
+        return self._event(f"response.{TEXT_EVENTS[kind]}.delta", **place, content_index=0, delta=grown.delta, **logprobs)
+
+    def _added(self, grown: Grown) -> bytes:
+        """An item begins without parts; a text has one, which begins next."""
+        if grown.item["type"] == "function_call":
+            return self._event("response.output_item.added", output_index=grown.index, item=grown.item)
+        bare = {**grown.item, "content": []}
+        begun = self._event("response.output_item.added", output_index=grown.index, item=bare)
+        return begun + self._part("added", grown, _empty_part(grown.item))
+
+    def _done(self, grown: Grown) -> bytes:
+        item = grown.item
+        place = {"item_id": item["id"], "output_index": grown.index}
+        if item["type"] == "function_call":
+            told = self._event("response.function_call_arguments.done", **place, name=item["name"], arguments=item["arguments"])
+        else:
+            [part] = item["content"]
+            logprobs = {"logprobs": part["logprobs"]} if item["type"] == "message" else {}
+            told = self._event(f"response.{TEXT_EVENTS[item['type']]}.done", **place, content_index=0, text=part["text"], **logprobs)
+            told += self._part("done", grown, part)
+        return told + self._event("response.output_item.done", output_index=grown.index, item=item)
+
+    def _part(self, word: str, grown: Grown, part: dict[str, Any]) -> bytes:
+        place = {"item_id": grown.item["id"], "output_index": grown.index, "content_index": 0}
+        return self._event(f"response.content_part.{word}", **place, part=part)
+
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        number = self._num_events
+        self._num_events += 1
+        if number <= self._after:
+            return b""
+        data = json.dumps({"type": kind, "sequence_number": number, **fields}, separators=(",", ":"))
+        return f"event: {kind}\ndata: {data}\n\n".encode("ascii")
+
+
+def _empty_part(item: Item) -> dict[str, Any]:
+    if item["type"] == "reasoning":
+        return {"type": "reasoning_text", "text": ""}
+    return {"type": "output_text", "text": "", "annotations": [], "logprobs": []}

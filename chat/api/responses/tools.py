@@ -1,0 +1,124 @@
+"""Tools of a response as functions of a chat: the functions, and those that a `namespace` groups; tools of other types are passed over.
+
+Functions are run by the client. Tools that only OpenAI's servers run, or whose calls are no JSON (`custom`), cannot be offered to a model
+here: they are left out of the prompt and named (`request/ignored.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from chat.api.request.fields import echo
+from chat.errors import ApiError
+
+Tool = dict[str, Any]
+FUNCTION_KEYS = ("name", "description", "parameters", "strict")
+TOLD_KEYS = ("type", "name", "description", "parameters")
+NAMESPACE = "namespace"
+
+
+@dataclass(slots=True)
+class OfferedTools:
+    """`functions` as a chat has them, each with its path in the request; `told`: what the response tells of them; `ignored`: the rest."""
+
+    functions: list[Tool] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    told: list[Tool] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+
+
+def joined_name(namespace: str | None, name: str) -> str:
+    """The name under which the model knows a function of a namespace."""
+    return f"{namespace}__{name}" if namespace else name
+
+
+def split_names(told: Sequence[Tool]) -> dict[str, tuple[str, str]]:
+    """From the names that the model knows to namespace and name, of the tools that a response tells of."""
+    groups = [tool for tool in told if tool["type"] == NAMESPACE]
+    return {joined_name(group["name"], tool["name"]): (group["name"], tool["name"]) for group in groups for tool in group["tools"]}
+
+
+def tools_read(tools: Sequence[Any]) -> OfferedTools:
+    """What of the tools is offered to the model. Raises ApiError."""
+    offered = OfferedTools()
+    for index, tool in enumerate(tools):
+        path = f"tools.{index}"
+        kind = _kind(tool, path)
+        if kind == "function":
+            offered.told.append(_function(tool, path, None, offered))
+        elif kind == NAMESPACE:
+            offered.told.append(_namespace(tool, path, offered))
+        else:
+            offered.ignored.append(f"{path}:{kind}")
+    return offered
+
+
+def _kind(tool: Any, path: str) -> str:
+    if not isinstance(tool, dict):
+        raise ApiError("invalid_type", f"{path} must be an object, got {echo(tool)}", path)
+    kind = tool.get("type")
+    if kind is None:
+        raise ApiError("missing_required_parameter", f"{path}.type is required", f"{path}.type")
+    if not isinstance(kind, str):
+        raise ApiError("invalid_type", f"{path}.type must be a string, got {echo(kind)}", f"{path}.type")
+    return kind
+
+
+def _namespace(group: Tool, path: str, offered: OfferedTools) -> Tool:
+    name, tools = group.get("name"), group.get("tools")
+    if not isinstance(name, str) or not name:
+        raise ApiError("invalid_type", f"{path}.name must be a name, got {echo(name)}", f"{path}.name")
+    description = group.get("description")
+    if not isinstance(description, str | None):
+        raise ApiError("invalid_type", f"{path}.description must be a string, got {echo(description)}", f"{path}.description")
+    if not isinstance(tools, list):
+        raise ApiError("invalid_type", f"{path}.tools must be an array, got {echo(tools)}", f"{path}.tools")
+    told = []
+    for index, tool in enumerate(tools):
+        place = f"{path}.tools.{index}"
+        kind = _kind(tool, place)
+        if kind == "function":
+            told.append(_function(tool, place, name, offered))
+        else:
+            offered.ignored.append(f"{place}:{kind}")
+    return {"type": NAMESPACE, "name": name, "description": description, "tools": told}
+
+
+def _function(tool: Tool, path: str, namespace: str | None, offered: OfferedTools) -> Tool:
+    """Offer one function; what the response tells of it."""
+    function = {name: tool[name] for name in FUNCTION_KEYS if name in tool}
+    if isinstance(function.get("name"), str):
+        function["name"] = joined_name(namespace, function["name"])
+    offered.functions.append({"type": "function", "function": function})
+    offered.paths.append(path)
+    return {**{name: tool.get(name) for name in TOLD_KEYS}, "strict": bool(tool.get("strict"))}
+
+
+def choice_read(choice: Any) -> Any:
+    """The chat's form of a `tool_choice`. Raises ApiError for one that names a tool which is no function."""
+    if not isinstance(choice, dict):
+        return choice
+    if choice.get("type") == "function":
+        name, namespace = choice.get("name"), choice.get(NAMESPACE)
+        return {
+            "type": "function",
+            "function": {"name": joined_name(namespace, name) if isinstance(name, str) and isinstance(namespace, str) else name},
+        }
+    if choice.get("type") == "allowed_tools":
+        tools = choice.get("tools")
+        named = [choice_read(tool) for tool in tools] if isinstance(tools, list) else tools
+        return {"type": "allowed_tools", "allowed_tools": {"mode": choice.get("mode"), "tools": named}}
+    message = f"tool_choice.type must be function or allowed_tools, as this server runs no tools of its own; got {echo(choice.get('type'))}"
+    raise ApiError("unsupported_parameter", message, "tool_choice.type")
+
+
+def choice_told(choice: Any) -> Any:
+    """A choice that was checked, of its known keys: what else there is may be nested more deeply than can be written."""
+    if not isinstance(choice, Mapping):
+        return choice or "auto"
+    if choice["type"] == "allowed_tools":
+        return {"type": "allowed_tools", "mode": choice["mode"], "tools": [choice_told(tool) for tool in choice["tools"]]}
+    namespace = {NAMESPACE: choice[NAMESPACE]} if isinstance(choice.get(NAMESPACE), str) else {}
+    return {"type": "function", "name": choice["name"], **namespace}

@@ -1,0 +1,247 @@
+"""Routes of the Responses API: create, fetch (whole or as a stream), cancel, delete, list what went in, count it."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import orjson
+from channels.db import database_sync_to_async
+from django.conf import settings
+from django.http import HttpRequest, HttpResponseBase
+
+from chat.access.keys import Caller
+from chat.access.models import Right
+from chat.api.answering.accepting import Accepted, request_start
+from chat.api.answering.answer import run_answer
+from chat.api.answering.heads import head_admitted
+from chat.api.answering.keeping import keeping_refusal, keeps_answer
+from chat.api.answering.prompt_reading import prompt_read
+from chat.api.answering.rejoining import run_rejoin
+from chat.api.answering.starting import StartedRun, start_reworded
+from chat.api.answering.streaming import stream_frames
+from chat.api.body import aside
+from chat.api.dialect import Door
+from chat.api.queries import page_read, query_boolean, query_integer
+from chat.api.responses.dialect import INPUT_TOKENS, RESPONSES, InputTokens, Responses
+from chat.api.responses.history import history_add
+from chat.api.responses.kept import ResponseKeep, background_afterlife, kept_head, response_refresh, unfinished_object
+from chat.api.responses.stream import ResponseStream
+from chat.api.responses.truncation import messages_fit
+from chat.api.sse import EventStreamResponse
+from chat.api.stored.services import AnswerUnknown, StoredAnswer, StoredKind, StoredState, answer_delete, answer_find
+from chat.api.view import api_view, caller_require, json_response
+from chat.errors import ApiError, engine_api_error
+from chat.generation.completions import run_attach, run_find, run_stop
+from engine.api import Admitted, EngineError, Failed, Rejected
+
+ADMISSION_S = 1.0
+"""How long a background request waits for its admission, to be refused by status where it can."""
+STOP_S = 3.0
+
+
+async def create(request: HttpRequest, dialect: Responses) -> HttpResponseBase:
+    accepted, run = await request_start(request, dialect, _start)
+    values = accepted.values
+    is_background = values["told"]["background"]
+    if is_background and not values["stream"]:
+        return await _background(accepted, run)
+    keep = ResponseKeep(values, accepted.caller, run, is_begun=is_background) if values["store"] else None
+    try:
+        return await run_answer(request, dialect, accepted, run, keep=keep)
+    except ApiError:
+        if is_background:
+            await _give_up(accepted, run)
+        raise
+
+
+async def _give_up(accepted: Accepted, run: StartedRun) -> None:
+    """A client that is refused by status knows no id: nothing goes on for it, and nothing is kept."""
+    await _forget(run.head.told["id"], accepted.caller)
+    with suppress(EngineError):  # the deadline ends it all the same
+        await run_stop(run_id=run.generation.run_id)
+
+
+async def _start(accepted: Accepted) -> StartedRun:
+    """1. What was said before.  2. Whether the response is kept.  3. What fits.  4. The run; in the background, with a row in the store."""
+    values = accepted.values
+    accepted = await history_add(accepted)
+    refusal = await keeping_refusal(accepted.caller.project_id) if keeps_answer(values) else None
+    await aside(accepted.num_bytes, _settle_store, values, refusal)
+    if values["given"]["truncation"] == "auto":
+        await messages_fit(accepted)
+    if not values["told"]["background"]:
+        return await start_reworded(accepted, RESPONSES.reword)
+    values["afterlife"] = background_afterlife
+    run = await start_reworded(accepted, RESPONSES.reword)
+    try:
+        if not await ResponseKeep(values, accepted.caller, run).begin(run.head):
+            await run.reader.stop()
+            raise ApiError("overloaded", "The response cannot be kept at the moment; please try again.")
+    except BaseException:
+        run.reader.leave()
+        raise
+    return run
+
+
+def _settle_store(values: dict[str, Any], refusal: ApiError | None) -> None:
+    """A response that cannot be kept says so in `store`, unless its request insists. `refusal`: of a project that has stored enough."""
+    told, given = values["told"], values["given"]
+    limit = settings.LIGHTCONE_LIMITS.max_stored_bytes
+    if told["background"] and given["store"] is False:
+        raise ApiError("invalid_value", "background needs store: true, as the response is fetched from the store", "background")
+    if not settings.LIGHTCONE_STORE:
+        if told["background"]:
+            raise ApiError("unsupported_parameter", "background cannot be true: this server keeps no answers", "background")
+        values["store"] = False
+    elif refusal is not None:
+        if given["store"] or told["background"]:
+            raise refusal
+        values["store"] = False
+    elif values["store"] and len(orjson.dumps(values["items"])) > limit:
+        if given["store"] or told["background"]:
+            message = f"store cannot be true for more than {limit} bytes of items; send less, or store: false"
+            raise ApiError("invalid_value", message, "store")
+        values["store"] = False
+    told["store"] = values["store"]
+
+
+async def _background(accepted: Accepted, run: StartedRun) -> HttpResponseBase:
+    """The response as it is after a moment: refused, in progress, or still in the queue."""
+    reader = run.reader
+    try:
+        event = await reader.next(ADMISSION_S)
+        payload = None if event is None else event.payload
+        if isinstance(payload, Rejected | Failed):
+            await _give_up(accepted, run)
+            refusal = RESPONSES.reword(EngineError(payload.code, payload.message, payload.param), accepted.values)
+            raise engine_api_error(refusal)
+        return json_response(unfinished_object(run.head, is_queued=not isinstance(payload, Admitted)), headers=reader.headers)
+    except EngineError as error:
+        raise engine_api_error(error) from None
+    except ApiError as error:
+        error.extra_headers = reader.headers | error.extra_headers
+        raise
+    finally:
+        reader.leave()
+
+
+async def _forget(response_id: str, caller: Caller) -> None:
+    with suppress(AnswerUnknown):  # somebody else was faster
+        await database_sync_to_async(answer_delete)(project_id=caller.project_id, kind=StoredKind.RESPONSE, public_id=response_id)
+
+
+async def retrieve(request: HttpRequest, dialect: Responses, response_id: str) -> HttpResponseBase:
+    caller = await caller_require(request, dialect, str(Right.INFERENCE))
+    if query_boolean(request, "stream"):
+        return await _stream_again(request, caller, response_id)
+    return json_response(await _shown(await _find(response_id, caller)))
+
+
+async def _shown(row: StoredAnswer) -> bytes | dict[str, Any]:
+    """The response as it is now."""
+    try:
+        row = await response_refresh(row)
+        if row.state != StoredState.UNFINISHED:
+            return bytes(row.answer)
+        found = await run_find(run_id=row.run_id.hex)
+    except EngineError as error:
+        raise engine_api_error(error) from None
+    is_queued = found is not None and found.state == "queued"
+    return unfinished_object(await aside(len(row.request), kept_head, row), is_queued=is_queued)
+
+
+async def _stream_again(request: HttpRequest, caller: Caller, response_id: str) -> HttpResponseBase:
+    """The events of a response once more, behind `starting_after`, then live."""
+    after = query_integer(request, "starting_after", -1)
+    row = await _find(response_id, caller)
+    head = await aside(len(row.request), kept_head, row)
+    rejoined = await run_rejoin(row.run_id.hex, caller)
+    if rejoined is None:
+        raise ApiError("not_resumable", "The events of this response are not kept any more; fetch it without stream.", "stream")
+    reader, admitted = rejoined
+    frames = stream_frames(reader, ResponseStream(head_admitted(head, admitted), after=after), admitted=admitted)
+    return EventStreamResponse(frames, on_close=reader.leave)
+
+
+async def cancel(request: HttpRequest, dialect: Responses, response_id: str) -> HttpResponseBase:
+    """End a background response. One that has ended is answered as it is."""
+    caller = await caller_require(request, dialect, str(Right.INFERENCE))
+    row = await _find(response_id, caller)
+    if not (await aside(len(row.request), kept_head, row)).told["background"]:
+        raise ApiError("invalid_value", "Only a response of background: true can be cancelled; others end when their client leaves.", "id")
+    if row.state == StoredState.UNFINISHED:
+        await _stop(row, caller)
+    return json_response(await _shown(await _find(response_id, caller)))
+
+
+async def _stop(row: StoredAnswer, caller: Caller) -> None:
+    """Stop the run and wait a little for its end; a worker that is late ends it all the same."""
+    try:
+        attached = await run_attach(run_id=row.run_id.hex, caller=caller)
+        await run_stop(run_id=row.run_id.hex)
+        if attached is None:
+            return
+        reader, _ = attached
+        try:
+            deadline = time.monotonic() + STOP_S
+            while (left_s := deadline - time.monotonic()) > 0:
+                event = await reader.next(left_s)
+                if event is None or event.is_terminal:
+                    return
+        finally:
+            reader.leave()
+    except EngineError as error:
+        raise engine_api_error(error) from None
+
+
+async def delete(request: HttpRequest, dialect: Responses, response_id: str) -> HttpResponseBase:
+    caller = await caller_require(request, dialect, str(Right.INFERENCE))
+    row = await _find(response_id, caller)
+    if row.state == StoredState.UNFINISHED:
+        # NOTE: first, as one that is forgotten could not be stopped any more where this fails.
+        try:
+            await run_stop(run_id=row.run_id.hex)
+        except EngineError as error:
+            raise engine_api_error(error) from None
+    await _forget(response_id, caller)
+    return json_response({"id": response_id, "object": "response.deleted", "deleted": True})
+
+
+async def input_items(request: HttpRequest, dialect: Responses, response_id: str) -> HttpResponseBase:
+    caller = await caller_require(request, dialect, str(Right.INFERENCE))
+    page = page_read(request, default_order="desc")
+    row = await _find(response_id, caller)
+    items: list[dict[str, Any]] = (await aside(len(row.request), orjson.loads, row.request))["items"]
+    return json_response(page.listed(items if page.is_ascending else items[::-1]))
+
+
+async def input_tokens(request: HttpRequest, dialect: InputTokens) -> HttpResponseBase:
+    read = await prompt_read(request, dialect, start=partial(_start_reading, dialect))
+    return json_response({"object": "response.input_tokens", "input_tokens": read.admitted.num_prompt_tokens}, headers=read.headers)
+
+
+async def _start_reading(dialect: InputTokens, accepted: Accepted) -> StartedRun:
+    return await start_reworded(await history_add(accepted), dialect.reword)
+
+
+async def _find(response_id: str, caller: Caller) -> StoredAnswer:
+    """One text for a response that does not exist and for one of another project."""
+    find = database_sync_to_async(answer_find)
+    try:
+        return await find(project_id=caller.project_id, kind=StoredKind.RESPONSE, public_id=response_id)
+    except AnswerUnknown:
+        raise ApiError("not_found", f"Response with id '{response_id[:200]}' not found.") from None
+
+
+def _door(handlers: dict[str, Any], dialect: Door = RESPONSES) -> Any:
+    return api_view(dialect, **handlers)
+
+
+responses = _door({"post": create})
+response = _door({"get": retrieve, "delete": delete})
+response_cancel = _door({"post": cancel})
+response_input_items = _door({"get": input_items})
+response_input_tokens = _door({"post": input_tokens}, INPUT_TOKENS)

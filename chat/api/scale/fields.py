@@ -1,0 +1,119 @@
+"""The fields of a Scale request: those that only this dialect has, and those of the Lightcone request that mean the same here.
+
+Every optional field may be null, which is as good as absent. Meaning of every field: docs/api/scale.md.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from django.conf import settings
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+
+from chat.api.request.constraints import GUIDED
+from chat.api.request.fields import Integer, Object, Record, RequestField, Text, echo, field_problems, number_read, refuse
+from chat.api.request.objects import Messages, Stop
+from chat.api.request.schema import ChatCompletionRequest
+from chat.api.request.tools import Function, Tools
+from chat.api.scale.memory import MemoryStrategy
+from chat.errors import problems_error
+
+LIMITS = settings.LIGHTCONE_LIMITS
+MAX_STOP_STRINGS = 4
+BACKENDS = ("outlines", "lm-format-enforcer")
+AUDIO_FORMATS = ("wav", "mp3", "flac", "opus", "pcm16")
+VOICES = ("alloy", "ash", "ballad", "coral", "echo", "sage", "shimmer", "verse")
+
+
+class Seconds(RequestField):
+    """A time above 0, as a number or in decimal digits."""
+
+    json_schema = {"oneOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}]}
+
+    def to_internal_value(self, data: Any) -> float:
+        if isinstance(data, bool):
+            raise refuse("invalid_type", f"must be a number of seconds, got {echo(data)}")
+        seconds = number_read(data)
+        if seconds <= 0:
+            raise refuse("invalid_value", f"must be above 0 seconds, got {seconds:g}")
+        return seconds
+
+
+class Audio(Record):
+    """How spoken answers would sound; checked, as no model here can speak."""
+
+    parts = {
+        "format": Text(choices=AUDIO_FORMATS, is_required=True, nullable=False),
+        "voice": Text(choices=VOICES, is_required=True, nullable=False),
+    }
+
+
+class ScaleTool(Record):
+    """One entry of `tools`: whatever its type is called, it has a function."""
+
+    parts = {"type": Text(help_text="function, or any other word."), "function": Function(is_required=True, nullable=False)}
+
+
+CHAT_FIELDS = ChatCompletionRequest().get_fields()
+OWN: Mapping[str, RequestField] = {
+    "model": Text(
+        max_chars=LIMITS.max_label_chars,
+        is_label=True,
+        is_filled=True,
+        is_required=True,
+        nullable=False,
+        help_text="vendor/name or vendor/name/deployment; an exact served name or alias goes first.",
+    ),
+    "messages": Messages(help_text="The conversation so far."),
+    "memory_strategy": MemoryStrategy(help_text="last_k: the model is shown the last k messages, and those of the system before them."),
+    **{name: CHAT_FIELDS[name] for name in GUIDED},
+    "guided_decoding_backend": Text(choices=BACKENDS, help_text="Checked, without effect: the engine has its own."),
+    "stop": Stop(max_strings=MAX_STOP_STRINGS, help_text="Strings that end the answer; the text is cut before them."),
+    "best_of": Integer(minimum=1, maximum=LIMITS.max_n, help_text="Generate so many, answer with the n most likely; not with stream."),
+    "suffix": Text(help_text="What follows the answer: the model fills in between the last user message and this."),
+    "audio": Audio(help_text="Checked, without effect: answers are text."),
+    "inference_timeout": Seconds(help_text="Give the request up after this many seconds."),
+    "inference_extra_params": Object(help_text="Further fields of the Lightcone request; those sent beside it win."),
+    "inference_extra_headers": Object(help_text="Without effect: there is no server behind this one."),
+}
+SHARED = (
+    *("chat_template", "chat_template_kwargs", "response_format", "include_stop_str_in_output", "stream", "stream_options"),
+    *("frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "top_logprobs", "max_tokens", "max_completion_tokens", "n"),
+    *("seed", "temperature", "top_p", "top_k", "user", "modalities", "prediction", "tools", "tool_choice", "parallel_tool_calls"),
+    *("reasoning_effort", "metadata", "store", "functions", "function_call"),
+)
+"""Fields that are checked as the Lightcone request's."""
+
+
+class ScaleChatRequest(serializers.Serializer):
+    """The body of a chat completion, for the description of the API."""
+
+    def get_fields(self) -> dict[str, serializers.Field]:
+        chat = ChatCompletionRequest().get_fields()
+        fields: dict[str, RequestField] = {**OWN, **{name: chat[name] for name in SHARED}}
+        fields["tools"] = Tools(ScaleTool(nullable=False), "function.name", help_text=chat["tools"].help_text)
+        return {name: nullable(field) for name, field in fields.items()}
+
+
+def nullable(field: RequestField) -> RequestField:
+    """The same field, which takes null unless it is required."""
+    field = copy.deepcopy(field)
+    field.nullable = not field.required
+    return field
+
+
+def own_values(given: Mapping[str, Any], fields: Mapping[str, RequestField]) -> dict[str, Any]:
+    """The value of each of `fields`; raises ApiError with all that is wrong with them."""
+    values: dict[str, Any] = {}
+    problems: dict[str, Any] = {}
+    for name, field in fields.items():
+        try:
+            values[name] = field.run_validation(given.get(name, serializers.empty))
+        except ValidationError as error:
+            problems[name] = error.detail
+    if problems:
+        raise problems_error(field_problems(problems))
+    return values

@@ -1,0 +1,43 @@
+"""`suffix`: the answer goes between the text of the last user message and this text, in the way the model was trained to fill in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from chat.api.request.fields import echo
+from chat.api.request.parts import TEXT_PARTS
+from chat.api.scale.names import SentNames
+from chat.errors import ApiError
+from engine.api import RawPrompt
+
+FOR_TEMPLATES = ("tools", "chat_template", "chat_template_kwargs", "documents", "continue_final_message", "echo")
+"""What shapes a conversation, which there is none of here."""
+
+
+def raw_prompt(values: Mapping[str, Any], suffix: str, names: SentNames) -> RawPrompt:
+    """The prompt to fill in; raises ApiError. Whether the model can do that is for the engine to say."""
+    for name in FOR_TEMPLATES:
+        if values[name]:
+            sent = names.sent("functions" if name == "tools" and values["functions"] else name)
+            message = f"suffix cannot be combined with {sent}, as no chat template is used then; leave one of them out"
+            raise ApiError("invalid_value", message, "suffix")
+    messages = values["messages"]
+    users = [place for place, message in enumerate(messages) if isinstance(message, dict) and message.get("role") == "user"]
+    if not users:
+        raise ApiError("invalid_value", "messages must hold a message of the user with suffix: the answer goes between the two", "messages")
+    path = names.sent(f"messages.{users[-1]}.content")
+    return RawPrompt(text=_text(messages[users[-1]].get("content"), path), suffix=suffix, param="messages")
+
+
+def _text(content: Any, path: str) -> str:
+    if isinstance(content, str):
+        return content
+    texts: list[str] = []
+    for part in content if isinstance(content, list) else [content]:
+        is_text = isinstance(part, dict) and part.get("type") in TEXT_PARTS
+        text = part.get("text") if is_text else part
+        if not isinstance(text, str):
+            raise ApiError("invalid_value", f"{path} must be text alone with suffix, got {echo(part)}", path)
+        texts.append(text)
+    return "".join(texts)

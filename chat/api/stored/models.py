@@ -1,0 +1,61 @@
+"""Answers that may be fetched again, whole: what was asked, what came of it. Only chat.api.stored.services writes here.
+
+What was said is kept as JSON in bytes: the databases' own JSON refuses characters that prompts may hold. Rows name projects by value, as
+history does, and go when they expire.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class StoredKind(models.TextChoices):
+    """Which API the answer is of."""
+
+    CHAT = "chat.completion", "Chat completion"
+    RESPONSE = "response", "Response"
+
+
+class StoredState(models.TextChoices):
+    """How far the answer has come. An unfinished one goes on without its client; its end is written by whoever sees it first."""
+
+    UNFINISHED = "unfinished", "Unfinished"
+    FINISHED = "finished", "Finished"
+    FAILED = "failed", "Failed"
+    CANCELLED = "cancelled", "Cancelled"
+
+
+class StoredAnswer(models.Model):
+    """One answer under the id that its client knows. `request`: what its API needs to show it, finish it and go on from it; `answer`: the
+    body, empty as long as there is none; `num_bytes`: of both, which count against the quota of the project.
+
+    An id that a client chose again in one project stands for the later answer.
+    """
+
+    run_id = models.UUIDField(primary_key=True)
+    public_id = models.CharField("id", max_length=255)
+    project_id = models.BigIntegerField()
+    kind = models.CharField(max_length=16, choices=StoredKind.choices)
+    state = models.CharField(max_length=16, choices=StoredState.choices, default=StoredState.FINISHED)
+    model = models.CharField(max_length=200)
+    metadata = models.JSONField(default=dict, blank=True)
+    request = models.BinaryField()
+    answer = models.BinaryField(default=b"")
+    num_bytes = models.BigIntegerField(default=0)
+    created_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    expires_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("-run_id",)
+        verbose_name = "stored answer"
+        constraints = (models.UniqueConstraint(fields=("project_id", "kind", "public_id"), name="stored_public_id"),)
+        indexes = (
+            models.Index(fields=("project_id", "kind", "-run_id"), name="stored_newest"),
+            models.Index(fields=("state",), condition=models.Q(state="unfinished"), name="stored_unfinished"),
+            models.Index(fields=("expires_at",), name="stored_expiry"),
+            models.Index(fields=("project_id", "num_bytes"), name="stored_size"),
+        )
+
+    def __str__(self) -> str:
+        return self.public_id

@@ -1,0 +1,84 @@
+"""Ends the stored answers whose runs go on without their clients, when the runs have ended and nobody has asked for them.
+
+A loop of the maintenance worker. It holds nothing: what is unfinished is in SQL, what was said is in the log, which stays long enough after
+the end of a run, so that an answer is written whoever died meanwhile. One whose run has left no trace was lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from typing import Any
+
+import orjson
+from channels.db import database_sync_to_async
+from django.db import DatabaseError
+from redis.exceptions import RedisError
+
+from chat.api.stored.services import StoredAnswer, StoredKind, StoredState, answer_drop, answer_end, answer_of_run, answers_unfinished
+from chat.relay.state.runs import LogEntry, Runs
+from engine.api import Event
+
+logger = logging.getLogger(__name__)
+
+Ending = tuple[StoredState, bytes] | None
+ENDINGS: Mapping[str, tuple[str, str]] = {
+    str(StoredKind.CHAT): ("chat.api.chat_format.stored", "chat_ended"),
+    str(StoredKind.RESPONSE): ("chat.api.responses.kept", "response_ended"),
+}
+"""Where answers of each kind are ended. Named, not imported: a maintenance worker without unfinished answers loads no dialect."""
+
+unfinished_list = database_sync_to_async(answers_unfinished)
+answer_find = database_sync_to_async(answer_of_run)
+answer_write = database_sync_to_async(answer_end)
+answer_forget = database_sync_to_async(answer_drop)
+
+
+def ending_of(kind: str) -> Callable[[Mapping[str, Any], Iterable[Event]], Ending]:
+    """How an answer of that kind ended, from its request and from everything that its run said; None where nothing is kept of it."""
+    module, name = ENDINGS[kind]
+    ending: Callable[[Mapping[str, Any], Iterable[Event]], Ending] = getattr(import_module(module), name)
+    return ending
+
+
+class UnfinishedAnswers:
+    """`turn` looks at every unfinished answer once."""
+
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+
+    async def turn(self) -> int:
+        """End those whose runs have ended; returns how many. Raises redis.RedisError and DatabaseError; then the next turn tries again.
+
+        One that cannot be ended is a defect of ours, which keeps no other waiting.
+        """
+        num_ended = 0
+        for run_id in await unfinished_list():
+            found = await self._runs.find(run_id)
+            if found is not None and not found.has_ended:
+                continue
+            log = await self._runs.read_whole_log(run_id) if found is not None else []
+            row = await answer_find(run_id=run_id)
+            if row is not None:
+                num_ended += await self._end_safely(row, log)
+        return num_ended
+
+    async def _end_safely(self, row: StoredAnswer, log: list[LogEntry]) -> bool:
+        try:
+            await self._end(row, [event for entry in log for event in entry.events()])
+        except (RedisError, OSError, DatabaseError):
+            raise
+        except Exception:
+            logger.exception("answer %s cannot be ended", row.public_id)
+            return False
+        return True
+
+    async def _end(self, row: StoredAnswer, events: list[Event]) -> None:
+        ending = ending_of(row.kind)(orjson.loads(row.request), events)
+        if ending is None:
+            await answer_forget(run_id=row.run_id)
+            return
+        state, body = ending
+        if await answer_write(run_id=row.run_id, state=state, answer=body):
+            logger.info("answer %s ended as %s", row.public_id, state)

@@ -1,0 +1,90 @@
+"""The path of every text completion, shared by all dialects: a text goes on, without a chat.
+
+Each prompt is a run of its own; their choices make one answer. What differs between dialects is their door (`TextDialect`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Protocol
+
+from django.http import HttpRequest, HttpResponseBase
+
+from chat.api.answering.accepting import Accepted, request_start
+from chat.api.answering.runs import RunGroup
+from chat.api.answering.streaming import frames_sent, silence_s
+from chat.api.chat_format.framing import Framing
+from chat.api.dialect import RewordingDoor
+from chat.api.request.text_schema import prompt_values
+from chat.api.sse import EventStreamResponse
+from chat.api.text_format.answer import TextAnswer
+from chat.api.text_format.head import text_head
+from chat.api.text_format.stream import TextStream
+from chat.api.view import json_response
+from chat.errors import ApiError
+
+
+class TextDialect(RewordingDoor, Protocol):
+    """`read`: values as of `text_schema.text_check`."""
+
+    framing: Framing
+
+
+async def text_completion(request: HttpRequest, door: TextDialect) -> HttpResponseBase:
+    accepted, group = await request_start(request, door, partial(completion_begin, door))
+    hands_over = False
+    try:
+        head = text_head(accepted, group.runs[0])
+        if accepted.values["stream"]:
+            await group.admissions(silence_s())
+            frames = frames_sent(GroupFrames(group, TextStream(head, door.framing)))
+            response: HttpResponseBase = EventStreamResponse(frames, on_close=group.leave, headers=group.headers)
+            hands_over = True
+            return response
+        return json_response(await completion_body(group, TextAnswer(head)), headers=group.headers)
+    except ApiError as error:
+        error.extra_headers = group.headers | error.extra_headers
+        raise
+    finally:
+        if not hands_over:
+            group.leave()
+
+
+async def completion_begin(door: TextDialect, accepted: Accepted) -> RunGroup:
+    """Start the runs of a checked request; whoever holds them leaves them. Raises ApiError."""
+    values = accepted.values
+    group = RunGroup(accepted, partial(prompt_values, values), len(values["prompts"]), reword=door.reword)
+    await group.start()
+    return group
+
+
+async def completion_body(group: RunGroup, answer: TextAnswer) -> bytes:
+    """Read all runs to their ends; raises ApiError."""
+    while not group.is_over:
+        news = await group.next()
+        if news is not None:
+            answer.feed(*news)
+    return answer.body()
+
+
+class GroupFrames:
+    """What the runs of a group say, as frames; the last is written when all have ended."""
+
+    def __init__(self, group: RunGroup, writer: TextStream) -> None:
+        self.is_over = False
+        self._group, self._writer = group, writer
+
+    def opening(self) -> bytes:
+        return b""
+
+    async def next(self, timeout_s: float) -> bytes | None:
+        if self._group.is_over:
+            self.is_over = True
+            return self._writer.end()
+        news = await self._group.next(timeout_s)
+        return None if news is None else self._writer.feed(*news)
+
+    def error(self, error: ApiError) -> bytes:
+        """Runs that still go on end."""
+        self._group.leave()
+        return self._writer.error(error)

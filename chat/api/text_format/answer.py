@@ -1,0 +1,83 @@
+"""A text completion that does not stream: one JSON object, from the news of all runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from chat.api.answering.runs import News
+from chat.api.chat_format.usage import usage_object
+from chat.api.text_format.head import PromptTold, TextHead, shown_text, usage_sum
+from engine.api import Admitted, ChoiceFinished, Completed, Delta, FinishReason, PromptScored, TokenLogprob, Usage
+
+
+class TextChoice:
+    """What has come of one choice."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.token_ids: list[int] = []
+        self.entries: list[TokenLogprob] = []
+        self.reason = FinishReason.LENGTH
+        self.stop_reason: str | int | None = None
+
+
+class TextAnswer:
+    """`feed` the news of every run; `body` once all have completed.
+
+    The choices of a prompt are written as soon as its run completes: with log-probabilities they are far larger unwritten, and those of all
+    prompts at once would hold up everybody's events.
+    """
+
+    def __init__(self, head: TextHead) -> None:
+        self.head = head
+        self.prompts = {index: PromptTold(head, raw) for index, raw in enumerate(head.prompts)}
+        self.choices = {index: [TextChoice() for _ in range(head.num_choices)] for index in self.prompts}
+        self.usages: list[Usage] = []
+        self.written: dict[int, list[orjson.Fragment]] = {}
+
+    def feed(self, index: int, news: News) -> None:
+        """News of the run of prompt number `index`."""
+        payload = news if isinstance(news, Admitted) else news.payload
+        if isinstance(payload, Admitted | PromptScored):
+            self.prompts[index].take(payload)
+        elif isinstance(payload, Completed):
+            self.usages.append(payload.usage)
+            self.written[index] = self._written(index)
+        elif isinstance(payload, Delta | ChoiceFinished):
+            self._add(self.choices[index][payload.choice], payload)
+
+    def _add(self, choice: TextChoice, payload: Delta | ChoiceFinished) -> None:
+        choice.texts.append(shown_text(payload))
+        if isinstance(payload, ChoiceFinished):
+            choice.reason, choice.stop_reason = payload.reason, payload.stop_reason
+        else:
+            choice.token_ids += payload.token_ids
+            choice.entries += payload.logprobs or ()
+
+    def body(self) -> bytes:
+        told = [choice for index in sorted(self.written) for choice in self.written[index]]
+        return orjson.dumps({**self.head.common(), "choices": told, "usage": usage_object(usage_sum(self.usages))})
+
+    def _written(self, index: int) -> list[orjson.Fragment]:
+        """The choices of prompt number `index`, of which nothing else is kept."""
+        prompt, first = self.prompts.pop(index), index * self.head.num_choices
+        choices = enumerate(self.choices.pop(index), first)
+        return [orjson.Fragment(orjson.dumps(self._choice(number, prompt, choice))) for number, choice in choices]
+
+    def _choice(self, index: int, prompt: PromptTold, choice: TextChoice) -> dict[str, Any]:
+        logprobs = self.head.logprobs()
+        if logprobs is not None:
+            prompt.add_to(logprobs)
+            logprobs.add(choice.entries)
+        told = {
+            "index": index,
+            "text": prompt.text + "".join(choice.texts),
+            "logprobs": logprobs.take() if logprobs is not None else None,
+            "finish_reason": choice.reason.value,
+            "stop_reason": choice.stop_reason,
+        }
+        if self.head.returns_token_ids:
+            told["token_ids"] = choice.token_ids
+        return told | prompt.keys()

@@ -1,0 +1,137 @@
+"""What is known of a text completion before its first token, and what is echoed of its prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from chat.api.answering.accepting import Accepted
+from chat.api.answering.starting import StartedRun
+from chat.api.chat_format.logprobs import prompt_logprobs_list
+from chat.api.text_format.logprobs import ChoiceLogprobs, ContentLogprobs, TextLogprobs
+from engine.api import Admitted, ChoiceFinished, Delta, PromptScored, RawPrompt, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class TextHead:
+    """`created`: unix seconds. `num_choices` of each prompt: choice c of prompt p has index p * num_choices + c.
+
+    `num_top`: alternatives per token, None without log-probabilities, which have the shape of chats with `has_chat_logprobs`;
+    `num_prompt_top`: those of `prompt_logprobs`.
+    """
+
+    request_id: str
+    created: int
+    model: str
+    fingerprint: str
+    prompts: tuple[RawPrompt, ...]
+    num_choices: int
+    echo: bool
+    num_top: int | None
+    num_prompt_top: int | None
+    names_tokens_by_id: bool
+    returns_token_ids: bool
+    include_usage: bool
+    continuous_usage: bool
+    stream_interval: int
+    service_tier: str | None
+    has_chat_logprobs: bool = False
+
+    def common(self) -> dict[str, Any]:
+        """The keys that the answer and all chunks begin with."""
+        common = {
+            "id": f"cmpl-{self.request_id}",
+            "object": "text_completion",
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+        }
+        return common if self.service_tier is None else {**common, "service_tier": self.service_tier}
+
+    def logprobs(self) -> ChoiceLogprobs | None:
+        """The log-probabilities of a choice, if they were asked for."""
+        if self.num_top is None:
+            return None
+        if self.has_chat_logprobs:
+            return ContentLogprobs(by_id=self.names_tokens_by_id)
+        return TextLogprobs(num_top=self.num_top, by_id=self.names_tokens_by_id)
+
+
+def text_head(accepted: Accepted, first: StartedRun) -> TextHead:
+    """`first`: the run of the first prompt, which knows the model and the service tier used."""
+    values = accepted.values
+    options = values["stream_options"] or {}
+    return TextHead(
+        request_id=accepted.request_id,
+        created=int(accepted.arrived_at),
+        model=first.model.name,
+        fingerprint=first.model.fingerprint,
+        prompts=tuple(values["prompts"]),
+        num_choices=values["n"],
+        echo=values["echo"],
+        num_top=values["top_logprobs"] if values["logprobs"] else None,
+        num_prompt_top=values["prompt_logprobs"],
+        names_tokens_by_id=bool(values["return_tokens_as_token_ids"]),
+        returns_token_ids=bool(values["return_token_ids"]),
+        include_usage=bool(options.get("include_usage")),
+        continuous_usage=bool(options.get("continuous_usage_stats")),
+        stream_interval=values["stream_interval"] or 1,
+        service_tier=first.head.service_tier,
+        has_chat_logprobs=values["has_chat_logprobs"],
+    )
+
+
+class PromptTold:
+    """One prompt as its choices tell it: its text, log-probabilities and ids, from what the run says before its first token."""
+
+    def __init__(self, head: TextHead, raw: RawPrompt) -> None:
+        self.head = head
+        self.raw = raw
+        self.admitted: Admitted | None = None
+        self.scored: PromptScored | None = None
+
+    def take(self, payload: Admitted | PromptScored) -> None:
+        if isinstance(payload, Admitted):
+            self.admitted = payload
+        else:
+            self.scored = payload
+
+    @property
+    def text(self) -> str:
+        """What each choice begins with: the text that was sent, or what the prompt's tokens spell where that is not known or was cut."""
+        if not self.head.echo:
+            return ""
+        spelled = self.admitted.prompt_text if self.admitted is not None else None
+        return self.raw.text if spelled is None else spelled
+
+    def add_to(self, logprobs: ChoiceLogprobs) -> None:
+        """Begin the log-probabilities of a choice with those of the prompt, where it is echoed."""
+        admitted = self.admitted
+        if self.head.echo and self.scored is not None and admitted is not None and admitted.prompt_tokens is not None:
+            logprobs.add_prompt(self.text, admitted.prompt_tokens, admitted.prompt_ids, self.scored)
+
+    def keys(self) -> dict[str, Any]:
+        """What a choice says of its prompt beside the text."""
+        told: dict[str, Any] = {}
+        if self.head.returns_token_ids and self.admitted is not None:
+            told["prompt_token_ids"] = self.admitted.prompt_ids
+        if self.head.num_prompt_top is not None and self.scored is not None:
+            told["prompt_logprobs"] = prompt_logprobs_list(_with_alternatives(self.scored, self.head.num_prompt_top))
+        return told
+
+
+def _with_alternatives(scored: PromptScored, number: int) -> PromptScored:
+    """The scores with at most so many alternatives, -1 for all: what is echoed may have wanted more."""
+    return scored if number < 0 else PromptScored(tuple(entry[: 1 + number] for entry in scored.entries))
+
+
+def usage_sum(usages: Iterable[Usage]) -> Usage:
+    """What several runs have used together."""
+    listed = list(usages)
+    return Usage(*(sum(getattr(usage, field.name) for usage in listed) for field in fields(Usage)))
+
+
+def shown_text(payload: Delta | ChoiceFinished) -> str:
+    """All that the model has written: a text has no parts."""
+    return payload.reasoning + payload.text

@@ -1,0 +1,162 @@
+"""What every API route shares, whatever its dialect: one shape of errors, one way to know the caller, JSON bodies, ids."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.views.decorators.csrf import csrf_exempt
+
+from chat.access.authentication import AuthFailures, caller_identify
+from chat.access.keys import Caller
+from chat.access.permissions import right_require
+from chat.api.dialect import Door
+from chat.errors import ApiError, unforeseen_error
+from chat.relay.web.refusals import refusals
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[..., Awaitable[HttpResponseBase]]
+
+MAX_METHOD_CHARS = 16
+RETRY_COUNT = re.compile(r"[0-9]{1,4}", re.ASCII)
+SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
+
+_views_with_delete: set[Handler] = set()
+_open_views: set[Handler] = set()
+_failures = AuthFailures(limit=settings.LIGHTCONE_LIMITS.max_auth_failures, window_s=settings.LIGHTCONE_LIMITS.auth_failure_window)
+
+
+def api_view(dialect: Door, *, is_open: bool = False, **handlers: Handler) -> Handler:
+    """A view for the methods named (`get=`, `post=`); every failure leaves in the dialect's error shape. `is_open`: needs no key."""
+    allowed = ", ".join(sorted({name.upper() for name in handlers} | ({"HEAD"} if "get" in handlers else set()) | {"OPTIONS"}))
+
+    async def handle(request: HttpRequest, dialect: Door, **kwargs: Any) -> HttpResponseBase:
+        handler = handlers.get("get" if request.method == "HEAD" else (request.method or "").lower())
+        if handler is not None:
+            return await handler(request, dialect, **kwargs)
+        if not is_open:
+            await caller_require(request, dialect)
+        message = f"{method_told(request)} is not allowed here; use {allowed}."
+        raise ApiError("method_not_allowed", message, headers={"Allow": allowed})
+
+    view = _answering(dialect, handle)
+    if "delete" in handlers:
+        _views_with_delete.add(view)
+    if is_open:
+        _open_views.add(view)
+    return view
+
+
+def takes_delete(view: Handler) -> bool:
+    """Whether a preflight of this view names DELETE too."""
+    return view in _views_with_delete
+
+
+def needs_no_key(view: Handler) -> bool:
+    """Whether this view answers anybody."""
+    return view in _open_views
+
+
+def _answering(dialect: Door, handler: Handler) -> Handler:
+    """The handler as a view whose failures are answers."""
+
+    @csrf_exempt
+    async def view(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+        try:
+            return await handler(request, dialect, **kwargs)
+        except ApiError as error:
+            return error_response(dialect, error, request_id(request))
+        except Exception as error:
+            logger.exception("Request %s failed", request_id(request))
+            headers = getattr(request, "lightcone_headers", None)
+            return error_response(dialect, unforeseen_error(error, headers), request_id(request))
+
+    return view
+
+
+def error_response(dialect: Door, error: ApiError, request_id: str | None = None) -> HttpResponse:
+    """`request_id`: of the request that failed, for dialects whose errors tell it."""
+    error.request_id = request_id
+    return json_response(dialect.error_body(error), status=error.status, headers=error.headers())
+
+
+def json_response(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpResponse:
+    """`value` as the body, or the bytes that it is already."""
+    body = value if isinstance(value, bytes) else orjson.dumps(value)
+    response = HttpResponse(body, status=status, content_type="application/json", headers={"Cache-Control": "no-store", **(headers or {})})
+    # NOTE: keeps Django from logging each 4xx; the request log has them.
+    response._has_been_logged = True
+    return response
+
+
+def request_id(request: HttpRequest) -> str:
+    """The id of this HTTP request: the client's clean X-Request-Id, or one of ours. The middleware sends it back."""
+    value: str | None = getattr(request, "lightcone_request_id", None)
+    if value is None:
+        value = request.lightcone_request_id = secrets.token_hex(16)
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class ClientHints:
+    """What a client's library tells of itself. `retry_count`: how often it has sent this request before; `patience_s`: how long it waits
+    for bytes, None where it does not say. They inform the log; no answer depends on them."""
+
+    retry_count: int
+    patience_s: float | None
+
+
+def client_hints(request: HttpRequest) -> ClientHints:
+    """From the headers of Stainless's clients, in Python and TypeScript; what is none of their values counts as not sent."""
+    count = request.headers.get("X-Stainless-Retry-Count", "")
+    patience = request.headers.get("X-Stainless-Read-Timeout") or request.headers.get("X-Stainless-Timeout") or ""
+    return ClientHints(
+        retry_count=int(count) if RETRY_COUNT.fullmatch(count) else 0,
+        patience_s=float(patience) if SECONDS.fullmatch(patience) else None,
+    )
+
+
+async def caller_require(request: HttpRequest, dialect: Door, right: str | None = None) -> Caller:
+    """The caller behind the request's key; raises ApiError 401, 403 or 429, and 400 for a header of the dialect that is out of bounds."""
+    caller: Caller | None = getattr(request, "lightcone_caller", None)  # the key was checked before the body came, or with the batch
+    if caller is None:
+        try:
+            caller = await caller_identify(request, key_header=dialect.key_header, failures=_failures)
+        except ApiError as error:
+            refusals.note(error.status)
+            raise
+        request.lightcone_caller = caller
+    _check_headers(request, dialect)
+    if right is not None:
+        right_require(caller, right)
+    return caller
+
+
+def _check_headers(request: HttpRequest, dialect: Door) -> None:
+    for name, limit in dialect.header_limits.items():
+        if len(request.headers.get(name, "")) > limit:
+            raise ApiError("invalid_value", f"The {name} header has more than {limit} characters; shorten it or leave it out.", name)
+
+
+async def unknown(request: HttpRequest, dialect: Door, **_: Any) -> HttpResponseBase:
+    """Any other path of the API: who has no key learns nothing of what exists."""
+    await caller_require(request, dialect)
+    raise ApiError("not_found", f"Unknown request URL: {method_told(request)} {request.path[:200]}.")
+
+
+def method_told(request: HttpRequest) -> str:
+    """The method, cut: it is whatever a client sends."""
+    return str(request.method)[:MAX_METHOD_CHARS]
+
+
+def unknown_view(dialect: Door) -> Handler:
+    """`unknown` under any method."""
+    return _answering(dialect, unknown)

@@ -1,0 +1,125 @@
+"""Batches: how far they are, and the button that ends one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from unfold.decorators import action, display
+from unfold.enums import ActionVariant
+
+from chat.batches.models import Batch, BatchStatus
+from chat.batches.services import BatchOver, batch_cancel
+from chat.console.fields import instant
+from chat.console.newest_first import ReadOnlyNewestFirst
+from chat.usage.admin.request_log import ColumnFilter, KeyFilter, ProjectFilter
+
+STOPPABLE = (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS)
+
+
+class BatchStatusFilter(ColumnFilter):
+    title = "status"
+    parameter_name = column = "status"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return list(BatchStatus.choices)
+
+
+@admin.register(Batch)
+class BatchAdmin(ReadOnlyNewestFirst):
+    list_display = ("public_id", "show_status", "show_progress", "endpoint", "model", "project", "key_public_id", "show_created")
+    list_filter = (BatchStatusFilter, KeyFilter, ProjectFilter)
+    list_select_related = ("project__org",)
+    search_fields = ("public_id",)
+    search_help_text = "Batch id: exact"
+    actions_detail = ("cancel",)
+    fieldsets = (
+        (None, {"fields": ("public_id", "show_status", "show_progress", "endpoint", "model", "project", "key_public_id", "metadata")}),
+        ("Files", {"fields": ("input_file_id", "output_file_id", "error_file_id")}),
+        ("Tokens", {"fields": ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens")}),
+        ("Time", {"fields": ("show_created", "show_begun", "show_ended", "show_expiry")}),
+        ("What went wrong", {"fields": ("show_errors",)}),
+    )
+
+    def get_search_results(self, request: HttpRequest, queryset: QuerySet, search_term: str) -> tuple[QuerySet, bool]:
+        term = search_term.strip()
+        return (queryset.filter(public_id=term) if term and "\0" not in term else queryset), False
+
+    def has_cancel_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        return bool(request.user.has_perm("chat.change_batch"))
+
+    def get_actions_detail(self, request: HttpRequest, object_id: str) -> list[Any]:
+        """Offer the cancel while there is something to cancel."""
+        is_stoppable = Batch.objects.filter(pk=unquote(str(object_id)), status__in=STOPPABLE).exists()
+        return super().get_actions_detail(request, object_id) if is_stoppable else []
+
+    @action(description="Cancel", url_path="cancel", permissions=["cancel"], icon="block", variant=ActionVariant.WARNING)
+    def cancel(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        batch = self.get_object(request, unquote(object_id))
+        if batch is None:
+            raise Http404("There is no such batch.")
+        if not self.has_cancel_permission(request):
+            raise PermissionDenied
+        if request.method != "POST":
+            context = self.admin_site.each_context(request) | {
+                "opts": self.opts,
+                "is_popup": False,
+                "title": "Cancel batch",
+                "batch": batch,
+            }
+            return TemplateResponse(request, "admin/chat/batch/cancel.html", context)
+        try:
+            batch_cancel(batch=batch)
+            self.log_change(request, batch, "Cancelled.")
+            self.message_user(request, f"The batch {batch.public_id} is being cancelled.")
+        except BatchOver as error:
+            self.message_user(request, f"The batch cannot be cancelled any more: its status is {error}.", messages.WARNING)
+        return redirect("admin:chat_batch_change", batch.pk)
+
+    @display(
+        description="Status",
+        label={
+            "Validating": "info",
+            "In progress": "info",
+            "Finalizing": "info",
+            "Cancelling": "warning",
+            "Completed": "success",
+            "Failed": "danger",
+            "Expired": "warning",
+            "Cancelled": "warning",
+        },
+    )
+    def show_status(self, batch: Batch) -> str:
+        return batch.get_status_display()
+
+    @display(description="Requests")
+    def show_progress(self, batch: Batch) -> str:
+        failed = f", {batch.num_failed:,} failed" if batch.num_failed else ""
+        return f"{batch.num_completed:,} of {batch.num_lines:,}{failed}"
+
+    @display(description="Created")
+    def show_created(self, batch: Batch) -> str:
+        return instant(batch.created_at)
+
+    @display(description="Begun")
+    def show_begun(self, batch: Batch) -> str:
+        return instant(batch.in_progress_at)
+
+    @display(description="Ended")
+    def show_ended(self, batch: Batch) -> str:
+        return instant(batch.completed_at or batch.failed_at or batch.expired_at or batch.cancelled_at)
+
+    @display(description="Time runs out")
+    def show_expiry(self, batch: Batch) -> str:
+        return instant(batch.expires_at)
+
+    @display(description="Errors")
+    def show_errors(self, batch: Batch) -> str:
+        lines = (f"line {error['line']}: {error['message']}" if error.get("line") else str(error["message"]) for error in batch.errors)
+        return "; ".join(lines) or "–"

@@ -1,0 +1,75 @@
+"""Files and batches as the API shows them, and pages of both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from chat.batches.models import Batch, ProjectFile
+
+
+def file_object(file: ProjectFile) -> dict[str, Any]:
+    return {
+        "id": file.public_id,
+        "object": "file",
+        "bytes": file.num_bytes,
+        "created_at": _seconds(file.created_at),
+        "expires_at": _seconds(file.expires_at),
+        "filename": file.filename,
+        "purpose": file.purpose,
+        "status": "processed",
+        "status_details": None,
+    }
+
+
+def batch_object(batch: Batch) -> dict[str, Any]:
+    """Files are named once the batch has ended, when they are complete; usage, once something was used."""
+    return {
+        "id": batch.public_id,
+        "object": "batch",
+        "endpoint": batch.endpoint,
+        "model": batch.model or None,
+        "errors": {"object": "list", "data": batch.errors} if batch.errors else None,
+        "input_file_id": batch.input_file_id,
+        "completion_window": batch.completion_window,
+        "status": batch.status,
+        "output_file_id": None if batch.is_open else batch.output_file_id or None,
+        "error_file_id": None if batch.is_open else batch.error_file_id or None,
+        **{name: _seconds(getattr(batch, name)) for name in INSTANTS},
+        "request_counts": {"total": batch.num_lines, "completed": batch.num_completed, "failed": batch.num_failed},
+        "usage": _usage(batch),
+        "metadata": batch.metadata,
+    }
+
+
+INSTANTS = (
+    *("created_at", "in_progress_at", "expires_at", "finalizing_at", "completed_at", "failed_at", "expired_at"),
+    *("cancelling_at", "cancelled_at"),
+)
+
+
+def page_object(items: Sequence[dict[str, Any]], *, has_more: bool) -> dict[str, Any]:
+    return {
+        "object": "list",
+        "data": list(items),
+        "first_id": items[0]["id"] if items else None,
+        "last_id": items[-1]["id"] if items else None,
+        "has_more": has_more,
+    }
+
+
+def _usage(batch: Batch) -> dict[str, Any] | None:
+    if not batch.prompt_tokens:
+        return None
+    return {
+        "input_tokens": batch.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": batch.cached_tokens},
+        "output_tokens": batch.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": batch.reasoning_tokens},
+        "total_tokens": batch.prompt_tokens + batch.completion_tokens,
+    }
+
+
+def _seconds(at: datetime | None) -> int | None:
+    return None if at is None else int(at.timestamp())

@@ -1,0 +1,292 @@
+"""Every act on batches: what clients ask for, and each step that the runner (chat.batching) takes.
+
+A step is one transaction, and each names the state that it leaves: whoever comes too late changes nothing. The runner of a batch holds
+a claim that it renews; when it dies, another takes the batch over and goes on behind the results that are stored.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F, Q
+from django.utils import timezone
+
+from chat.access.models import Project
+from chat.batches.files import FileAbout, FileWriter, file_drop, file_get
+from chat.batches.models import OPEN_STATUSES, Batch, BatchResult, BatchStatus, Purpose
+from chat.usage.services import storable_text
+
+ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
+WINDOWS = {"24h": timedelta(hours=24)}
+CLAIM = timedelta(seconds=30)
+PAGE_RESULTS = 50
+FORGOTTEN_AT_ONCE = 500
+MAX_MODEL_CHARS = 200
+MAX_ERRORS = 50
+
+ENDINGS = {
+    BatchStatus.COMPLETED: "completed_at",
+    BatchStatus.FAILED: "failed_at",
+    BatchStatus.EXPIRED: "expired_at",
+    BatchStatus.CANCELLED: "cancelled_at",
+}
+ENDING_STATUSES = (BatchStatus.FINALIZING, BatchStatus.CANCELLING)
+
+
+class BatchMissing(Exception):
+    """No such batch in this project."""
+
+
+class BatchOver(Exception):
+    """The batch has ended, or is about to; the argument is its status."""
+
+
+class TooManyBatches(Exception):
+    """The project has as many open batches as it may."""
+
+
+class ClaimLost(Exception):
+    """Another runner has the batch, or its status is no longer what this step begins with."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOrder:
+    """What a client asks for."""
+
+    project_id: int
+    key_public_id: str
+    endpoint: str
+    input_file_id: str
+    completion_window: str = "24h"
+    metadata: Mapping[str, str] | None = None
+    output_expires_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What the answer to one line used."""
+
+    prompt: int = 0
+    cached: int = 0
+    completion: int = 0
+    reasoning: int = 0
+
+
+# What clients ask for.
+
+
+def batch_create(*, order: BatchOrder) -> Batch:
+    """Enter a batch; its lines are looked at later. Raises FileMissing, TooManyBatches."""
+    now = timezone.now()
+    with transaction.atomic():
+        Project.objects.select_for_update().get(pk=order.project_id)
+        file = file_get(project_id=order.project_id, public_id=order.input_file_id)
+        if Batch.objects.filter(project_id=order.project_id, status__in=OPEN_STATUSES).count() >= settings.LIGHTCONE_MAX_OPEN_BATCHES:
+            raise TooManyBatches
+        batch: Batch = Batch.objects.create(
+            public_id=f"batch_{secrets.token_hex(16)}",
+            project_id=order.project_id,
+            key_public_id=order.key_public_id,
+            endpoint=order.endpoint,
+            completion_window=order.completion_window,
+            input_file_id=file.public_id,
+            output_expires_s=order.output_expires_s,
+            metadata=None if order.metadata is None else dict(order.metadata),
+            created_at=now,
+            expires_at=now + WINDOWS[order.completion_window],
+        )
+    return batch
+
+
+def batch_get(*, project_id: int, public_id: str) -> Batch:
+    """Raises BatchMissing."""
+    batch: Batch | None = Batch.objects.filter(project_id=project_id, public_id=public_id).first() if "\0" not in public_id else None
+    if batch is None:
+        raise BatchMissing
+    return batch
+
+
+def batches_page(*, project_id: int, limit: int, after: str = "") -> tuple[list[Batch], bool]:
+    """Up to `limit` batches, the newest first, and whether there are more. Raises BatchMissing where `after` is none."""
+    found = Batch.objects.filter(project_id=project_id).order_by("-id")
+    if after:
+        found = found.filter(pk__lt=batch_get(project_id=project_id, public_id=after).pk)
+    rows = list(found[: limit + 1])
+    return rows[:limit], len(rows) > limit
+
+
+def batch_cancel(*, batch: Batch) -> Batch:
+    """Ask for the end; running lines stop within a second or two. Asking twice is asking once. Raises BatchOver."""
+    stoppable = (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS)
+    Batch.objects.filter(pk=batch.pk, status__in=stoppable).update(status=BatchStatus.CANCELLING, cancelling_at=timezone.now())
+    batch.refresh_from_db()
+    if batch.status not in (BatchStatus.CANCELLING, BatchStatus.CANCELLED):
+        raise BatchOver(batch.status)
+    return batch
+
+
+# What the runner does.
+
+
+def batches_open() -> list[int]:
+    """Primary keys of batches that have not ended, the oldest first."""
+    return list(Batch.objects.filter(status__in=OPEN_STATUSES).order_by("id").values_list("pk", flat=True))
+
+
+def batch_claim(*, pk: int, owner: str) -> Batch | None:
+    """Take a batch that nobody holds, or renew an own claim; None while another runner has it."""
+    now = timezone.now()
+    free = Q(claimed_by=owner) | Q(claimed_until=None) | Q(claimed_until__lt=now)
+    mine = Batch.objects.filter(free, pk=pk, status__in=OPEN_STATUSES)
+    if not mine.update(claimed_by=owner, claimed_until=now + CLAIM):
+        return None
+    batch: Batch | None = Batch.objects.filter(pk=pk).first()
+    return batch
+
+
+def batch_status(*, pk: int, owner: str) -> str:
+    """Raises ClaimLost where the batch is another runner's or gone."""
+    status: str | None = Batch.objects.filter(pk=pk, claimed_by=owner).values_list("status", flat=True).first()
+    if status is None:
+        raise ClaimLost
+    return status
+
+
+def batch_release(*, pk: int, owner: str) -> None:
+    Batch.objects.filter(pk=pk, claimed_by=owner).update(claimed_until=None)
+
+
+def batch_begin(*, pk: int, owner: str, num_lines: int, model: str) -> None:
+    """The input is good: its lines may be answered. Raises ClaimLost."""
+    asked = storable_text(model)[:MAX_MODEL_CHARS]
+    fields = {"status": BatchStatus.IN_PROGRESS, "num_lines": num_lines, "model": asked, "in_progress_at": timezone.now()}
+    _step(pk, owner, (BatchStatus.VALIDATING,), fields)
+
+
+def batch_refuse(*, pk: int, owner: str, errors: Sequence[Mapping[str, Any]]) -> None:
+    """The input cannot be used: the batch has failed without an answer. Raises ClaimLost."""
+    fields = {"status": BatchStatus.FAILED, "errors": list(errors)[:MAX_ERRORS], "failed_at": timezone.now()}
+    _step(pk, owner, (BatchStatus.VALIDATING,), fields)
+
+
+def lines_answered(*, pk: int) -> set[int]:
+    """Numbers of the lines that have a result."""
+    return set(BatchResult.objects.filter(batch_id=pk).values_list("line", flat=True))
+
+
+def result_add(*, pk: int, owner: str, line: int, text: str, is_error: bool, tokens: Tokens | None = None) -> bool:
+    """Store the result of a line and count it; False where it has one already. Raises ClaimLost."""
+    tokens = tokens or Tokens()
+    counted = "num_failed" if is_error else "num_completed"
+    with transaction.atomic():
+        _hold(pk, owner)
+        _, is_new = BatchResult.objects.get_or_create(batch_id=pk, line=line, defaults={"text": text, "is_error": is_error})
+        if is_new:
+            Batch.objects.filter(pk=pk).update(
+                **{counted: F(counted) + 1},
+                prompt_tokens=F("prompt_tokens") + tokens.prompt,
+                cached_tokens=F("cached_tokens") + tokens.cached,
+                completion_tokens=F("completion_tokens") + tokens.completion,
+                reasoning_tokens=F("reasoning_tokens") + tokens.reasoning,
+            )
+    return bool(is_new)
+
+
+def errors_add(*, pk: int, owner: str, texts: Mapping[int, str]) -> None:
+    """Store a result by line number for requests that nobody will answer; those that have one keep it. Raises ClaimLost."""
+    with transaction.atomic():
+        _hold(pk, owner)
+        known = set(BatchResult.objects.filter(batch_id=pk, line__in=texts).values_list("line", flat=True))
+        new = [BatchResult(batch_id=pk, line=line, text=text, is_error=True) for line, text in texts.items() if line not in known]
+        BatchResult.objects.bulk_create(new)
+        Batch.objects.filter(pk=pk).update(num_failed=F("num_failed") + len(new))
+
+
+def batch_finalize(*, pk: int, owner: str, ends_as: str, errors: Sequence[Mapping[str, Any]] = ()) -> None:
+    """No further line will be answered; what is there goes into files. Raises ClaimLost."""
+    fields: dict[str, Any] = {"ends_as": ends_as, "errors": list(errors), "finalizing_at": timezone.now()}
+    if ends_as != BatchStatus.CANCELLED:
+        fields["status"] = BatchStatus.FINALIZING
+    _step(pk, owner, (BatchStatus.IN_PROGRESS, BatchStatus.CANCELLING), fields)
+
+
+class BatchOutput:
+    """Writes the results of one kind into a file, in the order of their lines."""
+
+    def __init__(self, batch: Batch, writer: FileWriter, *, is_error: bool) -> None:
+        self._writer = writer
+        self._results = BatchResult.objects.filter(batch_id=batch.pk, is_error=is_error).order_by("line")
+        self._last = -1
+
+    def write_page(self) -> bool:
+        """Write some more; False when all is written and the file complete."""
+        page = list(self._results.filter(line__gt=self._last).values_list("line", "text")[:PAGE_RESULTS])
+        if not page:
+            self._writer.finish()
+            return False
+        self._writer.write(b"".join(text.encode() + b"\n" for _, text in page))
+        self._last = page[-1][0]
+        return True
+
+
+def batch_output_begin(*, pk: int, owner: str, is_error: bool) -> BatchOutput | None:
+    """None where there are no results of that kind. What a runner that died had written of the file is thrown away. Raises ClaimLost."""
+    column = "error_file_id" if is_error else "output_file_id"
+    batch: Batch | None = Batch.objects.filter(pk=pk).first()
+    if batch is None:
+        raise ClaimLost
+    # NOTE: before the drop, as without the claim it would be the file of who has the batch now.
+    _step(pk, owner, ENDING_STATUSES, {column: ""})
+    file_drop(public_id=getattr(batch, column))
+    if not BatchResult.objects.filter(batch_id=pk, is_error=is_error).exists():
+        return None
+    name = f"{batch.public_id}_{'error' if is_error else 'output'}.jsonl"
+    writer = FileWriter(FileAbout(batch.project_id, batch.key_public_id, name, str(Purpose.BATCH_OUTPUT), batch.output_expires_s))
+    try:
+        _step(pk, owner, ENDING_STATUSES, {column: writer.file.public_id})
+    except ClaimLost:
+        writer.drop()
+        raise
+    return BatchOutput(batch, writer, is_error=is_error)
+
+
+def batch_end(*, pk: int, owner: str) -> None:
+    """The files are complete: the batch is over. Raises ClaimLost."""
+    ends_as = BatchStatus(Batch.objects.values_list("ends_as", flat=True).get(pk=pk))
+    _step(pk, owner, ENDING_STATUSES, {"status": ends_as, ENDINGS[ends_as]: timezone.now()})
+
+
+def results_forget(*, pk: int) -> bool:
+    """Delete some results of a batch that has ended; False when none was left."""
+    pks = list(BatchResult.objects.filter(batch_id=pk).values_list("pk", flat=True)[:FORGOTTEN_AT_ONCE])
+    return bool(pks and BatchResult.objects.filter(pk__in=pks).delete()[0])
+
+
+def batches_prune(*, before: datetime) -> int:
+    """Delete batches that ended and were created earlier; their files have times of their own."""
+    ended = Batch.objects.filter(created_at__lt=before).exclude(status__in=OPEN_STATUSES)
+    num_deleted = 0
+    while pks := list(ended.values_list("pk", flat=True)[:PAGE_RESULTS]):
+        for pk in pks:
+            while results_forget(pk=pk):
+                """A transaction each, so that writers wait for milliseconds only."""
+        num_deleted += Batch.objects.filter(pk__in=pks).delete()[0]
+    return num_deleted
+
+
+def _hold(pk: int, owner: str) -> None:
+    """Lock the batch for this transaction: nobody takes it over meanwhile. Raises ClaimLost."""
+    mine = Batch.objects.select_for_update().filter(pk=pk, claimed_by=owner, status__in=OPEN_STATUSES)
+    if not mine.values_list("pk", flat=True).first():
+        raise ClaimLost
+
+
+def _step(pk: int, owner: str, before: Sequence[Any], fields: Mapping[str, Any]) -> None:
+    if not Batch.objects.filter(pk=pk, claimed_by=owner, status__in=before).update(**fields):
+        raise ClaimLost

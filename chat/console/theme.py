@@ -1,0 +1,90 @@
+"""How the admin console looks and what its sidebar lists (django-unfold's UNFOLD setting). The pages are in chat.admin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from django.templatetags.static import static
+from django.urls import reverse_lazy
+
+
+def _mark(_request: HttpRequest | None = None) -> str:
+    return static("chat/mark.svg")
+
+
+def _console_style(_request: HttpRequest | None = None) -> str:
+    return static("chat/admin/console.css")
+
+
+def _console_script(_request: HttpRequest | None = None) -> str:
+    return static("chat/admin/console.js")
+
+
+def _item(title: str, icon: str, url_name: str) -> dict[str, Any]:
+    return {"title": title, "icon": icon, "link": reverse_lazy(url_name)}
+
+
+def _list(title: str, icon: str, model: str) -> dict[str, Any]:
+    """The list of a model, as `app.name`, for those who may view or change it."""
+    app_label, name = model.split(".")
+
+    def is_open(request: HttpRequest) -> bool:
+        return any(request.user.has_perm(f"{app_label}.{verb}_{name}") for verb in ("view", "change"))
+
+    return _item(title, icon, f"admin:{app_label}_{name}_changelist") | {"permission": is_open}
+
+
+UNFOLD: dict[str, Any] = {
+    "SITE_TITLE": "Lightcone",
+    "SITE_HEADER": "Lightcone",
+    "SITE_URL": "/",
+    "SITE_ICON": _mark,
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": _mark}],
+    "SHOW_VIEW_ON_SITE": False,
+    "SHOW_BACK_BUTTON": True,
+    "STYLES": [_console_style],
+    "SCRIPTS": [_console_script],
+    "DASHBOARD_CALLBACK": "chat.usage.dashboard.dashboard_context",
+    "LOGIN": {"form": "chat.access.sign_in_form.ConsoleSignInForm"},
+    "COLORS": {
+        "primary": {
+            "50": "#f6f4fe",
+            "100": "#eeebfd",
+            "200": "#ded8fb",
+            "300": "#c6bcf9",
+            "400": "#a99cff",
+            "500": "#7e6eea",
+            "600": "#5546c9",
+            "700": "#473aab",
+            "800": "#3b318b",
+            "900": "#302970",
+            "950": "#1e1a47",
+        },
+    },
+    "SIDEBAR": {
+        "show_search": False,
+        "navigation": [
+            {
+                "items": [
+                    _item("Overview", "monitoring", "admin:index"),
+                    _list("Requests", "list_alt", "chat.requestlog"),
+                    _list("Usage", "bar_chart", "chat.usagehour"),
+                    _list("Batches", "inventory_2", "chat.batch"),
+                    _list("Files", "draft", "chat.projectfile"),
+                ]
+            },
+            {
+                "title": "Access",
+                "separator": True,
+                "items": [
+                    _list("API keys", "key", "chat.apikey"),
+                    _list("Projects", "folder_open", "chat.project"),
+                    _list("Organisations", "domain", "chat.org"),
+                    _list("Users", "person", "auth.user"),
+                ],
+            },
+            {"title": "Serving", "separator": True, "items": [_list("Models", "deployed_code", "chat.servedmodel")]},
+        ],
+    },
+}

@@ -1,0 +1,22 @@
+"""All tables, as Django finds them. Each room has its own `models`; writes go through the services of the room."""
+
+from chat.access.models import ApiKey, ApiKeySecret, Org, Project
+from chat.api.stored.models import StoredAnswer
+from chat.batches.models import Batch, BatchResult, FileChunk, ProjectFile
+from chat.catalog.models import ServedModel
+from chat.usage.models import RequestLog, UsageHour
+
+__all__ = [
+    "ApiKey",
+    "ApiKeySecret",
+    "Batch",
+    "BatchResult",
+    "FileChunk",
+    "Org",
+    "Project",
+    "ProjectFile",
+    "RequestLog",
+    "ServedModel",
+    "StoredAnswer",
+    "UsageHour",
+]

@@ -1,0 +1,148 @@
+"""Names in Valkey. Every one starts with the deployment id, so that two installations may share a server."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+
+def model_slug(model: str) -> str:
+    """The model's public name as a part of names in Valkey and of its queue: lower case letters, digits and dashes.
+
+    A function of the name alone, so that web and worker agree whatever the catalogue says; two names never share a slug.
+    """
+    slug = re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")
+    return slug if slug == model else f"{slug}-{hashlib.sha256(model.encode()).hexdigest()[:8]}".strip("-")
+
+
+def queue_of(slug: str) -> str:
+    """The Celery queue that workers of a model take requests from."""
+    return f"model.{slug}"
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """All names of one deployment."""
+
+    deployment: str
+
+    def log(self, run_id: str) -> str:
+        """Stream: the run's events; entry id `<attempt>-<last position>`."""
+        return f"{self.deployment}:run:{run_id}:log"
+
+    def meta(self, run_id: str) -> str:
+        """Hash: state, attempt, worker, stop flag, policy, watching web processes."""
+        return f"{self.deployment}:run:{run_id}:meta"
+
+    def request(self, run_id: str) -> str:
+        """String: the packed GenerationRequest."""
+        return f"{self.deployment}:run:{run_id}:req"
+
+    def kept(self, run_id: str) -> str:
+        """String: what its web process wants known of the run by whoever picks it up (JSON)."""
+        return f"{self.deployment}:run:{run_id}:kept"
+
+    def public(self, project_id: int, public_id: str) -> str:
+        """String: the run id behind an id that clients of a project know."""
+        return f"{self.deployment}:pub:{project_id}:{public_id}"
+
+    @property
+    def celery_prefix(self) -> str:
+        """Of whatever Celery's transport keeps (settings.CELERY_BROKER_TRANSPORT_OPTIONS)."""
+        return f"{self.deployment}:celery:"
+
+    def tasks(self, slug: str) -> str:
+        """List: tasks that wait for a worker of the model, as Celery's transport keeps them; the oldest is the last."""
+        return self.celery_prefix + queue_of(slug)
+
+    @property
+    def refused(self) -> str:
+        """Hash: how many requests were refused for their key, by status."""
+        return f"{self.deployment}:refused"
+
+    @property
+    def workers(self) -> str:
+        """Set of worker ids that have run and are not reaped yet."""
+        return f"{self.deployment}:workers"
+
+    @property
+    def worker_prefix(self) -> str:
+        return f"{self.deployment}:worker:"
+
+    def worker(self, worker_id: str) -> str:
+        """Hash with a time to live, the lease: state, progress, seats, counters."""
+        return self.worker_prefix + worker_id
+
+    def worker_runs(self, worker_id: str) -> str:
+        """Set of run ids that the worker has claimed."""
+        return f"{self.deployment}:worker:{worker_id}:runs"
+
+    @property
+    def webs(self) -> str:
+        """Set of ids of web processes that have run and are not reaped yet."""
+        return f"{self.deployment}:webs"
+
+    def web(self, web_id: str) -> str:
+        """String with a time to live, the lease: the process's channel."""
+        return f"{self.deployment}:web:{web_id}"
+
+    def web_runs(self, web_id: str) -> str:
+        """Set of run ids that the process reads."""
+        return f"{self.deployment}:web:{web_id}:runs"
+
+    def model_workers(self, slug: str) -> str:
+        """Set of ids of workers that say they serve the model; some may have lapsed."""
+        return f"{self.deployment}:model:{slug}:workers"
+
+    def model_live(self, slug: str) -> str:
+        """Sorted set of the model's live runs by the end of their lease (ms)."""
+        return f"{self.deployment}:model:{slug}:live"
+
+    def tenant_live(self, slug: str, tenant: str) -> str:
+        """Sorted set of a tenant's live runs at the model by the end of their lease (ms)."""
+        return f"{self.deployment}:model:{slug}:live:{tenant}"
+
+    def model_tenants(self, slug: str) -> str:
+        """Sorted set of tenants whose runs the model has, by the end of the lease that the last of them began with (ms)."""
+        return f"{self.deployment}:model:{slug}:tenants"
+
+    @property
+    def queued(self) -> str:
+        """Sorted set of runs that no worker has claimed, by the time of their task (ms)."""
+        return f"{self.deployment}:queued"
+
+    @property
+    def unread(self) -> str:
+        """Sorted set of runs without a reader that linger, by the time of their end (ms)."""
+        return f"{self.deployment}:unread"
+
+    @property
+    def configuration_epoch(self) -> str:
+        """Counter of changes to keys, projects and models (chat.access.configuration)."""
+        return f"{self.deployment}:configuration:epoch"
+
+    @property
+    def reaper(self) -> str:
+        return f"{self.deployment}:reaper"
+
+    @property
+    def usage(self) -> str:
+        """Stream of terminal records; consumer group `writer`."""
+        return f"{self.deployment}:usage"
+
+    @property
+    def usage_writer(self) -> str:
+        return f"{self.deployment}:usage:writer"
+
+    def admit_requests(self, caller: str) -> str:
+        """Hash: the caller's bucket of requests (level, at)."""
+        return f"{self.deployment}:admit:{caller}:requests"
+
+    def admit_tokens(self, caller: str) -> str:
+        """Hash: the caller's bucket of tokens (level, at)."""
+        return f"{self.deployment}:admit:{caller}:tokens"
+
+    def admit_live(self, caller: str) -> str:
+        """Sorted set of the caller's live runs by the end of their lease (ms)."""
+        return f"{self.deployment}:admit:{caller}:live"

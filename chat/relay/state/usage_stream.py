@@ -1,0 +1,99 @@
+"""The stream of terminal records, read by one writer at a time. Records leave it only after they are stored."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from chat.relay.state.codec import unpack_record
+from chat.relay.state.keys import Keys
+from chat.relay.state.records import told_fields
+from chat.relay.valkey.store import Answers
+
+logger = logging.getLogger(__name__)
+
+GROUP = CONSUMER = "writer"
+BATCH_RECORDS = 500
+BLOCK_MS = 1_000
+LOCK_MS = 10_000
+
+
+class UsageStream:
+    """The writer's end. All writers share one consumer name: the lock lets one work, and it finds what the last one left."""
+
+    def __init__(self, client: Redis, keys: Keys) -> None:
+        self._client: Answers = client
+        self._keys = keys
+        self._token = secrets.token_hex(8).encode()
+
+    async def lock(self) -> bool:
+        """Become or stay the one writer; false while another one is."""
+        if await self._client.set(self._keys.usage_writer, self._token, nx=True, px=LOCK_MS):
+            await self._make_group()
+            return True
+        if await self._client.get(self._keys.usage_writer) != self._token:
+            return False
+        await self._client.pexpire(self._keys.usage_writer, LOCK_MS)
+        return True
+
+    async def unlock(self) -> None:
+        if await self._client.get(self._keys.usage_writer) == self._token:
+            await self._client.delete(self._keys.usage_writer)
+
+    async def left_over(self) -> list[tuple[bytes, dict[str, Any]]]:
+        """Records that were read and never acknowledged."""
+        return self._records(await self._read("0", None))
+
+    async def read(self, *, limit: int = BATCH_RECORDS, block_ms: int | None = BLOCK_MS) -> list[tuple[bytes, dict[str, Any]]]:
+        """New records as (entry id, record); waits up to `block_ms` for the first (None: not at all)."""
+        return self._records(await self._read(">", block_ms, limit))
+
+    async def done(self, entry_ids: list[bytes]) -> None:
+        """Records are stored: forget them."""
+        if entry_ids:
+            pipe = self._client.pipeline(transaction=False)
+            pipe.xack(self._keys.usage, GROUP, *entry_ids)
+            pipe.xdel(self._keys.usage, *entry_ids)
+            await pipe.execute()
+
+    async def _read(self, start: str, block_ms: int | None, limit: int = BATCH_RECORDS) -> list[tuple[bytes, dict[bytes, bytes]]]:
+        try:
+            answer = await self._client.xreadgroup(GROUP, CONSUMER, {self._keys.usage: start}, count=limit, block=block_ms)
+        except ResponseError as error:
+            if "NOGROUP" not in str(error):
+                raise
+            await self._make_group()
+            return []
+        return answer[0][1] if answer else []
+
+    async def _make_group(self) -> None:
+        try:
+            await self._client.xgroup_create(self._keys.usage, GROUP, id="0", mkstream=True)
+        except ResponseError as error:
+            if "BUSYGROUP" not in str(error):
+                raise
+
+    @staticmethod
+    def _records(entries: list[tuple[bytes, dict[bytes, bytes]]]) -> list[tuple[bytes, dict[str, Any]]]:
+        records = []
+        for entry_id, fields in entries:
+            try:
+                records.append((entry_id, _record(fields)))
+            except (KeyError, ValueError) as error:
+                # An empty record is refused and logged by the writer, and so leaves the stream.
+                logger.error("usage entry %s cannot be read: %s", entry_id.decode(), error)
+                records.append((entry_id, {}))
+        return records
+
+
+def _record(fields: dict[bytes, bytes]) -> dict[str, Any]:
+    """The record of a run as its client saw the end; or `run_id` and `told` alone, of a run whose record came before. Raises ValueError."""
+    told = fields.get(b"t", b"").decode()
+    if b"r" not in fields:
+        return {"run_id": fields[b"id"].decode(), "told": told}
+    record = unpack_record(fields[b"r"])
+    return record | told_fields(told) if told else record

@@ -1,0 +1,99 @@
+"""What the workers say of themselves: their leases, read by health, the model list and the console."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from chat.relay.state.keys import Keys
+from chat.relay.valkey.store import Answers
+
+LATER_COUNTERS = ("longest_token_chars", "num_blocks", "num_free_blocks", "num_prompt_tokens", "num_cached_tokens")
+"""What workers of an earlier version do not say."""
+STATE_ORDER = ("ready", "loading", "draining", "failed")
+"""Best first; what a client hears of a model is what its best worker says."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLease:
+    """One live worker. `state`: loading, ready, draining or failed; `fraction` of the loading 0..1; `reason` is for the operator.
+    No token of the model stands for more than `longest_token_chars`; that and `max_model_len` are 0 until they are known.
+    `maker_defaults`: sampling values of the model's files, by the names of request fields; None until they are read.
+    `num_prompt_tokens`, and of these `num_cached_tokens`, are counted since the worker's core began."""
+
+    worker_id: str
+    model: str
+    state: str
+    phase: str
+    fraction: float
+    reason: str
+    seats: int
+    max_model_len: int
+    num_live: int
+    num_running: int
+    num_waiting: int
+    longest_token_chars: int = 0
+    num_blocks: int = 0
+    num_free_blocks: int = 0
+    num_prompt_tokens: int = 0
+    num_cached_tokens: int = 0
+    maker_defaults: dict[str, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCondition:
+    """How a model is, by its best worker. `state`: unloaded where it has none, else as of a lease; `reason` is for the operator.
+
+    `max_model_len` 0 and `maker_defaults` None: not told yet.
+    """
+
+    state: str = "unloaded"
+    reason: str = ""
+    max_model_len: int = 0
+    maker_defaults: dict[str, float] | None = None
+
+
+UNLOADED = ModelCondition()
+
+
+def model_conditions(leases: Iterable[WorkerLease]) -> dict[str, ModelCondition]:
+    """Return the condition of each model that has a worker."""
+    best: dict[str, WorkerLease] = {}
+    for lease in sorted(leases, key=lambda lease: STATE_ORDER.index(lease.state)):
+        best.setdefault(lease.model, lease)
+    return {name: _condition(lease) for name, lease in best.items()}
+
+
+def _condition(lease: WorkerLease) -> ModelCondition:
+    reason = f"{lease.phase} {lease.fraction:.0%}" if lease.state == "loading" else lease.reason
+    return ModelCondition(lease.state, reason, lease.max_model_len, lease.maker_defaults)
+
+
+async def worker_leases(client: Answers, keys: Keys) -> list[WorkerLease]:
+    """All live workers. Raises redis.RedisError."""
+    worker_ids = sorted(raw.decode() for raw in await client.smembers(keys.workers))
+    pipe = client.pipeline(transaction=False)
+    for worker_id in worker_ids:
+        pipe.hgetall(keys.worker(worker_id))
+    answers = await pipe.execute() if worker_ids else []
+    return [_lease(worker_id, raw) for worker_id, raw in zip(worker_ids, answers, strict=True) if raw]
+
+
+def _lease(worker_id: str, raw: dict[bytes, bytes]) -> WorkerLease:
+    fields = {name.decode(): value.decode() for name, value in raw.items()}
+    return WorkerLease(
+        worker_id=worker_id,
+        model=fields["model"],
+        state=fields["state"],
+        phase=fields["phase"],
+        fraction=float(fields["fraction"]),
+        reason=fields["reason"],
+        seats=int(fields["seats"]),
+        max_model_len=int(fields["max_model_len"]),
+        num_live=int(fields["num_live"]),
+        num_running=int(fields["num_running"]),
+        num_waiting=int(fields["num_waiting"]),
+        maker_defaults=json.loads(fields.get("maker_defaults", "null")),
+        **{name: int(fields.get(name, 0)) for name in LATER_COUNTERS},
+    )

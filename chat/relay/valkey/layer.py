@@ -1,0 +1,146 @@
+"""The Channels layer of the alias `tokens`: Valkey's pub/sub without polls. It has channels of one reader, and no groups.
+
+channels_redis asks its subscription ten times a second whether something has come, through several layers of redis-py; here a
+message goes from the socket into the channel's queue. A lost message is a lost message, as the layer's contract has it: readers of
+runs notice by its number. After a lost connection the channels are subscribed again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import uuid
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import msgpack
+from channels.layers import BaseChannelLayer
+from redis.exceptions import RedisError
+
+from chat.relay.valkey.wire import Answer, Caller, Refused, Wire, pack_command, wire_connect
+
+logger = logging.getLogger(__name__)
+
+MAX_MESSAGES = 10_000
+"""That wait in one channel; further ones are lost."""
+RETRY_S = 0.5
+
+
+class TokenLayer(BaseChannelLayer):
+    """`url`: of Valkey. `prefix`: of the names of new channels. Connections belong to event loops."""
+
+    def __init__(self, url: str, prefix: str = "tokens", **options: Any) -> None:
+        super().__init__(**options)
+        self._url = url
+        self._prefix = prefix
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopLayer] = WeakKeyDictionary()
+
+    def serialize(self, message: dict[str, Any]) -> bytes:
+        """A message as it is published, for those who publish in a script of their own."""
+        packed: bytes = msgpack.packb(message)
+        return packed
+
+    async def new_channel(self, prefix: str = "specific.") -> str:
+        """A channel that this loop alone reads; subscribed when this returns. Raises redis.RedisError or OSError."""
+        name = f"{self._prefix}{prefix}{uuid.uuid4().hex}"
+        await self._here().subscribe(name)
+        return name
+
+    async def send(self, channel: str, message: dict[str, Any]) -> None:
+        """Raises redis.RedisError or OSError."""
+        await self._here().publish(channel, self.serialize(message))
+
+    async def receive(self, channel: str) -> dict[str, Any]:
+        message: dict[str, Any] = msgpack.unpackb(await self._here().queue(channel).get())
+        return message
+
+    async def close(self) -> None:
+        """Close the connections of the running loop."""
+        here = self._loops.pop(asyncio.get_running_loop(), None)
+        if here is not None:
+            await here.close()
+
+    def _here(self) -> _LoopLayer:
+        loop = asyncio.get_running_loop()
+        if loop not in self._loops:
+            self._loops[loop] = _LoopLayer(self._url)
+        return self._loops[loop]
+
+
+class _LoopLayer:
+    """The channels of one event loop, and its two connections: Valkey lets a subscriber do nothing else."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._queues: dict[str, asyncio.Queue[bytes]] = {}
+        self._wire: Wire | None = None
+        self._subscribed: dict[str, asyncio.Event] = {}
+        self._connecting = asyncio.Lock()
+        self._returning: asyncio.Task[None] | None = None
+        self._caller = Caller(url)
+        self._is_closed = False
+
+    def queue(self, channel: str) -> asyncio.Queue[bytes]:
+        return self._queues[channel]
+
+    async def subscribe(self, channel: str) -> None:
+        self._queues[channel] = asyncio.Queue(MAX_MESSAGES)
+        self._subscribed[channel] = asyncio.Event()
+        try:
+            async with self._connecting:
+                if self._wire is None:
+                    await self._connect()
+                else:
+                    self._wire.send(pack_command(b"SUBSCRIBE", channel.encode()))
+            await self._subscribed[channel].wait()
+        except BaseException:
+            del self._queues[channel], self._subscribed[channel]
+            raise
+
+    async def publish(self, channel: str, data: bytes) -> None:
+        answer = await self._caller.call(b"PUBLISH", channel.encode(), data)
+        if isinstance(answer, Refused):
+            raise RedisError(answer)
+
+    async def close(self) -> None:
+        self._is_closed = True
+        self._caller.close()
+        if self._wire is not None:
+            self._wire.close()
+        if self._returning is not None:
+            self._returning.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._returning
+        await asyncio.sleep(0)  # transports tell of their end in the next turn of the loop
+
+    async def _connect(self) -> None:
+        """Connect and subscribe every channel."""
+        self._wire = await wire_connect(self._url, self._take, self._lose)
+        self._wire.send(pack_command(b"SUBSCRIBE", *(channel.encode() for channel in self._queues)))
+
+    def _take(self, answer: Answer) -> None:
+        if not isinstance(answer, list) or len(answer) != 3:
+            return
+        kind, name, data = answer
+        channel = name.decode()
+        if kind == b"message" and channel in self._queues:
+            with contextlib.suppress(asyncio.QueueFull):
+                self._queues[channel].put_nowait(data)
+        elif kind == b"subscribe" and channel in self._subscribed:
+            self._subscribed[channel].set()
+
+    def _lose(self) -> None:
+        self._wire = None
+        if not self._is_closed:
+            logger.warning("the subscription of this process was cut")
+            self._returning = asyncio.get_running_loop().create_task(self._return())
+
+    async def _return(self) -> None:
+        while self._wire is None:
+            try:
+                async with self._connecting:
+                    if self._wire is None:
+                        await self._connect()
+            except (RedisError, OSError):
+                await asyncio.sleep(RETRY_S)

@@ -1,0 +1,206 @@
+"""Bare connections to Valkey, for what happens at each token: a few bytes out, a few bytes in, and no machinery between.
+
+redis-py makes the connection (its address, password and TLS); its transport then speaks to a parser of our own, which wakes whoever
+waits in the same turn of the loop. chat.relay.valkey.store sends what happens at each request this way too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+from redis.asyncio.connection import AbstractConnection, parse_url
+from redis.asyncio.connection import Connection as TcpConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+CONNECT_TIMEOUT_S = 1.0
+ANSWER_TIMEOUT_S = 2.0
+LOST_MESSAGE = "Valkey closed the connection"
+
+Answer = Any
+"""bytes, int, None, a Refused or a list of these."""
+
+
+class Refused(str):
+    """An error that Valkey answered with."""
+
+
+def pack_command(*parts: bytes) -> bytes:
+    """A command as Valkey reads it."""
+    return b"*%d\r\n" % len(parts) + b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in parts])
+
+
+def read_answer(data: bytes | bytearray, at: int) -> tuple[Answer, int] | None:
+    """The answer that begins at `at` and where the next one begins; None while it is not complete. Raises ValueError."""
+    end = data.find(b"\r\n", at)
+    if end < 0:
+        return None
+    kind, head, at = data[at : at + 1], data[at + 1 : end], end + 2
+    if kind == b"+":
+        return bytes(head), at
+    if kind == b"-":
+        return Refused(head.decode(errors="replace")), at
+    if kind == b":":
+        return int(head), at
+    if kind not in (b"$", b"*"):
+        raise ValueError(f"Valkey answered with something else than RESP2: {kind!r}")
+    size = int(head)
+    if size < 0:
+        return None, at
+    if kind == b"$":
+        return (bytes(data[at : at + size]), at + size + 2) if len(data) >= at + size + 2 else None
+    items = []
+    for _ in range(size):
+        item = read_answer(data, at)
+        if item is None:
+            return None
+        items.append(item[0])
+        at = item[1]
+    return items, at
+
+
+class Wire(asyncio.Protocol):
+    """An open connection. `on_answer` gets each answer, `on_lost` the end; both on the loop, neither may block."""
+
+    def __init__(self, connection: AbstractConnection, on_answer: Callable[[Answer], None], on_lost: Callable[[], None]) -> None:
+        self._connection = connection
+        self._on_answer = on_answer
+        self._on_lost = on_lost
+        self._rest = bytearray()
+        """The beginning of an answer; it grows in place, as a request of many MiB comes in hundreds of pieces."""
+        # NOTE: redis-py has no way to give its transport away; the versions in requirements.txt are the ones that we know.
+        assert connection._writer is not None
+        self._transport = cast(asyncio.Transport, connection._writer.transport)
+        self._former = self._transport.get_protocol()
+        self._transport.set_protocol(self)
+
+    def send(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    def close(self) -> None:
+        """End it at once; `on_lost` follows."""
+        self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._rest:
+            self._rest += data
+            del self._rest[: self._read_answers(self._rest)]
+        else:
+            self._rest += data[self._read_answers(data) :]
+
+    def _read_answers(self, data: bytes | bytearray) -> int:
+        """Hand out whole answers; where the rest begins."""
+        at = 0
+        try:
+            while at < len(data) and (found := read_answer(data, at)) is not None:
+                answer, at = found
+                self._on_answer(answer)
+        except ValueError:
+            self.close()
+        return at
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._former.connection_lost(exc)
+        self._on_lost()
+
+
+async def wire_connect(url: str, on_answer: Callable[[Answer], None], on_lost: Callable[[], None]) -> Wire:
+    """Raises redis.RedisError or OSError."""
+    options: dict[str, Any] = dict(parse_url(url))
+    make = options.pop("connection_class", TcpConnection)
+    connection = make(
+        **options | {"socket_connect_timeout": CONNECT_TIMEOUT_S, "socket_timeout": None, "retry": Retry(NoBackoff(), 0), "protocol": 2}
+    )
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            await connection.connect()
+    except BaseException:
+        await connection.disconnect(nowait=True)
+        raise
+    return Wire(connection, on_answer, on_lost)
+
+
+class Caller:
+    """Commands over one connection, which is made when it is needed, and again after a loss. Answers come in the order of commands."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._wire: Wire | None = None
+        self._waiting: deque[asyncio.Future[Answer]] = deque()
+        """Whoever waits for an answer over the present connection; one who gives up keeps its place, as the answer still comes."""
+        self._connecting: asyncio.Task[None] | None = None
+        """Shared by all who need the connection, so that they wait once and together where Valkey does not answer."""
+
+    async def call(self, *parts: bytes) -> Answer:
+        """The answer, or a Refused. Raises redis.RedisError or OSError, and then nobody knows whether it was done."""
+        if self._wire is None:
+            await self._connected()
+        answer = self.ask(*parts)
+        if answer is None:
+            raise ConnectionResetError(LOST_MESSAGE)
+        return await self.answered(answer)
+
+    def ask(self, *parts: bytes) -> asyncio.Future[Answer] | None:
+        """Send a command before this returns; None where there is no connection. Whoever asks waits with `answered`, or not at all."""
+        if self._wire is None:
+            return None
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.append(answer)
+        self._wire.send(pack_command(*parts))
+        return answer
+
+    async def answered(self, answer: asyncio.Future[Answer]) -> Answer:
+        """As `call`, of a command that was sent."""
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                return await answer
+        except TimeoutError:
+            # Whatever would be sent after it would wait for the same answer.
+            self.close()
+            raise
+
+    def close(self) -> None:
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._wire is not None:
+            self._wire.close()
+            self._lose(self._waiting)
+
+    async def _connected(self) -> None:
+        """Wait for the connection that is being made, or make one; whoever gives up leaves it to the others."""
+        if self._connecting is None:
+            self._connecting = asyncio.create_task(self._connect())
+            self._connecting.add_done_callback(self._note_connected)
+        await asyncio.wait((connecting := self._connecting,))
+        if connecting.cancelled():
+            raise ConnectionResetError(LOST_MESSAGE)
+        connecting.result()
+
+    def _note_connected(self, connecting: asyncio.Task[None]) -> None:
+        self._connecting = None
+        if not connecting.cancelled():
+            connecting.exception()  # seen, even where nobody waits any more
+
+    async def _connect(self) -> None:
+        waiting: deque[asyncio.Future[Answer]] = deque()
+        self._wire = await wire_connect(self._url, partial(_hand_out, waiting), partial(self._lose, waiting))
+        self._waiting = waiting
+
+    def _lose(self, waiting: deque[asyncio.Future[Answer]]) -> None:
+        if waiting is self._waiting:
+            self._wire = None
+        while waiting:
+            answer = waiting.popleft()
+            if not answer.done():
+                answer.set_exception(ConnectionResetError(LOST_MESSAGE))
+                answer.exception()  # seen, even where nobody waits
+
+
+def _hand_out(waiting: deque[asyncio.Future[Answer]], answer: Answer) -> None:
+    future = waiting.popleft()
+    if not future.done():
+        future.set_result(answer)

@@ -1,0 +1,396 @@
+"""Dispatcher: one per event loop of a web process. Feeds readers from the layer and, where that is silent, from the log.
+
+Tasks, started lazily with the first run (Daphne has no lifespan events) and kept for the life of the loop:
+  receive   takes layer messages, without a time-out (a cancelled receive would unsubscribe), and puts entries into readers
+  sweep     every 500 ms one pipeline reads the logs of all readers that heard nothing since the last sweep
+  tick      every second: tells the thread that renews this process's lease (web_lease.py) that the loop goes round, and adds to
+            the counts of refused requests
+  chores    leaves of readers, records of requests that never became runs: what a cancelled request may not await itself
+It does no parsing and no blocking work. Refuses to know HTTP, Celery and SQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+from channels.layers import get_channel_layer
+from django.conf import settings
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from chat.relay.commands import stop_send_async
+from chat.relay.state.codec import pack_record
+from chat.relay.state.keys import Keys
+from chat.relay.state.runs import LEASE_MS, Found, LogEntry, Runs, log_entries
+from chat.relay.state.workers import WorkerLease, worker_leases
+from chat.relay.valkey.line import Lines
+from chat.relay.valkey.store import Answers, valkey_connect
+from chat.relay.web.lease import WebLease
+from chat.relay.web.reader import RunReader
+from chat.relay.web.refusals import Refusals, refusals
+from engine.api import EngineUnavailable, ErrorCode, Outcome
+
+logger = logging.getLogger(__name__)
+
+SWEEP_S = 0.5
+TICK_S = 1.0
+START_TIMEOUT_S = 2.0
+CHORE_RETRY_S = 0.5
+MAX_RECORDS = 4096
+MAX_UNREAD_RECORDS = 200_000
+AWAY_BEFORE_FAILING_S = 10.0
+SILENT_SWEEPS_BEFORE_LOST = 4
+UNHEARD = (1, 0)
+"""The place of a reader that has read nothing."""
+
+
+class Layer(Protocol):
+    """A Channels layer."""
+
+    async def new_channel(self, prefix: str = ...) -> str: ...
+    async def receive(self, channel: str) -> dict[str, Any]: ...
+
+
+class Dispatcher:
+    """Readers by run, of which there may be several, and the tasks that feed them.
+
+    `send_stop(worker_id, run_id, outcome)` tells a worker; it may fail.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: Redis,
+        keys: Keys,
+        layer: Layer,
+        lines: Lines,
+        send_stop: Callable[[str, str, str], Awaitable[None]],
+        refusals: Refusals,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.web_id = secrets.token_hex(8)
+        self.channel = ""
+        self.is_cutting = False
+        """The process stops and hangs up on its clients: readers that leave now have not been left by them."""
+        self.runs = Runs(client, keys, clock)
+        self._client: Answers = client
+        self._keys = keys
+        self._layer = layer
+        self._refusals = refusals
+        self._lease = WebLease(lines, keys, self.web_id)
+        self._send_stop = send_stop
+        self._clock = clock
+        self._readers: dict[str, list[RunReader]] = {}
+        self._numbers: dict[str, int] = {}
+        self._silent_sweeps: dict[RunReader, int] = {}
+        self._away_since: float | None = None
+        self._leaves: deque[tuple[str, Outcome | None]] = deque()
+        self._records: deque[Mapping[str, Any]] = deque()
+        self._has_chores = asyncio.Event()
+        self._has_settled = asyncio.Event()
+        self._sweep_now = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._chores: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()
+
+    async def start(self, *, sweep_s: float = SWEEP_S) -> None:
+        """Subscribe, take the lease and start the tasks; once. Raises redis.RedisError or TimeoutError where Valkey is away."""
+        if self._tasks:
+            return
+        # NOTE: the time-out is around the lock, or requests would wait one behind the other for a Valkey that is away.
+        async with asyncio.timeout(START_TIMEOUT_S), self._starting:
+            if self._tasks:
+                return
+            self.channel = self.channel or await self._layer.new_channel(f"web.{self.web_id}.")
+            await self._take_lease()
+            self._lease.start(self.channel)
+            self._tasks = [
+                asyncio.create_task(work) for work in (self._receive_forever(), self._sweep_forever(sweep_s), self._tick_forever())
+            ]
+
+    async def close(self) -> None:
+        """Stop the tasks, give the lease back and close the client; for tests and orderly ends."""
+        tasks = [*self._tasks, *([self._chores] if self._chores else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks, self._chores = [], None
+        await asyncio.to_thread(self._lease.close)
+        await self._client.delete(self._keys.web(self.web_id))
+        await self._client.aclose()
+
+    async def settle(self) -> None:
+        """Wait until all leaves and records are in Valkey; for as long as it is away."""
+        if self._leaves or self._records:
+            self._has_settled.clear()
+            await self._has_settled.wait()
+
+    @property
+    def num_readers(self) -> int:
+        return sum(map(len, self._readers.values()))
+
+    def reader(self, run_id: str) -> RunReader:
+        """Register a reader, before the run is admitted, so that nothing is missed."""
+        reader = RunReader(run_id, self)
+        self._readers.setdefault(run_id, []).append(reader)
+        return reader
+
+    async def attach(self, run_id: str) -> tuple[RunReader, Found] | None:
+        """A further reader of a run that is there, from its beginning; None where it is not. Raises redis.RedisError or OSError."""
+        reader = self.reader(run_id)
+        reader.is_started = True
+        try:
+            found = await self.runs.attach(run_id, web_id=self.web_id, channel=self.channel)
+        except BaseException:
+            reader.leave()
+            raise
+        if found is None:
+            reader.leave()
+            return None
+        reader.read_back()
+        return reader, found
+
+    def _forget(self, reader: RunReader) -> None:
+        readers = self._readers.get(reader.run_id, [])
+        if reader in readers:
+            readers.remove(reader)
+        if not readers:
+            self._readers.pop(reader.run_id, None)
+        self._silent_sweeps.pop(reader, None)
+
+    def _all_readers(self) -> list[RunReader]:
+        return [reader for readers in self._readers.values() for reader in readers]
+
+    # What readers ask for.
+
+    async def read_log(self, run_id: str, *, attempt: int, position: int) -> list[LogEntry]:
+        return await self.runs.read_log(run_id, attempt=attempt, position=position)
+
+    def leave(self, reader: RunReader, *, is_over: bool) -> None:
+        """Called in a request that may be cancelled: only notes the leave. Leaves are as few as readers, so the queue needs no bound."""
+        self._forget(reader)
+        if reader.is_started:
+            cut = Outcome.INTERRUPTED if self.is_cutting and not is_over else None
+            self._leaves.append((reader.run_id, reader.told or cut))
+            self._wake_chores()
+
+    async def stop(self, run_id: str, outcome: Outcome = Outcome.STOPPED) -> None:
+        try:
+            worker_id = await self.runs.stop(run_id, outcome.value)
+        except (RedisError, OSError) as error:
+            raise EngineUnavailable(ErrorCode.OVERLOADED, "The server cannot be reached at the moment; please try again.") from error
+        if worker_id:
+            await self._tell(worker_id, run_id, outcome.value)
+
+    async def workers(self) -> list[WorkerLease]:
+        """What the live workers say of themselves. Raises redis.RedisError."""
+        return await worker_leases(self._client, self._keys)
+
+    async def configuration_epoch(self) -> bytes | None:
+        """The counter of configuration changes; None before the first. Raises redis.RedisError or OSError."""
+        epoch: bytes | None = await self._client.get(self._keys.configuration_epoch)
+        return epoch
+
+    def configuration_ask(self) -> Callable[[], Awaitable[bytes | None]]:
+        """Ask for the counter now; what is given is `configuration_epoch` as of this moment, or as of its call where nothing was sent."""
+        ask: Callable[[], Awaitable[bytes | None]] = self._client.get_soon(self._keys.configuration_epoch)
+        return ask
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        """Write a terminal record soon; dropped when too many wait."""
+        if len(self._records) < MAX_RECORDS:
+            self._records.append(record)
+            self._wake_chores()
+
+    # The tasks.
+
+    async def _receive_forever(self) -> None:
+        while True:
+            try:
+                message = await self._layer.receive(self.channel)
+            except (RedisError, OSError) as error:
+                logger.warning("layer does not answer: %s", error)
+                await asyncio.sleep(CHORE_RETRY_S)
+                continue
+            try:
+                if message.get("type") == "lc.step":
+                    self._hand_out(message)
+            except (KeyError, ValueError, TypeError):
+                # What one message fails to say is in the log; the loop feeds every reader.
+                logger.exception("layer message not understood")
+
+    def _hand_out(self, message: Mapping[str, Any]) -> None:
+        worker, number = message["worker"], message["n"]
+        expected = self._numbers.get(worker, number - 1) + 1
+        self._numbers[worker] = number
+        if number != expected:
+            self._sweep_now.set()
+        for run_id, attempt, position, payload in message["deltas"]:
+            for reader in self._readers.get(run_id, ()):
+                reader.offer(LogEntry(attempt, position, payload))
+
+    async def _sweep_forever(self, sweep_s: float) -> None:
+        while True:
+            is_jump = False
+            try:
+                async with asyncio.timeout(sweep_s):
+                    await self._sweep_now.wait()
+                    is_jump = True
+            except TimeoutError:
+                pass
+            self._sweep_now.clear()
+            try:
+                await self.sweep(everyone=is_jump)
+                if self._lease.is_refused:
+                    self._valkey_is_full()
+                else:
+                    self._away_since = None
+            except (RedisError, OSError) as error:
+                self._valkey_is_away(error)
+
+    async def sweep(self, *, everyone: bool = False) -> None:
+        """Read the logs of readers that heard nothing since the last sweep (of all after a lost message)."""
+        readers = self._all_readers()
+        silent = [reader for reader in readers if reader.is_started and (everyone or not reader.has_heard)]
+        for reader in readers:
+            reader.has_heard = False
+        if not silent:
+            return
+        pipe = self._client.pipeline(transaction=False)
+        for reader in silent:
+            attempt, position = reader.place
+            pipe.xrange(self._keys.log(reader.run_id), min=f"{attempt}-{position}", count=256)
+            pipe.hget(self._keys.meta(reader.run_id), "state")
+        answers = await pipe.execute()
+        for reader, raw, state in zip(silent, answers[0::2], answers[1::2], strict=True):
+            for entry in log_entries(raw):
+                reader.offer(entry)
+            self._judge_silence(reader, is_lost=not raw and state in (None, b"ended"))
+
+    def _judge_silence(self, reader: RunReader, *, is_lost: bool) -> None:
+        """A run that is over or forgotten and whose log has nothing more for its reader will never say another word."""
+        sweeps = self._silent_sweeps[reader] = self._silent_sweeps.get(reader, 0) + 1 if is_lost else 0
+        if sweeps >= SILENT_SWEEPS_BEFORE_LOST:
+            reader.fail(ErrorCode.LOG_LOST)
+
+    def _valkey_is_away(self, error: Exception | str) -> None:
+        now = self._clock()
+        if self._away_since is None:
+            self._away_since = now
+            logger.warning("Valkey does not answer: %s", error)
+        if now - self._away_since >= AWAY_BEFORE_FAILING_S:
+            for reader in self._all_readers():
+                reader.fail(ErrorCode.LOG_LOST)
+
+    def _valkey_is_full(self) -> None:
+        """It takes no writes, so that nothing new is heard of any run. Whose client has got nothing yet may as well ask again."""
+        self._valkey_is_away("it refuses writes")
+        for reader in self._all_readers():
+            if reader.place == UNHEARD:
+                reader.fail(ErrorCode.OVERLOADED)
+
+    async def _take_lease(self) -> None:
+        pipe = self._client.pipeline(transaction=False)
+        pipe.set(self._keys.web(self.web_id), self.channel, px=LEASE_MS)
+        pipe.sadd(self._keys.webs, self.web_id)
+        await pipe.execute()
+
+    async def _tick_forever(self) -> None:
+        while True:
+            self._lease.tick()
+            await self._tell_refusals()
+            await asyncio.sleep(TICK_S)
+
+    async def _tell_refusals(self) -> None:
+        counts = self._refusals.take()
+        if not counts:
+            return
+        pipe = self._client.pipeline(transaction=False)
+        for status, number in counts.items():
+            pipe.hincrby(self._keys.refused, str(status), number)
+        try:
+            await pipe.execute()
+        except (RedisError, OSError):
+            self._refusals.add(counts)
+
+    async def _do_chores_forever(self) -> None:
+        while True:
+            await self._has_chores.wait()
+            self._has_chores.clear()
+            try:
+                await self._do_chores()
+            except (RedisError, OSError) as error:
+                logger.warning("leaves and records wait for Valkey: %s", error)
+                await asyncio.sleep(CHORE_RETRY_S)
+                self._has_chores.set()
+            except (TypeError, ValueError):
+                # NOTE: packing is the only act here that can refuse, and leaves must never wait behind a record that cannot be packed.
+                logger.exception("%d records of refused requests dropped", len(self._records))
+                self._records.clear()
+            if not (self._leaves or self._records):
+                self._has_settled.set()
+
+    def _wake_chores(self) -> None:
+        """There may be chores before there was a run, so their task starts by itself."""
+        if self._chores is None:
+            self._chores = asyncio.create_task(self._do_chores_forever())
+        self._has_chores.set()
+
+    async def _do_chores(self) -> None:
+        while self._leaves:
+            run_id, told = self._leaves[0]
+            # NOTE: whoever attaches after this look sends its script after ours, over the same connection, and is noted again.
+            is_read = any(reader.is_started for reader in self._readers.get(run_id, ()))
+            worker_id = None if is_read else await self.runs.leave(run_id, self.web_id, told)
+            self._leaves.popleft()
+            if worker_id:
+                await self._tell(worker_id, run_id, (told or Outcome.DISCONNECTED).value)
+        if self._records and await self._client.xlen(self._keys.usage) >= MAX_UNREAD_RECORDS:
+            logger.warning("%d records of refused requests dropped: the usage writer is behind", len(self._records))
+            self._records.clear()
+        while self._records:
+            pipe = self._client.pipeline(transaction=False)
+            batch = [self._records[i] for i in range(min(100, len(self._records)))]
+            for record in batch:
+                pipe.xadd(self._keys.usage, {"r": pack_record(record)})
+            await pipe.execute()
+            for _ in batch:
+                self._records.popleft()
+
+    async def _tell(self, worker_id: str, run_id: str, outcome: str) -> None:
+        """Tell the worker at once; if that fails it finds the stop flag within a second."""
+        try:
+            await self._send_stop(worker_id, run_id, outcome)
+        except Exception as error:
+            logger.warning("stop of run %s not sent: %s", run_id, error)
+
+
+_dispatchers: WeakKeyDictionary[asyncio.AbstractEventLoop, Dispatcher] = WeakKeyDictionary()
+
+
+def dispatcher_of_loop() -> Dispatcher:
+    """The dispatcher of the running event loop; made on first use."""
+    loop = asyncio.get_running_loop()
+    dispatcher = _dispatchers.get(loop)
+    if dispatcher is None:
+        dispatcher = _dispatchers[loop] = Dispatcher(
+            client=valkey_connect(settings.LIGHTCONE_REDIS_URL),
+            keys=Keys(settings.LIGHTCONE_DEPLOYMENT),
+            layer=get_channel_layer("tokens"),
+            lines=Lines(settings.LIGHTCONE_REDIS_URL),
+            send_stop=stop_send_async,
+            refusals=refusals,
+        )
+    return dispatcher
+
+
+def dispatchers() -> list[Dispatcher]:
+    """List the dispatchers of this process, one per event loop that has used one."""
+    return list(_dispatchers.values())

@@ -1,0 +1,86 @@
+"""The lease of a web process, by which the reaper knows that it lives: renewed by a thread of its own, with its own connection.
+
+The loop of the process may be held up for seconds by one large request, and its runs must not end for that. A loop that stands still for
+longer is as good as dead: the thread renews only while it is told now and then that the loop goes round.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from redis.exceptions import RedisError
+
+from chat.relay.state.keys import Keys
+from chat.relay.state.runs import LEASE_MS
+from chat.relay.valkey.line import Lines
+from chat.relay.valkey.store import WritesRefused, answer_checked
+
+logger = logging.getLogger(__name__)
+
+RENEW_S = 1.0
+LOOP_DEAD_S = 30.0
+
+
+class WebLease:
+    """`start` once the lease was taken; `tick` in each round of the loop; `close` before it is given back.
+
+    `is_refused`: Valkey answers, but takes no writes, as of the last try.
+    """
+
+    def __init__(self, lines: Lines, keys: Keys, web_id: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._lines = lines
+        self._keys = keys
+        self._web_id = web_id
+        self._clock = clock
+        self._channel = ""
+        self._ticked_at = clock()
+        self.is_refused = False
+        self._is_loop_dead = False
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._renew_forever, name="web-lease", daemon=True)
+
+    def start(self, channel: str) -> None:
+        self._channel = channel
+        self.tick()
+        self._thread.start()
+
+    def tick(self) -> None:
+        """The loop goes round."""
+        self._ticked_at = self._clock()
+
+    def close(self) -> None:
+        """Wait for the thread's end; to be called off the loop."""
+        self._is_over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._lines.close()
+
+    def renew(self) -> None:
+        """Renew the lease unless the loop is dead. Raises redis.RedisError or OSError."""
+        late_s = self._clock() - self._ticked_at
+        if late_s > LOOP_DEAD_S:
+            if not self._is_loop_dead:
+                logger.error("the loop of this web process has stood still for %.0f s; its lease is not renewed", late_s)
+            self._is_loop_dead = True
+            return
+        self._is_loop_dead = False
+        try:
+            self._write(b"SET", self._keys.web(self._web_id).encode(), self._channel.encode(), b"PX", str(LEASE_MS).encode())
+            self._write(b"SADD", self._keys.webs.encode(), self._web_id.encode())
+        except WritesRefused:
+            self.is_refused = True
+            raise
+        self.is_refused = False
+
+    def _write(self, *command: bytes) -> None:
+        answer_checked(self._lines.call(*command))
+
+    def _renew_forever(self) -> None:
+        while not self._is_over.wait(RENEW_S):
+            try:
+                self.renew()
+            except (RedisError, OSError) as error:
+                logger.warning("lease of this web process not renewed: %s", error)

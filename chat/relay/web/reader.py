@@ -1,0 +1,237 @@
+"""RunReader: the events of one run in the order of their positions, whatever is lost on the way.
+
+An event is accepted iff `start == next`; a smaller one is known, a larger one means a gap, which the log closes. The
+dispatcher feeds entries in (`offer`), from the layer or, when a reader hears nothing, from the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from typing import Protocol
+
+from redis.exceptions import RedisError
+
+from chat.relay.state.runs import READ_ENTRIES, LogEntry
+from engine.api import (
+    Admitted,
+    Completed,
+    EngineError,
+    EngineFailure,
+    EngineUnavailable,
+    ErrorCode,
+    Event,
+    Failed,
+    Outcome,
+    Rejected,
+    RequestError,
+)
+
+INBOX_ENTRIES = 512
+UNAVAILABLE_CODES = frozenset({ErrorCode.OVERLOADED, ErrorCode.MODEL_LOADING, ErrorCode.WORKER_LOST, ErrorCode.LOG_LOST})
+FAILURE_CODES = frozenset({ErrorCode.ENGINE_ERROR, ErrorCode.INTERNAL_ERROR, ErrorCode.MODEL_LOAD_FAILED})
+STOPPED_MESSAGE = "The request was stopped before it began."
+LOST_MESSAGE = "The connection to the run was lost; please send the request again."
+
+
+class Source(Protocol):
+    """What a reader needs of its web process (chat.relay.web.dispatcher)."""
+
+    async def read_log(self, run_id: str, *, attempt: int, position: int) -> list[LogEntry]: ...
+    def leave(self, reader: RunReader, *, is_over: bool) -> None: ...
+    async def stop(self, run_id: str, outcome: Outcome) -> None: ...
+
+
+class RunReader:
+    """One reader of one run, used by one task. `headers`: the `x-ratelimit-*` lines for the answer.
+
+    `await first()`, then iterate: the events after Admitted, up to and including the terminal one. Always `leave()`.
+    """
+
+    def __init__(self, run_id: str, source: Source, headers: Mapping[str, str] | None = None) -> None:
+        self.run_id = run_id
+        self.headers = dict(headers or {})
+        self.has_heard = False
+        self.is_started = False
+        self.told: Outcome | None = None
+        """How the client's answer was ended on this side, where the run did not end it."""
+        self._source = source
+        self._attempt = 1
+        self._next = 0
+        self._inbox: deque[LogEntry] = deque()
+        self._ready: deque[Event] = deque()
+        self._waiter: asyncio.Future[bool] | None = None
+        self._has_gap = False
+        self._is_over = False
+        self._has_left = False
+
+    async def first(self, *, timeout_s: float | None = None) -> Admitted:
+        """Wait until the run is admitted, at most `timeout_s`.
+
+        Raises RequestError (4xx), EngineUnavailable (503, also when the time is over) or EngineFailure (500) if it is not.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not self._ready:
+                    await self._advance()
+        except TimeoutError:
+            self.told = Outcome.INTERRUPTED
+            raise EngineUnavailable(ErrorCode.OVERLOADED, f"No worker took the request within {timeout_s:g} s; please try again.") from None
+        event = self._ready[0]
+        if isinstance(event.payload, Admitted):
+            self._ready.popleft()
+            return event.payload
+        if isinstance(event.payload, Rejected | Failed):
+            raise error_of(event.payload)
+        if isinstance(event.payload, Completed) and event.payload.outcome == Outcome.STOPPED:
+            raise EngineFailure(ErrorCode.ENGINE_ERROR, STOPPED_MESSAGE)
+        raise EngineFailure(ErrorCode.INTERNAL_ERROR, "The run began without an admission.")
+
+    def __aiter__(self) -> RunReader:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._ready:
+            if self._is_over:
+                raise StopAsyncIteration
+            await self._advance()
+        return self._ready.popleft()
+
+    async def next(self, timeout_s: float) -> Event | None:
+        """The next event, or None after about `timeout_s` seconds of silence (time for a ping). StopAsyncIteration after the last one."""
+        while not self._ready:
+            if self._is_over:
+                raise StopAsyncIteration
+            if not await self._advance(timeout_s):
+                return None
+        return self._ready.popleft()
+
+    def leave(self) -> None:
+        """The client is gone, or the reader has what it wants. Never awaits; unread runs end by their policy."""
+        if not self._has_left:
+            self._has_left = True
+            self._source.leave(self, is_over=self._is_over)
+
+    async def stop(self, outcome: Outcome = Outcome.STOPPED) -> None:
+        """End the run; its terminal event still comes through the iteration. Raises EngineUnavailable."""
+        if self.told is not None:
+            self.told = outcome
+        await self._source.stop(self.run_id, outcome)
+
+    # For the dispatcher.
+
+    def read_back(self) -> None:
+        """Begin with what the log has already."""
+        self._has_gap = True
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """(attempt, next position): where the log has to be read from."""
+        return self._attempt, self._next
+
+    def offer(self, entry: LogEntry) -> None:
+        """Hand in an entry; when the reader is too slow, entries are dropped and it goes by the log."""
+        if self._is_over:
+            return
+        self.has_heard = True
+        if len(self._inbox) >= INBOX_ENTRIES:
+            self._inbox.clear()
+            self._has_gap = True
+        else:
+            self._inbox.append(entry)
+        self._wake()
+
+    def fail(self, code: ErrorCode) -> None:
+        """End the reader's stream with an error: the truth about the run cannot be had any more."""
+        if not self._is_over:
+            self._is_over = True
+            self.told = Outcome.WORKER_LOST if code is ErrorCode.LOG_LOST else Outcome.INTERRUPTED
+            self._ready.append(Event(self._next, 1, Failed(code, LOST_MESSAGE)))
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(True)
+
+    # Positions.
+
+    async def _advance(self, timeout_s: float | None = None) -> bool:
+        """Take what has come, or wait for more; false when nothing came for `timeout_s`."""
+        if self._has_gap:
+            self._has_gap = False
+            await self._close_gap()
+        elif self._inbox:
+            entry = self._inbox.popleft()
+            if not self._accept(entry):
+                await self._close_gap()
+                self._accept(entry)
+        else:
+            return await self._wait(timeout_s)
+        return True
+
+    async def _wait(self, timeout_s: float | None) -> bool:
+        """Until something is handed in. A bare timer: this is once per token and stream, and asyncio.timeout costs a multiple of it."""
+        loop = asyncio.get_running_loop()
+        waiter = self._waiter = loop.create_future()
+        timer = None if timeout_s is None else loop.call_later(timeout_s, _end_wait, waiter)
+        try:
+            return await waiter
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()
+
+    async def _close_gap(self) -> None:
+        """Read the log from `next` on. What is not there comes later: by the worker's recovery and the dispatcher's sweep."""
+        try:
+            entries = await self._source.read_log(self.run_id, attempt=self._attempt, position=self._next)
+        except (RedisError, OSError):
+            return
+        began_at = self._next
+        for entry in entries:
+            self._accept(entry)
+        if len(entries) == READ_ENTRIES and self._next > began_at:
+            self._has_gap = True
+
+    def _accept(self, entry: LogEntry) -> bool:
+        """Move the events that fit to the ready ones; false when the entry begins after `next`."""
+        if self._is_over:
+            return True
+        if entry.payload is None:
+            return self._accept_begin(entry)
+        if entry.attempt < self._attempt or entry.position < self._next:
+            return True
+        for event in entry.events():
+            if event.start > self._next:
+                return False
+            if event.start == self._next:
+                self._next = event.start + event.count
+                self._attempt = entry.attempt
+                self._ready.append(event)
+                self._is_over = event.is_terminal
+        return True
+
+    def _accept_begin(self, entry: LogEntry) -> bool:
+        """A new attempt covers one position. Below `next` it has lost what we have shown: the stream ends, not contradicts itself."""
+        if entry.attempt <= self._attempt:
+            return True
+        if entry.position < self._next:
+            self.fail(ErrorCode.LOG_LOST)
+        elif entry.position == self._next:
+            self._attempt, self._next = entry.attempt, entry.position + 1
+        return entry.position <= self._next
+
+
+def _end_wait(waiter: asyncio.Future[bool]) -> None:
+    if not waiter.done():
+        waiter.set_result(False)
+
+
+def error_of(payload: Rejected | Failed) -> EngineError:
+    """The exception for a run that ended before it was admitted."""
+    if payload.code in UNAVAILABLE_CODES:
+        return EngineUnavailable(payload.code, payload.message, payload.param)
+    if payload.code in FAILURE_CODES:
+        return EngineFailure(payload.code, payload.message, payload.param)
+    return RequestError(payload.code, payload.message, payload.param)

@@ -1,0 +1,149 @@
+"""How a worker takes runs: a first attempt in the thread that has its task, a later one on the publisher's loop, beside what was before it.
+
+Used by chat.relay.worker.publisher, which owns the table. A run is claimed once, however often its task is delivered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from chat.relay.state.runs import Claim, LogEntry, NotNow, Runs
+from chat.relay.valkey.line import Asked, Lines
+from chat.relay.valkey.store import AWAY, answer_checked, command_parts
+from chat.relay.worker.live_run import LiveRun
+from chat.relay.worker.run_table import RunTable
+
+logger = logging.getLogger(__name__)
+
+LET_GO_TIMEOUT_S = 5.0
+FIRST_PAUSE_S = 0.05
+CLAIM_RETRIES = 7
+SETTLE_PAUSE_S = 0.02
+
+Taken = tuple[Claim, list[LogEntry]]
+"""A claim, and what earlier attempts logged."""
+
+
+class Claims:
+    """`ask_first` is for any thread, what it gives for any but the loop's; `take` is for the loop, and all there is without `lines`.
+
+    `renew` renews the worker's lease, where its engine lives, on the loop.
+    """
+
+    def __init__(
+        self, *, runs: Runs, table: RunTable, worker_id: str, renew: Callable[[], Awaitable[None]], lines: Lines | None = None
+    ) -> None:
+        self._runs = runs
+        self._table = table
+        self._worker_id = worker_id
+        self._renew = renew
+        self._lines = lines
+        self._taking: set[str] = set()
+        self._lock = threading.Lock()
+
+    def ask_first(self, run_id: str) -> Callable[[], Claim | None]:
+        """Ask for the first attempt of a queued run. What is given waits for the claim, and must be called; None when it is not to be had.
+
+        It raises AWAY where no answer comes, and NotNow where the lease has lapsed; then `take` may ask again.
+        """
+        assert self._lines is not None
+        command = command_parts(b"EVAL", *self._runs.claim_command(run_id, 1, self._worker_id))
+        if not self._begin(run_id):
+            return _nothing
+        if run_id in self._table.live:
+            self._taking.discard(run_id)
+            return _nothing
+        return partial(self._first, run_id, self._lines.ask(*command))
+
+    def _first(self, run_id: str, asked: Asked) -> Claim | None:
+        try:
+            claim = self._runs.claim_read(run_id, 1, answer_checked(asked.answer()))
+            if claim is not None:
+                self._table.put(LiveRun(claim, self._worker_id))
+            return claim
+        finally:
+            self._taking.discard(run_id)
+
+    async def take(self, run_id: str, attempt: int) -> Taken | None:
+        """Claim a queued run; with it comes what earlier attempts logged. None when it is not to be had.
+
+        Raises AWAY where Valkey stays away; then nobody knows whether the run is ours. Raises NotNow where the worker has no lease and gets
+        none, or its engine still has the attempt before.
+        """
+        if not self._begin(run_id):
+            return None
+        try:
+            return await self._take(run_id, attempt)
+        finally:
+            self._taking.discard(run_id)
+
+    @property
+    def is_claiming(self) -> bool:
+        """Somebody waits for a claim; when that is over, the run is in the table or not ours."""
+        return bool(self._taking)
+
+    async def settled(self, timeout_s: float) -> None:
+        """Wait until no claim is under way, at most so long: after the lease is gone none succeeds that begins later."""
+        for _ in range(int(timeout_s / SETTLE_PAUSE_S)):
+            if not self._taking:
+                return
+            await asyncio.sleep(SETTLE_PAUSE_S)
+
+    def close(self) -> None:
+        if self._lines is not None:
+            self._lines.close()
+
+    def _begin(self, run_id: str) -> bool:
+        """False for a task that was delivered twice: Valkey would give the run to each call of one worker."""
+        with self._lock:
+            is_new = run_id not in self._taking
+            self._taking.add(run_id)
+        return is_new
+
+    async def _take(self, run_id: str, attempt: int) -> Taken | None:
+        previous = self._table.live.get(run_id)
+        if previous is not None and previous.claim.attempt == attempt:
+            return None
+        if previous is not None and previous.claim.attempt < attempt:
+            self._table.drop(previous)
+        if (gone := self._table.being_let_go(run_id)) is not None:
+            # NOTE: the engine must have let go of the old attempt, or its last events would pass as news of the new one.
+            try:
+                async with asyncio.timeout(LET_GO_TIMEOUT_S):
+                    await gone.wait()
+            except TimeoutError:
+                raise NotNow from None
+        taken = await self._claim(run_id, attempt)
+        if taken is not None:
+            claim, log = taken
+            self._table.put(LiveRun(claim, self._worker_id, is_logged=bool(log)))
+        return taken
+
+    async def _claim(self, run_id: str, attempt: int) -> Taken | None:
+        """Ask again where an answer is lost: a run that is ours without our knowing would wait for as long as this worker lives."""
+        for pause_s in (FIRST_PAUSE_S * 2**number for number in range(CLAIM_RETRIES)):
+            try:
+                return await self._claim_once(run_id, attempt)
+            except AWAY as error:
+                logger.warning("claim of run %s not answered: %s", run_id, error)
+                await asyncio.sleep(pause_s)
+        return await self._claim_once(run_id, attempt)
+
+    async def _claim_once(self, run_id: str, attempt: int) -> Taken | None:
+        try:
+            claim = await self._runs.claim(run_id, attempt, self._worker_id)
+        except NotNow:
+            # The process stood still for longer than its lease. It lives, so that the run need not wait for another worker.
+            await self._renew()
+            claim = await self._runs.claim(run_id, attempt, self._worker_id)
+        if claim is None:
+            return None
+        return claim, await self._runs.read_whole_log(run_id) if attempt > 1 else []
+
+
+def _nothing() -> None:
+    """Of a run that is not to be had."""

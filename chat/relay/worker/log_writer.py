@@ -1,0 +1,187 @@
+"""From entries to the logs of their runs, and from there to the web processes that read. The log comes first, always.
+
+  write      one pipeline appends every entry to its run's log, id `<attempt>-<last position>`; an end is its script (finish.lua)
+  announce   one layer message per web process with the entries that were written, `n` counting by one
+Where no run ends, which is nearly always, one script (step.lua) does both in one round trip, over a connection of its own.
+
+A worker that lost a run is refused by its log and says nothing. What could not be written is missing until `missing_entries` are written.
+Used by chat.relay.worker.publisher.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError, ResponseError
+
+from chat.relay.state.keys import Keys
+from chat.relay.state.runs import RUN_LIFE_MS, Runs, entry_position
+from chat.relay.valkey.store import AWAY, Answers, script_text
+from chat.relay.valkey.wire import Caller, Refused
+from chat.relay.worker.live_run import Entry, LiveRun
+from chat.relay.worker.run_table import RunTable
+from engine.api import Outcome
+
+logger = logging.getLogger(__name__)
+
+SEND_TIMEOUT_S = 1.0
+STEP = script_text(Path(__file__).parents[1] / "state" / "step.lua").encode()
+TOO_OLD = "equal or smaller than the target stream top item"
+
+Written = list[tuple[LiveRun, Entry]]
+
+
+class Layer(Protocol):
+    """A Channels layer."""
+
+    async def send(self, channel: str, message: dict[str, Any]) -> None: ...
+    def serialize(self, message: dict[str, Any]) -> bytes: ...
+
+
+class LogWriter:
+    """`has_lost`: something may be missing in a log. `caller`: for steps in one round trip, where `layer` publishes what Valkey does."""
+
+    def __init__(
+        self, *, runs: Runs, layer: Layer, worker_id: str, table: RunTable, clock: Callable[[], float], caller: Caller | None = None
+    ) -> None:
+        self.has_lost = False
+        self._runs = runs
+        self._client: Answers = runs.client
+        self._keys = runs.keys
+        self._layer = layer
+        self._worker_id = worker_id
+        self._table = table
+        self._clock = clock
+        self._caller = caller
+        self._sent: dict[str, int] = defaultdict(int)
+
+    async def write_and_announce(self, cut: Written) -> None:
+        """What Valkey does not take is lost for now; what another attempt owns is dropped."""
+        try:
+            if self._caller is not None and all(run.ending is None for run, _ in cut):
+                written = await self._write_step(self._caller, cut)
+            else:
+                written = await self._write(cut)
+        except AWAY as error:
+            logger.warning("Valkey does not answer: %s; %d runs go on in memory", error, len(self._table.live))
+            self.has_lost = True
+            return
+        if written:
+            await self._announce(written)
+
+    def close(self) -> None:
+        if self._caller is not None:
+            self._caller.close()
+
+    async def _write_step(self, caller: Caller, cut: Written) -> Written:
+        """Append entries and announce them in one script; return those that are in their logs now and nobody was told of."""
+        parts = [b"EVAL", STEP, b"%d" % len(cut), *(self._keys.log(run.run_id).encode() for run, _ in cut), b"%d" % RUN_LIFE_MS]
+        for run, entry in cut:
+            parts += (run.entry_name(entry).encode(), entry.payload, b"1" if run.is_logged else b"0")
+        for channel, message in self._messages(cut):
+            parts += (channel.encode(), self._layer.serialize(message))
+        answer = await caller.call(*parts)
+        if isinstance(answer, Refused):
+            logger.error("logs refused: %s", answer)
+            self.has_lost = True
+            return []
+        for run, _ in cut:
+            run.is_logged = True
+        if answer == b"OK":
+            return []
+        return [(run, entry) for (run, entry), verdict in zip(cut, answer, strict=True) if self._is_written(run, verdict)]
+
+    async def _write(self, cut: Written) -> Written:
+        """Append entries in one pipeline; return those that are in their logs now."""
+        pipe = self._client.pipeline(transaction=False)
+        for run, entry in cut:
+            if run.ending is not None and entry.position == run.ending.position:
+                pipe.execute_command("EVAL", *self._runs.finish_command(run.ending))
+            else:
+                name = self._keys.log(run.run_id)
+                pipe.xadd(name, {"e": entry.payload}, id=run.entry_name(entry), nomkstream=run.is_logged)
+                if not run.is_logged:
+                    pipe.pexpire(name, RUN_LIFE_MS)
+                    run.is_logged = True
+        answers = await pipe.execute(raise_on_error=False)
+        verdicts = [answer for answer in answers if not isinstance(answer, bool | int)]
+        return [(run, entry) for (run, entry), answer in zip(cut, verdicts, strict=True) if self._is_written(run, answer)]
+
+    def _is_written(self, run: LiveRun, answer: object) -> bool:
+        if isinstance(answer, ResponseError | Refused):
+            if TOO_OLD in str(answer):
+                self._table.drop(run)
+            else:
+                logger.error("log of run %s refused: %s", run.run_id, answer)
+                self.has_lost = True
+            return False
+        if answer is None:
+            self.has_lost = True
+            return False
+        if answer == b"stale":
+            self._table.drop(run)
+            return False
+        if run.ending is not None and answer in (b"ended", b"again"):
+            self._table.settle(run, self._clock())
+        return True
+
+    async def _announce(self, written: Written) -> None:
+        for channel, message in self._messages(written):
+            try:
+                async with asyncio.timeout(SEND_TIMEOUT_S):
+                    await self._layer.send(channel, message)
+            except (TimeoutError, RedisError, OSError) as error:
+                logger.warning("layer message lost: %s", error)
+
+    def _messages(self, written: Written) -> list[tuple[str, dict[str, object]]]:
+        """Channel and message per web process. It is a hint: a lost one is found by its number, or by the readers' sweep."""
+        deltas: dict[str, list[list[object]]] = defaultdict(list)
+        for run, entry in written:
+            for channel in run.claim.watchers.values():
+                deltas[channel].append([run.run_id, run.claim.attempt, entry.position, entry.payload])
+        messages: list[tuple[str, dict[str, object]]] = []
+        for channel, items in deltas.items():
+            self._sent[channel] += 1
+            messages.append((channel, {"type": "lc.step", "worker": self._worker_id, "n": self._sent[channel], "deltas": items}))
+        return messages
+
+
+async def missing_entries(client: Redis, keys: Keys, table: RunTable) -> Written:
+    """What memory has and the logs lack, by the last id of each. Raises AWAY.
+
+    A run of another attempt is dropped; one that Valkey has forgotten is ended in the engine, and only its end is worth writing.
+    """
+    runs = [*table.live.values(), *table.ended.values()]
+    pipe = client.pipeline(transaction=False)
+    for run in runs:
+        pipe.hmget(keys.meta(run.run_id), "state", "attempt")
+        pipe.xrevrange(keys.log(run.run_id), count=1)
+    answers = await pipe.execute()
+    missing: Written = []
+    for run, (state, attempt), last in zip(runs, answers[0::2], answers[1::2], strict=True):
+        missing += [(run, entry) for entry in _missing_of(run, state, attempt, last, table)]
+    return missing
+
+
+def _missing_of(run: LiveRun, state: bytes | None, attempt: bytes | None, last: list[Any], table: RunTable) -> list[Entry]:
+    if attempt is None:
+        if run.ending is None and not run.is_forgotten:
+            run.is_forgotten = True
+            table.abort(run.run_id, Outcome.FAILED)
+        return [run.entries[-1]] if run.ending is not None else []
+    if int(attempt) != run.claim.attempt:
+        table.drop(run)
+        return []
+    if state == b"ended":
+        return [] if run.is_settled or run.ending is None else [run.entries[-1]]
+    run.is_logged = bool(last)
+    last_attempt, last_position = entry_position(last[0][0]) if last else (0, -1)
+    if last_attempt < run.claim.attempt:
+        last_position = -1
+    return [entry for entry in run.entries if entry.position > last_position]

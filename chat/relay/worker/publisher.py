@@ -1,0 +1,284 @@
+"""Publisher: from the engine's events to the durable log, and from there to the web processes that read.
+
+One event loop, one object per worker process. Each flush:
+  1. cut: all news of a run become one packed entry (neighbouring deltas of a choice join, which bounds a slow Valkey's cost);
+  2. write and announce (log_writer.py).
+Each second it renews the worker's lease and looks after its runs. What could not be written stays in memory, and is appended once
+Valkey is back.
+
+Refuses to know the engine, Celery and Django. Used by chat.workers.model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from chat.relay.state.keys import Keys
+from chat.relay.state.runs import LEASE_MS, LIVE_LEASE_MS, Claim, Runs, watchers_of
+from chat.relay.valkey.line import Lines
+from chat.relay.valkey.store import AWAY, Answers
+from chat.relay.valkey.wire import Caller
+from chat.relay.worker.claims import Claims, Taken
+from chat.relay.worker.live_run import LiveRun
+from chat.relay.worker.log_writer import Layer, LogWriter, missing_entries
+from chat.relay.worker.run_table import News, RunTable
+from engine.api import Outcome
+
+logger = logging.getLogger(__name__)
+
+BEAT_S = 1.0
+STEP_FLUSH_RUNS = 32
+BATCH_FLUSH_S = 0.05
+KEEP_ENDED_S = 10.0
+MIN_BACKOFF_S, MAX_BACKOFF_S = 0.05, 1.0
+BEATS_PER_RENEWAL = 10
+CLAIMS_SETTLE_S = 2.0
+
+
+class Publisher:
+    """Holds the worker's runs. `publish`, `ask_first` and `is_letting_go` are for any thread, the rest for the loop of `start`.
+
+    `abort(run_id, outcome)` ends a run in the engine; `lease()` gives the fields of the worker's lease, or None when the core
+    has shown no sign of life. `flush_mode`: "auto", "step" or "batch". `caller`: for steps in one round trip, where `layer` is one whose
+    messages are what Valkey publishes (chat.relay.valkey.layer). `lines`: for `ask_first`.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: Redis,
+        keys: Keys,
+        layer: Layer,
+        worker_id: str,
+        slug: str,
+        abort: Callable[[str, Outcome], None],
+        lease: Callable[[], Mapping[str, Any] | None],
+        clock: Callable[[], float] = time.time,
+        flush_mode: str = "auto",
+        caller: Caller | None = None,
+        lines: Lines | None = None,
+    ) -> None:
+        self.worker_id = worker_id
+        self._slug = slug
+        self.runs = Runs(client, keys, clock)
+        self._client: Answers = client
+        self._keys = keys
+        self._abort = abort
+        self._lease = lease
+        self._clock = clock
+        self._flush_mode = flush_mode
+        self._table = RunTable(abort)
+        self._writer = LogWriter(runs=self.runs, layer=layer, worker_id=worker_id, table=self._table, clock=clock, caller=caller)
+        self._claims = Claims(runs=self.runs, table=self._table, worker_id=worker_id, renew=self.beat, lines=lines)
+        self._has_news = asyncio.Event()
+        self._is_urgent = asyncio.Event()
+        self._writing = asyncio.Lock()
+        self._backoff_s = MIN_BACKOFF_S
+        self._num_beats = 0
+        self._is_handing_over = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self, *, beat_s: float = BEAT_S) -> None:
+        """Begin to flush and to renew the lease on the running loop; the first renewal is done when this returns, if Valkey is there."""
+        self._loop = asyncio.get_running_loop()
+        await self.beat_safely()
+        self._tasks = [asyncio.create_task(self._flush_forever()), asyncio.create_task(self._beat_forever(beat_s))]
+
+    async def close(self) -> None:
+        """Write what waits, give the lease back and stop; the client is closed."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.flush()
+        try:
+            await self._client.delete(self._keys.worker(self.worker_id))
+        except (RedisError, OSError) as error:
+            logger.warning("lease not given back: %s", error)
+        self._writer.close()
+        self._claims.close()
+        await self._client.aclose()
+
+    @property
+    def num_live(self) -> int:
+        return len(self._table.live)
+
+    @property
+    def has_work(self) -> bool:
+        """Runs live, or are being claimed."""
+        return self._claims.is_claiming or self.num_live > 0  # in the order in which a run is one and then the other
+
+    def live_run_ids(self) -> list[str]:
+        return list(self._table.live)
+
+    def publish(self, batch: Iterable[News]) -> None:
+        """Take the engine's news; returns at once. Events of runs that are not ours any more are dropped."""
+        is_urgent, let_go = self._table.add_news(batch)
+        for event in let_go:
+            self._call_soon(event.set)
+        self._call_soon(self._wake, is_urgent)
+
+    async def take(self, run_id: str, attempt: int) -> Taken | None:
+        """As Claims.take."""
+        return await self._claims.take(run_id, attempt)
+
+    def ask_first(self, run_id: str) -> Callable[[], Claim | None]:
+        """As Claims.ask_first."""
+        return self._claims.ask_first(run_id)
+
+    def is_letting_go(self, run_id: str) -> bool:
+        """The run is not ours any more, and the engine has not said its last word of it. For any thread."""
+        return self._table.being_let_go(run_id) is not None
+
+    async def flush(self) -> None:
+        """Cut, write, announce; or, after a loss, try to recover."""
+        async with self._writing:
+            if self._writer.has_lost and not await self._recover():
+                return
+            cut = [(run, entry) for run in self._table.take_dirty() if (entry := run.cut(self._clock())) is not None]
+            # Of a run that Valkey has forgotten, only the terminal record is worth writing.
+            kept = [(run, entry) for run, entry in cut if not run.is_forgotten or run.ending is not None]
+            if kept:
+                await self._writer.write_and_announce(kept)
+
+    async def beat(self) -> None:
+        """Renew the lease, then look after each run: stop flags, new readers, lost runs, leases of its concurrency."""
+        lease = None if self._is_handing_over else self._lease()
+        runs = list(self._table.live.values())
+        pipe = self._client.pipeline(transaction=False)
+        if lease is not None:
+            name = self._keys.worker(self.worker_id)
+            pipe.hset(name, mapping=dict(lease))
+            pipe.pexpire(name, LEASE_MS)
+            pipe.sadd(self._keys.workers, self.worker_id)
+            pipe.sadd(self._keys.model_workers(self._slug), self.worker_id)
+        head = len(pipe)
+        for run in runs:
+            pipe.hgetall(self._keys.meta(run.run_id))
+        if self._num_beats % BEATS_PER_RENEWAL == 0:
+            self._renew_live(pipe, runs)
+        self._num_beats += 1
+        answers = await pipe.execute()
+        for run, raw in zip(runs, answers[head:], strict=False):
+            self._look_after(run, {name.decode(): value for name, value in raw.items()})
+        self._table.forget_ended(self._clock() - KEEP_ENDED_S)
+
+    async def beat_safely(self) -> None:
+        """`beat`, where a Valkey that is away only means that there is something to recover."""
+        try:
+            await self.beat()
+        except AWAY as error:
+            logger.warning("Valkey does not answer: %s", error)
+            self._writer.has_lost = True
+            self._wake(True)
+        except RedisError:
+            logger.exception("heartbeat refused")
+
+    def stop_run(self, run_id: str, outcome: Outcome) -> None:
+        """End a live run early; unknown ones are ignored."""
+        if run_id in self._table.live:
+            self._abort(run_id, outcome)
+
+    async def hand_over(self, *, to_anyone: bool = False) -> list[tuple[str, int]]:
+        """Give the lease back and re-queue live runs, if another worker is there to take them: (run id, next attempt) of each.
+
+        `to_anyone`: also for a worker that is still to come. From here on the logs refuse what this worker still writes.
+        """
+        await self.flush()
+        others = await self._client.smembers(self._keys.model_workers(self._slug)) if self._table.live else set()
+        ready = [raw for raw in others - {self.worker_id.encode()} if await self._is_ready(raw.decode())]
+        if not (ready or to_anyone):
+            return []
+        self._is_handing_over = True
+        await self._client.delete(self._keys.worker(self.worker_id))
+        await self._claims.settled(CLAIMS_SETTLE_S)
+        handed = []
+        for run in list(self._table.live.values()):
+            taken = await self.runs.take_over(run.run_id, self.worker_id)
+            self._table.drop(run)
+            if taken is not None:
+                handed.append((run.run_id, taken[0]))
+        return handed
+
+    async def _is_ready(self, worker_id: str) -> bool:
+        return await self._client.hget(self._keys.worker(worker_id), "state") == b"ready"
+
+    # The loop's tasks.
+
+    async def _flush_forever(self) -> None:
+        while True:
+            await self._has_news.wait()
+            if self._is_batching() and not self._is_urgent.is_set():
+                try:
+                    async with asyncio.timeout(BATCH_FLUSH_S):
+                        await self._is_urgent.wait()
+                except TimeoutError:
+                    pass
+            self._has_news.clear()
+            self._is_urgent.clear()
+            try:
+                await self.flush()
+            except Exception:
+                logger.exception("flush failed")
+                self._writer.has_lost = True
+            if self._writer.has_lost:
+                self._has_news.set()
+                await asyncio.sleep(self._backoff_s)
+                self._backoff_s = min(MAX_BACKOFF_S, self._backoff_s * 2)
+
+    async def _beat_forever(self, beat_s: float) -> None:
+        while True:
+            await asyncio.sleep(beat_s)
+            await self.beat_safely()
+
+    def _is_batching(self) -> bool:
+        return self._flush_mode == "batch" or (self._flush_mode == "auto" and len(self._table.live) > STEP_FLUSH_RUNS)
+
+    def _wake(self, is_urgent: bool) -> None:
+        self._has_news.set()
+        if is_urgent:
+            self._is_urgent.set()
+
+    def _call_soon(self, callback: Callable[..., object], *arguments: object) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(callback, *arguments)
+
+    async def _recover(self) -> bool:
+        """Append what the logs lack; false while Valkey is away."""
+        try:
+            await self.beat()
+            missing = await missing_entries(self._client, self._keys, self._table)
+        except (RedisError, OSError):
+            return False
+        self._writer.has_lost = False
+        self._backoff_s = MIN_BACKOFF_S
+        if missing:
+            logger.info("Valkey is back: %d entries of %d runs written again", len(missing), len({run.run_id for run, _ in missing}))
+            await self._writer.write_and_announce(missing)
+        return not self._writer.has_lost
+
+    # Looking after runs.
+
+    def _renew_live(self, pipe: Any, runs: list[LiveRun]) -> None:
+        lease_end = int(self._clock() * 1000) + LIVE_LEASE_MS
+        for run in runs:
+            pipe.zadd(self._keys.admit_live(run.claim.caller), {run.run_id: lease_end}, xx=True)
+            pipe.zadd(self._keys.model_live(self._slug), {run.run_id: lease_end}, xx=True)
+            pipe.zadd(self._keys.tenant_live(self._slug, run.claim.request.tenant), {run.run_id: lease_end}, xx=True)
+
+    def _look_after(self, run: LiveRun, meta: Mapping[str, bytes]) -> None:
+        if not meta:
+            return
+        if int(meta["attempt"]) != run.claim.attempt:
+            self._table.drop(run)
+            return
+        run.claim.watchers = watchers_of(meta)
+        if meta["stop"]:
+            self.stop_run(run.run_id, Outcome(meta["stop"].decode()))

@@ -1,0 +1,93 @@
+"""Reads of the hourly sums for the dashboard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from django.db.models import F, Q, Sum
+from django.db.models.functions import TruncDay
+
+from chat.usage.models import TTFT_BOUNDS_MS, TTFT_COLUMNS, UsageHour
+
+SUMMED_COLUMNS = ("prompt_tokens", "cached_tokens", "completion_tokens", "cost_nanos")
+
+
+@dataclass(frozen=True, slots=True)
+class UsagePoint:
+    """Sums over one hour or one day: all requests; errors of clients (4xx) and of the server (5xx); requests whose clients left."""
+
+    start: datetime
+    num_requests: int = 0
+    num_client_errors: int = 0
+    num_server_errors: int = 0
+    num_left: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    cost_nanos: int = 0
+
+    @property
+    def num_answered(self) -> int:
+        """Requests that were answered without an error."""
+        return self.num_requests - self.num_client_errors - self.num_server_errors - self.num_left
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSummary:
+    """A span of time: its points, oldest first and without holes, their sums, and percentiles of the time to the first token."""
+
+    points: tuple[UsagePoint, ...]
+    total: UsagePoint
+    ttft_p50_ms: float | None
+    ttft_p95_ms: float | None
+    by_model: tuple[tuple[str, int, int, int], ...] = field(default=())
+
+
+def usage_summary(*, now: datetime, hours: int = 0, days: int = 0) -> UsageSummary:
+    """Usage of the last `hours` by hour, or of the last `days` by day (UTC), the current one included. Rollups only."""
+    step = timedelta(hours=1) if hours else timedelta(days=1)
+    last = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    last = last if hours else last.replace(hour=0)
+    starts = [last - step * i for i in range((hours or days) - 1, -1, -1)]
+    rows = UsageHour.objects.filter(period_start__gte=starts[0], period_start__lt=last + step)
+    period = F("period_start") if hours else TruncDay("period_start", tzinfo=UTC)
+    errors = {
+        "num_client_errors": Sum(F("num_requests") - F("num_left"), filter=Q(status_class=4), default=0),
+        "num_server_errors": Sum("num_requests", filter=Q(status_class=5), default=0),
+    }
+    sums = errors | {column: Sum(column) for column in ("num_requests", "num_left", *SUMMED_COLUMNS)}
+    found = {row.pop("period"): row for row in rows.order_by().values(period=period).annotate(**sums)}
+    points = tuple(UsagePoint(start=start, **found.get(start, {})) for start in starts)
+    histogram = list(rows.aggregate(**{column: Sum(column, default=0) for column in TTFT_COLUMNS}).values())
+    models = rows.order_by().values("model").annotate(requests=Sum("num_requests"), tokens=Sum("completion_tokens"), cost=Sum("cost_nanos"))
+    return UsageSummary(
+        points=points,
+        total=_total(points, starts[0]),
+        ttft_p50_ms=histogram_percentile(histogram, 0.5),
+        ttft_p95_ms=histogram_percentile(histogram, 0.95),
+        by_model=tuple((row["model"], row["requests"], row["tokens"], row["cost"]) for row in models.order_by("-requests")[:10]),
+    )
+
+
+def histogram_percentile(counts: list[int], share: float) -> float | None:
+    """The time to the first token, in ms, that `share` of the runs stayed within; None without runs.
+
+    Linear within a bucket, as Prometheus does it; in the last, open bucket its lower bound.
+    """
+    target = sum(counts) * share
+    if not target:
+        return None
+    seen, lower = 0, 0
+    for count, upper in zip(counts, TTFT_BOUNDS_MS, strict=False):
+        if count and seen + count >= target:
+            return lower + (upper - lower) * (target - seen) / count
+        seen, lower = seen + count, upper
+    return float(lower)
+
+
+def _total(points: Iterable[UsagePoint], start: datetime) -> UsagePoint:
+    columns = ("num_requests", "num_client_errors", "num_server_errors", "num_left", *SUMMED_COLUMNS)
+    points = tuple(points)
+    return UsagePoint(start=start, **{column: sum(getattr(point, column) for point in points) for column in columns})

@@ -1,0 +1,251 @@
+"""The usage writer: terminal records of runs become request rows and hourly sums, each exactly once.
+
+A record comes from the engine's terminal event, so that it is exact whatever became of the client. Records may arrive
+more than once (the stream is acknowledged after the commit); the run id decides. Called by the flusher alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import IntegrityError, models, transaction
+from django.db.models import F, Q
+
+from chat.access.models import ApiKey
+from chat.relay.state.records import told_fields
+from chat.relay.state.run_id import run_id_floor
+from chat.usage.masking import mask_secrets
+from chat.usage.models import TTFT_BOUNDS_MS, TTFT_COLUMNS, RequestLog, UsageHour
+from chat.usage.prices import cost_nanos, prices_of
+from engine.api import Outcome
+
+logger = logging.getLogger(__name__)
+
+MAX_TRIES = 3
+CLIENT_LEFT = 499
+"""The status of a request whose client left before its answer was whole."""
+
+HourKey = tuple[datetime, int, int, str, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalRecord:
+    """How one run ended. Instants are unix seconds, None where the run never got there.
+
+    `run_id` is a UUID of version 7 in hex (relay/state/run_id.py). `project_id` 0 and an empty `key_public_id` stand for none.
+    `retry_count`: how often the client's library had sent the request before; `patience_s`: how long it waits for bytes, None where it
+    does not say.
+    """
+
+    run_id: str
+    arrived_at: float
+    status: int
+    outcome: str
+    started_at: float | None = None
+    first_token_at: float | None = None
+    ended_at: float | None = None
+    org_id: int = 0
+    project_id: int = 0
+    key_public_id: str = ""
+    dialect: str = ""
+    route: str = ""
+    is_stream: bool = False
+    model_asked: str = ""
+    model: str = ""
+    finish_reason: str = ""
+    error_code: str = ""
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    attempts: int = 0
+    worker: str = ""
+    client_request_id: str = ""
+    user_label: str = ""
+    user_agent: str = ""
+    address: str = ""
+    retry_count: int = 0
+    patience_s: float | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+    batch_id: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, record: dict[str, Any]) -> TerminalRecord:
+        """Unknown names are ignored, so that an older writer reads newer records. Raises TypeError where one is missing."""
+        return cls(**{name: record[name] for name in _RECORD_NAMES if name in record})
+
+
+_RECORD_NAMES = tuple(item.name for item in fields(TerminalRecord))
+
+
+def usage_records_write(records: list[dict[str, Any]]) -> list[TerminalRecord]:
+    """Store terminal records in one transaction; return those that were new.
+
+    A record that cannot be read is logged and left out: it must not hold up the others.
+    """
+    rows: dict[UUID, RequestLog] = {}
+    read: dict[UUID, TerminalRecord] = {}
+    told: dict[UUID, str] = {}
+    for raw in records:
+        try:
+            if "told" in raw:
+                told[UUID(hex=raw["run_id"])] = Outcome(raw["told"]).value
+                continue
+            record = TerminalRecord.from_dict(raw)
+            row = _row(record)
+        except (TypeError, ValueError, KeyError, OverflowError, AttributeError) as error:
+            logger.error("usage record left out: %s", error)
+            continue
+        rows.setdefault(row.run_id, row)
+        read.setdefault(row.run_id, record)
+    for last_try in (False,) * (MAX_TRIES - 1) + (True,):
+        try:
+            return [read[run_id] for run_id in _write(rows, told)]
+        except IntegrityError:
+            # Another writer stored one of these runs, or made one of these hours, between our look and our insert.
+            if last_try:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _write(rows: dict[UUID, RequestLog], told: dict[UUID, str]) -> list[UUID]:
+    """1. Leave out what is stored. 2. Insert the rest. 3. Add it to its hours. 4. Note when keys were last used. 5. Correct rows of runs
+    whose clients were `told` of another end. Returns what was new."""
+    with transaction.atomic():
+        stored = set(RequestLog.objects.filter(run_id__in=rows).values_list("run_id", flat=True))
+        new = [row for run_id, row in rows.items() if run_id not in stored]
+        prices = prices_of({row.model for row in new})
+        for row in new:
+            row.cost_nanos = cost_nanos(row, prices.get(row.model))
+        RequestLog.objects.bulk_create(new, batch_size=500)
+        for hour_key, sums in _hours(new).items():
+            _hour_add(hour_key, sums)
+        for public_id, used_at in _last_uses(new).items():
+            ApiKey.objects.filter(Q(last_used_at=None) | Q(last_used_at__lt=used_at), public_id=public_id).update(last_used_at=used_at)
+        for row in RequestLog.objects.filter(run_id__in=told):
+            _correct(row, told[row.run_id])
+    return [row.run_id for row in new]
+
+
+def _correct(row: RequestLog, told: str) -> None:
+    """Let a row say what its client was told; it moves to the sums of another status. What was computed stays as it was counted."""
+    corrected = told_fields(told)
+    if row.outcome == corrected["outcome"]:
+        return
+    for key, sums in _hours([row]).items():
+        _hour_add(key, {name: -amount for name, amount in sums.items()})
+    for name, value in corrected.items():
+        setattr(row, name, value)
+    row.save(update_fields=list(corrected))
+    for key, sums in _hours([row]).items():
+        _hour_add(key, sums)
+
+
+def _hours(rows: Iterable[RequestLog]) -> dict[HourKey, dict[str, int]]:
+    hours: dict[HourKey, dict[str, int]] = {}
+    for row in rows:
+        period_start = row.arrived_at.replace(minute=0, second=0, microsecond=0)
+        key = (period_start, row.org_id, row.project_id, row.key_public_id, row.model, row.status // 100)
+        sums = hours.setdefault(key, {})
+        for name, amount in _amounts(row).items():
+            sums[name] = sums.get(name, 0) + amount
+    return hours
+
+
+def _amounts(row: RequestLog) -> dict[str, int]:
+    """What a run adds to its hour. A rejected one is counted, and adds nothing else."""
+    counts = {"num_requests": 1, "num_left": int(row.status == CLIENT_LEFT)}
+    if row.outcome == Outcome.REJECTED:
+        return counts
+    amounts = counts | {
+        "prompt_tokens": row.prompt_tokens,
+        "cached_tokens": row.cached_tokens,
+        "completion_tokens": row.completion_tokens,
+        "cost_nanos": row.cost_nanos,
+        "duration_ms": round(row.duration_ms or 0),
+        "queue_ms": round(row.queue_ms or 0),
+    }
+    if row.ttft_ms is not None:
+        amounts[ttft_column(row.ttft_ms)] = 1
+    return amounts
+
+
+def ttft_column(ttft_ms: float) -> str:
+    """The histogram column for a time to the first token."""
+    return next((column for column, bound in zip(TTFT_COLUMNS, TTFT_BOUNDS_MS, strict=False) if ttft_ms <= bound), TTFT_COLUMNS[-1])
+
+
+def _hour_add(hour_key: HourKey, sums: dict[str, int]) -> None:
+    names = ("period_start", "org_id", "project_id", "key_public_id", "model", "status_class")
+    identity = dict(zip(names, hour_key, strict=True))
+    if not UsageHour.objects.filter(**identity).update(**{name: F(name) + amount for name, amount in sums.items()}):
+        UsageHour.objects.create(**identity, **sums)
+
+
+def _last_uses(rows: Iterable[RequestLog]) -> dict[str, datetime]:
+    uses: dict[str, datetime] = {}
+    for row in rows:
+        if row.key_public_id:
+            uses[row.key_public_id] = max(row.arrived_at, uses.get(row.key_public_id, row.arrived_at))
+    return uses
+
+
+def _row(record: TerminalRecord) -> RequestLog:
+    """Texts are cut to their columns and made storable, as some of them come from clients."""
+    texts = {item.name: _text(item, getattr(record, item.name)) for item in _TEXT_FIELDS}
+    return RequestLog(
+        run_id=UUID(hex=record.run_id),
+        arrived_at=datetime.fromtimestamp(record.arrived_at, UTC),
+        org_id=record.org_id,
+        project_id=record.project_id,
+        is_stream=bool(record.is_stream),
+        status=int(record.status),
+        prompt_tokens=max(0, int(record.prompt_tokens)),
+        cached_tokens=max(0, int(record.cached_tokens)),
+        completion_tokens=max(0, int(record.completion_tokens)),
+        queue_ms=_span_ms(record.arrived_at, record.started_at),
+        ttft_ms=_span_ms(record.arrived_at, record.first_token_at),
+        duration_ms=_span_ms(record.arrived_at, record.ended_at),
+        attempts=max(0, int(record.attempts)),
+        retry_count=max(0, int(record.retry_count)),
+        patience_s=record.patience_s,
+        metadata={storable_text(str(name)): storable_text(str(value)) for name, value in record.metadata.items()},
+        **texts,
+    )
+
+
+_TEXT_FIELDS = tuple(item for item in RequestLog._meta.get_fields() if isinstance(item, models.CharField))
+
+
+def _text(column: models.CharField[str, str], value: object) -> str:
+    return storable_text("" if value is None else str(value))[: column.max_length]
+
+
+def storable_text(text: str) -> str:
+    """The text as it may be kept: keys masked; NUL and lone surrogates, which the stores cannot hold, become U+FFFD and `?`."""
+    return mask_secrets(text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8"))
+
+
+def _span_ms(start_s: float, end_s: float | None) -> float | None:
+    """Never negative: the two clocks may belong to different machines."""
+    return None if end_s is None else max(0.0, (end_s - start_s) * 1000)
+
+
+def request_logs_prune(*, before: datetime, batch_size: int = 1000) -> int:
+    """Delete request logs that arrived earlier, oldest first; return how many.
+
+    Each batch is a transaction of its own, found and deleted by primary key, so that writers wait for milliseconds only.
+    """
+    num_deleted = 0
+    while run_ids := list(
+        RequestLog.objects.filter(run_id__lt=run_id_floor(before)).order_by("run_id").values_list("run_id", flat=True)[:batch_size]
+    ):
+        num_deleted += RequestLog.objects.filter(run_id__lte=run_ids[-1]).delete()[0]
+    return num_deleted

@@ -1,0 +1,239 @@
+"""The maintenance worker's resident loops, as a Celery bootstep: usage writer, reaper, model states, unfinished answers, metrics.
+
+Resident, not beat tasks each second: the writer waits inside Valkey for the first record and then 200 ms for more, so rows are
+there at once and batches are large under load; a beat task would cost a broker message a second and add up to a second. The lock
+in the usage stream keeps it to one writer. Beat still starts what happens daily (retention).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from celery import bootsteps
+from celery.beat import Service as BeatService
+from channels.db import database_sync_to_async
+from django.conf import settings
+from django.db import Error as DatabaseError
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from chat.api.stored.recovery import UnfinishedAnswers
+from chat.batches.runner import BatchRunner
+from chat.catalog.services import model_names, model_state_report
+from chat.relay.commands import stop_send_async, task_send_async
+from chat.relay.reaper import Reaper
+from chat.relay.state.keys import Keys
+from chat.relay.state.runs import Runs
+from chat.relay.state.usage_stream import UsageStream
+from chat.relay.state.workers import UNLOADED, ModelCondition, model_conditions, worker_leases
+from chat.relay.valkey.store import valkey_connect
+from chat.relay.worker.loop_thread import LoopThread
+from chat.usage.metrics import RequestMetrics, system_render, system_state
+from chat.usage.metrics_server import MetricsServer
+from chat.usage.services import TerminalRecord, usage_records_write
+from chat.workers.exit import worker_leave
+
+logger = logging.getLogger(__name__)
+
+GATHER_S = 0.2
+TURN_S = 1.0
+STATES_S = 0.5
+UNFINISHED_S = 2.0
+METRICS_TIMEOUT_S = 5.0
+NAMES_TIMEOUT_S = 2.0
+LAST_WRITES_S = 5.0
+BEAT_TURN_S, BEAT_STOP_S, BEAT_RETRY_S = 1, 2.0, 30.0
+BEAT_DIED_CODE = 1
+
+write_records = database_sync_to_async(usage_records_write)
+report_state = database_sync_to_async(model_state_report)
+
+Count = Callable[[list[TerminalRecord]], None]
+
+
+def _count_nothing(records: list[TerminalRecord]) -> None:
+    """For those who keep no metrics."""
+
+
+async def usage_write_once(stream: UsageStream, *, gather_s: float = GATHER_S, count: Count = _count_nothing) -> int:
+    """Store what waits: 1. wait for a record, 2. gather for 200 ms or up to 500, 3. one transaction, 4. count, acknowledge.
+
+    Returns the number of records taken. If the database refuses, they stay in the stream, for the next turn or the next writer.
+    """
+    if not await stream.lock():
+        await asyncio.sleep(TURN_S)
+        return 0
+    batch = await stream.left_over()
+    if not batch:
+        batch = await stream.read()
+        if batch:
+            await asyncio.sleep(gather_s)
+            batch += await stream.read(block_ms=None)
+    if batch:
+        count(await write_records([record for _, record in batch]))
+        await stream.done([entry_id for entry_id, _ in batch])
+    return len(batch)
+
+
+class ModelStates:
+    """Writes what workers say of their models into SQL, when it changes; a model without a worker is unloaded."""
+
+    def __init__(self, client: Redis, keys: Keys) -> None:
+        self._client = client
+        self._keys = keys
+        self._known: dict[str, ModelCondition] = {}
+
+    async def turn(self) -> None:
+        names = await database_sync_to_async(model_names)()
+        told = model_conditions(await worker_leases(self._client, self._keys))
+        for name in names:
+            condition = told.get(name, UNLOADED)
+            if self._known.get(name) != condition:
+                await report_state(
+                    name=name,
+                    state=condition.state,
+                    reason=condition.reason,
+                    max_model_len=condition.max_model_len or None,
+                    maker_defaults=condition.maker_defaults,
+                )
+                self._known[name] = condition
+
+
+async def metrics_text(requests: RequestMetrics, client: Redis, keys: Keys) -> bytes:
+    """All metrics of the installation: what this process has counted, and how things stand now."""
+    try:
+        async with asyncio.timeout(METRICS_TIMEOUT_S):
+            state = await system_state(client, keys, await _names_known())
+    except (RedisError, OSError) as error:
+        logger.warning("metrics without gauges: %s", error)
+        state = None
+    return requests.render() + system_render(state)
+
+
+async def _names_known() -> list[str]:
+    """Models that are shown although no worker serves them; none without the database, whose absence says nothing of Valkey."""
+    try:
+        async with asyncio.timeout(NAMES_TIMEOUT_S):
+            return await database_sync_to_async(model_names)()
+    except (TimeoutError, DatabaseError) as error:
+        logger.warning("metrics without the models that no worker serves: %s", error)
+        return []
+
+
+class Beat(threading.Thread):
+    """Celery's beat in a thread of the worker. Without it nothing is ever cleaned up, so the worker does not outlive it."""
+
+    def __init__(self, app: Any) -> None:
+        super().__init__(name="beat", daemon=True)
+        self._app = app
+        self._is_over = threading.Event()
+        self._service = self._make_service()
+
+    def run(self) -> None:
+        """Start what is due, until `close`. A full disk is waited for."""
+        try:
+            self._app.set_current()
+            while not self._is_over.is_set():
+                self._work()
+        except Exception:
+            logger.exception("beat cannot go on, and so this worker ends")
+            worker_leave(BEAT_DIED_CODE)
+
+    def close(self) -> None:
+        """End it after its turn. Waits for a while only: a turn takes as long as the broker is away."""
+        self._is_over.set()
+        self._service.stop()
+        self.join(BEAT_STOP_S)
+
+    def _work(self) -> None:
+        try:
+            Path(settings.CELERY_BEAT_SCHEDULE_FILENAME).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._service.start()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            logger.warning("beat waits for room on the disk: %s", error)
+            self._is_over.wait(BEAT_RETRY_S)
+            self._service = self._make_service()
+
+    def _make_service(self) -> Any:
+        return BeatService(self._app, max_interval=BEAT_TURN_S)
+
+
+class MaintenanceStep(bootsteps.StartStopStep):
+    """Runs the loops in one thread, and beat in another, from the worker's start to its stop.
+
+    The worker's own option forks a process for beat: another 43 MiB, and an orphan where a worker is told to end while it starts.
+    """
+
+    requires = ("celery.worker.components:Pool",)
+
+    def start(self, worker: Any) -> None:
+        self._loop = LoopThread("maintenance")
+        self._loop.call(self._begin())
+        worker.app.batch_runner = self._batches
+        self._beat = Beat(worker.app)
+        self._beat.start()
+
+    def stop(self, worker: Any) -> None:
+        """Store the last records, so that nothing waits for the next start."""
+        self._beat.close()
+        try:
+            self._loop.call(self._end(), LAST_WRITES_S)
+        except (TimeoutError, RedisError, OSError, DatabaseError) as error:
+            logger.warning("usage records stay in the stream until the next start: %s", error)
+        self._loop.close()
+
+    terminate = stop
+
+    async def _begin(self) -> None:
+        client, keys = valkey_connect(settings.LIGHTCONE_REDIS_URL), Keys(settings.LIGHTCONE_DEPLOYMENT)
+        self._stream = UsageStream(client, keys)
+        reaper = Reaper(client=client, keys=keys, clock=time.time, send_task=task_send_async, send_stop=stop_send_async)
+        states = ModelStates(client, keys)
+        unfinished = UnfinishedAnswers(Runs(client, keys, time.time))
+        self._batches = BatchRunner()
+        self._requests = RequestMetrics()
+        self._metrics = MetricsServer(lambda: metrics_text(self._requests, client, keys))
+        if settings.LIGHTCONE_METRICS_PORT:
+            await self._metrics.start(settings.LIGHTCONE_METRICS_HOST, settings.LIGHTCONE_METRICS_PORT)
+        self._tasks = [
+            asyncio.create_task(_forever(lambda: usage_write_once(self._stream, count=self._requests.count), 0.0, "usage writer")),
+            asyncio.create_task(_forever(reaper.turn, TURN_S, "reaper")),
+            asyncio.create_task(_forever(states.turn, STATES_S, "model states")),
+            asyncio.create_task(_forever(unfinished.turn, UNFINISHED_S, "unfinished answers")),
+            asyncio.create_task(_forever(self._batches.turn, 0.0, "batches")),
+        ]
+
+    async def _end(self) -> None:
+        self._metrics.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._batches.close()
+        if await self._stream.lock():
+            while batch := await self._stream.left_over() or await self._stream.read(block_ms=None):
+                await write_records([record for _, record in batch])
+                await self._stream.done([entry_id for entry_id, _ in batch])
+            await self._stream.unlock()
+
+
+async def _forever(turn: Callable[[], Awaitable[object]], pause_s: float, name: str) -> None:
+    """Repeat a turn; what fails is logged and tried again after a second."""
+    while True:
+        try:
+            await turn()
+            await asyncio.sleep(pause_s)
+        except (RedisError, OSError, DatabaseError) as error:
+            logger.warning("%s waits: %s", name, error)
+            await asyncio.sleep(TURN_S)
+        except Exception:
+            logger.exception("%s failed", name)
+            await asyncio.sleep(TURN_S)

@@ -1,0 +1,456 @@
+"""The model worker: one engine, one publisher, and the Celery bootstep that holds them. The only importer of engine.engine.
+
+Start:  python -m lightcone_site.worker   with LIGHTCONE_ROLE=model
+1. The step takes a lease (`loading`) and loads the engine in a thread, so that control commands and signals are answered meanwhile.
+2. Only when the model is loaded does the worker consume `model.<slug>` and its lease say `ready`. A model that cannot be loaded
+   leaves the process up, its lease saying `failed` and why; loading is tried again when its files change, and now and then.
+3. On stop it drains: no new runs, live ones end or, after LIGHTCONE_DRAIN_S, go to another worker.
+4. When cores have died too often the worker hands its runs over, to whoever comes, and leaves with exit code 1: whoever watches it starts
+   another one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from celery import bootsteps
+from celery.worker.control import control_command, inspect_command
+from channels.layers import get_channel_layer
+from django.conf import settings
+from kombu import Exchange, Queue
+
+from chat.catalog.model_choice import NoModel, model_choice
+from chat.relay.commands import STATS_COMMAND, STOP_COMMAND, task_send
+from chat.relay.state.keys import Keys, model_slug, queue_of
+from chat.relay.state.records import usage_of
+from chat.relay.state.runs import Claim, LogEntry, NotNow
+from chat.relay.valkey.line import Lines
+from chat.relay.valkey.store import AWAY, valkey_connect
+from chat.relay.valkey.wire import Caller
+from chat.relay.worker.claims import Taken
+from chat.relay.worker.loop_thread import LoopThread
+from chat.relay.worker.publisher import Publisher
+from chat.workers.exit import worker_leave
+from engine.api import Admitted, Completed, EngineError, ErrorCode, Event, Failed, Outcome, Payload, Rejected, Timings
+from engine.config import EngineConfig, StructuredLimits
+from engine.engine import Engine, EngineStats, Resume, RunEvents
+from engine.loading.maker_defaults import maker_defaults
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT_FRESH_S = 3.0
+WATCH_S = 1.0
+DRAIN_POLL_S = 0.05
+ADD_CONSUMER_TIMEOUT_S = 1.0
+SEND_BACK_S = 1.0
+HAND_OVER_S = 10.0
+LEFT_CODE = 1
+LOOK_S = 2.0
+RETRY_S, MAX_RETRY_S = 60.0, 600.0
+"""Between two tries to load a model whose files have not changed; the time doubles."""
+INTERNAL_MESSAGE = "The server had an error while processing your request."
+SERVED_STATES = frozenset({"ready", "draining"})
+"""Of workers that have loaded their model."""
+
+
+def engine_config() -> EngineConfig:
+    """The engine that the settings describe. Raises NoModel."""
+    choice = model_choice(path=settings.LIGHTCONE_MODEL, name=settings.LIGHTCONE_MODEL_NAME)
+    return EngineConfig(
+        model_path=Path(choice.path),
+        model_name=choice.name,
+        device=settings.LIGHTCONE_DEVICE,
+        weights=settings.LIGHTCONE_WEIGHTS,
+        max_model_len=settings.LIGHTCONE_MAX_MODEL_LEN,
+        max_sequences=settings.LIGHTCONE_MAX_SEQUENCES,
+        step_tokens=settings.LIGHTCONE_STEP_TOKENS,
+        kv_cache=settings.LIGHTCONE_KV_CACHE,
+        kv_cache_bytes=settings.LIGHTCONE_KV_CACHE_BYTES,
+        prefix_caching=settings.LIGHTCONE_PREFIX_CACHING,
+        batch_invariant=settings.LIGHTCONE_BATCH_INVARIANT,
+        prompt_lookup=settings.LIGHTCONE_PROMPT_LOOKUP,
+        step_timeout_s=float(settings.LIGHTCONE_STEP_TIMEOUT),
+        num_threads=settings.LIGHTCONE_NUM_THREADS,
+        max_waiting=settings.LIGHTCONE_MAX_WAITING,
+        tool_parser=settings.LIGHTCONE_TOOL_PARSER,
+        reasoning_parser=settings.LIGHTCONE_REASONING_PARSER,
+        processors=tuple(settings.LIGHTCONE_LOGITS_PROCESSORS),
+        structured=_structured_limits(),
+    )
+
+
+def _structured_limits() -> StructuredLimits:
+    """What bounds constraints in the engine, of the limits of requests."""
+    limits = settings.LIGHTCONE_LIMITS
+    return StructuredLimits(
+        schema_bytes=limits.max_schema_bytes,
+        schema_depth=limits.max_schema_depth,
+        tag_depth=limits.max_structural_tag_depth,
+        schema_nodes=limits.max_schema_nodes,
+        schema_bound=limits.max_schema_bound,
+        repeats=limits.max_repeat,
+        regex_bytes=limits.max_regex_bytes,
+        grammar_bytes=limits.max_grammar_bytes,
+        choice_strings=limits.max_choice_strings,
+        choice_bytes=limits.max_choice_bytes,
+        tool_bytes=limits.max_tool_bytes,
+        compile_timeout_s=limits.grammar_compile_timeout,
+        cache_bytes=limits.grammar_cache_bytes,
+    )
+
+
+FilesStamp = tuple[tuple[str, int, int], ...]
+
+
+class ModelWorker:
+    """Serves one model: claims runs, submits them, and keeps the lease that says how it is. Methods are thread-safe.
+
+    `make_engine(config, publish, …)` builds the engine; `state` is the lease's word: loading, ready, draining or failed.
+    `on_lost` is called when its cores have died too often: the process has to end, and `close` is called on its way.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        worker_id: str,
+        *,
+        on_lost: Callable[[], None] = lambda: None,
+        make_engine: Callable[..., Engine] = Engine,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.config = config
+        self.worker_id = worker_id
+        self.slug = model_slug(config.model_name)
+        self._clock = clock
+        self._started_at = clock()
+        self._state, self._phase, self._fraction, self._reason = "loading", "starting", 0.0, ""
+        self._maker_defaults: dict[str, float] | None = None
+        self._stats: EngineStats | None = None
+        self._closing = threading.Event()
+        self._on_lost = on_lost
+        self._is_leaving = False
+        self._has_left = threading.Event()
+        self._loop = LoopThread("publisher")
+        self._publisher = self._loop.call(self._make_publisher())
+        self._make_engine = partial(make_engine, config, self._publisher.publish, on_restarted=self._renew_soon, on_failed=self._leave)
+        self._engine = self._make_engine()
+        self._loop.call(self._publisher.start())
+
+    @property
+    def state(self) -> str:
+        return self._state
+
+    def load_until_ready(self, on_loaded: Callable[[], None]) -> None:
+        """Load the engine; where that fails, again when the files of the model have changed or after a while, until the worker closes."""
+        pause_s = RETRY_S
+        stamp = files_stamp(self.config.model_path)
+        while not self.load(on_loaded):
+            if not self._wait_for_change(stamp, pause_s):
+                return
+            logger.info("loading the model again")
+            pause_s = min(MAX_RETRY_S, 2 * pause_s)
+            stamp = files_stamp(self.config.model_path)
+            self._engine = self._make_engine()
+
+    def load(self, on_loaded: Callable[[], None]) -> bool:
+        """Load the engine, call `on_loaded`, and say `ready`; a failure becomes the state `failed`, not an exception."""
+        try:
+            self._maker_defaults = maker_defaults(self.config.model_path)
+            self._engine.start(self._note_progress)
+            on_loaded()
+        except EngineError as error:
+            logger.error("the model cannot be served: %s", error.message)
+            self._set_state("failed", error.message)
+            return False
+        except Exception:
+            logger.exception("the model cannot be served")
+            self._set_state("failed", "The model could not be loaded; the worker's log has the details.")
+            return False
+        threading.Thread(target=self._watch, name="engine-watch", daemon=True).start()
+        self._set_state("ready")
+        logger.info("model %s is ready after %.1f s", self.config.model_name, self._clock() - self._started_at)
+        return True
+
+    def take(self, run_id: str, attempt: int) -> None:
+        """Claim the run and submit it."""
+        self.begin(run_id, attempt)()
+
+    def begin(self, run_id: str, attempt: int) -> Callable[[], None]:
+        """Ask for the run. What is given claims and submits it, in a thread that may wait.
+
+        A run that is taken, gone or stopped already costs no more than the claim.
+        """
+        # To the publisher's loop and back would take longer than Valkey does, so first attempts do without.
+        first = self._publisher.ask_first(run_id) if attempt == 1 else None
+        return partial(self._take, run_id, attempt, first)
+
+    def _take(self, run_id: str, attempt: int, first: Callable[[], Claim | None] | None) -> None:
+        try:
+            taken = self._claimed(run_id, attempt, first)
+        except NotNow:
+            self._send_back(run_id, attempt)
+            return
+        if taken is None:
+            return
+        claim, log = taken
+        resume = _resume_of(claim, log)
+        if claim.stop:
+            self._end(claim, resume, Completed(Outcome(claim.stop), usage_of(resume.events), self._timings(claim)))
+            return
+        try:
+            self._engine.submit(claim.request, resume if attempt > 1 else None)
+        except EngineError as error:
+            if self._engine.state != "failed":  # then it goes to another worker, with the others
+                self._end(claim, resume, Rejected(error.code, error.message, error.param))
+        except Exception:
+            logger.exception("run %s could not be submitted", run_id)
+            self._end(claim, resume, Rejected(ErrorCode.INTERNAL_ERROR, INTERNAL_MESSAGE))
+        if self._publisher.is_letting_go(run_id):
+            # It was taken from us meanwhile. The engine did not know it yet when it was told, and the next attempt waits for its end.
+            self._engine.abort(run_id, Outcome.STOPPED)
+
+    def _claimed(self, run_id: str, attempt: int, first: Callable[[], Claim | None] | None) -> Taken | None:
+        if first is not None:
+            try:
+                claim = first()
+                return None if claim is None else (claim, [])
+            except NotNow:
+                logger.warning("claim of run %s: the lease of this worker has lapsed", run_id)
+            except AWAY as error:
+                logger.warning("claim of run %s not answered: %s", run_id, error)
+        return self._loop.call(self._publisher.take(run_id, attempt))
+
+    def stop_run(self, run_id: str, outcome: str) -> None:
+        """End a run early; unknown ones are ignored."""
+        self._publisher.stop_run(run_id, Outcome(outcome))
+
+    def stats(self) -> dict[str, Any]:
+        """The engine's counters and what is wrong with its block accounts ('' if nothing); waits for the core's current step."""
+        return {"num_live": self._publisher.num_live, **dataclasses.asdict(self._engine.stats(check_integrity=True))}
+
+    def close(self, drain_s: float) -> None:
+        """Drain: wait for live runs, hand over what is left where another worker can take it, and end the engine."""
+        if self._is_leaving:
+            self._has_left.wait(HAND_OVER_S)
+        else:
+            self._set_state("draining")
+            deadline = time.monotonic() + drain_s
+            while self._publisher.has_work and time.monotonic() < deadline:
+                time.sleep(DRAIN_POLL_S)
+            self._hand_over(to_anyone=False)
+        self._closing.set()
+        self._engine.close(0.0)
+        self._loop.call(self._publisher.close())
+        self._loop.close()
+
+    def _leave(self) -> None:
+        """Leave for good, as cores have died too often. Called by the engine, which fails what is not handed over.
+
+        1. The process is asked to stop, so that it takes no more tasks.  2. The lease goes, so that no more runs can be claimed.
+        3. Those that live go to whoever serves the model next.
+        """
+        logger.error("the engine's core died repeatedly: this worker hands over %d runs and leaves", self._publisher.num_live)
+        self._is_leaving = True
+        self._on_lost()
+        self._hand_over(to_anyone=True)
+        self._has_left.set()
+
+    def _hand_over(self, *, to_anyone: bool) -> None:
+        try:
+            for run_id, attempt in self._loop.call(self._publisher.hand_over(to_anyone=to_anyone), HAND_OVER_S):
+                task_send(run_id, attempt, self.slug)
+        except Exception as error:
+            # The broker's and Valkey's errors alike: runs that were not handed over are found by the reaper.
+            logger.warning("live runs were not handed over: %s", error)
+
+    def _send_back(self, run_id: str, attempt: int) -> None:
+        """Put the task of a run back into the queue, after a pause where this worker may be the one to fetch it again."""
+        if not self._is_leaving:
+            self._closing.wait(SEND_BACK_S)
+        task_send(run_id, attempt, self.slug)
+
+    def lease(self) -> Mapping[str, Any] | None:
+        """The fields of the lease; None while the core gives no sign of life although it has work, and when there will be none any more."""
+        if self._is_leaving or (self._state in SERVED_STATES and self._engine.state == "failed"):
+            return None
+        core = self._stats.core if self._stats else None
+        state = self._state
+        if state in SERVED_STATES:
+            if self._engine.state == "restarting":
+                state, self._phase = "loading", "starting again"
+            elif self._publisher.num_live and not self._has_heartbeat():
+                return None
+        return {
+            "model": self.config.model_name,
+            "state": state,
+            "phase": self._phase,
+            "fraction": f"{self._fraction:.3f}",
+            "reason": self._reason,
+            "seats": self.config.max_sequences,
+            "max_model_len": self._stats.max_model_len if self._stats else 0,
+            "longest_token_chars": self._stats.longest_token_chars if self._stats else 0,
+            "maker_defaults": json.dumps(self._maker_defaults),
+            "started_at": self._started_at,
+            "num_live": self._publisher.num_live,
+            "num_running": core.num_running if core else 0,
+            "num_waiting": core.num_waiting if core else 0,
+            "num_blocks": core.num_blocks if core else 0,
+            "num_free_blocks": core.num_free_blocks if core else 0,
+            "num_prompt_tokens": core.num_prompt_tokens if core else 0,
+            "num_cached_tokens": core.num_cached_tokens if core else 0,
+        }
+
+    async def _make_publisher(self) -> Publisher:
+        return Publisher(
+            client=valkey_connect(settings.LIGHTCONE_REDIS_URL),
+            keys=Keys(settings.LIGHTCONE_DEPLOYMENT),
+            layer=get_channel_layer("tokens"),
+            worker_id=self.worker_id,
+            slug=self.slug,
+            abort=lambda run_id, outcome: self._engine.abort(run_id, outcome),
+            lease=self.lease,
+            clock=self._clock,
+            flush_mode=settings.LIGHTCONE_LOG_FLUSH,
+            caller=Caller(settings.LIGHTCONE_REDIS_URL),
+            lines=Lines(settings.LIGHTCONE_REDIS_URL),
+        )
+
+    def _has_heartbeat(self) -> bool:
+        at = self._engine.heartbeat_at
+        return at is None or self._clock() - at < HEARTBEAT_FRESH_S
+
+    def _note_progress(self, phase: str, fraction: float) -> None:
+        self._phase, self._fraction = phase, fraction
+
+    def _wait_for_change(self, stamp: FilesStamp, at_most_s: float) -> bool:
+        """Wait until the model's files are others than at `stamp`, and whole, or the time is over; False when the worker closes."""
+        deadline, before = time.monotonic() + at_most_s, stamp
+        while time.monotonic() < deadline:
+            if self._closing.wait(LOOK_S):
+                return False
+            now = files_stamp(self.config.model_path)
+            if now != stamp and now == before:
+                return True
+            before = now
+        return True
+
+    def _set_state(self, state: str, reason: str = "") -> None:
+        """Change the state and write it at once: what others decide by it should not wait for the next beat."""
+        self._state, self._reason = state, reason
+        self._loop.call(self._publisher.beat_safely())
+
+    def _renew_soon(self) -> None:
+        """Write the lease without waiting for it: a core that is back must not be refused for as loading until the next beat."""
+        self._loop.spawn(self._publisher.beat_safely())
+
+    def _watch(self) -> None:
+        """Keep a snapshot of the engine; asking may take as long as its longest step, so it is not done on the publisher's loop."""
+        while not self._closing.wait(WATCH_S if self._stats else 0.0):
+            self._stats = self._engine.stats()
+
+    def _end(self, claim: Claim, resume: Resume, payload: Completed | Rejected) -> None:
+        """Say the last words of a run that the engine has not got: after an admission a refusal is a failure."""
+        payloads: list[Payload] = [payload]
+        if resume.admitted is None and isinstance(payload, Completed):
+            payloads.insert(0, Admitted(0, 0, 0))
+        elif resume.admitted is not None and isinstance(payload, Rejected):
+            payloads = [Failed(payload.code, payload.message, usage_of(resume.events))]
+        events = tuple(Event(resume.position + index, 1, item) for index, item in enumerate(payloads))
+        self._publisher.publish([RunEvents(claim.run_id, events)])
+
+    def _timings(self, claim: Claim) -> Timings:
+        return Timings(claim.request.arrived_at, ended_at=self._clock())
+
+
+def files_stamp(path: Path) -> FilesStamp:
+    """Name, size and time of each file of a model, by which a change is seen; () where nothing can be looked at."""
+    try:
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+    except OSError:
+        return ()
+    return tuple((file.name, status.st_size, status.st_mtime_ns) for file in files if (status := _status_of(file)) is not None)
+
+
+def _status_of(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
+
+
+def _resume_of(claim: Claim, log: list[LogEntry]) -> Resume:
+    """What earlier attempts logged; the `begin` of this one is the last entry and covers a position."""
+    events = tuple(event for entry in log for event in entry.events())
+    return Resume(events, log[-1].position + 1 if log else 0)
+
+
+class ModelStep(bootsteps.StartStopStep):
+    """Holds the ModelWorker of the process as `app.model_worker`. Whatever queues the command line names, it consumes its model's alone."""
+
+    requires = ("celery.worker.components:Pool",)
+
+    def __init__(self, worker: Any, **options: Any) -> None:
+        super().__init__(worker, **options)
+        queues = worker.app.amqp.queues
+        queues.deselect(list(queues.consume_from))
+        self.model_worker: ModelWorker | None = None
+
+    def start(self, worker: Any) -> None:
+        worker_id = f"{worker.hostname}~{secrets.token_hex(4)}"
+        try:
+            config = engine_config()
+        except NoModel as error:
+            logger.error("%s", error)
+            return
+        self.model_worker = worker.app.model_worker = ModelWorker(config, worker_id, on_lost=partial(worker_leave, LEFT_CODE))
+        queue = queue_of(self.model_worker.slug)
+        # Tasks of runs are never given back: leases and claims see to what a lost worker leaves. Acknowledging costs two turns to Valkey.
+        worker.app.amqp.queues.add(Queue(queue, Exchange(queue), routing_key=queue, no_ack=True))
+
+        def consume() -> None:
+            """Begin to take tasks; the command is repeated until the consumer is there to hear it."""
+            while not _is_consuming(worker, queue):
+                logger.info("waiting for the consumer")
+
+        threading.Thread(target=self.model_worker.load_until_ready, args=(consume,), name="model-load", daemon=True).start()
+
+    def stop(self, worker: Any) -> None:
+        if self.model_worker is not None:
+            self.model_worker.close(settings.LIGHTCONE_DRAIN_S)
+            self.model_worker = None
+
+    terminate = stop
+
+
+def _is_consuming(worker: Any, queue: str) -> bool:
+    try:
+        return bool(worker.app.control.add_consumer(queue, destination=[worker.hostname], reply=True, timeout=ADD_CONSUMER_TIMEOUT_S))
+    except Exception as error:
+        # Whatever the broker's client raises: the model is loaded, and a broker that is away or full comes back.
+        logger.warning("the broker does not answer: %s", error)
+        time.sleep(ADD_CONSUMER_TIMEOUT_S)
+        return False
+
+
+@control_command(name=STOP_COMMAND, args=[("run_id", str), ("outcome", str)], signature="<run_id> <outcome>")
+def stop_command(state: Any, run_id: str, outcome: str) -> dict[str, str]:
+    """End a run early."""
+    state.app.model_worker.stop_run(run_id, outcome)
+    return {"ok": run_id}
+
+
+@inspect_command(name=STATS_COMMAND)
+def stats_command(state: Any) -> dict[str, Any]:
+    """Say what the engine counts, and verify its blocks."""
+    model_worker: ModelWorker = state.app.model_worker
+    return model_worker.stats()

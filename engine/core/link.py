@@ -1,0 +1,305 @@
+"""Worker ⇄ core: one duplex link that carries the closed set of `engine.messages`, in-process or to a child process.
+
+The child is `python -m engine.core.process`, started with one end of a socket pair. It is a fresh interpreter: nothing of
+`__main__`, Django or Celery is loaded in it, and no start method of `multiprocessing` matters. Messages are msgpack, never pickle.
+The child ends when its end of the link reports end of file, which happens whatever way the parent dies. (PR_SET_PDEATHSIG is not
+used: it fires when the *thread* that started the child ends.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import queue
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgpack
+
+from engine import messages
+from engine.api.request import EmbedOptions
+from engine.api.sampling import LogprobOptions, ProcessorCall, RepetitionRule, SamplingParams, StopRules
+from engine.config import EngineConfig, StructuredLimits
+from engine.messages import FromCore, Shutdown, ToCore
+
+CLOSED_SET: tuple[type, ...] = (
+    messages.AddSequence,
+    messages.Thinking,
+    messages.DefineGrammar,
+    messages.ForgetGrammars,
+    messages.AbortSequences,
+    messages.QueryStats,
+    messages.AnnounceSteps,
+    messages.Shutdown,
+    messages.SampledLogprobs,
+    messages.SequenceOutput,
+    messages.StepResult,
+    messages.CoreProgress,
+    messages.CoreReady,
+    messages.ProcessorSpec,
+    messages.ProcessorParameter,
+    messages.CoreStats,
+    messages.Heartbeat,
+    messages.StepStarted,
+    messages.CoreFailed,
+    SamplingParams,
+    ProcessorCall,
+    StopRules,
+    RepetitionRule,
+    LogprobOptions,
+    EmbedOptions,
+)
+"""What may travel; the position of a class is its msgpack extension code."""
+
+EXIT_S = 5.0
+"""What a child may take to leave once its end of the link is closed."""
+
+_CODES = {cls: code for code, cls in enumerate(CLOSED_SET)}
+_TUPLE_POSITIONS = {
+    cls: [index for index, field in enumerate(dataclasses.fields(cls)) if str(field.type).startswith("tuple")] for cls in CLOSED_SET
+}
+
+
+class LinkClosed(Exception):
+    """The other side is gone."""
+
+
+def _field_reader(cls: type) -> Callable[[object], tuple[object, ...]]:
+    names = [field.name for field in dataclasses.fields(cls)]
+    if not names:
+        return lambda message: ()
+    read = attrgetter(*names)
+    return read if len(names) > 1 else lambda message: (read(message),)
+
+
+_READERS = {cls: _field_reader(cls) for cls in CLOSED_SET}
+
+
+def pack(message: object) -> bytes:
+    """Write one message of the closed set. Raises TypeError for anything else."""
+    return msgpack.packb(message, default=_pack_one)
+
+
+def unpack(data: bytes) -> Any:
+    """Inverse of `pack`. Raises ValueError for bytes that are no message."""
+    return msgpack.unpackb(data, ext_hook=_unpack_one)
+
+
+def _pack_one(message: object) -> msgpack.ExtType:
+    code = _CODES.get(type(message))
+    if code is None:
+        raise TypeError(f"{type(message).__name__} is no message between worker and core")
+    return msgpack.ExtType(code, msgpack.packb(_READERS[type(message)](message), default=_pack_one))
+
+
+def _unpack_one(code: int, data: bytes) -> object:
+    if code >= len(CLOSED_SET):
+        raise ValueError(f"unknown message code {code}")
+    cls = CLOSED_SET[code]
+    values = msgpack.unpackb(data, ext_hook=_unpack_one)
+    for index in _TUPLE_POSITIONS[cls]:
+        values[index] = None if values[index] is None else tuple(values[index])
+    return cls(*values)
+
+
+class CoreChannel(Protocol):
+    """The core's end."""
+
+    def send(self, message: FromCore) -> None:
+        """Thread-safe. Dropped without a word when the worker is gone."""
+
+    def receive(self, block: bool) -> list[ToCore]:
+        """All messages that have come, in order; with `block` at least one."""
+
+
+class CoreLink(Protocol):
+    """The worker's end."""
+
+    def send(self, message: ToCore) -> None:
+        """Thread-safe. Raises LinkClosed."""
+
+    def receive(self) -> FromCore:
+        """Wait for the next message; one thread only. Raises LinkClosed when the core is gone."""
+
+    def close(self, timeout_s: float) -> None:
+        """Ask the core to leave, wait for it, then end it by force. Idempotent."""
+
+
+class QueueChannel:
+    """The core's end of an in-process link; the worker's end holds the same two queues."""
+
+    def __init__(self) -> None:
+        self.inbox: queue.SimpleQueue[ToCore] = queue.SimpleQueue()
+        self.outbox: queue.SimpleQueue[FromCore | None] = queue.SimpleQueue()
+
+    def send(self, message: FromCore) -> None:
+        self.outbox.put(message)
+
+    def receive(self, block: bool) -> list[ToCore]:
+        return _drain(self.inbox, block)
+
+
+class ThreadLink:
+    """A core in a thread of this process, for tests and scripts. `serve(config, channel)` returns after Shutdown."""
+
+    def __init__(self, config: EngineConfig, serve: Callable[[EngineConfig, CoreChannel], None]) -> None:
+        self._channel = QueueChannel()
+        self._thread = threading.Thread(target=self._run, args=(config, serve), name="engine-core", daemon=True)
+        self._thread.start()
+
+    def send(self, message: ToCore) -> None:
+        if not self._thread.is_alive():
+            raise LinkClosed
+        self._channel.inbox.put(message)
+
+    def receive(self) -> FromCore:
+        message = self._channel.outbox.get()
+        if message is None:
+            raise LinkClosed
+        return message
+
+    def close(self, timeout_s: float) -> None:
+        self._channel.inbox.put(Shutdown())
+        self._thread.join(timeout_s)
+
+    def _run(self, config: EngineConfig, serve: Callable[[EngineConfig, CoreChannel], None]) -> None:
+        try:
+            serve(config, self._channel)
+        finally:
+            self._channel.outbox.put(None)
+
+
+class ProcessLink:
+    """A core in a child process, which must start within the time its model takes to load; the worker waits for CoreReady.
+
+    `program`: what the interpreter runs, with the number of the link's descriptor as its last argument.
+    """
+
+    def __init__(self, config: EngineConfig, program: Sequence[str] = ("-m", "engine.core.process")) -> None:
+        ours, theirs = socket.socketpair()
+        root = str(Path(__file__).resolve().parents[2])
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, *program, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                cwd=root,
+                env=os.environ | thread_environment(config.num_threads),
+            )
+        # NOTE: the kernel keeps the time, as Connection.poll makes a selector and three more system calls for every message.
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(config.step_timeout_s))
+        self._connection = Connection(ours.detach())
+        self._sending = threading.Lock()
+        with contextlib.suppress(OSError):  # a child that died at once shows in receive()
+            self._connection.send_bytes(pack_config(config))
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, message: ToCore) -> None:
+        data = pack(message)
+        try:
+            with self._sending:
+                self._connection.send_bytes(data)
+        except OSError as error:
+            raise LinkClosed from error
+
+    def receive(self) -> FromCore:
+        """A core that does not even send heartbeats for as long as a step may last is ended."""
+        try:
+            return unpack(self._connection.recv_bytes())
+        except (EOFError, OSError) as error:
+            if isinstance(error, BlockingIOError):
+                self._process.kill()
+            self._end_process(EXIT_S)
+            with self._sending:
+                self._connection.close()
+            raise LinkClosed from error
+
+    def close(self, timeout_s: float) -> None:
+        with contextlib.suppress(LinkClosed):
+            self.send(Shutdown())
+        self._end_process(timeout_s)
+
+    def _end_process(self, timeout_s: float) -> None:
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class PipeChannel:
+    """The core's end of a process link. `on_closed` runs on the reading thread when the worker is gone."""
+
+    def __init__(self, connection: Connection, on_closed: Callable[[], None]) -> None:
+        self._connection = connection
+        self._on_closed = on_closed
+        self._sending = threading.Lock()
+        self._inbox: queue.SimpleQueue[ToCore] = queue.SimpleQueue()
+        threading.Thread(target=self._read, name="core-inbox", daemon=True).start()
+
+    def send(self, message: FromCore) -> None:
+        data = pack(message)
+        with contextlib.suppress(OSError), self._sending:
+            self._connection.send_bytes(data)
+
+    def receive(self, block: bool) -> list[ToCore]:
+        return _drain(self._inbox, block)
+
+    def _read(self) -> None:
+        try:
+            while True:
+                self._inbox.put(unpack(self._connection.recv_bytes()))
+        except (EOFError, OSError):
+            self._on_closed()
+
+
+def pack_config(config: EngineConfig) -> bytes:
+    """The first frame of a process link."""
+    values = dataclasses.asdict(config) | {"model_path": str(config.model_path.resolve())}
+    return json.dumps(values).encode()
+
+
+def unpack_config(data: bytes) -> EngineConfig:
+    """Inverse of `pack_config`."""
+    values = json.loads(data)
+    values |= {"model_path": Path(values["model_path"]), "processors": tuple(values["processors"])}
+    return EngineConfig(**values | {"structured": StructuredLimits(**values["structured"])})
+
+
+def thread_environment(num_threads: int) -> dict[str, str]:
+    """Environment of the child, read once before it starts; the operator's own values win.
+
+    Huge pages for the weights take 4 % off a step (Linux). OpenMP's threads wait actively a third as long as by default: longer
+    waits let a step collapse when other processes want the cores, much shorter ones put threads to sleep between two tokens.
+    """
+    environment = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "GOMP_SPINCOUNT": "100000"}
+    environment |= {name: os.environ[name] for name in environment if name in os.environ}
+    if num_threads:
+        environment["OMP_NUM_THREADS"] = str(num_threads)
+    return environment
+
+
+def _timeval(seconds: float) -> bytes:
+    """A C struct timeval; of 0 the kernel makes no time-out."""
+    return struct.pack("@ll", int(seconds), int(seconds % 1 * 1_000_000))
+
+
+def _drain(inbox: queue.SimpleQueue[ToCore], block: bool) -> list[ToCore]:
+    messages_in = [inbox.get()] if block else []
+    with contextlib.suppress(queue.Empty):
+        while True:
+            messages_in.append(inbox.get_nowait())
+    return messages_in

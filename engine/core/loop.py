@@ -1,0 +1,361 @@
+"""EngineCore: the step loop. Plan, forward, sample, advance, emit; then take what the worker has sent, and again.
+
+It has no I/O but its channel, and waits on that when there is nothing to compute. A failure of one step ends the sequences of that
+step, nothing else; one that has lost the device ends the core, and another goes on with all of them. Runs in a child process or in a
+thread (engine.core.build).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+
+from engine.api.errors import EngineFailure, ErrorCode
+from engine.core.link import CoreChannel
+from engine.core.step_watch import StepWatch
+from engine.decoding.drafter import Drafter
+from engine.decoding.verify import draw_tokens, num_accepted
+from engine.execution.device import has_lost_device
+from engine.execution.overlap import Flight, StepsAhead
+from engine.execution.pooling import is_pooled
+from engine.execution.prompt_scores import is_scored
+from engine.execution.step_pace import StepPace
+from engine.messages import (
+    AbortSequences,
+    AddSequence,
+    AnnounceSteps,
+    CoreStats,
+    DefineGrammar,
+    ForgetGrammars,
+    QueryStats,
+    SampledLogprobs,
+    SequenceOutput,
+    Shutdown,
+    StepResult,
+    StepStarted,
+    ToCore,
+)
+from engine.sampling.sampler import SampledToken, Sampler
+from engine.scheduling.plan import Chunk, StepPlan
+from engine.scheduling.scheduler import Scheduler
+from engine.sequence import Sequence, SequenceStatus
+from engine.structured.core_grammars import CoreGrammars
+
+logger = logging.getLogger(__name__)
+
+
+class Runner(Protocol):
+    """What the loop needs of execution.runner.ModelRunner."""
+
+    def forward(self, plan: StepPlan) -> torch.Tensor:
+        """Logits (R, V) float32 of the chunks that sample, in the plan's order: after the last known token and after each draft."""
+
+    def prompt_scores(self, plan: StepPlan) -> dict[int, list[SampledLogprobs]]:
+        """Log-probabilities of the prompt tokens that the step just computed scores, by `seq_id`."""
+
+    def vectors(self, plan: StepPlan) -> dict[int, list[float]]:
+        """The vectors of the prompts that the step just computed completes, by `seq_id`."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OfPrompts:
+    """What a step has found out about prompts, by `seq_id`."""
+
+    scores: dict[int, list[SampledLogprobs]] = dataclasses.field(default_factory=dict)
+    vectors: dict[int, list[float]] = dataclasses.field(default_factory=dict)
+
+    def __contains__(self, seq_id: int) -> bool:
+        return seq_id in self.scores or seq_id in self.vectors
+
+
+class EngineCore:
+    """Owns the sequences. `run` returns after Shutdown."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runner,
+        sampler: Sampler,
+        channel: CoreChannel,
+        clock: Callable[[], float] = time.time,
+        drafter: Drafter | None = None,
+        grammars: CoreGrammars | None = None,
+        ahead: StepsAhead | None = None,
+        pace: StepPace | None = None,
+    ) -> None:
+        """`drafter`, `grammars`: those that the scheduler asks, if any. `ahead`: begins steps before the ones in front are known.
+
+        `pace`: how many tokens a step has, where nobody has set that.
+        """
+        self._scheduler = scheduler
+        self._runner = runner
+        self._sampler = sampler
+        self._drafter = drafter
+        self._grammars = grammars
+        self._ahead = ahead
+        self._pace = pace
+        self._flight: Flight | None = None
+        """A step that was begun ahead."""
+        self._held: list[AddSequence] = []
+        """Sequences whose grammars are still being built."""
+        self._channel = channel
+        self._clock = clock
+        self._new: dict[int, float | None] = {}
+        """Sequences that have no output yet, with the time of their first step."""
+        self._is_idle = True
+        self._announces_steps = False
+        self.watch = StepWatch()
+
+    def run(self) -> None:
+        """Serve until Shutdown."""
+        while self._turn(self._channel.receive(block=self._is_idle)):
+            self.watch.end()
+
+    def _turn(self, messages: list[ToCore]) -> bool:
+        """Handle messages and compute a step; False after Shutdown."""
+        self.watch.begin()
+        is_serving = self._take_messages(messages)
+        if is_serving:
+            self._is_idle = not self.step()
+        return is_serving
+
+    def step(self) -> bool:
+        """Compute one step and emit its results; False if there was nothing to do."""
+        if self._held:
+            self._add_held()
+        if self._ahead is not None and self._flight is not None:
+            self._announce(self._flight.plan)
+            return self._step_ahead(self._ahead, self._flight.plan)
+        plan = self._scheduler.plan()
+        if plan is None:
+            return self._await_grammars()
+        if self._new:
+            self._note_start(plan)
+        self._announce(plan)
+        if self._ahead is not None and self._ahead.takes(plan):
+            return self._step_ahead(self._ahead, plan)
+        if self._pace is not None:
+            self._pace.begin()
+        try:
+            chunks = [chunk for chunk in plan.chunks if chunk.samples]
+            if self._grammars is not None:
+                self._grammars.start_filling([chunk.sequence for chunk in chunks])
+            logits = self._runner.forward(plan)
+            drawn = draw_tokens(self._draw, logits, chunks, self._scheduler.end_reason)
+            scores = self._runner.prompt_scores(plan) if is_scored(plan) else {}
+            vectors = self._runner.vectors(plan) if is_pooled(plan) else {}
+        except Exception as error:
+            self._fail_step(plan, error)
+            return True
+        if self._pace is not None and not scores and self._pace.end(plan):
+            self._scheduler.resize(self._pace.step_tokens, self._pace.quiet_step_tokens)
+        self._take_in(plan, chunks, drawn, OfPrompts(scores, vectors))
+        return True
+
+    def _step_ahead(self, ahead: StepsAhead, plan: StepPlan) -> bool:
+        """Begin the step after this one, then take in this one, which may have been begun already and has been announced.
+
+        The step after it computes no other sequences than this one.
+        """
+        flight, self._flight = self._flight, None
+        try:
+            flight = flight or ahead.begin(plan)
+            self._flight = None if self._expects_drafts(plan) else ahead.follow(flight)
+            tokens, is_final = ahead.finish(flight)
+        except Exception as error:
+            self._flight = None
+            self._fail_step(plan, error)
+            return True
+        if not is_final:
+            self._flight = None  # it was fed with other tokens, and is computed anew
+        pairs = [(chunk, [token]) for chunk, token in zip(plan.chunks, tokens, strict=True) if self._is_running(chunk)]
+        self._take_in(plan, [chunk for chunk, _ in pairs], [drawn for _, drawn in pairs], OfPrompts())
+        return True
+
+    def _expects_drafts(self, plan: StepPlan) -> bool:
+        """Whether a sequence may have drafts in the step after this one, by what is known of it so far: that step must then be planned."""
+        if self._drafter is None or not len(self._drafter):
+            return False
+        sequences = [chunk.sequence for chunk in plan.chunks if self._is_running(chunk)]
+        limits = [sequence.max_tokens - len(sequence.output_ids) - 1 for sequence in sequences]
+        return any(
+            limit > 0 and self._drafter.propose(sequence, len(plan.chunks), limit)
+            for sequence, limit in zip(sequences, limits, strict=True)
+        )
+
+    def _is_running(self, chunk: Chunk) -> bool:
+        """False for a row that was computed in vain, as its sequence had ended."""
+        return chunk.sequence.status is SequenceStatus.RUNNING
+
+    def _announce(self, plan: StepPlan) -> None:
+        if self._announces_steps:
+            self._channel.send(StepStarted([chunk.sequence.seq_id for chunk in plan.chunks]))
+
+    def _take_in(self, plan: StepPlan, chunks: list[Chunk], drawn: list[list[SampledToken]], found: OfPrompts) -> None:
+        """Advance the scheduler by what was drawn, and emit it. `chunks`: those that sample."""
+        sampled = {
+            chunk.sequence.seq_id: [token.token_id for token in tokens]
+            for chunk, tokens in zip(chunks, drawn, strict=True)
+            if not tokens[0].is_failed
+        }
+        finished = {sequence.seq_id: reason for sequence, reason in self._scheduler.advance(plan, sampled)}
+        for seq_id in finished:
+            self._forget(seq_id)
+        told = [chunk for chunk in plan.chunks if not chunk.samples and chunk.sequence.seq_id in found]
+        outputs = [self._output(chunk, [], finished, found) for chunk in told]
+        outputs += [self._output(chunk, tokens, finished, found) for chunk, tokens in zip(chunks, drawn, strict=True)]
+        if outputs:
+            self._channel.send(StepResult(outputs))
+
+    def _draw(self, logits: torch.Tensor, sequences: list[Sequence]) -> list[SampledToken]:
+        bitmask = self._grammars.bitmask(sequences) if self._grammars is not None else None
+        return self._sampler.sample(logits, sequences, bitmask)
+
+    def _output(self, chunk: Chunk, tokens: list[SampledToken], finished: dict[int, str], found: OfPrompts) -> SequenceOutput:
+        sequence = chunk.sequence
+        prompt_logprobs = found.scores.get(sequence.seq_id)
+        sequence.num_scored += len(prompt_logprobs or ())
+        is_first = sequence.seq_id in self._new
+        num_predicted = len(chunk.draft_ids) if sequence.draft_ids else 0
+        accepted = num_accepted(chunk, tokens) if num_predicted else 0
+        return SequenceOutput(
+            seq_id=sequence.seq_id,
+            token_ids=[token.token_id for token in tokens if not token.is_failed],
+            logprobs=[token.logprobs for token in tokens if token.logprobs is not None] or None,
+            finish=finished.get(sequence.seq_id),
+            num_cached=sequence.num_cached if is_first else None,
+            started_at=self._new.pop(sequence.seq_id, None),
+            prompt_logprobs=prompt_logprobs,
+            num_accepted=accepted,
+            num_rejected=num_predicted - accepted,
+            failed_param=tokens[0].failed_param if tokens else "",
+            vector=found.vectors.get(sequence.seq_id),
+        )
+
+    def _forget(self, seq_id: int) -> None:
+        """Drop what is remembered of a sequence outside the scheduler."""
+        self._sampler.remove(seq_id)
+        if self._drafter is not None:
+            self._drafter.remove(seq_id)
+        if self._grammars is not None:
+            self._grammars.remove(seq_id)
+
+    def _note_start(self, plan: StepPlan) -> None:
+        now = self._clock()
+        for chunk in plan.chunks:
+            if self._new.get(chunk.sequence.seq_id, now) is None:
+                self._new[chunk.sequence.seq_id] = now
+
+    def _fail_step(self, plan: StepPlan, error: Exception) -> None:
+        """End all sequences of a plan; the step loop goes on with the others. Raises EngineFailure if it cannot, as the device is lost."""
+        logger.error("a step of %d sequences failed", len(plan.chunks), exc_info=error)
+        if has_lost_device(error):
+            raise EngineFailure(ErrorCode.ENGINE_ERROR, "the device has failed and computes nothing more in this process") from error
+        outputs = [self._drop(chunk.sequence.seq_id, "failed") for chunk in plan.chunks]
+        self._scheduler.advance(plan, {})
+        self._channel.send(StepResult([output for output in outputs if output is not None]))
+
+    def _take_messages(self, messages: list[ToCore]) -> bool:
+        """Handle what has come before the next step; False after Shutdown."""
+        for message in messages:
+            match message:
+                case AddSequence():
+                    if self._grammars is not None and not self._grammars.is_ready(message.grammar):
+                        self._held.append(message)
+                    else:
+                        self._add(message)
+                case DefineGrammar() if self._grammars is not None:
+                    self._grammars.define(message)
+                case ForgetGrammars(keys) if self._grammars is not None:
+                    self._grammars.forget(keys)
+                case AbortSequences(seq_ids):
+                    dropped = [output for seq_id in seq_ids if (output := self._drop(seq_id, "aborted"))]
+                    if dropped:
+                        self._channel.send(StepResult(dropped))
+                case QueryStats(check_integrity):
+                    self._channel.send(self._stats(check_integrity))
+                case AnnounceSteps():
+                    self._announces_steps = True
+                case Shutdown():
+                    return False
+        return True
+
+    def _add(self, message: AddSequence) -> None:
+        sequence = Sequence(
+            seq_id=message.seq_id,
+            prompt_ids=message.prompt_ids,
+            sampling=message.sampling,
+            stop=message.stop,
+            logprobs=message.logprobs,
+            stop_ids=frozenset(message.stop_ids),
+            max_tokens=message.max_tokens,
+            cache_root=message.cache_root,
+            priority=message.priority,
+            grammar=message.grammar,
+            thinking=message.thinking,
+            bad_word_ids=message.bad_word_ids,
+            draft_ids=message.draft_ids,
+            scores_processed=message.scores_processed,
+            group=message.group,
+            tenant=message.tenant,
+            embed=message.embed,
+            output_ids=list(message.output_ids),
+        )
+        try:
+            self._scheduler.add(sequence)
+            if sequence.embed is None:
+                self._prepare(sequence)
+        except Exception:
+            logger.exception("sequence %d cannot be taken", sequence.seq_id)
+            self._drop(sequence.seq_id, "failed")
+            self._channel.send(StepResult([SequenceOutput(sequence.seq_id, [], finish="failed")]))
+            return
+        if sequence.output_ids and self._grammars is not None and self._grammars.is_complete(sequence):
+            self._drop(sequence.seq_id, "complete")
+            self._channel.send(StepResult([SequenceOutput(sequence.seq_id, [], finish="complete")]))
+            return
+        self._new[sequence.seq_id] = None
+
+    def _prepare(self, sequence: Sequence) -> None:
+        """Have all that draws tokens know a sequence. Raises what they say of one that cannot be drawn as it asks."""
+        self._sampler.add(sequence)
+        if self._drafter is not None:
+            self._drafter.add(sequence)
+        if self._grammars is not None:
+            self._grammars.add(sequence)
+
+    def _add_held(self) -> None:
+        """Take the sequences whose grammars have been built."""
+        held, self._held = self._held, []
+        for message in held:
+            if self._grammars is None or self._grammars.is_ready(message.grammar):
+                self._add(message)
+            else:
+                self._held.append(message)
+
+    def _await_grammars(self) -> bool:
+        """With nothing to compute, wait a moment for a grammar if a sequence waits for one; False if none does."""
+        if self._held and self._grammars is not None:
+            self._grammars.wait_for([message.grammar for message in self._held])
+        return bool(self._held)
+
+    def _drop(self, seq_id: int, reason: str) -> SequenceOutput | None:
+        """Free a sequence; None if it is unknown."""
+        held = [message for message in self._held if message.seq_id == seq_id]
+        if held:
+            self._held.remove(held[0])
+            return SequenceOutput(seq_id, [], finish=reason)
+        self._forget(seq_id)
+        sequence = self._scheduler.abort(seq_id)
+        if sequence is None:
+            return None
+        return SequenceOutput(seq_id, [], None, reason, sequence.num_cached, self._new.pop(seq_id, None))
+
+    def _stats(self, check_integrity: bool) -> CoreStats:
+        stats = self._scheduler.stats()
+        return dataclasses.replace(stats, integrity=self._scheduler.check_integrity()) if check_integrity else stats

@@ -1,0 +1,32 @@
+"""`python -m engine.core.process FD`: an engine core behind the socket FD; started by `engine.core.link.ProcessLink` only.
+
+It lives exactly as long as the link: at end of file it leaves at once, because nobody is left to hear it. The signals that a
+terminal or a supervisor sends to the whole group are ignored: the worker decides when its core ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from multiprocessing.connection import Connection
+
+from engine.core.link import PipeChannel, unpack_config
+
+
+def main(descriptor: int) -> None:
+    """Serve until Shutdown or end of file."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s core: %(message)s")
+    connection = Connection(descriptor)
+    config = unpack_config(connection.recv_bytes())
+    channel = PipeChannel(connection, on_closed=lambda: os._exit(0))
+    from engine.core.build import serve  # torch: seconds of import, during which the end of the worker must already be seen
+
+    serve(config, channel)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

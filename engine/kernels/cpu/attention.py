@@ -1,0 +1,243 @@
+"""The kernel of paged attention for rows that each see a context of their own: decodes, drafts, the tokens of prompts.
+
+Keys lie (B, K, D, P): a query weighs the D rows of a block into its P scores. Values lie (B, K, P, D): a position's probability weighs
+its row. Both inner loops run along memory; the cache is read where it lies, once per tile: a few rows of one sequence, with the query
+heads that share a kv head. A row's result does not depend on the others of its tile.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from engine.kernels.cpu.primitives import (
+    OPTIONS,
+    floats,
+    halves,
+    integers,
+    narrow,
+    prefetch,
+    store_row,
+    widen,
+)
+from engine.kernels.cpu.vectors import (
+    HEAD_STEP,
+    LANES,
+    QUERIES_AT_ONCE,
+    score_block,
+    softmax,
+    sum_block,
+)
+
+MOST_AT_ONCE = QUERIES_AT_ONCE[0]
+STRIDE_UNIT = 16
+"""Floats of a cache line. The scores of two queries lie an odd number of lines apart, so that those of one block do not all fall into one
+set of the cache."""
+
+
+@njit(inline="always")
+def has_vectors(size, block_size):
+    """Whether heads and blocks of these sizes go through vectors.py."""
+    return block_size == LANES and size % HEAD_STEP == 0
+
+
+def scratch_floats(queries: int, size: int, block_size: int, width: int) -> int:
+    """What `attend` needs for a thread: a widened block, then of each query of a tile the query, its result and its scores."""
+    return size * block_size + queries * (2 * size + width * block_size + 2 * STRIDE_UNIT)
+
+
+@njit(inline="always")
+def score_stride(num_positions):
+    """Floats between the scores of two queries that have room for so many, and for the rest of a vector."""
+    return (num_positions // STRIDE_UNIT + 1 | 1) * STRIDE_UNIT
+
+
+@njit(inline="always")
+def store_token(a, token):
+    """Write the new key and value of one token into its slot."""
+    kv_heads, size, block_size, stride = a[3], a[4], a[5], a[9]
+    slot = integers(a[8], a[0])[token]
+    block, offset = slot // block_size, slot % block_size
+    for head in range(kv_heads):
+        key = floats(a[6] + (token * stride + head * size) * 4, size)
+        value = floats(a[7] + (token * stride + head * size) * 4, size)
+        base = (block * kv_heads + head) * size * block_size
+        if a[12] != 0:
+            keys, values = halves(a[10] + base * 2, size * block_size), halves(a[11] + base * 2, size * block_size)
+            for d in range(size):
+                keys[d * block_size + offset] = narrow(key[d])
+                values[offset * size + d] = narrow(value[d])
+        else:
+            plain_keys, plain_values = floats(a[10] + base * 4, size * block_size), floats(a[11] + base * 4, size * block_size)
+            for d in range(size):
+                plain_keys[d * block_size + offset] = key[d]
+                plain_values[offset * size + d] = value[d]
+
+
+@njit(inline="always")
+def open_block(address, is_half, base, count, work):
+    """Address of the float32 contents of one head's block: the cache itself, or `work`, filled with its bfloat16 widened."""
+    if is_half:
+        source, target = halves(address + base * 2, count), floats(work, count)
+        for i in range(count):
+            target[i] = widen(source[i])
+        return work
+    return address + base * 4
+
+
+@njit(inline="always")
+def prefetch_block(address, is_half, base, count):
+    """Bring in one head's block while the one before it is computed: the jumps between blocks defeat the processor's own prefetching."""
+    width = 2 if is_half else 4
+    first = address + base * width
+    for offset in range(0, count * width, 64):
+        prefetch(first + offset)
+
+
+@njit(inline="always")
+def weigh_keys(query, keys, scores, size, block_size):
+    """scores[p] = sum over d of query[d] * keys[d, p]; four d at a time. All float32 addresses."""
+    total = floats(scores, block_size)
+    for p in range(block_size):
+        total[p] = 0.0
+    row = block_size * 4
+    fours = size // 4 * 4
+    for d in range(0, fours, 4):
+        q = floats(query + d * 4, 4)
+        w, x, y, z = q[0], q[1], q[2], q[3]
+        first = keys + d * row
+        a, b = floats(first, block_size), floats(first + row, block_size)
+        c, e = floats(first + 2 * row, block_size), floats(first + 3 * row, block_size)
+        for p in range(block_size):
+            total[p] += w * a[p] + x * b[p] + y * c[p] + z * e[p]
+    for d in range(fours, size):
+        w = floats(query + d * 4, 1)[0]
+        a = floats(keys + d * row, block_size)
+        for p in range(block_size):
+            total[p] += w * a[p]
+
+
+@njit(inline="always")
+def weigh_values(scores, values, num_positions, size, out):
+    """out[d] += sum over positions of scores[p] * values[p, d]. Positions behind the context are not read. All float32 addresses."""
+    total = floats(out, size)
+    row = size * 4
+    fours = num_positions // 4 * 4
+    for p in range(0, fours, 4):
+        s = floats(scores + p * 4, 4)
+        w, x, y, z = s[0], s[1], s[2], s[3]
+        first = values + p * row
+        a, b = floats(first, size), floats(first + row, size)
+        c, e = floats(first + 2 * row, size), floats(first + 3 * row, size)
+        for d in range(size):
+            total[d] += w * a[d] + x * b[d] + y * c[d] + z * e[d]
+    for p in range(fours, num_positions):
+        w = floats(scores + p * 4, 1)[0]
+        a = floats(values + p * row, size)
+        for d in range(size):
+            total[d] += w * a[d]
+
+
+@njit(inline="always")
+def attend_tiles(a, thread, part, parts, size, block_size):
+    """Attend every `parts`th (tile, kv head) pair from `part` on. Queries of a tile are numbered row by row, then head by head."""
+    group, kv_heads = a[2] // a[3], a[3]
+    count = size * block_size
+    is_half = a[12] != 0
+    width = 2 if is_half else 4
+    is_vector = has_vectors(size, block_size)
+    num_tiles = integers(a[1], 1)[0]
+    ends = integers(a[1] + 8, num_tiles + 1)
+    tokens, contexts = integers(a[14], ends[num_tiles]), integers(a[15], ends[num_tiles])
+    scale = floats(a[20], 1)[0]
+    query_bytes = size * 4
+    widened = a[21] + thread * a[22] * 4
+    queries = widened + count * 4
+    sums = queries + a[24] * query_bytes
+    weights = sums + a[24] * query_bytes
+    for task in range(part, num_tiles * kv_heads, parts):
+        tile, head = task // kv_heads, task % kv_heads
+        first_row, end_row = ends[tile], ends[tile + 1]
+        num_queries = (end_row - first_row) * group
+        opens = is_half and num_queries > MOST_AT_ONCE
+        shortest, longest = contexts[first_row], contexts[end_row - 1]
+        num_blocks = (longest + block_size - 1) // block_size
+        stride = score_stride(num_blocks * block_size) * 4
+        blocks = integers(a[16] + tile * a[17] * 8, num_blocks)
+        query, out = floats(queries, num_queries * size), floats(sums, num_queries * size)
+        for row in range(first_row, end_row):
+            given = floats(a[13] + (tokens[row] * a[23] + head * group * size) * 4, group * size)
+            place = (row - first_row) * group * size
+            for i in range(group * size):
+                query[place + i] = given[i] * scale
+                out[place + i] = 0.0
+        for block in range(num_blocks):
+            if block + 1 < num_blocks:
+                prefetch_block(a[10], is_half, (blocks[block + 1] * kv_heads + head) * count, count)
+            base = (blocks[block] * kv_heads + head) * count
+            scores = weights + block * block_size * 4
+            if is_vector and not opens:
+                score_block(queries, num_queries, a[10] + base * width, is_half, scores, stride, size)
+                continue
+            keys = open_block(a[10], is_half, base, count, widened)
+            if is_vector:
+                score_block(queries, num_queries, keys, False, scores, stride, size)
+                continue
+            for number in range(num_queries):
+                weigh_keys(queries + number * query_bytes, keys, scores + number * stride, size, block_size)
+        for number in range(num_queries):
+            context = contexts[first_row + number // group]
+            softmax(weights + number * stride, context)
+        for block in range(num_blocks):
+            if block + 1 < num_blocks:
+                prefetch_block(a[11], is_half, (blocks[block + 1] * kv_heads + head) * count, count)
+            base = (blocks[block] * kv_heads + head) * count
+            first = block * block_size
+            opened = opens or not is_vector
+            values = open_block(a[11], is_half, base, count, widened) if opened else a[11] + base * width
+            # Rows that see a block alike take it together; behind a row's context nothing is read for it.
+            rows_at_once = end_row - first_row if first + block_size <= shortest else 1
+            for row in range(first_row, end_row, rows_at_once):
+                num_here = min(block_size, contexts[row] - first)
+                if num_here <= 0:
+                    continue
+                number = (row - first_row) * group
+                scores, out_at = weights + number * stride + first * 4, sums + number * query_bytes
+                if is_vector:
+                    for step in range(0, size, HEAD_STEP):
+                        sum_block(
+                            scores,
+                            rows_at_once * group,
+                            stride,
+                            values + step * (4 if opens else width),
+                            is_half and not opens,
+                            size * (4 if opens else width),
+                            num_here,
+                            out_at + step * 4,
+                            query_bytes,
+                        )
+                    continue
+                for member in range(rows_at_once * group):
+                    weigh_values(scores + member * stride, values, num_here, size, out_at + member * query_bytes)
+        for row in range(first_row, end_row):
+            place = a[18] + (tokens[row] * a[2] + head * group) * size * (2 if a[19] != 0 else 4)
+            store_row(place, a[19] != 0, 0, group * size, floats(sums + (row - first_row) * group * query_bytes, group * size))
+
+
+@njit(**OPTIONS)
+def store(a, thread, part, parts):
+    """Store the new keys and values of all tokens. a: as of `attend`."""
+    for token in range(a[0] * part // parts, a[0] * (part + 1) // parts):
+        store_token(a, token)
+
+
+@njit(**OPTIONS)
+def attend(a, thread, part, parts):
+    """Attend the rows, whose keys and values are stored.
+
+    a: 0 tokens, 1 tiles (int64: their number, the first row of each, the end of the last), 2 query heads, 3 kv heads, 4 head size D,
+       5 block size P, 6 k, 7 v (float32), 8 slots (int64), 9 floats between two tokens in k and v, 10 keys, 11 values of this layer,
+       12 cache is half, 13 q (float32), 14 token of each row (int64), 15 context of each row (int64), in a tile ascending,
+       16 block table (int64) by tile, 17 its width, 18 out (tokens, H, D), 19 out is half, 20 scale (float32, at an address),
+       21 scratch (float32), 22 its floats a thread, 23 floats between two tokens in q, 24 most queries of a tile
+    """
+    attend_tiles(a, thread, part, parts, a[4], a[5])

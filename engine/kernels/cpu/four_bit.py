@@ -1,0 +1,101 @@
+"""Four-bit weights for integer_product.py: groups of 32 inputs, each with a scale and a minimum per output.
+
+The groups of a panel of 32 outputs lie one after another, each 640 bytes: eight times 64 bytes of nibbles, then 32 scales and 32 minima in
+half precision. Line 2p + v is of vector v (16 outputs); its byte 4n + j holds inputs 8p + j (low nibble) and 8p + 4 + j (high) of output n.
+y = sum over groups of scale * xs * (q . x8) + minimum * xs * sum(x8), where x is about xs * x8: the way of llama.cpp's Q4_1 x Q8_1
+products (ggml, MIT).
+
+An opened panel has a byte for each weight and floats for scales and minima: the first block of many rows leaves it in its thread's scratch
+for the others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from engine.kernels.cpu.integer_vectors import BYTES64, CHUNKS, FLOATS, HALVES, LANES, VECTORS, VectorBuilder
+
+_NIBBLE_BYTES = CHUNKS // 2 * VECTORS * 64
+_OPENED_BYTES = CHUNKS * VECTORS * 64
+
+
+class FourBitPanel:
+    """How the product reads a packed panel. A place is where one of its groups lies."""
+
+    block_bytes = _NIBBLE_BYTES + 2 * VECTORS * 2 * LANES
+    opened_bytes = _OPENED_BYTES + 2 * VECTORS * 4 * LANES
+    start_bits = 0x4B400000
+    """Of the integer sums: the float MAGIC."""
+
+    def place(self, b: VectorBuilder, weights: Any, opened: Any, group: Any) -> Any:
+        return b.ir.add(weights, b.times(group, self.block_bytes))
+
+    def weights(self, b: VectorBuilder, place: Any, pair: int, vector: int) -> tuple[Any, ...]:
+        """Two chunks of four inputs, as unsigned bytes of sixteen outputs."""
+        packed = b.load(BYTES64, b.at(place, 64 * (VECTORS * pair + vector)), 64)
+        words = ir.VectorType(ir.IntType(16), 32)
+        low_nibbles = ir.Constant(BYTES64, [15] * 64)
+        shifted = b.ir.lshr(b.ir.bitcast(packed, words), ir.Constant(words, [4] * 32))
+        return b.ir.and_(packed, low_nibbles), b.ir.and_(b.ir.bitcast(shifted, BYTES64), low_nibbles)
+
+    def scales(self, b: VectorBuilder, place: Any, vector: int) -> tuple[Any, ...]:
+        """Scales and minima of sixteen outputs."""
+        places = (b.at(place, _NIBBLE_BYTES + 2 * LANES * (vector + VECTORS * part)) for part in range(2))
+        return tuple(b.ir.fpext(b.load(HALVES, at, 32), FLOATS) for at in places)
+
+    def begin(self, b: VectorBuilder, shift: Any) -> Any:
+        """What the sums of a row begin with."""
+        return ir.Constant(FLOATS, [0.0] * LANES)
+
+    def add_group(self, b: VectorBuilder, value: Any, products: Any, scales: tuple[Any, ...], row: list[Any]) -> Any:
+        """The sums with a group's integer products. row: level, total and base of the group."""
+        scale, minimum = scales
+        level, total, base = row
+        # NOTE: one multiplication turns integers into scaled floats: (MAGIC + n) * level - MAGIC * level is n * level, rounded once.
+        scaled = b.fused(b.ir.bitcast(products, FLOATS), level, base)
+        return b.fused(minimum, total, b.fused(scaled, scale, value))
+
+    def finish(self, b: VectorBuilder, value: Any, weights: Any, num_groups: Any, vector: int) -> Any:
+        return value
+
+
+class OpenedPanel(FourBitPanel):
+    """How it reads an opened one."""
+
+    def place(self, b: VectorBuilder, weights: Any, opened: Any, group: Any) -> Any:
+        return b.ir.add(opened, b.times(group, self.opened_bytes))
+
+    def weights(self, b: VectorBuilder, place: Any, pair: int, vector: int) -> tuple[Any, ...]:
+        return tuple(b.load(BYTES64, at, 64) for at in self._weights_at(b, place, pair, vector))
+
+    def scales(self, b: VectorBuilder, place: Any, vector: int) -> tuple[Any, ...]:
+        return tuple(b.load(FLOATS, at, 64) for at in self._scales_at(b, place, vector))
+
+    def _weights_at(self, b: VectorBuilder, place: Any, pair: int, vector: int) -> list[Any]:
+        return [b.at(place, 64 * (VECTORS * (2 * pair + half) + vector)) for half in range(2)]
+
+    def _scales_at(self, b: VectorBuilder, place: Any, vector: int) -> list[Any]:
+        return [b.at(place, _OPENED_BYTES + 64 * (vector + VECTORS * part)) for part in range(2)]
+
+
+class OpeningPanel(OpenedPanel):
+    """How it reads a packed panel and leaves it opened. A place is two: packed, opened."""
+
+    def place(self, b: VectorBuilder, weights: Any, opened: Any, group: Any) -> Any:
+        return FourBitPanel.place(self, b, weights, opened, group), OpenedPanel.place(self, b, weights, opened, group)
+
+    def weights(self, b: VectorBuilder, place: Any, pair: int, vector: int) -> tuple[Any, ...]:
+        packed, opened = place
+        return _store_all(b, FourBitPanel.weights(self, b, packed, pair, vector), self._weights_at(b, opened, pair, vector))
+
+    def scales(self, b: VectorBuilder, place: Any, vector: int) -> tuple[Any, ...]:
+        packed, opened = place
+        return _store_all(b, FourBitPanel.scales(self, b, packed, vector), self._scales_at(b, opened, vector))
+
+
+def _store_all(b: VectorBuilder, values: tuple[Any, ...], places: list[Any]) -> tuple[Any, ...]:
+    for value, at in zip(values, places, strict=True):
+        b.store(value, at, 64)
+    return values

@@ -1,0 +1,261 @@
+"""Products of rows with integer weights: activations quantised to eight bits per row and group of 32 inputs, integer sums (VNNI).
+
+Weights lie in panels of 32 outputs (four_bit.py, eight_bit.py), rows in blocks of 8, 4, 2 and 1. Three or seven rows that are left make a
+block with one more, a copy whose results nobody stores: each further block would read the panel anew. A panel stays in the caches
+while all blocks pass it, and they ask for parts of the next one meanwhile. A block's 16 integer sums stay in registers for a group and are
+then scaled into as many float sums.
+
+The records of a block lie one after another, one per group: the levels of its rows, 32 bytes each, then of each row the size of a level,
+that times the sum of the levels, and -MAGIC times it (float32); behind the last group the row's shift. So a block reads one stream.
+
+Every row is computed by itself in a fixed order: its result is the same alone and in any batch. Needs a processor with AVX512-VNNI.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from engine.kernels.cpu.eight_bit import ZERO, EightBitPanel
+from engine.kernels.cpu.four_bit import FourBitPanel, OpenedPanel, OpeningPanel
+from engine.kernels.cpu.integer_vectors import (
+    BYTES64,
+    CHUNKS,
+    GROUP,
+    LANES,
+    PANEL,
+    VECTORS,
+    WORD,
+    WORDS,
+    VectorBuilder,
+    quantize_group,
+)
+from engine.kernels.cpu.primitives import OPTIONS, floats
+
+MOST_ROWS = 8
+OPENED_FROM = 2 * MOST_ROWS
+"""Rows from which a four-bit panel is opened once instead of by each block."""
+NEAR_BYTES = 1 << 20
+"""Records that stay in the second-level cache while panels pass; more rows take several turns, each through all panels."""
+ROW_BYTES = GROUP + 12
+"""Of a row in a record."""
+SHIFT_BYTES = 4
+LINE = 64
+AHEAD_BYTES = 4096
+"""How far ahead of itself a lone block asks for memory, a page: the processor's own prefetcher stops at each."""
+
+
+def _make_multiply_block(num_rows: int, panel: FourBitPanel | EightBitPanel) -> Callable[..., None]:
+    @intrinsic
+    def multiply_block(typingctx, weights, opened, records, num_groups, out, out_stride, ahead, num_lines, num_kept):
+        """One panel times `num_rows` rows, of which all or all but the last are kept; rows of out lie `out_stride` bytes apart.
+
+        A group asks for `num_lines` from `ahead` on.
+        """
+
+        def generate(context, builder, signature, arguments):
+            weights, opened, records, num_groups, out, out_stride, ahead, num_lines, num_kept = arguments
+            b = VectorBuilder(builder)
+            places = [(row, vector) for row in range(num_rows) for vector in range(VECTORS)]
+            targets = {(row, vector): b.at(builder.add(out, b.times(out_stride, row)), 4 * LANES * vector) for row, vector in places}
+            for target in targets.values():
+                b.prefetch(target, is_written=True)
+            shifts = builder.add(records, b.times(num_groups, num_rows * ROW_BYTES))
+            begins = [panel.begin(b, b.splat_float(b.at(shifts, 4 * row))) for row in range(num_rows)]
+            sums = {(row, vector): cgutils.alloca_once_value(builder, begins[row]) for row, vector in places}
+            zero, one = ir.Constant(b.integer, 0), ir.Constant(b.integer, 1)
+            with cgutils.for_range_slice(builder, zero, num_groups, one, b.integer) as (group, _):
+                place = panel.place(b, weights, opened, group)
+                record = builder.add(records, b.times(group, num_rows * ROW_BYTES))
+                products = _multiply_group(b, panel, num_rows, place, record)
+                with cgutils.for_range_slice(builder, zero, num_lines, one, b.integer) as (line, _):
+                    b.prefetch(builder.add(ahead, b.times(builder.add(builder.mul(group, num_lines), line), LINE)))
+                scales = [panel.scales(b, place, vector) for vector in range(VECTORS)]
+                for row, vector in places:
+                    of_row = [b.splat_float(b.at(record, num_rows * (GROUP + 4 * part) + 4 * row)) for part in range(3)]
+                    value = panel.add_group(b, builder.load(sums[row, vector]), products[row, vector], scales[vector], of_row)
+                    builder.store(value, sums[row, vector])
+            is_last_kept = builder.icmp_signed("==", num_kept, ir.Constant(b.integer, num_rows))
+            for row in range(num_rows):
+                with builder.if_then(is_last_kept, likely=True) if row == num_rows - 1 else nullcontext():
+                    for vector in range(VECTORS):
+                        value = panel.finish(b, builder.load(sums[row, vector]), weights, num_groups, vector)
+                        b.store(value, targets[row, vector], 4)
+            return context.get_dummy_value()
+
+        return types.none(*[types.int64] * 9), generate
+
+    return multiply_block
+
+
+def _multiply_group(b: VectorBuilder, panel: FourBitPanel | EightBitPanel, num_rows: int, place: Any, record: Any) -> dict:
+    """The integer products of one group, by row and vector. A few rows get two sums each, so that additions overlap."""
+    places = [(row, vector) for row in range(num_rows) for vector in range(VECTORS)]
+    starts = [panel.start_bits] if num_rows == MOST_ROWS else [panel.start_bits, 0]
+    products = [{place: ir.Constant(WORDS, [start] * LANES) for place in places} for start in starts]
+    for pair in range(CHUNKS // 2):
+        weights = [panel.weights(b, place, pair, vector) for vector in range(VECTORS)]
+        for half in range(2):
+            sums = products[half % len(starts)]
+            for row in range(num_rows):
+                four = b.splat(b.load(WORD, b.at(record, GROUP * row + 4 * (2 * pair + half)), 4))
+                for vector in range(VECTORS):
+                    sums[row, vector] = b.dot(sums[row, vector], weights[vector][half], b.ir.bitcast(four, BYTES64))
+    return products[0] if len(products) == 1 else {place: b.ir.add(*(part[place] for part in products)) for place in places}
+
+
+_four_8, _four_4, _four_2, _four_1 = (_make_multiply_block(rows, FourBitPanel()) for rows in (8, 4, 2, 1))
+_eight_8, _eight_4, _eight_2, _eight_1 = (_make_multiply_block(rows, EightBitPanel()) for rows in (8, 4, 2, 1))
+_opening_8, _opened_8 = _make_multiply_block(MOST_ROWS, OpeningPanel()), _make_multiply_block(MOST_ROWS, OpenedPanel())
+
+_FOUR_BLOCK, _OPENED_BLOCK = FourBitPanel.block_bytes, FourBitPanel.opened_bytes
+_EIGHT_BLOCK, _EIGHT_END = EightBitPanel.block_bytes, EightBitPanel.end_bytes
+_ZERO = np.float32(ZERO)
+
+
+def opened_bytes(num_inputs: int) -> int:
+    """What an opened panel takes."""
+    return num_inputs // GROUP * _OPENED_BLOCK
+
+
+def record_bytes(num_rows: int, num_inputs: int) -> int:
+    """What the records of all rows take, and of the copy that may fill their last block."""
+    return (num_rows + 1) * (num_inputs // GROUP * ROW_BYTES + SHIFT_BYTES)
+
+
+def scratch_bytes(num_rows: int, num_inputs: int) -> int:
+    """Scratch of each thread: an opened panel, and behind it the records of all rows."""
+    return opened_bytes(num_inputs) + record_bytes(num_rows, num_inputs)
+
+
+@njit(inline="always")
+def block_rows(left):
+    """Rows of the next block of `left`, the copy included."""
+    if left >= 7:
+        return 8
+    if left >= 3:
+        return 4
+    return left
+
+
+@njit(inline="always")
+def num_blocks(rows):
+    """How many blocks `rows` make."""
+    left = rows % 8
+    return rows // 8 + (left > 0) + (left == 5 or left == 6)
+
+
+@njit(inline="always")
+def quantize_row(source, groups, record, size, row):
+    """Write row `row` of a block of `size` rows into its records."""
+    tail = record + size * GROUP + row * 4
+    shift = np.float32(0.0)
+    for group in range(groups):
+        at = group * size * ROW_BYTES
+        total = tail + at + size * 4
+        quantize_group(source + group * GROUP * 4, record + at + row * GROUP, tail + at, total, total + size * 4)
+        shift -= floats(total, 1)[0] * _ZERO
+    floats(record + groups * size * ROW_BYTES + row * 4, 1)[0] = shift
+
+
+@njit(inline="always")
+def quantize_rows(source, rows, groups, records, part, parts):
+    """Write the records of part `part` of `parts` of the rows."""
+    first, last = rows * part // parts, rows * (part + 1) // parts
+    row = 0
+    while row < last:
+        size = block_rows(rows - row)
+        record = records + row * (groups * ROW_BYTES + SHIFT_BYTES)
+        for i in range(max(first - row, 0), min(size, last - row)):
+            quantize_row(source + (row + i) * groups * GROUP * 4, groups, record, size, i)
+        if row + size > rows and last == rows:
+            quantize_row(source + (rows - 1) * groups * GROUP * 4, groups, record, size, size - 1)
+        row += size
+
+
+@njit(inline="always")
+def multiply_four(size, weights, opened, record, groups, out, stride, ahead, lines, kept):
+    """A packed panel times a block of `size` rows."""
+    if size == 8:
+        _four_8(weights, opened, record, groups, out, stride, ahead, lines, kept)
+    elif size == 4:
+        _four_4(weights, opened, record, groups, out, stride, ahead, lines, kept)
+    elif size == 2:
+        _four_2(weights, opened, record, groups, out, stride, ahead, lines, kept)
+    else:
+        _four_1(weights, opened, record, groups, out, stride, ahead, lines, kept)
+
+
+@njit(inline="always")
+def multiply_eight(size, weights, opened, record, groups, out, stride, ahead, lines, kept):
+    """The same with eight bits."""
+    if size == 8:
+        _eight_8(weights, opened, record, groups, out, stride, ahead, lines, kept)
+    elif size == 4:
+        _eight_4(weights, opened, record, groups, out, stride, ahead, lines, kept)
+    elif size == 2:
+        _eight_2(weights, opened, record, groups, out, stride, ahead, lines, kept)
+    else:
+        _eight_1(weights, opened, record, groups, out, stride, ahead, lines, kept)
+
+
+@njit(**OPTIONS)
+def quantize_groups(a, thread, part, parts):
+    """Write records of x that all threads read.
+
+    a: rows, inputs, x (float32), records
+    """
+    quantize_rows(a[2], a[0], a[1] // GROUP, a[3], part, parts)
+
+
+@njit(**OPTIONS)
+def multiply(a, thread, part, parts, is_first):
+    """out = x times the transposed weight; some panels are a part.
+
+    a: rows, outputs, inputs, x (float32), panels, out (float32), scratch, bytes of scratch a thread, bits of a weight, records of x, or 0:
+    each thread makes its own with the first part it takes
+    """
+    rows, outputs, inputs, bits = a[0], a[1], a[2], a[8]
+    groups, panels = inputs // GROUP, outputs // PANEL
+    row_bytes = groups * ROW_BYTES + SHIFT_BYTES
+    opened = a[6] + thread * a[7]
+    records = a[9]
+    if records == 0:
+        records = opened + groups * _OPENED_BLOCK
+        if is_first:
+            quantize_rows(a[3], rows, groups, records, 0, 1)
+    block_bytes = _FOUR_BLOCK if bits == 4 else _EIGHT_BLOCK
+    panel_bytes = groups * block_bytes + (0 if bits == 4 else _EIGHT_END)
+    turns = rows * row_bytes // NEAR_BYTES + 1
+    span = (rows // turns // 8 + 1) * 8
+    for first in range(0, rows, span):
+        last = min(first + span, rows)
+        count = last - first
+        blocks = num_blocks(count)
+        lines = (block_bytes // LINE + blocks - 1) // blocks
+        for panel in range(panels * part // parts, panels * (part + 1) // parts):
+            weights = a[4] + panel * panel_bytes
+            ahead = weights + (AHEAD_BYTES if blocks == 1 else panel_bytes)
+            row = first
+            while row < last:
+                size = block_rows(last - row)
+                kept = min(size, last - row)
+                record = records + row * row_bytes
+                out = a[5] + (row * outputs + panel * PANEL) * 4
+                if bits == 8:
+                    multiply_eight(size, weights, opened, record, groups, out, outputs * 4, ahead, lines, kept)
+                elif size < 8 or count < OPENED_FROM:
+                    multiply_four(size, weights, opened, record, groups, out, outputs * 4, ahead, lines, kept)
+                elif row == first:
+                    _opening_8(weights, opened, record, groups, out, outputs * 4, ahead, lines, kept)
+                else:
+                    _opened_8(weights, opened, record, groups, out, outputs * 4, ahead, lines, kept)
+                ahead += groups * lines * LINE
+                row += size

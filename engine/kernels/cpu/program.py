@@ -1,0 +1,99 @@
+"""Programs: lists of operations, each cut into parts, and the compiled functions that run a part, or all of them on one thread.
+
+A program is an array of 64-bit integers: the number of operations, then STRIDE integers for each, its number in KERNELS, its parts, and
+its arguments in the order that the kernel lists, rows first. How threads share the parts: board.py.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+from numba import cfunc, njit
+
+from engine.kernels.cpu import attention, integer_product, rows, sampling
+from engine.kernels.cpu.integer_vectors import is_available
+from engine.kernels.cpu.primitives import OPTIONS, SIGNATURE, words_at
+
+FIRST = 1
+STRIDE = 32
+KERNELS = (
+    "add_normalize",
+    "gate",
+    "quantize",
+    "rotate",
+    "add_bias",
+    "store",
+    "attend",
+    "quantize_groups",
+    "multiply",
+    "forbid",
+    "weigh_blocks",
+    "draw",
+)
+
+
+@njit(**OPTIONS)
+def _unavailable(a, thread, part, parts):
+    """Stands for a kernel that this processor has no instructions for; nobody calls it."""
+
+
+@njit(**OPTIONS)
+def _unavailable_too(a, thread, part, parts, is_first):
+    """As `_unavailable`."""
+
+
+_add_normalize, _gate, _quantize, _rotate, _add_bias = rows.add_normalize, rows.gate, rows.quantize, rows.rotate, rows.add_bias
+_store, _attend = attention.store, attention.attend
+_forbid, _weigh_blocks, _draw = sampling.forbid, sampling.weigh_blocks, sampling.draw
+_quantize_groups = integer_product.quantize_groups if is_available() else _unavailable
+_multiply = integer_product.multiply if is_available() else _unavailable_too
+
+
+def assemble(words: list[int]) -> ctypes.Array:
+    """A program of operations. words: STRIDE of each."""
+    return (ctypes.c_int64 * (FIRST + len(words)))(len(words) // STRIDE, *words)
+
+
+def parts_and_rows(words: ctypes.Array) -> tuple[np.ndarray, np.ndarray]:
+    """The parts and the rows of each operation of a program, to read and to change."""
+    whole = np.frombuffer(words, dtype=np.int64)
+    return whole[FIRST + 1 :: STRIDE], whole[FIRST + 2 :: STRIDE]
+
+
+@njit(**OPTIONS)
+def run_part(program, index, thread, part, parts, is_first):
+    """Part `part` of `parts` of operation `index`. `is_first`: the first one that this thread takes of it."""
+    kernel = program[FIRST + index * STRIDE]
+    a = words_at(program, np.int64(FIRST + index * STRIDE + 2))
+    if kernel == 0:
+        _add_normalize(a, thread, part, parts)
+    elif kernel == 1:
+        _gate(a, thread, part, parts)
+    elif kernel == 2:
+        _quantize(a, thread, part, parts)
+    elif kernel == 3:
+        _rotate(a, thread, part, parts)
+    elif kernel == 4:
+        _add_bias(a, thread, part, parts)
+    elif kernel == 5:
+        _store(a, thread, part, parts)
+    elif kernel == 6:
+        _attend(a, thread, part, parts)
+    elif kernel == 7:
+        _quantize_groups(a, thread, part, parts)
+    elif kernel == 8:
+        _multiply(a, thread, part, parts, is_first)
+    elif kernel == 9:
+        _forbid(a, thread, part, parts)
+    elif kernel == 10:
+        _weigh_blocks(a, thread, part, parts)
+    else:
+        _draw(a, thread, part, parts)
+
+
+@cfunc(SIGNATURE, **OPTIONS)
+def run_alone(program):
+    """Run all operations, undivided, on the calling thread."""
+    for index in range(program[0]):
+        run_part(program, index, np.int64(0), np.int64(0), np.int64(1), True)

@@ -1,0 +1,132 @@
+"""Kernels over the rows of a matrix, some of which are a part. Each takes one array of 64-bit integers, listed in order.
+
+A kernel is a function of that array, the number of the thread, which has scratch of its own, and of the part, so that program.py can run
+many of them in one call.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import carray, njit
+
+from engine.kernels.cpu.primitives import (
+    OPTIONS,
+    exp,
+    floats,
+    halves,
+    load_row,
+    pointer,
+    store_row,
+    widen,
+)
+from engine.kernels.cpu.vectors import LANES, gate_vectors
+
+
+@njit(**OPTIONS)
+def add_normalize(a, thread, part, parts):
+    """hidden += delta; out = hidden / sqrt(mean(hidden^2) + eps) * weight.
+
+    a: rows, size, hidden (float32), delta or 0, delta is half, weight (float32), eps (float32, at an address), out, out is half,
+    scratch (float32, size a thread)
+    """
+    rows, size = a[0], a[1]
+    weight = floats(a[5], size)
+    eps = floats(a[6], 1)[0]
+    work = floats(a[9] + thread * size * 4, size)
+    for row in range(rows * part // parts, rows * (part + 1) // parts):
+        hidden = floats(a[2] + row * size * 4, size)
+        if a[3] != 0:
+            load_row(a[3], a[4] != 0, row, size, work)
+            for i in range(size):
+                hidden[i] = hidden[i] + work[i]
+        total = np.float32(0.0)
+        for i in range(size):
+            total += hidden[i] * hidden[i]
+        factor = np.float32(1.0) / np.sqrt(total / np.float32(size) + eps)
+        for i in range(size):
+            work[i] = hidden[i] * factor * weight[i]
+        store_row(a[7], a[8] != 0, row, size, work)
+
+
+@njit(**OPTIONS)
+def gate(a, thread, part, parts):
+    """out = silu(gate) * up of rows (gate, up).
+
+    a: rows, size of each half, gate_up, gate_up is half, out, out is half, scratch (float32, 2 * size a thread)
+    """
+    rows, size = a[0], a[1]
+    work = floats(a[6] + thread * size * 8, 2 * size)
+    whole = size // LANES * LANES
+    for row in range(rows * part // parts, rows * (part + 1) // parts):
+        if a[3] == 0 and a[5] == 0:
+            gates, out = a[2] + row * size * 8, a[4] + row * size * 4
+            gate_vectors(gates, gates + size * 4, out, size // LANES)
+            for i in range(whole, size):
+                x = floats(gates, 2 * size)[i]
+                floats(out, size)[i] = x / (np.float32(1.0) + exp(-x)) * floats(gates, 2 * size)[size + i]
+            continue
+        load_row(a[2], a[3] != 0, row, 2 * size, work)
+        for i in range(size):
+            work[i] = work[i] / (np.float32(1.0) + exp(-work[i])) * work[size + i]
+        store_row(a[4], a[5] != 0, row, size, work)
+
+
+@njit(**OPTIONS)
+def quantize(a, thread, part, parts):
+    """Eight-bit levels of each row: round(x / scale) + zero, scale = max |x| / 127.
+
+    a: rows, size, x, x is half, out (bytes), zero (0: signed, 128: unsigned), scales (float32), scratch (float32, size a thread)
+    """
+    rows, size = a[0], a[1]
+    work = floats(a[7] + thread * size * 4, size)
+    scales = floats(a[6], rows)
+    zero = np.float32(a[5]) + np.float32(0.5)
+    for row in range(rows * part // parts, rows * (part + 1) // parts):
+        load_row(a[2], a[3] != 0, row, size, work)
+        largest = np.float32(1e-18)
+        for i in range(size):
+            largest = max(largest, abs(work[i]))
+        scales[row] = largest * np.float32(1.0 / 127.0)
+        factor = np.float32(127.0) / largest
+        out = carray(pointer(a[4] + row * size), size, np.int8)
+        for i in range(size):
+            out[i] = np.int8(np.int32(np.floor(work[i] * factor + zero)))
+
+
+@njit(**OPTIONS)
+def rotate(a, thread, part, parts):
+    """Rotate adjacent pairs of the first heads of each row, keep the others; in place when x is float32.
+
+    a: rows, heads to rotate, heads, head size, x, x is half, rotations (float32: cos, sin of each pair), out (float32)
+    """
+    rows, rotated, heads, head_size = a[0], a[1], a[2], a[3]
+    size = heads * head_size
+    for row in range(rows * part // parts, rows * (part + 1) // parts):
+        out = floats(a[7] + row * size * 4, size)
+        if a[5] != 0:
+            source = halves(a[4] + row * size * 2, size)
+            for i in range(size):
+                out[i] = widen(source[i])
+        turns = floats(a[6] + row * head_size * 4, head_size)
+        for head in range(rotated):
+            first = head * head_size
+            for pair in range(head_size // 2):
+                i = first + 2 * pair
+                cosine, sine = turns[2 * pair], turns[2 * pair + 1]
+                x, y = out[i], out[i + 1]
+                out[i] = x * cosine - y * sine
+                out[i + 1] = x * sine + y * cosine
+
+
+@njit(**OPTIONS)
+def add_bias(a, thread, part, parts):
+    """Add one row to each row, in place.
+
+    a: rows, size, x (float32), bias (float32)
+    """
+    rows, size = a[0], a[1]
+    bias = floats(a[3], size)
+    for row in range(rows * part // parts, rows * (part + 1) // parts):
+        x = floats(a[2] + row * size * 4, size)
+        for i in range(size):
+            x[i] = x[i] + bias[i]

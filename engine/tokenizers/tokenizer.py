@@ -1,0 +1,256 @@
+"""Text ⇄ token ids for one model, from a GGUF file or a Hugging Face folder, on the `tokenizers` library. No torch.
+
+It knows token ids, their bytes and which of them end an answer; it knows nothing of chat messages beyond holding the template text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from engine.api.errors import ModelLoadError
+from engine.gguf_file import GgufFile
+from engine.memory import give_back_freed
+from engine.tokenizers.gguf_tokenizer import build_tokenizer
+
+END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>")
+"""Control tokens that end an answer in the models that have them; GGUF files name only one of them (llama.cpp does the same)."""
+
+MAX_TOKENS = 1 << 31
+"""Ids that a folder lists may lie behind the tokenizer's own, in rows that pad the vocabulary."""
+
+LOCK_CHARS = 4096
+"""Of a text that may be encoded with the interpreter lock held: about a millisecond."""
+
+SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """`eos_ids`: the primary one first. `special_tokens`: name to text, as templates use them (`bos_token`, ...)."""
+
+    backend: tokenizers.Tokenizer
+    eos_ids: tuple[int, ...]
+    bos_id: int | None = None
+    add_bos: bool = False
+    chat_template: str | None = None
+    special_tokens: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_path(cls, path: Path) -> Tokenizer:
+        """Read a GGUF file or a folder. Raises ModelLoadError."""
+        tokenizer = cls.from_folder(path) if path.is_dir() else cls.from_gguf(path)
+        tokenizer.longest_token_chars  # noqa: B018  looks through all tokens, which no request should wait for
+        give_back_freed()  # reading takes more than twice of what is kept
+        return tokenizer
+
+    @classmethod
+    def from_gguf(cls, path: Path) -> Tokenizer:
+        """Read the metadata of a GGUF file. Raises ModelLoadError."""
+        return cls.from_metadata(GgufFile.read_metadata(path))
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> Tokenizer:
+        """Build from GGUF keys. Raises ModelLoadError."""
+        backend = build_tokenizer(metadata)
+        tokens: list[str] = metadata["tokenizer.ggml.tokens"]
+        names = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+        ids = {name: _token_id(metadata.get(f"tokenizer.ggml.{key}_token_id"), len(tokens)) for name, key in names.items()}
+        end_of_turn = _token_id(metadata.get("tokenizer.ggml.eot_token_id"), len(tokens))
+        eos_ids = [ids["eos_token"], end_of_turn, *_end_of_turn_ids(backend)]
+        chat_template = metadata.get("tokenizer.chat_template")
+        if not isinstance(chat_template, str | None):
+            raise ModelLoadError("tokenizer.chat_template must be a string")
+        return cls(
+            backend=backend,
+            eos_ids=_unique(eos_ids),
+            bos_id=ids["bos_token"],
+            add_bos=bool(metadata.get("tokenizer.ggml.add_bos_token", metadata["tokenizer.ggml.model"] == "llama")),
+            chat_template=chat_template,
+            special_tokens={name: tokens[token_id] for name, token_id in ids.items() if token_id is not None},
+        )
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> Tokenizer:
+        """Read tokenizer.json and what stands beside it. Raises ModelLoadError."""
+        try:
+            backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+        except Exception as error:  # the library raises plain Exception
+            raise ModelLoadError(f"{folder.name}/tokenizer.json cannot be read: {error}") from error
+        if not backend.get_vocab_size():
+            raise ModelLoadError(f"{folder.name}/tokenizer.json has no tokens")
+        backend.no_truncation()
+        backend.no_padding()
+        settings = _read_json(folder / "special_tokens_map.json") | _read_json(folder / "tokenizer_config.json")
+        special_tokens = {name: text for name in SPECIAL_NAMES if (text := _token_text(settings.get(name)))}
+        generation_eos = _read_json(folder / "generation_config.json").get("eos_token_id")
+        listed = generation_eos if isinstance(generation_eos, list) else [generation_eos]
+        eos_id = backend.token_to_id(special_tokens["eos_token"]) if "eos_token" in special_tokens else None
+        bos_id = backend.token_to_id(special_tokens["bos_token"]) if "bos_token" in special_tokens else None
+        return cls(
+            backend=backend,
+            eos_ids=_unique([eos_id, *(_token_id(listed_id, MAX_TOKENS) for listed_id in listed)]),
+            bos_id=bos_id,
+            chat_template=_folder_template(folder, settings),
+            special_tokens=special_tokens,
+        )
+
+    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
+        """Token ids of text in which control tokens mean themselves; `add_special_tokens` adds BOS and the like."""
+        ids = _encoded(self.backend, text, add_special_tokens)
+        if add_special_tokens and self.add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
+            return [self.bos_id, *ids]
+        return ids
+
+    def count(self, text: str) -> int:
+        """The number of ids that `encode` gives, without making them."""
+        return len(self.backend.encode_batch_fast([text], add_special_tokens=False)[0])
+
+    def encode_ordinary(self, text: str) -> list[int]:
+        """Token ids of text that a user typed: no control token can come out."""
+        return _encoded(self._ordinary, text, False)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The raw bytes that a token adds to the text; empty for ids outside the vocabulary."""
+        known = self._bytes.get(token_id)
+        if known is None:
+            known = self._bytes[token_id] = self._spell(token_id)
+        return known
+
+    def text_of(self, token_ids: Sequence[int]) -> str:
+        """The text that ids spell, control tokens included; without the space that the tokenizer itself puts in front of a text."""
+        text = b"".join(map(self.token_bytes, token_ids)).decode("utf-8", "replace")
+        is_spaced = self.has_prefix_space and bool(token_ids) and token_ids[0] not in self._added
+        return text.removeprefix(" ") if is_spaced else text
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether `skip_special_tokens` leaves the token out of the text."""
+        return token_id in self._special_ids
+
+    @property
+    def num_tokens(self) -> int:
+        return self.backend.get_vocab_size()
+
+    @cached_property
+    def added_texts(self) -> tuple[str, ...]:
+        """Texts that `encode` would turn into one token wherever they stand, longest first."""
+        return tuple(sorted((token.content for token in self.backend.get_added_tokens_decoder().values()), key=len, reverse=True))
+
+    @cached_property
+    def beginning(self) -> tuple[int, ...]:
+        """What `encode` puts in front of every prompt when it adds special tokens: BOS, or nothing."""
+        return (self.bos_id,) if self.bos_id is not None and self.bos_id in self.encode("", add_special_tokens=True) else ()
+
+    @cached_property
+    def has_prefix_space(self) -> bool:
+        """Whether text gets a space in front before it is tokenised."""
+        token_ids = self.encode_ordinary("a")
+        return bool(token_ids) and self.token_bytes(token_ids[0]).startswith(b" ")
+
+    @cached_property
+    def longest_token_chars(self) -> int:
+        """No token stands for more characters than this."""
+        return max(len(token) for token in self.backend.get_vocab())
+
+    @cached_property
+    def _special_ids(self) -> frozenset[int]:
+        return frozenset(token_id for token_id, token in self.backend.get_added_tokens_decoder().items() if token.special)
+
+    @cached_property
+    def _added(self) -> dict[int, str]:
+        return {token_id: token.content for token_id, token in self.backend.get_added_tokens_decoder().items()}
+
+    @cached_property
+    def _ordinary(self) -> tokenizers.Tokenizer:
+        copy = tokenizers.Tokenizer(self.backend.model)
+        copy.normalizer = self.backend.normalizer
+        copy.pre_tokenizer = self.backend.pre_tokenizer
+        return copy
+
+    @cached_property
+    def _bytes(self) -> dict[int, bytes]:
+        return {}
+
+    @cached_property
+    def _is_byte_level(self) -> bool:
+        return "ByteLevel" in repr(self.backend.decoder)
+
+    def _spell(self, token_id: int) -> bytes:
+        if token_id in self._added:
+            return self._added[token_id].encode()
+        token = self.backend.id_to_token(token_id)
+        if token is None:
+            return b""
+        if self._is_byte_level:
+            return b"".join(BYTE_OF_CHARACTER.get(character) or character.encode() for character in token)
+        if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
+            return bytes([int(token[3:5], 16)])
+        return token.replace("\u2581", " ").encode()
+
+
+def _encoded(backend: tokenizers.Tokenizer, text: str, add_special_tokens: bool) -> list[int]:
+    """Token ids. The library lets go of the interpreter lock for batches only; other threads would wait while it reads a long text."""
+    if len(text) < LOCK_CHARS:
+        return backend.encode(text, add_special_tokens=add_special_tokens).ids
+    return backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+
+
+def _byte_alphabet() -> dict[str, bytes]:
+    """GPT-2's spelling of bytes as printable characters (openai/gpt-2, src/encoder.py, MIT)."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): bytes([byte]) for byte in printable} | {chr(256 + index): bytes([byte]) for index, byte in enumerate(others)}
+
+
+BYTE_OF_CHARACTER = _byte_alphabet()
+
+
+def _end_of_turn_ids(backend: tokenizers.Tokenizer) -> list[int]:
+    added = {token.content: token_id for token_id, token in backend.get_added_tokens_decoder().items()}
+    return [added[text] for text in END_OF_TURN if text in added]
+
+
+def _token_id(value: object, num_tokens: int) -> int | None:
+    """A special token's id as a file names it, if it names one. Raises ModelLoadError."""
+    if value is not None and (type(value) is not int or not 0 <= value < num_tokens):
+        raise ModelLoadError(f"the id of a special token must be from 0 to {num_tokens - 1}, got {str(value)[:80]!r}")
+    return value
+
+
+def _unique(ids: list[int | None]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(token_id for token_id in ids if token_id is not None))
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelLoadError(f"{path.name} is not JSON: {error}") from error
+    return content if isinstance(content, dict) else {}
+
+
+def _token_text(token: object) -> str | None:
+    """Special tokens are written as a string or as an object with `content`."""
+    if isinstance(token, dict):
+        token = token.get("content")
+    return token if isinstance(token, str) else None
+
+
+def _folder_template(folder: Path, settings: dict[str, Any]) -> str | None:
+    """chat_template.jinja, else the setting: one template, or a list of named ones of which `default` counts."""
+    file = folder / "chat_template.jinja"
+    if file.is_file():
+        return file.read_text(encoding="utf-8")
+    template = settings.get("chat_template")
+    if isinstance(template, list):
+        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
+        template = named.get("default")
+    return template if isinstance(template, str) else None

@@ -1,0 +1,99 @@
+"""The connections that are open, WebSockets included: how many there may be, and how many of one address.
+
+Where there are too many, one that does nothing gives way: of the address itself, or, where all together are too many, of the address
+that has the most. Proxies have no bound of their own, as everybody comes through them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from heapq import nsmallest
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from lightcone_site.http_server.bounds import Limits
+
+if TYPE_CHECKING:
+    from lightcone_site.http_server.channel import BoundedChannel
+
+IPV6_PREFIX = 64
+"""Bits of an address that a network gives to one customer; the rest is his to choose."""
+MADE_ROOM = 16
+"""Of so many connections one gives way where there are too many."""
+
+
+class Connections:
+    """Transports by the address of their peer; under "" those that have no bound of their own."""
+
+    def __init__(self, limits: Limits, is_proxy: Callable[[str], bool]) -> None:
+        self._limits = limits
+        self._is_proxy = is_proxy
+        self._by_address: dict[str, WeakSet[Any]] = {}
+
+    def admit(self, transport: Any) -> bool:
+        """Count a new connection; False where nothing gives way to it."""
+        address = self._address(transport)
+        of_address = self._by_address.get(address, ())
+        if address and len(of_address) >= self._limits.max_connections_per_address and not self._make_room(address):
+            return False
+        if len(self) >= self._limits.max_connections and not self._make_room(self._fullest()):
+            return False
+        self._by_address.setdefault(address, WeakSet()).add(transport)
+        return True
+
+    def release(self, transport: Any) -> None:
+        address = self._address(transport)
+        of_address = self._by_address.get(address, WeakSet())
+        of_address.discard(transport)
+        if not of_address:
+            self._by_address.pop(address, None)
+
+    def all(self) -> list[Any]:
+        return [transport for of_address in self._by_address.values() for transport in of_address]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_address.values()))
+
+    def _address(self, transport: Any) -> str:
+        """Whose connection it is; "" for a proxy, and for a peer without an address, as on a Unix socket."""
+        host = getattr(transport.getPeer(), "host", "") or ""
+        return "" if self._is_proxy(host) else address_of_customer(host)
+
+    def _fullest(self) -> str:
+        """The address with the most connections, "" where none has a bound."""
+        return max(filter(None, self._by_address), key=lambda address: len(self._by_address[address]), default="")
+
+    def _make_room(self, address: str) -> bool:
+        """Close the connections of the address that have been idle longest, if some are, several at once, as to find them takes time; or
+        forget those that were closed unheard, as what has become a WebSocket does not tell of its end.
+        """
+        of_address = self._by_address.get(address, WeakSet())
+        idle = [(since, transport) for transport in of_address if (since := idle_since(transport)) is not None]
+        longest = nsmallest(max(1, len(of_address) // MADE_ROOM), idle, key=itemgetter(0))
+        for _, transport in longest:
+            transport.abortConnection()
+        closed = [transport for transport in of_address if not transport.connected] + [transport for _, transport in longest]
+        for transport in closed:
+            of_address.discard(transport)
+        return bool(closed)
+
+
+def idle_since(transport: Any) -> float | None:
+    """Since when nothing goes on on a connection, on the clock of the reactor; None where something does."""
+    channel: BoundedChannel | Any = getattr(transport, "protocol", None)
+    return getattr(channel, "idle_since", None)
+
+
+def address_of_customer(host: str) -> str:
+    """An IPv4 address, or the network of an IPv6 address; "" for what is neither."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return ""
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, IPV6_PREFIX), strict=False).network_address)

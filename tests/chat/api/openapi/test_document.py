@@ -1,0 +1,163 @@
+"""The OpenAPI document holds every field and every route, and describes all that answers hold; its page obeys the content policy."""
+
+import json
+import re
+
+import httpx
+import pytest
+from django.urls import resolve
+from jsonschema import Draft202012Validator
+
+from chat.api.chat_format.answer import ChatAnswer
+from chat.api.chat_format.stream import ChatStream
+from chat.api.dialect import AnswerHead
+from chat.api.openapi.examples import EXAMPLES
+from chat.api.openapi.pages import described_routes
+from chat.api.request.schema import ChatCompletionRequest
+from chat.catalog.services import model_register, models_cache_clear
+from chat.urls import DESCRIBED_IN
+from engine.api import (
+    Admitted,
+    ChoiceFinished,
+    Completed,
+    Delta,
+    Event,
+    FinishReason,
+    Outcome,
+    PromptScored,
+    RankedLogprob,
+    Timings,
+    TokenLogprob,
+    ToolCallDelta,
+    TopLogprob,
+    Usage,
+)
+from tests.chat.api.openapi.test_pages import EXAMPLE, PAGE
+
+VIEWS = ("chat.api.view", "chat.api.anthropic.views", "chat.api.model_lists")
+ENTRY = TokenLogprob(5, -0.5, "a", b"a", (TopLogprob(5, -0.5, "a", b"a"),))
+EVENTS = [
+    Admitted(3, 9, 1, (1, 2, 3), "<prompt>"),
+    PromptScored(((), (RankedLogprob(2, -1.0, 1, "b"),))),
+    Delta(0, (5,), "", (ENTRY,), reasoning="so"),
+    Delta(0, (6,), "text", (ENTRY,)),
+    Delta(0, (7,), tool_calls=(ToolCallDelta(0, "call", "f", "{"),)),
+    Delta(1, (), ""),
+    ChoiceFinished(0, FinishReason.TOOL_CALLS, 7, tool_calls=(ToolCallDelta(0, arguments="}"),)),
+    ChoiceFinished(1, FinishReason.STOP, "end", text="."),
+    Completed(Outcome.FINISHED, Usage(3, 1, 3), Timings(0.0)),
+]
+
+
+def head(*, is_function_form: bool, service_tier: str | None = "flex") -> AnswerHead:
+    return AnswerHead(
+        request_id="r",
+        created=1,
+        model="m",
+        fingerprint="fp",
+        role="assistant",
+        num_choices=2,
+        has_logprobs=True,
+        include_usage=True,
+        continuous_usage=is_function_form,
+        service_tier=service_tier,
+        num_prompt_tokens=3,
+        prompt_ids=(1, 2, 3),
+        prompt_text="<prompt>",
+        returns_token_ids=True,
+        answers_function_call=is_function_form,
+    )
+
+
+def complete(value):
+    """The same description, with nothing allowed beside what it names."""
+    if isinstance(value, list):
+        return [complete(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    closed = {name: complete(item) for name, item in value.items()}
+    return closed | {"additionalProperties": False} if isinstance(value.get("properties"), dict) else closed
+
+
+def validator(components, name, *, is_complete: bool = True) -> Draft202012Validator:
+    described = complete(components) if is_complete else components
+    return Draft202012Validator({"$ref": f"#/components/schemas/{name}", "components": described})
+
+
+@pytest.mark.parametrize("is_function_form", [False, True])
+def test_an_answer_holds_what_is_described_and_nothing_else(components, is_function_form):
+    answer = ChatAnswer(head(is_function_form=is_function_form))
+    for payload in EVENTS:
+        answer.feed(Event(0, 1, payload))
+    validator(components, "ChatCompletion").validate(json.loads(answer.body()))
+
+
+@pytest.mark.parametrize("is_function_form", [False, True])
+def test_chunks_hold_what_is_described_and_nothing_else(components, is_function_form):
+    stream = ChatStream(head(is_function_form=is_function_form))
+    frames = b"".join(stream.feed(Event(0, 1, payload)) for payload in EVENTS).decode()
+    chunks = [json.loads(line[6:]) for line in frames.splitlines() if line.startswith("data: {")]
+    assert len(chunks) > 8
+    for chunk in chunks:
+        validator(components, "ChatCompletionChunk").validate(chunk)
+
+
+def test_the_examples_of_the_page_fit_the_described_request(components):
+    described = validator(components, "ChatCompletionRequest", is_complete=False)
+    for example in EXAMPLE.findall(PAGE):
+        described.validate({"messages": [{"role": "user", "content": "hi"}]} | json.loads(example))
+
+
+def test_every_route_that_takes_json_has_an_example_that_fits_and_is_small(document):
+    """The page offered a body of every field at once, which was refused."""
+    posts = [methods["post"] for methods in document["paths"].values() if "post" in methods]
+    bodies = {post["operationId"]: post["requestBody"]["content"] for post in posts if "requestBody" in post}
+    described = {name: content["application/json"] for name, content in bodies.items() if "application/json" in content}
+    assert set(described) == set(EXAMPLES)
+    for name, body in described.items():
+        schema = {**body["schema"], "components": document["components"]}
+        Draft202012Validator(schema).validate(body["example"])
+        assert body["example"] == EXAMPLES[name]
+        assert len(json.dumps(body["example"])) < 200
+
+
+@pytest.fixture
+async def pages():
+    from lightcone_site.asgi import http
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(http), base_url="http://localhost") as client:
+        yield client
+
+
+async def test_every_request_field_is_in_the_document(pages):
+    document = (await pages.get("/api/schema")).json()
+    schema = document["components"]["schemas"]["ChatCompletionRequest"]
+    assert list(schema["properties"]) == list(ChatCompletionRequest().fields)
+    assert schema["properties"]["temperature"]["maximum"] == 2
+    assert schema["required"] == ["messages"]
+    operation = document["paths"]["/v1/chat/completions"]["post"]
+    assert set(operation["responses"]["200"]["content"]) == {"application/json", "text/event-stream"}
+    assert "429" in operation["responses"]
+
+
+def test_every_described_route_is_served():
+    for pattern in described_routes(DESCRIBED_IN):
+        path = "/" + re.sub(r"<[^>]+>", "a", str(pattern.pattern))
+        assert resolve(path).func.__module__ in VIEWS, path
+
+
+async def test_the_page_has_no_inline_script_and_a_strict_policy(pages):
+    response = await pages.get("/docs")
+    assert response.status_code == 200
+    assert re.findall(r"<script(?![^>]* src=)", response.text) == []
+    policy = response.headers["content-security-policy"]
+    assert "script-src 'self';" in policy
+    assert "frame-ancestors 'none'" in policy
+
+
+@pytest.mark.django_db
+def test_the_page_names_the_default_model_to_people_who_are_signed_in(client, admin_client):
+    model_register(name="acme/<small>", path="/models/small.gguf")
+    models_cache_clear()
+    assert 'data-model=""' in client.get("/docs").text
+    assert 'data-model="acme/&lt;small&gt;"' in admin_client.get("/docs").text

@@ -1,0 +1,49 @@
+"""The pages on text completions, tokens and embeddings are true: their fields with types, limits and defaults, and good examples."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from chat.api.openai.embedding_request import EMBEDDINGS, EmbeddingRequest
+from chat.api.openai.token_requests import PROMPT_FIELDS, DetokenizeRequest, TokenizeRequest
+from chat.api.request.text_schema import CompletionRequest, text_check
+from tests.chat.api.openapi.test_pages import EXAMPLE, facts
+
+PAGES = Path(__file__).resolve().parents[4] / "docs" / "api"
+DESCRIBED = {
+    "completions": (CompletionRequest(), text_check),
+    "embeddings": (EmbeddingRequest(), EMBEDDINGS.read),
+}
+OWN = [(page, name) for page, (schema, _) in DESCRIBED.items() for name in schema.fields if name not in schema.shared]
+
+
+def sections(page: str) -> dict[str, str]:
+    return dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^#|\Z)", (PAGES / f"{page}.md").read_text(), re.MULTILINE | re.DOTALL))
+
+
+@pytest.mark.parametrize(("page", "name"), OWN)
+def test_a_field_has_its_type_limits_default_effect_and_a_good_example(page, name):
+    schema, read = DESCRIBED[page]
+    section = sections(page)[name]
+    assert section.splitlines()[0] == facts(schema.fields[name].schema_object(), schema.fields[name].required)
+    assert len("\n".join(section.splitlines()[1:]).split("Example:")[0].split()) >= 5, "says what it does"
+    (example,) = EXAMPLE.findall(section)
+    assert name in json.loads(example)
+    read(json.loads(example))
+
+
+@pytest.mark.parametrize("page", DESCRIBED)
+def test_the_page_describes_no_other_field_and_names_all_shared_ones(page):
+    schema, _ = DESCRIBED[page]
+    assert list(sections(page)) == [name for name in sections(page) if name not in schema.shared]
+    assert set(sections(page)) | set(schema.shared) == set(schema.fields)
+    shared = (PAGES / f"{page}.md").read_text().partition("## Fields shared")[2].partition("\n\nFields of")[0].partition("\n## ")[0]
+    assert set(re.findall(r"`(\w+)`", shared)) == set(schema.shared)
+
+
+def test_every_field_of_the_routes_of_tokens_is_on_their_page():
+    text = (PAGES / "tokens.md").read_text()
+    names = {*TokenizeRequest().fields, *DetokenizeRequest().fields, *PROMPT_FIELDS} - {"mm_processor_kwargs", "media_io_kwargs"}
+    assert [name for name in sorted(names) if f"`{name}`" not in text] == []

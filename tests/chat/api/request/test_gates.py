@@ -1,0 +1,107 @@
+"""Powers are off until a key has them, and the place in the queue is the key's."""
+
+import pytest
+from django.test import override_settings
+
+from chat.access.keys import Caller
+from chat.api.request.gates import Seat, gates_check
+from chat.api.request.schema import request_check
+from chat.errors import ApiError
+from tests.chat.api.request.bad_requests import MESSAGES, tool
+
+GATED = [
+    ({"chat_template": "{{ messages }}"}, "untrusted_chat_template", "chat_template", "Send chat templates"),
+    ({"logits_processors": ["x"]}, "unsupported_parameter", "logits_processors", "Use logits processors"),
+    ({"kv_transfer_params": {"remote_host": "10.0.0.1"}}, "unsupported_parameter", "kv_transfer_params", "leave it out"),
+    ({"mm_processor_kwargs": {"a": 1}}, "unsupported_parameter", "mm_processor_kwargs", "Set media options"),
+    ({"media_io_kwargs": {"image": {}}}, "unsupported_parameter", "media_io_kwargs", "Set media options"),
+    ({"priority": -1}, "invalid_value", "priority", "at least 0"),
+]
+
+
+def caller(*rights: str, min_priority: int = 0) -> Caller:
+    return Caller(1, "testing0001", 1, 1, "1", frozenset({"inference", *rights}), min_priority=min_priority)
+
+
+def seat(who: Caller, **fields) -> Seat:
+    return gates_check(request_check({"messages": MESSAGES, **fields}), model="m", caller=who)
+
+
+def refused(who: Caller, **fields) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        seat(who, **fields)
+    assert caught.value.status == 400
+    return caught.value
+
+
+@pytest.mark.parametrize(("fields", "code", "param", "remedy"), GATED, ids=[param for _, _, param, _ in GATED])
+def test_a_power_that_the_key_lacks_is_refused_by_name_with_the_remedy(fields, code, param, remedy):
+    error = refused(caller("usage_read", "keys_manage"), **fields)
+    assert (error.code, error.param) == (code, param)
+    assert remedy in error.message
+
+
+def test_the_first_closed_gate_answers():
+    fields = {name: value for gate, *_ in reversed(GATED) for name, value in gate.items()}
+    for gate, *_ in GATED:
+        assert refused(caller(), **fields).param == next(iter(gate))
+        fields.pop(next(iter(gate)))
+
+
+@pytest.mark.parametrize(("right", "fields"), [("chat_template", GATED[0][0]), ("logits_processors", GATED[1][0])])
+def test_a_right_opens_its_own_gate_only(right, fields):
+    assert seat(caller(right), **fields) == Seat(0, None)
+    refused(caller(*{"chat_template", "logits_processors", "mm_kwargs"} - {right}), **fields)
+
+
+@pytest.mark.parametrize("name", ["mm_processor_kwargs", "media_io_kwargs"])
+def test_options_that_no_processor_declares_are_refused_even_with_the_right(name):
+    error = refused(caller("mm_kwargs"), **{name: {"image": {}}})
+    assert (error.code, error.param) == ("invalid_value", f"{name}.image")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"kv_transfer_params": {"a": False, "b": None}}, {"mm_processor_kwargs": {}}, {"media_io_kwargs": {}}, {"logits_processors": []}],
+)
+def test_what_asks_for_nothing_passes(fields):
+    assert seat(caller(), **fields) == Seat(0, None)
+
+
+@pytest.mark.parametrize(
+    ("floor", "fields", "expected"),
+    [
+        (0, {}, Seat(0, None)),
+        (0, {"priority": 7}, Seat(7, None)),
+        (-5, {"priority": -5}, Seat(-5, None)),
+        (3, {}, Seat(3, None)),
+        (0, {"service_tier": "auto"}, Seat(0, "default")),
+        (0, {"service_tier": "scale"}, Seat(0, "default")),
+        (0, {"service_tier": "flex"}, Seat(10, "flex")),
+        (0, {"service_tier": "priority"}, Seat(0, "default")),
+        (-5, {"service_tier": "priority"}, Seat(-5, "priority")),
+        (-50, {"service_tier": "priority"}, Seat(-10, "priority")),
+        (-5, {"service_tier": "flex", "priority": -2}, Seat(-2, "default")),
+    ],
+)
+def test_the_place_in_the_queue(floor, fields, expected):
+    assert seat(caller(min_priority=floor), **fields) == expected
+
+
+def test_a_priority_below_the_keys_own_names_the_limit():
+    assert "at least -5" in refused(caller(min_priority=-5), priority=-6).message
+
+
+@override_settings(LIGHTCONE_SCHEDULING_POLICY="fcfs")
+def test_first_come_first_served_has_no_priorities():
+    assert refused(caller(min_priority=-5), priority=5).param == "priority"
+    assert seat(caller(min_priority=-5), service_tier="priority") == Seat(0, "default")
+    assert seat(caller(min_priority=3)) == Seat(0, None)
+
+
+@override_settings(LIGHTCONE_TOOL_PARSER="none")
+def test_auto_needs_a_parser():
+    assert refused(caller(), tools=[tool()]).param == "tool_choice"
+    assert refused(caller(), functions=[{"name": "f"}]).param == "function_call"
+    assert seat(caller(), tools=[tool()], tool_choice="required")
+    assert seat(caller(), tool_choice="auto")

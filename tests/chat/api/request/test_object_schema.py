@@ -1,0 +1,59 @@
+"""Which schemas of a function's arguments no object could satisfy."""
+
+import pytest
+from rest_framework.exceptions import ValidationError
+
+from chat.api.request.object_schema import object_check
+
+STRING = {"$defs": {"a": {"type": "string"}, "b": {"type": "object"}, "c": {"$ref": "#/$defs/c"}}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"type": "object"},
+        {"type": ["null", "object"]},
+        {"enum": [1, {"a": 1}]},
+        {"const": {}},
+        {"anyOf": [{"type": "string"}, {"properties": {}}]},
+        {"oneOf": [False, True]},
+        {"allOf": [{}, {"type": "object"}]},
+        {"$ref": "#/$defs/b", **STRING},
+        {"$ref": "#/$defs/c", **STRING},
+        {"$ref": "#", "type": "object"},
+        {"$ref": "#/anyOf/1", "anyOf": [{"type": "string"}, {}]},
+        {"properties": {"a": {"type": "string", "enum": [1]}}, "not": {"type": "array"}},
+    ],
+    ids=str,
+)
+def test_what_an_object_may_satisfy_passes(schema):
+    object_check(schema)
+
+
+@pytest.mark.parametrize(
+    ("schema", "place"),
+    [
+        ({"type": "string"}, "type"),
+        ({"type": []}, "type"),
+        ({"const": 1}, "const"),
+        ({"enum": ["a", []]}, "enum"),
+        ({"anyOf": [{"type": "string"}, False]}, "anyOf"),
+        ({"oneOf": [{"const": None}]}, "oneOf"),
+        ({"allOf": [{}, {"anyOf": [{"enum": [1]}]}]}, "allOf"),
+        ({"$ref": "#/$defs/a", **STRING}, "$ref"),
+        ({"anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}], **STRING}, "anyOf"),
+        ({"$ref": "#/$defs/z", **STRING}, "$ref"),
+    ],
+    ids=str,
+)
+def test_what_none_satisfies_is_refused_at_its_keyword(schema, place):
+    with pytest.raises(ValidationError) as caught:
+        object_check(schema)
+    assert list(caught.value.detail) == [place]
+
+
+def test_many_branches_and_long_chains_take_no_time():
+    """Each schema is looked at once, and no deeper than Python goes."""
+    chain = {f"s{index}": {"anyOf": [{"$ref": f"#/$defs/s{index + 1}"}] * 2} for index in range(5_000)}
+    object_check({"$ref": "#/$defs/s0", "$defs": {**chain, "s5000": {"type": "string"}}})

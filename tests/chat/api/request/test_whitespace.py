@@ -1,0 +1,30 @@
+"""A pattern that passes can match nothing but white space, in Python's words too."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rest_framework.exceptions import ValidationError
+
+from chat.api.request.whitespace import whitespace_check
+
+BLANKS = (" ", "\t", "\\n", "\\r", "\\t", "\\x20", "[ \\n]")
+OTHERS = ("(", "(?:", ")", "|", "*", "+", "?", "{2}", "{1,3}", "{,2}", "a", ".", "\\s", "^", "[^ ]")
+PIECES = st.sampled_from(BLANKS + OTHERS)
+TEXTS = st.text(st.sampled_from(" \t\n\ra.{2},*1"), max_size=6)
+
+
+@pytest.mark.parametrize("pattern", ["", " ", r"[ \t\n\r]*", "[ \n]{0,3}", r"( |\n)?", r"[\x20\x0a]+", "(?: ){2,}", "\t"])
+def test_patterns_of_white_space_pass(pattern):
+    whitespace_check(pattern)
+
+
+@given(st.lists(PIECES, max_size=8).map("".join), TEXTS)
+def test_what_passes_is_an_expression_that_matches_white_space_alone(pattern, text):
+    try:
+        whitespace_check(pattern)
+    except ValidationError:
+        return
+    if re.compile(pattern).fullmatch(text):
+        assert set(text) <= set(" \t\n\r")

@@ -1,0 +1,288 @@
+"""What each parameter of a Scale request becomes in the Lightcone request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chat.api.request.schema import ChatCompletionRequest, request_check
+from chat.api.scale.fields import OWN, SHARED, ScaleChatRequest
+from chat.api.scale.read import scale_values
+from chat.errors import ApiError
+from engine.api import Constraint, ConstraintKind, RawPrompt, ToolMode
+
+HELLO = [{"role": "user", "content": "hi"}]
+TOOL = {"type": "function", "function": {"name": "f"}}
+OF_SCALE = {"model", "model_names", "must_fit", "names", "ignored"}
+
+
+def read(**fields: Any) -> dict[str, Any]:
+    return scale_values({"model": "m", "messages": HELLO, **fields})
+
+
+def plain(**fields: Any) -> dict[str, Any]:
+    """The values of the Lightcone request."""
+    return request_check({"model": "m", "messages": HELLO, **fields})
+
+
+def alike(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    return all(first[name] == second[name] for name in first if name not in OF_SCALE)
+
+
+SAME = {
+    "chat_template": "{{ messages }}",
+    "chat_template_kwargs": {"a": 1},
+    "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}, "strict": False}},
+    "include_stop_str_in_output": True,
+    "stream": True,
+    "stream_options": {},
+    "stop": ["a", "b", "c", "d"],
+    "frequency_penalty": -2,
+    "presence_penalty": 2,
+    "logit_bias": {"5": 100, "6": -100},
+    "logprobs": True,
+    "top_logprobs": 0,
+    "max_tokens": 9,
+    "max_completion_tokens": 9,
+    "n": 2,
+    "seed": 2**62,
+    "temperature": 0.5,
+    "top_p": 0.5,
+    "top_k": -1,
+    "user": "ann",
+    "modalities": ["text"],
+    "prediction": {"type": "content", "content": [{"type": "text", "text": "x"}]},
+    "tools": [TOOL],
+    "parallel_tool_calls": False,
+    "reasoning_effort": "low",
+    "metadata": {"a": "b"},
+    "store": True,
+    "functions": [{"name": "f"}],
+}
+WITH_OTHERS = {
+    "tool_choice": {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}},
+    "function_call": {"functions": [{"name": "f"}], "function_call": {"name": "f"}},
+    "top_logprobs": {"logprobs": True, "top_logprobs": 3},
+    "stream_options": {"stream": True, "stream_options": {"include_usage": True}},
+}
+
+
+@pytest.mark.parametrize(
+    "fields", [*({name: value} for name, value in SAME.items()), *WITH_OTHERS.values()], ids=lambda fields: "+".join(fields)
+)
+def test_a_shared_parameter_means_what_it_means_in_the_lightcone_request(fields):
+    values = read(**fields)
+    assert alike(values, plain(**fields))
+    assert not alike(values, plain()) or set(fields) & {"store", "modalities", "stream_options", "top_logprobs", "audio"}
+
+
+def test_every_shared_parameter_is_tried():
+    assert set(SHARED) - set(SAME) - set(WITH_OTHERS) == set()
+
+
+@pytest.mark.parametrize("name", [name for name in (*OWN, *SHARED) if name not in ("model", "messages")])
+def test_null_is_as_good_as_absent(name):
+    assert alike(read(**{name: None}), read())
+
+
+@pytest.mark.parametrize("name", sorted(set(ChatCompletionRequest().fields) - set(OWN) - set(SHARED)))
+def test_fields_that_only_the_lightcone_request_has_are_unknown_here(name):
+    assert alike(read(**{name: object()}), read())
+
+
+def test_whatever_is_unknown_is_passed_over_and_named():
+    values = read(api_base="http://10.0.0.1", account_id="a", x=None, **{"🙂": [1]})
+    assert alike(values, read())
+    assert values["ignored"] == ("api_base", "account_id", "🙂")
+
+
+# Model.
+
+
+def test_the_model_keeps_its_sent_name_beside_those_it_may_stand_for():
+    values = scale_values({"model": "v/m/d", "messages": HELLO})
+    assert values["model"] == "v/m/d"
+    assert values["model_names"] == ("v/m/d", "m/d", "v/m", "m")
+
+
+# Messages.
+
+
+def test_memory_cuts_the_messages_after_their_roles_are_known():
+    messages = [
+        {"role": "system", "content": "s"},
+        {"content": "1"},
+        {"tool_calls": [{"function": {"name": "f"}}]},
+        {"tool_call_id": "c", "content": "2"},
+    ]
+    kept = read(messages=messages, memory_strategy={"k": 1})["messages"]
+    assert [message["role"] for message in kept] == ["system", "assistant", "tool"]
+
+
+# Constraints.
+
+
+def constraint(**fields: Any) -> Constraint | None:
+    found: Constraint | None = read(**fields)["constraint"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "source"),
+    [
+        ({"guided_json": {"type": "object"}}, ConstraintKind.JSON_SCHEMA, '{"type":"object"}'),
+        ({"guided_json": '{"type": "object"}'}, ConstraintKind.JSON_SCHEMA, '{"type":"object"}'),
+        ({"guided_regex": "a+"}, ConstraintKind.REGEX, "a+"),
+        ({"guided_choice": ["a", "b"]}, ConstraintKind.CHOICE, '["a","b"]'),
+        ({"guided_grammar": 'root ::= "a"'}, ConstraintKind.GRAMMAR, 'root ::= "a"'),
+    ],
+    ids=str,
+)
+def test_guided_parameters_are_the_constraints_of_the_lightcone_request(fields, kind, source):
+    found = constraint(**fields)
+    assert (found.kind, found.source) == (kind, source)
+
+
+def test_a_whitespace_pattern_is_for_json_alone():
+    pattern = {"guided_whitespace_pattern": "[ \n]?"}
+    assert constraint(guided_json={}, **pattern).whitespace == "[ \n]?"
+    assert constraint(response_format={"type": "json_object"}, **pattern).whitespace == "[ \n]?"
+    assert read(tools=[TOOL], tool_choice="required", **pattern)["tool_choice"].whitespace == "[ \n]?"
+    assert constraint(inference_extra_params={"structured_outputs": {"json": {}}}, **pattern).whitespace == "[ \n]?"
+    for unused in ({}, {"guided_regex": "a"}, {"guided_choice": ["a"]}, {"response_format": {"type": "text"}}, {"tools": [TOOL]}):
+        assert alike(read(**unused, **pattern), read(**unused))
+
+
+@pytest.mark.parametrize("backend", ["outlines", "lm-format-enforcer"])
+def test_a_backend_has_no_effect(backend):
+    assert alike(read(guided_json={}, guided_decoding_backend=backend), read(guided_json={}))
+
+
+def test_response_format_of_text_goes_with_a_guided_parameter():
+    assert constraint(guided_choice=["a"], response_format={"type": "text"}).kind == ConstraintKind.CHOICE
+
+
+def test_options_of_structured_outputs_join_a_guided_parameter():
+    options = {"inference_extra_params": {"structured_outputs": {"disable_additional_properties": False}}}
+    assert not constraint(guided_json={}, **options).closes_objects
+    assert constraint(guided_json={}).closes_objects
+
+
+# Tools.
+
+
+def test_a_tool_may_have_any_type_and_a_cache_control():
+    tools = [{"type": "search", "function": {"name": "f"}, "cache_control": {"type": "ephemeral"}}, {"function": {"name": "g"}}]
+    values = read(tools=tools)
+    assert [tool.name for tool in values["tools"]] == ["f", "g"]
+    assert alike(values, plain(tools=[TOOL, {"type": "function", "function": {"name": "g"}}]))
+    assert values["tool_choice"].mode == ToolMode.AUTO
+
+
+# Candidates.
+
+
+@pytest.mark.parametrize(("fields", "best_of"), [({"best_of": 1}, None), ({"best_of": 3}, 3), ({"best_of": 2, "n": 2}, 2)])
+def test_best_of_is_a_number_of_candidates(fields, best_of):
+    values = read(**fields)
+    assert (values["best_of"], values["n"]) == (best_of, fields.get("n", 1))
+
+
+def test_a_best_of_one_may_be_streamed_and_greedy():
+    assert read(best_of=1, stream=True, temperature=0)["best_of"] is None
+
+
+# Suffix.
+
+
+@pytest.mark.parametrize("content", ["def f():", [{"type": "text", "text": "def "}, {"type": "input_text", "text": "f():"}], ["def f():"]])
+def test_a_suffix_follows_the_text_of_the_last_user_message(content):
+    messages = [{"content": "no"}, {"role": "user", "content": content}, {"role": "assistant", "content": "x"}]
+    values = read(messages=messages, suffix="return 1")
+    assert values["raw"] == RawPrompt(text="def f():", suffix="return 1", param="messages")
+
+
+@pytest.mark.parametrize(("extra", "adds"), [({}, True), ({"add_special_tokens": None}, True), ({"add_special_tokens": False}, False)])
+def test_a_text_to_fill_in_begins_as_the_tokenizer_lets_texts_begin_not_as_a_template_does(extra, adds):
+    assert read(suffix="x", inference_extra_params=extra)["add_special_tokens"] is adds
+    assert read(inference_extra_params=extra)["add_special_tokens"] is False
+
+
+def test_an_empty_suffix_is_none():
+    assert read(suffix="")["raw"] is None
+
+
+# Time, and what the Lightcone request has beyond this dialect.
+
+
+@pytest.mark.parametrize(("sent", "seconds"), [(30, 30.0), (0.5, 0.5), ("30", 30.0), ("30.5", 30.5), (1e30, 1e30)])
+def test_a_timeout_is_a_number_of_seconds(sent, seconds):
+    assert read(inference_timeout=sent)["timeout_s"] == seconds
+
+
+@given(st.fixed_dictionaries({}, optional={"min_p": st.floats(0, 1), "top_k": st.integers(0, 9), "seed": st.integers(0, 9)}))
+def test_extra_params_are_fields_of_the_lightcone_request(extra):
+    assert alike(read(inference_extra_params=extra), plain(**extra))
+
+
+def test_a_field_beside_the_extra_params_wins():
+    values = read(temperature=0.5, inference_extra_params={"temperature": 9, "top_p": 0.5, "min_p": None})
+    assert (values["temperature"], values["top_p"], values["min_p"]) == (0.5, 0.5, None)
+
+
+@pytest.mark.parametrize(
+    "name", ["model", "messages", "stream", "stream_options", "inference_timeout", "inference_extra_params", "guided_json", "x"]
+)
+def test_extra_params_hold_nothing_of_the_request_itself(name):
+    values = read(inference_extra_params={name: object()})
+    assert alike(values, read())
+    assert values["ignored"] == (f"inference_extra_params.{name}",)
+
+
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer x", "X": 5}])
+def test_extra_headers_have_no_effect(headers, caplog):
+    with caplog.at_level("DEBUG", "chat"):
+        assert alike(read(inference_extra_headers=headers), read())
+    assert "Bearer" not in caplog.text
+
+
+def test_audio_without_the_modality_has_no_effect():
+    assert alike(read(audio={"format": "wav", "voice": "alloy"}), read())
+
+
+def test_prompt_and_limit_must_fit_together():
+    assert read()["must_fit"]
+    assert not plain()["must_fit"]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+BODIES = st.dictionaries(st.sampled_from([*OWN, *SHARED]), JSON, max_size=6)
+
+
+@given(BODIES, st.dictionaries(st.sampled_from(sorted(ChatCompletionRequest().fields)), JSON, max_size=4))
+def test_any_body_is_read_or_refused_by_the_name_of_a_field_that_was_sent(body, extra):
+    sent = {"model": "m", "messages": HELLO, "inference_extra_params": extra, **body}
+    refused = None
+    try:
+        scale_values(sent)
+    except ApiError as error:
+        refused = error
+    if refused is not None:
+        assert refused.status == 400
+        name, _, rest = (refused.param or "").partition(".")
+        assert name in sent or refused.code == "missing_required_parameter"
+        assert name != "inference_extra_params" or not rest or rest.partition(".")[0] in sent["inference_extra_params"]
+
+
+def test_the_described_request_has_every_parameter_once():
+    fields = ScaleChatRequest().fields
+    assert list(fields) == [*OWN, *SHARED]
+    assert [name for name, field in fields.items() if field.required] == ["model", "messages"]
+    assert all(field.nullable for name, field in fields.items() if not field.required)

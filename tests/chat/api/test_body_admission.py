@@ -1,0 +1,79 @@
+"""Before a body comes: who has no good key is refused, and who needs none sends little."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from channels.db import database_sync_to_async
+
+from chat.access import authentication as auth
+from chat.access.keys import key_create
+from chat.api import body_admission as body_door
+from chat.api.server_contract import Admitted
+from chat.errors import ApiError
+from chat.models import Project
+from lightcone_site.limits import MIB
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def _no_valkey(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refresh(asked: object) -> None:
+        """Nothing is cached here."""
+
+    monkeypatch.setattr(auth, "configuration_refresh", refresh)
+    monkeypatch.setattr(body_door, "configuration_ask", lambda: None)
+
+
+def scope(path: str = "/v1/chat/completions", method: str = "POST", **headers: str) -> dict[str, Any]:
+    told = {"host": "localhost", **headers}
+    return {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "query_string": b"",
+        "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in told.items()],
+        "client": ["192.0.2.1", 5000],
+        "server": ["127.0.0.1", 8000],
+    }
+
+
+async def refused(**told: Any) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        await body_door.body_admit(scope(**told))
+    return caught.value
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/files", "/v1/messages", "/v4/chat/completions", "/v1/unknown", "/files"])
+async def test_without_a_good_key_no_body_is_taken(path: str) -> None:
+    assert (await refused(path=path)).status == 401
+    assert (await refused(path=path, authorization="Bearer lc_wrong")).status == 401
+
+
+async def test_the_refusal_has_the_id_that_the_client_gave_its_request() -> None:
+    assert (await refused(x_request_id="mine-1")).request_id == "mine-1"
+    assert (await refused(x_request_id="not clean")).request_id is None
+
+
+async def test_a_good_key_lets_the_body_in_and_its_caller_is_handed_on(project: Project) -> None:
+    _, raw = await database_sync_to_async(key_create)(project=project, name="k")
+    admitted = await body_door.body_admit(scope(authorization=f"Bearer {raw}"))
+    assert admitted.owner == f"project {project.pk}"
+    assert admitted.max_body_bytes is None
+    assert admitted.known.project_id == project.pk
+
+
+@pytest.mark.parametrize(
+    ("path", "method"), [("/sign-in", "POST"), ("/admin/login/", "POST"), ("/health/live", "POST"), ("/v1/chat/completions", "OPTIONS")]
+)
+async def test_who_needs_no_key_sends_no_more_than_a_form(path: str, method: str) -> None:
+    assert await body_door.body_admit(scope(path=path, method=method)) == Admitted(owner="address 192.0.2.1", max_body_bytes=MIB)
+
+
+async def test_strangers_behind_a_proxy_have_a_share_each(settings: Any) -> None:
+    """One of them could take the share of all, and nobody signed in."""
+    settings.LIGHTCONE_TRUSTED_PROXIES = ["192.0.2.1"]
+    admitted = await body_door.body_admit(scope(path="/sign-in", x_forwarded_for="203.0.113.9, 198.51.100.7"))
+    assert admitted.owner == "address 198.51.100.7"

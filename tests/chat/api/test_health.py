@@ -1,0 +1,33 @@
+"""A web process that stops says so first, whatever its workers say."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from django.core.handlers.asgi import ASGIRequest
+
+from chat.api import health
+from chat.api.server_contract import STOP, Stop
+
+
+@pytest.fixture(autouse=True)
+def _ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def state() -> str:
+        return "ready"
+
+    monkeypatch.setattr(health, "installation_state", state)
+
+
+def request(path: str, stop: Stop) -> ASGIRequest:
+    return ASGIRequest({"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": [], STOP: stop}, io.BytesIO())
+
+
+async def test_a_process_that_stops_is_not_ready_and_still_lives() -> None:
+    stop = Stop()
+    assert (await health.ready(request("/health/ready", stop))).status_code == 200
+    stop.is_announced = True
+    answer = await health.ready(request("/health/ready", stop))
+    assert (answer.status_code, json.loads(answer.content), answer["Retry-After"]) == (503, {"status": "draining"}, "1")
+    assert (await health.live(request("/health/live", stop))).status_code == 200

@@ -1,0 +1,54 @@
+"""The doors of Celery: a call reaches the runner of its worker, and retention deletes what is over."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from celery import current_app
+from django.utils import timezone
+
+from chat.batches.files import FileAbout, file_create
+from chat.batches.services import BatchOrder, batch_create
+from chat.models import Batch, Project, ProjectFile
+from chat.relay import commands
+from chat.tasks import batches_wake, files_retention
+
+
+class Runner:
+    num_calls = 0
+
+    def wake(self) -> None:
+        self.num_calls += 1
+
+
+def test_a_call_reaches_the_runner_of_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = Runner()
+    monkeypatch.setattr(current_app._get_current_object(), "batch_runner", runner, raising=False)
+    batches_wake()
+    assert runner.num_calls == 1
+
+
+def test_a_worker_without_a_runner_ignores_the_call() -> None:
+    batches_wake()
+
+
+async def test_a_broker_that_is_away_costs_nothing_but_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*args: Any, **options: Any) -> None:
+        raise ConnectionError("away")
+
+    monkeypatch.setattr(commands.current_app, "send_task", away)
+    await commands.batches_wake_async()
+
+
+def test_retention_deletes_what_is_over(project: Project, settings: Any) -> None:
+    file = file_create(about=FileAbout(project.pk, "k", "in.jsonl", "batch"), pieces=[b"{}"], num_bytes=2)
+    batch = batch_create(order=BatchOrder(project.pk, "k", "/v1/chat/completions", file.public_id))
+    files_retention()
+    assert (ProjectFile.objects.count(), Batch.objects.count()) == (1, 1)
+    long_ago = timezone.now() - timedelta(days=settings.LIGHTCONE_FILE_DAYS, seconds=1)
+    Batch.objects.filter(pk=batch.pk).update(status="completed", created_at=long_ago)
+    ProjectFile.objects.update(expires_at=timezone.now())
+    files_retention()
+    assert (ProjectFile.objects.count(), Batch.objects.count()) == (0, 0)

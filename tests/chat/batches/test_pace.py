@@ -1,0 +1,74 @@
+"""The pace of a batch: as many as may be, fewer after a refusal, and nobody during a pause."""
+
+from __future__ import annotations
+
+import asyncio
+
+from chat.batches.pace import Pace
+
+
+async def enter(pace: Pace, entered: list[int], number: int, leave: asyncio.Event) -> None:
+    async with pace.turn():
+        entered.append(number)
+        await leave.wait()
+
+
+async def turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_as_many_as_may_be_go_at_once() -> None:
+    pace, entered, leave = Pace(2), [], asyncio.Event()
+    tasks = [asyncio.create_task(enter(pace, entered, number, leave)) for number in range(3)]
+    await turns()
+    assert entered == [0, 1]
+    leave.set()
+    await asyncio.gather(*tasks)
+    assert entered == [0, 1, 2]
+
+
+async def test_a_refusal_halves_and_each_answer_adds_one() -> None:
+    pace = Pace(8)
+    seen = []
+    for is_refused in (True, True, True, True, False, False):
+        if is_refused:
+            pace.refused(0.0)
+        else:
+            pace.answered()
+        seen.append(pace.allowed)
+    assert seen == [4, 2, 1, 1, 2, 3]
+    for _ in range(20):
+        pace.answered()
+    assert pace.allowed == 8
+
+
+async def test_a_bound_holds_from_now_on() -> None:
+    pace = Pace(8)
+    pace.bound(3)
+    assert pace.allowed == 3
+    pace.refused(0.0)
+    assert pace.allowed == 1
+    pace.bound(2)
+    for _ in range(5):
+        pace.answered()
+    assert pace.allowed == 2
+
+
+async def test_nobody_goes_during_a_pause() -> None:
+    pace, entered, leave = Pace(2), [], asyncio.Event()
+    pace.refused(3600.0)
+    task = asyncio.create_task(enter(pace, entered, 0, leave))
+    await turns()
+    assert entered == []
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_pause_ends_by_itself() -> None:
+    pace, entered, leave = Pace(2), [], asyncio.Event()
+    leave.set()
+    pace.refused(0.01)
+    async with asyncio.timeout(5):
+        await enter(pace, entered, 0, leave)
+    assert entered == [0]

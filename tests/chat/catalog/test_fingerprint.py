@@ -1,0 +1,78 @@
+"""The fingerprint of the answers changes with what serves them, and with nothing else."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from chat.catalog import fingerprint
+from chat.catalog.fingerprint import EDGE_BYTES, WHOLE_BYTES, system_fingerprint
+
+
+def of(path: Path) -> str:
+    return system_fingerprint(path=str(path))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(bytes(3 * WHOLE_BYTES))
+    return folder
+
+
+def test_it_reads_fp_and_a_digest(folder):
+    assert of(folder).startswith("fp_")
+    assert len(of(folder)) == 19
+    assert of(folder) == of(folder)
+
+
+@pytest.mark.parametrize("place", [0, EDGE_BYTES - 1, 3 * WHOLE_BYTES - EDGE_BYTES, 3 * WHOLE_BYTES - 1])
+def test_another_revision_of_the_weights_is_another_fingerprint(folder, place):
+    before = of(folder)
+    weights = bytearray(3 * WHOLE_BYTES)
+    weights[place] = 1
+    (folder / "model.safetensors").write_bytes(weights)
+    assert of(folder) != before
+
+
+def test_small_files_count_in_full(folder):
+    before = of(folder)
+    (folder / "config.json").write_text("[]")
+    assert of(folder) != before
+
+
+def test_a_renamed_and_a_longer_file_count_too(folder):
+    seen = {of(folder)}
+    (folder / "config.json").rename(folder / "other.json")
+    seen.add(of(folder))
+    with (folder / "model.safetensors").open("ab") as file:
+        file.write(b"\0")
+    seen.add(of(folder))
+    assert len(seen) == 3
+
+
+def test_times_do_not_count(folder):
+    before = of(folder)
+    os.utime(folder / "config.json", (5, 5))
+    assert of(folder) == before
+
+
+def test_the_forms_of_weights_and_cache_and_the_build_count(folder, settings, monkeypatch):
+    seen = {of(folder)}
+    settings.LIGHTCONE_WEIGHTS = "another"
+    seen.add(of(folder))
+    settings.LIGHTCONE_KV_CACHE = "another"
+    seen.add(of(folder))
+    monkeypatch.setattr(fingerprint, "_build", lambda: "another")
+    seen.add(of(folder))
+    assert len(seen) == 4
+
+
+@pytest.mark.parametrize("name", ["elsewhere", "nul\0", "x" * 5_000])
+def test_files_that_cannot_be_read_have_a_fingerprint_of_their_path(folder, name):
+    assert of(folder.parent / name) != of(folder)
+    shutil.rmtree(folder)
+    assert of(folder) != of(folder.parent / name)

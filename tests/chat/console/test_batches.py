@@ -1,0 +1,114 @@
+"""The pages of files and batches: progress, no contents, a cancel and a deletion that ask first, each with its permission."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from django.urls import reverse
+
+from chat.batches.files import FileAbout, file_create
+from chat.batches.services import BatchOrder, batch_create
+from chat.models import Batch, Project, ProjectFile
+
+EVIL = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture
+def file(project: Project) -> ProjectFile:
+    about = FileAbout(project.pk, "accept0001", EVIL, "batch")
+    return file_create(about=about, pieces=[b"the secret content"], num_bytes=18)
+
+
+@pytest.fixture
+def batch(file: ProjectFile, project: Project) -> Batch:
+    order = BatchOrder(project.pk, "accept0001", "/v1/chat/completions", file.public_id, metadata={"job": EVIL})
+    made = batch_create(order=order)
+    errors = [{"code": "x", "line": 3, "message": EVIL, "param": None}]
+    Batch.objects.filter(pk=made.pk).update(status="in_progress", num_lines=10, num_completed=4, num_failed=1, errors=errors)
+    made.refresh_from_db()
+    return made
+
+
+def staff(*codenames: str) -> Client:
+    user = User.objects.create_user("staff", password="x", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def page(client: Client, name: str, *args: Any) -> str:
+    answer = client.get(reverse(f"admin:chat_{name}", args=args))
+    assert answer.status_code == 200
+    return answer.text
+
+
+def test_pages_show_progress_escaped_and_no_content(admin_client: Client, batch: Batch, file: ProjectFile) -> None:
+    texts = [
+        page(admin_client, "batch_changelist"),
+        page(admin_client, "batch_change", batch.pk),
+        page(admin_client, "projectfile_changelist"),
+        page(admin_client, "projectfile_change", file.pk),
+        page(admin_client, "projectfile_delete", file.pk),
+        page(admin_client, "batch_cancel", batch.pk),
+    ]
+    assert all("4 of 10, 1 failed" in text for text in texts[:2])
+    assert not any("secret content" in text or EVIL in text for text in texts)
+
+
+def test_a_cancel_asks_first(admin_client: Client, batch: Batch) -> None:
+    url = reverse("admin:chat_batch_cancel", args=[batch.pk])
+    assert "Cancel the batch" in admin_client.get(url).text
+    batch.refresh_from_db()
+    assert batch.status == "in_progress"
+    admin_client.post(url)
+    batch.refresh_from_db()
+    assert batch.status == "cancelling"
+    Batch.objects.update(status="completed")
+    answer = admin_client.post(url, follow=True)
+    assert "cannot be cancelled any more" in answer.text
+    assert url not in answer.text
+
+
+def test_a_file_is_deleted_unless_a_batch_reads_it(admin_client: Client, batch: Batch, file: ProjectFile) -> None:
+    url = reverse("admin:chat_projectfile_delete", args=[file.pk])
+    assert batch.public_id in admin_client.post(url, {"post": "yes"}, follow=True).text
+    assert ProjectFile.objects.exists()
+    Batch.objects.update(status="completed")
+    admin_client.post(url, {"post": "yes"})
+    assert not ProjectFile.objects.exists()
+
+
+def test_who_may_look_may_not_act(batch: Batch, file: ProjectFile) -> None:
+    client = staff("view_batch", "view_projectfile")
+    assert reverse("admin:chat_batch_cancel", args=[batch.pk]) not in page(client, "batch_change", batch.pk)
+    assert client.post(reverse("admin:chat_batch_cancel", args=[batch.pk])).status_code == 403
+    assert client.post(reverse("admin:chat_projectfile_delete", args=[file.pk]), {"post": "yes"}).status_code == 403
+    batch.refresh_from_db()
+    assert batch.status == "in_progress"
+    assert ProjectFile.objects.exists()
+
+
+def test_who_may_act_may(batch: Batch, file: ProjectFile) -> None:
+    client = staff("view_batch", "change_batch")
+    client.post(reverse("admin:chat_batch_cancel", args=[batch.pk]))
+    batch.refresh_from_db()
+    assert batch.status == "cancelling"
+
+
+def test_filters_and_search_are_exact(admin_client: Client, batch: Batch, file: ProjectFile) -> None:
+    for name, query, is_found in (
+        ("batch_changelist", f"?q={batch.public_id}", True),
+        ("batch_changelist", "?q=batch_other", False),
+        ("batch_changelist", "?status=in_progress", True),
+        ("batch_changelist", "?status=failed", False),
+        ("projectfile_changelist", f"?q={file.public_id}", True),
+        ("projectfile_changelist", "?purpose=user_data", False),
+        ("projectfile_changelist", "?key=accept0001", True),
+    ):
+        text = admin_client.get(reverse(f"admin:chat_{name}") + query).text
+        wanted = batch.public_id if name.startswith("batch") else file.public_id
+        assert (f">{wanted}<" in text) == is_found, query

@@ -1,0 +1,70 @@
+"""The overview: figures from the hourly sums, drawn without script."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chat.usage.dashboard import nice_ceiling
+from chat.usage.services import usage_records_write
+from tests.chat.records import record
+
+
+def test_an_empty_installation_has_an_overview(admin_client: Client) -> None:
+    text = admin_client.get(reverse("admin:index")).text
+    assert "Requests: 0 requests" in text
+    assert text.count('class="lc-chart"') == 2
+
+
+def test_it_shows_requests_errors_tokens_and_percentiles(admin_client: Client, db: None) -> None:
+    now = time.time()
+    failed = [record(at_s=now, status=503, outcome="failed", first_token_at=None)]
+    left = [record(at_s=now, status=499, outcome="disconnected", first_token_at=None, prompt_tokens=0) for _ in range(5)]
+    usage_records_write([record(at_s=now) for _ in range(19)] + failed + left)
+    for span in ("24h", "30d"):
+        text = admin_client.get(reverse("admin:index"), {"span": span}).text
+        assert re.search(r"<dt>Server errors</dt><dd>1</dd><dd class=\"lc-remark\">5.0 %", text)
+        assert re.search(r"<dt>Client errors</dt><dd>0</dd><dd class=\"lc-remark\">0.0 %", text)
+        assert "<dt>Clients who left</dt><dd>5</dd>" in text
+        assert "<dt>Prompt tokens</dt><dd>200</dd>" in text
+        assert "25 requests: 0 client errors, 1 server errors, 5 whose client left" in text
+        assert re.search(r"First token, median</dt><dd>1[0-9]{2} ms", text)
+        assert '<rect class="lc-good"' in text
+        assert '<rect class="lc-bad"' in text
+
+
+def test_it_reads_sums_and_never_the_log(admin_client: Client, db: None) -> None:
+    usage_records_write([record(at_s=time.time()) for _ in range(10)])
+    with CaptureQueriesContext(connection) as queries:
+        admin_client.get(reverse("admin:index"), {"span": "30d"})
+    assert len(queries) <= 6
+    assert not any("chat_requestlog" in item["sql"] for item in queries)
+
+
+def test_it_holds_no_inline_script_and_no_style_attribute_of_ours(admin_client: Client) -> None:
+    text = admin_client.get(reverse("admin:index")).text
+    assert not re.findall(r"<script(?![^>]*\bsrc=)[^>]*>", text)
+    assert not re.findall(r"\son[a-z]+=", text)
+    content = text[text.index('class="lc-spans"') :]
+    assert "style=" not in content[: content.index("</details>")]
+
+
+def test_an_unknown_span_is_the_day(admin_client: Client) -> None:
+    answer: Any = admin_client.get(reverse("admin:index"), {"span": "<b>"})
+    assert answer.status_code == 200
+    assert "<b>" not in answer.text
+
+
+@given(value=st.integers(0, 10**15))
+def test_the_axis_ends_at_a_round_number_that_holds_the_highest_bar(value: int) -> None:
+    top = nice_ceiling(value)
+    assert value <= top <= max(2, value * 5)
+    assert top % 2 == 0

@@ -1,0 +1,56 @@
+"""No key in what is kept: log lines and request rows."""
+
+from __future__ import annotations
+
+import io
+import logging
+import logging.config
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chat.usage.masking import mask_secrets
+from lightcone_site.logs import logging_settings
+
+SECRET = "0123456789abcdef" * 3
+KEY = f"lc_accept0001_{SECRET}"
+
+
+@given(before=st.text(), after=st.text())
+def test_the_secret_goes_and_the_key_id_stays_in_any_text(before: str, after: str) -> None:
+    masked = mask_secrets(before + KEY + after)
+    assert SECRET not in masked
+    assert "lc_accept0001_***" in masked or "Bearer ***" in masked
+
+
+@pytest.mark.parametrize(
+    "text", ["Authorization: Bearer sk-abcdefghijklmnop", "authorization: bearer\tabc.def.ghi-jkl", "'Bearer abcdefgh'"]
+)
+def test_bearer_tokens_of_any_make_are_hidden(text: str) -> None:
+    assert mask_secrets(text).strip("'").endswith("Bearer ***")
+
+
+@pytest.mark.parametrize("text", ["", "lc_accept0001_…4f2a", "the bearer of news", "model lc_small"])
+def test_ordinary_text_stays(text: str) -> None:
+    assert mask_secrets(text) == text
+
+
+def test_no_log_record_carries_a_key_in_message_arguments_fields_or_traceback() -> None:
+    handler_settings = logging_settings("DEBUG")
+    stream = io.StringIO()
+    config = logging.config.DictConfigurator(handler_settings)
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(config.configure_formatter(dict(handler_settings["formatters"]["line"])))
+    logger = logging.Logger("leaky")
+    logger.addHandler(handler)
+    logger.warning("got %s", KEY)
+    logger.warning("line\nbreak " + KEY, extra={"header": f"Bearer {KEY}"})
+    try:
+        raise ValueError(KEY)
+    except ValueError:
+        logger.exception("failed", stack_info=True)
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 3
+    assert SECRET not in stream.getvalue()
+    assert "lc_accept0001_***" in lines[0]

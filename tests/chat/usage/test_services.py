@@ -1,0 +1,173 @@
+"""Each run is one row and is counted once, whatever is delivered how often."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.django import TestCase
+
+from chat.access.keys import key_create
+from chat.models import ApiKey, Project, RequestLog, UsageHour
+from chat.relay.state.run_id import run_id_create, run_id_floor
+from chat.usage.models import TTFT_BOUNDS_MS, TTFT_COLUMNS
+from chat.usage.services import TerminalRecord, request_logs_prune, ttft_column, usage_records_write
+from tests.chat.records import NOON, record
+from tests.examples import examples
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_record_becomes_one_row_with_its_figures() -> None:
+    sent = record(is_stream=True, client_request_id="chatcmpl-1", metadata={"job": "7"}, retry_count=2, patience_s=600.0)
+    assert len(usage_records_write([sent])) == 1
+    log = RequestLog.objects.get(pk=UUID(hex=sent["run_id"]))
+    assert (log.prompt_tokens, log.cached_tokens, log.completion_tokens) == (10, 4, 7)
+    assert (log.status, log.outcome, log.finish_reason, log.is_stream, log.attempts) == (200, "finished", "stop", True, 1)
+    assert log.queue_ms == pytest.approx(20, abs=0.01)
+    assert log.ttft_ms == pytest.approx(120, abs=0.01)
+    assert log.duration_ms == pytest.approx(1000, abs=0.01)
+    assert log.arrived_at == dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+    assert log.metadata == {"job": "7"}
+    assert (log.retry_count, log.patience_s) == (2, 600.0)
+
+
+def test_a_second_delivery_counts_nothing_twice() -> None:
+    """The writer may die between its commit and the acknowledgement; the stream then delivers the batch again."""
+    batch = [record() for _ in range(20)]
+    assert len(usage_records_write(batch)) == 20
+    assert len(usage_records_write(batch + [record()] * 3)) == 1
+    hour = UsageHour.objects.get()
+    assert (hour.num_requests, hour.prompt_tokens, hour.completion_tokens) == (21, 210, 147)
+    assert RequestLog.objects.count() == 21
+
+
+@pytest.mark.parametrize("is_together", [True, False])
+def test_a_row_is_corrected_to_what_its_client_was_told_and_its_figures_stay(is_together: bool) -> None:
+    """Its run had finished, and the server had broken its answer off before; whatever comes how often."""
+    sent = record()
+    correction = {"run_id": sent["run_id"], "told": "interrupted"}
+    for batch in [[sent, correction]] if is_together else [[sent], [correction], [correction, sent]]:
+        usage_records_write([record(), *batch])
+    log = RequestLog.objects.get(pk=UUID(hex=sent["run_id"]))
+    assert (log.outcome, log.status, log.error_code, log.completion_tokens) == ("interrupted", 503, "", 7)
+    others, failed = UsageHour.objects.order_by("status_class")
+    num_others = RequestLog.objects.count() - 1
+    assert (others.status_class, others.num_requests, others.completion_tokens) == (2, num_others, 7 * num_others)
+    assert (failed.status_class, failed.num_requests, failed.completion_tokens) == (5, 1, 7)
+
+
+def test_runs_are_summed_by_hour_key_model_and_status_class() -> None:
+    usage_records_write(
+        [
+            record(),
+            record(at_s=NOON + 3599),
+            record(at_s=NOON + 3600),
+            record(model="large"),
+            record(status=503, outcome="failed"),
+            record(key_public_id="accept0002"),
+        ]
+    )
+    found = UsageHour.objects.order_by("period_start", "key_public_id", "model", "status_class")
+    assert [(hour.period_start.hour, hour.key_public_id, hour.model, hour.status_class, hour.num_requests) for hour in found] == [
+        (12, "accept0001", "large", 2, 1),
+        (12, "accept0001", "small", 2, 2),
+        (12, "accept0001", "small", 5, 1),
+        (12, "accept0002", "small", 2, 1),
+        (13, "accept0001", "small", 2, 1),
+    ]
+
+
+def test_a_rejected_request_is_counted_and_adds_no_tokens() -> None:
+    usage_records_write([record(status=400, outcome="rejected", error_code="context_length_exceeded")])
+    hour = UsageHour.objects.get()
+    assert (hour.num_requests, hour.prompt_tokens, hour.completion_tokens, hour.duration_ms) == (1, 0, 0, 0)
+
+
+def test_a_record_that_cannot_be_read_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    bad: list[Any] = [{}, record(run_id="no id"), record(arrived_at=float("nan")), record(status="x"), record(metadata=7)]
+    assert len(usage_records_write([*bad, record()])) == 1
+    assert len(caplog.records) == len(bad)
+
+
+def test_records_of_a_newer_release_are_understood() -> None:
+    assert len(usage_records_write([record() | {"field_of_tomorrow": 1}])) == 1
+
+
+def test_texts_of_clients_are_cut_made_storable_and_masked() -> None:
+    secret = "lc_accept0001_" + "0123456789abcdef" * 3
+    usage_records_write([record(user_label="a\0\ud800" * 400, user_agent=f"curl {secret}", metadata={"k\0": secret})])
+    log = RequestLog.objects.get()
+    assert len(log.user_label) == 256
+    assert "\0" not in log.user_label
+    assert log.user_agent == "curl lc_accept0001_***"
+    assert log.metadata == {"k\ufffd": "lc_accept0001_***"}
+
+
+def test_clocks_that_disagree_never_give_negative_times() -> None:
+    usage_records_write([record(first_token_at=NOON - 5, ended_at=None)])
+    log = RequestLog.objects.get()
+    assert log.ttft_ms == 0
+    assert log.duration_ms is None
+
+
+def test_keys_learn_when_they_were_last_used_and_never_forget(project: Project) -> None:
+    key, _ = key_create(project=project, name="used")
+    usage_records_write([record(key_public_id=key.public_id), record(key_public_id=key.public_id, at_s=NOON + 60)])
+    usage_records_write([record(key_public_id=key.public_id, at_s=NOON - 60)])
+    assert ApiKey.objects.get().last_used_at.timestamp() == NOON + 60
+
+
+def test_a_batch_costs_few_queries(django_assert_max_num_queries: Any) -> None:
+    batch = [record() for _ in range(500)]
+    with django_assert_max_num_queries(24):
+        usage_records_write(batch)
+
+
+@given(ttft_ms=st.floats(min_value=0, max_value=1e6))
+@examples(50)
+def test_each_time_to_first_token_has_the_first_bucket_that_holds_it(ttft_ms: float) -> None:
+    index = TTFT_COLUMNS.index(ttft_column(ttft_ms))
+    assert index == sum(bound < ttft_ms for bound in TTFT_BOUNDS_MS)
+
+
+def test_a_record_survives_the_way_through_a_dictionary() -> None:
+    sent = record(metadata={"a": "b"})
+    assert TerminalRecord.from_dict(sent).to_dict() == sent
+
+
+def test_old_logs_go_in_batches_and_the_sums_stay() -> None:
+    usage_records_write([record(at_s=NOON + minute * 60) for minute in range(10)])
+    assert request_logs_prune(before=dt.datetime.fromtimestamp(NOON + 5 * 60, dt.UTC), batch_size=2) == 5
+    assert RequestLog.objects.count() == 5
+    assert min(log.arrived_at for log in RequestLog.objects.all()).timestamp() == NOON + 300
+    assert UsageHour.objects.get().num_requests == 10
+
+
+@given(first_s=st.integers(0, 2**37), later_ms=st.integers(1, 10**9))
+def test_run_ids_sort_by_time(first_s: int, later_ms: int) -> None:
+    first, later = run_id_create(at_s=first_s), run_id_create(at_s=first_s + later_ms / 1000 + 0.001)
+    assert first < later
+    assert UUID(hex=first).version == 7
+    assert run_id_floor(dt.datetime.fromtimestamp(first_s, dt.UTC)) <= UUID(hex=run_id_create(at_s=first_s))
+
+
+class TestAnyDelivery(TestCase):
+    """Property: however records are repeated and split over batches, rows and sums are those of the distinct runs."""
+
+    @given(picks=st.lists(st.lists(st.integers(0, 7), max_size=12), max_size=6))
+    @examples(30)
+    def test_sums_equal_the_distinct_runs(self, picks: list[list[int]]) -> None:
+        runs = [record(at_s=NOON + 1800 * index, completion_tokens=index + 1) for index in range(8)]
+        seen: set[int] = set()
+        for batch in picks:
+            written = usage_records_write([runs[index] for index in batch])
+            assert {one.run_id for one in written} == {runs[index]["run_id"] for index in set(batch) - seen}
+            assert len(written) == len(set(batch) - seen)
+            seen |= set(batch)
+        assert sum(hour.num_requests for hour in UsageHour.objects.all()) == len(seen) == RequestLog.objects.count()
+        assert sum(hour.completion_tokens for hour in UsageHour.objects.all()) == sum(index + 1 for index in seen)

@@ -1,0 +1,476 @@
+"""The model worker with an engine that follows a script: lease, claims, refusals, failed loads, drain."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable
+from functools import partialmethod
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from chat.catalog.model_choice import model_choice
+from chat.relay.state.workers import worker_leases
+from chat.relay.valkey.line import Asked
+from chat.relay.worker.publisher import Publisher
+from chat.workers.model import ModelWorker, files_stamp
+from engine.api import Admitted, Completed, Delta, Event, GenerationRequest, Outcome, Timings, Usage
+from engine.api.errors import EngineUnavailable, ErrorCode, ModelLoadError, RequestError
+from engine.config import EngineConfig
+from engine.engine import EngineStats, Resume, RunEvents
+from tests.chat.relay.world import MODEL, World, read_all, text_of
+
+
+class ScriptedEngine:
+    """Answers each run with the letters of `answer`, unless told to refuse or to wait for an abort."""
+
+    answer = "abc"
+    load_error: Exception | None = None
+    submit_error: Exception | None = None
+    waits = False
+
+    def __init__(self, config: EngineConfig, publish: Callable[[list[RunEvents]], None]) -> None:
+        self.publish = publish
+        self.state = "ready"
+        self.heartbeat_at: float | None = None
+        self.positions: dict[str, int] = {}
+        self.is_closed = False
+        self.on_restarted: Callable[[], None] = lambda: None
+        self.on_failed: Callable[[], None] = lambda: None
+
+    def start(self, progress: Callable[[str, float], None]) -> None:
+        progress("reading", 0.5)
+        if self.load_error is not None:
+            raise self.load_error
+
+    def submit(self, request: GenerationRequest, resume: Resume | None = None) -> None:
+        if self.submit_error is not None:
+            raise self.submit_error
+        self.positions[request.run_id] = resume.position if resume else 0
+        if resume is None or resume.admitted is None:
+            self.say(request.run_id, Admitted(3, 10, 1))
+        if not self.waits:
+            known = len([event for event in resume.events if isinstance(event.payload, Delta)]) if resume else 0
+            for index, letter in enumerate(self.answer[known:]):
+                self.say(request.run_id, Delta(0, (index,), letter))
+            self.end(request.run_id, Outcome.FINISHED)
+
+    def say(self, run_id: str, payload: Any) -> None:
+        self.publish([RunEvents(run_id, (Event(self.positions[run_id], 1, payload),))])
+        self.positions[run_id] += 1
+
+    def end(self, run_id: str, outcome: Outcome) -> None:
+        self.say(run_id, Completed(outcome, Usage(3, 0, 3), Timings(1.0, 2.0, 3.0, 4.0)))
+
+    def abort(self, run_id: str, outcome: Outcome) -> None:
+        if run_id in self.positions:
+            self.end(run_id, outcome)
+
+    def stats(self) -> EngineStats:
+        return EngineStats(self.state, 0, 0, 128, None, None)
+
+    def close(self, drain_s: float = 0.0) -> None:
+        self.is_closed = True
+
+    def fail(self) -> None:
+        """Its cores have died too often."""
+        self.state = "failed"
+        self.on_failed()
+
+
+@pytest.fixture
+async def world(valkey: str, settings: Any) -> AsyncIterator[World]:
+    settings.LIGHTCONE_REDIS_URL = valkey
+    settings.LIGHTCONE_DEPLOYMENT = f"test-{secrets.token_hex(4)}"
+    world = World(valkey, settings.LIGHTCONE_DEPLOYMENT)
+    yield world
+    await world.close()
+
+
+async def start(
+    world: World, make: type[ScriptedEngine] = ScriptedEngine, path: Path = Path("nothing.gguf"), **script: Any
+) -> tuple[ModelWorker, ScriptedEngine]:
+    made: list[ScriptedEngine] = []
+
+    def make_engine(config: EngineConfig, publish: Any, on_restarted: Callable[[], None], on_failed: Callable[[], None]) -> ScriptedEngine:
+        made.append(make(config, publish))
+        made[0].on_restarted, made[0].on_failed = on_restarted, on_failed
+        for name, value in script.items():
+            setattr(made[0], name, value)
+        return made[0]
+
+    def build() -> ModelWorker:
+        config = EngineConfig(model_path=path, model_name=MODEL, max_sequences=4)
+        worker = ModelWorker(config, "model@here~1", on_lost=world.on_lost, make_engine=make_engine, clock=world.clock)
+        worker.load(lambda: None)
+        return worker
+
+    return await asyncio.to_thread(build), made[0]
+
+
+def sent_tasks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, str]]:
+    """What goes back to the queue of the model from here on."""
+    sent: list[tuple[str, int, str]] = []
+    monkeypatch.setattr("chat.workers.model.task_send", lambda *task: sent.append(task))
+    return sent
+
+
+async def test_a_run_goes_through_the_worker_to_its_reader(world: World) -> None:
+    worker, engine = await start(world)
+    web = await world.web(sweep_s=0.02)
+    reader, verdict = await world.admit(web)
+    assert verdict.word == "go"
+    await asyncio.to_thread(worker.take, reader.run_id, 1)
+    assert text_of(await read_all(reader)) == "abc"
+    await asyncio.to_thread(worker.close, 1.0)
+    assert engine.is_closed
+    assert await worker_leases(world.client, world.keys) == []
+    assert [record["outcome"] for record in await world.records()] == ["finished"]
+
+
+async def test_the_lease_tells_the_sampling_values_of_the_models_files(world: World, tmp_path: Path) -> None:
+    (tmp_path / "generation_config.json").write_text('{"temperature": 0.6, "top_k": 20}')
+    worker, _ = await start(world, path=tmp_path)
+    [lease] = await worker_leases(world.client, world.keys)
+    assert lease.maker_defaults == {"temperature": 0.6, "top_k": 20}
+    await asyncio.to_thread(worker.close, 0.0)
+
+
+async def test_a_model_whose_place_may_not_be_looked_at_has_failed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading its defaults raised outside of what notes failures: the model was loading for ever."""
+
+    def refuse(path: Path) -> dict[str, float]:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("chat.workers.model.maker_defaults", refuse)
+    worker, _ = await start(world)
+    assert worker.state == "failed"
+    await asyncio.to_thread(worker.close, 0.0)
+
+
+async def test_a_model_that_cannot_be_loaded_leaves_the_worker_up_and_says_why(world: World) -> None:
+    worker, _ = await start(world, load_error=ModelLoadError("nothing.gguf is truncated"))
+    [lease] = await worker_leases(world.client, world.keys)
+    assert (lease.state, lease.reason) == ("failed", "nothing.gguf is truncated")
+    web = await world.web()
+    _, verdict = await world.admit(web)
+    assert (verdict.word, verdict.worker_state) == ("unavailable", "failed")
+    await asyncio.to_thread(worker.close, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (EngineUnavailable(ErrorCode.OVERLOADED, "full"), EngineUnavailable),
+        (RequestError(ErrorCode.INVALID_VALUE, "bad"), RequestError),
+        (RuntimeError("a defect"), Exception),
+    ],
+)
+async def test_a_submit_that_fails_rejects_the_run(world: World, error: Exception, expected: type[Exception]) -> None:
+    worker, _ = await start(world, submit_error=error)
+    web = await world.web(sweep_s=0.02)
+    reader, _ = await world.admit(web)
+    await asyncio.to_thread(worker.take, reader.run_id, 1)
+    with pytest.raises(expected) as raised:
+        await reader.first()
+    assert "defect" not in str(raised.value)
+    assert [record["outcome"] for record in await world.records()] == ["rejected"]
+    await asyncio.to_thread(worker.close, 0.0)
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+async def test_a_claim_whose_answer_is_lost_is_asked_again(world: World, monkeypatch: pytest.MonkeyPatch, is_done: bool) -> None:
+    worker, _ = await start(world)
+    web = await world.web(sweep_s=0.02)
+    reader, _ = await world.admit(web)
+    answer = Asked.answer
+
+    def answer_lost(asked: Asked) -> None:
+        if is_done:
+            answer(asked)
+        raise ConnectionResetError
+
+    monkeypatch.setattr(Asked, "answer", answer_lost)
+    await asyncio.to_thread(worker.take, reader.run_id, 1)
+    assert text_of(await read_all(reader)) == "abc"
+    await asyncio.to_thread(worker.close, 1.0)
+
+
+class ReadingEngine(ScriptedEngine):
+    """Says all there is to say of a run in the call that submits it, as of a prompt that is only read."""
+
+    def submit(self, request: GenerationRequest, resume: Resume | None = None) -> None:
+        admitted = Admitted(3, 0, 0, (1, 2, 3), context_length=128)
+        completed = Completed(Outcome.FINISHED, Usage(), Timings(1.0, ended_at=2.0))
+        self.publish([RunEvents(request.run_id, (Event(0, 1, admitted), Event(1, 1, completed)))])
+
+
+async def test_a_run_that_ends_while_it_is_submitted_is_told_whole_and_counts_nothing(world: World) -> None:
+    worker, _ = await start(world, make=ReadingEngine)
+    web = await world.web(sweep_s=0.02)
+    reader, _ = await world.admit(web)
+    await asyncio.to_thread(worker.take, reader.run_id, 1)
+    admitted = await reader.first()
+    [completed] = [event.payload async for event in reader]
+    assert admitted.prompt_ids == (1, 2, 3)
+    assert completed.usage == Usage()
+    [record] = await world.records()
+    assert (record["outcome"], record["status"], record["prompt_tokens"], record["completion_tokens"]) == ("finished", 200, 0, 0)
+    assert worker.lease()["num_live"] == 0
+    await asyncio.to_thread(worker.close, 1.0)
+
+
+async def test_a_run_stopped_in_the_queue_never_reaches_the_engine(world: World) -> None:
+    worker, engine = await start(world)
+    web = await world.web(sweep_s=0.02)
+    reader, _ = await world.admit(web)
+    await world.runs.stop(reader.run_id, "stopped")
+    await asyncio.to_thread(worker.take, reader.run_id, 1)
+    assert (await read_all(reader))[-1].payload.outcome is Outcome.STOPPED
+    assert engine.positions == {}
+    [record] = await world.records()
+    assert (record["outcome"], record["prompt_tokens"]) == ("stopped", 0)
+    await asyncio.to_thread(worker.close, 0.0)
+
+
+async def test_a_drain_waits_for_runs_that_are_being_claimed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their claims were sent, and their engine was gone when they were answered."""
+    worker, _ = await start(world)
+    web = await world.web(sweep_s=0.02)
+    reader, _ = await world.admit(web)
+    begun = [await asyncio.to_thread(worker.begin, reader.run_id, 1)]
+
+    def sleep(seconds: float) -> None:
+        begun.pop()() if begun else time.sleep(seconds)
+
+    monkeypatch.setattr("chat.workers.model.time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    await asyncio.to_thread(worker.close, 10.0)
+    assert not begun
+    assert text_of(await read_all(reader)) == "abc"
+
+
+async def test_a_stop_command_ends_a_run_in_decode(world: World) -> None:
+    worker, _ = await start(world, waits=True)
+    web = await world.web(sweep_s=0.02)
+    reader, _ = await world.admit(web)
+    await asyncio.to_thread(worker.take, reader.run_id, 1)
+    await reader.first()
+    await asyncio.to_thread(worker.stop_run, reader.run_id, "disconnected")
+    assert (await reader.next(5.0)).payload.outcome is Outcome.DISCONNECTED
+    await asyncio.to_thread(worker.close, 0.0)
+
+
+async def test_a_second_attempt_gets_what_the_first_logged(world: World) -> None:
+    worker, engine = await start(world)
+    web, lost = await world.web(sweep_s=0.02), await world.worker("model@lost~1")
+    reader, voice = await world.run(web, lost)
+    voice.admit()
+    voice.token("a")
+    await lost.flush()
+    await world.client.delete(world.keys.worker(lost.worker_id))
+    await world.reaper().turn()
+    await asyncio.to_thread(worker.take, reader.run_id, 2)
+    assert text_of(await read_all(reader)) == "abc"
+    await asyncio.to_thread(worker.close, 0.0)
+
+
+async def test_the_lease_lapses_when_the_core_is_silent_under_work(world: World) -> None:
+    worker, engine = await start(world, waits=True)
+    web = await world.web()
+    reader, _ = await world.admit(web)
+    await asyncio.to_thread(worker.take, reader.run_id, 1)
+    engine.heartbeat_at = world.clock() - 1
+    assert worker.lease() is not None
+    engine.heartbeat_at = world.clock() - 10
+    assert worker.lease() is None
+    engine.abort(reader.run_id, Outcome.STOPPED)
+    await asyncio.to_thread(worker.close, 1.0)
+
+
+async def test_a_worker_whose_cores_died_too_often_hands_its_runs_over_and_leaves(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lived on as `failed`, went on taking tasks, always as the first to be free, and answered each of them 503."""
+    told: list[str] = []
+    world.on_lost = lambda: told.append("leave")
+    sent = sent_tasks(monkeypatch)
+    worker, engine = await start(world, waits=True)
+    web = await world.web(sweep_s=0.02)
+    live, queued = (await world.admit(web))[0], (await world.admit(web))[0]
+    await asyncio.to_thread(worker.take, live.run_id, 1)
+    await live.first()
+    await asyncio.to_thread(engine.fail)
+    assert told == ["leave"]
+    assert (worker.lease(), await worker_leases(world.client, world.keys)) == (None, [])
+    assert sent == [(live.run_id, 2, MODEL)]
+    await asyncio.to_thread(worker.take, queued.run_id, 1)
+    assert sent[1:] == [(queued.run_id, 1, MODEL)], "a task that was fetched already goes back"
+    await asyncio.to_thread(worker.close, 10.0)
+
+    heir = await world.worker("model@there~2")
+    for run_id, attempt, _ in sent:
+        voice = await world.claim(heir, run_id, attempt)
+        if attempt == 1:
+            voice.admit()
+        voice.token("x")
+        voice.end()
+    await heir.flush()
+    assert text_of(await read_all(queued)) == "x"
+    assert text_of([event async for event in live]) == "x"
+    assert {record["outcome"] for record in await world.records()} == {"finished"}
+
+
+async def test_a_run_that_reaches_a_failed_engine_goes_to_another_worker(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was claimed a moment before the engine gave up, and was refused as `overloaded`."""
+    sent = sent_tasks(monkeypatch)
+    worker, engine = await start(world, submit_error=EngineUnavailable(ErrorCode.OVERLOADED, "the engine takes no more requests"))
+    web = await world.web(sweep_s=0.02)
+    reader, _ = await world.admit(web)
+    engine.state = "failed"
+    await asyncio.to_thread(worker.take, reader.run_id, 1)
+    await asyncio.to_thread(engine.on_failed)
+    assert sent == [(reader.run_id, 2, MODEL)]
+    await asyncio.to_thread(worker.close, 0.0)
+
+
+async def test_a_core_that_is_back_makes_its_worker_ready_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the next beat, for up to a second, requests were refused as `model_loading` although the core served again."""
+    monkeypatch.setattr(Publisher, "start", partialmethod(Publisher.start, beat_s=3600.0))
+    worker, engine = await start(world)
+
+    async def await_state(state: str) -> None:
+        while [lease.state for lease in await worker_leases(world.client, world.keys)] != [state]:  # noqa: ASYNC110  # nothing tells
+            await asyncio.sleep(0)
+
+    engine.state = "restarting"
+    engine.on_restarted()  # a beat that sees the core away
+    await await_state("loading")
+    engine.state = "ready"
+    engine.on_restarted()
+    await await_state("ready")
+    await asyncio.to_thread(worker.close, 0.0)
+
+
+async def test_a_worker_that_stood_still_takes_the_next_attempt_of_its_own_runs(world: World) -> None:
+    """Its claim had lapsed with its lease, the task was gone, and clients waited half a minute for the next one."""
+    worker, engine = await start(world, waits=True)
+    web = await world.web(sweep_s=0.02)
+    reader, _ = await world.admit(web)
+    await asyncio.to_thread(worker.take, reader.run_id, 1)
+    await reader.first()
+    await world.client.delete(world.keys.worker(worker.worker_id))
+    await world.reaper().turn()
+    assert world.queued == [(reader.run_id, 2, MODEL)]
+    engine.waits = False
+    await asyncio.to_thread(worker.take, reader.run_id, 2)
+    assert text_of([event async for event in reader]) == "abc"
+    await asyncio.to_thread(worker.close, 1.0)
+
+
+class PausingEngine(ScriptedEngine):
+    """Calls `go` in the first `submit`, while it does not know the run yet; that run goes on until it is told to end."""
+
+    go: Callable[[], None] | None = None
+
+    def submit(self, request: GenerationRequest, resume: Resume | None = None) -> None:
+        go, self.go = self.go, None
+        self.waits = go is not None
+        if go is not None:
+            go()
+        super().submit(request, resume)
+
+
+async def test_a_run_that_is_taken_away_while_it_is_submitted_is_not_computed_in_vain(world: World) -> None:
+    """The engine was told to end it before it had it, went on to the end, and the next attempt waited for that."""
+    worker, engine = await start(world, make=PausingEngine)
+    web = await world.web(sweep_s=0.02)
+    reader, _ = await world.admit(web)
+    loop = asyncio.get_running_loop()
+    second: list[asyncio.Task[None]] = []
+
+    async def stand_still() -> None:
+        await world.client.delete(world.keys.worker(worker.worker_id))
+        await world.reaper().turn()
+        second.append(loop.create_task(asyncio.to_thread(worker.take, reader.run_id, 2)))
+        async with asyncio.timeout(5):
+            while worker.lease()["num_live"]:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    engine.go = lambda: asyncio.run_coroutine_threadsafe(stand_still(), loop).result()
+    await asyncio.to_thread(worker.take, reader.run_id, 1)
+    async with asyncio.timeout(4):
+        await second[0]
+        assert text_of(await read_all(reader)) == "abc"
+    await asyncio.to_thread(worker.close, 1.0)
+
+
+async def test_a_first_attempt_after_a_pause_of_the_worker_is_taken_too(world: World) -> None:
+    worker, _ = await start(world)
+    web = await world.web(sweep_s=0.02)
+    reader, _ = await world.admit(web)
+    await world.client.delete(world.keys.worker(worker.worker_id))
+    await asyncio.to_thread(worker.take, reader.run_id, 1)
+    assert text_of(await read_all(reader)) == "abc"
+    await asyncio.to_thread(worker.close, 1.0)
+
+
+async def test_a_worker_without_a_living_core_gives_the_task_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = sent_tasks(monkeypatch)
+    monkeypatch.setattr("chat.workers.model.SEND_BACK_S", 0.0)
+    worker, engine = await start(world, waits=True)
+    web = await world.web(sweep_s=0.02)
+    live, queued = (await world.admit(web))[0], (await world.admit(web))[0]
+    await asyncio.to_thread(worker.take, live.run_id, 1)
+    engine.heartbeat_at = world.clock() - 10
+    await world.client.delete(world.keys.worker(worker.worker_id))
+    await asyncio.to_thread(worker.take, queued.run_id, 1)
+    assert sent == [(queued.run_id, 1, MODEL)]
+    engine.abort(live.run_id, Outcome.STOPPED)
+    await asyncio.to_thread(worker.close, 1.0)
+
+
+async def test_a_model_that_may_not_be_looked_at_has_failed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder was closed to the worker: the thread that loads died of it, and clients heard for ever that it was loading."""
+
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    worker, _ = await start(world)
+    monkeypatch.setattr(Path, "is_dir", refuse)
+    assert files_stamp(Path("closed/model.gguf")) == ()
+    assert model_choice(path="closed/model.gguf", name="").name == "model"
+    assert not await asyncio.to_thread(worker.load, lambda: None)
+    assert worker.state == "failed"
+    await asyncio.to_thread(worker.close, 0.0)
+
+
+async def test_a_model_that_was_repaired_is_loaded_without_a_restart(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chat.workers.model.LOOK_S", 0.001)
+    file = tmp_path / "model.gguf"
+    file.write_text("torn")
+    errors: list[Exception | None] = [None, ModelLoadError("model.gguf is truncated")]
+    is_loaded = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def make_engine(config: EngineConfig, publish: Any, **callbacks: Callable[[], None]) -> ScriptedEngine:
+        engine = ScriptedEngine(config, publish)
+        engine.load_error = errors.pop()
+        return engine
+
+    def build() -> ModelWorker:
+        return ModelWorker(EngineConfig(model_path=file, model_name=MODEL), "model@here~1", make_engine=make_engine, clock=world.clock)
+
+    worker = await asyncio.to_thread(build)
+    loading = asyncio.create_task(asyncio.to_thread(worker.load_until_ready, lambda: loop.call_soon_threadsafe(is_loaded.set)))
+    while worker.state != "failed":  # noqa: ASYNC110  # nothing tells
+        await asyncio.sleep(0)
+    [lease] = await worker_leases(world.client, world.keys)
+    assert (lease.state, lease.reason) == ("failed", "model.gguf is truncated")
+    file.write_text("whole again")
+    async with asyncio.timeout(10):
+        await is_loaded.wait()
+        await loading
+    assert (worker.state, errors) == ("ready", [])
+    await asyncio.to_thread(worker.close, 0.0)

@@ -1,0 +1,70 @@
+"""What a core says when it cannot start: the cause, and not that there was one. What follows when it loses its device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from engine.api import SamplingParams, StopRules
+from engine.config import EngineConfig
+from engine.core import build as build
+from engine.core.build import serve
+from engine.core.link import QueueChannel
+from engine.execution.runner import ModelRunner
+from engine.messages import CoreFailed
+from tests.engine.real_engine import RealEngine, tokens_of, write_model
+
+
+def failure(tmp_path, **options) -> str:
+    channel = QueueChannel()
+    serve(EngineConfig(tmp_path / "model.gguf", "tiny", **options), channel)
+    (message,) = [message for message in _said(channel) if isinstance(message, CoreFailed)]
+    return message.message
+
+
+def _said(channel):
+    while not channel.outbox.empty():
+        yield channel.outbox.get()
+
+
+def test_a_device_that_is_not_there_is_named_before_the_model_is_read(tmp_path, monkeypatch):
+    """It was "the engine's core failed; its log has the details", on the terminal and in the console."""
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert failure(tmp_path, device="cuda").startswith("device 'cuda' cannot be used: this torch")
+
+
+def test_a_promise_that_a_gpu_does_not_hold_is_refused_by_its_setting(tmp_path):
+    assert failure(tmp_path, device="cuda", batch_invariant=True).startswith("batch_invariant is not offered on 'cuda'")
+
+
+@pytest.mark.parametrize("part", ["load_model", "ModelRunner"])
+def test_a_model_that_does_not_fit_the_device_says_so(part, tmp_path, monkeypatch):
+    def refuse(*arguments, **options):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(build, "load_model", lambda *arguments, **options: None)
+    monkeypatch.setattr(build, part, refuse)
+    assert "does not suffice for this model: CUDA out of memory. Tried to allocate 2.00 GiB." in failure(tmp_path)
+
+
+@pytest.mark.slow
+def test_an_answer_goes_on_in_another_core_when_a_step_loses_the_device(tmp_path, monkeypatch):
+    """The same answer as undisturbed, from a core that has loaded the model anew."""
+    write_model(tmp_path)
+    engine = RealEngine(tmp_path)
+    sampling, stop = SamplingParams(temperature=1.0, seed=4), StopRules(max_tokens=9, ignore_eos=True)
+    undisturbed = tokens_of(engine.answer(sampling=sampling, stop=stop))
+    forward, steps = ModelRunner.forward, []
+
+    def lose_the_device(runner, plan):
+        steps.append(plan)
+        if len(steps) == 4:
+            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+        return forward(runner, plan)
+
+    monkeypatch.setattr(ModelRunner, "forward", lose_the_device)
+    try:
+        assert tokens_of(engine.answer(sampling=sampling, stop=stop)) == undisturbed
+        assert engine.engine.stats().num_restarts == 1
+    finally:
+        engine.close()

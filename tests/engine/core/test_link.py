@@ -1,0 +1,204 @@
+"""Messages survive packing; a child core answers over its pipe, knows no Django, outlives Ctrl-C and dies with its worker."""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from dataclasses import fields
+from multiprocessing import Pipe
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine import messages
+from engine.api import EmbedOptions, LogprobOptions, SamplingParams, StopRules
+from engine.config import EngineConfig
+from engine.core.link import CLOSED_SET, LinkClosed, PipeChannel, ProcessLink, ThreadLink, pack, pack_config, unpack, unpack_config
+from engine.messages import (
+    AbortSequences,
+    AddSequence,
+    CoreFailed,
+    Heartbeat,
+    QueryStats,
+    SampledLogprobs,
+    SequenceOutput,
+    Shutdown,
+    StepResult,
+)
+
+number = st.integers(min_value=0, max_value=2**63)
+finite = st.floats(allow_nan=False)
+ids = st.lists(number, max_size=5)
+to_core = st.one_of(
+    st.builds(
+        AddSequence,
+        seq_id=number,
+        prompt_ids=ids,
+        output_ids=ids,
+        sampling=st.builds(SamplingParams, temperature=finite, seed=number),
+        stop=st.builds(StopRules, stop=st.lists(st.text(), max_size=2).map(tuple), stop_token_ids=ids.map(tuple)),
+        logprobs=st.builds(LogprobOptions, enabled=st.booleans()),
+        stop_ids=ids,
+        max_tokens=number,
+        cache_root=st.binary(),
+        priority=st.integers(-100, 100),
+        embed=st.none() | st.builds(EmbedOptions, st.sampled_from(["mean", "last"]), st.none() | number),
+    ),
+    st.builds(AbortSequences, ids),
+    st.builds(QueryStats, st.booleans()),
+    st.just(Shutdown()),
+)
+outputs = st.builds(
+    SequenceOutput,
+    seq_id=number,
+    token_ids=ids,
+    logprobs=st.none() | st.lists(st.builds(SampledLogprobs, logprob=finite, top_ids=ids, top_logprobs=st.lists(finite)), max_size=2),
+    finish=st.none() | st.sampled_from(["stop", "length", "embedded", "aborted", "failed"]),
+    num_cached=st.none() | number,
+    started_at=st.none() | finite,
+    vector=st.none() | st.lists(finite, max_size=4),
+)
+from_core = st.one_of(
+    st.builds(StepResult, st.lists(outputs, max_size=3)), st.builds(Heartbeat, finite), st.builds(CoreFailed, st.text(), st.text())
+)
+
+
+@given(to_core | from_core)
+def test_a_message_comes_back_equal(message):
+    assert unpack(pack(message)) == message
+
+
+def test_every_message_is_in_the_closed_set():
+    assert {*messages.ToCore.__args__, *messages.FromCore.__args__} <= set(CLOSED_SET)
+
+
+@pytest.mark.parametrize("intruder", [object(), {1, 2}, EngineConfig(Path("x"), "x"), StepResult([object()])])
+def test_nothing_else_travels(intruder):
+    with pytest.raises(TypeError):
+        pack(intruder)
+
+
+def test_bytes_that_are_no_message_raise():
+    with pytest.raises(ValueError):
+        unpack(b"\xc7\x00\x7f")
+
+
+def test_a_configuration_arrives_whole_with_an_absolute_path(tmp_path):
+    config = EngineConfig(tmp_path / "model.gguf", "name", weights="float32", max_sequences=3, batch_invariant=True)
+    assert unpack_config(pack_config(config)) == config
+    relative = unpack_config(pack_config(EngineConfig(Path("model.gguf"), "name")))
+    assert relative.model_path == Path.cwd() / "model.gguf"
+    assert {field.name for field in fields(EngineConfig)} == set(json.loads(pack_config(config)))
+
+
+def echo(config, channel):
+    """A core that answers each question with a heartbeat and leaves on Shutdown."""
+    while True:
+        for message in channel.receive(block=True):
+            if isinstance(message, Shutdown):
+                return
+            channel.send(Heartbeat(1.0))
+
+
+def test_a_core_in_a_thread_answers_and_ends():
+    link = ThreadLink(EngineConfig(Path("x"), "x"), echo)
+    link.send(QueryStats())
+    assert link.receive() == Heartbeat(1.0)
+    link.close(5.0)
+    with pytest.raises(LinkClosed):
+        link.receive()
+    with pytest.raises(LinkClosed):
+        link.send(QueryStats())
+
+
+def test_a_pipe_keeps_the_order_and_reports_its_end():
+    ours, theirs = Pipe()
+    closed = []
+    channel = PipeChannel(theirs, on_closed=lambda: closed.append(True) or channel._inbox.put(Shutdown()))
+    for index in range(100):
+        ours.send_bytes(pack(AbortSequences([index])))
+    taken = []
+    while len(taken) < 100:
+        taken += channel.receive(block=True)
+    assert taken == [AbortSequences([index]) for index in range(100)]
+    channel.send(Heartbeat(2.0))
+    assert unpack(ours.recv_bytes()) == Heartbeat(2.0)
+    ours.close()
+    assert channel.receive(block=True) == [Shutdown()]
+    assert closed
+    channel.send(Heartbeat(3.0))  # nobody hears it; nothing is raised
+
+
+def test_a_child_that_is_silent_for_longer_than_a_step_may_last_is_ended(monkeypatch):
+    """A step that hangs and holds the interpreter's lock sends no heartbeats either: the worker waited for ever."""
+    popen = subprocess.Popen
+    silent = [sys.executable, "-c", "import signal; signal.pause()"]
+    monkeypatch.setattr("engine.core.link.subprocess.Popen", lambda command, **more: popen(silent, **more))
+    link = ProcessLink(EngineConfig(Path("x"), "x", step_timeout_s=0.2))
+    with pytest.raises(LinkClosed):
+        link.receive()
+    assert link._process.returncode is not None
+
+
+def wait_for_end(link):
+    with contextlib.suppress(LinkClosed):
+        while True:
+            link.receive()
+
+
+@pytest.fixture
+def link(tmp_path):
+    """A child core for a model that is not there: it reports that and leaves."""
+    link = ProcessLink(EngineConfig(tmp_path / "missing.gguf", "missing"))
+    yield link
+    link.close(0.0)
+
+
+@pytest.mark.slow
+def test_a_child_core_says_why_it_cannot_load_and_leaves(link):
+    message = link.receive()
+    while not isinstance(message, CoreFailed):
+        message = link.receive()
+    assert "missing.gguf" in message.message
+    wait_for_end(link)
+    with pytest.raises(LinkClosed):
+        link.send(QueryStats())
+
+
+def test_a_child_core_that_is_killed_closes_the_link(link):
+    os.kill(link.pid, signal.SIGKILL)
+    wait_for_end(link)
+
+
+WORKER = """
+import os, sys
+from pathlib import Path
+from engine.config import EngineConfig
+from engine.core.link import ProcessLink
+link = ProcessLink(EngineConfig(Path("missing.gguf"), "missing"))
+print(link.pid, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_child_core_dies_with_its_worker():
+    """The worker is killed at once, long before its core has imported torch; the end of file reaches it all the same."""
+    worker = subprocess.run([sys.executable, "-c", WORKER], capture_output=True, text=True, check=False, timeout=60)
+    pid = int(worker.stdout)
+    try:
+        watched = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    assert select.select([watched], [], [], 30)[0], "the core still runs"
+    os.close(watched)
+
+
+def test_a_worker_that_imports_the_engine_loads_neither_torch_nor_django():
+    code = "import sys, engine.engine; print([name for name in ('torch', 'django', 'celery', 'transformers') if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert result.stdout.strip() == "[]"

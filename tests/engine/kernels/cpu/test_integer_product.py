@@ -1,0 +1,125 @@
+"""Integer products against float products over the dequantised weights, over shapes, row counts and thread counts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.kernels.cpu.integer_product import NEAR_BYTES, ROW_BYTES
+from engine.kernels.cpu.threads import TEAM
+from engine.quantization.gguf_blocks import GROUP_SIZE, FourBitGroups
+from engine.quantization.vnni import VnniWeight
+from tests.engine.threads import WAYS, threads_of
+from tests.examples import examples
+
+pytestmark = pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
+
+SHAPES = st.tuples(st.integers(1, 5), st.integers(1, 9))
+"""Panels of 32 outputs and groups of 32 inputs: odd numbers leave threads with unequal shares."""
+
+
+@pytest.fixture(params=WAYS, autouse=True)
+def threads(request):
+    with threads_of(request.param):
+        yield request.param
+
+
+def make_weight(bits: int, panels: int, groups: int, generator: torch.Generator) -> tuple[VnniWeight, torch.Tensor]:
+    """A random matrix and the same in float64."""
+    num_outputs, shape = 32 * panels, (32 * panels, groups)
+    if bits == 8:
+        values = torch.randint(-127, 128, (num_outputs, groups * GROUP_SIZE), generator=generator, dtype=torch.int8)
+        scale = torch.rand(num_outputs, generator=generator) * 0.02 + 0.001
+        return VnniWeight.eight_bit(values, scale), values.double() * scale[:, None]
+    q = torch.randint(0, 16, (num_outputs, groups * GROUP_SIZE), generator=generator, dtype=torch.uint8)
+    scale = (torch.rand(shape, generator=generator) * 0.02 + 0.001).half().float()
+    minimum = torch.randn(shape, generator=generator).mul_(0.1).half().float()
+    opened = q.view(*shape, GROUP_SIZE).double() * scale[..., None] + minimum[..., None]
+    return VnniWeight.four_bit(FourBitGroups(q, scale, minimum)), opened.flatten(1)
+
+
+def quantised(x: torch.Tensor) -> torch.Tensor:
+    """What the product makes of its inputs: levels of each 32, in float64."""
+    groups = x.view(x.shape[0], -1, GROUP_SIZE)
+    # As in quantize_group: a level has two bits less than a float.
+    level = (groups.abs().amax(-1, keepdim=True) * torch.tensor(1 / 127)).view(torch.int32).bitwise_and(-4).view(torch.float32)
+    return ((groups * (1 / level.clamp(min=1e-30))).round().double() * level).flatten(1)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@given(shape=SHAPES, rows=st.integers(1, 45), seed=st.integers(0, 1 << 20))
+@examples(25)
+def test_the_product_is_that_of_quantised_inputs_and_opened_weights(bits, shape, rows, seed):
+    generator = torch.Generator().manual_seed(seed)
+    weight, opened = make_weight(bits, *shape, generator)
+    x = torch.randn(rows, opened.shape[1], generator=generator) * torch.logspace(-3, 3, rows)[:, None]
+    # Float sums over few groups: some roundings, relative to the sizes of what is added.
+    tolerance = 4e-7 * (quantised(x).abs() @ opened.abs().T) * 3
+    assert ((weight(x) - quantised(x) @ opened.T).abs() <= tolerance).all()
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_row_is_the_same_in_a_block_of_any_size_and_on_any_thread(bits):
+    generator = torch.Generator().manual_seed(3)
+    weight, opened = make_weight(bits, 3, 20, generator)
+    x = torch.randn(47, opened.shape[1], generator=generator)
+    together = weight(x)
+    assert all(torch.equal(weight(x[:rows]), together[:rows]) for rows in (1, 2, 3, 5, 7, 8, 9, 15, 16, 22, 24, 31, 46))
+    with TEAM.alone():
+        assert torch.equal(weight(x), together)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("rows", [3, 7, 11, 15, 23])
+def test_a_block_that_a_copy_fills_stores_nothing_behind_the_last_row(monkeypatch, bits, rows):
+    generator = torch.Generator().manual_seed(4)
+    weight, opened = make_weight(bits, 2, 5, generator)
+    x = torch.randn(rows, opened.shape[1], generator=generator)
+    memory = torch.full((rows + 1, opened.shape[0]), 7.0)
+    monkeypatch.setattr("engine.kernels.cpu.operators.empty", lambda shape, dtype: memory[: shape[0]])
+    weight(x)
+    assert (memory[rows] == 7.0).all()
+    assert not (memory[:rows] == 7.0).any()
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("rows", [745, 760])
+def test_more_rows_than_a_cache_holds_take_several_turns_and_stay_the_same(bits, rows):
+    generator = torch.Generator().manual_seed(6)
+    weight, opened = make_weight(bits, 2, 64, generator)
+    x = torch.randn(rows, opened.shape[1], generator=generator)
+    assert rows * 64 * ROW_BYTES > NEAR_BYTES
+    together = weight(x)
+    assert all(torch.equal(weight(x[first : first + 40]), together[first : first + 40]) for first in range(0, rows, 40))
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("rows", [7, 40])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_a_broken_input_shows_in_its_own_row_alone(bits, rows, value):
+    generator = torch.Generator().manual_seed(4)
+    weight, opened = make_weight(bits, 2, 4, generator)
+    x = torch.randn(rows, opened.shape[1], generator=generator)
+    clean = weight(x)
+    x[5, 70] = value
+    result = weight(x)
+    assert not result[5].isfinite().any()
+    others = [row for row in range(rows) if row != 5]
+    assert torch.equal(result[others], clean[others])
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_no_rows_give_no_rows(bits):
+    weight, opened = make_weight(bits, 2, 3, torch.Generator().manual_seed(7))
+    assert weight(torch.empty(0, opened.shape[1])).shape == (0, 64)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_extreme_sizes_of_inputs_keep_their_precision(bits):
+    generator = torch.Generator().manual_seed(5)
+    weight, opened = make_weight(bits, 1, 4, generator)
+    x = torch.randn(9, opened.shape[1], generator=generator)
+    for size in (1e-25, 1e25):
+        torch.testing.assert_close(weight(x * size) / size, weight(x), rtol=1e-3, atol=1e-3)

@@ -1,0 +1,172 @@
+"""Threads that share programs: whoever calls, however few are awake, results are those of one thread."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+
+import pytest
+import torch
+
+from engine.kernels.cpu import operators
+from engine.kernels.cpu import work_sharing as board
+from engine.kernels.cpu.openmp import PARALLEL
+from engine.kernels.cpu.threads import TEAM, Crew
+from engine.quantization.gguf_blocks import GROUP_SIZE, FourBitGroups
+from engine.quantization.int8 import quantize_weight
+from engine.quantization.vnni import VnniWeight
+
+pytestmark = pytest.mark.skipif(PARALLEL is None, reason="needs GNU's OpenMP")
+
+DEADLINE_S = 30.0
+
+
+@pytest.fixture
+def hired():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    TEAM.hire(3)
+    yield TEAM
+    TEAM.dismiss()
+    torch.set_num_threads(before)
+
+
+def normalised(x):
+    return operators.add_normalize(x.clone(), None, torch.ones(x.shape[1]), torch.tensor(1e-5), torch.float32)
+
+
+def helpers():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("kernels-")]
+
+
+def test_hired_threads_are_those_that_torch_had_and_leave_again(hired):
+    assert hired.num_threads == 3
+    assert torch.get_num_threads() == 1
+    assert len(helpers()) == 2
+    hired.dismiss()
+    assert hired.num_threads == torch.get_num_threads() == 3
+    assert helpers() == []
+
+
+def test_hiring_twice_is_hiring_once(hired):
+    hired.hire(2)
+    assert hired.num_threads == 3
+
+
+def test_who_wants_no_help_computes_alone(hired):
+    with hired.alone():
+        assert hired.num_threads == torch.get_num_threads() == 1
+    assert hired.num_threads == 3
+
+
+def test_results_are_right_whoever_else_calls(hired):
+    x = torch.randn(64, 1024)
+    with hired.alone():
+        expected = normalised(x)
+    wrong = []
+
+    def call():
+        for _ in range(200):
+            if not torch.equal(normalised(x), expected):
+                wrong.append(1)
+
+    callers = [threading.Thread(target=call) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert wrong == []
+
+
+def test_helpers_sleep_when_there_is_nothing_to_do_and_are_woken():
+    crew = Crew(3)
+    sleepers = ctypes.c_int64.from_address(crew.board + board.SLEEPERS)
+
+    def wait_for_sleep():
+        deadline = time.monotonic() + DEADLINE_S
+        while sleepers.value < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)  # they need a processor to fall asleep
+
+    x = torch.randn(64, 1024)
+    expected = normalised(x)
+    before, TEAM._crew = TEAM._crew, crew
+    try:
+        for _ in range(3):
+            wait_for_sleep()
+            assert torch.equal(normalised(x), expected)
+        wait_for_sleep()
+    finally:
+        TEAM._crew = before
+        crew.dismiss()
+    assert helpers() == []
+
+
+def test_a_program_of_many_operations_is_run_in_order(hired):
+    """Each row's norms build on the last; a part that began before its operation's turn would show."""
+    x = torch.randn(32, 2048)
+    weight, eps = torch.rand(2048), torch.tensor(1e-5)
+    hidden = x.clone()
+    with operators.recording() as recording:
+        delta = None
+        for _ in range(300):
+            delta = operators.add_normalize(hidden, delta, weight, eps, torch.float32)
+    expected, expected_delta = hidden.clone(), delta.clone()
+    for _ in range(20):
+        hidden.copy_(x)
+        recording.run(32)
+        assert torch.equal(hidden, expected)
+        assert torch.equal(delta, expected_delta)
+
+
+def test_a_program_may_be_run_of_fewer_rows(hired):
+    x, weight, eps = torch.randn(48, 2048), torch.rand(2048), torch.tensor(1e-5)
+    with operators.recording() as recording:
+        out = operators.add_normalize(x, None, weight, eps, torch.float32)
+    expected = out.clone()
+    for num_rows in (48, 1, 20, 47, 48):
+        out.fill_(7.0)
+        recording.run(num_rows)
+        assert torch.equal(out[:num_rows], expected[:num_rows])
+        assert (out[num_rows:] == 7.0).all()
+
+
+@pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_product_that_threads_share_may_be_run_of_fewer_rows(hired, bits):
+    """Large enough that rows are quantised together; with 3, 7, 35 and 39 rows a block has a row that is nobody's."""
+    num_inputs, num_outputs, generator = 512, 2048, torch.Generator().manual_seed(1)
+    if bits == 4:
+        q = torch.randint(0, 16, (num_outputs, num_inputs), generator=generator, dtype=torch.uint8)
+        scale = torch.rand(num_outputs, num_inputs // GROUP_SIZE, generator=generator)
+        weight = VnniWeight.four_bit(FourBitGroups(q, scale, scale - 1))
+    else:
+        weight = VnniWeight.eight_bit(*quantize_weight(torch.randn(num_outputs, num_inputs, generator=generator)))
+    x = torch.randn(80, num_inputs, generator=generator)
+    with operators.recording() as recording:
+        out = weight(x)
+    expected = out.clone()
+    for num_rows in (80, 33, 35, 39, 7, 3, 1, 80):
+        out.fill_(7.0)
+        recording.run(num_rows)
+        assert torch.equal(out[:num_rows], expected[:num_rows])
+        assert (out[num_rows:] == 7.0).all()
+
+
+def test_a_recording_writes_over_a_result_behind_three_of_other_sizes(hired):
+    rows = {size: torch.randn(2, size) for size in (64, 128, 192)}
+    with operators.recording():
+        addresses = [
+            operators.add_normalize(rows[size], None, torch.rand(size), torch.tensor(1e-5), torch.float32).data_ptr()
+            for size in (64, 128, 192, 64, 128, 192)
+        ]
+    assert addresses[3:] == addresses[:3]
+
+
+def test_a_recording_keeps_results_until_two_more_are_there_and_no_longer(hired):
+    x, weight, eps = torch.randn(2, 64), torch.rand(64), torch.tensor(1e-5)
+    with operators.recording():
+        addresses = [operators.add_normalize(x, None, weight, eps, torch.float32).data_ptr() for _ in range(9)]
+    assert len(set(addresses[:3])) == 3
+    assert addresses == addresses[:3] * 3

@@ -1,0 +1,102 @@
+"""Runs are told of when their deadlines pass, not at the next heartbeat."""
+
+import queue
+import time
+
+import pytest
+
+from engine.api import Completed, Delta, Outcome, StopRules
+from engine.messages import AbortSequences
+from engine.requests.deadlines import Deadlines
+from tests.engine.stage import output, payloads
+
+
+@pytest.fixture
+def told():
+    return queue.SimpleQueue()
+
+
+@pytest.fixture
+def deadlines(told):
+    made = Deadlines(time.time, told.put)
+    yield made
+    made.close()
+
+
+def test_runs_are_told_in_the_order_of_their_deadlines_whatever_that_of_their_coming(deadlines, told):
+    now = time.time()
+    for run_id, after_s in (("late", 3600.0), ("second", 0.02), ("first", 0.01), ("past", -5.0)):
+        deadlines.note(run_id, now + after_s)
+    heard = []
+    while len(heard) < 3:
+        heard += told.get(timeout=20)
+    assert heard == ["past", "first", "second"]
+    assert time.time() >= now + 0.02
+    assert told.empty()
+
+
+def test_none_are_told_after_the_close(told):
+    deadlines = Deadlines(time.time, told.put)
+    deadlines.note("run", time.time() + 3600)
+    deadlines.close()
+    deadlines.close()
+    deadlines.note("other", 0.0)
+    assert told.empty()
+
+
+def test_a_failure_to_end_one_run_keeps_no_later_one_from_its_deadline(told):
+    def end(run_ids):
+        told.put(run_ids)
+        if run_ids == ["broken"]:
+            raise OSError("nobody listens")
+
+    deadlines = Deadlines(time.time, end)
+    deadlines.note("broken", 0.0)
+    assert told.get(timeout=20) == ["broken"]
+    deadlines.note("next", 0.0)
+    assert told.get(timeout=20) == ["next"]
+    deadlines.close()
+
+
+def test_a_run_ends_at_its_deadline_although_the_core_says_nothing_meanwhile(make_stage):
+    stage = make_stage()
+    stage.core.answers_aborts = True
+    stage.engine._deadlines._clock = stage.engine._clock = time.time
+    stage.submit("late", deadline_at=time.time() + 0.02)
+    stage.submit("over", deadline_at=1.0)
+    stage.submit("long", deadline_at=time.time() + 3600)
+    ends = {}
+    while len(ends) < 2:
+        ends |= {run_id: events[-1].payload for run_id, events in stage.news().items() if events[-1].is_terminal}
+    assert {run_id: (type(end), end.outcome) for run_id, end in ends.items()} == {
+        "late": (Completed, Outcome.TIMED_OUT),
+        "over": (Completed, Outcome.TIMED_OUT),
+    }
+    assert list(stage.engine._runs) == ["long"]
+
+
+def test_a_core_that_hangs_in_a_step_keeps_nobody_beyond_the_deadline(stage):
+    stage.submit(deadline_at=150.0, stop=StopRules(stop=("never",)))
+    (sequence,) = stage.core.hear_sequences()
+    stage.core.say(output(sequence, b"ab", num_cached=2))
+    while not isinstance(stage.news()["run"][-1].payload, Delta):
+        continue
+    stage.now = 151.0
+    stage.engine._end_due(["run"])
+    (end,) = stage.news()["run"]
+    assert (end.start, end.payload.outcome) == (3, Outcome.TIMED_OUT)
+    assert (end.payload.usage.completion_tokens, end.payload.usage.cached_tokens) == (2, 2)
+    assert stage.core.hear(AbortSequences).seq_ids == [sequence.seq_id]
+    stage.core.say(output(sequence, b"c"), output(sequence, finish="aborted"))
+    stage.submit("next")
+    assert list(stage.news()) == ["next"], "what the core says too late is nobody's"
+
+
+def test_a_run_that_ended_before_its_deadline_is_left_alone(stage):
+    stage.core.answers_aborts = True
+    stage.submit(deadline_at=1e9)
+    (sequence,) = stage.core.hear_sequences()
+    stage.core.say(output(sequence, b"a", "length"))
+    assert payloads(stage.events_to_end())[-1].outcome is Outcome.FINISHED
+    stage.engine._end_due(["run", "unknown"])
+    assert stage.has_no_news()

@@ -1,0 +1,151 @@
+"""Calls in a child process: answers, refusals, and what happens to work that hangs, swallows memory or dies."""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from engine.api import EngineFailure, EngineUnavailable, ErrorCode, RequestError
+from engine.killable import CALL_CPU_S, TrialExceeded, TrialPool, TrialProcess
+from engine.slow_work import SlowWork
+
+MEMORY = 256 << 20
+
+
+def work(kind: str, value: object = None) -> object:
+    """What the child runs."""
+    if kind == "hang":
+        while True:
+            pass
+    if kind == "swallow":
+        return len("x" * (2 * MEMORY))
+    if kind == "die":
+        os._exit(3)
+    if kind == "refuse":
+        raise RequestError(ErrorCode.INVALID_VALUE, "no", "field")
+    if kind == "defect":
+        raise ZeroDivisionError
+    if kind == "nice":
+        return os.nice(0)
+    if kind == "limit":
+        return resource.getrlimit(resource.RLIMIT_CPU)[0] - time.process_time()
+    if kind == "hold":
+        Path(str(value)).write_text("")
+        while Path(str(value)).exists():
+            time.sleep(0.01)
+    return [value, os.getpid()]
+
+
+@pytest.fixture
+def process():
+    made = TrialProcess("tests.engine.test_killable:work", MEMORY)
+    yield made
+    made.close()
+
+
+def test_a_call_is_answered_by_one_and_the_same_child(process):
+    first, pid = process.call("echo", {"a": [1, "x"]}, timeout_s=30)
+    assert first == {"a": [1, "x"]}
+    assert process.call("echo", None, timeout_s=30) == [None, pid]
+    assert pid != os.getpid()
+
+
+def test_a_refusal_arrives_as_it_was_raised_and_the_child_lives_on(process):
+    with pytest.raises(RequestError) as caught:
+        process.call("refuse", timeout_s=30)
+    assert (caught.value.code, caught.value.message, caught.value.param) == (ErrorCode.INVALID_VALUE, "no", "field")
+    assert process.call("echo", 1, timeout_s=30)[0] == 1
+
+
+def test_a_defect_is_ours(process):
+    with pytest.raises(EngineFailure):
+        process.call("defect", timeout_s=30)
+    assert process.call("echo", 1, timeout_s=30)[0] == 1
+
+
+@pytest.mark.parametrize(("kind", "timeout_s", "reason"), [("hang", 0.2, "time"), ("swallow", 30, "memory"), ("die", 30, "memory")])
+def test_work_that_exceeds_its_bounds_is_killed_and_the_next_call_is_served(process, kind, timeout_s, reason):
+    process.start()
+    with pytest.raises(TrialExceeded) as caught:
+        process.call(kind, timeout_s=timeout_s)
+    assert caught.value.reason == reason
+    assert process.call("echo", 1, timeout_s=30)[0] == 1
+
+
+def test_a_new_child_is_prepared_before_its_calls():
+    made = TrialProcess("tests.engine.test_killable:prepared", MEMORY, first_call=("prepare", 7))
+    try:
+        assert made.call("ask", timeout_s=30) == 7
+        made.close()
+        assert made.call("ask", timeout_s=30) == 7
+    finally:
+        made.close()
+
+
+PREPARED = []
+
+
+def prepared(word: str, value: object = None) -> object:
+    """What that child runs."""
+    if word == "prepare":
+        PREPARED.append(value)
+    return PREPARED[0]
+
+
+def test_a_call_that_outlives_its_parent_ends_by_itself(process):
+    """A child in an endless template stayed for ever when its worker was killed."""
+    assert 0 < process.call("limit", timeout_s=30) <= CALL_CPU_S
+
+
+def test_a_child_may_stand_back_for_others():
+    pool = TrialPool("tests.engine.test_killable:work", 1, MEMORY, niceness=3)
+    try:
+        assert pool.call("nice", timeout_s=30) == os.nice(0) + 3
+    finally:
+        pool.close()
+
+
+def hold(pool, path, tenant):
+    """Have a call of a tenant go on until the file is deleted; returns when it has begun."""
+    thread = threading.Thread(target=lambda: pool.call("hold", str(path), timeout_s=30, tenant=tenant))
+    thread.start()
+    deadline = time.monotonic() + 30
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return thread
+
+
+def test_a_pool_refuses_what_would_wait_too_long_and_serves_again(tmp_path):
+    pool = TrialPool("tests.engine.test_killable:work", 1, MEMORY, work=SlowWork(max_threads=1, patience_s=0.0))
+    holder = hold(pool, tmp_path / "held", "")
+    try:
+        with pytest.raises(EngineUnavailable) as caught:
+            pool.call("echo", timeout_s=30)
+        assert caught.value.code == ErrorCode.OVERLOADED
+        (tmp_path / "held").unlink()
+        holder.join()
+        assert pool.call("echo", 1, timeout_s=30)[0] == 1
+    finally:
+        pool.close()
+
+
+def test_a_tenant_that_fills_its_share_of_the_children_leaves_one_for_others(tmp_path):
+    """Ten small PDFs of one project kept everybody else's out for 10 s each."""
+    pool = TrialPool("tests.engine.test_killable:work", 2, MEMORY)
+    holder = hold(pool, tmp_path / "held", "greedy")
+    waiter = threading.Thread(target=lambda: pool.call("echo", timeout_s=30, tenant="greedy"))
+    waiter.start()
+    try:
+        assert pool.call("echo", 1, timeout_s=30, tenant="witness")[0] == 1
+        assert waiter.is_alive()
+        (tmp_path / "held").unlink()
+        holder.join()
+        waiter.join()
+    finally:
+        pool.close()

@@ -1,0 +1,58 @@
+"""What the doctor says of the device: another process opens it, as none of the web's may load torch."""
+
+import subprocess
+
+import pytest
+
+from lightcone_site.serve import diagnosis
+from lightcone_site.serve.diagnosis import check_device
+
+
+@pytest.fixture
+def tried(monkeypatch):
+    """Plays the process that opens the device: set its exit code and what it says; `command` is what was started."""
+
+    class Tried:
+        returncode, stdout, stderr, command = 0, "", "", ()
+
+        def run(self, command, timeout, **options):
+            self.command = command
+            if self.returncode is None:
+                raise subprocess.TimeoutExpired(command, timeout)
+            return subprocess.CompletedProcess(command, self.returncode, self.stdout, self.stderr)
+
+    tried = Tried()
+    monkeypatch.setattr(diagnosis.subprocess, "run", tried.run)
+    return tried
+
+
+def test_a_device_that_computes_is_told(tried, settings):
+    settings.LIGHTCONE_DEVICE = "cuda"
+    (finding,) = check_device()
+    assert (finding.text, finding.is_problem) == ("cuda computes", False)
+    assert '"device": "cuda"' in tried.command[-1]
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "text"),
+    [
+        (1, {"stdout": "device 'cuda' cannot be used: no driver\n"}, "device 'cuda' cannot be used: no driver"),
+        (1, {"stderr": "Traceback\n  torch\nImportError: libcudart.so.13\n"}, "ImportError: libcudart.so.13"),
+        (-11, {}, "opening cuda ended the process that tried (code -11)"),
+        (None, {}, "cuda did not answer within 600 s"),
+    ],
+)
+def test_a_device_that_cannot_work_is_a_problem_with_a_remedy(tried, settings, code, said, text):
+    """The doctor passed LIGHTCONE_DEVICE=cuda on machines without CUDA; the model then never came."""
+    settings.LIGHTCONE_DEVICE = "cuda"
+    vars(tried).update(returncode=code, **said)
+    (finding,) = check_device()
+    assert finding.text == text
+    assert "LIGHTCONE_DEVICE" in finding.remedy
+
+
+@pytest.mark.slow
+def test_the_engine_itself_is_asked(settings):
+    settings.LIGHTCONE_DEVICE, settings.LIGHTCONE_KV_CACHE = "cpu", "fp8"
+    (finding,) = check_device()
+    assert finding.text == "kv_cache 'fp8' needs a CUDA device, got 'cpu': use kv_cache 'auto'"

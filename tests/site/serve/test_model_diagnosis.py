@@ -1,0 +1,53 @@
+"""What the doctor says of the model: another process opens it, as none of the web's may load torch."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lightcone_site.serve import diagnosis
+from lightcone_site.serve.diagnosis import check_model
+
+COMPILE_S = 400
+"""Ten times what it takes on an idle machine."""
+
+
+@pytest.mark.parametrize(("is_fine", "said", "is_problem"), [(True, "llama, 30 layers", False), (False, "m.gguf: not a GGUF file", True)])
+def test_what_the_engine_finds_is_told(monkeypatch: pytest.MonkeyPatch, settings: Any, is_fine: bool, said: str, is_problem: bool) -> None:
+    asked = []
+
+    def engine_asked(module: str, argument: str, what: str) -> tuple[bool, str]:
+        asked.append((module, argument))
+        return is_fine, said
+
+    monkeypatch.setattr(diagnosis, "engine_asked", engine_asked)
+    settings.LIGHTCONE_MODEL, settings.LIGHTCONE_MODEL_NAME = "/models/m.gguf", "mine"
+    (finding,) = check_model()
+    assert asked == [("engine.loading.inspection", "/models/m.gguf")]
+    assert (finding.is_problem, said in finding.text, finding.text.startswith("mine: ")) == (is_problem, True, True)
+
+
+def test_a_first_look_has_the_time_to_compile_the_kernels(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    """In a clean clone on a busy machine a good model was called wrong, with the advice to set another."""
+
+    def run(command: list[str], *, timeout: float, **_: Any) -> subprocess.CompletedProcess[str]:
+        if timeout < COMPILE_S:
+            raise subprocess.TimeoutExpired(command, timeout)
+        return subprocess.CompletedProcess(command, 0, "llama, 30 layers\n", "")
+
+    monkeypatch.setattr(diagnosis.subprocess, "run", run)
+    settings.LIGHTCONE_MODEL = "/models/m.gguf"
+    (finding,) = check_model()
+    assert not finding.is_problem, finding.text
+
+
+@pytest.mark.slow
+def test_the_engine_itself_is_asked(tmp_path: Path, settings: Any) -> None:
+    settings.LIGHTCONE_MODEL = str(tmp_path / "llama3.2")
+    (finding,) = check_model()
+    assert finding.text.startswith("llama3.2: ")
+    assert "nothing is fetched by its name" in finding.text
+    assert "LIGHTCONE_MODEL" in finding.remedy

