@@ -21,7 +21,7 @@ from engine.attention.select import cache_dtype
 from engine.config import EngineConfig
 from engine.core.link import QueueChannel
 from engine.core.loop import EngineCore
-from engine.execution.overlap import StepsAhead
+from engine.execution.overlap import OverlappedSteps
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import LoadedModel
 from engine.messages import AddSequence, StepResult
@@ -130,22 +130,22 @@ class Bench:
         max_model_len = max(workload.prefill[1], workload.prompt_tokens + WARM_STEPS + 2 * TIMED_STEPS)
         self.loaded = build_model(name, self.device, weights, max_model_len)
         cache_bytes = 0 if self.device.type == "cuda" else 64 << 20
-        step_tokens = 0 if self.device.type == "cuda" else 64
+        max_num_batched_tokens = 0 if self.device.type == "cuda" else 64
         config = EngineConfig(
             Path(name),
             name,
             device=device,
             weights=weights,
             kv_cache=kv_cache,
-            max_sequences=max(workload.decode_rows),
+            max_num_seqs=max(workload.decode_rows),
             kv_cache_bytes=cache_bytes,
-            step_tokens=step_tokens,
+            max_num_batched_tokens=max_num_batched_tokens,
         )
         self.runner = ModelRunner(self.loaded, config)
         self._channel = QueueChannel()
-        scheduler = Scheduler(self.runner.num_blocks, config.block_size, self.runner.step_tokens, config.max_sequences, 1000, False)
+        scheduler = Scheduler(self.runner.num_blocks, config.block_size, self.runner.max_num_batched_tokens, config.max_num_seqs, 1000, False)
         sampler = Sampler(self.loaded.config.vocab_size, self.device)
-        ahead = StepsAhead(scheduler, self.runner, sampler) if self.device.type == "cuda" else None
+        ahead = OverlappedSteps(scheduler, self.runner, sampler) if self.device.type == "cuda" else None
         self.core = EngineCore(scheduler, self.runner, sampler, self._channel, ahead=ahead)
         self._block_size = config.block_size
         self._num_added = 0
@@ -204,7 +204,7 @@ class Bench:
         return self._best(compute, rounds=3)
 
     def _prefill_plans(self, sequences: list[Sequence]):
-        chunks, room = [], self.runner.step_tokens
+        chunks, room = [], self.runner.max_num_batched_tokens
         for sequence in sequences:
             start = 0
             while start < sequence.num_tokens:
@@ -213,7 +213,7 @@ class Bench:
                 start, room = start + count, room - count
                 if not room:
                     yield StepPlan(tuple(sorted(chunks, key=lambda chunk: chunk.num_tokens > 1)))
-                    chunks, room = [], self.runner.step_tokens
+                    chunks, room = [], self.runner.max_num_batched_tokens
         if chunks:
             yield StepPlan(tuple(sorted(chunks, key=lambda chunk: chunk.num_tokens > 1)))
 
@@ -342,7 +342,7 @@ def run(name: str, device: str, weights: str = "bf16", kv_cache: str = "auto", w
     is_cuda = bench.device.type == "cuda"
     print(f"{name} on {torch.cuda.get_device_name() if is_cuda else 'cpu'}, torch {torch.__version__}, {sys.version.split()[0]}")
     print(f"weights {weights}, cache {kv_cache}")
-    print(f"{bench.runner.num_blocks} blocks of {bench._block_size}, {bench.runner.step_tokens} tokens a step")
+    print(f"{bench.runner.num_blocks} blocks of {bench._block_size}, {bench.runner.max_num_batched_tokens} tokens a step")
     bandwidth, matrix_rate = bench.bandwidth(), bench.matrix_rate()
     print(f"measured: {bandwidth / 1e9:.0f} GB/s, {matrix_rate / 1e12:.2f} TFLOP/s (bfloat16)\n")
     print("| workload | measured | of what the device can do | target |\n| --- | --- | --- | --- |")

@@ -122,13 +122,13 @@ def main() -> None:
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}")
     print(
         f"loaded in {loaded_at - started:.1f} s, runner in {perf_counter() - loaded_at:.1f} s: "
-        f"{runner.num_blocks} blocks, {runner.step_tokens} tokens a step, context {runner.max_model_len}"
+        f"{runner.num_blocks} blocks, {runner.max_num_batched_tokens} tokens a step, context {runner.max_model_len}"
     )
     prompts = make_sequences(5, options.prefill, config.block_size, runner.num_blocks)
-    report(f"prompt of {options.prefill} tokens", prefill(runner, prompts, runner.step_tokens), options.prefill)
+    report(f"prompt of {options.prefill} tokens", prefill(runner, prompts, runner.max_num_batched_tokens), options.prefill)
     for streams in map(int, options.streams.split(",")):
         sequences = make_sequences(streams, options.context, config.block_size, runner.num_blocks)
-        prefill(runner, sequences, runner.step_tokens)
+        prefill(runner, sequences, runner.max_num_batched_tokens)
         times = [decode_step(runner, sequences) for _ in range(options.steps)]
         report(f"step of {streams} x {options.context}+ tokens", times, streams)
         if options.parts:

@@ -65,7 +65,7 @@ class Bench:
         channel = QueueChannel()
         config, runner = self._config, self._runner
         scheduler = Scheduler(
-            runner.num_blocks, config.block_size, runner.step_tokens, config.max_sequences, 99, prefix_caching=False, drafter=drafter
+            runner.num_blocks, config.block_size, runner.max_num_batched_tokens, config.max_num_seqs, 99, prefix_caching=False, drafter=drafter
         )
         core = EngineCore(scheduler, runner, Sampler(self._vocab_size, "cpu"), channel, drafter=drafter)
         for number, prompt in enumerate(prompts):

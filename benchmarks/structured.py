@@ -68,7 +68,7 @@ class Load:
 
     def __init__(self, model: Path, streams: int, num_tokens: int) -> None:
         self._news: queue.SimpleQueue[list[RunEvents]] = queue.SimpleQueue()
-        self._engine = Engine(EngineConfig(model, "benchmark", max_sequences=streams), self._news.put)
+        self._engine = Engine(EngineConfig(model, "benchmark", max_num_seqs=streams), self._news.put)
         self._engine.start()
         self._num_tokens = num_tokens
         self._number = 0

@@ -38,7 +38,7 @@ class EngineConfig:
     `weights`: "auto" (int4 from 4-bit files and bf16 by row count on CPU; bf16 on CUDA), "bf16", "int8" (on CUDA) or "float32" (the
     reference).
     `kv_cache`: "auto" (bf16, float32 beside float32 weights) or "fp8" (eight-bit keys and values, on CUDA).
-    `step_tokens`: tokens computed per step (speed of the machine at load when 0). `kv_cache_bytes` 0: a share of memory.
+    `max_num_batched_tokens`: tokens computed per step (speed of the machine at load when 0). `kv_cache_bytes` 0: a share of memory.
     `prompt_lookup`: tokens that followed before are verified in bulk (engine.decoding.ngram), where measured costs let that pay.
     `step_timeout_s`: a core whose step lasts longer is replaced (0: never).
     `tool_parser`, `reasoning_parser`: a name of engine.outputs, "none", or "auto" (chosen from the chat template). `processors`: further
@@ -50,8 +50,8 @@ class EngineConfig:
     device: str = "cpu"
     weights: str = "auto"
     max_model_len: int = 0
-    max_sequences: int = 64
-    step_tokens: int = 0
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 0
     block_size: int = 16
     kv_cache: str = "auto"
     kv_cache_bytes: int = 0

@@ -19,7 +19,7 @@ from engine.api import Admitted, Delta, EngineError, ErrorCode, Event, Failed, G
 from engine.api.errors import EngineUnavailable
 from engine.config import EngineConfig
 from engine.core.link import CoreLink, LinkClosed
-from engine.core.supervisor import Connect, CoreStarter, Progress, connect_core
+from engine.core.supervisor import Connect, CoreRestarter, Progress, connect_core
 from engine.inputs.limits import ContextLimits
 from engine.inputs.processor import PromptProcessor
 from engine.inputs.rendering import Renderer
@@ -40,7 +40,7 @@ from engine.requests.deadlines import Deadlines
 from engine.requests.prepare import Admission
 from engine.requests.runs.run import FAILED, LOST, Choice, Ending, Run
 from engine.slow_work import SlowWork
-from engine.structured.registry import AnswerForms
+from engine.structured.registry import AnswerGrammars
 from engine.tokenizers.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ class Engine:
         self._publish = publish
         self._on_restarted = on_restarted
         self._on_failed = on_failed
-        self._starter = CoreStarter(config, connect, clock)
+        self._starter = CoreRestarter(config, connect, clock)
         self._clock = clock
         self._deadlines = Deadlines(clock, self._end_due)
         self._renderer = renderer
@@ -150,7 +150,7 @@ class Engine:
         self._link: CoreLink
         self._admission: Admission
         self._processor: PromptProcessor
-        self._forms: AnswerForms
+        self._forms: AnswerGrammars
         self._limits: ContextLimits
         self._receiver: threading.Thread | None = None
 
@@ -173,7 +173,7 @@ class Engine:
             self._longest_token_chars = tokenizer.longest_token_chars
             work = SlowWork()
             parsing = OutputParsing(tokenizer, self._config.tool_parser, self._config.reasoning_parser)
-            self._forms = AnswerForms(self._config.model_path, parsing.tool_format, self._config.structured, work)
+            self._forms = AnswerGrammars(self._config.model_path, parsing.tool_format, self._config.structured, work)
             processor = self._processor = PromptProcessor(tokenizer, self._renderer, work)
             self._admission = Admission(self._config, tokenizer, processor, parsing, self._forms)
             self._limits = self._starter.await_ready(self._link, progress)

@@ -41,7 +41,7 @@ CALL_CPU_S = 120
 READY, ANSWER, REFUSAL, DEFECT = "ready", "answer", "refusal", "defect"
 
 
-class TrialExceeded(Exception):
+class KillableExceeded(Exception):
     """The call was killed: it took longer, or more memory, than it may. `reason` is "time" or "memory"."""
 
     def __init__(self, reason: str) -> None:
@@ -49,7 +49,7 @@ class TrialExceeded(Exception):
         self.reason = reason
 
 
-class TrialProcess:
+class KillableProcess:
     """Runs one function, `module:function`, in a child that may grow by `memory_bytes` after its imports. One call at a time.
 
     `first_call`: arguments of a call that each new child gets before all others, to load what it needs; not counted against a call either.
@@ -88,18 +88,18 @@ class TrialProcess:
             raise EngineFailure(ErrorCode.INTERNAL_ERROR, "a helper process of the engine could not be started")
 
     def call(self, *arguments: Any, timeout_s: float) -> Any:
-        """The function's result. Raises RequestError (its refusal), TrialExceeded, EngineFailure (its defect)."""
+        """The function's result. Raises RequestError (its refusal), KillableExceeded, EngineFailure (its defect)."""
         self.start()
         assert self._connection is not None
         with contextlib.suppress(OSError):  # a child that died shows in the answer
             self._connection.send_bytes(msgpack.packb(arguments))
         if not self._has_news(timeout_s):
             self.close()
-            raise TrialExceeded("time")
+            raise KillableExceeded("time")
         answer = self._receive()
         if answer is None:
             self.close()
-            raise TrialExceeded("memory")
+            raise KillableExceeded("memory")
         word, value = answer
         if word == REFUSAL:
             raise RequestError(ErrorCode(value[0]), value[1], value[2])
@@ -138,7 +138,7 @@ class TrialProcess:
             return None
 
 
-class TrialPool:
+class KillablePool:
     """Several such processes; a call takes an idle one or waits for it, and no tenant takes them all. Thread-safe.
 
     `work`: the slow work of the worker that these calls are part of: a few that take long must not come to hold all its threads.
@@ -156,8 +156,8 @@ class TrialPool:
     ) -> None:
         self._work = work
         self._seats = Places(size)
-        self._processes = [TrialProcess(target, memory_bytes, first_call, niceness=niceness) for _ in range(size)]
-        self._idle: queue.LifoQueue[TrialProcess] = queue.LifoQueue()  # the last one used is warm
+        self._processes = [KillableProcess(target, memory_bytes, first_call, niceness=niceness) for _ in range(size)]
+        self._idle: queue.LifoQueue[KillableProcess] = queue.LifoQueue()  # the last one used is warm
         for process in reversed(self._processes):
             self._idle.put(process)
 
@@ -166,7 +166,7 @@ class TrialPool:
         threading.Thread(target=self._warm, name="trial-warm", daemon=True).start()
 
     def call(self, *arguments: Any, timeout_s: float, tenant: str = "") -> Any:
-        """As TrialProcess.call; before it, wait for an idle process, which each call ahead delays by its `timeout_s` at most.
+        """As KillableProcess.call; before it, wait for an idle process, which each call ahead delays by its `timeout_s` at most.
 
         Raises EngineUnavailable where the tenant has too much slow work in hand.
         """

@@ -13,7 +13,7 @@ MADV_PAGEOUT = 21
 """Of Linux 5.4 and later, in its own numbers."""
 
 
-def give_back_freed() -> None:
+def trim_heap() -> None:
     """Return what has been allocated and freed; glibc keeps it for a process that will not need as much again."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):  # another C library
@@ -23,7 +23,7 @@ def give_back_freed() -> None:
 class Leftovers:
     """Gives back what is freed after some work, `delay_s` after the first of it has come, and again after what comes then. Thread-safe."""
 
-    def __init__(self, delay_s: float, give_back: Callable[[], None] = give_back_freed) -> None:
+    def __init__(self, delay_s: float, give_back: Callable[[], None] = trim_heap) -> None:
         self._delay_s = delay_s
         self._give_back = give_back
         self._lock = threading.Lock()
@@ -45,7 +45,7 @@ class Leftovers:
         self._give_back()
 
 
-def give_back_file(name: str) -> None:
+def page_out(name: str) -> None:
     """Let go of the pages of files whose names begin so and that only this process has mapped; what is needed again is read again.
 
     Pages that were written to stay.

@@ -178,8 +178,8 @@ class CoreReady:
     logits_width: int
     max_model_len: int
     num_blocks: int
-    step_tokens: int
-    max_sequences: int
+    max_num_batched_tokens: int
+    max_num_seqs: int
     processors: list[ProcessorSpec] = field(default_factory=list)
     hidden_size: int = 0
 

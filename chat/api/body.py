@@ -49,10 +49,10 @@ def object_parse(body: bytes) -> dict[str, Any]:
 async def object_read(request: HttpRequest) -> dict[str, Any]:
     """The object in the body of a request that computes nothing; raises ApiError."""
     body = body_read(request)
-    return await aside(len(body), object_parse, body)
+    return await run_in_thread_if_large(len(body), object_parse, body)
 
 
-async def aside(num_bytes: int, work: Callable[..., T], *args: Any) -> T:
+async def run_in_thread_if_large(num_bytes: int, work: Callable[..., T], *args: Any) -> T:
     """`work(*args)` on a request of that size: in a thread if large, as other requests go on meanwhile."""
     if num_bytes <= INLINE_BODY_BYTES:
         return work(*args)

@@ -16,7 +16,7 @@ from django.urls import Resolver404, get_resolver
 
 from chat.access.addresses import request_address
 from chat.access.configuration_copies import configuration_ask
-from chat.api.middleware import CLEAN_ID, door_of, is_api_path, resolved
+from chat.api.middleware import CLEAN_ID, dialect_for_path, is_api_path, resolved
 from chat.api.server_contract import Admitted, Scope
 from chat.api.view import caller_require, needs_no_key
 from chat.errors import ApiError
@@ -32,7 +32,7 @@ async def body_admit(scope: Scope) -> Admitted:
         return small
     request.lightcone_epoch = configuration_ask()
     try:
-        caller = await caller_require(request, door_of(scope["path"]))
+        caller = await caller_require(request, dialect_for_path(scope["path"]))
     except DisallowedHost:
         return small  # its view says so
     except ApiError as error:

@@ -91,7 +91,7 @@ def is_api_path(path: str) -> bool:
     return next(segments, "") in API_PREFIXES
 
 
-def door_of(path: str) -> Door:
+def dialect_for_path(path: str) -> Door:
     """The dialect whose shape errors on this path have."""
     return next((door for prefix, door in DOORS if path.startswith(prefix)), LIGHTCONE)
 
@@ -132,13 +132,13 @@ class ApiMiddleware:
             message = "The Host header does not name this server; the operator lists its names in LIGHTCONE_ALLOWED_HOSTS."
             error = ApiError("invalid_host", message)
         except Http404:
-            return await UNKNOWN[door_of(request.path)](request)
+            return await UNKNOWN[dialect_for_path(request.path)](request)
         except RequestDataTooBig:
             error = body_too_large()
         except Exception as defect:
             logger.exception("Request %s failed", request_id(request))
             error = unforeseen_error(defect)
-        return error_response(door_of(request.path), error, request_id(request))
+        return error_response(dialect_for_path(request.path), error, request_id(request))
 
 
 class ApiHandler(ASGIHandler):
@@ -252,7 +252,7 @@ def _takes_delete(path: str) -> bool:
 def error_described(path: str, origin: str | None, error: ApiError) -> tuple[dict[str, str], bytes]:
     """Headers and body of an error that the HTTP server itself answers with, before there is a request: as the API answers on that path."""
     number = error.request_id or secrets.token_hex(16)
-    response = error_response(door_of(path), error, number)
+    response = error_response(dialect_for_path(path), error, number)
     response["Content-Length"] = str(len(response.content))
     _name_request(response, number)
     response["X-Content-Type-Options"] = "nosniff"
@@ -312,7 +312,7 @@ def _unknown_route(request: HttpRequest) -> HttpResponse:
         f"{request.scheme}://{request.get_host()}/v1, as chat/completions and models; its documentation is at /docs."
     )
     number = request_id(request)
-    response = error_response(door_of(request.path), ApiError("not_found", message), number)
+    response = error_response(dialect_for_path(request.path), ApiError("not_found", message), number)
     _name_request(response, number)
     _allow_origin(request.headers.get("Origin"), response)
     return response

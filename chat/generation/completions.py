@@ -4,7 +4,7 @@
     admitted = await reader.first()                                 # RequestError, EngineUnavailable, EngineFailure: answer 4xx / 5xx
     async for event in reader: …                                    # Delta*, ChoiceFinished…, and last Completed or Failed
     finally: reader.leave()                                         # always; harmless after the end
-    found = await run_find_public(public_id=…, caller=…)            # a run that was started with an Afterlife, by its client's id
+    found = await run_find_public(public_id=…, caller=…)            # a run that was started with an DetachPolicy, by its client's id
     reader, found = await run_attach(run_id=…, caller=…)            # another reader of a run, from its first event; never starts one
     await completion_refuse(request=…, messages=…, …)               # instead, for a request that is to be refused behind its limits
 
@@ -45,7 +45,7 @@ from engine.api import (
 )
 
 __all__ = [
-    "Afterlife",
+    "DetachPolicy",
     "Found",
     "LimitExceeded",
     "LimitKind",
@@ -93,13 +93,13 @@ class RequestTrace:
 
 
 @dataclass(frozen=True, slots=True)
-class Afterlife:
-    """What becomes of a run without its first reader. `linger_s`: how long it goes on; `log_life_s`: how long its log stays after its end,
+class DetachPolicy:
+    """What becomes of a run without its first reader. `detach_grace_s`: how long it goes on; `log_ttl_s`: how long its log stays after its end,
     where longer than usual. `public_id`: by which its project may pick it up, with `kept`, JSON of whoever started it.
     """
 
-    linger_s: float
-    log_life_s: float = 0.0
+    detach_grace_s: float
+    log_ttl_s: float = 0.0
     public_id: str = ""
     kept: bytes = b""
 
@@ -113,11 +113,11 @@ async def completion_start(
     request: GenerationRequest,
     caller: Caller,
     trace: RequestTrace,
-    linger_s: float = 0.0,
+    detach_grace_s: float = 0.0,
     is_further: bool = False,
-    afterlife: Afterlife | None = None,
+    afterlife: DetachPolicy | None = None,
 ) -> RunReader:
-    """Admit the request and hand it to a worker of its model; returns before the worker has looked at it. `linger_s`: how long the run goes
+    """Admit the request and hand it to a worker of its model; returns before the worker has looked at it. `detach_grace_s`: how long the run goes
     on without a reader, where no `afterlife` says more. `is_further`: another run of one HTTP request, which counts as a request of the key
     once.
 
@@ -126,11 +126,11 @@ async def completion_start(
     Raises LimitExceeded (a limit of the key), EngineUnavailable (no worker, loading, full, Valkey away) or PublicIdInUse; then nothing was
     started and the caller writes the request's record. Never hangs: every step has a time-out.
     """
-    after = afterlife or Afterlife(linger_s)
+    after = afterlife or DetachPolicy(detach_grace_s)
     admission = replace(
         _admission(request, caller, trace, request.messages),
-        linger_s=after.linger_s,
-        log_life_s=after.log_life_s,
+        detach_grace_s=after.detach_grace_s,
+        log_ttl_s=after.log_ttl_s,
         project_id=caller.project_id,
         public_id=after.public_id,
         kept=after.kept,

@@ -32,7 +32,7 @@ from chat.access.keys import Caller, KeyInvalid
 from chat.api.answering.accepting import Accepted, rejection_record
 from chat.api.answering.heads import head_admitted
 from chat.api.answering.starting import run_start
-from chat.api.body import aside, object_parse
+from chat.api.body import run_in_thread_if_large, object_parse
 from chat.api.dialect import AnswerHead
 from chat.api.request.refusals import refusal_reworded
 from chat.api.server_contract import STOP, Stop
@@ -98,7 +98,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             await self.close(code=TOO_LARGE)
             return
         try:
-            message = await aside(len(text_data), object_parse, text_data.encode())
+            message = await run_in_thread_if_large(len(text_data), object_parse, text_data.encode())
         except (ApiError, UnicodeEncodeError):
             await self.send_error("", ApiError("invalid_json", "A message must be one JSON object."))
             return

@@ -18,7 +18,7 @@ from chat.api.answering.heads import head_dump, head_load
 from chat.api.dialect import AnswerHead
 from chat.api.request.schema import FIELD_NAMES, request_check
 from chat.errors import ApiError
-from chat.generation.completions import Afterlife
+from chat.generation.completions import DetachPolicy
 
 RUN_NAME = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 WITHOUT_EFFECT = frozenset(
@@ -48,13 +48,13 @@ def run_public_id(caller: Caller, run_name: str) -> str:
     return f"playground/{caller.tenant}/{run_name}"
 
 
-def page_afterlife(caller: Caller, run_name: str) -> partial[Afterlife]:
+def page_afterlife(caller: Caller, run_name: str) -> partial[DetachPolicy]:
     """From the head of an answer to what becomes of its run without a page: it goes on for a while, and may be picked up."""
     return partial(_afterlife, run_public_id(caller, run_name))
 
 
-def _afterlife(public_id: str, head: AnswerHead) -> Afterlife:
-    return Afterlife(settings.LIGHTCONE_PLAYGROUND_LINGER_S, public_id=public_id, kept=orjson.dumps(head_dump(head)))
+def _afterlife(public_id: str, head: AnswerHead) -> DetachPolicy:
+    return DetachPolicy(settings.LIGHTCONE_PLAYGROUND_LINGER_S, public_id=public_id, kept=orjson.dumps(head_dump(head)))
 
 
 def head_kept(kept: bytes) -> AnswerHead:

@@ -18,10 +18,10 @@ from engine.core.step_watch import StepWatch
 from engine.decoding.costs import StepCosts
 from engine.decoding.drafter import Drafter
 from engine.execution.device import check_device, refused_if_too_large
-from engine.execution.overlap import StepsAhead
+from engine.execution.overlap import OverlappedSteps
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import load_model
-from engine.memory import give_back_file, give_back_freed
+from engine.memory import page_out, trim_heap
 from engine.messages import CoreFailed, CoreProgress, CoreReady, Heartbeat
 from engine.sampling.processors.registry import load_registry
 from engine.sampling.sampler import Sampler
@@ -39,7 +39,7 @@ COMPILER = "libllvmlite"
 def serve(config: EngineConfig, channel: CoreChannel) -> None:
     """Load the model, say so, and run the loop until Shutdown. Whatever goes wrong is reported as CoreFailed."""
     is_over, loading = threading.Event(), StepWatch()
-    beats = Heart(channel, is_over, loading)
+    beats = HeartbeatThread(channel, is_over, loading)
     threading.Thread(target=beats.beat, name="core-heartbeat", daemon=True).start()
     try:
         with refused_if_too_large():
@@ -70,7 +70,7 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
         progress=lambda phase, fraction: channel.send(CoreProgress(phase, fraction)),
     )
     if config.device == "cpu":
-        give_back_file(TORCH)
+        page_out(TORCH)
     runner = ModelRunner(loaded, config)
     costs = StepCosts.measure(runner.step_timer(), runner.max_model_len) if config.device == "cpu" else StepCosts.flat()
     drafter = Drafter(costs, config.prompt_lookup)
@@ -79,27 +79,27 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
     scheduler = Scheduler(
         runner.num_blocks,
         config.block_size,
-        runner.step_tokens,
-        config.max_sequences,
+        runner.max_num_batched_tokens,
+        config.max_num_seqs,
         config.max_waiting,
         prefix_caching=True,  # who shares with whom is the worker's business: it gives each tenant, or each run, a root of its own
-        quiet_step_tokens=runner.quiet_step_tokens,
+        prefill_only_token_budget=runner.prefill_only_token_budget,
         drafter=drafter,
         is_complete=grammars.is_complete,
     )
     sampler = Sampler(logits_width, config.device, processors)
-    ahead = StepsAhead(scheduler, runner, sampler) if config.device != "cpu" else None
+    ahead = OverlappedSteps(scheduler, runner, sampler) if config.device != "cpu" else None
     core = EngineCore(scheduler, runner, sampler, channel, drafter=drafter, grammars=grammars, ahead=ahead, pace=runner.pace)
     gc.collect()
-    give_back_freed()
-    give_back_file(COMPILER)
+    trim_heap()
+    page_out(COMPILER)
     gc.freeze()  # what loading has left is never garbage: collections during steps need not look at it
     ready = CoreReady(
         logits_width,
         runner.max_model_len,
         runner.num_blocks,
-        runner.step_tokens,
-        config.max_sequences,
+        runner.max_num_batched_tokens,
+        config.max_num_seqs,
         sampler.processor_specs,
         runner.hidden_size,
     )
@@ -107,7 +107,7 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
 
 
 @dataclass(slots=True)
-class Heart:
+class HeartbeatThread:
     """Sends heartbeats from a thread of its own, with what the `watch` says; while the model is loaded that is nothing."""
 
     channel: CoreChannel

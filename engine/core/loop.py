@@ -21,7 +21,7 @@ from engine.core.step_watch import StepWatch
 from engine.decoding.drafter import Drafter
 from engine.decoding.verify import draw_tokens, num_accepted
 from engine.execution.device import has_lost_device
-from engine.execution.overlap import Flight, StepsAhead
+from engine.execution.overlap import InFlightStep, OverlappedSteps
 from engine.execution.pooling import is_pooled
 from engine.execution.prompt_scores import is_scored
 from engine.execution.step_pace import StepPace
@@ -85,7 +85,7 @@ class EngineCore:
         clock: Callable[[], float] = time.time,
         drafter: Drafter | None = None,
         grammars: CoreGrammars | None = None,
-        ahead: StepsAhead | None = None,
+        ahead: OverlappedSteps | None = None,
         pace: StepPace | None = None,
     ) -> None:
         """`drafter`, `grammars`: those that the scheduler asks, if any. `ahead`: begins steps before the ones in front are known.
@@ -99,7 +99,7 @@ class EngineCore:
         self._grammars = grammars
         self._ahead = ahead
         self._pace = pace
-        self._flight: Flight | None = None
+        self._flight: InFlightStep | None = None
         """A step that was begun ahead."""
         self._held: list[AddSequence] = []
         """Sequences whose grammars are still being built."""
@@ -153,11 +153,11 @@ class EngineCore:
             self._fail_step(plan, error)
             return True
         if self._pace is not None and not scores and self._pace.end(plan):
-            self._scheduler.resize(self._pace.step_tokens, self._pace.quiet_step_tokens)
+            self._scheduler.resize(self._pace.max_num_batched_tokens, self._pace.prefill_only_token_budget)
         self._take_in(plan, chunks, drawn, OfPrompts(scores, vectors))
         return True
 
-    def _step_ahead(self, ahead: StepsAhead, plan: StepPlan) -> bool:
+    def _step_ahead(self, ahead: OverlappedSteps, plan: StepPlan) -> bool:
         """Begin the step after this one, then take in this one, which may have been begun already and has been announced.
 
         The step after it computes no other sequences than this one.

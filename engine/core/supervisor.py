@@ -34,7 +34,7 @@ def connect_core(config: EngineConfig) -> CoreLink:
     return ProcessLink(config)
 
 
-class CoreStarter:
+class CoreRestarter:
     """`num_restarts` counts cores that were started in place of dead ones. `close` may be called from any thread."""
 
     def __init__(self, config: EngineConfig, connect: Connect, clock: Callable[[], float]) -> None:

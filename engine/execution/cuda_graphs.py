@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from engine.attention.xformers_paged import XformersAttention
-from engine.execution.overlap import FedTokens
+from engine.execution.overlap import DeviceTokens
 from engine.kernels.cpu.transfer import upload
 from engine.models.decoder import Decoder
 from engine.scheduling.plan import StepPlan
@@ -101,7 +101,7 @@ class DecodeGraph:
         step = attention.fixed_rows(slots, contexts, tables.rows(num_rows))
         self._replay, self._result = capture(lambda: decoder.forward(token_ids, positions, step))
 
-    def forward(self, places: np.ndarray, fed: FedTokens | None) -> torch.Tensor:
+    def forward(self, places: np.ndarray, fed: DeviceTokens | None) -> torch.Tensor:
         """places: (4, n), n <= R  ->  hidden (n, E), valid until any graph is replayed, as all share their memory."""
         num_used = places.shape[1]
         padded = self._padding.copy()
@@ -131,7 +131,7 @@ class DecodeGraphs:
         return len(plan.chunks) <= self._counts[-1] and all(chunk.samples and chunk.num_positions == 1 for chunk in plan.chunks)
 
     @torch.inference_mode()
-    def forward(self, plan: StepPlan, fed: FedTokens | None = None) -> torch.Tensor:
+    def forward(self, plan: StepPlan, fed: DeviceTokens | None = None) -> torch.Tensor:
         """The hidden rows (R, E) of a step that `takes` has said yes to. With `fed` the known tokens are not looked at."""
         chunks, block_size = plan.chunks, self._block_size
         starts = [chunk.start for chunk in chunks]

@@ -49,14 +49,14 @@ def size_cache(
     block_size: int,
     model_len: int,
     wanted_len: int,
-    max_sequences: int,
+    max_num_seqs: int,
     cache_bytes: int,
     free_bytes: int,
     is_cpu: bool,
 ) -> CacheSize:
     """Fix the number of blocks and the context length.
 
-    1. `cache_bytes` if given, else a share of `free_bytes`; on a CPU no more than `max_sequences` conversations or one full context need.
+    1. `cache_bytes` if given, else a share of `free_bytes`; on a CPU no more than `max_num_seqs` conversations or one full context need.
     2. The context is `wanted_len` if given, else what the model was made for, `model_len`.
     3. A context that does not fit the cache is refused if it was asked for, else shortened, and said so.
 
@@ -67,7 +67,7 @@ def size_cache(
     if not budget:
         budget = int(free_bytes * (CPU_SHARE if is_cpu else CUDA_SHARE))
         if is_cpu:
-            budget = min(budget, block_bytes * max(wanted_blocks, _blocks(max_sequences * TYPICAL_TOKENS, block_size)))
+            budget = min(budget, block_bytes * max(wanted_blocks, _blocks(max_num_seqs * TYPICAL_TOKENS, block_size)))
     num_blocks = budget // block_bytes
     max_model_len = min(wanted_len or model_len, num_blocks * block_size)
     if wanted_len > model_len:
@@ -77,7 +77,7 @@ def size_cache(
         if wanted_len or max_model_len < min(MIN_CONTEXT, model_len):
             raise ModelLoadError(
                 f"the KV cache can hold {num_blocks * block_size} tokens ({_mebibytes(have)}), but a context of {wanted_len or model_len} "
-                f"needs {_mebibytes(need)}: lower max_model_len, on CUDA step_tokens too, raise kv_cache_bytes or free memory"
+                f"needs {_mebibytes(need)}: lower max_model_len, on CUDA max_num_batched_tokens too, raise kv_cache_bytes or free memory"
             )
         logger.warning(
             "max_model_len lowered from %d to %d: the KV cache has room for %s, a full context needs %s",

@@ -20,7 +20,7 @@ from engine.scheduling.scheduler import Scheduler
 
 
 @dataclass(frozen=True, slots=True)
-class FedTokens:
+class DeviceTokens:
     """Tokens that only the device knows yet: row i of a step takes `token_ids[rows[i]]`. token_ids: (R,) int64"""
 
     token_ids: torch.Tensor
@@ -30,20 +30,20 @@ class FedTokens:
 class FedRunner(Protocol):
     """A runner whose steps can take tokens from the device."""
 
-    def can_be_fed(self, plan: StepPlan) -> bool: ...
+    def accepts_device_tokens(self, plan: StepPlan) -> bool: ...
 
-    def forward(self, plan: StepPlan, fed: FedTokens | None = None) -> torch.Tensor: ...
+    def forward(self, plan: StepPlan, fed: DeviceTokens | None = None) -> torch.Tensor: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Flight:
+class InFlightStep:
     """A step that has been launched, and whose tokens nobody has looked at."""
 
     plan: StepPlan
     pending: PendingTokens
 
 
-class StepsAhead:
+class OverlappedSteps:
     """Launches steps, and the ones after them."""
 
     def __init__(self, scheduler: Scheduler, runner: FedRunner, sampler: Sampler) -> None:
@@ -55,25 +55,25 @@ class StepsAhead:
         """Whether this is a step of plain decodes."""
         sequences = [chunk.sequence for chunk in plan.chunks]
         return (
-            self._runner.can_be_fed(plan)
+            self._runner.accepts_device_tokens(plan)
             and all(not sequence.grammar and sequence.logprobs.prompt is None for sequence in sequences)
             and self._sampler.can_run_ahead(sequences)
         )
 
-    def begin(self, plan: StepPlan) -> Flight:
+    def begin(self, plan: StepPlan) -> InFlightStep:
         """Launch a step whose inputs are known."""
-        return Flight(plan, self._sampler.start(self._runner.forward(plan), [chunk.sequence for chunk in plan.chunks]))
+        return InFlightStep(plan, self._sampler.start(self._runner.forward(plan), [chunk.sequence for chunk in plan.chunks]))
 
-    def follow(self, flight: Flight) -> Flight | None:
+    def follow(self, flight: InFlightStep) -> InFlightStep | None:
         """Launch the step after a flight; None if its tokens must be known first."""
         plan = self._scheduler.plan_ahead(flight.plan)
         if plan is None:
             return None
         rows = {chunk.sequence.seq_id: row for row, chunk in enumerate(flight.plan.chunks)}
         sequences = [chunk.sequence for chunk in plan.chunks]
-        fed = FedTokens(flight.pending.token_ids, [rows[sequence.seq_id] for sequence in sequences])
-        return Flight(plan, self._sampler.start(self._runner.forward(plan, fed), sequences, num_ahead=1))
+        fed = DeviceTokens(flight.pending.token_ids, [rows[sequence.seq_id] for sequence in sequences])
+        return InFlightStep(plan, self._sampler.start(self._runner.forward(plan, fed), sequences, num_ahead=1))
 
-    def finish(self, flight: Flight) -> tuple[list[SampledToken], bool]:
+    def finish(self, flight: InFlightStep) -> tuple[list[SampledToken], bool]:
         """Wait for the tokens of a flight; and whether they are those that the step after it was fed with."""
         return self._sampler.finish(flight.pending), flight.pending.host.is_final()

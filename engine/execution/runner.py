@@ -30,7 +30,7 @@ from engine.sequence import Sequence
 
 if TYPE_CHECKING:
     from engine.execution.cuda_graphs import DecodeGraphs
-    from engine.execution.overlap import FedTokens
+    from engine.execution.overlap import DeviceTokens
     from engine.loading.loader import LoadedModel
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class ModelRunner:
             block_size=config.block_size,
             model_len=loaded.max_model_len,
             wanted_len=config.max_model_len,
-            max_sequences=config.max_sequences,
+            max_num_seqs=config.max_num_seqs,
             cache_bytes=config.kv_cache_bytes,
             free_bytes=max(0, free_memory(self._device) - self._reserved_bytes(loaded, config)),
             is_cpu=self._device.type == "cpu",
@@ -87,30 +87,30 @@ class ModelRunner:
                 TEAM.hire(torch.get_num_threads())
             self._programs = StepPrograms(loaded.decoder, self._attention, size.max_model_len)
         self._batches = BatchBuilder(config.block_size, self._device)
-        self.step_tokens = config.step_tokens or self._default_step_tokens(config.max_sequences)
-        self.quiet_step_tokens = QUIET_STEPS * self.step_tokens
-        self.pace = None if config.step_tokens else self._make_pace(config.max_sequences)
+        self.max_num_batched_tokens = config.max_num_batched_tokens or self._default_step_tokens(config.max_num_seqs)
+        self.prefill_only_token_budget = QUIET_STEPS * self.max_num_batched_tokens
+        self.pace = None if config.max_num_batched_tokens else self._make_pace(config.max_num_seqs)
         self._run_prompt(1)
         if self._programs is not None:
-            self._programs.prepare_few(config.max_sequences)
+            self._programs.prepare_few(config.max_num_seqs)
             if loaded.uses_own_kernels:  # otherwise in vain, and a recording keeps whatever torch computes in between
-                self._programs.prepare_many(self.quiet_step_tokens if self.pace is None else MANY_ROWS)
+                self._programs.prepare_many(self.prefill_only_token_budget if self.pace is None else MANY_ROWS)
         if self._device.type == "cuda":
-            self._graphs = self._capture_graphs(config.max_sequences)
+            self._graphs = self._capture_graphs(config.max_num_seqs)
         logger.info(
             "KV cache: %d blocks of %d tokens (%d MiB), context %d, %d tokens a step",
             self.num_blocks,
             config.block_size,
             self.num_blocks * block_bytes >> 20,
             self.max_model_len,
-            self.step_tokens,
+            self.max_num_batched_tokens,
         )
 
     @torch.inference_mode()
-    def forward(self, plan: StepPlan, fed: FedTokens | None = None) -> torch.Tensor:
+    def forward(self, plan: StepPlan, fed: DeviceTokens | None = None) -> torch.Tensor:
         """Compute the plan's chunks; logits (R, V) float32 of the chunks that sample, in the plan's order, one more row for each draft.
 
-        Only those rows go through the vocabulary projection. `fed`: the input tokens, of a plan that `can_be_fed`.
+        Only those rows go through the vocabulary projection. `fed`: the input tokens, of a plan that `accepts_device_tokens`.
         """
         keeps_hidden = is_scored(plan) or is_pooled(plan)
         self._kept_hidden = None
@@ -126,7 +126,7 @@ class ModelRunner:
             hidden = hidden.index_select(0, batch.sample_rows)
         return self._decoder.logits(hidden)
 
-    def can_be_fed(self, plan: StepPlan) -> bool:
+    def accepts_device_tokens(self, plan: StepPlan) -> bool:
         """Whether a step may take its tokens from the device, where nobody has looked at them."""
         return self._graphs is not None and self._graphs.takes(plan)
 
@@ -145,26 +145,26 @@ class ModelRunner:
         assert isinstance(self._attention, TorchCpuAttention)
         return StepTimer(self._decoder, self._attention, self.max_model_len)
 
-    def _capture_graphs(self, max_sequences: int) -> DecodeGraphs:
+    def _capture_graphs(self, max_num_seqs: int) -> DecodeGraphs:
         """Capture the decode steps, after the step that needs the most memory has taken it: it must not run out while somebody waits."""
         from engine.execution.cuda_graphs import CudaCapture, DecodeGraphs
 
         self.forward(self._longest_step())
         table_width = -(-self.max_model_len // self._block_size)
-        return DecodeGraphs(self._decoder, self._attention, max_sequences, table_width, CudaCapture())
+        return DecodeGraphs(self._decoder, self._attention, max_num_seqs, table_width, CudaCapture())
 
     def _reserved_bytes(self, loaded: LoadedModel, config: EngineConfig) -> int:
         """What the cache leaves to the longest step: on a CPU nothing, as it takes a small share of the memory there."""
         if self._device.type == "cpu":
             return 0
-        num_tokens = QUIET_STEPS * (config.step_tokens or self._device_step_tokens())
+        num_tokens = QUIET_STEPS * (config.max_num_batched_tokens or self._device_step_tokens())
         return step_bytes(loaded.config, num_tokens=num_tokens, dtype=loaded.dtype)
 
     def _device_step_tokens(self) -> int:
         is_large = torch.cuda.get_device_properties(self._device).total_memory >= LARGE_DEVICE_BYTES
         return LARGE_STEP_TOKENS if is_large else MAX_STEP_TOKENS
 
-    def _default_step_tokens(self, max_sequences: int) -> int:
+    def _default_step_tokens(self, max_num_seqs: int) -> int:
         """On CUDA a number by its memory; on a CPU as many prompt tokens as the machine computes in STEP_SECONDS, found by doubling."""
         if self._device.type != "cpu":
             return self._device_step_tokens()
@@ -177,22 +177,22 @@ class ModelRunner:
                 break
             num_tokens = min(2 * num_tokens, longest)
         affordable = int(num_tokens * STEP_SECONDS / max(seconds, 1e-6))
-        return max(self._least_step_tokens(max_sequences), min(MAX_STEP_TOKENS, affordable // self._block_size * self._block_size))
+        return max(self._least_step_tokens(max_num_seqs), min(MAX_STEP_TOKENS, affordable // self._block_size * self._block_size))
 
-    def _least_step_tokens(self, max_sequences: int) -> int:
+    def _least_step_tokens(self, max_num_seqs: int) -> int:
         """A next token for each seat, if that is more than a step has anyway."""
-        return max(MIN_STEP_TOKENS, min(max_sequences, MAX_STEP_TOKENS))
+        return max(MIN_STEP_TOKENS, min(max_num_seqs, MAX_STEP_TOKENS))
 
-    def _make_pace(self, max_sequences: int) -> StepPace:
+    def _make_pace(self, max_num_seqs: int) -> StepPace:
         """What adapts the tokens of a step while serving. On a device steps get no longer than the one that has taken its memory."""
-        least = min(self._least_step_tokens(max_sequences), self.step_tokens)
-        most = MAX_STEP_TOKENS if self._device.type == "cpu" else self.step_tokens
-        return StepPace(self.step_tokens, least, most, self._block_size)
+        least = min(self._least_step_tokens(max_num_seqs), self.max_num_batched_tokens)
+        most = MAX_STEP_TOKENS if self._device.type == "cpu" else self.max_num_batched_tokens
+        return StepPace(self.max_num_batched_tokens, least, most, self._block_size)
 
     def _longest_step(self) -> StepPlan:
         """As many tokens as a step may have, at the ends of contexts as long as they may be."""
-        counts = [self.max_model_len] * (self.quiet_step_tokens // self.max_model_len)
-        if rest := self.quiet_step_tokens % self.max_model_len:
+        counts = [self.max_model_len] * (self.prefill_only_token_budget // self.max_model_len)
+        if rest := self.prefill_only_token_budget % self.max_model_len:
             counts.append(rest)
         return StepPlan(tuple(self._end_of_prompt(self.max_model_len, count) for count in counts))
 

@@ -27,11 +27,11 @@ WIDER, NARROWER = 1.25, 0.8
 
 
 class StepPace:
-    """`step_tokens` is what a step may have now, `least` to `most`, a multiple of `grain`. `clock`: seconds."""
+    """`max_num_batched_tokens` is what a step may have now, `least` to `most`, a multiple of `grain`. `clock`: seconds."""
 
-    def __init__(self, step_tokens: int, least: int, most: int, grain: int, clock: Callable[[], float] = perf_counter) -> None:
-        assert least <= step_tokens <= most
-        self.step_tokens = step_tokens
+    def __init__(self, max_num_batched_tokens: int, least: int, most: int, grain: int, clock: Callable[[], float] = perf_counter) -> None:
+        assert least <= max_num_batched_tokens <= most
+        self.max_num_batched_tokens = max_num_batched_tokens
         self._least = least
         self._most = most
         self._grain = grain
@@ -40,9 +40,9 @@ class StepPace:
         self._started_at = 0.0
 
     @property
-    def quiet_step_tokens(self) -> int:
+    def prefill_only_token_budget(self) -> int:
         """What a step may have in which no sequence waits for its next token."""
-        return QUIET_STEPS * self.step_tokens
+        return QUIET_STEPS * self.max_num_batched_tokens
 
     def begin(self) -> None:
         """A step begins."""
@@ -52,26 +52,26 @@ class StepPace:
         """The step that was begun has ended; whether steps are to have another number of tokens from now on."""
         seconds = self._clock() - self._started_at
         num_prompt_tokens = sum(chunk.num_tokens for chunk in plan.chunks if chunk.num_tokens > 1)
-        if 2 * num_prompt_tokens < self.step_tokens or seconds <= 0:
+        if 2 * num_prompt_tokens < self.max_num_batched_tokens or seconds <= 0:
             return False
         self._rates.append(sum(chunk.num_positions for chunk in plan.chunks) / seconds)
         if len(self._rates) < FEWEST:
             return False
         rates = sorted(self._rates)
         good, usual = rates[-1 - len(rates) // 4] * STEP_SECONDS, rates[(len(rates) - 1) // 2] * STEP_SECONDS
-        if good <= NARROWER * self.step_tokens:
+        if good <= NARROWER * self.max_num_batched_tokens:
             return self._change(good)
-        return usual >= WIDER * self.step_tokens and self._change(usual)
+        return usual >= WIDER * self.max_num_batched_tokens and self._change(usual)
 
     def _change(self, affordable: float) -> bool:
         """Go towards what is affordable; False if there is no way to go."""
-        wanted = min(max(affordable, self.step_tokens / 2), self.step_tokens * 2.0, float(self._most))
-        step_tokens = max(self._least, math.floor(wanted / self._grain) * self._grain)
-        if step_tokens == self.step_tokens:
+        wanted = min(max(affordable, self.max_num_batched_tokens / 2), self.max_num_batched_tokens * 2.0, float(self._most))
+        max_num_batched_tokens = max(self._least, math.floor(wanted / self._grain) * self._grain)
+        if max_num_batched_tokens == self.max_num_batched_tokens:
             return False
         logger.debug(
-            "%d tokens a step instead of %d: the machine computes %.0f a second", step_tokens, self.step_tokens, affordable / STEP_SECONDS
+            "%d tokens a step instead of %d: the machine computes %.0f a second", max_num_batched_tokens, self.max_num_batched_tokens, affordable / STEP_SECONDS
         )
-        self.step_tokens = step_tokens
+        self.max_num_batched_tokens = max_num_batched_tokens
         self._rates.clear()
         return True

@@ -11,7 +11,7 @@ from typing import Any
 from engine.api.errors import EngineFailure, ErrorCode, RequestError
 from engine.api.request import Message
 from engine.api.tools import Json
-from engine.killable import TrialExceeded, TrialPool
+from engine.killable import KillableExceeded, KillablePool
 from engine.slow_work import SlowWork
 
 TARGET = "engine.inputs.file_text:extract"
@@ -28,7 +28,7 @@ class FileReader:
     """Puts the text of files in the place of their parts. Thread-safe."""
 
     def __init__(self, work: SlowWork) -> None:
-        self._pool = TrialPool(TARGET, POOL_SIZE, MEMORY_BYTES, niceness=NICENESS, work=work)
+        self._pool = KillablePool(TARGET, POOL_SIZE, MEMORY_BYTES, niceness=NICENESS, work=work)
 
     def read(self, messages: tuple[Message, ...], tenant: str) -> list[Message]:
         """The messages with every file part as a text part. Raises RequestError that names the part, and EngineUnavailable."""
@@ -57,7 +57,7 @@ class FileReader:
             text = self._pool.call(file.get("file_data"), name, timeout_s=timeout_s, tenant=tenant)
         except RequestError as error:
             raise _refused(error.message, param) from error
-        except TrialExceeded as error:
+        except KillableExceeded as error:
             limit = f"{timeout_s:g} s" if error.reason == "time" else f"{MEMORY_BYTES >> 20} MiB"
             raise _refused(f"the file takes more than {limit} to read; send its text instead", param) from error
         except EngineFailure as error:

@@ -18,7 +18,7 @@ from engine.inputs.files import FileReader
 from engine.inputs.marks import ControlTexts, Marks
 from engine.inputs.prompt import Prompt
 from engine.inputs.raw_prompt import RawPromptReader
-from engine.inputs.rendering import Renderer, RenderJob, TrialRenderer
+from engine.inputs.rendering import Renderer, RenderJob, KillableRenderer
 from engine.inputs.template import KNOWN_ROLES
 from engine.inputs.truncation import kept_tokens
 from engine.slow_work import SlowWork
@@ -35,7 +35,7 @@ class PromptProcessor:
         self._controls = ControlTexts(tokenizer.added_texts)
         self._encoder = PieceEncoder(tokenizer, self._controls)
         self._raw = RawPromptReader(tokenizer, self._encoder)
-        self._renderer = renderer or TrialRenderer(work)
+        self._renderer = renderer or KillableRenderer(work)
         self._files = FileReader(work)
         if tokenizer.chat_template is not None:
             try:

@@ -18,7 +18,7 @@ from engine.api.request import Message
 from engine.api.tools import Json
 from engine.inputs.preparation import prepared_messages, with_tools_told
 from engine.inputs.template import ChatTemplate, PromptTooLong
-from engine.killable import TrialExceeded, TrialPool
+from engine.killable import KillableExceeded, KillablePool
 from engine.slow_work import SlowWork
 
 TARGET = "engine.inputs.rendering:serve"
@@ -57,12 +57,12 @@ class Renderer(Protocol):
         """Idempotent."""
 
 
-class TrialRenderer:
+class KillableRenderer:
     """Renders in child processes, started on first use."""
 
     def __init__(self, work: SlowWork) -> None:
-        self._for_model = TrialPool(TARGET, POOL_SIZE, MEMORY_BYTES)
-        self._for_requests = TrialPool(TARGET, POOL_SIZE, MEMORY_BYTES, niceness=NICENESS, work=work)
+        self._for_model = KillablePool(TARGET, POOL_SIZE, MEMORY_BYTES)
+        self._for_requests = KillablePool(TARGET, POOL_SIZE, MEMORY_BYTES, niceness=NICENESS, work=work)
 
     def check(self, source: str) -> None:
         other = threading.Thread(target=self._warm_other, args=(source,), name="template-warm", daemon=True)
@@ -71,7 +71,7 @@ class TrialRenderer:
             self._for_model.call(CHECK, source, timeout_s=MODEL_TEMPLATE_S)
         except RequestError as error:
             raise ModelLoadError(f"the model cannot be served: {error.message}") from error
-        except TrialExceeded as error:
+        except KillableExceeded as error:
             limit = f"{MODEL_TEMPLATE_S:g} s" if error.reason == "time" else f"{MEMORY_BYTES >> 20} MiB"
             raise ModelLoadError(f"the model cannot be served: its chat template needs more than {limit} to say hello") from error
         finally:
@@ -79,7 +79,7 @@ class TrialRenderer:
 
     def _warm_other(self, source: str) -> None:
         """Start the second process too, so that no request waits for that when two come at once."""
-        with contextlib.suppress(EngineError, TrialExceeded):
+        with contextlib.suppress(EngineError, KillableExceeded):
             self._for_model.call(CHECK, source, timeout_s=MODEL_TEMPLATE_S)
 
     def render(self, source: str, job: RenderJob, *, is_models: bool) -> str | None:
@@ -87,7 +87,7 @@ class TrialRenderer:
         param = "messages" if is_models else "chat_template"
         try:
             text: str | None = pool.call(RENDER, source, *_packed(job), param, timeout_s=timeout_s, tenant=job.tenant)
-        except TrialExceeded as error:
+        except KillableExceeded as error:
             limit = f"{timeout_s:g} s" if error.reason == "time" else f"{MEMORY_BYTES >> 20} MiB"
             remedy = "send fewer or shorter messages" if is_models else "send a simpler template, or fewer messages"
             message = f"the chat template needs more than {limit} for these messages; {remedy}"

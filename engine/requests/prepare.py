@@ -27,7 +27,7 @@ from engine.outputs.prompt_scores import PromptScores
 from engine.requests.runs.factory import make_run
 from engine.requests.runs.run import Choice, Run
 from engine.scheduling.queue_places import has_place, queue_full
-from engine.structured.registry import AnswerForms
+from engine.structured.registry import AnswerGrammars
 from engine.tokenizers.tokenizer import Tokenizer
 
 
@@ -35,7 +35,7 @@ class Admission:
     """Of one model. Thread-safe."""
 
     def __init__(
-        self, config: EngineConfig, tokenizer: Tokenizer, processor: PromptProcessor, parsing: OutputParsing, forms: AnswerForms
+        self, config: EngineConfig, tokenizer: Tokenizer, processor: PromptProcessor, parsing: OutputParsing, forms: AnswerGrammars
     ) -> None:
         self._config = config
         self._tokenizer = tokenizer
@@ -126,7 +126,7 @@ class Admission:
 
     def _check_queue(self, request: GenerationRequest, num_known: Mapping[str, int], count: int) -> None:
         most = self._config.max_waiting
-        if not has_place(num_known, request.tenant, count, most + self._config.max_sequences):
+        if not has_place(num_known, request.tenant, count, most + self._config.max_num_seqs):
             raise queue_full(most)
 
     def _told(self, request: GenerationRequest, prompt: Prompt) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from engine.scheduling.prefix_cache import BlockChain, PrefixCache
 from engine.sequence import Sequence
 
 
-class BlockAccounts:
+class BlockTables:
     """`capacity_tokens`: positions of all blocks together. `shares_prefixes`: whether blocks are findable at all."""
 
     def __init__(self, num_blocks: int, block_size: int, shares_prefixes: bool) -> None:

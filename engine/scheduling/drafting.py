@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from engine.scheduling.block_tables import BlockAccounts
+from engine.scheduling.block_tables import BlockTables
 from engine.scheduling.plan import Chunk
 from engine.sequence import Sequence
 
@@ -24,17 +24,17 @@ class Drafter(Protocol):
 class Drafting:
     """False as long as nobody can have drafts."""
 
-    def __init__(self, drafter: Drafter | None, blocks: BlockAccounts, step_tokens: int) -> None:
+    def __init__(self, drafter: Drafter | None, blocks: BlockTables, max_num_batched_tokens: int) -> None:
         self._drafter = drafter
         self._blocks = blocks
-        self._max_tokens = step_tokens // DRAFT_SHARE
+        self._max_tokens = max_num_batched_tokens // DRAFT_SHARE
 
     def __bool__(self) -> bool:
         return bool(self._drafter)
 
-    def resize(self, step_tokens: int) -> None:
+    def resize(self, max_num_batched_tokens: int) -> None:
         """From now on steps have so many tokens."""
-        self._max_tokens = step_tokens // DRAFT_SHARE
+        self._max_tokens = max_num_batched_tokens // DRAFT_SHARE
 
     def split(self, chunks: list[Chunk], budget: int, num_running: int) -> tuple[list[Chunk], list[Chunk]]:
         """Split chunks, most urgent first, into those without drafts and those that got some, no more than a share of the budget.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from engine.scheduling.block_tables import BlockAccounts
+from engine.scheduling.block_tables import BlockTables
 from engine.scheduling.waiting import WaitingQueue
 from engine.sequence import Sequence
 
@@ -19,7 +19,7 @@ FAIR_WAIT_S = 1.0
 class FairShare:
     """`running`: the scheduler's own list, most urgent first; `forget` is called when a sequence has come to it or left it."""
 
-    def __init__(self, running: list[Sequence], waiting: WaitingQueue, blocks: BlockAccounts, num_seats: int) -> None:
+    def __init__(self, running: list[Sequence], waiting: WaitingQueue, blocks: BlockTables, num_seats: int) -> None:
         self._running = running
         self._waiting = waiting
         self._blocks = blocks

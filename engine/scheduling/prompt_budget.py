@@ -19,10 +19,10 @@ class PromptBudget:
     was held to the share of its tenant.
     """
 
-    def __init__(self, tokens: int, step_tokens: int, wanting: Mapping[str, int]) -> None:
+    def __init__(self, tokens: int, max_num_batched_tokens: int, wanting: Mapping[str, int]) -> None:
         self.left = tokens
         self._tokens = tokens
-        self._step_tokens = step_tokens
+        self._step_tokens = max_num_batched_tokens
         self._wanting = Counter(wanting.values())
         """How many tenants, by that priority."""
         self._taken: Counter[str] = Counter()

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable
 
 from engine.api.errors import ErrorCode, RequestError
 from engine.messages import CoreStats
-from engine.scheduling.block_tables import BlockAccounts
+from engine.scheduling.block_tables import BlockTables
 from engine.scheduling.drafting import Drafter, Drafting
 from engine.scheduling.ending import end_reason
 from engine.scheduling.fair_share import FAIR_WAIT_S, FairShare
@@ -41,32 +41,32 @@ from engine.sequence import Sequence, SequenceStatus
 class Scheduler:
     """Owns the queue, the seats and the block accounts, and writes a sequence's status, tokens and computed count.
 
-    `quiet_step_tokens` is the budget of a step in which nobody waits for a next token: prompts then go in larger pieces.
+    `prefill_only_token_budget` is the budget of a step in which nobody waits for a next token: prompts then go in larger pieces.
     """
 
     def __init__(
         self,
         num_blocks: int,
         block_size: int,
-        step_tokens: int,
-        max_sequences: int,
+        max_num_batched_tokens: int,
+        max_num_seqs: int,
         max_waiting: int,
         prefix_caching: bool,
-        quiet_step_tokens: int = 0,
+        prefill_only_token_budget: int = 0,
         drafter: Drafter | None = None,
         is_complete: Callable[[Sequence], bool] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`is_complete` says of a sequence with a grammar whether its answer can only end. `clock`: seconds, which count waiting."""
-        self._step_tokens = step_tokens
-        self._quiet_step_tokens = quiet_step_tokens or step_tokens
+        self._step_tokens = max_num_batched_tokens
+        self._quiet_step_tokens = prefill_only_token_budget or max_num_batched_tokens
         self._clock = clock
-        self._max_running = min(max_sequences, step_tokens)
+        self._max_running = min(max_num_seqs, max_num_batched_tokens)
         self._max_waiting = max_waiting
-        self._max_known = max_waiting + max_sequences
+        self._max_known = max_waiting + max_num_seqs
         self._is_complete = is_complete
-        self._blocks = BlockAccounts(num_blocks, block_size, prefix_caching)
-        self._drafting = Drafting(drafter, self._blocks, step_tokens)
+        self._blocks = BlockTables(num_blocks, block_size, prefix_caching)
+        self._drafting = Drafting(drafter, self._blocks, max_num_batched_tokens)
         self._waiting = WaitingQueue()
         self._running: list[Sequence] = []  # most urgent first
         self._fair = FairShare(self._running, self._waiting, self._blocks, self._max_running)
@@ -80,11 +80,11 @@ class Scheduler:
         self._num_output_tokens = 0
         self._num_preemptions = 0
 
-    def resize(self, step_tokens: int, quiet_step_tokens: int) -> None:
+    def resize(self, max_num_batched_tokens: int, prefill_only_token_budget: int) -> None:
         """Give the next steps another number of tokens, no fewer than there are seats."""
-        assert step_tokens >= self._max_running, "each running sequence gets its next token in every step"
-        self._step_tokens, self._quiet_step_tokens = step_tokens, quiet_step_tokens
-        self._drafting.resize(step_tokens)
+        assert max_num_batched_tokens >= self._max_running, "each running sequence gets its next token in every step"
+        self._step_tokens, self._quiet_step_tokens = max_num_batched_tokens, prefill_only_token_budget
+        self._drafting.resize(max_num_batched_tokens)
 
     def add(self, sequence: Sequence) -> None:
         """Queue a new sequence and number its arrival.

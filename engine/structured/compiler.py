@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.api.constraint import Constraint, ConstraintKind
-from engine.killable import TrialExceeded, TrialPool
+from engine.killable import KillableExceeded, KillablePool
 from engine.messages import DefineGrammar
 from engine.slow_work import SlowWork
 from engine.structured.exchange import CHECK, CHECK_SCHEMAS, COMPILE, EBNF, PREPARE, XGRAMMAR
@@ -57,8 +57,8 @@ class ConstraintCompiler:
         self._limits = limits
         self._clock = clock
         first_call = (PREPARE, str(model_path.resolve()), dataclasses.asdict(limits))
-        self._pool = TrialPool("engine.structured.child_task:run", NUM_PROCESSES, limits.compile_bytes, first_call, work=work)
-        self._xgrammar_pool = TrialPool(
+        self._pool = KillablePool("engine.structured.child_task:run", NUM_PROCESSES, limits.compile_bytes, first_call, work=work)
+        self._xgrammar_pool = KillablePool(
             "engine.structured.backends.xgrammar_child:run",
             1,
             limits.compile_bytes,
@@ -89,7 +89,7 @@ class ConstraintCompiler:
             if backend == EBNF:
                 backend = XGRAMMAR
                 payload = self._xgrammar_pool.call(COMPILE, payload.decode(), constraint.param, timeout_s=timeout_s, tenant=tenant)
-        except TrialExceeded as error:
+        except KillableExceeded as error:
             message = self._exceeded(error)
             self._note_refusal(key, message, is_lasting=error.reason != "time")
             raise refusal(constraint.param, message) from error
@@ -104,7 +104,7 @@ class ConstraintCompiler:
             raise refusal("tools", f"the tools must have at most {self._limits.tool_bytes} bytes together, got {total}")
         try:
             self._pool.call(CHECK_SCHEMAS, schemas, timeout_s=self._limits.compile_timeout_s, tenant=tenant)
-        except TrialExceeded as error:
+        except KillableExceeded as error:
             raise refusal("tools", self._exceeded(error)) from error
 
     def check(self, constraint: Constraint, tenant: str = "") -> None:
@@ -115,7 +115,7 @@ class ConstraintCompiler:
         try:
             fields = (constraint.kind.value, constraint.source, constraint.param)
             self._pool.call(CHECK, *fields, timeout_s=self._limits.compile_timeout_s, tenant=tenant)
-        except TrialExceeded as error:
+        except KillableExceeded as error:
             raise refusal(constraint.param, self._exceeded(error)) from error
 
     def take_evicted(self) -> list[str]:
@@ -167,7 +167,7 @@ class ConstraintCompiler:
             if len(self._refusals) > MAX_REFUSALS:
                 self._refusals.popitem(last=False)
 
-    def _exceeded(self, error: TrialExceeded) -> str:
+    def _exceeded(self, error: KillableExceeded) -> str:
         if error.reason == "time":
             return f"the constraint takes longer to compile than {self._limits.compile_timeout_s:g} s; make it simpler"
         return f"the constraint takes more memory to compile than {self._limits.compile_bytes >> 20} MiB; make it simpler"

@@ -18,7 +18,7 @@ from engine.structured.limits import DEFAULT_LIMITS, StructuredLimits
 from engine.structured.tags.tools_schema import ToolFormat, answer_constraint, blamed, tool_schemas
 
 
-class AnswerForms:
+class AnswerGrammars:
     """Of one model; `tool_format`: what its parser of calls says of itself."""
 
     def __init__(

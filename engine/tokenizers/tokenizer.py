@@ -16,7 +16,7 @@ import tokenizers
 
 from engine.api.errors import ModelLoadError
 from engine.gguf_file import GgufFile
-from engine.memory import give_back_freed
+from engine.memory import trim_heap
 from engine.tokenizers.gguf_tokenizer import build_tokenizer
 
 END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>")
@@ -47,7 +47,7 @@ class Tokenizer:
         """Read a GGUF file or a folder. Raises ModelLoadError."""
         tokenizer = cls.from_folder(path) if path.is_dir() else cls.from_gguf(path)
         tokenizer.longest_token_chars  # noqa: B018  looks through all tokens, which no request should wait for
-        give_back_freed()  # reading takes more than twice of what is kept
+        trim_heap()  # reading takes more than twice of what is kept
         return tokenizer
 
     @classmethod

@@ -28,7 +28,7 @@ class RealEngine:
     """`close` checks the accounts of blocks. One thread until then: more cost more than they give on small models and busy machines."""
 
     def __init__(self, folder: Path, **config) -> None:
-        settings = {"weights": "float32", "core_in_process": True, "step_tokens": 64, "max_sequences": 8, "kv_cache_bytes": 4 << 20}
+        settings = {"weights": "float32", "core_in_process": True, "max_num_batched_tokens": 64, "max_num_seqs": 8, "kv_cache_bytes": 4 << 20}
         self._num_threads = torch.get_num_threads()
         torch.set_num_threads(1)
         self._news: queue.SimpleQueue = queue.SimpleQueue()

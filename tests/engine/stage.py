@@ -20,7 +20,7 @@ class Stage:
         self.core = self.cores[0]
         waiting = iter(self.cores)
         self._news = queue.SimpleQueue()
-        config = EngineConfig(folder, "tiny", max_sequences=4, **config)
+        config = EngineConfig(folder, "tiny", max_num_seqs=4, **config)
         self.engine = Engine(config, self._news.put, connect=lambda _: next(waiting), clock=lambda: self.now, renderer=LocalRenderer())
 
     def submit(self, run_id="run", text="hi", resume=None, **changes):

@@ -112,7 +112,7 @@ def serving(tmp_path_factory):
     write_tokenizer(folder)
     listener = Listener()
     settings = EngineConfig(
-        folder, "tiny", max_sequences=6, step_tokens=48, kv_cache_bytes=20 << 12, batch_invariant=True, core_in_process=True, num_threads=1
+        folder, "tiny", max_num_seqs=6, max_num_batched_tokens=48, kv_cache_bytes=20 << 12, batch_invariant=True, core_in_process=True, num_threads=1
     )
     engine = Engine(settings, listener.publish, renderer=LocalRenderer())
     threads = torch.get_num_threads()

@@ -79,7 +79,7 @@ class Crowd:
 
 @pytest.fixture
 def crowd(make_engine, monkeypatch):
-    return Crowd(make_engine(max_sequences=1), monkeypatch)
+    return Crowd(make_engine(max_num_seqs=1), monkeypatch)
 
 
 def test_lower_priorities_are_served_first_and_ties_by_arrival(crowd):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.api import EngineFailure, EngineUnavailable, ErrorCode, RequestError
-from engine.killable import CALL_CPU_S, TrialExceeded, TrialPool, TrialProcess
+from engine.killable import CALL_CPU_S, KillableExceeded, KillablePool, KillableProcess
 from engine.slow_work import SlowWork
 
 MEMORY = 256 << 20
@@ -43,7 +43,7 @@ def work(kind: str, value: object = None) -> object:
 
 @pytest.fixture
 def process():
-    made = TrialProcess("tests.engine.test_killable:work", MEMORY)
+    made = KillableProcess("tests.engine.test_killable:work", MEMORY)
     yield made
     made.close()
 
@@ -71,14 +71,14 @@ def test_a_defect_is_ours(process):
 @pytest.mark.parametrize(("kind", "timeout_s", "reason"), [("hang", 0.2, "time"), ("swallow", 30, "memory"), ("die", 30, "memory")])
 def test_work_that_exceeds_its_bounds_is_killed_and_the_next_call_is_served(process, kind, timeout_s, reason):
     process.start()
-    with pytest.raises(TrialExceeded) as caught:
+    with pytest.raises(KillableExceeded) as caught:
         process.call(kind, timeout_s=timeout_s)
     assert caught.value.reason == reason
     assert process.call("echo", 1, timeout_s=30)[0] == 1
 
 
 def test_a_new_child_is_prepared_before_its_calls():
-    made = TrialProcess("tests.engine.test_killable:prepared", MEMORY, first_call=("prepare", 7))
+    made = KillableProcess("tests.engine.test_killable:prepared", MEMORY, first_call=("prepare", 7))
     try:
         assert made.call("ask", timeout_s=30) == 7
         made.close()
@@ -103,7 +103,7 @@ def test_a_call_that_outlives_its_parent_ends_by_itself(process):
 
 
 def test_a_child_may_stand_back_for_others():
-    pool = TrialPool("tests.engine.test_killable:work", 1, MEMORY, niceness=3)
+    pool = KillablePool("tests.engine.test_killable:work", 1, MEMORY, niceness=3)
     try:
         assert pool.call("nice", timeout_s=30) == os.nice(0) + 3
     finally:
@@ -122,7 +122,7 @@ def hold(pool, path, tenant):
 
 
 def test_a_pool_refuses_what_would_wait_too_long_and_serves_again(tmp_path):
-    pool = TrialPool("tests.engine.test_killable:work", 1, MEMORY, work=SlowWork(max_threads=1, patience_s=0.0))
+    pool = KillablePool("tests.engine.test_killable:work", 1, MEMORY, work=SlowWork(max_threads=1, patience_s=0.0))
     holder = hold(pool, tmp_path / "held", "")
     try:
         with pytest.raises(EngineUnavailable) as caught:
@@ -137,7 +137,7 @@ def test_a_pool_refuses_what_would_wait_too_long_and_serves_again(tmp_path):
 
 def test_a_tenant_that_fills_its_share_of_the_children_leaves_one_for_others(tmp_path):
     """Ten small PDFs of one project kept everybody else's out for 10 s each."""
-    pool = TrialPool("tests.engine.test_killable:work", 2, MEMORY)
+    pool = KillablePool("tests.engine.test_killable:work", 2, MEMORY)
     holder = hold(pool, tmp_path / "held", "greedy")
     waiter = threading.Thread(target=lambda: pool.call("echo", timeout_s=30, tenant="greedy"))
     waiter.start()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.memory import Leftovers, give_back_file, give_back_freed, unwritten_ranges
+from engine.memory import Leftovers, page_out, trim_heap, unwritten_ranges
 
 MAPS = """\
 7f0000000000-7f0000002000 r--p 00000000 fd:00 11 /usr/lib/libllvmlite.so
@@ -31,7 +31,7 @@ def test_a_file_whose_pages_were_given_back_reads_as_before(tmp_path: Path):
     path.write_bytes(bytes(range(256)) * 64)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         before = bytes(mapped)
-        give_back_file("left-over")
+        page_out("left-over")
         assert bytes(mapped) == before == path.read_bytes()
 
 
@@ -46,14 +46,14 @@ def test_what_was_written_before_a_page_became_read_only_stays(tmp_path: Path):
         place, protect = ctypes.addressof(view), ctypes.CDLL(None).mprotect
         assert protect(ctypes.c_void_p(place), ctypes.c_size_t(len(mapped)), mmap.PROT_READ) == 0
         assert (place, len(mapped)) in unwritten_ranges(Path("/proc/self/maps").read_text(), "left-over")
-        give_back_file("left-over")
+        page_out("left-over")
         assert mapped[:8] == b"written\0"
         del view
 
 
 def test_giving_back_twice_does_no_harm():
-    give_back_freed()
-    give_back_freed()
+    trim_heap()
+    trim_heap()
 
 
 def test_what_much_work_leaves_is_given_back_once_and_again_after_more_of_it():

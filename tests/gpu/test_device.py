@@ -15,7 +15,7 @@ from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
 from engine.core.link import QueueChannel
 from engine.core.loop import EngineCore
-from engine.execution.overlap import StepsAhead
+from engine.execution.overlap import OverlappedSteps
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import load_model
 from engine.messages import AddSequence, StepResult
@@ -48,7 +48,7 @@ def checkpoint(request, tmp_path_factory):
 
 
 def make_runner(folder, device, weights="float32", **changes):
-    options = {"step_tokens": 256, "max_sequences": 12, "kv_cache_bytes": 64 << 20, "device": device, "weights": weights} | changes
+    options = {"max_num_batched_tokens": 256, "max_num_seqs": 12, "kv_cache_bytes": 64 << 20, "device": device, "weights": weights} | changes
     config = EngineConfig(folder, "tiny", **options)
     loaded = load_model(folder, device=device, weights=weights, batch_invariant=config.batch_invariant)
     return ModelRunner(loaded, config), config
@@ -82,10 +82,10 @@ class Crowd:
 
     def __init__(self, folder, device, **changes):
         runner, config = make_runner(folder, device, **changes)
-        self.scheduler = Scheduler(200, config.block_size, 128, config.max_sequences, 100, True)
+        self.scheduler = Scheduler(200, config.block_size, 128, config.max_num_seqs, 100, True)
         self.channel = QueueChannel()
         sampler = Sampler(VOCAB_SIZE, device)
-        ahead = StepsAhead(self.scheduler, runner, sampler) if device == "cuda" else None
+        ahead = OverlappedSteps(self.scheduler, runner, sampler) if device == "cuda" else None
         self.core = EngineCore(self.scheduler, runner, sampler, self.channel, ahead=ahead)
 
     def answers(self, requests):

@@ -16,7 +16,7 @@ WIDTH, NUM_TOKENS = 3, 12
 
 @pytest.fixture(scope="module")
 def engine():
-    engine = RealEngine(SMOLLM2, step_tokens=128, kv_cache_bytes=128 << 20, max_model_len=512)
+    engine = RealEngine(SMOLLM2, max_num_batched_tokens=128, kv_cache_bytes=128 << 20, max_model_len=512)
     yield engine
     engine.close()
 

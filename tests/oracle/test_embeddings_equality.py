@@ -19,7 +19,7 @@ MIN_COSINE, TOLERANCE = 0.999999, 2e-4
 
 @pytest.fixture(scope="module")
 def engine():
-    engine = RealEngine(SMOLLM2, step_tokens=48, kv_cache_bytes=128 << 20, max_model_len=1024)
+    engine = RealEngine(SMOLLM2, max_num_batched_tokens=48, kv_cache_bytes=128 << 20, max_model_len=1024)
     yield engine
     engine.close()
 

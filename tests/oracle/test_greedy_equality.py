@@ -84,12 +84,12 @@ def small_prompts():
 
 
 ARRANGEMENTS = {
-    "alone": ({"max_sequences": 1, "step_tokens": 256}, 0),
-    "in a crowd": ({"max_sequences": 20, "step_tokens": 2048}, 0),
-    "joining one by one": ({"max_sequences": 8, "step_tokens": 256}, 3),
-    "cut into chunks": ({"max_sequences": 8, "step_tokens": 24}, 1),
-    "without a prefix cache": ({"max_sequences": 8, "step_tokens": 64, "prefix_caching": False}, 1),
-    "with small blocks": ({"max_sequences": 6, "step_tokens": 64, "block_size": 4}, 1),
+    "alone": ({"max_num_seqs": 1, "max_num_batched_tokens": 256}, 0),
+    "in a crowd": ({"max_num_seqs": 20, "max_num_batched_tokens": 2048}, 0),
+    "joining one by one": ({"max_num_seqs": 8, "max_num_batched_tokens": 256}, 3),
+    "cut into chunks": ({"max_num_seqs": 8, "max_num_batched_tokens": 24}, 1),
+    "without a prefix cache": ({"max_num_seqs": 8, "max_num_batched_tokens": 64, "prefix_caching": False}, 1),
+    "with small blocks": ({"max_num_seqs": 6, "max_num_batched_tokens": 64, "block_size": 4}, 1),
 }
 
 
@@ -111,7 +111,7 @@ def test_a_small_model_answers_as_transformers_does(small, small_prompts, arrang
 def test_a_small_model_answers_as_transformers_does_when_it_is_preempted(small, small_prompts):
     reference, loaded, folder = small
     core = CoreUnderTest(
-        loaded, EngineConfig(folder, "small", max_model_len=512, max_sequences=16, step_tokens=128, weights="float32"), num_blocks=24
+        loaded, EngineConfig(folder, "small", max_model_len=512, max_num_seqs=16, max_num_batched_tokens=128, weights="float32"), num_blocks=24
     )
     check(reference, small_prompts, core.answers(small_prompts, 24), 24)
     stats = core.stats()
@@ -135,9 +135,9 @@ def smollm2():
 def test_the_default_model_answers_as_transformers_does(smollm2, arrangement):
     """20 prompts of 64 tokens each; they share the system prompt, so the second round of a core finds blocks in its cache."""
     reference, loaded, prompts = smollm2
-    changes = {"step_tokens": 48, "max_sequences": 20}
+    changes = {"max_num_batched_tokens": 48, "max_num_seqs": 20}
     if arrangement.startswith("joining"):
-        changes = {"step_tokens": 256, "max_sequences": 20, "prefix_caching": False}
+        changes = {"max_num_batched_tokens": 256, "max_num_seqs": 20, "prefix_caching": False}
     core = CoreUnderTest(loaded, EngineConfig(SMOLLM2, "smollm2", max_model_len=512, weights="float32", **changes))
     if arrangement.startswith("alone"):
         core.answers(prompts[:1], 1)

@@ -18,7 +18,7 @@ from chat.access.addresses import request_address
 from chat.access.keys import Caller
 from chat.access.models import Right
 from chat.access.permissions import right_require
-from chat.api.body import aside, body_read, object_parse
+from chat.api.body import run_in_thread_if_large, body_read, object_parse
 from chat.api.dialect import ReadingDoor
 from chat.api.request.ignored import ignored_line
 from chat.api.view import caller_require, client_hints, request_id
@@ -52,7 +52,7 @@ async def request_start(request: HttpRequest, dialect: ReadingDoor, start: Calla
         caller = await caller_require(request, dialect)
         right_require(caller, str(Right.INFERENCE))
         body = body_read(request)
-        values = await aside(len(body), _check, body, request, dialect)
+        values = await run_in_thread_if_large(len(body), _check, body, request, dialect)
         accepted = Accepted(caller, values, _trace(request, dialect, values), arrived_at, len(body), request_id(request))
         return accepted, await start(accepted)
     except Exception as error:

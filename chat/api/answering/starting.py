@@ -10,7 +10,7 @@ from typing import TypeVar
 from chat.api.answering.accepting import Accepted
 from chat.api.answering.heads import head_begun
 from chat.api.answering.sent_names import Reword, refusals_reworded
-from chat.api.body import aside
+from chat.api.body import run_in_thread_if_large
 from chat.api.dialect import AnswerHead
 from chat.api.request.build import MessagesRefused, generation_request
 from chat.catalog.named_models import model_asked
@@ -50,7 +50,7 @@ async def run_start(accepted: Accepted) -> StartedRun:
         arrived_at=accepted.arrived_at,
     )
     try:
-        generation = await aside(accepted.num_bytes, build, values)
+        generation = await run_in_thread_if_large(accepted.num_bytes, build, values)
     except MessagesRefused as error:
         ending = completion_refuse(request=error.request, messages=values["messages"], caller=caller, trace=accepted.trace)
         error.extra_headers = await _within_limits(ending)
@@ -60,7 +60,7 @@ async def run_start(accepted: Accepted) -> StartedRun:
         request=generation,
         caller=caller,
         trace=accepted.trace,
-        linger_s=values["linger_s"],
+        detach_grace_s=values["detach_grace_s"],
         is_further=values["is_further"],
         afterlife=values["afterlife"](head) if values["afterlife"] else None,
     )

@@ -21,7 +21,7 @@ from chat.api.chat_format.answer import ChatAnswer
 from chat.api.chat_format.framing import NAMED, PLAIN, Framing
 from chat.api.dialect import AnswerHead, Door
 from chat.api.stored.services import StoredKind, StoredState, answer_end, answer_keep_safely
-from chat.generation.completions import Afterlife
+from chat.generation.completions import DetachPolicy
 from engine.api import Admitted, Completed, Event, GenerationRequest, Outcome
 
 RESUMABLE_HEADER = "X-Lightcone-Resumable"
@@ -36,9 +36,9 @@ def resumable_asked(request: HttpRequest, dialect: Door) -> bool:
     return request.headers.get(RESUMABLE_HEADER, "").strip().lower() in ("true", "1") and dialect.name in FRAMINGS
 
 
-def resumable_afterlife(dialect: str, head: AnswerHead) -> Afterlife:
+def resumable_afterlife(dialect: str, head: AnswerHead) -> DetachPolicy:
     """What is kept of a run so that its answer can be written again."""
-    return Afterlife(LINGER_S, public_id=head.request_id, kept=orjson.dumps({"dialect": dialect, "head": head_dump(head)}))
+    return DetachPolicy(LINGER_S, public_id=head.request_id, kept=orjson.dumps({"dialect": dialect, "head": head_dump(head)}))
 
 
 def kept_read(kept: bytes) -> tuple[AnswerHead, Framing]:

@@ -16,7 +16,7 @@ from chat.api.answering.answer import answer_collect
 from chat.api.answering.heads import head_admitted
 from chat.api.answering.rejoining import run_rejoin
 from chat.api.answering.streaming import stream_frames
-from chat.api.body import aside, object_read
+from chat.api.body import run_in_thread_if_large, object_read
 from chat.api.chat_format.answer import ChatAnswer
 from chat.api.chat_format.numbered import NumberedStream
 from chat.api.chat_format.stored import ID_PREFIX, kept_read
@@ -63,7 +63,7 @@ async def completions_list(request: HttpRequest, dialect: Door) -> HttpResponseB
     except AnswerUnknown:
         raise after_unknown(page.after) from None
     num_bytes = sum(len(row.answer) for row in rows)
-    return await aside(num_bytes, lambda: json_response(list_object([_stored_object(row) for row in rows], has_more=has_more)))
+    return await run_in_thread_if_large(num_bytes, lambda: json_response(list_object([_stored_object(row) for row in rows], has_more=has_more)))
 
 
 async def completion_retrieve(request: HttpRequest, dialect: Door, completion_id: str) -> HttpResponseBase:
@@ -160,7 +160,7 @@ async def completion_messages(request: HttpRequest, dialect: Door, completion_id
     row = await _stored(completion_id, caller)
     if row is None:
         raise _unknown(completion_id)
-    asked = (await aside(len(row.request), orjson.loads, row.request))["messages"]
+    asked = (await run_in_thread_if_large(len(row.request), orjson.loads, row.request))["messages"]
     messages = [_message(message, f"{completion_id}-{index}") for index, message in enumerate(asked)]
     return json_response(page.listed(messages if page.is_ascending else messages[::-1]))
 

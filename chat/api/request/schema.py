@@ -83,8 +83,8 @@ BEYOND: Mapping[str, Any] = {
     "must_fit": False,  # prompt and token limit must fit into the context; else the limit is lowered
     "ignored": (),  # fields and tools that were passed over (ignored.py)
     "names": None,  # of the dialect's own: what it needs to put refusals into the names that were sent
-    "linger_s": 0.0,  # how long the run goes on without a reader
-    "afterlife": None,  # from the head of the answer to a run's Afterlife, where more than that becomes of it
+    "detach_grace_s": 0.0,  # how long the run goes on without a reader
+    "afterlife": None,  # from the head of the answer to a run's DetachPolicy, where more than that becomes of it
     "told": {},  # what the dialect's answers tell of the request (JSON)
     "is_further": False,  # one more run of an HTTP request that the limits have counted
     "has_chat_logprobs": False,  # of a text completion: its log-probabilities have the shape of chats

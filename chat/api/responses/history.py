@@ -15,7 +15,7 @@ from django.conf import settings
 
 from chat.access.keys import Caller
 from chat.api.answering.accepting import Accepted
-from chat.api.body import aside
+from chat.api.body import run_in_thread_if_large
 from chat.api.responses.ids import response_of_item
 from chat.api.responses.kept import response_refresh
 from chat.api.responses.messages import Item, messages_of
@@ -35,9 +35,9 @@ async def history_add(accepted: Accepted) -> Accepted:
     values = accepted.values
     previous, num_previous_bytes = await _previous(values["given"][PREVIOUS], accepted.caller)
     found = await _referred(values["items"], previous, accepted.caller)
-    num_found_bytes = await aside(num_previous_bytes, _num_bytes, values["items"], found)
+    num_found_bytes = await run_in_thread_if_large(num_previous_bytes, _num_bytes, values["items"], found)
     num_bytes = accepted.num_bytes + num_previous_bytes + num_found_bytes
-    await aside(num_bytes, _put_together, values, previous, found)
+    await run_in_thread_if_large(num_bytes, _put_together, values, previous, found)
     limit = settings.LIGHTCONE_LIMITS.max_messages
     if not values["messages"]:
         raise ApiError("missing_required_parameter", "input is required: a string, or a list of items", "input")
@@ -67,7 +67,7 @@ async def _previous(response_id: str | None, caller: Caller) -> tuple[list[Item]
         message = f"{PREVIOUS} must be the id of a stored response of this project, which '{response_id[:200]}' is not, or not any more"
         raise ApiError("invalid_value", message, PREVIOUS)
     num_bytes = len(row.request) + len(row.answer)
-    return await aside(num_bytes, _items_of, row), num_bytes
+    return await run_in_thread_if_large(num_bytes, _items_of, row), num_bytes
 
 
 async def _referred(given: Iterable[Item], previous: list[Item], caller: Caller) -> dict[str, Item]:
@@ -83,7 +83,7 @@ async def _referred(given: Iterable[Item], previous: list[Item], caller: Caller)
         raise ApiError("invalid_value", message, "input")
     for response_id in response_ids:
         row = await _find(response_id, caller) if response_id is not None else None
-        items = [] if row is None else await aside(len(row.request) + len(row.answer), _items_of, row)
+        items = [] if row is None else await run_in_thread_if_large(len(row.request) + len(row.answer), _items_of, row)
         for item in items:
             if item["id"] in references:
                 found.setdefault(item["id"], item)

@@ -19,13 +19,13 @@ from chat.access.keys import Caller
 from chat.api.answering.endings import ending_error
 from chat.api.answering.heads import head_admitted, head_dump, head_load
 from chat.api.answering.starting import StartedRun
-from chat.api.body import aside
+from chat.api.body import run_in_thread_if_large
 from chat.api.dialect import AnswerHead
 from chat.api.responses.answer import ended_object, failed_object, response_object
 from chat.api.responses.output import OutputItems
 from chat.api.stored.services import StoredAnswer, StoredKind, StoredState, answer_end, answer_keep_safely
 from chat.errors import ApiError, engine_api_error
-from chat.generation.completions import Afterlife, run_find, run_log
+from chat.generation.completions import DetachPolicy, run_find, run_log
 from engine.api import Admitted, ChoiceFinished, Completed, Delta, EngineError, Event, Outcome, Rejected
 
 LOG_LIFE_S = 3600.0
@@ -40,9 +40,9 @@ STATES = {
 }
 
 
-def background_afterlife(head: AnswerHead) -> Afterlife:
+def background_afterlife(head: AnswerHead) -> DetachPolicy:
     """Of a run that goes on to its deadline without a reader, and whose end may be seen late."""
-    return Afterlife(settings.LIGHTCONE_LIMITS.request_timeout + settings.LIGHTCONE_QUEUE_TIMEOUT_S, log_life_s=LOG_LIFE_S)
+    return DetachPolicy(settings.LIGHTCONE_LIMITS.request_timeout + settings.LIGHTCONE_QUEUE_TIMEOUT_S, log_ttl_s=LOG_LIFE_S)
 
 
 class ResponseKeep:
@@ -87,7 +87,7 @@ async def response_refresh(row: StoredAnswer) -> StoredAnswer:
         return row
     events = await run_log(run_id=row.run_id.hex) if found is not None else []
     num_bytes = len(row.request) + EVENT_BYTES * len(events)
-    row.state, row.answer = await aside(num_bytes, lambda: response_ended(orjson.loads(row.request), events))
+    row.state, row.answer = await run_in_thread_if_large(num_bytes, lambda: response_ended(orjson.loads(row.request), events))
     await _end(row.run_id.hex, row.answer)
     return row
 

@@ -22,7 +22,7 @@ from chat.api.answering.prompt_reading import prompt_read
 from chat.api.answering.rejoining import run_rejoin
 from chat.api.answering.starting import StartedRun, start_reworded
 from chat.api.answering.streaming import stream_frames
-from chat.api.body import aside
+from chat.api.body import run_in_thread_if_large
 from chat.api.dialect import Door
 from chat.api.queries import page_read, query_boolean, query_integer
 from chat.api.responses.dialect import INPUT_TOKENS, RESPONSES, InputTokens, Responses
@@ -69,7 +69,7 @@ async def _start(accepted: Accepted) -> StartedRun:
     values = accepted.values
     accepted = await history_add(accepted)
     refusal = await keeping_refusal(accepted.caller.project_id) if keeps_answer(values) else None
-    await aside(accepted.num_bytes, _settle_store, values, refusal)
+    await run_in_thread_if_large(accepted.num_bytes, _settle_store, values, refusal)
     if values["given"]["truncation"] == "auto":
         await messages_fit(accepted)
     if not values["told"]["background"]:
@@ -150,14 +150,14 @@ async def _shown(row: StoredAnswer) -> bytes | dict[str, Any]:
     except EngineError as error:
         raise engine_api_error(error) from None
     is_queued = found is not None and found.state == "queued"
-    return unfinished_object(await aside(len(row.request), kept_head, row), is_queued=is_queued)
+    return unfinished_object(await run_in_thread_if_large(len(row.request), kept_head, row), is_queued=is_queued)
 
 
 async def _stream_again(request: HttpRequest, caller: Caller, response_id: str) -> HttpResponseBase:
     """The events of a response once more, behind `starting_after`, then live."""
     after = query_integer(request, "starting_after", -1)
     row = await _find(response_id, caller)
-    head = await aside(len(row.request), kept_head, row)
+    head = await run_in_thread_if_large(len(row.request), kept_head, row)
     rejoined = await run_rejoin(row.run_id.hex, caller)
     if rejoined is None:
         raise ApiError("not_resumable", "The events of this response are not kept any more; fetch it without stream.", "stream")
@@ -170,7 +170,7 @@ async def cancel(request: HttpRequest, dialect: Responses, response_id: str) -> 
     """End a background response. One that has ended is answered as it is."""
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     row = await _find(response_id, caller)
-    if not (await aside(len(row.request), kept_head, row)).told["background"]:
+    if not (await run_in_thread_if_large(len(row.request), kept_head, row)).told["background"]:
         raise ApiError("invalid_value", "Only a response of background: true can be cancelled; others end when their client leaves.", "id")
     if row.state == StoredState.UNFINISHED:
         await _stop(row, caller)
@@ -214,7 +214,7 @@ async def input_items(request: HttpRequest, dialect: Responses, response_id: str
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     page = page_read(request, default_order="desc")
     row = await _find(response_id, caller)
-    items: list[dict[str, Any]] = (await aside(len(row.request), orjson.loads, row.request))["items"]
+    items: list[dict[str, Any]] = (await run_in_thread_if_large(len(row.request), orjson.loads, row.request))["items"]
     return json_response(page.listed(items if page.is_ascending else items[::-1]))
 
 

@@ -45,9 +45,9 @@ class NotNow(Exception):
 class Admission:
     """What admission checks and keeps of one request. Limits of 0 are none.
 
-    `about`: fields of the terminal record that are known now; `linger_s`: how long the run goes on without a reader; `has_task`: workers
+    `about`: fields of the terminal record that are known now; `detach_grace_s`: how long the run goes on without a reader; `has_task`: workers
     are to take it. `public_id`: by which its project finds the run, refused while it stands for another one; `kept`: what is kept for
-    whoever does (JSON); `log_life_s`: how long its log stays after its end, where longer than usual.
+    whoever does (JSON); `log_ttl_s`: how long its log stays after its end, where longer than usual.
     """
 
     request: GenerationRequest
@@ -58,12 +58,12 @@ class Admission:
     reserved_tokens: int
     max_live: int
     max_waiting: int
-    linger_s: float = 0.0
+    detach_grace_s: float = 0.0
     has_task: bool = True
     project_id: int = 0
     public_id: str = ""
     kept: bytes = b""
-    log_life_s: float = 0.0
+    log_ttl_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Found:
 
     state: str
     about: dict[str, Any]
-    linger_s: float
+    detach_grace_s: float
 
     @property
     def has_ended(self) -> bool:
@@ -145,9 +145,9 @@ class Runs:
             "caller": caller,
             "reserved": admission.reserved_tokens,
             "tokens_per_minute": admission.tokens_per_minute,
-            "linger_ms": int(admission.linger_s * 1000),
+            "linger_ms": int(admission.detach_grace_s * 1000),
             "deadline_ms": int((request.deadline_at or 0) * 1000),
-            "log_life_ms": int(admission.log_life_s * 1000),
+            "log_life_ms": int(admission.log_ttl_s * 1000),
             "public": public,
             "tenant_live": keys.tenant_live(slug, request.tenant),
             "about": json.dumps(dict(admission.about), separators=(",", ":")),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from engine.api import ChoiceFinished, Delta, Event, FinishReason, LogprobOptions, Payload, SamplingParams, StopRules, Usage
 from engine.decoding.beam_search import BeamSearch, EndedBeam, Link
 from engine.messages import AddSequence, SampledLogprobs, SequenceOutput
-from engine.requests.runs.buffered import WithheldRun
+from engine.requests.runs.buffered import BufferedRun
 from engine.requests.runs.run import FAILED, Choice
 
 CORE_WORDS = {"stop": "stop", "length": "length", "text": None}
@@ -19,7 +19,7 @@ CORE_WORDS = {"stop": "stop", "length": "length", "text": None}
 
 
 @dataclass(eq=False, kw_only=True)
-class BeamRun(WithheldRun):
+class BeamRun(BufferedRun):
     """`choices` are the places of the beams, each with one sequence per round; at the end they get the texts of the best beams.
 
     `answers`: what the core has said in this round, by `seq_id`. `found`: the best beams, once the search is over; then their

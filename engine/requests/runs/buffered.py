@@ -11,7 +11,7 @@ from engine.requests.runs.run import Choice, Run
 
 
 @dataclass(eq=False, kw_only=True)
-class WithheldRun(Run):
+class BufferedRun(Run):
     """After a takeover it starts anew, and says what the earlier attempt had not come to log: it always ends in the same words.
 
     `num_logged`: positions of choices that are in the log.
@@ -38,7 +38,7 @@ class WithheldRun(Run):
 
 
 @dataclass(eq=False, kw_only=True)
-class RankedRun(WithheldRun):
+class RankedRun(BufferedRun):
     """Generates all of `choices` and reports the `num_reported` with the best mean log-probability per token, best first (`best_of`).
 
     `logprob_sums` and `withheld` by number of choice.

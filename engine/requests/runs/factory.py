@@ -8,7 +8,7 @@ from engine.api import GenerationRequest, Task
 from engine.decoding.beam_search import BeamSearch, Ends
 from engine.requests.runs.beams import BeamRun
 from engine.requests.runs.buffered import RankedRun
-from engine.requests.runs.non_generating import EmbedRun, PromptRun, ReadRun
+from engine.requests.runs.non_generating import EmbedRun, PromptRun, TokenizeRun
 from engine.requests.runs.run import Run
 from engine.tokenizers.tokenizer import Tokenizer
 
@@ -16,7 +16,7 @@ from engine.tokenizers.tokenizer import Tokenizer
 def make_run(tokenizer: Tokenizer, request: GenerationRequest, **fields: Any) -> Run:
     """`fields`: those of `Run`."""
     if request.task is Task.READ:
-        return ReadRun(request=request, **fields)
+        return TokenizeRun(request=request, **fields)
     if request.task is Task.EMBED:
         return EmbedRun(request=request, **fields)
     if request.stop.max_tokens == 0:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from engine.api import Admitted, ChoiceFinished, Embedded, Event, FinishReason, LogprobOptions, Payload, SamplingParams, StopRules, Usage
 from engine.messages import AddSequence, SequenceOutput
-from engine.requests.runs.buffered import WithheldRun
+from engine.requests.runs.buffered import BufferedRun
 from engine.requests.runs.run import FAILED, Choice, Run
 
 
 @dataclass(eq=False, kw_only=True)
-class ReadRun(Run):
+class TokenizeRun(Run):
     """Admitted and completed at once: it has no choices, and uses nothing."""
 
     def admitted(self) -> Admitted:
@@ -57,7 +57,7 @@ class EmbedRun(Run):
 
 
 @dataclass(eq=False, kw_only=True)
-class PromptRun(WithheldRun):
+class PromptRun(BufferedRun):
     """Computes the prompt of a request for no tokens (`StopRules.max_tokens` 0), and scores it where that is asked for.
 
     Has one sequence for all choices, which end as soon as the prompt is computed. The core draws a token behind it, which is nobody's.

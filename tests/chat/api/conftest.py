@@ -15,7 +15,7 @@ from chat.access.keys import Caller, KeyForbidden, KeyInvalid
 from chat.api.answering import accepting, starting
 from chat.catalog import named_models
 from chat.catalog.services import ModelEntry
-from chat.generation.completions import Afterlife
+from chat.generation.completions import DetachPolicy
 from chat.relay.state.workers import ModelCondition
 from engine.api import (
     Admitted,
@@ -105,7 +105,7 @@ class Scripted:
     readers: list[ScriptedReader] = field(default_factory=list)
     refused: list[list[Any]] = field(default_factory=list)
     further: list[bool] = field(default_factory=list)
-    afterlives: list[Afterlife | None] = field(default_factory=list)
+    afterlives: list[DetachPolicy | None] = field(default_factory=list)
 
     async def start(self, *, request, caller, trace, is_further=False, afterlife=None, **_) -> ScriptedReader:
         self.requests.append(request)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from chat.generation.completions import Afterlife, PublicIdInUse, completion_start, run_attach, run_find_public
+from chat.generation.completions import DetachPolicy, PublicIdInUse, completion_start, run_attach, run_find_public
 from chat.relay.state.runs import READ_ENTRIES
 from chat.relay.web.reader import RunReader
 from engine.api import ErrorCode, Failed, Outcome
@@ -115,7 +115,7 @@ async def test_the_run_is_left_with_its_last_reader_alone(world: World) -> None:
 
 async def test_a_run_that_lingers_is_not_ended_while_it_is_read_again(world: World) -> None:
     web, worker, reaper = await world.web(), await world.worker(), world.reaper()
-    first, _ = await world.run(web, worker, linger_s=60.0)
+    first, _ = await world.run(web, worker, detach_grace_s=60.0)
     first.leave()
     await until(lambda: not web._leaves)
     again = await attach(web, first.run_id)
@@ -146,7 +146,7 @@ async def test_a_reader_of_a_log_that_is_gone_is_told(world: World) -> None:
 
 async def test_a_public_id_stands_for_one_run_of_a_project(service: World) -> None:
     worker = await worker_of(service)
-    afterlife = Afterlife(60.0, public_id="mine", kept=b'{"a":1}')
+    afterlife = DetachPolicy(60.0, public_id="mine", kept=b'{"a":1}')
     reader = await completion_start(request=request(), caller=CALLER, trace=TRACE, afterlife=afterlife)
     assert await run_find_public(public_id="mine", caller=CALLER) == (reader.run_id, b'{"a":1}')
     with pytest.raises(PublicIdInUse):
@@ -168,7 +168,7 @@ async def test_a_public_id_stands_for_one_run_of_a_project(service: World) -> No
 
 async def test_a_log_may_have_a_longer_life_of_its_own(service: World) -> None:
     worker = await worker_of(service)
-    reader = await completion_start(request=request(), caller=CALLER, trace=TRACE, afterlife=Afterlife(60.0, log_life_s=3600.0))
+    reader = await completion_start(request=request(), caller=CALLER, trace=TRACE, afterlife=DetachPolicy(60.0, log_ttl_s=3600.0))
     voice = await service.claim(worker, reader.run_id)
     voice.admit()
     voice.end()

@@ -185,7 +185,7 @@ async def test_a_reader_that_gives_up_at_a_deadline_leaves_no_run_that_its_clien
 
 async def test_a_lingering_run_outlives_its_reader_for_its_time(world: World) -> None:
     web, worker = await world.web(), await world.worker()
-    reader, _ = await world.run(web, worker, linger_s=60.0)
+    reader, _ = await world.run(web, worker, detach_grace_s=60.0)
     assert await world.runs.leave(reader.run_id, web.web_id) is None
     reaper = world.reaper()
     world.clock.now += 59
@@ -402,7 +402,7 @@ async def test_a_run_that_ended_unheard_says_that_its_client_was_cut_off(world: 
 
 async def test_a_run_that_can_be_picked_up_has_not_ended_for_its_client(world: World) -> None:
     web, worker = await world.web(), await world.worker()
-    _, voice = await world.run(web, worker, linger_s=60.0)
+    _, voice = await world.run(web, worker, detach_grace_s=60.0)
     await world.client.delete(world.keys.web(web.web_id))
     voice.admit()
     voice.end()

@@ -104,7 +104,7 @@ async def start(
         return made[0]
 
     def build() -> ModelWorker:
-        config = EngineConfig(model_path=path, model_name=MODEL, max_sequences=4)
+        config = EngineConfig(model_path=path, model_name=MODEL, max_num_seqs=4)
         worker = ModelWorker(config, "model@here~1", on_lost=world.on_lost, make_engine=make_engine, clock=world.clock)
         worker.load(lambda: None)
         return worker

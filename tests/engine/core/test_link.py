@@ -89,7 +89,7 @@ def test_bytes_that_are_no_message_raise():
 
 
 def test_a_configuration_arrives_whole_with_an_absolute_path(tmp_path):
-    config = EngineConfig(tmp_path / "model.gguf", "name", weights="float32", max_sequences=3, batch_invariant=True)
+    config = EngineConfig(tmp_path / "model.gguf", "name", weights="float32", max_num_seqs=3, batch_invariant=True)
     assert unpack_config(pack_config(config)) == config
     relative = unpack_config(pack_config(EngineConfig(Path("model.gguf"), "name")))
     assert relative.model_path == Path.cwd() / "model.gguf"

@@ -39,10 +39,10 @@ class ScriptedRunner:
 
 
 class Stage:
-    def __init__(self, num_blocks=64, step_tokens=32):
+    def __init__(self, num_blocks=64, max_num_batched_tokens=32):
         self.channel = QueueChannel()
         self.runner = ScriptedRunner()
-        self.scheduler = Scheduler(num_blocks, 4, step_tokens, 8, 100, True)
+        self.scheduler = Scheduler(num_blocks, 4, max_num_batched_tokens, 8, 100, True)
         self.core = EngineCore(self.scheduler, self.runner, Sampler(VOCAB_SIZE, "cpu"), self.channel, clock=lambda: 50.0)
 
     def add(self, seq_id, prompt_ids, max_tokens=4, output_ids=(), **changes):
@@ -257,7 +257,7 @@ def test_the_watch_tells_how_long_a_turn_lasts_and_rests_between_turns(stage):
 class Pace:
     """Says after the second step that steps have another number of tokens."""
 
-    step_tokens = quiet_step_tokens = 48
+    max_num_batched_tokens = prefill_only_token_budget = 48
 
     def __init__(self):
         self.num_begun = self.num_ended = 0

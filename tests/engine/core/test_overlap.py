@@ -13,7 +13,7 @@ from engine.core.link import QueueChannel
 from engine.core.loop import EngineCore
 from engine.decoding.costs import StepCosts
 from engine.decoding.drafter import Drafter
-from engine.execution.overlap import StepsAhead
+from engine.execution.overlap import OverlappedSteps
 from engine.messages import AbortSequences, AddSequence, AnnounceSteps, StepResult, StepStarted
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
@@ -34,7 +34,7 @@ class FedRunner:
         self._error = error or RuntimeError("out of memory")
         self._period = period
 
-    def can_be_fed(self, plan):
+    def accepts_device_tokens(self, plan):
         return all(chunk.samples and chunk.num_positions == 1 for chunk in plan.chunks)
 
     def forward(self, plan, fed=None):
@@ -73,7 +73,7 @@ class Loop:
         drafter = Drafter(StepCosts.flat(), looks_back=True) if drafts else None
         self.scheduler = Scheduler(num_blocks, 4, 16, seats, 100, True, drafter=drafter)
         sampler = Sampler(VOCAB_SIZE, "cpu", waits=not is_ahead)
-        ahead = StepsAhead(self.scheduler, self.runner, sampler) if is_ahead else None
+        ahead = OverlappedSteps(self.scheduler, self.runner, sampler) if is_ahead else None
         self.core = EngineCore(self.scheduler, self.runner, sampler, self.channel, drafter=drafter, ahead=ahead)
 
     def play(self, requests, aborts=()):

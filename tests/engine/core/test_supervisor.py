@@ -3,7 +3,7 @@
 import pytest
 
 from engine.config import EngineConfig
-from engine.core.supervisor import MAX_RESTARTS, RESTART_WINDOW_S, CoreStarter
+from engine.core.supervisor import MAX_RESTARTS, RESTART_WINDOW_S, CoreRestarter
 from engine.messages import CoreFailed
 from tests.engine.scripted_core import READY, ScriptedCore
 
@@ -15,7 +15,7 @@ class Stage:
         self.now = 0.0
         self.delays = []
         waiting = iter(cores)
-        self.starter = CoreStarter(EngineConfig("m", "m"), lambda _: self.next_of(waiting), lambda: self.now)
+        self.starter = CoreRestarter(EngineConfig("m", "m"), lambda _: self.next_of(waiting), lambda: self.now)
         self.starter._closing.wait = self.wait
 
     def next_of(self, cores):

@@ -40,10 +40,10 @@ class TableRunner:
 class TableCore:
     """Feeds sequences to a core and collects what comes out."""
 
-    def __init__(self, drafter=None, num_blocks: int = 200, step_tokens: int = 64, seed: int = 0, spread: float = 3.0) -> None:
+    def __init__(self, drafter=None, num_blocks: int = 200, max_num_batched_tokens: int = 64, seed: int = 0, spread: float = 3.0) -> None:
         self.runner = TableRunner(seed, spread)
         self.channel = QueueChannel()
-        self.scheduler = Scheduler(num_blocks, 4, step_tokens, 8, 100, True, drafter=drafter)
+        self.scheduler = Scheduler(num_blocks, 4, max_num_batched_tokens, 8, 100, True, drafter=drafter)
         known = drafter if hasattr(drafter, "add") else None
         self.core = EngineCore(self.scheduler, self.runner, Sampler(VOCAB_SIZE, "cpu"), self.channel, drafter=known)
         self.outputs: dict[int, list[SequenceOutput]] = {}

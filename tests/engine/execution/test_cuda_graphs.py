@@ -10,7 +10,7 @@ from engine.api import EmbedOptions
 from engine.attention.xformers_paged import XformersAttention
 from engine.config import EngineConfig
 from engine.execution.cuda_graphs import BlockTables, DecodeGraphs, row_counts
-from engine.execution.overlap import FedTokens
+from engine.execution.overlap import DeviceTokens
 from engine.execution.pooling import pool_states
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import load_model
@@ -42,7 +42,7 @@ class Twins:
     """The CPU's runner, and the same decoder on the CUDA path with its own cache."""
 
     def __init__(self, folder, monkeypatch, max_rows=3, cache=torch.float32, form=None):
-        self.config = EngineConfig(folder, "tiny", weights="float32", step_tokens=256, max_sequences=max_rows, block_size=BLOCK_SIZE)
+        self.config = EngineConfig(folder, "tiny", weights="float32", max_num_batched_tokens=256, max_num_seqs=max_rows, block_size=BLOCK_SIZE)
         self.loaded = self.other = load_model(folder, weights="float32")
         if form is not None:
             self.loaded, self.other = (self._load(folder, monkeypatch, build) for build in form)
@@ -141,7 +141,7 @@ def test_a_step_takes_tokens_that_only_the_device_knows(folder, monkeypatch):
     for sequence, token_id in ((a, 77), (b, 12)):
         twins.prefill(sequence)
         sequence.output_ids.append(token_id)
-    twins.decode([a, b], fed=FedTokens(torch.tensor([3, 12, 77]), [2, 1]))
+    twins.decode([a, b], fed=DeviceTokens(torch.tensor([3, 12, 77]), [2, 1]))
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ def size(**changes):
         "block_size": 16,
         "model_len": 2048,
         "wanted_len": 0,
-        "max_sequences": 4,
+        "max_num_seqs": 4,
         "cache_bytes": 0,
         "free_bytes": 1 << 30,
         "is_cpu": True,
@@ -89,15 +89,15 @@ def test_a_cache_that_cannot_be_is_refused_before_the_model_is_looked_at(tmp_pat
 
 
 def test_a_cpu_takes_room_for_typical_conversations_and_not_all_it_could():
-    assert size(max_sequences=8) == CacheSize(8 * 512 // 16, 2048)
+    assert size(max_num_seqs=8) == CacheSize(8 * 512 // 16, 2048)
 
 
 def test_a_cpu_takes_room_for_one_full_context_if_that_is_more():
-    assert size(max_sequences=1) == CacheSize(2048 // 16, 2048)
+    assert size(max_num_seqs=1) == CacheSize(2048 // 16, 2048)
 
 
 def test_a_cpu_takes_at_most_a_quarter_of_what_is_free():
-    assert size(max_sequences=1000, free_bytes=16 * KIB * 1000) == CacheSize(250, 2048)
+    assert size(max_num_seqs=1000, free_bytes=16 * KIB * 1000) == CacheSize(250, 2048)
 
 
 def test_cuda_takes_nearly_all():
@@ -109,7 +109,7 @@ def test_given_bytes_are_taken_as_they_are():
 
 
 def test_a_wanted_context_shorter_than_the_models_is_kept():
-    assert size(wanted_len=512, max_sequences=1) == CacheSize(512 // 16, 512)
+    assert size(wanted_len=512, max_num_seqs=1) == CacheSize(512 // 16, 512)
 
 
 def test_the_models_context_is_lowered_with_a_warning_when_it_does_not_fit(caplog):

@@ -29,17 +29,17 @@ def model(tmp_path_factory):
     oracle = random_model(seed=8, spread=0.3)
     folder = tmp_path_factory.mktemp("llama")
     oracle.save_pretrained(folder)
-    options = EngineConfig(folder, "tiny", weights="float32", step_tokens=64, max_sequences=4, kv_cache_bytes=1 << 22)
+    options = EngineConfig(folder, "tiny", weights="float32", max_num_batched_tokens=64, max_num_seqs=4, kv_cache_bytes=1 << 22)
     return ModelRunner(load_model(folder, weights="float32"), options), oracle
 
 
 class Stage:
     """The step loop over the real runner, with as many blocks of 16 as the test wants."""
 
-    def __init__(self, model, step_tokens=24, num_blocks=24):
+    def __init__(self, model, max_num_batched_tokens=24, num_blocks=24):
         self.runner, self.oracle = model
         self.channel = QueueChannel()
-        self.scheduler = Scheduler(num_blocks, 16, step_tokens, 4, 100, prefix_caching=True)
+        self.scheduler = Scheduler(num_blocks, 16, max_num_batched_tokens, 4, 100, prefix_caching=True)
         self.core = EngineCore(self.scheduler, self.runner, Sampler(VOCAB_SIZE, "cpu"), self.channel, clock=lambda: 1.0)
         self.outputs = []
 
@@ -87,9 +87,9 @@ MEAN, LAST = EmbedOptions("mean"), EmbedOptions("last")
 
 
 @pytest.mark.parametrize("embed", [MEAN, LAST, EmbedOptions("mean", 7), EmbedOptions("last", WIDTH)])
-@pytest.mark.parametrize(("length", "step_tokens"), [(1, 24), (2, 24), (100, 24), (100, 7), (17, 16), (32, 64)])
-def test_vectors_are_those_of_transformers_however_the_prompt_is_cut(model, embed, length, step_tokens):
-    stage = Stage(model, step_tokens)
+@pytest.mark.parametrize(("length", "max_num_batched_tokens"), [(1, 24), (2, 24), (100, 24), (100, 7), (17, 16), (32, 64)])
+def test_vectors_are_those_of_transformers_however_the_prompt_is_cut(model, embed, length, max_num_batched_tokens):
+    stage = Stage(model, max_num_batched_tokens)
     prompt_ids = prompt_of(length)
     stage.add(1, prompt_ids, embed)
     stage.steps()
@@ -127,9 +127,9 @@ def test_a_preempted_prompt_counts_each_position_once(model, embed, num_steps):
 def test_a_crowd_of_vectors_and_answers_share_steps(model):
     wanted = {1: MEAN, 2: None, 3: LAST, 4: None, 5: EmbedOptions("mean", 9)}
     prompts = {seq_id: prompt_of(3 + 9 * seq_id, seed=seq_id) for seq_id in wanted}
-    alone, crowd = {}, Stage(model, step_tokens=20)
+    alone, crowd = {}, Stage(model, max_num_batched_tokens=20)
     for seq_id in (2, 4):
-        stage = Stage(model, step_tokens=20)
+        stage = Stage(model, max_num_batched_tokens=20)
         stage.add(seq_id, prompts[seq_id])
         stage.steps()
         alone[seq_id] = [token_id for output in stage.outputs for token_id in output.token_ids]

@@ -29,17 +29,17 @@ def model(tmp_path_factory):
     oracle = random_model(seed=6, spread=0.3)  # peaked distributions, so that ranks mean something
     folder = tmp_path_factory.mktemp("llama")
     oracle.save_pretrained(folder)
-    options = EngineConfig(folder, "tiny", weights="float32", step_tokens=64, max_sequences=4, kv_cache_bytes=1 << 22)
+    options = EngineConfig(folder, "tiny", weights="float32", max_num_batched_tokens=64, max_num_seqs=4, kv_cache_bytes=1 << 22)
     return ModelRunner(load_model(folder, weights="float32"), options), oracle
 
 
 class Stage:
     """The step loop over the real runner, with as many blocks of 16 as the test wants."""
 
-    def __init__(self, model, step_tokens=24, num_blocks=24):
+    def __init__(self, model, max_num_batched_tokens=24, num_blocks=24):
         self.runner, self.oracle = model
         self.channel = QueueChannel()
-        self.scheduler = Scheduler(num_blocks, 16, step_tokens, 4, 100, prefix_caching=True)
+        self.scheduler = Scheduler(num_blocks, 16, max_num_batched_tokens, 4, 100, prefix_caching=True)
         self.core = EngineCore(self.scheduler, self.runner, Sampler(VOCAB_SIZE, "cpu"), self.channel, clock=lambda: 1.0)
         self.outputs = []
 
@@ -88,9 +88,9 @@ def prompt_of(length, seed=1):
     return torch.randint(0, VOCAB_SIZE, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
 
 
-@pytest.mark.parametrize(("length", "step_tokens", "count"), [(2, 24, 3), (100, 24, 5), (100, 7, 0), (2 * SLICE_ROWS + 20, 512, -1)])
-def test_entries_are_those_of_transformers_however_the_prompt_is_cut(model, length, step_tokens, count):
-    stage = Stage(model, step_tokens)
+@pytest.mark.parametrize(("length", "max_num_batched_tokens", "count"), [(2, 24, 3), (100, 24, 5), (100, 7, 0), (2 * SLICE_ROWS + 20, 512, -1)])
+def test_entries_are_those_of_transformers_however_the_prompt_is_cut(model, length, max_num_batched_tokens, count):
+    stage = Stage(model, max_num_batched_tokens)
     prompt_ids = prompt_of(length)
     stage.add(1, prompt_ids, count)
     stage.steps()
@@ -132,7 +132,7 @@ def test_a_preempted_prompt_is_neither_scored_twice_nor_out_of_order(model, num_
 
 
 def test_a_crowd_of_scored_and_other_prompts(model):
-    stage = Stage(model, step_tokens=40)
+    stage = Stage(model, max_num_batched_tokens=40)
     prompts = {seq_id: prompt_of(20 + 9 * seq_id, seed=seq_id) for seq_id in range(1, 5)}
     for seq_id, prompt_ids in prompts.items():
         stage.add(seq_id, prompt_ids, None if seq_id == 2 else seq_id)

@@ -42,7 +42,7 @@ def dismissal():
 
 
 def make_runner(folder, **changes):
-    options = {"weights": "float32", "step_tokens": 256, "max_sequences": 4, "block_size": BLOCK_SIZE} | changes
+    options = {"weights": "float32", "max_num_batched_tokens": 256, "max_num_seqs": 4, "block_size": BLOCK_SIZE} | changes
     config = EngineConfig(model_path=folder, model_name="tiny", **options)
     loaded = load_model(folder, weights=config.weights, max_model_len=config.max_model_len, batch_invariant=config.batch_invariant)
     return ModelRunner(loaded, config)
@@ -119,9 +119,9 @@ def test_batch_invariant_logits_are_equal_bit_for_bit_alone_and_in_a_crowd(check
 
 
 def test_the_step_budget_is_measured_within_its_bounds(checkpoint):
-    runner = make_runner(checkpoint[0], step_tokens=0)
-    assert MIN_STEP_TOKENS <= runner.step_tokens <= MAX_STEP_TOKENS
-    assert make_runner(checkpoint[0], step_tokens=100).step_tokens == 100
+    runner = make_runner(checkpoint[0], max_num_batched_tokens=0)
+    assert MIN_STEP_TOKENS <= runner.max_num_batched_tokens <= MAX_STEP_TOKENS
+    assert make_runner(checkpoint[0], max_num_batched_tokens=100).max_num_batched_tokens == 100
 
 
 @pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
@@ -129,7 +129,7 @@ def test_steps_are_recorded_programs_from_the_first_request_on(tmp_path, monkeyp
     monkeypatch.setattr("engine.execution.step_programs.LOADING_S", float("inf"))  # however busy the machine is
     monkeypatch.setattr("engine.quantization.scheme.possible_forms", lambda shape, four_bit: {"int8_vnni"})
     random_model(hidden_size=128, num_attention_heads=2, vocab_size=224).save_pretrained(tmp_path)
-    runner = make_runner(tmp_path, weights="auto", step_tokens=64)
+    runner = make_runner(tmp_path, weights="auto", max_num_batched_tokens=64)
     forward = runner._programs.forward
     computed = []
     monkeypatch.setattr(runner._programs, "forward", lambda batch: computed.append(forward(batch)) or computed[-1])
@@ -148,7 +148,7 @@ def test_threads_are_hired_by_a_process_in_which_torch_has_nothing_to_share(tmp_
     random_model(hidden_size=2 * head_size, num_attention_heads=2).save_pretrained(tmp_path)
     loaded = replace(load_model(tmp_path, weights="float32", max_model_len=64), uses_own_kernels=is_ours)
     config = EngineConfig(
-        tmp_path, "tiny", weights="float32", max_sequences=2, step_tokens=64, block_size=BLOCK_SIZE, core_in_process=in_process
+        tmp_path, "tiny", weights="float32", max_num_seqs=2, max_num_batched_tokens=64, block_size=BLOCK_SIZE, core_in_process=in_process
     )
     with threads_of(2):
         ModelRunner(loaded, config)
@@ -171,7 +171,7 @@ def test_a_cache_too_small_for_the_wanted_context_is_refused(checkpoint):
 @pytest.mark.parametrize(("max_model_len", "expected"), [(64, [(0, 64), (0, 64), (0, 64), (0, 64), (24, 40)]), (512, [(216, 296)])])
 def test_a_device_rehearses_as_many_tokens_as_a_step_may_have_at_the_ends_of_its_longest_contexts(checkpoint, max_model_len, expected):
     """Half as many tokens of one short prompt were rehearsed, so that memory ran out in service, for all sequences of a step."""
-    runner = make_runner(checkpoint[0], step_tokens=148, max_model_len=max_model_len)
+    runner = make_runner(checkpoint[0], max_num_batched_tokens=148, max_model_len=max_model_len)
     chunks = runner._longest_step().chunks
     assert [(chunk.start, chunk.num_positions) for chunk in chunks] == expected
     assert max(block for chunk in chunks for block in chunk.sequence.block_ids) < runner.num_blocks

@@ -27,19 +27,19 @@ class Machine:
     def settle(self, pace, steps=60):
         """Steps full of prompts; what they have in the end."""
         for _ in range(steps):
-            self.compute(pace, pace.step_tokens)
-        return pace.step_tokens
+            self.compute(pace, pace.max_num_batched_tokens)
+        return pace.max_num_batched_tokens
 
 
-def make_pace(machine, step_tokens=LEAST):
-    return StepPace(step_tokens, LEAST, MOST, 16, lambda: machine.now)
+def make_pace(machine, max_num_batched_tokens=LEAST):
+    return StepPace(max_num_batched_tokens, LEAST, MOST, 16, lambda: machine.now)
 
 
 def test_a_prompt_does_not_stay_slow_after_a_busy_start():
     """64 tokens a step, measured on a busy machine, took 124 s for a prompt of 12,051, for good."""
     machine = Machine(rate=4000.0)
     pace = make_pace(machine)
-    scheduler = make_scheduler(num_blocks=4000, step_tokens=LEAST)
+    scheduler = make_scheduler(num_blocks=4000, max_num_batched_tokens=LEAST)
     scheduler.add(make_sequence(1, list(range(12_051))))
     num_steps = 0
     while plan := scheduler.plan():
@@ -47,9 +47,9 @@ def test_a_prompt_does_not_stay_slow_after_a_busy_start():
         machine.now += sum(chunk.num_positions for chunk in plan.chunks) / machine.rate
         num_steps += 1
         if pace.end(plan):
-            scheduler.resize(pace.step_tokens, pace.step_tokens)
+            scheduler.resize(pace.max_num_batched_tokens, pace.max_num_batched_tokens)
         scheduler.advance(plan, sample(plan))
-    assert pace.step_tokens == 400
+    assert pace.max_num_batched_tokens == 400
     assert num_steps < 12_051 / 400 + 3 * FEWEST + 5
 
 
@@ -89,7 +89,7 @@ def test_steps_that_prompts_do_not_fill_say_nothing():
     assert machine.compute(pace, 256) is False
     for _ in range(FEWEST):
         machine.compute(pace, 256, num_decodes=4)
-    assert pace.step_tokens == 256
+    assert pace.max_num_batched_tokens == 256
 
 
 def test_a_clock_that_stands_still_says_nothing():
@@ -102,5 +102,5 @@ def test_one_change_is_at_most_by_a_factor_of_two():
     machine = Machine(rate=100 * LEAST / STEP_SECONDS)
     pace = make_pace(machine)
     for _ in range(FEWEST):
-        machine.compute(pace, pace.step_tokens)
-    assert pace.step_tokens == 2 * LEAST
+        machine.compute(pace, pace.max_num_batched_tokens)
+    assert pace.max_num_batched_tokens == 2 * LEAST

@@ -9,7 +9,7 @@ from engine.inputs import files
 from engine.inputs.files import FileReader
 from engine.inputs.processor import PromptProcessor
 from engine.inputs.rendering import LocalRenderer
-from engine.killable import TrialExceeded
+from engine.killable import KillableExceeded
 from engine.slow_work import SlowWork
 from tests.engine.inputs.pdf_writing import pdf
 from tests.engine.tiny_tokenizer import IM_END, tiny_tokenizer
@@ -57,9 +57,9 @@ def test_more_files_than_the_limit_are_refused(reader, monkeypatch):
 @pytest.mark.parametrize(("reason", "limit"), [("time", "10 s"), ("memory", "512 MiB")])
 def test_a_file_that_takes_more_than_it_may_is_refused(reader, monkeypatch, reason, limit):
     def exceed(*arguments, **options):
-        raise TrialExceeded(reason)
+        raise KillableExceeded(reason)
 
-    monkeypatch.setattr(files.TrialPool, "call", exceed)
+    monkeypatch.setattr(files.KillablePool, "call", exceed)
     with pytest.raises(RequestError, match=f"more than {limit} to read") as refusal:
         reader.read(({"role": "user", "content": [part(b"x")]},), "")
     assert refusal.value.param == "messages.0.content.0.file"

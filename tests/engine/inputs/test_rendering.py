@@ -7,7 +7,7 @@ import pytest
 from engine.api import GenerationRequest, ModelLoadError, PromptOptions, RequestError, Tool
 from engine.inputs import rendering
 from engine.inputs.processor import PromptProcessor
-from engine.inputs.rendering import LocalRenderer, RenderJob, TrialRenderer
+from engine.inputs.rendering import LocalRenderer, RenderJob, KillableRenderer
 from engine.slow_work import SlowWork
 from tests.engine.tiny_tokenizer import CHATML, tiny_tokenizer
 
@@ -114,7 +114,7 @@ def test_a_model_with_a_hostile_template_does_not_load(template):
 
 
 def test_a_model_whose_template_does_not_end_does_not_load(monkeypatch):
-    renderer = TrialRenderer(SlowWork())
+    renderer = KillableRenderer(SlowWork())
     try:
         renderer.check(CHATML)
         monkeypatch.setattr(rendering, "MODEL_TEMPLATE_S", 0.3)

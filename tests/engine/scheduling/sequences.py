@@ -49,14 +49,14 @@ def make_sequence(
 def make_scheduler(
     num_blocks: int = 64,
     block_size: int = 4,
-    step_tokens: int = 16,
-    max_sequences: int = 8,
+    max_num_batched_tokens: int = 16,
+    max_num_seqs: int = 8,
     max_waiting: int = 100,
     prefix_caching: bool = True,
     drafter: Drafter | None = None,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> Scheduler:
-    return Scheduler(num_blocks, block_size, step_tokens, max_sequences, max_waiting, prefix_caching, drafter=drafter, clock=clock)
+    return Scheduler(num_blocks, block_size, max_num_batched_tokens, max_num_seqs, max_waiting, prefix_caching, drafter=drafter, clock=clock)
 
 
 def next_token(sequence: Sequence) -> int:

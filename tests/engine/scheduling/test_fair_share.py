@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api.errors import EngineUnavailable
-from engine.scheduling.block_tables import BlockAccounts
+from engine.scheduling.block_tables import BlockTables
 from engine.scheduling.fair_share import FAIR_WAIT_S, FairShare
 from engine.scheduling.waiting import WaitingQueue
 from engine.sequence import Sequence, SequenceStatus
@@ -50,7 +50,7 @@ def num_running(*sequences):
 def test_a_tenant_that_waits_with_nothing_running_gets_a_seat_of_one_that_has_them_all():
     """128 choices of one request kept another project from its first token for 45 s."""
     clock = Clock()
-    scheduler = make_scheduler(max_sequences=4, clock=clock)
+    scheduler = make_scheduler(max_num_seqs=4, clock=clock)
     greedy = crowd(scheduler, "greedy", 20)
     expected = [solo_output(sequence) for sequence in greedy]
     step(scheduler)
@@ -69,7 +69,7 @@ def test_a_tenant_that_waits_with_nothing_running_gets_a_seat_of_one_that_has_th
 def test_all_who_have_nothing_running_get_a_seat_in_the_same_step():
     """Room was made for one in each step, so that the tenth project waited ten steps longer than the first."""
     clock = Clock()
-    scheduler = make_scheduler(max_sequences=8, clock=clock)
+    scheduler = make_scheduler(max_num_seqs=8, clock=clock)
     greedy = crowd(scheduler, "greedy", 20)
     step(scheduler)
     witnesses = [crowd(scheduler, f"witness {number}", 2, first=50 + 10 * number) for number in range(3)]
@@ -81,7 +81,7 @@ def test_all_who_have_nothing_running_get_a_seat_in_the_same_step():
 
 
 def test_what_comes_free_goes_to_the_tenant_that_holds_the_least():
-    scheduler = make_scheduler(max_sequences=4)
+    scheduler = make_scheduler(max_num_seqs=4)
     greedy = crowd(scheduler, "greedy", 8, max_tokens=4)
     step(scheduler)
     witnesses = crowd(scheduler, "witness", 3, first=50)
@@ -95,7 +95,7 @@ def test_what_comes_free_goes_to_the_tenant_that_holds_the_least():
 
 def test_a_tenant_below_its_share_is_brought_up_to_it_and_nobody_is_brought_below():
     clock = Clock()
-    scheduler = make_scheduler(num_blocks=999, max_sequences=6, clock=clock)
+    scheduler = make_scheduler(num_blocks=999, max_num_seqs=6, clock=clock)
     greedy, witnesses = crowd(scheduler, "greedy", 9, max_tokens=200), []
     step(scheduler)
     witnesses += crowd(scheduler, "witness", 9, first=50, max_tokens=200)
@@ -108,7 +108,7 @@ def test_a_tenant_below_its_share_is_brought_up_to_it_and_nobody_is_brought_belo
 
 def test_more_tenants_than_seats_take_no_seat_from_each_other():
     clock = Clock()
-    scheduler = make_scheduler(max_sequences=2, clock=clock)
+    scheduler = make_scheduler(max_num_seqs=2, clock=clock)
     for number in range(5):
         crowd(scheduler, f"tenant {number}", 1, first=10 * number + 1, max_tokens=30)
     while step(scheduler)[0]:
@@ -119,7 +119,7 @@ def test_more_tenants_than_seats_take_no_seat_from_each_other():
 def test_blocks_are_shared_out_as_seats_are():
     """50 long runs filled the cache, and a short request of another project waited 92 s."""
     clock = Clock()
-    scheduler = make_scheduler(num_blocks=32, step_tokens=64, max_sequences=50, clock=clock)
+    scheduler = make_scheduler(num_blocks=32, max_num_batched_tokens=64, max_num_seqs=50, clock=clock)
     greedy = crowd(scheduler, "greedy", 30, num_prompt=8, max_tokens=60)
     for _ in range(20):
         step(scheduler)
@@ -131,7 +131,7 @@ def test_blocks_are_shared_out_as_seats_are():
 
 
 def test_one_that_outgrows_the_cache_takes_the_blocks_of_the_tenant_that_has_most():
-    scheduler = make_scheduler(num_blocks=8, block_size=2, step_tokens=32)
+    scheduler = make_scheduler(num_blocks=8, block_size=2, max_num_batched_tokens=32)
     greedy = crowd(scheduler, "greedy", 2, max_tokens=40)
     step(scheduler)
     (witness,) = crowd(scheduler, "witness", 1, first=50, max_tokens=6)
@@ -143,7 +143,7 @@ def test_one_that_outgrows_the_cache_takes_the_blocks_of_the_tenant_that_has_mos
 
 def test_a_better_priority_goes_before_any_share_and_shares_are_counted_without_what_is_worse():
     clock = Clock()
-    scheduler = make_scheduler(max_sequences=4, clock=clock)
+    scheduler = make_scheduler(max_num_seqs=4, clock=clock)
     urgent = crowd(scheduler, "urgent", 9, priority=-1)
     step(scheduler)
     (waiting,) = crowd(scheduler, "witness", 1, first=50)
@@ -161,7 +161,7 @@ def test_a_better_priority_goes_before_any_share_and_shares_are_counted_without_
 
 def test_whoever_was_preempted_gets_a_token_before_it_can_be_preempted_again():
     clock = Clock()
-    scheduler = make_scheduler(max_sequences=3, step_tokens=3, clock=clock)
+    scheduler = make_scheduler(max_num_seqs=3, max_num_batched_tokens=3, clock=clock)
     greedy = crowd(scheduler, "greedy", 3, num_prompt=9, max_tokens=50)
     for _ in range(12):
         step(scheduler)
@@ -184,7 +184,7 @@ def test_whoever_was_preempted_gets_a_token_before_it_can_be_preempted_again():
 def test_room_goes_to_whoever_it_was_made_for():
     """The long sequence that was preempted left its tenant with the least, so it got its blocks back and was preempted in every step."""
     clock = Clock()
-    scheduler = make_scheduler(num_blocks=100, step_tokens=256, clock=clock)
+    scheduler = make_scheduler(num_blocks=100, max_num_batched_tokens=256, clock=clock)
     crowd(scheduler, "greedy", 1, num_prompt=30, max_tokens=200)
     step(scheduler)
     (long,) = crowd(scheduler, "greedy", 1, first=5, num_prompt=190, max_tokens=200)
@@ -202,7 +202,7 @@ def test_room_goes_to_whoever_it_was_made_for():
 
 def test_nobody_makes_room_for_a_sequence_that_waits_for_a_prefix_to_be_computed():
     clock = Clock()
-    scheduler = make_scheduler(num_blocks=400, max_sequences=4, clock=clock)
+    scheduler = make_scheduler(num_blocks=400, max_num_seqs=4, clock=clock)
     crowd(scheduler, "greedy", 4)
     step(scheduler)
     same = [make_sequence(50 + i, list(range(1000, 1100)), 9, tenant="other", cache_root=b"other") for i in range(2)]
@@ -218,7 +218,7 @@ def test_nobody_makes_room_for_a_sequence_that_waits_for_a_prefix_to_be_computed
 
 
 def test_a_block_that_a_tenant_shares_with_itself_counts_once_while_its_sequences_grow():
-    blocks, running = BlockAccounts(16, 2, shares_prefixes=True), list[Sequence]()
+    blocks, running = BlockTables(16, 2, shares_prefixes=True), list[Sequence]()
     fair = FairShare(running, WaitingQueue(), blocks, 16)
     first, second = (make_sequence(number, [1, 2, 3, 4, 5 + number], tenant="one") for number in range(2))
     for sequence in (first, second):
@@ -241,7 +241,7 @@ def test_a_block_that_a_tenant_shares_with_itself_counts_once_while_its_sequence
 
 def test_a_seat_that_is_due_is_seen_before_a_step_ahead():
     clock = Clock()
-    scheduler = make_scheduler(max_sequences=2, clock=clock)
+    scheduler = make_scheduler(max_num_seqs=2, clock=clock)
     crowd(scheduler, "greedy", 4)
     step(scheduler)
     crowd(scheduler, "witness", 1, first=50)
@@ -261,7 +261,7 @@ def computed(scheduler, tenants):
 
 
 def test_long_prompts_of_one_tenant_leave_others_an_equal_share_of_a_step():
-    scheduler = make_scheduler(num_blocks=999, step_tokens=16)
+    scheduler = make_scheduler(num_blocks=999, max_num_batched_tokens=16)
     crowd(scheduler, "greedy", 6, num_prompt=400)
     assert computed(scheduler, ["greedy"]) == [16]
     crowd(scheduler, "witness", 1, first=50, num_prompt=40)
@@ -271,7 +271,7 @@ def test_long_prompts_of_one_tenant_leave_others_an_equal_share_of_a_step():
 
 
 def test_short_prompts_that_came_before_do_not_take_whole_steps():
-    scheduler = make_scheduler(num_blocks=999, step_tokens=16, max_sequences=64)
+    scheduler = make_scheduler(num_blocks=999, max_num_batched_tokens=16, max_num_seqs=64)
     crowd(scheduler, "greedy", 40, num_prompt=14, max_tokens=1)
     (witness,) = crowd(scheduler, "witness", 1, first=50, num_prompt=16, max_tokens=1)
     for _ in range(2):
@@ -280,14 +280,14 @@ def test_short_prompts_that_came_before_do_not_take_whole_steps():
 
 
 def test_what_a_tenant_does_not_need_of_its_share_goes_to_the_others():
-    scheduler = make_scheduler(num_blocks=999, step_tokens=16, max_sequences=64)
+    scheduler = make_scheduler(num_blocks=999, max_num_batched_tokens=16, max_num_seqs=64)
     crowd(scheduler, "greedy", 40, num_prompt=4, max_tokens=1)
     crowd(scheduler, "witness", 1, first=50, num_prompt=2, max_tokens=1)
     assert computed(scheduler, ["greedy", "witness"]) == [14, 2]
 
 
 def test_prompts_of_a_better_priority_share_with_nobody():
-    scheduler = make_scheduler(num_blocks=999, step_tokens=16, max_sequences=64)
+    scheduler = make_scheduler(num_blocks=999, max_num_batched_tokens=16, max_num_seqs=64)
     crowd(scheduler, "batches", 4, num_prompt=12, max_tokens=1, priority=5)
     crowd(scheduler, "urgent", 2, first=50, num_prompt=8, max_tokens=1)
     assert computed(scheduler, ["urgent", "batches"]) == [16, 0]
@@ -295,7 +295,7 @@ def test_prompts_of_a_better_priority_share_with_nobody():
 
 def test_prompts_go_on_beside_a_crowd_that_takes_a_whole_step():
     """63 next tokens in a step of 64 left a prompt of 300 tokens one at a time."""
-    scheduler = make_scheduler(num_blocks=999, step_tokens=16, max_sequences=16)
+    scheduler = make_scheduler(num_blocks=999, max_num_batched_tokens=16, max_num_seqs=16)
     crowd(scheduler, "crowd", 15)
     for _ in range(4):
         step(scheduler)
@@ -307,7 +307,7 @@ def test_prompts_go_on_beside_a_crowd_that_takes_a_whole_step():
 
 
 def test_a_queue_that_one_tenant_has_filled_takes_others_up_to_an_equal_share():
-    scheduler = make_scheduler(max_waiting=6, max_sequences=2)
+    scheduler = make_scheduler(max_waiting=6, max_num_seqs=2)
     crowd(scheduler, "greedy", 8)
     with pytest.raises(EngineUnavailable, match="share"):
         crowd(scheduler, "greedy", 1, first=20)
@@ -320,7 +320,7 @@ def test_a_queue_that_one_tenant_has_filled_takes_others_up_to_an_equal_share():
 
 def test_one_that_goes_on_has_its_place_however_many_have_come_since():
     """A round of beams, and what a dead core had begun, come again; they failed where others had overfilled the queue meanwhile."""
-    scheduler = make_scheduler(max_waiting=6, max_sequences=2)
+    scheduler = make_scheduler(max_waiting=6, max_num_seqs=2)
     (begun, *_) = crowd(scheduler, "greedy", 8)
     crowd(scheduler, "witness", 4, first=30)
     scheduler.abort(begun.seq_id)
@@ -335,7 +335,7 @@ def test_one_that_goes_on_has_its_place_however_many_have_come_since():
 @examples(200)
 def test_only_what_is_above_an_equal_share_is_taken_and_only_if_it_helps(data):
     num_seats, num_blocks = data.draw(st.integers(1, 8)), data.draw(st.integers(4, 24))
-    blocks, queue = BlockAccounts(num_blocks, 1, shares_prefixes=True), WaitingQueue()
+    blocks, queue = BlockTables(num_blocks, 1, shares_prefixes=True), WaitingQueue()
     running: list[Sequence] = []
     for number in range(num_seats):
         tenant = data.draw(st.sampled_from("abc"))

@@ -30,7 +30,7 @@ def test_a_prompt_then_one_token_per_step():
 
 
 def test_a_long_prompt_is_cut_to_the_budget_and_decodes_come_first():
-    scheduler = make_scheduler(step_tokens=8)
+    scheduler = make_scheduler(max_num_batched_tokens=8)
     scheduler.add(make_sequence(1, [1, 2], max_tokens=9, min_tokens=9))
     step(scheduler)
     scheduler.add(make_sequence(2, list(range(20))))
@@ -43,7 +43,7 @@ def test_a_long_prompt_is_cut_to_the_budget_and_decodes_come_first():
 
 
 def test_a_short_prompt_passes_a_long_one_that_takes_every_step():
-    scheduler = make_scheduler(step_tokens=8)
+    scheduler = make_scheduler(max_num_batched_tokens=8)
     scheduler.add(make_sequence(1, list(range(100, 140))))
     step(scheduler)
     scheduler.add(make_sequence(2, [1, 2, 3]))
@@ -51,7 +51,7 @@ def test_a_short_prompt_passes_a_long_one_that_takes_every_step():
 
 
 def test_long_prompts_among_themselves_keep_their_order():
-    scheduler = make_scheduler(step_tokens=8)
+    scheduler = make_scheduler(max_num_batched_tokens=8)
     scheduler.add(make_sequence(1, list(range(100, 140))))
     scheduler.add(make_sequence(2, list(range(200, 240))))
     scheduler.add(make_sequence(3, list(range(300, 303))))
@@ -59,7 +59,7 @@ def test_long_prompts_among_themselves_keep_their_order():
 
 
 def test_lower_priority_values_go_first_and_ties_by_arrival():
-    scheduler = make_scheduler(max_sequences=1)
+    scheduler = make_scheduler(max_num_seqs=1)
     for seq_id, priority in ((1, 5), (2, 0), (3, -1), (4, 0)):
         scheduler.add(make_sequence(seq_id, [seq_id], max_tokens=1, priority=priority))
     assert [finished.sequence.seq_id for finished in run(scheduler)] == [3, 2, 4, 1]
@@ -136,7 +136,7 @@ def test_nothing_is_shared_between_roots_nor_with_caching_off():
 
 
 def test_followers_wait_for_blocks_that_a_leader_computes_in_the_same_step():
-    scheduler = make_scheduler(step_tokens=40)
+    scheduler = make_scheduler(max_num_batched_tokens=40)
     prefix = list(range(100, 116))
     followers = [make_sequence(seq_id, [*prefix, seq_id]) for seq_id in (1, 2, 3)]
     for sequence in followers:
@@ -148,7 +148,7 @@ def test_followers_wait_for_blocks_that_a_leader_computes_in_the_same_step():
 
 
 def test_a_follower_of_an_aborted_leader_goes_on_alone():
-    scheduler = make_scheduler(step_tokens=8)
+    scheduler = make_scheduler(max_num_batched_tokens=8)
     for seq_id in (1, 2):
         scheduler.add(make_sequence(seq_id, list(range(100, 120))))
     step(scheduler)
@@ -157,7 +157,7 @@ def test_a_follower_of_an_aborted_leader_goes_on_alone():
 
 
 def test_the_youngest_of_the_worst_priority_is_preempted_and_resumes_identically():
-    scheduler = make_scheduler(num_blocks=6, block_size=2, step_tokens=8)
+    scheduler = make_scheduler(num_blocks=6, block_size=2, max_num_batched_tokens=8)
     sequences = [make_sequence(seq_id, [seq_id + 20, seq_id], max_tokens=7, min_tokens=7) for seq_id in (1, 2)]
     expected = [solo_output(sequence) for sequence in sequences]
     for sequence in sequences:
@@ -171,7 +171,7 @@ def test_the_youngest_of_the_worst_priority_is_preempted_and_resumes_identically
 
 
 def test_a_preempted_sequence_finds_its_own_blocks_in_the_cache():
-    scheduler = make_scheduler(num_blocks=8, block_size=2, step_tokens=16)
+    scheduler = make_scheduler(num_blocks=8, block_size=2, max_num_batched_tokens=16)
     first = make_sequence(1, [21, 22, 23], max_tokens=12, min_tokens=12)
     second = make_sequence(2, [31, 32, 33, 34], max_tokens=6, min_tokens=6)
     for sequence in (first, second):
@@ -187,7 +187,7 @@ def test_a_preempted_sequence_finds_its_own_blocks_in_the_cache():
 
 
 def test_a_better_priority_takes_a_seat_and_blocks_from_worse_ones():
-    scheduler = make_scheduler(num_blocks=8, block_size=4, step_tokens=32, max_sequences=2)
+    scheduler = make_scheduler(num_blocks=8, block_size=4, max_num_batched_tokens=32, max_num_seqs=2)
     holders = [make_sequence(seq_id, list(range(seq_id * 100, seq_id * 100 + 10)), 4, min_tokens=4, priority=5) for seq_id in (1, 2)]
     urgent = make_sequence(3, list(range(300, 315)), max_tokens=1)
     expected = [solo_output(sequence) for sequence in (*holders, urgent)]
@@ -203,7 +203,7 @@ def test_a_better_priority_takes_a_seat_and_blocks_from_worse_ones():
 
 
 def test_equal_priority_takes_nothing_and_nobody_is_preempted_in_vain():
-    scheduler = make_scheduler(num_blocks=8, block_size=4, step_tokens=64)
+    scheduler = make_scheduler(num_blocks=8, block_size=4, max_num_batched_tokens=64)
     for seq_id, num_tokens, priority in ((1, 20, 0), (2, 4, 5)):
         scheduler.add(make_sequence(seq_id, list(range(seq_id * 100, seq_id * 100 + num_tokens)), 2, min_tokens=2, priority=priority))
     step(scheduler)
@@ -233,7 +233,7 @@ def test_what_can_never_fit_is_refused():
 
 def test_a_full_queue_is_refused():
     """Not before the seats are counted: a new core refused running sequences of the one before it, which all come back waiting."""
-    scheduler = make_scheduler(max_waiting=1, max_sequences=2)
+    scheduler = make_scheduler(max_waiting=1, max_num_seqs=2)
     for seq_id in (1, 2, 3):
         scheduler.add(make_sequence(seq_id, [1]))
     with pytest.raises(EngineUnavailable) as error:
@@ -242,7 +242,7 @@ def test_a_full_queue_is_refused():
 
 
 def test_abort_works_in_every_state_and_ignores_unknown_ids():
-    scheduler = make_scheduler(max_sequences=1)
+    scheduler = make_scheduler(max_num_seqs=1)
     running, waiting = make_sequence(1, [1, 2]), make_sequence(2, [1, 2])
     scheduler.add(running)
     scheduler.add(waiting)
@@ -291,14 +291,14 @@ def test_a_resumed_sequence_computes_its_output_again_and_counts_it_against_the_
 
 
 def test_more_seats_than_step_tokens_starve_nobody():
-    scheduler = make_scheduler(step_tokens=2, max_sequences=8)
+    scheduler = make_scheduler(max_num_batched_tokens=2, max_num_seqs=8)
     for seq_id in range(1, 7):
         scheduler.add(make_sequence(seq_id, [seq_id, 1, 2], max_tokens=3))
     assert len(run(scheduler)) == 6
 
 
 def test_a_prompt_may_take_more_of_a_step_while_nobody_waits_for_a_next_token():
-    scheduler = Scheduler(64, 4, 8, 4, 10, True, quiet_step_tokens=20)
+    scheduler = Scheduler(64, 4, 8, 4, 10, True, prefill_only_token_budget=20)
     scheduler.add(make_sequence(1, list(range(30)), max_tokens=9, min_tokens=9))
     assert [shape(step(scheduler)[0]) for _ in range(2)] == [[(1, 0, 20, False)], [(1, 20, 10, True)]]
     scheduler.add(make_sequence(2, list(range(100, 130))))
@@ -332,7 +332,7 @@ def test_a_draft_may_be_the_stop_id_and_nothing_comes_after_it():
 
 
 def test_blocks_that_only_rejected_drafts_used_are_given_back_and_never_shared():
-    scheduler = make_scheduler(num_blocks=8, drafter=OracleDrafter(9, lambda place: True), step_tokens=64)
+    scheduler = make_scheduler(num_blocks=8, drafter=OracleDrafter(9, lambda place: True), max_num_batched_tokens=64)
     sequence = make_sequence(1, [1, 2, 3], max_tokens=20, min_tokens=20)
     scheduler.add(sequence)
     step(scheduler)
@@ -354,7 +354,7 @@ def test_drafts_take_no_block_that_a_running_sequence_may_need():
 
 
 def test_drafts_take_a_share_of_a_step_and_prompts_go_on_beside_them():
-    scheduler = make_scheduler(step_tokens=16, drafter=OracleDrafter(9))
+    scheduler = make_scheduler(max_num_batched_tokens=16, drafter=OracleDrafter(9))
     scheduler.add(make_sequence(1, [1, 2, 3], max_tokens=40, min_tokens=40))
     step(scheduler)
     scheduler.add(make_sequence(2, list(range(100, 140))))
@@ -375,23 +375,23 @@ def served_order(scheduler, *wanted):
 def test_waiting_sequences_of_one_group_are_served_together():
     a, b = {"group": "a"}, {"group": "b"}
     wanted = [(1, a), (2, b), (3, {}), (4, a), (5, {}), (6, b)]
-    assert served_order(make_scheduler(max_sequences=1), *wanted) == [1, 4, 2, 6, 3, 5]
+    assert served_order(make_scheduler(max_num_seqs=1), *wanted) == [1, 4, 2, 6, 3, 5]
 
 
 def test_a_group_holds_within_one_priority():
     wanted = [(1, {"group": "a"}), (2, {}), (3, {"group": "a", "cache_root": b"salt"}), (4, {"group": "a", "priority": 1}), (5, {})]
-    assert served_order(make_scheduler(max_sequences=1), *wanted) == [1, 3, 2, 5, 4]
+    assert served_order(make_scheduler(max_num_seqs=1), *wanted) == [1, 3, 2, 5, 4]
 
 
 def test_a_group_lets_others_wait_no_longer_than_for_its_size():
     wanted = [(1, {"group": "a"}), (2, {}), *((number, {"group": "a"}) for number in range(3, 3 + 2 * GROUP_SIZE))]
-    order = served_order(make_scheduler(max_sequences=1), *wanted)
+    order = served_order(make_scheduler(max_num_seqs=1), *wanted)
     assert order.index(2) == GROUP_SIZE
     assert sorted(order) == [number for number, _ in wanted]
 
 
 def test_a_group_that_has_got_its_seats_is_no_shelter_for_newcomers():
-    scheduler = make_scheduler(max_sequences=1)
+    scheduler = make_scheduler(max_num_seqs=1)
     scheduler.add(make_sequence(1, [1], max_tokens=9, min_tokens=9, group="a"))
     step(scheduler)
     assert served_order(scheduler, (2, {}), (3, {"group": "a"})) == [1, 2, 3]
@@ -407,7 +407,7 @@ def test_a_sequence_that_goes_on_is_served_before_those_that_have_not_begun():
         (4, {"output_ids": [5], "priority": 1}),
         (5, {"priority": 1}),
     ]
-    scheduler = make_scheduler(max_sequences=1)
+    scheduler = make_scheduler(max_num_seqs=1)
     for seq_id, fields in wanted:
         scheduler.add(make_sequence(seq_id, [seq_id], max_tokens=2, min_tokens=2, **fields))
     assert [finished.sequence.seq_id for finished in run(scheduler)] == [3, 1, 2, 4, 5]

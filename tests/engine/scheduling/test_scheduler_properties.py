@@ -29,26 +29,26 @@ class SchedulerMachine(RuleBasedStateMachine):
     @initialize(
         num_blocks=st.integers(4, 24),
         block_size=st.sampled_from([1, 2, 4]),
-        step_tokens=st.integers(1, 20),
-        max_sequences=st.integers(1, 6),
+        max_num_batched_tokens=st.integers(1, 20),
+        max_num_seqs=st.integers(1, 6),
         caching=st.booleans(),
         draft_length=st.sampled_from([0, 1, 3, 9]),
         error_every=st.integers(1, 7),
     )
-    def start(self, num_blocks, block_size, step_tokens, max_sequences, caching, draft_length, error_every):
-        self.num_blocks, self.block_size, self.step_tokens, self.max_sequences = num_blocks, block_size, step_tokens, max_sequences
-        self.first_step_tokens = step_tokens
+    def start(self, num_blocks, block_size, max_num_batched_tokens, max_num_seqs, caching, draft_length, error_every):
+        self.num_blocks, self.block_size, self.max_num_batched_tokens, self.max_num_seqs = num_blocks, block_size, max_num_batched_tokens, max_num_seqs
+        self.first_step_tokens = max_num_batched_tokens
         self.caching = caching
         drafter = OracleDrafter(draft_length, lambda place: place % error_every == error_every - 1) if draft_length else None
         self.scheduler = Scheduler(
-            num_blocks, block_size, step_tokens, max_sequences, 1000, caching, drafter=drafter, clock=lambda: self.now
+            num_blocks, block_size, max_num_batched_tokens, max_num_seqs, 1000, caching, drafter=drafter, clock=lambda: self.now
         )
 
     @precondition(lambda self: self.plan is None)
     @rule(more_tokens=st.integers(0, 20))
     def resize(self, more_tokens):
-        self.step_tokens = min(self.max_sequences, self.first_step_tokens) + more_tokens
-        self.scheduler.resize(self.step_tokens, self.step_tokens)
+        self.max_num_batched_tokens = min(self.max_num_seqs, self.first_step_tokens) + more_tokens
+        self.scheduler.resize(self.max_num_batched_tokens, self.max_num_batched_tokens)
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 5.0]))
     def let_time_pass(self, seconds):
@@ -120,8 +120,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             return
         chunks = self.plan.chunks
         num_prompt_tokens = sum(chunk.num_positions for chunk in chunks if chunk.num_tokens > 1)
-        assert 1 <= sum(chunk.num_positions for chunk in chunks) <= self.step_tokens + min(num_prompt_tokens, self.step_tokens // 4)
-        assert len({chunk.sequence.seq_id for chunk in chunks}) == len(chunks) <= self.max_sequences
+        assert 1 <= sum(chunk.num_positions for chunk in chunks) <= self.max_num_batched_tokens + min(num_prompt_tokens, self.max_num_batched_tokens // 4)
+        assert len({chunk.sequence.seq_id for chunk in chunks}) == len(chunks) <= self.max_num_seqs
         one_token = [chunk.num_positions == 1 and chunk.start + 1 == chunk.sequence.num_tokens for chunk in chunks]
         assert one_token == sorted(one_token, reverse=True)
         for sequence, start, num_tokens, samples, draft_ids in chunks:

@@ -155,7 +155,7 @@ def test_crowded_and_alone_an_answer_is_the_same(model):
     expected = [text_of(alone.answer(text, **request)) for text, request in zip(texts, asked, strict=True)]
     alone.close()
     block_bytes = 2 * 2 * 2 * 8 * 16 * 4
-    crowd = RealEngine(model, step_tokens=24, kv_cache_bytes=20 * block_bytes)
+    crowd = RealEngine(model, max_num_batched_tokens=24, kv_cache_bytes=20 * block_bytes)
     for index, request in enumerate(asked):
         crowd.submit(f"r{index}", texts[index], **request)
     events = crowd.events_to_end(*(f"r{index}" for index in range(len(asked))))

@@ -10,12 +10,12 @@ import pytest
 from engine.api import ErrorCode, GenerationRequest, RequestError, Tool, ToolChoice, ToolMode
 from engine.api.constraint import Constraint, ConstraintKind
 from engine.config import StructuredLimits
-from engine.killable import TrialExceeded
+from engine.killable import KillableExceeded
 from engine.messages import DefineGrammar, ForgetGrammars
 from engine.structured.child_task import check_tool_schema, check_unenforced
 from engine.structured.compiler import GRAMMAR_BYTES, ConstraintCompiler
 from engine.structured.limits import DEFAULT_LIMITS
-from engine.structured.registry import AnswerForms
+from engine.structured.registry import AnswerGrammars
 
 
 def constant(value):
@@ -65,7 +65,7 @@ def test_ten_thousand_constraints_stay_within_the_bound_of_the_cache(compiler):
 
 
 def test_what_was_too_slow_is_not_tried_again(compiler):
-    compiler._pool.answers = [TrialExceeded("time"), TrialExceeded("memory")]
+    compiler._pool.answers = [KillableExceeded("time"), KillableExceeded("memory")]
     for _ in range(3):
         with pytest.raises(RequestError, match="5 s") as caught:
             compiler.compile(constant("slow"))
@@ -80,7 +80,7 @@ def test_what_was_too_slow_is_tried_again_after_a_while_and_ever_more_rarely(com
     """The machine may only have been busy: a time-out was remembered for good."""
     times = [0.0]
     compiler._clock = lambda: times[0]
-    compiler._pool.answers = [TrialExceeded("time")] * 3 + [TrialExceeded("memory")]
+    compiler._pool.answers = [KillableExceeded("time")] * 3 + [KillableExceeded("memory")]
     trials = []
     for times[0] in range(100):
         with pytest.raises(RequestError):
@@ -90,7 +90,7 @@ def test_what_was_too_slow_is_tried_again_after_a_while_and_ever_more_rarely(com
     times[0] = 1e9  # what takes too much memory always will
     with pytest.raises(RequestError, match="512 MiB"):
         compiler.compile(constant("slow"))
-    compiler._pool.answers = [TrialExceeded("time")]
+    compiler._pool.answers = [KillableExceeded("time")]
     with pytest.raises(RequestError):
         compiler.compile(constant("busy"))
     times[0] += 11
@@ -105,7 +105,7 @@ def test_a_recursive_grammar_is_compiled_by_the_process_of_xgrammar(compiler):
 
 
 def test_a_core_hears_a_grammar_once_and_a_new_core_again():
-    forms = AnswerForms(Path("model.gguf"), None, StructuredLimits(cache_bytes=GRAMMAR_BYTES))
+    forms = AnswerGrammars(Path("model.gguf"), None, StructuredLimits(cache_bytes=GRAMMAR_BYTES))
     forms._compiler._pool = ScriptedPool()
     first, second = forms._compiler.compile(constant(1)), forms._compiler.compile(constant(2))
     assert forms.before(first) == [first]
@@ -123,7 +123,7 @@ def test_a_core_hears_a_grammar_once_and_a_new_core_again():
 @pytest.mark.parametrize("mode", ToolMode)
 def test_the_schemas_of_tools_are_checked_whatever_the_choice(mode):
     """With tool_choice none they were shown to the model unread."""
-    forms = AnswerForms(Path("model.gguf"), None)
+    forms = AnswerGrammars(Path("model.gguf"), None)
     forms._compiler._pool = pool = ScriptedPool()
     tools = (Tool("now"), Tool("add", {"type": "object"}))
     forms.grammar(GenerationRequest("r", "m", (), 0.0, tools=tools, tool_choice=ToolChoice(mode, ("add",))))
@@ -135,7 +135,7 @@ def test_the_schemas_of_tools_are_checked_whatever_the_choice(mode):
 @pytest.mark.parametrize("mode", [ToolMode.REQUIRED, ToolMode.NAMED])
 def test_a_response_format_beside_a_forced_call_is_checked(mode):
     """It was not looked at."""
-    forms = AnswerForms(Path("model.gguf"), None)
+    forms = AnswerGrammars(Path("model.gguf"), None)
     forms._compiler._pool = pool = ScriptedPool()
     pool.answers = [RequestError(ErrorCode.INVALID_VALUE, "no schema", "response_format")]
     constraint = Constraint(ConstraintKind.JSON_SCHEMA, '{"type":"foo"}', "response_format")

@@ -54,7 +54,7 @@ async def test_chunks_are_numbered_from_0_and_the_run_lingers(api, scripted):
     assert done == "[DONE]"
     assert [chunk["lightcone"] for chunk in chunks] == [{"seq": number} for number in range(4)]
     assert all("seq" not in chunk["choices"][0]["delta"] for chunk in chunks)
-    assert (scripted.afterlives[0].linger_s, scripted.afterlives[0].public_id) == (60.0, "mine")
+    assert (scripted.afterlives[0].detach_grace_s, scripted.afterlives[0].public_id) == (60.0, "mine")
 
 
 @pytest.mark.parametrize("headers", [{}, {"X-Lightcone-Resumable": "false"}])

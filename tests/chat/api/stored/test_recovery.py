@@ -50,7 +50,7 @@ async def begin(run_id: str, kind: StoredKind) -> None:
 
 async def run(world: World, kind: StoredKind) -> Voice:
     web, worker = await world.web(), await world.worker()
-    reader, voice = await world.run(web, worker, linger_s=60.0)
+    reader, voice = await world.run(web, worker, detach_grace_s=60.0)
     await begin(reader.run_id, kind)
     reader.leave()
     return voice
