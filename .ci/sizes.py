@@ -9,7 +9,11 @@ LIMIT, AIM = 600, 400
 
 def main() -> int:
     files = subprocess.run(["git", "ls-files", "*.py"], capture_output=True, text=True, check=True).stdout.split()
-    sizes = {f: len(Path(f).read_text().splitlines()) for f in files if "migrations/" not in f and "vendor/" not in f and Path(f).exists()}
+    sizes = {
+        f: len(Path(f).read_text().splitlines())
+        for f in files
+        if "migrations/" not in f and "vendor/" not in f and Path(f).exists()
+    }
     for name, lines in sorted(sizes.items(), key=lambda item: -item[1]):
         if lines > AIM:
             print(f"{lines:5} {name}{'  too long' if lines > LIMIT else ''}")

@@ -46,7 +46,15 @@ LLAMA3_ROPE = {
 
 
 def shape(
-    architecture: str, vocab: int, hidden: int, inner: int, layers: int, heads: int, kv_heads: int, tied: bool, rope: dict
+    architecture: str,
+    vocab: int,
+    hidden: int,
+    inner: int,
+    layers: int,
+    heads: int,
+    kv_heads: int,
+    tied: bool,
+    rope: dict,
 ) -> dict[str, object]:
     """A config.json, as far as it says how large a model is."""
     return {
@@ -143,7 +151,14 @@ class Bench:
         )
         self.runner = ModelRunner(self.loaded, config)
         self._channel = QueueChannel()
-        scheduler = Scheduler(self.runner.num_blocks, config.block_size, self.runner.max_num_batched_tokens, config.max_num_seqs, 1000, False)
+        scheduler = Scheduler(
+            self.runner.num_blocks,
+            config.block_size,
+            self.runner.max_num_batched_tokens,
+            config.max_num_seqs,
+            1000,
+            False,
+        )
         sampler = Sampler(self.loaded.config.vocab_size, self.device)
         ahead = OverlappedSteps(scheduler, self.runner, sampler) if self.device.type == "cuda" else None
         self.core = EngineCore(scheduler, self.runner, sampler, self._channel, ahead=ahead)
@@ -224,7 +239,15 @@ class Bench:
             self._generated[self._num_added] = 0
             prompt_ids = [(11 * self._num_added + i) % 500 for i in range(self.workload.prompt_tokens)]
             message = AddSequence(
-                self._num_added, prompt_ids, [], SamplingParams(temperature=0.0, seed=0), StopRules(), LogprobOptions(), [], max_tokens, b""
+                self._num_added,
+                prompt_ids,
+                [],
+                SamplingParams(temperature=0.0, seed=0),
+                StopRules(),
+                LogprobOptions(),
+                [],
+                max_tokens,
+                b"",
             )
             self.core._take_messages([message])
 
@@ -256,7 +279,13 @@ class Bench:
             self.wait()
             seconds = perf_counter() - started
         return (
-            busy_seconds([(event.time_range.start, event.time_range.end) for event in profile.events() if event.device_type.name == "CUDA"])
+            busy_seconds(
+                [
+                    (event.time_range.start, event.time_range.end)
+                    for event in profile.events()
+                    if event.device_type.name == "CUDA"
+                ]
+            )
             / seconds
         )
 
@@ -309,7 +338,9 @@ def peer_rate(name: str, device: torch.device, workload: Workload) -> float:
     config = getattr(transformers, architecture.replace("ForCausalLM", "Config"))(**values)
     with torch.device(device):
         model = getattr(transformers, architecture)(config).to(torch.bfloat16).eval()
-    settings = transformers.GenerationConfig(max_new_tokens=workload.peer_tokens, do_sample=False, eos_token_id=-1, pad_token_id=0)
+    settings = transformers.GenerationConfig(
+        max_new_tokens=workload.peer_tokens, do_sample=False, eos_token_id=-1, pad_token_id=0
+    )
     # On a device it sizes its cache itself; of a CPU it would take nearly all the memory there is.
     sizes = {} if device.type == "cuda" else {"num_blocks": 16, "max_batch_tokens": 64}
     batching = transformers.generation.configuration_utils.ContinuousBatchingConfig(**sizes)
@@ -340,9 +371,13 @@ def run(name: str, device: str, weights: str = "bf16", kv_cache: str = "auto", w
     bench = Bench(name, device, weights, kv_cache, workload)
     config = bench.loaded.config
     is_cuda = bench.device.type == "cuda"
-    print(f"{name} on {torch.cuda.get_device_name() if is_cuda else 'cpu'}, torch {torch.__version__}, {sys.version.split()[0]}")
+    print(
+        f"{name} on {torch.cuda.get_device_name() if is_cuda else 'cpu'}, torch {torch.__version__}, {sys.version.split()[0]}"
+    )
     print(f"weights {weights}, cache {kv_cache}")
-    print(f"{bench.runner.num_blocks} blocks of {bench._block_size}, {bench.runner.max_num_batched_tokens} tokens a step")
+    print(
+        f"{bench.runner.num_blocks} blocks of {bench._block_size}, {bench.runner.max_num_batched_tokens} tokens a step"
+    )
     bandwidth, matrix_rate = bench.bandwidth(), bench.matrix_rate()
     print(f"measured: {bandwidth / 1e9:.0f} GB/s, {matrix_rate / 1e12:.2f} TFLOP/s (bfloat16)\n")
     print("| workload | measured | of what the device can do | target |\n| --- | --- | --- | --- |")
@@ -366,7 +401,9 @@ def run(name: str, device: str, weights: str = "bf16", kv_cache: str = "auto", w
     seconds = bench.prefill()
     share = prefill_operations(config, count, length) / matrix_rate / seconds
     measured = f"{seconds * 1e3:.1f} ms, {count * length / seconds:.0f}/s"
-    print_row(f"prefill, {count} x {length} tokens", measured, f"{share:.1%} of the matrix rate", share, targets["prefill"])
+    print_row(
+        f"prefill, {count} x {length} tokens", measured, f"{share:.1%} of the matrix rate", share, targets["prefill"]
+    )
     if with_peer:
         ours = own_rate(bench, workload)
         ratio = ours / (theirs := peer_rate(name, bench.device, workload))

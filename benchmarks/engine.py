@@ -32,7 +32,9 @@ def make_sequences(count: int, length: int, block_size: int, num_blocks: int) ->
     per_sequence = -(-(length + 200) // block_size)
     order = torch.randperm(num_blocks, generator=torch.Generator().manual_seed(0)).tolist()
     if count * per_sequence > num_blocks:
-        raise SystemExit(f"{count} streams of {length} tokens need {count * per_sequence} blocks, the cache has {num_blocks}")
+        raise SystemExit(
+            f"{count} streams of {length} tokens need {count * per_sequence} blocks, the cache has {num_blocks}"
+        )
     return [
         Sequence(
             number,
@@ -73,7 +75,10 @@ def prefill(runner: ModelRunner, sequences: list[Sequence], chunk: int) -> list[
 
 def report(title: str, times: list[float], num_tokens: int) -> None:
     best, middle = min(times), statistics.median(times)
-    print(f"{title:34} min {best * 1e3:8.2f} ms   median {middle * 1e3:8.2f} ms   {num_tokens / middle:8.0f} tokens/s", flush=True)
+    print(
+        f"{title:34} min {best * 1e3:8.2f} ms   median {middle * 1e3:8.2f} ms   {num_tokens / middle:8.0f} tokens/s",
+        flush=True,
+    )
 
 
 def print_parts(runner: ModelRunner, sequences: list[Sequence]) -> None:
@@ -86,7 +91,9 @@ def print_parts(runner: ModelRunner, sequences: list[Sequence]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path)
-    parser.add_argument("--shape", choices=sorted(device_targets.SHAPES), help="random weights of this shape instead of a model")
+    parser.add_argument(
+        "--shape", choices=sorted(device_targets.SHAPES), help="random weights of this shape instead of a model"
+    )
     parser.add_argument("--peer", action="store_true", help="with --shape: transformers' continuous batching beside it")
     parser.add_argument("--streams", default="1,8,32")
     parser.add_argument("--context", type=int, default=160)
@@ -116,7 +123,9 @@ def main() -> None:
         batch_invariant=options.batch_invariant,
     )
     started = perf_counter()
-    loaded = load_model(options.model, device=options.device, weights=options.weights, batch_invariant=options.batch_invariant)
+    loaded = load_model(
+        options.model, device=options.device, weights=options.weights, batch_invariant=options.batch_invariant
+    )
     loaded_at = perf_counter()
     runner = ModelRunner(loaded, config)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}")
@@ -125,7 +134,9 @@ def main() -> None:
         f"{runner.num_blocks} blocks, {runner.max_num_batched_tokens} tokens a step, context {runner.max_model_len}"
     )
     prompts = make_sequences(5, options.prefill, config.block_size, runner.num_blocks)
-    report(f"prompt of {options.prefill} tokens", prefill(runner, prompts, runner.max_num_batched_tokens), options.prefill)
+    report(
+        f"prompt of {options.prefill} tokens", prefill(runner, prompts, runner.max_num_batched_tokens), options.prefill
+    )
     for streams in map(int, options.streams.split(",")):
         sequences = make_sequences(streams, options.context, config.block_size, runner.num_blocks)
         prefill(runner, sequences, runner.max_num_batched_tokens)

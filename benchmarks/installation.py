@@ -68,7 +68,9 @@ def processor_us(pids: Sequence[int]) -> float:
 
 
 @contextlib.contextmanager
-def serving(command: Sequence[str] = ("manage.py", "serve"), settings: Mapping[str, str] | None = None) -> Iterator[Installation]:
+def serving(
+    command: Sequence[str] = ("manage.py", "serve"), settings: Mapping[str, str] | None = None
+) -> Iterator[Installation]:
     """Serve until the end of the block; ready when it begins. `settings`: more of the environment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -111,7 +113,9 @@ def _wait_until_ready(server: subprocess.Popen[bytes], port: int, timeout_s: flo
 
 
 def _with_descendants(pid: int) -> list[int]:
-    children = [child for task in Path(f"/proc/{pid}/task").glob("*/children") for child in map(int, _read(task).split())]
+    children = [
+        child for task in Path(f"/proc/{pid}/task").glob("*/children") for child in map(int, _read(task).split())
+    ]
     return [pid, *(found for child in children for found in _with_descendants(child))]
 
 

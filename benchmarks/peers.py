@@ -108,7 +108,12 @@ class Starter:
             log = Path(folder) / "server.log"
             with log.open("wb") as output:
                 process = subprocess.Popen(
-                    command, cwd=ROOT, env={**os.environ, **settings}, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+                    command,
+                    cwd=ROOT,
+                    env={**os.environ, **settings},
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
                 )
             try:
                 _await(process, base + ready, log)
@@ -123,14 +128,38 @@ class Starter:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.wait()
 
-    def _command(self, name: str, workload: str, port: int, folder: str, key: str) -> tuple[list[str], dict[str, str], str]:
+    def _command(
+        self, name: str, workload: str, port: int, folder: str, key: str
+    ) -> tuple[list[str], dict[str, str], str]:
         """Command line, environment, and the path that answers 200 when the server is ready."""
         options, model = self._options, str(self._options.large if workload in LARGE else self._options.model or "")
         if name == LLAMA:
-            command = [options.llama, "-m", model, "--host", "127.0.0.1", "--port", str(port), "-c", "65536", "-np", "32"]
+            command = [
+                options.llama,
+                "-m",
+                model,
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(port),
+                "-c",
+                "65536",
+                "-np",
+                "32",
+            ]
             return [*command, "-t", str(os.cpu_count()), "--jinja", "--api-key", key], {}, "/health"
         if name == VLLM:
-            command = [options.vllm, "serve", options.vllm_model, "--host", "127.0.0.1", "--port", str(port), "--api-key", key]
+            command = [
+                options.vllm,
+                "serve",
+                options.vllm_model,
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(port),
+                "--api-key",
+                key,
+            ]
             settings = {"VLLM_CPU_KVCACHE_SPACE": "2", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
             return [*command, "--max-model-len", "4096", "--dtype", "bfloat16"], settings, "/health"
         settings = {"LIGHTCONE_DATA_DIR": folder, "LIGHTCONE_PORT": str(port), "LIGHTCONE_API_KEY": key}
@@ -154,7 +183,9 @@ def _await(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workloads", nargs="*", help=f"any of {', '.join(WORKLOADS)}; all that the named models allow when absent")
+    parser.add_argument(
+        "workloads", nargs="*", help=f"any of {', '.join(WORKLOADS)}; all that the named models allow when absent"
+    )
     parser.add_argument("--model", help="GGUF file; the default model for us alone when absent")
     parser.add_argument("--llama", help="llama.cpp's llama-server")
     parser.add_argument("--vllm", help="vLLM's command")
@@ -169,7 +200,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # so that no server is left behind
     starter = Starter(options)
     found: dict[tuple[str, str], Figures] = {}
-    print("| workload | server | tokens/s | first token p50, p95 | gap p50 | all | errors |\n| --- | --- | --- | --- | --- | --- | --- |")
+    print(
+        "| workload | server | tokens/s | first token p50, p95 | gap p50 | all | errors |\n| --- | --- | --- | --- | --- | --- | --- |"
+    )
     for name, workloads in starter.starts(options.workloads or (*SMALL, *(LARGE if options.large else ()))):
         with starter.running(name, workloads[0]) as server:
             for workload in workloads:

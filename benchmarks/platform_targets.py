@@ -122,7 +122,12 @@ def overhead(installation: Installation, requests: int) -> dict[str, object]:
     took_ms = sorted((_unix(arrived_at) - sent[name]) * 1000 + queue_ms for name, arrived_at, queue_ms in rows)
     in_log_ms = statistics.median(queue_ms for _, _, queue_ms in rows)
     p50, p95 = statistics.median(took_ms), took_ms[int(len(took_ms) * 0.95)]
-    return {"value": round(p50, 1), "p95": round(p95, 1), "from_the_view_p50": round(in_log_ms, 1), "requests": len(rows)}
+    return {
+        "value": round(p50, 1),
+        "p95": round(p95, 1),
+        "from_the_view_p50": round(in_log_ms, 1),
+        "requests": len(rows),
+    }
 
 
 def _unix(text: str) -> float:

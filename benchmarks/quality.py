@@ -58,7 +58,9 @@ def predictions(loaded: LoadedModel, weights: str, token_ids: list[int]) -> Iter
     """Log-probabilities (T, V) behind each token of the next chunk."""
     num_blocks = -(-len(token_ids) // BLOCK_SIZE)
     sizes = {"num_layers": loaded.config.num_layers, "num_blocks": num_blocks, "block_size": BLOCK_SIZE}
-    backend = make_backend(CPU, loaded.config.attention_shape, **sizes, dtype=cache_dtype(weights), batch_invariant=False)
+    backend = make_backend(
+        CPU, loaded.config.attention_shape, **sizes, dtype=cache_dtype(weights), batch_invariant=False
+    )
     batches = BatchBuilder(BLOCK_SIZE, CPU)
     rules = SamplingParams(seed=0), StopRules(), LogprobOptions()
     sequence = Sequence(0, token_ids, *rules, frozenset(), 1, b"", block_ids=list(range(num_blocks)))
@@ -108,7 +110,9 @@ def main() -> None:
     token_ids = Tokenizer.from_path(options.model).encode(options.text.read_text(), add_special_tokens=True)
     token_ids = token_ids[: options.tokens or None]
     reference = list(predictions(load(options.model, "float32", len(token_ids)), "float32", token_ids))
-    print(f"{len(token_ids)} tokens of {options.text.name}; {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}")
+    print(
+        f"{len(token_ids)} tokens of {options.text.name}; {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"
+    )
     print(f"{'form':24} perplexity    added    mean KL  same token")
     perplexity = 0.0
     for form in ["float32", *options.forms.split(",")]:

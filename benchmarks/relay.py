@@ -123,7 +123,13 @@ def core(descriptor: int) -> None:
             is_first = seq_id in fresh
             token = 1000 + (7 * count + seq_id) % 20000
             outputs.append(
-                SequenceOutput(seq_id, [token], finish=finish, num_cached=0 if is_first else None, started_at=now if is_first else None)
+                SequenceOutput(
+                    seq_id,
+                    [token],
+                    finish=finish,
+                    num_cached=0 if is_first else None,
+                    started_at=now if is_first else None,
+                )
             )
             if finish:
                 del left[seq_id]
@@ -170,7 +176,9 @@ def warm_up(installation: Installation) -> None:
 def measure(installation: Installation, streams: int, tokens: int, requests: int) -> dict[str, Any]:
     counts: list[int] = []
     start = threading.Barrier(streams + 1)
-    threads = [threading.Thread(target=stream, args=(installation, tokens, requests, counts, start)) for _ in range(streams)]
+    threads = [
+        threading.Thread(target=stream, args=(installation, tokens, requests, counts, start)) for _ in range(streams)
+    ]
     for thread in threads:
         thread.start()
     pids = {part: ids for part, ids in installation.processes().items() if part in MEASURED}
@@ -185,14 +193,26 @@ def measure(installation: Installation, streams: int, tokens: int, requests: int
     time.sleep(1.5)  # the usage writer
     with sqlite3.connect(f"file:{installation.database}?mode=ro", uri=True) as connection:
         rows = connection.execute(
-            "select queue_ms from chat_requestlog where queue_ms is not null order by run_id desc limit ?", (len(counts),)
+            "select queue_ms from chat_requestlog where queue_ms is not null order by run_id desc limit ?",
+            (len(counts),),
         )
         waits = [row[0] for row in rows]
     per_token = {part: round(us / total) for part, us in sorted(spent.items())}
     platform = sum(us for part, us in spent.items() if part != "core")
-    line: dict[str, Any] = {"streams": streams, "tokens": total, "us_per_token": per_token, "platform_us": round(platform / total)}
-    line |= {"tokens_per_web_s": round(total / (spent["web"] / 1e6)), "tokens_per_worker_s": round(total / (spent["worker"] / 1e6))}
-    line |= {"to_first_step_p50_ms": round(statistics.median(waits), 1) if waits else None, "wall_tokens_per_s": round(total / wall)}
+    line: dict[str, Any] = {
+        "streams": streams,
+        "tokens": total,
+        "us_per_token": per_token,
+        "platform_us": round(platform / total),
+    }
+    line |= {
+        "tokens_per_web_s": round(total / (spent["web"] / 1e6)),
+        "tokens_per_worker_s": round(total / (spent["worker"] / 1e6)),
+    }
+    line |= {
+        "to_first_step_p50_ms": round(statistics.median(waits), 1) if waits else None,
+        "wall_tokens_per_s": round(total / wall),
+    }
     return line
 
 
@@ -206,7 +226,9 @@ def main() -> None:
     parser.add_argument("--real", action="store_true")
     parser.add_argument("--hold", action="store_true")
     options = parser.parse_args()
-    settings = {"LIGHTCONE_BENCH_STEP_MS": str(options.step_ms)} | ({"LIGHTCONE_MODEL": options.model} if options.model else {})
+    settings = {"LIGHTCONE_BENCH_STEP_MS": str(options.step_ms)} | (
+        {"LIGHTCONE_MODEL": options.model} if options.model else {}
+    )
     command = ("manage.py", "serve") if options.real else SCRIPTED
     with serving(command, settings) as installation:
         warm_up(installation)

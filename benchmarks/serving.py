@@ -99,10 +99,16 @@ def messages(workload: Workload, run: int, index: int) -> list[dict[str, str]]:
         return [{"role": "user", "content": "Tell a long tale in which these words occur: " + " ".join(words)}]
     text = REPORT.format(*words)
     again = {"role": "user", "content": "Repeat it once more, word for word."}
-    return [{"role": "user", "content": f"Repeat this text word for word:\n\n{text}"}, {"role": "assistant", "content": text}, again]
+    return [
+        {"role": "user", "content": f"Repeat this text word for word:\n\n{text}"},
+        {"role": "assistant", "content": text},
+        again,
+    ]
 
 
-async def request(client: httpx.AsyncClient, server: Server, workload: Workload, turns: list[dict[str, str]], tally: Tally) -> None:
+async def request(
+    client: httpx.AsyncClient, server: Server, workload: Workload, turns: list[dict[str, str]], tally: Tally
+) -> None:
     """Send one request and count what comes."""
     body = {
         "model": server.model,
@@ -146,7 +152,9 @@ async def measure(server: Server, workload: Workload) -> Figures:
             turns = messages(workload, run, index)
             try:
                 await request(client, server, workload, turns, tally)
-            except httpx.RemoteProtocolError:  # a kept connection that the server has just closed, as llama.cpp's does: try once more
+            except (
+                httpx.RemoteProtocolError
+            ):  # a kept connection that the server has just closed, as llama.cpp's does: try once more
                 await request(client, server, workload, turns, tally)
 
     async with httpx.AsyncClient(timeout=600, headers=headers) as client:
@@ -176,7 +184,10 @@ def main() -> None:
     options = parser.parse_args()
     server = Server(options.base.rstrip("/"), options.model, options.key)
     for name in options.workloads or SMALL:
-        print(json.dumps({"workload": name, **dataclasses.asdict(asyncio.run(measure(server, WORKLOADS[name])))}), flush=True)
+        print(
+            json.dumps({"workload": name, **dataclasses.asdict(asyncio.run(measure(server, WORKLOADS[name])))}),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -60,17 +60,32 @@ class Bench:
         self.measured_s = perf_counter() - started
         self._num_added = 0
 
-    def answer(self, prompts: list[list[int]], num_tokens: int, drafter: Drafter | None, predicted: list[int] | None = None) -> Answer:
+    def answer(
+        self, prompts: list[list[int]], num_tokens: int, drafter: Drafter | None, predicted: list[int] | None = None
+    ) -> Answer:
         """Decode all prompts side by side, from the moment when each has its first token."""
         channel = QueueChannel()
         config, runner = self._config, self._runner
         scheduler = Scheduler(
-            runner.num_blocks, config.block_size, runner.max_num_batched_tokens, config.max_num_seqs, 99, prefix_caching=False, drafter=drafter
+            runner.num_blocks,
+            config.block_size,
+            runner.max_num_batched_tokens,
+            config.max_num_seqs,
+            99,
+            prefix_caching=False,
+            drafter=drafter,
         )
         core = EngineCore(scheduler, runner, Sampler(self._vocab_size, "cpu"), channel, drafter=drafter)
         for number, prompt in enumerate(prompts):
-            fields = {"sampling": SamplingParams(temperature=0.0), "stop": StopRules(), "logprobs": LogprobOptions(), "cache_root": b""}
-            message = AddSequence(number, prompt, output_ids=[], stop_ids=[], max_tokens=num_tokens, draft_ids=predicted or [], **fields)
+            fields = {
+                "sampling": SamplingParams(temperature=0.0),
+                "stop": StopRules(),
+                "logprobs": LogprobOptions(),
+                "cache_root": b"",
+            }
+            message = AddSequence(
+                number, prompt, output_ids=[], stop_ids=[], max_tokens=num_tokens, draft_ids=predicted or [], **fields
+            )
             core._take_messages([message])
         result = Answer([[] for _ in prompts])
         started = 0.0
@@ -121,7 +136,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.processor_time:
         torch.set_num_threads(1)
-    config = EngineConfig(options.model, options.model.name, weights=options.weights, batch_invariant=options.batch_invariant)
+    config = EngineConfig(
+        options.model, options.model.name, weights=options.weights, batch_invariant=options.batch_invariant
+    )
     bench = Bench(config, thread_time if options.processor_time else perf_counter)
     tokenizer = Tokenizer.from_path(options.model)
     costs = "  ".join(f"{rows}: {bench.costs.cost(rows) / bench.costs.cost(1):.2f}" for rows in (1, 2, 3, 5, 9, 17, 33))
@@ -135,8 +152,13 @@ def main() -> None:
                 without.append(bench.answer(prompts, options.tokens, None))
                 if name == "predicted":
                     predicted = without[0].tokens[0]
-                with_drafts.append(bench.answer(prompts, options.tokens, Drafter(bench.costs, name != "predicted"), predicted))
-            before, after = max(without, key=lambda answer: answer.rate), max(with_drafts, key=lambda answer: answer.rate)
+                with_drafts.append(
+                    bench.answer(prompts, options.tokens, Drafter(bench.costs, name != "predicted"), predicted)
+                )
+            before, after = (
+                max(without, key=lambda answer: answer.rate),
+                max(with_drafts, key=lambda answer: answer.rate),
+            )
             common = common_tokens(before.tokens, after.tokens)
             print(
                 f"{streams:3} x {name:10} {before.rate:7.1f} -> {after.rate:7.1f} tokens/s ({after.rate / before.rate:4.2f}), "

@@ -35,7 +35,10 @@ PERSON = {
         "name": {"type": "string"},
         "age": {"type": "integer", "minimum": 0, "maximum": 150},
         "tags": {"type": "array", "items": {"type": "string"}, "minItems": 40},
-        "address": {"type": "object", "properties": {"street": {"type": "string"}, "zip": {"type": "string", "pattern": "^[0-9]{5}$"}}},
+        "address": {
+            "type": "object",
+            "properties": {"street": {"type": "string"}, "zip": {"type": "string", "pattern": "^[0-9]{5}$"}},
+        },
     },
     "required": ["name", "age", "tags", "address"],
     "additionalProperties": False,
@@ -101,7 +104,9 @@ class Load:
         stop = StopRules(max_tokens=self._num_tokens, min_tokens=self._num_tokens, ignore_eos=True)
         sampling = SamplingParams(temperature=0.8, seed=index)
         self._engine.submit(
-            GenerationRequest(name, "benchmark", (message,), arrived_at=0.0, sampling=sampling, stop=stop, constraint=constraint)
+            GenerationRequest(
+                name, "benchmark", (message,), arrived_at=0.0, sampling=sampling, stop=stop, constraint=constraint
+            )
         )
 
 
@@ -126,10 +131,16 @@ def main() -> None:
     ]
     load.close()
     plain, beside, constrained = (min(times) for times in zip(*rounds, strict=True))
-    print(f"a warm mask takes {mask * 1e6:.0f} us a row; {options.streams} rows are {options.streams * mask / plain:.1%} of a step")
+    print(
+        f"a warm mask takes {mask * 1e6:.0f} us a row; {options.streams} rows are {options.streams * mask / plain:.1%} of a step"
+    )
     print(f"a token every {plain * 1e3:.2f} ms in {options.streams} plain streams")
-    print(f"a token every {beside * 1e3:.2f} ms in {half} plain streams beside as many of JSON: {beside / plain - 1:+.1%}")
-    print(f"a token every {constrained * 1e3:.2f} ms in {options.streams} streams of JSON: {constrained / plain - 1:+.1%}")
+    print(
+        f"a token every {beside * 1e3:.2f} ms in {half} plain streams beside as many of JSON: {beside / plain - 1:+.1%}"
+    )
+    print(
+        f"a token every {constrained * 1e3:.2f} ms in {options.streams} streams of JSON: {constrained / plain - 1:+.1%}"
+    )
 
 
 if __name__ == "__main__":

@@ -68,7 +68,9 @@ class Witness(threading.Thread):
 
     def run(self) -> None:
         while not self.ends.is_set():
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120, source_address=(WITNESS_ADDRESS, 0))
+            connection = http.client.HTTPConnection(
+                "127.0.0.1", self.port, timeout=120, source_address=(WITNESS_ADDRESS, 0)
+            )
             try:
                 self._answer(connection)
             except (OSError, http.client.HTTPException) as error:
@@ -216,7 +218,14 @@ def attack_texts(port: int, key: str, seconds: float) -> None:
 def attack_seats(port: int, key: str, seconds: float) -> None:
     """One request for 128 long answers."""
     at_once(
-        1, lambda _: post(port, key, "/v1/chat/completions", chat("Count.", n=128, max_tokens=2048, ignore_eos=True, stream=True), seconds)
+        1,
+        lambda _: post(
+            port,
+            key,
+            "/v1/chat/completions",
+            chat("Count.", n=128, max_tokens=2048, ignore_eos=True, stream=True),
+            seconds,
+        ),
     )
 
 
@@ -224,7 +233,13 @@ def attack_runs(port: int, key: str, seconds: float) -> None:
     """Fifty requests for 1,500 tokens each."""
     at_once(
         50,
-        lambda i: post(port, key, "/v1/chat/completions", chat(f"Count to {i}.", max_tokens=1500, ignore_eos=True, stream=True), seconds),
+        lambda i: post(
+            port,
+            key,
+            "/v1/chat/completions",
+            chat(f"Count to {i}.", max_tokens=1500, ignore_eos=True, stream=True),
+            seconds,
+        ),
     )
 
 
@@ -268,18 +283,29 @@ def file_part(page: bytes) -> list[dict[str, object]]:
         places.append(len(data))
         data += b"%d 0 obj" % number + text + b"endobj\n"
     table = b"".join(b"%010d 00000 n \n" % place for place in places)
-    data += b"xref\n0 6\n0000000000 65535 f \n" + table + b"trailer<</Size 6/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % len(data)
+    data += (
+        b"xref\n0 6\n0000000000 65535 f \n"
+        + table
+        + b"trailer<</Size 6/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % len(data)
+    )
     url = "data:application/pdf;base64," + base64.b64encode(data).decode()
     return [{"type": "file", "file": {"filename": "one.pdf", "file_data": url}}]
 
 
-ATTACKS = {name.removeprefix("attack_"): function for name, function in list(globals().items()) if name.startswith("attack_")}
+ATTACKS = {
+    name.removeprefix("attack_"): function for name, function in list(globals().items()) if name.startswith("attack_")
+}
 
 
 def witness_key(installation: Installation) -> str:
     """A key of a project of its own."""
-    environment = os.environ | {"LIGHTCONE_DATA_DIR": str(installation.folder), "DJANGO_SETTINGS_MODULE": "lightcone_site.settings"}
-    done = subprocess.run([sys.executable, "-c", MAKE_KEY], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    environment = os.environ | {
+        "LIGHTCONE_DATA_DIR": str(installation.folder),
+        "DJANGO_SETTINGS_MODULE": "lightcone_site.settings",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", MAKE_KEY], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
     return done.stdout.strip()
 
 
@@ -294,7 +320,16 @@ def observe(name: str, installation: Installation, key: str, seconds: float) -> 
     print(f"{name or 'quiet'}: {ATTACKS[name].__doc__ if name else 'Nothing beside the witness.'}", flush=True)
     if name:
         time.sleep(2)
-        command = [sys.executable, __file__, "--attack", name, "--port", str(installation.port), "--seconds", str(seconds)]
+        command = [
+            sys.executable,
+            __file__,
+            "--attack",
+            name,
+            "--port",
+            str(installation.port),
+            "--seconds",
+            str(seconds),
+        ]
         with subprocess.Popen(command, env=os.environ | {"WITNESS_ATTACKER_KEY": installation.key}) as attacker:
             if attacker.wait(seconds + 300):
                 print("    the attacker failed", flush=True)
@@ -324,7 +359,9 @@ def main() -> None:
     parser.add_argument("--model", default="")
     parser.add_argument("--only", default=",".join(ATTACKS))
     parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--attack", choices=ATTACKS, help="what an attacker does; for the processes that this script starts")
+    parser.add_argument(
+        "--attack", choices=ATTACKS, help="what an attacker does; for the processes that this script starts"
+    )
     parser.add_argument("--port", type=int, default=0)
     options = parser.parse_args()
     if options.attack:

@@ -108,7 +108,11 @@ class ApiError(Exception):
         if self.status == 401:
             headers["WWW-Authenticate"] = 'Bearer realm="lightcone"'
         retry_after_s = self.retry_after_s
-        if retry_after_s is None and (self.status == 503 or self.code == "rate_limit_exceeded") and self.answer.should_retry:
+        if (
+            retry_after_s is None
+            and (self.status == 503 or self.code == "rate_limit_exceeded")
+            and self.answer.should_retry
+        ):
             retry_after_s = 1.0
         if retry_after_s is not None:
             headers["Retry-After"] = str(min(60, max(1, -int(-retry_after_s // 1))))

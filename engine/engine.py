@@ -15,7 +15,18 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engine.api import Admitted, Delta, EngineError, ErrorCode, Event, Failed, GenerationRequest, Outcome, Rejected, Usage
+from engine.api import (
+    Admitted,
+    Delta,
+    EngineError,
+    ErrorCode,
+    Event,
+    Failed,
+    GenerationRequest,
+    Outcome,
+    Rejected,
+    Usage,
+)
 from engine.api.errors import EngineUnavailable
 from engine.config import EngineConfig
 from engine.core.link import CoreLink, LinkClosed
@@ -81,7 +92,11 @@ class Resume:
     def usage(self) -> Usage:
         """What the logged events account for."""
         num_prompt_tokens = self.admitted.num_prompt_tokens if self.admitted else 0
-        return Usage(num_prompt_tokens, 0, sum(len(event.payload.token_ids) for event in self.events if isinstance(event.payload, Delta)))
+        return Usage(
+            num_prompt_tokens,
+            0,
+            sum(len(event.payload.token_ids) for event in self.events if isinstance(event.payload, Delta)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +210,9 @@ class Engine:
         resume = resume or Resume(())
         try:
             known, position = self._num_known(), resume.position
-            run = self._admission.run(request, self._limits, num_known=known, position=position, admitted=resume.admitted)
+            run = self._admission.run(
+                request, self._limits, num_known=known, position=position, admitted=resume.admitted
+            )
         except EngineError as error:
             is_admitted = resume.admitted is not None
             failed = Failed(error.code, error.message, resume.usage, param=error.param)
@@ -484,10 +501,16 @@ class Engine:
             sent = [run for run in self._runs.values() if run.is_sent]
             for run in sent:
                 run.num_deaths += 1
-            suspects = [run for run in sent if run.num_deaths >= MAX_DEATHS and not set(self._in_step).isdisjoint(run.live_ids())]
+            suspects = [
+                run
+                for run in sent
+                if run.num_deaths >= MAX_DEATHS and not set(self._in_step).isdisjoint(run.live_ids())
+            ]
         self._in_step = []
         if suspects:
-            logger.error("the core has died %d times with the same runs in its step; %d fail", MAX_DEATHS, len(suspects))
+            logger.error(
+                "the core has died %d times with the same runs in its step; %d fail", MAX_DEATHS, len(suspects)
+            )
         self._end_runs(suspects, FAILED)
 
     def _end_without_core(self) -> None:

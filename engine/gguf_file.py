@@ -156,7 +156,9 @@ class _Reader:
     def tensors(self, count: int, alignment: MetadataValue) -> dict[str, GgufTensor]:
         """Read the table, then cut the data section into views."""
         if type(alignment) is not int or not 0 < alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
-            raise ModelLoadError(f"{self._path}: general.alignment must be a power of two up to {MAX_ALIGNMENT}, got {alignment!r}")
+            raise ModelLoadError(
+                f"{self._path}: general.alignment must be a power of two up to {MAX_ALIGNMENT}, got {alignment!r}"
+            )
         table = [self._tensor_entry(index) for index in range(count)]
         data_start = -(-self._position // alignment) * alignment
         tensors: dict[str, GgufTensor] = {}
@@ -172,17 +174,25 @@ class _Reader:
         self._what = f"tensor {name!r}"
         num_dimensions = self._integer(4)
         if not 1 <= num_dimensions <= MAX_DIMENSIONS:
-            raise ModelLoadError(f"{self._path}: tensor {name!r} must have 1 to {MAX_DIMENSIONS} dimensions, got {num_dimensions}")
+            raise ModelLoadError(
+                f"{self._path}: tensor {name!r} must have 1 to {MAX_DIMENSIONS} dimensions, got {num_dimensions}"
+            )
         shape = tuple(self._integer(8) for _ in range(num_dimensions))[::-1]
         type_id, offset = self._integer(4), self._integer(8)
         if type_id not in BLOCK_TYPES:
             known = ", ".join(block_type.name for block_type in BLOCK_TYPES.values())
-            raise ModelLoadError(f"{self._path}: tensor {name!r} has the unknown storage type {type_id}; supported are {known}")
+            raise ModelLoadError(
+                f"{self._path}: tensor {name!r} has the unknown storage type {type_id}; supported are {known}"
+            )
         return name, shape, BLOCK_TYPES[type_id], offset
 
-    def _view(self, name: str, shape: tuple[int, ...], block_type: BlockType, data_start: int, offset: int) -> GgufTensor:
+    def _view(
+        self, name: str, shape: tuple[int, ...], block_type: BlockType, data_start: int, offset: int
+    ) -> GgufTensor:
         if min(shape) < 1 or shape[-1] % block_type.block_size:
-            raise ModelLoadError(f"{self._path}: tensor {name!r} of type {block_type.name} cannot have the shape {shape}")
+            raise ModelLoadError(
+                f"{self._path}: tensor {name!r} of type {block_type.name} cannot have the shape {shape}"
+            )
         row_bytes = shape[-1] // block_type.block_size * block_type.block_bytes
         num_rows = prod(shape[:-1])
         start, num_bytes = data_start + offset, num_rows * row_bytes
@@ -258,4 +268,6 @@ class _Reader:
             raise ModelLoadError(f"{self._path}: {what} claims {count} entries, more than the file can hold")
 
     def _truncated(self) -> ModelLoadError:
-        return ModelLoadError(f"{self._path}: {self._what} runs past the end of the file ({self._size} bytes): it is truncated or damaged")
+        return ModelLoadError(
+            f"{self._path}: {self._what} runs past the end of the file ({self._size} bytes): it is truncated or damaged"
+        )

@@ -56,7 +56,9 @@ class KillableProcess:
     `niceness`: how far the child stands back for others on a busy processor, as the model computes there too.
     """
 
-    def __init__(self, target: str, memory_bytes: int, first_call: tuple[Any, ...] | None = None, *, niceness: int = 0) -> None:
+    def __init__(
+        self, target: str, memory_bytes: int, first_call: tuple[Any, ...] | None = None, *, niceness: int = 0
+    ) -> None:
         self._niceness = niceness
         self._target = target
         self._memory_bytes = memory_bytes
@@ -73,7 +75,15 @@ class KillableProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "engine.killable", str(theirs.fileno()), self._target, str(self._memory_bytes), str(self._niceness)],
+                [
+                    sys.executable,
+                    "-m",
+                    "engine.killable",
+                    str(theirs.fileno()),
+                    self._target,
+                    str(self._memory_bytes),
+                    str(self._niceness),
+                ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 cwd=Path(__file__).resolve().parent.parent,
@@ -200,7 +210,9 @@ def main(descriptor: int, target: str, memory_bytes: int, niceness: int) -> None
     connection = Connection(descriptor)
     module, _, name = target.partition(":")
     function: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    used_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() if sys.platform == "linux" else 0
+    used_bytes = (
+        int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() if sys.platform == "linux" else 0
+    )
     if used_bytes:
         resource.setrlimit(resource.RLIMIT_AS, (used_bytes + memory_bytes, resource.RLIM_INFINITY))
     connection.send_bytes(msgpack.packb((READY, None)))

@@ -27,7 +27,9 @@ from chat.playground.routing import websocket_urlpatterns  # noqa: E402
 api = ApiHandler()
 
 
-async def http(scope: dict[str, Any], receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]) -> None:
+async def http(
+    scope: dict[str, Any], receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
+) -> None:
     """Choose the path by the first segment of what is routed, never by a header."""
     handler = api if is_api_path(scope["path"]) else pages
     await handler(scope, receive, send)

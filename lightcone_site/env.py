@@ -40,7 +40,9 @@ def folder(name: str, default: Path) -> Path:
             pass
     except OSError as error:
         why = "it is a file" if isinstance(error, FileExistsError) else error.strerror or error
-        raise ImproperlyConfigured(f"{PREFIX}{name} must be a folder that this user can write to; {path} cannot be used: {why}") from None
+        raise ImproperlyConfigured(
+            f"{PREFIX}{name} must be a folder that this user can write to; {path} cannot be used: {why}"
+        ) from None
     return path
 
 
@@ -93,7 +95,9 @@ def networks(name: str) -> list[str]:
         try:
             ipaddress.ip_network(word, strict=False)
         except ValueError:
-            raise ImproperlyConfigured(f"{PREFIX}{name} must list addresses or networks like 10.0.0.0/8, got {word!r}") from None
+            raise ImproperlyConfigured(
+                f"{PREFIX}{name} must list addresses or networks like 10.0.0.0/8, got {word!r}"
+            ) from None
     return listed
 
 
@@ -119,7 +123,9 @@ def choice(name: str, default: str, words: tuple[str, ...]) -> str:
 def unknown_settings(names: Iterable[str]) -> str:
     """Say which of these names of variables are none of ours although they look so; '' if all are. Call once the settings are read."""
     known = {*NAMES, *READ_ELSEWHERE}
-    ours = (name for name in names if name.startswith(PREFIX) and not name.removeprefix(PREFIX).startswith(OF_DEVELOPMENT))
+    ours = (
+        name for name in names if name.startswith(PREFIX) and not name.removeprefix(PREFIX).startswith(OF_DEVELOPMENT)
+    )
     unknown = sorted(set(ours) - known)
     told = [_unknown(name, known) for name in unknown[:MAX_UNKNOWN]]
     if len(unknown) > MAX_UNKNOWN:

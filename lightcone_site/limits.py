@@ -110,7 +110,10 @@ reads files has the memory for 10 MiB of them."""
 def http_limits_read() -> HttpLimits:
     """The table with what the environment overrides; raises ImproperlyConfigured on a value that cannot be used."""
     limits = HttpLimits(
-        **{field.name: env.integer(field.name.upper(), cast(int, field.default), minimum=1) for field in fields(HttpLimits)}
+        **{
+            field.name: env.integer(field.name.upper(), cast(int, field.default), minimum=1)
+            for field in fields(HttpLimits)
+        }
     )
     least = 2 * max(limits.max_body_bytes, limits.max_upload_bytes + UPLOAD_ROOM)  # as one project may have half of it
     if limits.max_bodies_bytes >= least:

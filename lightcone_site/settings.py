@@ -47,7 +47,9 @@ LIGHTCONE_MAX_LOGIN_FAILURES_PER_ADDRESS = env.integer("MAX_LOGIN_FAILURES_PER_A
 LIGHTCONE_MAX_LOGIN_FAILURES_PER_ACCOUNT = env.integer("MAX_LOGIN_FAILURES_PER_ACCOUNT", 50, minimum=1)
 LIGHTCONE_LOG_FIELD_CHARS = env.integer("LOG_FIELD_CHARS", 256, minimum=16)
 LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK = env.boolean("ALLOW_ANONYMOUS_LOOPBACK")
-LIGHTCONE_CORS_ALLOWED_ORIGINS = env.origins("CORS_ALLOWED_ORIGINS", () if LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK else ("*",))
+LIGHTCONE_CORS_ALLOWED_ORIGINS = env.origins(
+    "CORS_ALLOWED_ORIGINS", () if LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK else ("*",)
+)
 LIGHTCONE_TRUSTED_PROXIES = env.networks("TRUSTED_PROXIES")
 
 # Where the maintenance worker serves metrics for Prometheus; port 0: nowhere. Whoever can reach it can read them.
@@ -122,7 +124,9 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 }
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
-CELERY_BROKER_CHANNEL_ERROR_RETRY = True  # a broker whose disk is full refuses commands, and comes back like one that was away
+CELERY_BROKER_CHANNEL_ERROR_RETRY = (
+    True  # a broker whose disk is full refuses commands, and comes back like one that was away
+)
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = False
 CELERY_TASK_SERIALIZER = "json"
@@ -198,7 +202,12 @@ TEMPLATES = [
 # Sign-in and cookies. Secure cookies are for installations behind TLS, where LIGHTCONE_TLS=1 says so.
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
-    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator", "NumericPasswordValidator")
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
 ]
 LOGIN_URL = "/sign-in"
 LOGIN_REDIRECT_URL = "/"

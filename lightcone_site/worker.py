@@ -36,7 +36,9 @@ def main(arguments: Sequence[str]) -> int:
     if role not in STEPS:
         sys.exit(f"LIGHTCONE_ROLE must be one of {', '.join(STEPS)}, got {role!r}")
     parser = argparse.ArgumentParser(prog="python -m lightcone_site.worker", description=__doc__)
-    parser.add_argument("--name", default=f"{role}@%h", help="of this worker, different from that of any other; %%h: of the host")
+    parser.add_argument(
+        "--name", default=f"{role}@%h", help="of this worker, different from that of any other; %%h: of the host"
+    )
     options = parser.parse_args(arguments)
     settings_check()
     _use_one_arena()

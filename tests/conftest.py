@@ -55,7 +55,9 @@ def _missing_for(marker: str) -> str | None:
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of torch in several processes wait for each other
 if _missing_for("gpu"):
-    os.environ["TRITON_INTERPRET"] = "1"  # Triton reads it when it is first imported: its kernels then compute on CPU tensors
+    os.environ["TRITON_INTERPRET"] = (
+        "1"  # Triton reads it when it is first imported: its kernels then compute on CPU tensors
+    )
 
 
 @pytest.hookimpl(wrapper=True)
@@ -105,7 +107,9 @@ def valkey() -> Iterator[str]:
 
     data_dir = TEST_DIR / "valkey"
     socket_path = data_dir / "run" / "valkey.sock"
-    child = Child(valkey_spec(data_dir=data_dir, socket_path=socket_path, log_path=data_dir / "valkey.log", max_bytes=2**30))
+    child = Child(
+        valkey_spec(data_dir=data_dir, socket_path=socket_path, log_path=data_dir / "valkey.log", max_bytes=2**30)
+    )
     child.start(time.monotonic())
     deadline = time.monotonic() + 20
     while not is_answering(socket_path):

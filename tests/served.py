@@ -70,7 +70,11 @@ class ServedLightcone:
 
     @property
     def _environment(self) -> dict[str, str]:
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("LIGHTCONE_", "DJANGO_", "DATABASE_"))}
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("LIGHTCONE_", "DJANGO_", "DATABASE_"))
+        }
         settings = {
             "LIGHTCONE_DATA_DIR": str(self.data_dir),
             "LIGHTCONE_PORT": str(self.port),
@@ -126,7 +130,8 @@ class ServedLightcone:
     def logs(self) -> str:
         """The ends of the components' logs."""
         return "\n".join(
-            f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}" for path in sorted(self.data_dir.glob("logs/*.log"))
+            f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}"
+            for path in sorted(self.data_dir.glob("logs/*.log"))
         )
 
     def get(self, path: str) -> tuple[int, dict[str, str], str]:
@@ -135,14 +140,20 @@ class ServedLightcone:
     def post(self, path: str, body: object) -> tuple[int, dict[str, str], str]:
         return self.ask("POST", path, json.dumps(body))
 
-    def ask(self, method: str, path: str, body: str | None = None, *, timeout_s: float = 20.0) -> tuple[int, dict[str, str], str]:
+    def ask(
+        self, method: str, path: str, body: str | None = None, *, timeout_s: float = 20.0
+    ) -> tuple[int, dict[str, str], str]:
         """Status, headers (lower-case names) and body; status 0 when nobody answers. Sends the API key."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
         headers = {"Authorization": f"Bearer {self.api_key}", "Content-Type": "application/json"}
         try:
             connection.request(method, path, body, headers)
             answer = connection.getresponse()
-            return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read().decode(errors="replace")
+            return (
+                answer.status,
+                {name.lower(): value for name, value in answer.getheaders()},
+                answer.read().decode(errors="replace"),
+            )
         except (OSError, http.client.HTTPException):
             return 0, {}, ""
         finally:
@@ -152,7 +163,9 @@ class ServedLightcone:
         """Fails at once when the console says that the model cannot be served."""
         trouble = f"!!!  {self.model}: "
         what = "/health/ready to answer 200"
-        self.wait_for(lambda: self.get("/health/ready")[0] == 200 or trouble in self.console(), timeout_s=timeout_s, what=what)
+        self.wait_for(
+            lambda: self.get("/health/ready")[0] == 200 or trouble in self.console(), timeout_s=timeout_s, what=what
+        )
         assert trouble not in self.console(), f"{self.console()}\n{self.logs()}"
 
     def wait_for(self, is_true, *, timeout_s: float, what: str, is_running: bool = True) -> None:
@@ -161,7 +174,9 @@ class ServedLightcone:
         deadline = time.monotonic() + timeout_s
         while not is_true():
             if is_running and self.process.poll() is not None:
-                raise AssertionError(f"serve ended with {self.process.returncode} before {what}\n{self.console()}\n{self.logs()}")
+                raise AssertionError(
+                    f"serve ended with {self.process.returncode} before {what}\n{self.console()}\n{self.logs()}"
+                )
             if time.monotonic() > deadline:
                 raise AssertionError(f"waited {timeout_s} s for {what}\n{self.console()}\n{self.logs()}")
             time.sleep(0.1)

@@ -60,7 +60,9 @@ def bootstrap_create(*, admin_password: str | None = None, api_key: str | None =
             _ensure_key(project, api_key)
         elif not ApiKey.objects.exists():
             shown_key = key_create(project=project, name="First key")[1]
-    return Bootstrap(admin_name=ADMIN_NAME, admin_created=admin_created, admin_password=shown_password, api_key=shown_key)
+    return Bootstrap(
+        admin_name=ADMIN_NAME, admin_created=admin_created, admin_password=shown_password, api_key=shown_key
+    )
 
 
 def password_renew(*, name: str) -> str:
@@ -112,7 +114,9 @@ def playground_caller(*, user: AbstractBaseUser | AnonymousUser) -> Caller:
 def anonymous_caller() -> Caller:
     """The caller of a request without a key, where the operator allows them: inference in the default project."""
     project = default_project()
-    return Caller(key_id=0, public_id="", org_id=project.org_id, project_id=project.pk, tenant=f"{project.pk}:anonymous")
+    return Caller(
+        key_id=0, public_id="", org_id=project.org_id, project_id=project.pk, tenant=f"{project.pk}:anonymous"
+    )
 
 
 def caller_of_key(*, public_id: str, project_id: int) -> Caller:
@@ -136,4 +140,6 @@ def _ensure_key(project: Project, raw: str) -> None:
     if key is None:
         key_create(project=project, name="First key", raw=raw)
     elif key.deleted_at is None and not key_has_secret(key=key, raw=raw):
-        raise KeyRefused(f"the key id {key.public_id} exists with another secret: choose another key id, or delete that key")
+        raise KeyRefused(
+            f"the key id {key.public_id} exists with another secret: choose another key id, or delete that key"
+        )

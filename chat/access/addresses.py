@@ -26,7 +26,9 @@ def client_address(*, peer: str, forwarded: str) -> str:
 
 def request_address(request: HttpRequest) -> str:
     """`client_address` of an HTTP request."""
-    return client_address(peer=request.META.get("REMOTE_ADDR") or "", forwarded=request.headers.get("X-Forwarded-For", ""))
+    return client_address(
+        peer=request.META.get("REMOTE_ADDR") or "", forwarded=request.headers.get("X-Forwarded-For", "")
+    )
 
 
 def is_loopback(place: str) -> bool:

@@ -31,13 +31,17 @@ def check_networks(value: object) -> None:
         try:
             ipaddress.ip_network(text)
         except ValueError:
-            raise ValidationError(f"{text!r} is no network; write an address or a range such as 10.0.0.0/8 or 2001:db8::/32.") from None
+            raise ValidationError(
+                f"{text!r} is no network; write an address or a range such as 10.0.0.0/8 or 2001:db8::/32."
+            ) from None
 
 
 def check_origins(value: object) -> None:
     for text in _texts(value):
         if ORIGIN.fullmatch(text) is None:
-            raise ValidationError(f"{text!r} is no browser origin; write it as https://app.example.org, without a path.")
+            raise ValidationError(
+                f"{text!r} is no browser origin; write it as https://app.example.org, without a path."
+            )
 
 
 def check_object(value: object) -> None:

@@ -45,7 +45,9 @@ def key_scope(*, user: Any) -> KeyScope:
     """The scope of a signed-in person."""
     if user.is_active and user.is_superuser:
         return KeyScope(None, frozenset(Right.values), None)
-    given = {right for right in Right.values if right == Right.INFERENCE or user.has_perm(f"chat.{give_permission(right)}")}
+    given = {
+        right for right in Right.values if right == Right.INFERENCE or user.has_perm(f"chat.{give_permission(right)}")
+    }
     return KeyScope(
         project_ids=frozenset(user.projects.values_list("pk", flat=True)),
         rights=frozenset(given),

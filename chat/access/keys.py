@@ -114,7 +114,9 @@ class KeyPolicy:
     expires_at: datetime | None = None
 
 
-def key_create(*, project: Project, name: str, policy: KeyPolicy | None = None, raw: str | None = None) -> tuple[ApiKey, str]:
+def key_create(
+    *, project: Project, name: str, policy: KeyPolicy | None = None, raw: str | None = None
+) -> tuple[ApiKey, str]:
     """Make a key; return it with its text, which is not kept. `raw` sets the text, for automation.
 
     Raises KeyRefused for an unusable `raw`, ValidationError for a bad policy.
@@ -214,7 +216,12 @@ async def key_authenticate_async(*, raw: str, address: str = "", origin: str = "
 def key_caller(*, public_id: str) -> Caller:
     """The caller that a key stands for now, for work that goes on without its text. Raises KeyInvalid."""
     key = ApiKey.objects.select_related("project").filter(public_id=public_id).first()
-    if key is None or key.disabled_at or key.deleted_at or (key.expires_at is not None and key.expires_at <= timezone.now()):
+    if (
+        key is None
+        or key.disabled_at
+        or key.deleted_at
+        or (key.expires_at is not None and key.expires_at <= timezone.now())
+    ):
         raise KeyInvalid
     return _caller(key)
 
@@ -301,7 +308,9 @@ def _mark(key: ApiKey, **fields: datetime | None) -> None:
 
 def _secret_add(*, key: ApiKey, raw: str) -> None:
     pepper = _peppers()[0]
-    ApiKeySecret.objects.create(key=key, digest=_digest(raw, pepper), pepper_version=pepper_version(pepper), last4=raw[-4:])
+    ApiKeySecret.objects.create(
+        key=key, digest=_digest(raw, pepper), pepper_version=pepper_version(pepper), last4=raw[-4:]
+    )
 
 
 def pepper_version(pepper: bytes) -> str:

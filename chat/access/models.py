@@ -92,7 +92,11 @@ class ApiKey(models.Model):
         ordering = ("-id",)
         verbose_name = "API key"
         permissions = (
-            *((give_permission(right), f"Can give keys the right “{label}”") for right, label in Right.choices if right != "inference"),
+            *(
+                (give_permission(right), f"Can give keys the right “{label}”")
+                for right, label in Right.choices
+                if right != "inference"
+            ),
             ("give_urgency", "Can give keys a priority below 0"),
         )
 

@@ -68,7 +68,9 @@ def accounts_delete(*, actor: Any, accounts: Collection[User]) -> None:
 
 def account_heir(*, account: User) -> User:
     """Make the account that stands for one that is being deleted: it has its name, cannot sign in and may do nothing."""
-    heir = get_user_model().objects.create_user(f"{DELETED}{account.pk}) {account.get_username()}"[:150], is_active=False)
+    heir = get_user_model().objects.create_user(
+        f"{DELETED}{account.pk}) {account.get_username()}"[:150], is_active=False
+    )
     heir.user_permissions.clear()
     return heir
 

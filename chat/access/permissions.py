@@ -16,7 +16,8 @@ def right_require(caller: Caller, right: str) -> None:
     """Raise ApiError 403 unless the key has the right, one of `Right`."""
     if not caller.has_right(right):
         raise ApiError(
-            "permission_denied", f"This API key does not have the right {Right(right).label!r}; give it in the console under API keys."
+            "permission_denied",
+            f"This API key does not have the right {Right(right).label!r}; give it in the console under API keys.",
         )
 
 

@@ -15,7 +15,10 @@ def keys_listed() -> QuerySet[ApiKey]:
 
 def key_choices() -> list[tuple[str, str]]:
     """The 200 newest keys, deleted ones too: (key id, name and key id)."""
-    return [(public_id, f"{name} ({public_id})") for public_id, name in ApiKey.objects.values_list("public_id", "name")[:200]]
+    return [
+        (public_id, f"{name} ({public_id})")
+        for public_id, name in ApiKey.objects.values_list("public_id", "name")[:200]
+    ]
 
 
 def project_names() -> dict[int, str]:

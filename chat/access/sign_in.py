@@ -109,7 +109,9 @@ class ThrottledAuthenticationForm(AuthenticationForm):
         begun = sign_in_begin(tried=tried)
         if begun.wait_s:
             minutes = math.ceil(begun.wait_s / 60)
-            raise forms.ValidationError(f"Too many failed sign-ins. Try again in {minutes} minute{'s' * (minutes > 1)}.", code="blocked")
+            raise forms.ValidationError(
+                f"Too many failed sign-ins. Try again in {minutes} minute{'s' * (minutes > 1)}.", code="blocked"
+            )
         try:
             cleaned: dict[str, object] = super().clean()
         except forms.ValidationError:
@@ -125,7 +127,9 @@ class PlaygroundSignInForm(ThrottledAuthenticationForm):
     def confirm_login_allowed(self, user: AbstractBaseUser) -> None:
         super().confirm_login_allowed(user)
         if not (getattr(user, "is_staff", False) or playground_is_open_to(user)):
-            raise forms.ValidationError("This account has no access to the playground. Ask an administrator.", code="no_access")
+            raise forms.ValidationError(
+                "This account has no access to the playground. Ask an administrator.", code="no_access"
+            )
 
 
 def _client() -> redis.Redis:
@@ -140,5 +144,9 @@ def _name(kind: str, *parts: str) -> str:
 def _log(level: int, tried: SignIn, outcome: str) -> None:
     """One line: what was typed as a name is cut and written as a literal, so that it stays within its quotes."""
     logger.log(
-        level, "sign-in %s: account %a, address %s", outcome, tried.account[:MAX_LOGGED_CHARS], tried.address[:MAX_LOGGED_CHARS] or "-"
+        level,
+        "sign-in %s: account %a, address %s",
+        outcome,
+        tried.account[:MAX_LOGGED_CHARS],
+        tried.address[:MAX_LOGGED_CHARS] or "-",
     )

@@ -38,7 +38,10 @@ def _check_content_type(request: HttpRequest) -> None:
     if essence != "application/json" and not (essence.startswith("application/") and essence.endswith("+json")):
         raise ApiError("invalid_content_type", "The Content-Type header must be application/json.")
     if request.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
-        raise ApiError("invalid_content_type", "The Content-Encoding header must be absent or identity: bodies are not decompressed.")
+        raise ApiError(
+            "invalid_content_type",
+            "The Content-Encoding header must be absent or identity: bodies are not decompressed.",
+        )
 
 
 def object_parse(body: bytes) -> dict[str, Any]:

@@ -27,7 +27,9 @@ logger = logging.getLogger(__name__)
 async def body_admit(scope: Scope) -> Admitted:
     """Raises ApiError for a request whose body is not wanted."""
     request = ASGIRequest(scope, io.BytesIO())
-    small = Admitted(owner=f"address {request_address(request)}", max_body_bytes=settings.LIGHTCONE_HTTP_LIMITS.max_page_body_bytes)
+    small = Admitted(
+        owner=f"address {request_address(request)}", max_body_bytes=settings.LIGHTCONE_HTTP_LIMITS.max_page_body_bytes
+    )
     if not is_api_path(scope["path"]) or scope["method"] == "OPTIONS" or _is_open(scope["path"]):
         return small
     request.lightcone_epoch = configuration_ask()

@@ -27,7 +27,11 @@ async def completion(request: HttpRequest, dialect: Dialect) -> HttpResponseBase
     """Answer a completion request; the handler of every chat completion route."""
     is_resumable = resumable_asked(request, dialect)
     accepted, run = await request_start(request, dialect, partial(_start, dialect, is_resumable))
-    keep = ChatKeep(accepted.values, accepted.caller, run.generation, is_begun=is_resumable) if keeps_answer(accepted.values) else None
+    keep = (
+        ChatKeep(accepted.values, accepted.caller, run.generation, is_begun=is_resumable)
+        if keeps_answer(accepted.values)
+        else None
+    )
     return await run_answer(request, dialect, accepted, run, keep=keep, wrap=NumberedStream if is_resumable else None)
 
 

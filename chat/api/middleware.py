@@ -55,8 +55,25 @@ EXPOSED_HEADERS = ", ".join(
 )
 API_PREFIXES = frozenset(
     (
-        *("v1", "v4", "v5", "models", "chat", "health", "completions", "embeddings", "tokenize", "detokenize", "version"),
-        *("responses", "messages", "files", "batches"),  # served below /v1 alone: clients without it in their base URL are told in JSON
+        *(
+            "v1",
+            "v4",
+            "v5",
+            "models",
+            "chat",
+            "health",
+            "completions",
+            "embeddings",
+            "tokenize",
+            "detokenize",
+            "version",
+        ),
+        *(
+            "responses",
+            "messages",
+            "files",
+            "batches",
+        ),  # served below /v1 alone: clients without it in their base URL are told in JSON
     )
 )
 
@@ -129,7 +146,9 @@ class ApiMiddleware:
                 return _preflight(request)
             return await self.get_response(request)
         except DisallowedHost:
-            message = "The Host header does not name this server; the operator lists its names in LIGHTCONE_ALLOWED_HOSTS."
+            message = (
+                "The Host header does not name this server; the operator lists its names in LIGHTCONE_ALLOWED_HOSTS."
+            )
             error = ApiError("invalid_host", message)
         except Http404:
             return await UNKNOWN[dialect_for_path(request.path)](request)
@@ -198,7 +217,9 @@ class ApiHandler(ASGIHandler):
         """The body, cut off one byte above the limit; the view then answers 413. Raises RequestAborted."""
         return await read_bounded(receive, settings.LIGHTCONE_HTTP_LIMITS.body_bytes(path))
 
-    def create_request(self, scope: dict[str, Any], body_file: io.BytesIO) -> tuple[ASGIRequest | None, HttpResponse | None]:
+    def create_request(
+        self, scope: dict[str, Any], body_file: io.BytesIO
+    ) -> tuple[ASGIRequest | None, HttpResponse | None]:
         try:
             return ASGIRequest(scope, body_file), None
         except UnicodeDecodeError:
@@ -234,7 +255,9 @@ def _preflight(request: HttpRequest) -> HttpResponse:
     """CORS preflight; needs no key. The requested header names are reflected after a check that they are names."""
     response = HttpResponse(status=204)
     del response["Content-Type"]
-    response["Access-Control-Allow-Methods"] = "GET, POST, DELETE, OPTIONS" if _takes_delete(request.path_info) else "GET, POST, OPTIONS"
+    response["Access-Control-Allow-Methods"] = (
+        "GET, POST, DELETE, OPTIONS" if _takes_delete(request.path_info) else "GET, POST, OPTIONS"
+    )
     asked = request.headers.get("Access-Control-Request-Headers", "").strip()
     if len(asked) <= MAX_PREFLIGHT_CHARS and HEADER_NAMES.fullmatch(asked):
         response["Access-Control-Allow-Headers"] = asked

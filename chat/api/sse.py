@@ -28,7 +28,9 @@ def data_frame(json_text: str) -> bytes:
 class EventStreamResponse(StreamingHttpResponse):
     """Streams `frames`; calls `on_close` on the loop exactly once, whether the stream ran, broke off or never began."""
 
-    def __init__(self, frames: AsyncIterator[bytes], *, on_close: Callable[[], None], headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, frames: AsyncIterator[bytes], *, on_close: Callable[[], None], headers: dict[str, str] | None = None
+    ) -> None:
         super().__init__(_Frames(frames, on_close), content_type="text/event-stream; charset=utf-8", headers=headers)
         self["Cache-Control"] = "no-cache, no-transform"
         self["X-Accel-Buffering"] = "no"

@@ -31,12 +31,16 @@ SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
 
 _views_with_delete: set[Handler] = set()
 _open_views: set[Handler] = set()
-_failures = AuthFailures(limit=settings.LIGHTCONE_LIMITS.max_auth_failures, window_s=settings.LIGHTCONE_LIMITS.auth_failure_window)
+_failures = AuthFailures(
+    limit=settings.LIGHTCONE_LIMITS.max_auth_failures, window_s=settings.LIGHTCONE_LIMITS.auth_failure_window
+)
 
 
 def api_view(dialect: Door, *, is_open: bool = False, **handlers: Handler) -> Handler:
     """A view for the methods named (`get=`, `post=`); every failure leaves in the dialect's error shape. `is_open`: needs no key."""
-    allowed = ", ".join(sorted({name.upper() for name in handlers} | ({"HEAD"} if "get" in handlers else set()) | {"OPTIONS"}))
+    allowed = ", ".join(
+        sorted({name.upper() for name in handlers} | ({"HEAD"} if "get" in handlers else set()) | {"OPTIONS"})
+    )
 
     async def handle(request: HttpRequest, dialect: Door, **kwargs: Any) -> HttpResponseBase:
         handler = handlers.get("get" if request.method == "HEAD" else (request.method or "").lower())
@@ -91,7 +95,9 @@ def error_response(dialect: Door, error: ApiError, request_id: str | None = None
 def json_response(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpResponse:
     """`value` as the body, or the bytes that it is already."""
     body = value if isinstance(value, bytes) else orjson.dumps(value)
-    response = HttpResponse(body, status=status, content_type="application/json", headers={"Cache-Control": "no-store", **(headers or {})})
+    response = HttpResponse(
+        body, status=status, content_type="application/json", headers={"Cache-Control": "no-store", **(headers or {})}
+    )
     # NOTE: keeps Django from logging each 4xx; the request log has them.
     response._has_been_logged = True
     return response
@@ -126,7 +132,9 @@ def client_hints(request: HttpRequest) -> ClientHints:
 
 async def caller_require(request: HttpRequest, dialect: Door, right: str | None = None) -> Caller:
     """The caller behind the request's key; raises ApiError 401, 403 or 429, and 400 for a header of the dialect that is out of bounds."""
-    caller: Caller | None = getattr(request, "lightcone_caller", None)  # the key was checked before the body came, or with the batch
+    caller: Caller | None = getattr(
+        request, "lightcone_caller", None
+    )  # the key was checked before the body came, or with the batch
     if caller is None:
         try:
             caller = await caller_identify(request, key_header=dialect.key_header, failures=_failures)
@@ -143,7 +151,11 @@ async def caller_require(request: HttpRequest, dialect: Door, right: str | None 
 def _check_headers(request: HttpRequest, dialect: Door) -> None:
     for name, limit in dialect.header_limits.items():
         if len(request.headers.get(name, "")) > limit:
-            raise ApiError("invalid_value", f"The {name} header has more than {limit} characters; shorten it or leave it out.", name)
+            raise ApiError(
+                "invalid_value",
+                f"The {name} header has more than {limit} characters; shorten it or leave it out.",
+                name,
+            )
 
 
 async def unknown(request: HttpRequest, dialect: Door, **_: Any) -> HttpResponseBase:

@@ -43,9 +43,13 @@ from chat.relay.commands import batches_wake_async
 class BatchRequest(serializers.Serializer):
     """The body of `POST /v1/batches`, in the order of the checks."""
 
-    input_file_id = Text(max_chars=MAX_ID_CHARS, is_filled=True, is_required=True, nullable=False, help_text="A file of purpose batch.")
+    input_file_id = Text(
+        max_chars=MAX_ID_CHARS, is_filled=True, is_required=True, nullable=False, help_text="A file of purpose batch."
+    )
     endpoint = Text(choices=ENDPOINTS, is_required=True, nullable=False, help_text="The route that all lines are for.")
-    completion_window = Text(choices=tuple(WINDOWS), is_required=True, nullable=False, help_text="How long the batch may take.")
+    completion_window = Text(
+        choices=tuple(WINDOWS), is_required=True, nullable=False, help_text="How long the batch may take."
+    )
     metadata = Metadata(help_text="Labels that come back with the batch.")
     output_expires_after = ExpiresAfter(help_text="How long the files that the batch puts out are kept.")
 
@@ -91,7 +95,9 @@ async def cancel(request: HttpRequest, dialect: Door, batch_id: str) -> HttpResp
     try:
         batch = await database_sync_to_async(batch_cancel)(batch=batch)
     except BatchOver as error:
-        raise ApiError("invalid_value", f"The batch cannot be cancelled any more: its status is {error}.", "batch_id") from None
+        raise ApiError(
+            "invalid_value", f"The batch cannot be cancelled any more: its status is {error}.", "batch_id"
+        ) from None
     await batches_wake_async()
     return json_response(batch_object(batch))
 

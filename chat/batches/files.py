@@ -99,7 +99,10 @@ def file_begin(*, about: FileAbout, num_bytes: int) -> FileWriter:
         # NOTE: the row of the project is locked, so that two uploads do not both fit into the same room.
         Project.objects.select_for_update().get(pk=about.project_id)
         count, taken = _files_size(about.project_id)
-        if count >= settings.LIGHTCONE_MAX_PROJECT_FILES or taken + num_bytes > settings.LIGHTCONE_MAX_PROJECT_FILE_BYTES:
+        if (
+            count >= settings.LIGHTCONE_MAX_PROJECT_FILES
+            or taken + num_bytes > settings.LIGHTCONE_MAX_PROJECT_FILE_BYTES
+        ):
             raise QuotaExceeded
         return FileWriter(about, num_bytes=num_bytes)
 
@@ -123,13 +126,17 @@ def project_file_bytes(*, project_id: int) -> int:
 
 def _files_size(project_id: int) -> tuple[int, int]:
     """How many files the project has, and their bytes."""
-    size = ProjectFile.objects.filter(project_id=project_id).aggregate(count=Count("*"), num_bytes=Sum("num_bytes", default=0))
+    size = ProjectFile.objects.filter(project_id=project_id).aggregate(
+        count=Count("*"), num_bytes=Sum("num_bytes", default=0)
+    )
     return size["count"], int(size["num_bytes"])
 
 
 def file_get(*, project_id: int, public_id: str) -> ProjectFile:
     """Raises FileMissing."""
-    file: ProjectFile | None = _visible(project_id).filter(public_id=public_id).first() if "\0" not in public_id else None
+    file: ProjectFile | None = (
+        _visible(project_id).filter(public_id=public_id).first() if "\0" not in public_id else None
+    )
     if file is None:
         raise FileMissing
     return file
@@ -207,7 +214,9 @@ def _hide_unread(file: ProjectFile) -> None:
     """From now on nobody sees the file. Raises FileInUse. The project is locked, as batch_create does it: no batch begins meanwhile."""
     with transaction.atomic():
         Project.objects.select_for_update().filter(pk=file.project_id).first()
-        readers = Batch.objects.filter(input_file_id=file.public_id, project_id=file.project_id, status__in=OPEN_STATUSES)
+        readers = Batch.objects.filter(
+            input_file_id=file.public_id, project_id=file.project_id, status__in=OPEN_STATUSES
+        )
         reader = readers.first()
         if reader is not None:
             raise FileInUse(reader.public_id)

@@ -44,7 +44,9 @@ def line_read(number: int, text: bytes, endpoint: str) -> InputLine:
     value = _object(text)
     custom_id = value.get("custom_id")
     if not isinstance(custom_id, str) or not 0 < len(custom_id) <= MAX_CUSTOM_ID_CHARS or not custom_id.isprintable():
-        message = f"custom_id must be a string of 1 to {MAX_CUSTOM_ID_CHARS} printable characters, got {echo(custom_id)}"
+        message = (
+            f"custom_id must be a string of 1 to {MAX_CUSTOM_ID_CHARS} printable characters, got {echo(custom_id)}"
+        )
         raise LineRefused("invalid_custom_id", message, "custom_id")
     if value.get("method") != "POST":
         raise LineRefused("invalid_method", f"method must be POST, got {echo(value.get('method'))}", "method")
@@ -56,7 +58,11 @@ def line_read(number: int, text: bytes, endpoint: str) -> InputLine:
         raise LineRefused("invalid_body", f"body must be an object, got {echo(body)}", "body")
     for name in NOT_IN_BATCHES:
         if body.get(name) not in (None, False):
-            raise LineRefused("invalid_body", f"body.{name} must be false: the answers of a batch come in its output file", f"body.{name}")
+            raise LineRefused(
+                "invalid_body",
+                f"body.{name} must be false: the answers of a batch come in its output file",
+                f"body.{name}",
+            )
     model = body.get("model")
     return InputLine(number, custom_id, orjson.dumps(body), model if isinstance(model, str) else "")
 

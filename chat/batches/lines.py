@@ -94,7 +94,12 @@ def _answer(response: HttpResponse, sent_id: str) -> LineAnswer:
     status, body = response.status_code, response.content
     code = _error_code(body) if status >= 400 else ""
     is_fleeting = code in FLEETING_CODES
-    is_again = status in RETRIED_STATUSES and response.headers.get("x-should-retry") == "true" or is_fleeting or code == WAITING_CODE
+    is_again = (
+        status in RETRIED_STATUSES
+        and response.headers.get("x-should-retry") == "true"
+        or is_fleeting
+        or code == WAITING_CODE
+    )
     usual_s = str(MAX_WAIT_S) if code == WAITING_CODE else "1"
     wait_s = min(MAX_WAIT_S, max(1.0, float(response.headers.get("Retry-After", usual_s)))) if is_again else None
     return LineAnswer(status, sent_id, body, wait_s, is_fleeting)

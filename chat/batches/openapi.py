@@ -24,7 +24,9 @@ AFTER = OpenApiParameter("after", str, description="The id that the page before 
 class Upload(serializers.Serializer):
     file = serializers.FileField()
     purpose = serializers.ChoiceField(choices=UPLOAD_PURPOSES)
-    expires_after = shaped(EXPIRES_AFTER.json_schema, "As two parts, expires_after[anchor] and expires_after[seconds].", required=False)
+    expires_after = shaped(
+        EXPIRES_AFTER.json_schema, "As two parts, expires_after[anchor] and expires_after[seconds].", required=False
+    )
 
 
 class FileBody(serializers.Serializer):
@@ -137,7 +139,12 @@ class FilesRoute(APIView):
     @extend_schema(
         operation_id="list_files",
         summary="List files",
-        parameters=[OpenApiParameter("purpose", str), OpenApiParameter("limit", int), OpenApiParameter("order", str), AFTER],
+        parameters=[
+            OpenApiParameter("purpose", str),
+            OpenApiParameter("limit", int),
+            OpenApiParameter("order", str),
+            AFTER,
+        ],
         responses=_answers(FileList, 400),
         tags=["files"],
     )
@@ -150,7 +157,9 @@ class FileRoute(APIView):
     def get(self, request: HttpRequest, file_id: str) -> None:
         """A file without its content."""
 
-    @extend_schema(operation_id="delete_file", summary="Delete a file", responses=_answers(DeletedFile, 400, 404), tags=["files"])
+    @extend_schema(
+        operation_id="delete_file", summary="Delete a file", responses=_answers(DeletedFile, 400, 404), tags=["files"]
+    )
     def delete(self, request: HttpRequest, file_id: str) -> None:
         """Forget a file at once."""
 
@@ -189,14 +198,20 @@ class BatchesRoute(APIView):
 
 
 class BatchRoute(APIView):
-    @extend_schema(operation_id="retrieve_batch", summary="One batch", responses=_answers(BatchBody, 404), tags=["batches"])
+    @extend_schema(
+        operation_id="retrieve_batch", summary="One batch", responses=_answers(BatchBody, 404), tags=["batches"]
+    )
     def get(self, request: HttpRequest, batch_id: str) -> None:
         """How far a batch is, and where its answers are."""
 
 
 class BatchCancelRoute(APIView):
     @extend_schema(
-        operation_id="cancel_batch", summary="Cancel a batch", request=None, responses=_answers(BatchBody, 400, 404), tags=["batches"]
+        operation_id="cancel_batch",
+        summary="Cancel a batch",
+        request=None,
+        responses=_answers(BatchBody, 400, 404),
+        tags=["batches"],
     )
     def post(self, request: HttpRequest, batch_id: str) -> None:
         """Stop what runs and send no more; what is answered stays."""

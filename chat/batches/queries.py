@@ -30,7 +30,9 @@ class BatchesQuery(serializers.Serializer):
 def query_read(request: HttpRequest, schema: serializers.Serializer) -> dict[str, Any]:
     """The values of the schema's fields, the last one of each name; raises ApiError that names the first bad one."""
     try:
-        values: dict[str, Any] = schema.run_validation({name: value for name, value in request.GET.items() if value != ""})
+        values: dict[str, Any] = schema.run_validation(
+            {name: value for name, value in request.GET.items() if value != ""}
+        )
     except ValidationError as error:
         raise problems_error(field_problems(error.detail)) from None
     return values

@@ -87,7 +87,10 @@ def batch_create(*, order: BatchOrder) -> Batch:
     with transaction.atomic():
         Project.objects.select_for_update().get(pk=order.project_id)
         file = file_get(project_id=order.project_id, public_id=order.input_file_id)
-        if Batch.objects.filter(project_id=order.project_id, status__in=OPEN_STATUSES).count() >= settings.LIGHTCONE_MAX_OPEN_BATCHES:
+        if (
+            Batch.objects.filter(project_id=order.project_id, status__in=OPEN_STATUSES).count()
+            >= settings.LIGHTCONE_MAX_OPEN_BATCHES
+        ):
             raise TooManyBatches
         batch: Batch = Batch.objects.create(
             public_id=f"batch_{secrets.token_hex(16)}",
@@ -106,7 +109,9 @@ def batch_create(*, order: BatchOrder) -> Batch:
 
 def batch_get(*, project_id: int, public_id: str) -> Batch:
     """Raises BatchMissing."""
-    batch: Batch | None = Batch.objects.filter(project_id=project_id, public_id=public_id).first() if "\0" not in public_id else None
+    batch: Batch | None = (
+        Batch.objects.filter(project_id=project_id, public_id=public_id).first() if "\0" not in public_id else None
+    )
     if batch is None:
         raise BatchMissing
     return batch
@@ -124,7 +129,9 @@ def batches_page(*, project_id: int, limit: int, after: str = "") -> tuple[list[
 def batch_cancel(*, batch: Batch) -> Batch:
     """Ask for the end; running lines stop within a second or two. Asking twice is asking once. Raises BatchOver."""
     stoppable = (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS)
-    Batch.objects.filter(pk=batch.pk, status__in=stoppable).update(status=BatchStatus.CANCELLING, cancelling_at=timezone.now())
+    Batch.objects.filter(pk=batch.pk, status__in=stoppable).update(
+        status=BatchStatus.CANCELLING, cancelling_at=timezone.now()
+    )
     batch.refresh_from_db()
     if batch.status not in (BatchStatus.CANCELLING, BatchStatus.CANCELLED):
         raise BatchOver(batch.status)
@@ -165,7 +172,12 @@ def batch_release(*, pk: int, owner: str) -> None:
 def batch_begin(*, pk: int, owner: str, num_lines: int, model: str) -> None:
     """The input is good: its lines may be answered. Raises ClaimLost."""
     asked = storable_text(model)[:MAX_MODEL_CHARS]
-    fields = {"status": BatchStatus.IN_PROGRESS, "num_lines": num_lines, "model": asked, "in_progress_at": timezone.now()}
+    fields = {
+        "status": BatchStatus.IN_PROGRESS,
+        "num_lines": num_lines,
+        "model": asked,
+        "in_progress_at": timezone.now(),
+    }
     _step(pk, owner, (BatchStatus.VALIDATING,), fields)
 
 
@@ -186,7 +198,9 @@ def result_add(*, pk: int, owner: str, line: int, text: str, is_error: bool, tok
     counted = "num_failed" if is_error else "num_completed"
     with transaction.atomic():
         _hold(pk, owner)
-        _, is_new = BatchResult.objects.get_or_create(batch_id=pk, line=line, defaults={"text": text, "is_error": is_error})
+        _, is_new = BatchResult.objects.get_or_create(
+            batch_id=pk, line=line, defaults={"text": text, "is_error": is_error}
+        )
         if is_new:
             Batch.objects.filter(pk=pk).update(
                 **{counted: F(counted) + 1},
@@ -203,7 +217,11 @@ def errors_add(*, pk: int, owner: str, texts: Mapping[int, str]) -> None:
     with transaction.atomic():
         _hold(pk, owner)
         known = set(BatchResult.objects.filter(batch_id=pk, line__in=texts).values_list("line", flat=True))
-        new = [BatchResult(batch_id=pk, line=line, text=text, is_error=True) for line, text in texts.items() if line not in known]
+        new = [
+            BatchResult(batch_id=pk, line=line, text=text, is_error=True)
+            for line, text in texts.items()
+            if line not in known
+        ]
         BatchResult.objects.bulk_create(new)
         Batch.objects.filter(pk=pk).update(num_failed=F("num_failed") + len(new))
 
@@ -247,7 +265,9 @@ def batch_output_begin(*, pk: int, owner: str, is_error: bool) -> BatchOutput | 
     if not BatchResult.objects.filter(batch_id=pk, is_error=is_error).exists():
         return None
     name = f"{batch.public_id}_{'error' if is_error else 'output'}.jsonl"
-    writer = FileWriter(FileAbout(batch.project_id, batch.key_public_id, name, str(Purpose.BATCH_OUTPUT), batch.output_expires_s))
+    writer = FileWriter(
+        FileAbout(batch.project_id, batch.key_public_id, name, str(Purpose.BATCH_OUTPUT), batch.output_expires_s)
+    )
     try:
         _step(pk, owner, ENDING_STATUSES, {column: writer.file.public_id})
     except ClaimLost:

@@ -66,7 +66,10 @@ EXPIRES_AFTER = ExpiresAfter()
 def upload_read(body: bytes, content_type: str) -> Upload:
     """The upload in a `multipart/form-data` body; raises ApiError."""
     if content_type.partition(";")[0].strip().lower() != "multipart/form-data":
-        raise ApiError("invalid_content_type", "The Content-Type header must be multipart/form-data, with the parts file and purpose.")
+        raise ApiError(
+            "invalid_content_type",
+            "The Content-Type header must be multipart/form-data, with the parts file and purpose.",
+        )
     files = _Pieces()
     fields = _parse(body, content_type, files)
     for name in FIELDS:
@@ -77,7 +80,11 @@ def upload_read(body: bytes, content_type: str) -> Upload:
         raise ApiError("invalid_type", message, "expires_after")
     purpose = _value("purpose", PURPOSE, fields.get("purpose"))
     lives_s = _value("expires_after", EXPIRES_AFTER, _expires_after(fields))
-    return Upload(files.filename, purpose, tuple(files.pieces), files.num_bytes, lives_s) if files.is_one else _no_file(fields, files)
+    return (
+        Upload(files.filename, purpose, tuple(files.pieces), files.num_bytes, lives_s)
+        if files.is_one
+        else _no_file(fields, files)
+    )
 
 
 def _no_file(fields: QueryDict, files: _Pieces) -> Upload:
@@ -86,7 +93,11 @@ def _no_file(fields: QueryDict, files: _Pieces) -> Upload:
     if files.num_files > 1:
         raise ApiError("invalid_value", f"{files.num_files} files were sent; send one, as the part named file", "file")
     if files.num_files == 1:
-        raise ApiError("missing_required_parameter", f"file is required; the file came as the part {echo(files.field_name)}", "file")
+        raise ApiError(
+            "missing_required_parameter",
+            f"file is required; the file came as the part {echo(files.field_name)}",
+            "file",
+        )
     if "file" in fields:
         raise ApiError("invalid_type", "file must be a file: a part with a filename", "file")
     raise ApiError("missing_required_parameter", "file is required: a part with a filename", "file")
@@ -144,7 +155,9 @@ def _parse(body: bytes, content_type: str, handler: FileUploadHandler) -> QueryD
 
 def upload_too_large() -> ApiError:
     limit = settings.LIGHTCONE_HTTP_LIMITS.max_upload_bytes
-    return ApiError("request_too_large", f"The file is larger than the limit of {limit} bytes; split it into several files.", "file")
+    return ApiError(
+        "request_too_large", f"The file is larger than the limit of {limit} bytes; split it into several files.", "file"
+    )
 
 
 def _expires_after(fields: QueryDict) -> dict[str, Any] | None:

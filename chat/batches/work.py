@@ -26,7 +26,16 @@ from chat.batches import services as batches
 from chat.batches.files import FileMissing, file_chunk, file_of_batch
 from chat.batches.input_lines import InputCheck, InputLine, LineRefused, line_read
 from chat.batches.line_splitter import LineSplitter
-from chat.batches.lines import TRIES, LineAnswer, View, endpoint_view, line_answer, result_text, tokens_of, unanswered_text
+from chat.batches.lines import (
+    TRIES,
+    LineAnswer,
+    View,
+    endpoint_view,
+    line_answer,
+    result_text,
+    tokens_of,
+    unanswered_text,
+)
 from chat.batches.models import Batch, BatchStatus, Purpose
 from chat.batches.pace import Pace
 from chat.batches.services import ClaimLost
@@ -39,7 +48,9 @@ RENEW_S = 10.0
 KEY_LOOKS = 5
 """Every so many watches the key is looked at too."""
 CLOSED_AT_ONCE = 200
-INTERNAL_BODY = orjson.dumps({"error": ApiError("internal_error", INTERNAL_MESSAGE).described(), "message": INTERNAL_MESSAGE})
+INTERNAL_BODY = orjson.dumps(
+    {"error": ApiError("internal_error", INTERNAL_MESSAGE).described(), "message": INTERNAL_MESSAGE}
+)
 EXPIRED_MESSAGE = "This request could not be executed before the completion window expired."
 KEY_MESSAGE = "The API key that created the batch is disabled, deleted or expired; the requests that were left have not been sent."
 FILE_ERROR = {"code": "file_missing", "line": None, "message": "The input file is no longer there.", "param": None}
@@ -123,7 +134,9 @@ class BatchWork:
             number += 1
 
     def _file_pk(self) -> int:
-        pk: int = file_of_batch(project_id=self.batch.project_id, public_id=self.batch.input_file_id, purpose=str(Purpose.BATCH)).pk
+        pk: int = file_of_batch(
+            project_id=self.batch.project_id, public_id=self.batch.input_file_id, purpose=str(Purpose.BATCH)
+        ).pk
         return pk
 
     async def _lines(self) -> AsyncIterator[InputLine]:
@@ -183,7 +196,9 @@ class BatchWork:
         assert self._caller is not None
         async with self._pace.turn(), self._slots:
             try:
-                return await line_answer(line, endpoint=self.batch.endpoint, view=view, caller=self._caller, batch_id=self.batch.public_id)
+                return await line_answer(
+                    line, endpoint=self.batch.endpoint, view=view, caller=self._caller, batch_id=self.batch.public_id
+                )
             except Exception:
                 # Views answer for their own failures, so this is a defect of ours; the other lines go on.
                 logger.exception("line %d of %s failed", line.number, self.batch.public_id)
@@ -219,7 +234,9 @@ class BatchWork:
         if self.batch.ends_as == BatchStatus.EXPIRED:
             await self._close_lines()
         for is_error in (False, True):
-            output = await database_sync_to_async(batches.batch_output_begin)(pk=self.batch.pk, owner=self._owner, is_error=is_error)
+            output = await database_sync_to_async(batches.batch_output_begin)(
+                pk=self.batch.pk, owner=self._owner, is_error=is_error
+            )
             while output is not None and await database_sync_to_async(output.write_page)():
                 """A page at a time, as others wait for the same thread."""
         await self._step(batches.batch_end)
@@ -244,7 +261,9 @@ class BatchWork:
 
 
 def _key_gone() -> Ending:
-    return Ending(BatchStatus.FAILED, [{"code": "invalid_api_key", "line": None, "message": KEY_MESSAGE, "param": None}])
+    return Ending(
+        BatchStatus.FAILED, [{"code": "invalid_api_key", "line": None, "message": KEY_MESSAGE, "param": None}]
+    )
 
 
 async def first_of(*works: Coroutine[Any, Any, Any]) -> Any:

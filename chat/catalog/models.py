@@ -21,7 +21,9 @@ class ModelState(models.TextChoices):
 
 def price_field() -> models.DecimalField:
     """What a million tokens cost; empty: nothing."""
-    return models.DecimalField(max_digits=14, decimal_places=6, null=True, blank=True, validators=[MinValueValidator(0)])
+    return models.DecimalField(
+        max_digits=14, decimal_places=6, null=True, blank=True, validators=[MinValueValidator(0)]
+    )
 
 
 class ServedModel(models.Model):
@@ -52,7 +54,11 @@ class ServedModel(models.Model):
     class Meta:
         ordering = ("name",)
         verbose_name = "model"
-        constraints = (models.UniqueConstraint(fields=("is_default",), condition=models.Q(is_default=True), name="one_default_model"),)
+        constraints = (
+            models.UniqueConstraint(
+                fields=("is_default",), condition=models.Q(is_default=True), name="one_default_model"
+            ),
+        )
 
     def __str__(self) -> str:
         return self.name

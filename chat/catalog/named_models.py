@@ -34,7 +34,9 @@ async def models_named(caller: Caller) -> list[NamedModel]:
     """The models that the caller may use, under each of the names that `model` takes."""
     models, live = await models_for_caller_async(caller=caller), await models_live()
     return [
-        NamedModel(model, name, live.get(model.name, UNLOADED)) for model in models for name in dict.fromkeys((model.name, *model.aliases))
+        NamedModel(model, name, live.get(model.name, UNLOADED))
+        for model in models
+        for name in dict.fromkeys((model.name, *model.aliases))
     ]
 
 

@@ -88,7 +88,11 @@ def model_path_check(*, path: str) -> None:
             problem = f"{path!r} must begin with /: write the whole path."
         elif place.is_dir():
             is_model = (place / "config.json").is_file() and any(place.glob("*.safetensors"))
-            problem = "" if is_model else f"The folder {path} is no Hugging Face model: it wants a config.json and *.safetensors files."
+            problem = (
+                ""
+                if is_model
+                else f"The folder {path} is no Hugging Face model: it wants a config.json and *.safetensors files."
+            )
         elif place.is_file():
             with place.open("rb") as file:
                 problem = "" if file.read(len(GGUF_MAGIC)) == GGUF_MAGIC else f"{path} is not a GGUF file."
@@ -106,7 +110,12 @@ def model_delete(*, model: ServedModel) -> None:
 
 
 def model_state_report(
-    *, name: str, state: str, reason: str = "", max_model_len: int | None = None, maker_defaults: dict[str, Any] | None = None
+    *,
+    name: str,
+    state: str,
+    reason: str = "",
+    max_model_len: int | None = None,
+    maker_defaults: dict[str, Any] | None = None,
 ) -> None:
     """Note what a worker says of its model; unknown names are ignored.
 
@@ -166,7 +175,9 @@ def _entries() -> tuple[ModelEntry, ...]:
     entries = _cache.get(ALL)
     if entries is None:
         generation = _cache.generation
-        entries = tuple(_entry(model) for model in ServedModel.objects.filter(enabled=True).order_by("-is_default", "name"))
+        entries = tuple(
+            _entry(model) for model in ServedModel.objects.filter(enabled=True).order_by("-is_default", "name")
+        )
         _cache.put(ALL, entries, generation=generation)
     return entries
 

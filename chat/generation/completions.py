@@ -138,7 +138,9 @@ async def completion_start(
     return await _admitted(replace(admission, requests_per_minute=0) if is_further else admission)
 
 
-async def completion_refuse(*, request: GenerationRequest, messages: Sequence[Any], caller: Caller, trace: RequestTrace) -> dict[str, str]:
+async def completion_refuse(
+    *, request: GenerationRequest, messages: Sequence[Any], caller: Caller, trace: RequestTrace
+) -> dict[str, str]:
     """Admit a request whose `messages`, as they were sent, are at fault, and end it at once: limits answer before messages do.
 
     Charged like a run that the worker refuses: the reserved tokens come back. Gives the `x-ratelimit-*` lines of the answer.
@@ -270,7 +272,9 @@ async def _refusal_by_size(dispatcher: Dispatcher, request: GenerationRequest) -
     if not is_long(request):
         return None
     known = [
-        lease for lease in await dispatcher.workers() if lease.model == request.model and lease.max_model_len * lease.longest_token_chars
+        lease
+        for lease in await dispatcher.workers()
+        if lease.model == request.model and lease.max_model_len * lease.longest_token_chars
     ]
     if not known:
         return None
@@ -291,7 +295,9 @@ async def _end(dispatcher: Dispatcher, admission: Admission, refusal: Rejected |
     payload, record = b"", None
     if refusal is not None:
         payload = pack_events([Event(0, 1, refusal)])
-        record = terminal_record(admission.about, refusal, run_id=run_id, attempts=0, worker="", ended_at=dispatcher.runs.clock())
+        record = terminal_record(
+            admission.about, refusal, run_id=run_id, attempts=0, worker="", ended_at=dispatcher.runs.clock()
+        )
     await dispatcher.runs.finish(
         Ending(
             run_id=run_id,
@@ -318,7 +324,9 @@ def _admission(request: GenerationRequest, caller: Caller, trace: RequestTrace, 
         requests_per_minute=limits.requests_per_minute or 0,
         tokens_per_minute=limits.tokens_per_minute or 0,
         reserved_tokens=_reserved_tokens(request, messages),
-        max_live=min(limits.max_concurrency or settings.LIGHTCONE_MAX_LIVE_PER_KEY, settings.LIGHTCONE_MAX_LIVE_PER_KEY),
+        max_live=min(
+            limits.max_concurrency or settings.LIGHTCONE_MAX_LIVE_PER_KEY, settings.LIGHTCONE_MAX_LIVE_PER_KEY
+        ),
         max_waiting=settings.LIGHTCONE_MAX_WAITING,
     )
 
@@ -329,10 +337,16 @@ def _reserved_tokens(request: GenerationRequest, messages: Sequence[Any]) -> int
         return 0
     chars = sum(len(str(message.get("content") or "")) for message in messages if isinstance(message, dict))
     if request.raw is not None:
-        chars = len(request.raw.text) + len(request.raw.suffix or "") + CHARS_PER_TOKEN * len(request.raw.token_ids or ())
+        chars = (
+            len(request.raw.text) + len(request.raw.suffix or "") + CHARS_PER_TOKEN * len(request.raw.token_ids or ())
+        )
     if request.task is Task.EMBED:
         return chars // CHARS_PER_TOKEN
-    output = request.stop.absent_max_tokens or USUAL_OUTPUT_TOKENS if request.stop.max_tokens is None else request.stop.max_tokens
+    output = (
+        request.stop.absent_max_tokens or USUAL_OUTPUT_TOKENS
+        if request.stop.max_tokens is None
+        else request.stop.max_tokens
+    )
     return chars // CHARS_PER_TOKEN + min(output, USUAL_OUTPUT_TOKENS) * request.num_sequences
 
 
@@ -388,17 +402,26 @@ def _refusal(model: str, verdict: Verdict, headers: dict[str, str]) -> LimitExce
         return EngineUnavailable(ErrorCode.OVERLOADED, message)
     kind = LimitKind(verdict.word)
     wait_s = min(60, max(1, math.ceil(verdict.wait_s)))
-    return LimitExceeded(kind, f"{LIMIT_MESSAGES[kind]} Please try again in {wait_s} s.", retry_after_s=wait_s, headers=headers)
+    return LimitExceeded(
+        kind, f"{LIMIT_MESSAGES[kind]} Please try again in {wait_s} s.", retry_after_s=wait_s, headers=headers
+    )
 
 
 def _unavailable(model: str, verdict: Verdict) -> EngineUnavailable:
     """No worker is ready. The reason of a failed load is for the console, not for clients."""
     if verdict.worker_state == "loading":
-        return EngineUnavailable(ErrorCode.MODEL_LOADING, f"The model '{model}' is loading ({verdict.worker_progress:.0%}).")
+        return EngineUnavailable(
+            ErrorCode.MODEL_LOADING, f"The model '{model}' is loading ({verdict.worker_progress:.0%})."
+        )
     if verdict.worker_state == "failed":
-        return EngineUnavailable(ErrorCode.MODEL_LOAD_FAILED, f"The model '{model}' could not be loaded; the administrator can see why.")
+        return EngineUnavailable(
+            ErrorCode.MODEL_LOAD_FAILED, f"The model '{model}' could not be loaded; the administrator can see why."
+        )
     if verdict.worker_state == "draining":
-        return EngineUnavailable(ErrorCode.OVERLOADED, f"The model '{model}' is being restarted; please try again shortly.")
+        return EngineUnavailable(
+            ErrorCode.OVERLOADED, f"The model '{model}' is being restarted; please try again shortly."
+        )
     return EngineUnavailable(
-        ErrorCode.MODEL_UNLOADED, f"No worker serves the model '{model}' at the moment; GET /v1/models tells which models are ready."
+        ErrorCode.MODEL_UNLOADED,
+        f"No worker serves the model '{model}' at the moment; GET /v1/models tells which models are ready.",
     )

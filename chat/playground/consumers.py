@@ -32,7 +32,7 @@ from chat.access.keys import Caller, KeyInvalid
 from chat.api.answering.accepting import Accepted, rejection_record
 from chat.api.answering.heads import head_admitted
 from chat.api.answering.starting import run_start
-from chat.api.body import run_in_thread_if_large, object_parse
+from chat.api.body import object_parse, run_in_thread_if_large
 from chat.api.dialect import AnswerHead
 from chat.api.request.refusals import refusal_reworded
 from chat.api.server_contract import STOP, Stop
@@ -94,7 +94,11 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         return stop is not None and stop.closing.is_set()
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        if bytes_data is not None or text_data is None or len(text_data) > settings.LIGHTCONE_HTTP_LIMITS.max_ws_message_bytes:
+        if (
+            bytes_data is not None
+            or text_data is None
+            or len(text_data) > settings.LIGHTCONE_HTTP_LIMITS.max_ws_message_bytes
+        ):
             await self.close(code=TOO_LARGE)
             return
         try:
@@ -104,7 +108,9 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             return
         run_name = message.get("id")
         if not isinstance(run_name, str) or not RUN_NAME.fullmatch(run_name):
-            await self.send_error("", ApiError("invalid_value", "id must be a string of 1 to 64 letters, digits and hyphens", "id"))
+            await self.send_error(
+                "", ApiError("invalid_value", "id must be a string of 1 to 64 letters, digits and hyphens", "id")
+            )
         elif message.get("type") == "start":
             await self.start(run_name, message.get("request"))
         elif message.get("type") == "attach":
@@ -123,11 +129,17 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
     async def follow(self, run_name: str, opening: Callable[[], Awaitable[OpenRun]]) -> None:
         """Read a run in a task of its own."""
         if run_name in self.runs:
-            await self.send_error(run_name, ApiError("invalid_value", "a run of this id is going on; choose another id", "id"))
+            await self.send_error(
+                run_name, ApiError("invalid_value", "a run of this id is going on; choose another id", "id")
+            )
         elif self.is_ending:
-            await self.send_error(run_name, ApiError("overloaded", "The server is being stopped; please send the message again."))
+            await self.send_error(
+                run_name, ApiError("overloaded", "The server is being stopped; please send the message again.")
+            )
         elif len(self.runs) >= MAX_RUNS:
-            await self.send_error(run_name, ApiError("rate_limit_exceeded", f"A page may have {MAX_RUNS} runs at once; stop one first."))
+            await self.send_error(
+                run_name, ApiError("rate_limit_exceeded", f"A page may have {MAX_RUNS} runs at once; stop one first.")
+            )
         else:
             task = asyncio.create_task(self.run(run_name, opening))
             self.runs[run_name] = task
@@ -191,7 +203,9 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         try:
             values.update(request_read(body))
             values["afterlife"] = page_afterlife(caller, run_name)
-            run = await run_start(Accepted(caller, values, self.trace(values), arrived_at, num_bytes=0, request_id=run_name))
+            run = await run_start(
+                Accepted(caller, values, self.trace(values), arrived_at, num_bytes=0, request_id=run_name)
+            )
         except Exception as error:
             rejection_record(error, caller=caller, trace=self.trace(values), arrived_at=arrived_at)
             raise
@@ -203,7 +217,9 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         found = await run_find_public(public_id=run_public_id(caller, run_name), caller=caller)
         attached = None if found is None else await run_attach(run_id=found[0], caller=caller)
         if found is None or attached is None:
-            raise ApiError("not_resumable", "This answer cannot be picked up: it never began, or it ended too long ago.")
+            raise ApiError(
+                "not_resumable", "This answer cannot be picked up: it never began, or it ended too long ago."
+            )
         return OpenRun(attached[0], head_kept(found[1]))
 
     async def current_caller(self) -> Caller:

@@ -37,9 +37,15 @@ def request_read(body: dict[str, Any]) -> dict[str, Any]:
     """The checked values of a request of the page. Raises ApiError."""
     for name in body:
         if name not in FIELD_NAMES:
-            raise ApiError("unsupported_parameter", f"{name[:64]} is no field of a request; check its spelling or leave it out", name[:64])
+            raise ApiError(
+                "unsupported_parameter",
+                f"{name[:64]} is no field of a request; check its spelling or leave it out",
+                name[:64],
+            )
         if name in WITHOUT_EFFECT:
-            raise ApiError("unsupported_parameter", f"{name} has no effect in the playground; leave it out, or use the API", name)
+            raise ApiError(
+                "unsupported_parameter", f"{name} has no effect in the playground; leave it out, or use the API", name
+            )
     return request_check(body)
 
 

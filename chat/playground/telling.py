@@ -33,7 +33,10 @@ async def run_messages(reader: RunReader, head: AnswerHead) -> AsyncIterator[Mes
             if message is not None:
                 yield message
         elif isinstance(payload, Completed) and payload.outcome in (Outcome.FINISHED, Outcome.STOPPED):
-            choices = [{"finish_reason": reasons.get(choice), "tokens": num_tokens[choice]} for choice in range(head.num_choices)]
+            choices = [
+                {"finish_reason": reasons.get(choice), "tokens": num_tokens[choice]}
+                for choice in range(head.num_choices)
+            ]
             yield completed_message(payload, choices)
         else:
             error = ending_error(event)

@@ -25,7 +25,9 @@ def index(request: HttpRequest) -> HttpResponse:
         # The socket would refuse, and the page would try for ever.
         raise PermissionDenied
     models = models_for_caller()
-    return render(request, "playground/index.html", {"models": models, "page": page_data(models, user_id=request.user.pk)})
+    return render(
+        request, "playground/index.html", {"models": models, "page": page_data(models, user_id=request.user.pk)}
+    )
 
 
 class SignIn(auth_views.LoginView):

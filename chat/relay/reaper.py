@@ -112,7 +112,9 @@ class Reaper:
 
     async def _reap_queue(self) -> None:
         now_ms = int(self._clock() * 1000)
-        for raw, queued_at_ms in await self._client.zrangebyscore(self._keys.queued, "-inf", now_ms - WAITED_MS, withscores=True):
+        for raw, queued_at_ms in await self._client.zrangebyscore(
+            self._keys.queued, "-inf", now_ms - WAITED_MS, withscores=True
+        ):
             run_id = raw.decode()
             state, *facts = await self._client.hmget(self._keys.meta(run_id), "state", "attempt", "slug", "deadline_ms")
             if state != b"queued":
@@ -160,7 +162,9 @@ class Reaper:
         if events:
             payload = Failed(code, message, usage_of(events), None, outcome)
         about = json.loads(meta[b"about"])
-        record = terminal_record(about, payload, run_id=run_id, attempts=min(attempt, MAX_ATTEMPTS), worker="", ended_at=self._clock())
+        record = terminal_record(
+            about, payload, run_id=run_id, attempts=min(attempt, MAX_ATTEMPTS), worker="", ended_at=self._clock()
+        )
         record["outcome"] = outcome.value
         verdict = await self.runs.finish(
             Ending(

@@ -82,8 +82,12 @@ def _figures(request: HttpRequest) -> dict[str, Any]:
         "spans": SPANS.items(),
         "tiles": _tiles(usage),
         "charts": (_requests_chart(usage, label), _tokens_chart(usage, label)),
-        "rows": tuple(_row(point, "%Y-%m-%d %H:%M" if span == "24h" else "%Y-%m-%d") for point in reversed(usage.points)),
-        "by_model": tuple((name, f"{requests:,}", f"{tokens:,}", cost_text(cost)) for name, requests, tokens, cost in usage.by_model),
+        "rows": tuple(
+            _row(point, "%Y-%m-%d %H:%M" if span == "24h" else "%Y-%m-%d") for point in reversed(usage.points)
+        ),
+        "by_model": tuple(
+            (name, f"{requests:,}", f"{tokens:,}", cost_text(cost)) for name, requests, tokens, cost in usage.by_model
+        ),
     }
 
 
@@ -112,7 +116,9 @@ def _row(point: UsagePoint, label: str) -> tuple[str, ...]:
 
 def _requests_chart(usage: UsageSummary, label: str) -> Chart:
     total = usage.total
-    parts = [(point.num_answered, point.num_left, point.num_client_errors, point.num_server_errors) for point in usage.points]
+    parts = [
+        (point.num_answered, point.num_left, point.num_client_errors, point.num_server_errors) for point in usage.points
+    ]
     legend = (
         ("lc-good", "answered"),
         ("lc-left", "client left"),
@@ -156,7 +162,16 @@ def _chart(
             base -= height
             if amount:
                 text = f"{point.start.strftime(label)}: {amount:,} {name}"
-                bars.append(Bar(_round(LEFT + index * slot + slot * 0.14), _round(base), _round(slot * 0.72), _round(height), kind, text))
+                bars.append(
+                    Bar(
+                        _round(LEFT + index * slot + slot * 0.14),
+                        _round(base),
+                        _round(slot * 0.72),
+                        _round(height),
+                        kind,
+                        text,
+                    )
+                )
     every = max(1, len(points) // 6)
     return Chart(
         title=title,
@@ -167,7 +182,9 @@ def _chart(
             for index, point in enumerate(points)
             if index % every == 0
         ),
-        y_ticks=tuple(Tick(_round(HEIGHT - BOTTOM - top * share * scale), _short(top * share)) for share in (0, 0.5, 1)),
+        y_ticks=tuple(
+            Tick(_round(HEIGHT - BOTTOM - top * share * scale), _short(top * share)) for share in (0, 0.5, 1)
+        ),
         legend=legend,
     )
 

@@ -54,16 +54,26 @@ class RequestMetrics:
         def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
             return Histogram(name, text, ("model",), namespace="lightcone", registry=registry, buckets=buckets)
 
-        self._requests = counter("requests", "Requests that ended, by the status that clients saw.", "model", "route", "status")
-        self._repeats = counter("repeated_requests", "Requests that a client's library sent again after a failure.", "route")
+        self._requests = counter(
+            "requests", "Requests that ended, by the status that clients saw.", "model", "route", "status"
+        )
+        self._repeats = counter(
+            "repeated_requests", "Requests that a client's library sent again after a failure.", "route"
+        )
         self._prompt = counter("prompt_tokens", "Tokens of prompts, cached ones included.", "model")
         self._cached = counter("cached_prompt_tokens", "Tokens of prompts that were in the prefix cache.", "model")
         self._completion = counter("completion_tokens", "Tokens that were generated.", "model")
-        self._takeovers = counter("takeovers", "Times that a request went to another worker, as its own was lost or stopped.", "model")
+        self._takeovers = counter(
+            "takeovers", "Times that a request went to another worker, as its own was lost or stopped.", "model"
+        )
         self._queue = histogram("queue_time_seconds", "From the arrival of a request to its first step.", SECONDS)
-        self._first = histogram("time_to_first_token_seconds", "From the arrival of a request to its first token.", SECONDS)
+        self._first = histogram(
+            "time_to_first_token_seconds", "From the arrival of a request to its first token.", SECONDS
+        )
         self._duration = histogram("request_duration_seconds", "From the arrival of a request to its end.", SECONDS)
-        self._per_token = histogram("time_per_output_token_seconds", "Between tokens after the first, on average.", SECONDS_PER_TOKEN)
+        self._per_token = histogram(
+            "time_per_output_token_seconds", "Between tokens after the first, on average.", SECONDS_PER_TOKEN
+        )
         self._prompt_size = histogram("request_prompt_tokens", "Tokens of one prompt.", TOKENS)
         self._completion_size = histogram("request_completion_tokens", "Tokens generated for one request.", TOKENS)
 
@@ -211,7 +221,11 @@ def _families(state: SystemState | None) -> list[Metric]:
             {name: cached[name] / read[name] if read[name] else 0.0 for name in read},
         ),
         _refused(state.refused),
-        single("reading_processes", "Processes that read answers: those of the web, and maintenance for batches.", state.num_webs),
+        single(
+            "reading_processes",
+            "Processes that read answers: those of the web, and maintenance for batches.",
+            state.num_webs,
+        ),
         single("usage_records_waiting", "Records of requests that wait to be stored.", state.num_unwritten),
         single("valkey_memory_bytes", "Memory that Valkey holds.", state.memory[0]),
         single("valkey_memory_limit_bytes", "Memory that Valkey may hold, 0: no limit.", state.memory[1]),
@@ -219,7 +233,9 @@ def _families(state: SystemState | None) -> list[Metric]:
 
 
 def _refused(numbers: dict[str, int]) -> Metric:
-    family = CounterMetricFamily("lightcone_refused_requests", "Requests that were refused for their API key.", labels=("status",))
+    family = CounterMetricFamily(
+        "lightcone_refused_requests", "Requests that were refused for their API key.", labels=("status",)
+    )
     for status, number in numbers.items():
         family.add_metric((status,), number)
     return family

@@ -37,7 +37,12 @@ class MetricsServer:
         try:
             self._server = await asyncio.start_server(self._serve, host, port, limit=MAX_HEAD_BYTES)
         except (OSError, UnicodeError) as error:  # a name that is none is a UnicodeError
-            logger.warning("no metrics: %s:%d cannot be listened on (%s); LIGHTCONE_METRICS_PORT chooses another port", host, port, error)
+            logger.warning(
+                "no metrics: %s:%d cannot be listened on (%s); LIGHTCONE_METRICS_PORT chooses another port",
+                host,
+                port,
+                error,
+            )
             return
         self.port = self._server.sockets[0].getsockname()[1]
         self._is_local_only = is_loopback(host)

@@ -45,7 +45,9 @@ def cost_nanos(log: RequestLog, prices: Prices | None) -> int:
     cached = min(log.cached_tokens, log.prompt_tokens)
     cost = (log.prompt_tokens - cached) * prices.input + cached * prices.cached + log.completion_tokens * prices.output
     factor = settings.LIGHTCONE_BATCH_PRICE_FACTOR if log.batch_id else Decimal(1)
-    return min(MAX_NANOS, int((cost * factor * NANOS / TOKENS_PER_PRICE).quantize(Decimal(1), rounding=ROUND_HALF_EVEN)))
+    return min(
+        MAX_NANOS, int((cost * factor * NANOS / TOKENS_PER_PRICE).quantize(Decimal(1), rounding=ROUND_HALF_EVEN))
+    )
 
 
 def cost_text(nanos: int) -> str:

@@ -61,13 +61,19 @@ def usage_summary(*, now: datetime, hours: int = 0, days: int = 0) -> UsageSumma
     found = {row.pop("period"): row for row in rows.order_by().values(period=period).annotate(**sums)}
     points = tuple(UsagePoint(start=start, **found.get(start, {})) for start in starts)
     histogram = list(rows.aggregate(**{column: Sum(column, default=0) for column in TTFT_COLUMNS}).values())
-    models = rows.order_by().values("model").annotate(requests=Sum("num_requests"), tokens=Sum("completion_tokens"), cost=Sum("cost_nanos"))
+    models = (
+        rows.order_by()
+        .values("model")
+        .annotate(requests=Sum("num_requests"), tokens=Sum("completion_tokens"), cost=Sum("cost_nanos"))
+    )
     return UsageSummary(
         points=points,
         total=_total(points, starts[0]),
         ttft_p50_ms=histogram_percentile(histogram, 0.5),
         ttft_p95_ms=histogram_percentile(histogram, 0.95),
-        by_model=tuple((row["model"], row["requests"], row["tokens"], row["cost"]) for row in models.order_by("-requests")[:10]),
+        by_model=tuple(
+            (row["model"], row["requests"], row["tokens"], row["cost"]) for row in models.order_by("-requests")[:10]
+        ),
     )
 
 

@@ -128,7 +128,9 @@ def _write(rows: dict[UUID, RequestLog], told: dict[UUID, str]) -> list[UUID]:
         for hour_key, sums in _hours(new).items():
             _hour_add(hour_key, sums)
         for public_id, used_at in _last_uses(new).items():
-            ApiKey.objects.filter(Q(last_used_at=None) | Q(last_used_at__lt=used_at), public_id=public_id).update(last_used_at=used_at)
+            ApiKey.objects.filter(Q(last_used_at=None) | Q(last_used_at__lt=used_at), public_id=public_id).update(
+                last_used_at=used_at
+            )
         for row in RequestLog.objects.filter(run_id__in=told):
             _correct(row, told[row.run_id])
     return [row.run_id for row in new]
@@ -179,7 +181,10 @@ def _amounts(row: RequestLog) -> dict[str, int]:
 
 def ttft_column(ttft_ms: float) -> str:
     """The histogram column for a time to the first token."""
-    return next((column for column, bound in zip(TTFT_COLUMNS, TTFT_BOUNDS_MS, strict=False) if ttft_ms <= bound), TTFT_COLUMNS[-1])
+    return next(
+        (column for column, bound in zip(TTFT_COLUMNS, TTFT_BOUNDS_MS, strict=False) if ttft_ms <= bound),
+        TTFT_COLUMNS[-1],
+    )
 
 
 def _hour_add(hour_key: HourKey, sums: dict[str, int]) -> None:
@@ -245,7 +250,9 @@ def request_logs_prune(*, before: datetime, batch_size: int = 1000) -> int:
     """
     num_deleted = 0
     while run_ids := list(
-        RequestLog.objects.filter(run_id__lt=run_id_floor(before)).order_by("run_id").values_list("run_id", flat=True)[:batch_size]
+        RequestLog.objects.filter(run_id__lt=run_id_floor(before))
+        .order_by("run_id")
+        .values_list("run_id", flat=True)[:batch_size]
     ):
         num_deleted += RequestLog.objects.filter(run_id__lte=run_ids[-1]).delete()[0]
     return num_deleted

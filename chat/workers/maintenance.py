@@ -205,7 +205,9 @@ class MaintenanceStep(bootsteps.StartStopStep):
         if settings.LIGHTCONE_METRICS_PORT:
             await self._metrics.start(settings.LIGHTCONE_METRICS_HOST, settings.LIGHTCONE_METRICS_PORT)
         self._tasks = [
-            asyncio.create_task(_forever(lambda: usage_write_once(self._stream, count=self._requests.count), 0.0, "usage writer")),
+            asyncio.create_task(
+                _forever(lambda: usage_write_once(self._stream, count=self._requests.count), 0.0, "usage writer")
+            ),
             asyncio.create_task(_forever(reaper.turn, TURN_S, "reaper")),
             asyncio.create_task(_forever(states.turn, STATES_S, "model states")),
             asyncio.create_task(_forever(unfinished.turn, UNFINISHED_S, "unfinished answers")),

@@ -142,7 +142,9 @@ class ModelWorker:
         self._has_left = threading.Event()
         self._loop = LoopThread("publisher")
         self._publisher = self._loop.call(self._make_publisher())
-        self._make_engine = partial(make_engine, config, self._publisher.publish, on_restarted=self._renew_soon, on_failed=self._leave)
+        self._make_engine = partial(
+            make_engine, config, self._publisher.publish, on_restarted=self._renew_soon, on_failed=self._leave
+        )
         self._engine = self._make_engine()
         self._loop.call(self._publisher.start())
 
@@ -259,7 +261,9 @@ class ModelWorker:
         1. The process is asked to stop, so that it takes no more tasks.  2. The lease goes, so that no more runs can be claimed.
         3. Those that live go to whoever serves the model next.
         """
-        logger.error("the engine's core died repeatedly: this worker hands over %d runs and leaves", self._publisher.num_live)
+        logger.error(
+            "the engine's core died repeatedly: this worker hands over %d runs and leaves", self._publisher.num_live
+        )
         self._is_leaving = True
         self._on_lost()
         self._hand_over(to_anyone=True)
@@ -378,7 +382,9 @@ def files_stamp(path: Path) -> FilesStamp:
         files = sorted(path.iterdir()) if path.is_dir() else [path]
     except OSError:
         return ()
-    return tuple((file.name, status.st_size, status.st_mtime_ns) for file in files if (status := _status_of(file)) is not None)
+    return tuple(
+        (file.name, status.st_size, status.st_mtime_ns) for file in files if (status := _status_of(file)) is not None
+    )
 
 
 def _status_of(path: Path) -> os.stat_result | None:
@@ -412,7 +418,9 @@ class ModelStep(bootsteps.StartStopStep):
         except NoModel as error:
             logger.error("%s", error)
             return
-        self.model_worker = worker.app.model_worker = ModelWorker(config, worker_id, on_lost=partial(worker_leave, LEFT_CODE))
+        self.model_worker = worker.app.model_worker = ModelWorker(
+            config, worker_id, on_lost=partial(worker_leave, LEFT_CODE)
+        )
         queue = queue_of(self.model_worker.slug)
         # Tasks of runs are never given back: leases and claims see to what a lost worker leaves. Acknowledging costs two turns to Valkey.
         worker.app.amqp.queues.add(Queue(queue, Exchange(queue), routing_key=queue, no_ack=True))
@@ -422,7 +430,9 @@ class ModelStep(bootsteps.StartStopStep):
             while not _is_consuming(worker, queue):
                 logger.info("waiting for the consumer")
 
-        threading.Thread(target=self.model_worker.load_until_ready, args=(consume,), name="model-load", daemon=True).start()
+        threading.Thread(
+            target=self.model_worker.load_until_ready, args=(consume,), name="model-load", daemon=True
+        ).start()
 
     def stop(self, worker: Any) -> None:
         if self.model_worker is not None:
@@ -434,7 +444,11 @@ class ModelStep(bootsteps.StartStopStep):
 
 def _is_consuming(worker: Any, queue: str) -> bool:
     try:
-        return bool(worker.app.control.add_consumer(queue, destination=[worker.hostname], reply=True, timeout=ADD_CONSUMER_TIMEOUT_S))
+        return bool(
+            worker.app.control.add_consumer(
+                queue, destination=[worker.hostname], reply=True, timeout=ADD_CONSUMER_TIMEOUT_S
+            )
+        )
     except Exception as error:
         # Whatever the broker's client raises: the model is loaded, and a broker that is away or full comes back.
         logger.warning("the broker does not answer: %s", error)

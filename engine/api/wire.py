@@ -20,7 +20,18 @@ from enum import Enum
 from functools import cache
 from typing import TypeVar, cast
 
-from engine.api.events import Admitted, ChoiceFinished, Completed, Delta, Embedded, Event, Failed, Payload, PromptScored, Rejected
+from engine.api.events import (
+    Admitted,
+    ChoiceFinished,
+    Completed,
+    Delta,
+    Embedded,
+    Event,
+    Failed,
+    Payload,
+    PromptScored,
+    Rejected,
+)
 from engine.api.request import GenerationRequest, Json
 
 T = TypeVar("T")
@@ -59,7 +70,9 @@ def event_from_plain(plain: list[Json]) -> Event:
     start, count, kind, payload = plain[:4]
     if kind not in KINDS:
         raise ValueError(f"unknown kind of event: {kind!r}")
-    return Event(cast(int, start), cast(int, count), _from_plain(KINDS[cast(str, kind)], cast("dict[str, Json]", payload)))
+    return Event(
+        cast(int, start), cast(int, count), _from_plain(KINDS[cast(str, kind)], cast("dict[str, Json]", payload))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +112,9 @@ def _from_plain(cls: type[T], plain: dict[str, Json]) -> T:
 def _reading(cls: type) -> tuple[dict[str, Convert | None], frozenset[str]]:
     """How each field is read, and the fields that must be there."""
     plan = _plan(cls)
-    return {field.name: field.decode for field in plan}, frozenset(field.name for field in plan if field.default is MISSING)
+    return {field.name: field.decode for field in plan}, frozenset(
+        field.name for field in plan if field.default is MISSING
+    )
 
 
 @cache

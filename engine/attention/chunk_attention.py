@@ -37,10 +37,14 @@ Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 class ChunkWay(Protocol):
     """Prepares the attention of some chunks, for all layers. The tokens of a chunk are the last of its context, and look back causally."""
 
-    def __call__(self, query_lens: list[int], context_lens: list[int], shape: AttentionShape, device: torch.device) -> Attend: ...
+    def __call__(
+        self, query_lens: list[int], context_lens: list[int], shape: AttentionShape, device: torch.device
+    ) -> Attend: ...
 
 
-def with_xformers(query_lens: list[int], context_lens: list[int], shape: AttentionShape, device: torch.device) -> Attend:
+def with_xformers(
+    query_lens: list[int], context_lens: list[int], shape: AttentionShape, device: torch.device
+) -> Attend:
     """The operator that xformers chooses. Where its extension does not load, it warns when it is imported and refuses all for CUDA.
 
     Source of the method: xformers.ops.fmha (BSD licence), read at 0.0.35.
@@ -78,7 +82,10 @@ def with_flash(query_lens: list[int], context_lens: list[int], shape: AttentionS
 
 def with_sdpa(query_lens: list[int], context_lens: list[int], shape: AttentionShape, device: torch.device) -> Attend:
     """Torch's `scaled_dot_product_attention`, one chunk after another. Kernels that share keys between heads are few: keys are repeated."""
-    masks = [causal_lower_right(query_len, context_len) for query_len, context_len in zip(query_lens, context_lens, strict=True)]
+    masks = [
+        causal_lower_right(query_len, context_len)
+        for query_len, context_len in zip(query_lens, context_lens, strict=True)
+    ]
     group = shape.num_heads // shape.num_kv_heads
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -86,7 +93,9 @@ def with_sdpa(query_lens: list[int], context_lens: list[int], shape: AttentionSh
         return torch.cat([attend_one(*chunk) for chunk in chunks])
 
     def attend_one(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        q, k, v = (part.transpose(0, 1)[None] for part in (q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)))
+        q, k, v = (
+            part.transpose(0, 1)[None] for part in (q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1))
+        )
         return scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=shape.scale)[0].transpose(0, 1)
 
     return attend
@@ -118,7 +127,12 @@ def choose_chunk_way(shape: AttentionShape, dtype: torch.dtype, device: torch.de
 def problem_of(way: ChunkWay, shape: AttentionShape, dtype: torch.dtype, device: torch.device) -> str:
     """Why a way cannot be used, on one line; '' if it can."""
     num_heads, num_rotated = shape.num_heads, shape.num_heads + shape.num_kv_heads
-    heads = torch.randn(sum(TRIED_CONTEXTS), num_rotated + shape.num_kv_heads, shape.head_size, generator=torch.Generator().manual_seed(0))
+    heads = torch.randn(
+        sum(TRIED_CONTEXTS),
+        num_rotated + shape.num_kv_heads,
+        shape.head_size,
+        generator=torch.Generator().manual_seed(0),
+    )
 
     def parts_of(heads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Queries, keys and values are parts of one buffer, as layers give them."""
@@ -136,7 +150,11 @@ def attend_plainly(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: flo
     """The attention of the chunks that are tried, by products and a mask."""
     group = q.shape[1] // k.shape[1]
     parts = []
-    chunks = zip(q.split(TRIED_QUERIES), *(part.repeat_interleave(group, 1).split(TRIED_CONTEXTS) for part in (k, v)), strict=True)
+    chunks = zip(
+        q.split(TRIED_QUERIES),
+        *(part.repeat_interleave(group, 1).split(TRIED_CONTEXTS) for part in (k, v)),
+        strict=True,
+    )
     for queries, keys, values in chunks:
         scores = torch.einsum("thd,chd->htc", queries, keys) * scale
         is_visible = torch.ones(scores.shape[1:], dtype=torch.bool).tril(len(keys) - len(queries))

@@ -27,7 +27,9 @@ def cache_dtype(weights: str, kv_cache: str = "auto", device: torch.device = CPU
     capability = torch.cuda.get_device_capability(device)
     if capability < FP8_CAPABILITY:
         wanted, found = (".".join(map(str, version)) for version in (FP8_CAPABILITY, capability))
-        raise ModelLoadError(f"kv_cache 'fp8' needs a device of compute capability {wanted}, this one has {found}: use kv_cache 'auto'")
+        raise ModelLoadError(
+            f"kv_cache 'fp8' needs a device of compute capability {wanted}, this one has {found}: use kv_cache 'auto'"
+        )
     return torch.float8_e4m3fn
 
 

@@ -30,7 +30,14 @@ class TorchCpuAttention:
     """
 
     def __init__(
-        self, shape: AttentionShape, *, num_layers: int, num_blocks: int, block_size: int, dtype: torch.dtype, batch_invariant: bool = False
+        self,
+        shape: AttentionShape,
+        *,
+        num_layers: int,
+        num_blocks: int,
+        block_size: int,
+        dtype: torch.dtype,
+        batch_invariant: bool = False,
     ) -> None:
         self.shape = shape
         self.block_size = block_size
@@ -48,11 +55,15 @@ class TorchCpuAttention:
         """Split the step into rows and long chunks, and index both."""
         runs, chunks = [], []
         first = 0
-        for query_len, context_len, block_ids in zip(layout.query_lens, layout.context_lens, layout.block_ids, strict=True):
+        for query_len, context_len, block_ids in zip(
+            layout.query_lens, layout.context_lens, layout.block_ids, strict=True
+        ):
             if query_len <= FEW_ROWS or self.takes_rows:
                 runs.append(Run(first, query_len, context_len, block_ids))
             else:
-                chunks.append(ChunkPart(self.shape, slice(first, first + query_len), context_len, block_ids, self.block_size))
+                chunks.append(
+                    ChunkPart(self.shape, slice(first, first + query_len), context_len, block_ids, self.block_size)
+                )
             first += query_len
         width = -(-max((run.context_len for run in runs), default=0) // self.block_size)
         num_tiles = sum(-(-run.num_rows // self.tile_rows(run.num_rows)) for run in runs)
@@ -85,7 +96,9 @@ class RowIndex:
     `num_tiles`: at most; `most_rows`: of a tile; `table_width`: blocks of the longest context.
     """
 
-    def __init__(self, backend: TorchCpuAttention, num_rows: int, num_tiles: int, most_rows: int, table_width: int) -> None:
+    def __init__(
+        self, backend: TorchCpuAttention, num_rows: int, num_tiles: int, most_rows: int, table_width: int
+    ) -> None:
         self._backend = backend
         self._most_rows = most_rows
         self._tokens, self._contexts = torch.zeros(num_rows, dtype=torch.int64), torch.ones(num_rows, dtype=torch.int64)
@@ -95,7 +108,9 @@ class RowIndex:
 
     def attention(self, slots: torch.Tensor) -> RowAttention:
         """The kernel over these rows, as they are filled then and later. slots: (T,) int64, of all tokens of the step."""
-        return RowAttention(slots, self._tokens, self._contexts, self._tiles, self._table, self._backend.scale, self._most_rows)
+        return RowAttention(
+            slots, self._tokens, self._contexts, self._tiles, self._table, self._backend.scale, self._most_rows
+        )
 
     def fill(self, runs: list[Run]) -> None:
         """Take the rows of a step, and cut them into tiles."""
@@ -147,7 +162,9 @@ class FixedRows(CpuStep):
         """Take the places of a step that has no more tokens."""
         self._slots[: len(layout.slots)].copy_(layout.slots)
         runs, first = [], 0
-        for query_len, context_len, block_ids in zip(layout.query_lens, layout.context_lens, layout.block_ids, strict=True):
+        for query_len, context_len, block_ids in zip(
+            layout.query_lens, layout.context_lens, layout.block_ids, strict=True
+        ):
             runs.append(Run(first, query_len, context_len, block_ids))
             first += query_len
         self._index.fill(runs)
@@ -156,7 +173,9 @@ class FixedRows(CpuStep):
 class ChunkPart:
     """Several new tokens of one sequence, over what the cache already holds of it and over themselves. Computed in float32."""
 
-    def __init__(self, shape: AttentionShape, tokens: slice, context_len: int, block_ids: list[int], block_size: int) -> None:
+    def __init__(
+        self, shape: AttentionShape, tokens: slice, context_len: int, block_ids: list[int], block_size: int
+    ) -> None:
         self.tokens = tokens
         self._shape = shape
         self._context_len = context_len
@@ -184,7 +203,9 @@ class ChunkPart:
         )
         return out[0].transpose(0, 1)
 
-    def _gather(self, key_blocks: torch.Tensor, value_blocks: torch.Tensor, blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _gather(
+        self, key_blocks: torch.Tensor, value_blocks: torch.Tensor, blocks: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of the whole context, (context, K, D), from the cache."""
         kv_heads, size = self._shape.num_kv_heads, self._shape.head_size
         keys = key_blocks.index_select(0, blocks).permute(0, 3, 1, 2)  # (N, P, K, D)

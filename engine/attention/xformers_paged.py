@@ -65,7 +65,9 @@ class XformersAttention:
         self.chunk_way = choose_chunk_way(shape, torch.bfloat16 if dtype is FP8 else dtype, device)
         self._num_slots = num_slots
         self._num_processors = (
-            torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else PROCESSORS_OF_TESTS
+            torch.cuda.get_device_properties(device).multi_processor_count
+            if device.type == "cuda"
+            else PROCESSORS_OF_TESTS
         )
 
     def begin_step(self, layout: StepLayout) -> XformersStep:
@@ -76,7 +78,9 @@ class XformersAttention:
         num_rows = next((i for i, length in enumerate(query_lens) if length > 1), len(query_lens))
         rows = chunks = None
         if num_rows:
-            table = upload(block_table(context_lens[:num_rows], block_ids[:num_rows], self.block_size), torch.int32, self.device)
+            table = upload(
+                block_table(context_lens[:num_rows], block_ids[:num_rows], self.block_size), torch.int32, self.device
+            )
             rows = Rows(self, table, upload(context_lens[:num_rows], torch.int64, self.device))
         if num_rows < len(query_lens):
             chunks = Chunks(self, query_lens[num_rows:], context_lens[num_rows:], block_ids[num_rows:])
@@ -88,13 +92,17 @@ class XformersAttention:
 
     def num_parts(self, num_rows: int) -> int:
         """Into how many parts the kernel may cut a context."""
-        return parts_for(1 if self.batch_invariant else num_rows, self.shape.num_kv_heads, self._num_processors, self._num_slots)
+        return parts_for(
+            1 if self.batch_invariant else num_rows, self.shape.num_kv_heads, self._num_processors, self._num_slots
+        )
 
 
 class XformersStep:
     """One step: the first `num_rows` tokens are single rows, the others belong to chunks."""
 
-    def __init__(self, backend: XformersAttention, slots: torch.Tensor, num_rows: int, rows: Rows | None, chunks: Chunks | None) -> None:
+    def __init__(
+        self, backend: XformersAttention, slots: torch.Tensor, num_rows: int, rows: Rows | None, chunks: Chunks | None
+    ) -> None:
         self._backend = backend
         self._slots = slots
         self._num_rows = num_rows
@@ -143,7 +151,9 @@ class Rows:
     def attend(self, keys: torch.Tensor, values: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
         """keys, values: (slots, K, D)  q: (S, H, D)  ->  (S, H, D)"""
         table, contexts, block_size = self._table, self._contexts, self._block_size
-        return attend_rows(q, keys, values, table, contexts, block_size=block_size, scale=self._scale, num_parts=self._num_parts)
+        return attend_rows(
+            q, keys, values, table, contexts, block_size=block_size, scale=self._scale, num_parts=self._num_parts
+        )
 
 
 class Gathered(NamedTuple):
@@ -157,7 +167,9 @@ class Gathered(NamedTuple):
 class Chunks:
     """Several new tokens a sequence. Where nothing came before any of them they attend as they are, else group by group over the cache."""
 
-    def __init__(self, backend: XformersAttention, query_lens: list[int], context_lens: list[int], block_ids: list[list[int]]) -> None:
+    def __init__(
+        self, backend: XformersAttention, query_lens: list[int], context_lens: list[int], block_ids: list[list[int]]
+    ) -> None:
         self._own: Attend | None = None
         self._gathered: list[Gathered] = []
         if query_lens == context_lens:
@@ -172,13 +184,17 @@ class Chunks:
             self._gathered.append(Gathered(slice(first, last), slots, attend))
             first = last
 
-    def attend(self, keys: torch.Tensor, values: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def attend(
+        self, keys: torch.Tensor, values: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+    ) -> torch.Tensor:
         """keys, values: (slots, K, D)  q: (T, H, D)  k, v: (T, K, D)  ->  (T, H, D)"""
         if self._own is not None:
             return self._own(q, k, v)
         parts = []
         for tokens, slots, attend in self._gathered:
-            context = (indexable(cache).index_select(0, slots).view(cache.dtype).to(q.dtype) for cache in (keys, values))
+            context = (
+                indexable(cache).index_select(0, slots).view(cache.dtype).to(q.dtype) for cache in (keys, values)
+            )
             parts.append(attend(q[tokens], *context))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 

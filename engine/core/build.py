@@ -60,7 +60,9 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
     processors = load_registry(config.processors)
-    check_device(config.device, config.weights, config.kv_cache, config.batch_invariant)  # before the minutes that loading may take
+    check_device(
+        config.device, config.weights, config.kv_cache, config.batch_invariant
+    )  # before the minutes that loading may take
     loaded = load_model(
         config.model_path,
         device=config.device,
@@ -75,7 +77,9 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
     costs = StepCosts.measure(runner.step_timer(), runner.max_model_len) if config.device == "cpu" else StepCosts.flat()
     drafter = Drafter(costs, config.prompt_lookup)
     logits_width = loaded.config.vocab_size
-    grammars = CoreGrammars(lambda: Vocabulary.from_path(config.model_path, logits_width), fills_ahead=config.device != "cpu")
+    grammars = CoreGrammars(
+        lambda: Vocabulary.from_path(config.model_path, logits_width), fills_ahead=config.device != "cpu"
+    )
     scheduler = Scheduler(
         runner.num_blocks,
         config.block_size,
@@ -89,7 +93,9 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
     )
     sampler = Sampler(logits_width, config.device, processors)
     ahead = OverlappedSteps(scheduler, runner, sampler) if config.device != "cpu" else None
-    core = EngineCore(scheduler, runner, sampler, channel, drafter=drafter, grammars=grammars, ahead=ahead, pace=runner.pace)
+    core = EngineCore(
+        scheduler, runner, sampler, channel, drafter=drafter, grammars=grammars, ahead=ahead, pace=runner.pace
+    )
     gc.collect()
     trim_heap()
     page_out(COMPILER)

@@ -66,7 +66,8 @@ EXIT_S = 5.0
 
 _CODES = {cls: code for code, cls in enumerate(CLOSED_SET)}
 _TUPLE_POSITIONS = {
-    cls: [index for index, field in enumerate(dataclasses.fields(cls)) if str(field.type).startswith("tuple")] for cls in CLOSED_SET
+    cls: [index for index, field in enumerate(dataclasses.fields(cls)) if str(field.type).startswith("tuple")]
+    for cls in CLOSED_SET
 }
 
 

@@ -216,7 +216,9 @@ class EngineCore:
         bitmask = self._grammars.bitmask(sequences) if self._grammars is not None else None
         return self._sampler.sample(logits, sequences, bitmask)
 
-    def _output(self, chunk: Chunk, tokens: list[SampledToken], finished: dict[int, str], found: OfPrompts) -> SequenceOutput:
+    def _output(
+        self, chunk: Chunk, tokens: list[SampledToken], finished: dict[int, str], found: OfPrompts
+    ) -> SequenceOutput:
         sequence = chunk.sequence
         prompt_logprobs = found.scores.get(sequence.seq_id)
         sequence.num_scored += len(prompt_logprobs or ())
@@ -255,7 +257,9 @@ class EngineCore:
         """End all sequences of a plan; the step loop goes on with the others. Raises EngineFailure if it cannot, as the device is lost."""
         logger.error("a step of %d sequences failed", len(plan.chunks), exc_info=error)
         if has_lost_device(error):
-            raise EngineFailure(ErrorCode.ENGINE_ERROR, "the device has failed and computes nothing more in this process") from error
+            raise EngineFailure(
+                ErrorCode.ENGINE_ERROR, "the device has failed and computes nothing more in this process"
+            ) from error
         outputs = [self._drop(chunk.sequence.seq_id, "failed") for chunk in plan.chunks]
         self._scheduler.advance(plan, {})
         self._channel.send(StepResult([output for output in outputs if output is not None]))

@@ -57,13 +57,17 @@ class CoreRestarter:
         """Start a core; it loads its model from now on. Raises OSError."""
         return self._connect(self._config)
 
-    def await_ready(self, link: CoreLink, progress: Progress | None, on_heartbeat: Callable[[], None] = lambda: None) -> ContextLimits:
+    def await_ready(
+        self, link: CoreLink, progress: Progress | None, on_heartbeat: Callable[[], None] = lambda: None
+    ) -> ContextLimits:
         """Wait until a core is ready; `on_heartbeat` is called about once a second meanwhile. Raises ModelLoadError."""
         while True:
             try:
                 message = link.receive()
             except LinkClosed as error:
-                raise ModelLoadError("the engine's process ended while it loaded the model; its log tells why") from error
+                raise ModelLoadError(
+                    "the engine's process ended while it loaded the model; its log tells why"
+                ) from error
             match message:
                 case CoreProgress(phase, fraction) if progress is not None:
                     progress(phase, fraction)

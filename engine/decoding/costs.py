@@ -32,7 +32,9 @@ class StepCosts:
         None of them is taken as zero, which a coarse clock says of a small model.
         """
         self._rows = sorted(seconds)
-        self._seconds = [max(LEAST_SECONDS, min(seconds[more] for more in self._rows[place:])) for place in range(len(self._rows))]
+        self._seconds = [
+            max(LEAST_SECONDS, min(seconds[more] for more in self._rows[place:])) for place in range(len(self._rows))
+        ]
 
     @classmethod
     def measure(cls, time_rows: Callable[[int], float], max_rows: int) -> StepCosts:

@@ -23,7 +23,9 @@ Draw = Callable[[torch.Tensor, list[Sequence]], list[SampledToken]]
 """Logits (R, V) and a sequence per row -> a token per row. May overwrite the logits. Each sequence comes once, or is plain."""
 
 
-def draw_tokens(draw: Draw, logits: torch.Tensor, chunks: list[Chunk], ends: Callable[[Sequence], object]) -> list[list[SampledToken]]:
+def draw_tokens(
+    draw: Draw, logits: torch.Tensor, chunks: list[Chunk], ends: Callable[[Sequence], object]
+) -> list[list[SampledToken]]:
     """Draw the tokens of each chunk, at least one. logits: (R, V), per chunk one row and one per draft.
 
     All but the last token of a chunk equal its drafts. Nothing is drawn after a token at which `ends(sequence)` says that it ends. While
@@ -42,7 +44,11 @@ def draw_tokens(draw: Draw, logits: torch.Tensor, chunks: list[Chunk], ends: Cal
         while active:
             rows = torch.tensor([first_rows[index] + depth for index in active], device=logits.device)
             tokens = draw(logits.index_select(0, rows), [chunks[index].sequence for index in active])
-            active = [index for index, token in zip(active, tokens, strict=True) if _accept(chunks[index], drawn[index], token, ends)]
+            active = [
+                index
+                for index, token in zip(active, tokens, strict=True)
+                if _accept(chunks[index], drawn[index], token, ends)
+            ]
             depth += 1
     finally:
         for chunk, length in zip(chunks, lengths, strict=True):
@@ -59,11 +65,17 @@ def _is_plain(sequence: Sequence) -> bool:
     """Whether a draw depends on its logits, the seed and the position alone, so that any position may be drawn first."""
     sampling = sequence.sampling
     return not (
-        sequence.grammar or sequence.thinking or sequence.bad_word_ids or sampling.processors or sequence.stop.min_tokens
+        sequence.grammar
+        or sequence.thinking
+        or sequence.bad_word_ids
+        or sampling.processors
+        or sequence.stop.min_tokens
     ) and not has_penalties(sampling)
 
 
-def _draw_at_once(draw: Draw, logits: torch.Tensor, chunks: list[Chunk], ends: Callable[[Sequence], object]) -> list[list[SampledToken]]:
+def _draw_at_once(
+    draw: Draw, logits: torch.Tensor, chunks: list[Chunk], ends: Callable[[Sequence], object]
+) -> list[list[SampledToken]]:
     """As `draw_tokens`, of plain sequences: every row is drawn as if its drafts held, and those behind a difference are thrown away."""
     rows = [_after(chunk, place) for chunk in chunks for place in range(1 + len(chunk.draft_ids))]
     tokens = iter(draw(logits, rows))

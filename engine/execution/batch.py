@@ -56,7 +56,9 @@ class BatchBuilder:
             else:
                 places = np.arange(start, end)
                 positions[first:last] = places
-                slots[first:last] = np.asarray(sequence.block_ids)[places // block_size] * block_size + places % block_size
+                slots[first:last] = (
+                    np.asarray(sequence.block_ids)[places // block_size] * block_size + places % block_size
+                )
             if is_sampled:
                 samples.extend(range(first + num_known - 1, last))
             first = last

@@ -91,7 +91,9 @@ class BlockTables:
 class DecodeGraph:
     """One row count. `places`: (4, R) int64, token ids, positions, slots and contexts."""
 
-    def __init__(self, decoder: Decoder, attention: XformersAttention, tables: BlockTables, num_rows: int, capture: Capture) -> None:
+    def __init__(
+        self, decoder: Decoder, attention: XformersAttention, tables: BlockTables, num_rows: int, capture: Capture
+    ) -> None:
         self.num_rows = num_rows
         self._device = attention.device
         self._padding = np.zeros((4, num_rows), np.int64)
@@ -117,18 +119,24 @@ class DecodeGraphs:
     """The graphs of a model, captured when they are made. `table_width`: blocks of the longest context."""
 
     @torch.inference_mode()
-    def __init__(self, decoder: Decoder, attention: XformersAttention, max_rows: int, table_width: int, capture: Capture) -> None:
+    def __init__(
+        self, decoder: Decoder, attention: XformersAttention, max_rows: int, table_width: int, capture: Capture
+    ) -> None:
         started = perf_counter()
         self._block_size = attention.block_size
         self._counts = row_counts(max_rows)
         self._tables = BlockTables(max_rows, table_width, attention.padding_block, attention.device)
         graphs = [DecodeGraph(decoder, attention, self._tables, count, capture) for count in reversed(self._counts)]
         self._graphs = graphs[::-1]
-        logger.info("captured decode steps of %s rows in %.1f s", ", ".join(map(str, self._counts)), perf_counter() - started)
+        logger.info(
+            "captured decode steps of %s rows in %.1f s", ", ".join(map(str, self._counts)), perf_counter() - started
+        )
 
     def takes(self, plan: StepPlan) -> bool:
         """Whether a step can be computed by a graph."""
-        return len(plan.chunks) <= self._counts[-1] and all(chunk.samples and chunk.num_positions == 1 for chunk in plan.chunks)
+        return len(plan.chunks) <= self._counts[-1] and all(
+            chunk.samples and chunk.num_positions == 1 for chunk in plan.chunks
+        )
 
     @torch.inference_mode()
     def forward(self, plan: StepPlan, fed: DeviceTokens | None = None) -> torch.Tensor:
@@ -136,8 +144,15 @@ class DecodeGraphs:
         chunks, block_size = plan.chunks, self._block_size
         starts = [chunk.start for chunk in chunks]
         blocks = [chunk.sequence.block_ids for chunk in chunks]
-        token_ids = [0] * len(chunks) if fed else [chunk.sequence.token_slice(chunk.start, chunk.start + 1)[0] for chunk in chunks]
-        slots = [ids[start // block_size] * block_size + start % block_size for ids, start in zip(blocks, starts, strict=True)]
+        token_ids = (
+            [0] * len(chunks)
+            if fed
+            else [chunk.sequence.token_slice(chunk.start, chunk.start + 1)[0] for chunk in chunks]
+        )
+        slots = [
+            ids[start // block_size] * block_size + start % block_size
+            for ids, start in zip(blocks, starts, strict=True)
+        ]
         self._tables.fill(blocks)
         places = np.array([token_ids, starts, slots, starts])
         places[3] += 1

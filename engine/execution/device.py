@@ -37,7 +37,9 @@ STICKY_ERRORS = (
 MESSAGE_CHARS = 300
 
 
-def check_device(device: str, weights: str = "auto", kv_cache: str = "auto", batch_invariant: bool = False) -> torch.device:
+def check_device(
+    device: str, weights: str = "auto", kv_cache: str = "auto", batch_invariant: bool = False
+) -> torch.device:
     """Compute something on a device; gives it if it can be used with these options. Raises ModelLoadError with what to change."""
     if batch_invariant and device != "cpu":
         raise ModelLoadError(
@@ -70,7 +72,9 @@ def _open_cuda(device: torch.device) -> None:
         ) from error
     if capability < LEAST_CAPABILITY:
         wanted, found = (".".join(map(str, version)) for version in (LEAST_CAPABILITY, capability))
-        raise ModelLoadError(f"device 'cuda' needs compute capability {wanted} or more, this GPU has {found}: use device 'cpu'")
+        raise ModelLoadError(
+            f"device 'cuda' needs compute capability {wanted} or more, this GPU has {found}: use device 'cpu'"
+        )
 
 
 def has_lost_device(error: Exception) -> bool:

@@ -71,7 +71,9 @@ def size_cache(
     num_blocks = budget // block_bytes
     max_model_len = min(wanted_len or model_len, num_blocks * block_size)
     if wanted_len > model_len:
-        raise ModelLoadError(f"max_model_len must be at most {model_len}, the context that the model was made for, got {wanted_len}")
+        raise ModelLoadError(
+            f"max_model_len must be at most {model_len}, the context that the model was made for, got {wanted_len}"
+        )
     if num_blocks < wanted_blocks:
         need, have = wanted_blocks * block_bytes, num_blocks * block_bytes
         if wanted_len or max_model_len < min(MIN_CONTEXT, model_len):

@@ -62,7 +62,9 @@ class OverlappedSteps:
 
     def begin(self, plan: StepPlan) -> InFlightStep:
         """Launch a step whose inputs are known."""
-        return InFlightStep(plan, self._sampler.start(self._runner.forward(plan), [chunk.sequence for chunk in plan.chunks]))
+        return InFlightStep(
+            plan, self._sampler.start(self._runner.forward(plan), [chunk.sequence for chunk in plan.chunks])
+        )
 
     def follow(self, flight: InFlightStep) -> InFlightStep | None:
         """Launch the step after a flight; None if its tokens must be known first."""

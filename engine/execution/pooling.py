@@ -31,7 +31,9 @@ def is_pooled(plan: StepPlan) -> bool:
     return any(chunk.sequence.embed is not None for chunk in plan.chunks)
 
 
-def pool_states(plan: StepPlan, hidden: torch.Tensor, normed: Callable[[torch.Tensor], torch.Tensor]) -> dict[int, list[float]]:
+def pool_states(
+    plan: StepPlan, hidden: torch.Tensor, normed: Callable[[torch.Tensor], torch.Tensor]
+) -> dict[int, list[float]]:
     """Take in what a step has computed; the vectors of the prompts that it completes, by `seq_id`. hidden: (T, E) in the plan's order.
 
     `normed`: the final norm, rows (N, E) -> (N, E) float32.

@@ -50,7 +50,9 @@ def score_prompts(
             scores[chunk.sequence.seq_id] = [
                 entry
                 for start in range(0, len(token_ids), SLICE_ROWS)
-                for entry in _entries(logits_of(rows[start : start + SLICE_ROWS]), token_ids[start : start + SLICE_ROWS], count)
+                for entry in _entries(
+                    logits_of(rows[start : start + SLICE_ROWS]), token_ids[start : start + SLICE_ROWS], count
+                )
             ]
         first_row += chunk.num_positions
     return scores

@@ -177,7 +177,10 @@ class ModelRunner:
                 break
             num_tokens = min(2 * num_tokens, longest)
         affordable = int(num_tokens * STEP_SECONDS / max(seconds, 1e-6))
-        return max(self._least_step_tokens(max_num_seqs), min(MAX_STEP_TOKENS, affordable // self._block_size * self._block_size))
+        return max(
+            self._least_step_tokens(max_num_seqs),
+            min(MAX_STEP_TOKENS, affordable // self._block_size * self._block_size),
+        )
 
     def _least_step_tokens(self, max_num_seqs: int) -> int:
         """A next token for each seat, if that is more than a step has anyway."""
@@ -205,5 +208,15 @@ class ModelRunner:
     def _end_of_prompt(self, length: int, num_new: int) -> Chunk:
         """The last tokens of a prompt of token 0. Uses the first blocks, whose contents nobody reads before writing them again."""
         blocks = list(range(-(-length // self._block_size)))
-        sequence = Sequence(0, [0] * length, SamplingParams(seed=0), StopRules(), LogprobOptions(), frozenset(), 1, b"", block_ids=blocks)
+        sequence = Sequence(
+            0,
+            [0] * length,
+            SamplingParams(seed=0),
+            StopRules(),
+            LogprobOptions(),
+            frozenset(),
+            1,
+            b"",
+            block_ids=blocks,
+        )
         return Chunk(sequence, length - num_new, num_new, True)

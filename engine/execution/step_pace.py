@@ -29,7 +29,9 @@ WIDER, NARROWER = 1.25, 0.8
 class StepPace:
     """`max_num_batched_tokens` is what a step may have now, `least` to `most`, a multiple of `grain`. `clock`: seconds."""
 
-    def __init__(self, max_num_batched_tokens: int, least: int, most: int, grain: int, clock: Callable[[], float] = perf_counter) -> None:
+    def __init__(
+        self, max_num_batched_tokens: int, least: int, most: int, grain: int, clock: Callable[[], float] = perf_counter
+    ) -> None:
         assert least <= max_num_batched_tokens <= most
         self.max_num_batched_tokens = max_num_batched_tokens
         self._least = least
@@ -65,12 +67,17 @@ class StepPace:
 
     def _change(self, affordable: float) -> bool:
         """Go towards what is affordable; False if there is no way to go."""
-        wanted = min(max(affordable, self.max_num_batched_tokens / 2), self.max_num_batched_tokens * 2.0, float(self._most))
+        wanted = min(
+            max(affordable, self.max_num_batched_tokens / 2), self.max_num_batched_tokens * 2.0, float(self._most)
+        )
         max_num_batched_tokens = max(self._least, math.floor(wanted / self._grain) * self._grain)
         if max_num_batched_tokens == self.max_num_batched_tokens:
             return False
         logger.debug(
-            "%d tokens a step instead of %d: the machine computes %.0f a second", max_num_batched_tokens, self.max_num_batched_tokens, affordable / STEP_SECONDS
+            "%d tokens a step instead of %d: the machine computes %.0f a second",
+            max_num_batched_tokens,
+            self.max_num_batched_tokens,
+            affordable / STEP_SECONDS,
         )
         self.max_num_batched_tokens = max_num_batched_tokens
         self._rates.clear()

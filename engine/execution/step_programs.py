@@ -97,7 +97,8 @@ class StepPrograms:
         if most <= FEW_ROWS or not self._attention.takes_rows:
             return
         first, second = (
-            trial_batch(number, rows, self._max_tokens, self._attention.block_size) for number, rows in enumerate((most, FEW_ROWS + 1))
+            trial_batch(number, rows, self._max_tokens, self._attention.block_size)
+            for number, rows in enumerate((most, FEW_ROWS + 1))
         )
         program = self._recorded(first)
         if self._is_right(program, second)[0]:

@@ -17,10 +17,14 @@ def left_open(message: Message, marks: Marks) -> Message:
     if not isinstance(content, list):
         return message | {"content": f"{content or ''}{ending}"}
     parts: list[Json] = list(content)
-    last = next((part for part in reversed(parts) if isinstance(part, dict) and isinstance(part.get("text"), str)), None)
+    last = next(
+        (part for part in reversed(parts) if isinstance(part, dict) and isinstance(part.get("text"), str)), None
+    )
     if last is None:
         return message | {"content": [*parts, {"type": "text", "text": ending}]}
-    return message | {"content": [part | {"text": f"{part['text']}{ending}"} if part is last else part for part in parts]}
+    return message | {
+        "content": [part | {"text": f"{part['text']}{ending}"} if part is last else part for part in parts]
+    }
 
 
 def ended(text: str, message: Message, marks: Marks) -> str:

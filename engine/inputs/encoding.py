@@ -20,7 +20,9 @@ class PieceEncoder:
         self._controls = controls
         self._normalises = tokenizer.backend.normalizer is not None
         known = tokenizer.backend.token_to_id
-        self._control_ids = frozenset(token_id for text in tokenizer.added_texts if text.strip() and (token_id := known(text)) is not None)
+        self._control_ids = frozenset(
+            token_id for text in tokenizer.added_texts if text.strip() and (token_id := known(text)) is not None
+        )
 
     def check(self, pieces: list[Piece], request: GenerationRequest, max_model_len: int) -> None:
         """Refuse text of far more tokens than it may have before all of it is tokenised; ordinary text is short enough to pass at once."""
@@ -75,6 +77,8 @@ class PieceEncoder:
         token_ids: list[int] = []
         position = 0
         for match in self._controls.pattern.finditer(text):
-            token_ids += self._tokenizer.encode_ordinary(text[position : match.start()]) + self._tokenizer.encode(match.group())
+            token_ids += self._tokenizer.encode_ordinary(text[position : match.start()]) + self._tokenizer.encode(
+                match.group()
+            )
             position = match.end()
         return token_ids + self._tokenizer.encode_ordinary(text[position:])

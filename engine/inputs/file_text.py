@@ -28,7 +28,9 @@ def extract(file_data: str, filename: str) -> str:
     is_pdf = data.lstrip().startswith(b"%PDF-") or "pdf" in media_type or filename.lower().endswith(".pdf")
     text = _pdf_text(data) if is_pdf else _plain_text(data)
     if len(text) > MAX_TEXT_CHARS:
-        raise _refused(f"the file must have at most {MAX_TEXT_CHARS} characters of text, got {len(text)}; send a part of it")
+        raise _refused(
+            f"the file must have at most {MAX_TEXT_CHARS} characters of text, got {len(text)}; send a part of it"
+        )
     return text
 
 

@@ -36,13 +36,17 @@ class FileReader:
         if not files:
             return list(messages)
         if len(files) > MAX_FILES:
-            raise _refused(f"the messages must have at most {MAX_FILES} files, got {len(files)}", _param(files[MAX_FILES]))
+            raise _refused(
+                f"the messages must have at most {MAX_FILES} files, got {len(files)}", _param(files[MAX_FILES])
+            )
         timeout_s = EXTRACT_S / len(files)
         read: list[Message] = []
         for message in messages:
             parts = _parts(message)
             if any(map(_is_file, parts)):
-                message = message | {"content": [self._as_text(part, timeout_s, tenant) if _is_file(part) else part for part in parts]}
+                message = message | {
+                    "content": [self._as_text(part, timeout_s, tenant) if _is_file(part) else part for part in parts]
+                }
             read.append(message)
         return read
 

@@ -24,8 +24,26 @@ from engine.inputs.prompt import Prompt
 from engine.tokenizers.tokenizer import Tokenizer
 
 ENDS = (
-    *("<|endoftext|>", "<|fim_pad|>", "<fim_pad>", "<fim-pad>", "<EOT>", "▁<EOT>", "<|file_sep|>", "<file_sep>", "<|file_separator|>"),
-    *("<|repo_name|>", "<repo_name>", "<reponame>", "<filename>", "<｜end▁of▁sentence｜>", "<[end▁of▁sentence]>", "<|end_of_text|>"),
+    *(
+        "<|endoftext|>",
+        "<|fim_pad|>",
+        "<fim_pad>",
+        "<fim-pad>",
+        "<EOT>",
+        "▁<EOT>",
+        "<|file_sep|>",
+        "<file_sep>",
+        "<|file_separator|>",
+    ),
+    *(
+        "<|repo_name|>",
+        "<repo_name>",
+        "<reponame>",
+        "<filename>",
+        "<｜end▁of▁sentence｜>",
+        "<[end▁of▁sentence]>",
+        "<|end_of_text|>",
+    ),
 )
 """What models write behind the middle, besides the marks themselves: the answer ends there."""
 

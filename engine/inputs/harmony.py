@@ -18,7 +18,11 @@ def harmony_messages(messages: list[Message]) -> list[Message]:
     1. Analysis up to the last final answer is dropped, as the model has learned it; that of a message left last stays.
     2. A message with several calls becomes several, each followed by its result, so that every result carries its call's name.
     """
-    finals = [index for index, message in enumerate(messages) if message.get("role") == "assistant" and "tool_calls" not in message]
+    finals = [
+        index
+        for index, message in enumerate(messages)
+        if message.get("role") == "assistant" and "tool_calls" not in message
+    ]
     last_final = finals[-1] if finals else -1
     mapped: list[Message] = []
     position = 0
@@ -71,5 +75,7 @@ def _one_by_one(message: Message, calls: list[Any], results: list[Message]) -> l
 
 def _text(content: Any) -> str:
     if isinstance(content, list):
-        return "\n".join(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
+        return "\n".join(
+            part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)
+        )
     return content if isinstance(content, str) else ""

@@ -56,11 +56,15 @@ def check_token_ids(request: GenerationRequest, limits: ContextLimits) -> None:
     for param, token_ids in named.items():
         unknown = next((token_id for token_id in token_ids if not 0 <= token_id < limits.logits_width), None)
         if unknown is not None:
-            message = f"{param} must hold ids from 0 to {limits.logits_width - 1}, the token ids of this model, got {unknown}"
+            message = (
+                f"{param} must hold ids from 0 to {limits.logits_width - 1}, the token ids of this model, got {unknown}"
+            )
             raise RequestError(ErrorCode.INVALID_VALUE, message, param)
     if sampling.allowed_token_ids == ():
         raise RequestError(
-            ErrorCode.INVALID_VALUE, "allowed_token_ids must hold at least one id; leave it out to allow all", "allowed_token_ids"
+            ErrorCode.INVALID_VALUE,
+            "allowed_token_ids must hold at least one id; leave it out to allow all",
+            "allowed_token_ids",
         )
 
 
@@ -94,7 +98,9 @@ def check_embedding(request: GenerationRequest, num_prompt_tokens: int, limits: 
         raise RequestError(ErrorCode.INVALID_VALUE, message, "pooling")
     dimensions = request.embed.dimensions
     if dimensions is not None and not 1 <= dimensions <= limits.hidden_size:
-        message = f"dimensions must be from 1 to {limits.hidden_size}, the length of this model's vectors, got {dimensions}"
+        message = (
+            f"dimensions must be from 1 to {limits.hidden_size}, the length of this model's vectors, got {dimensions}"
+        )
         raise RequestError(ErrorCode.INVALID_VALUE, message, "dimensions")
 
 
@@ -102,7 +108,9 @@ def check_prompt_ids(prompt_ids: list[int], limits: ContextLimits, raw: RawPromp
     """A tokenizer may know tokens that its model does not, and clients send any; one would fail the whole step. Raises RequestError."""
     width = limits.logits_width
     if raw is not None and raw.token_ids is not None:
-        wrong = next(((place, token_id) for place, token_id in enumerate(raw.token_ids) if not 0 <= token_id < width), None)
+        wrong = next(
+            ((place, token_id) for place, token_id in enumerate(raw.token_ids) if not 0 <= token_id < width), None
+        )
         if wrong is not None:
             param = f"{raw.param}.{wrong[0]}"
             message = f"{param} must be a token id of this model, from 0 to {width - 1}, got {wrong[1]}"

@@ -95,7 +95,9 @@ class Marks:
         try:
             return self._swapped(value)
         except RecursionError:
-            raise RequestError(ErrorCode.INVALID_VALUE, "the messages, tools or variables are nested too deeply", "messages") from None
+            raise RequestError(
+                ErrorCode.INVALID_VALUE, "the messages, tools or variables are nested too deeply", "messages"
+            ) from None
 
     def spread(self, num_chars: int) -> int:
         """A bound on text with marks, where `num_chars` bounds the text without."""

@@ -85,7 +85,12 @@ def _shaped(message: Message, template: ChatTemplate) -> Json:
     given = content if isinstance(content, list) else [content] if content else []
     parts: list[Any] = [{"type": "text", "text": part} if isinstance(part, str) else part for part in given]
     reasoning = message.get("reasoning")
-    if template.takes_thinking_parts and message.get("role") == "assistant" and isinstance(reasoning, str) and reasoning:
+    if (
+        template.takes_thinking_parts
+        and message.get("role") == "assistant"
+        and isinstance(reasoning, str)
+        and reasoning
+    ):
         parts.insert(0, {"type": "thinking", "thinking": reasoning, "closed": True})
     return parts
 
@@ -114,7 +119,11 @@ def _in_part(parts: list[Json], index: int, change: Callable[[str], str]) -> lis
 def _calls_text(calls: Any) -> str:
     """Calls as a model in hermes form has written them."""
     functions = [call.get("function") for call in calls if isinstance(call, dict)]
-    told = [{"name": function.get("name"), "arguments": function.get("arguments")} for function in functions if isinstance(function, dict)]
+    told = [
+        {"name": function.get("name"), "arguments": function.get("arguments")}
+        for function in functions
+        if isinstance(function, dict)
+    ]
     return "\n".join(f"{CALL_START}\n{json.dumps(call, ensure_ascii=False)}\n{CALL_END}" for call in told)
 
 

@@ -18,7 +18,7 @@ from engine.inputs.files import FileReader
 from engine.inputs.marks import ControlTexts, Marks
 from engine.inputs.prompt import Prompt
 from engine.inputs.raw_prompt import RawPromptReader
-from engine.inputs.rendering import Renderer, RenderJob, KillableRenderer
+from engine.inputs.rendering import KillableRenderer, Renderer, RenderJob
 from engine.inputs.template import KNOWN_ROLES
 from engine.inputs.truncation import kept_tokens
 from engine.slow_work import SlowWork
@@ -77,9 +77,13 @@ class PromptProcessor:
             if num_kept is not None:
                 return Prompt(*self._encoder.encode_kept(pieces, num_kept, options))
             self._encoder.check(pieces, request, max_model_len)
-            return Prompt(self._encoder.encode(pieces, options.add_special_tokens), "".join(piece.text for piece in pieces))
+            return Prompt(
+                self._encoder.encode(pieces, options.add_special_tokens), "".join(piece.text for piece in pieces)
+            )
 
-    def _rendered(self, request: GenerationRequest, messages: list[Message], marks: Marks, max_chars: int) -> str | None:
+    def _rendered(
+        self, request: GenerationRequest, messages: list[Message], marks: Marks, max_chars: int
+    ) -> str | None:
         options = request.prompt
         source = self._tokenizer.chat_template if options.chat_template is None else options.chat_template
         if source is None:
@@ -100,7 +104,10 @@ def _marked(message: Message, marks: Marks) -> Message:
     """The message with its control texts marked, and reasoning that is to stay open."""
     role, content = message.get("role"), message.get("content")
     if role != "assistant":
-        return {name: value if name == "role" and value in KNOWN_ROLES else marks.swap(value) for name, value in message.items()}
+        return {
+            name: value if name == "role" and value in KNOWN_ROLES else marks.swap(value)
+            for name, value in message.items()
+        }
     if not isinstance(content, list):
         return message
     is_open = any(_is_thinking(part) and part.get("closed") is False for part in content if isinstance(part, dict))
@@ -108,7 +115,11 @@ def _marked(message: Message, marks: Marks) -> Message:
     reasoning = message.get("reasoning")
     if not is_open or not isinstance(reasoning, str):
         return message | {"content": parts}
-    return message | {"content": parts, "reasoning": reasoning + marks.open, "reasoning_content": reasoning + marks.open}
+    return message | {
+        "content": parts,
+        "reasoning": reasoning + marks.open,
+        "reasoning_content": reasoning + marks.open,
+    }
 
 
 def _is_thinking(part: Json) -> bool:

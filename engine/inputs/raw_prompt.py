@@ -29,16 +29,22 @@ class RawPromptReader:
         num_kept = kept_tokens(request.prompt.truncate_to, max_model_len)
         if raw.suffix:
             if num_kept is not None:
-                message = "truncate_prompt_tokens cannot be used with a suffix; send a shorter prompt and suffix instead"
+                message = (
+                    "truncate_prompt_tokens cannot be used with a suffix; send a shorter prompt and suffix instead"
+                )
                 raise RequestError(ErrorCode.UNSUPPORTED_PARAMETER, message, "truncate_prompt_tokens")
             return self._around_a_gap(request, raw, raw.suffix, max_model_len)
         if raw.token_ids is not None:
             token_ids = list(raw.token_ids)
-            return Prompt(token_ids if num_kept is None else cut_ids(token_ids, num_kept, request.prompt.truncation_side), None)
+            return Prompt(
+                token_ids if num_kept is None else cut_ids(token_ids, num_kept, request.prompt.truncation_side), None
+            )
         pieces = [Piece(raw.text, is_typed=raw.is_ordinary)] if raw.text else []
         self._check(pieces, request, raw.param, max_model_len)
         if num_kept is None:
-            return Prompt(self._encoder.encode(pieces, request.prompt.add_special_tokens) or self._start(request), raw.text)
+            return Prompt(
+                self._encoder.encode(pieces, request.prompt.add_special_tokens) or self._start(request), raw.text
+            )
         kept, text = self._encoder.encode_kept(pieces, num_kept, request.prompt)
         return Prompt(kept or self._start(request), text)
 

@@ -73,7 +73,9 @@ class KillableRenderer:
             raise ModelLoadError(f"the model cannot be served: {error.message}") from error
         except KillableExceeded as error:
             limit = f"{MODEL_TEMPLATE_S:g} s" if error.reason == "time" else f"{MEMORY_BYTES >> 20} MiB"
-            raise ModelLoadError(f"the model cannot be served: its chat template needs more than {limit} to say hello") from error
+            raise ModelLoadError(
+                f"the model cannot be served: its chat template needs more than {limit} to say hello"
+            ) from error
         finally:
             other.join()
 

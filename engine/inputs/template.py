@@ -74,11 +74,15 @@ class ChatTemplate:
         attributes = set(_attributes(tree))
         internal = next(filter(_INTERNAL_NAME.fullmatch, sorted(attributes)), None)
         if internal is not None:
-            raise self._refused(f"the chat template cannot be used: it reaches for {internal[:MAX_MESSAGE_CHARS]}, which no template may")
+            raise self._refused(
+                f"the chat template cannot be used: it reaches for {internal[:MAX_MESSAGE_CHARS]}, which no template may"
+            )
         constants = {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)}
         self._constants = constants
         self.takes_parts = _loops_over_content(tree)
-        self.takes_thinking_parts = self.takes_parts and "thinking" in constants and not {"reasoning", "reasoning_content"} & attributes
+        self.takes_thinking_parts = (
+            self.takes_parts and "thinking" in constants and not {"reasoning", "reasoning_content"} & attributes
+        )
         self.knows_developer = "developer" in constants
         self.knows_tools = "tools" in self.names
         self.knows_calls = "tool_calls" in attributes | constants
@@ -91,7 +95,9 @@ class ChatTemplate:
             if role not in KNOWN_ROLES and (not role or role not in self._constants):
                 known = f"must be one of {', '.join(KNOWN_ROLES)}, function, or a role that the chat template names"
                 path = f"messages.{index}.role"
-                raise RequestError(ErrorCode.INVALID_VALUE, f"{path} {known}; got {str(role)[:MAX_MESSAGE_CHARS]!r}", path)
+                raise RequestError(
+                    ErrorCode.INVALID_VALUE, f"{path} {known}; got {str(role)[:MAX_MESSAGE_CHARS]!r}", path
+                )
 
     def probe(self) -> None:
         """Render the shortest conversation. Raises RequestError if that meets the walls of the sandbox; a refusal in words is fine."""
@@ -119,7 +125,9 @@ class ChatTemplate:
                     raise PromptTooLong
                 pieces.append(piece)
         except jinja2.TemplateError as error:
-            raise self._refused(f"the chat template refuses the messages: {_clean(error.message or 'no reason given')}") from error
+            raise self._refused(
+                f"the chat template refuses the messages: {_clean(error.message or 'no reason given')}"
+            ) from error
         except _INDIGESTIBLE as error:
             raise self._refused("the chat template refuses the messages: it cannot be applied to them") from error
         return "".join(pieces)
@@ -154,9 +162,18 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: jinja2.runtime.Context, operator: str, left: Any, right: Any) -> Any:
         sequence, number = (right, left) if isinstance(left, int) else (left, right)
-        if operator == "**" and isinstance(left, int) and isinstance(right, int) and left.bit_length() * right > MAX_POWER_BITS:
+        if (
+            operator == "**"
+            and isinstance(left, int)
+            and isinstance(right, int)
+            and left.bit_length() * right > MAX_POWER_BITS
+        ):
             raise SecurityError("a power is too large")
-        if operator == "*" and isinstance(sequence, str | list | tuple) and len(sequence) * max(number, 0) > MAX_PROMPT_CHARS:
+        if (
+            operator == "*"
+            and isinstance(sequence, str | list | tuple)
+            and len(sequence) * max(number, 0) > MAX_PROMPT_CHARS
+        ):
             raise SecurityError("a repeated text is too long")
         if operator == "%" and isinstance(left, str) and _WIDE_FORMAT.search(left):
             raise SecurityError("a format is too wide")

@@ -26,7 +26,11 @@ class Attention:
         if not heads.is_cpu:
             return self._output(attention.attend_heads(self._layer, heads, rotations).flatten(1))
         heads = rotate(heads, self._num_rotated, rotations)
-        q, k, v = heads[:, : self._num_heads], heads[:, self._num_heads : self._num_rotated], heads[:, self._num_rotated :]
+        q, k, v = (
+            heads[:, : self._num_heads],
+            heads[:, self._num_heads : self._num_rotated],
+            heads[:, self._num_rotated :],
+        )
         return self._output(attention.attend(self._layer, q, k, v).flatten(1))
 
     def input_dtype(self, num_rows: int) -> torch.dtype:

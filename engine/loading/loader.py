@@ -62,11 +62,21 @@ def load_model(
     progress("reading model files", 0.0)
     checkpoint, config, files = open_checkpoint(path)
     if max_model_len > config.max_position:
-        raise ModelLoadError(f"{path}: max_model_len must be at most the model's context of {config.max_position}, got {max_model_len}")
+        raise ModelLoadError(
+            f"{path}: max_model_len must be at most the model's context of {config.max_position}, got {max_model_len}"
+        )
     length = max_model_len or config.max_position
-    decoder = DecoderBuilder(config, checkpoint, scheme, torch_device).build(length, lambda fraction: progress("loading weights", fraction))
+    decoder = DecoderBuilder(config, checkpoint, scheme, torch_device).build(
+        length, lambda fraction: progress("loading weights", fraction)
+    )
     checkpoint.refuse_unused()
-    logger.info("loaded %s (%s, %d layers) in %.1f s", path.name, config.architecture, config.num_layers, perf_counter() - started)
+    logger.info(
+        "loaded %s (%s, %d layers) in %.1f s",
+        path.name,
+        config.architecture,
+        config.num_layers,
+        perf_counter() - started,
+    )
     return LoadedModel(decoder, config, files, length, torch_device, scheme.activation_dtype, scheme.uses_own_kernels)
 
 

@@ -71,7 +71,8 @@ def _of_gguf(path: Path) -> dict[str, float]:
         return {}
     values = {name: metadata.get(key) for name, key in GGUF_NAMES.items()}
     rounded = {
-        name: round(value, DECIMALS) if isinstance(value, float) and math.isfinite(value) else value for name, value in values.items()
+        name: round(value, DECIMALS) if isinstance(value, float) and math.isfinite(value) else value
+        for name, value in values.items()
     }
     card = CARDS.get((str(metadata.get("general.organization")), str(metadata.get("general.basename"))), {})
     return card | _usable(rounded)

@@ -50,7 +50,9 @@ class SafetensorsFolder:
             return cls(path, [path / SINGLE])
         pickles = sorted(file.name for pattern in PICKLES for file in path.glob(pattern))
         if pickles:
-            raise ModelLoadError(f"{path / pickles[0]}: pickled checkpoints can run code and are never loaded; convert it to safetensors")
+            raise ModelLoadError(
+                f"{path / pickles[0]}: pickled checkpoints can run code and are never loaded; convert it to safetensors"
+            )
         raise ModelLoadError(f"{path}: holds neither {SINGLE} nor {INDEX}")
 
     @property
@@ -86,20 +88,30 @@ def read_config(path: Path) -> dict:
     """Read config.json. Raises ModelLoadError when it is missing, not an object, or asks for the folder's own code."""
     values = _read_object(path / "config.json")
     if "auto_map" in values:
-        raise ModelLoadError(f"{path / 'config.json'}: names code of its own (auto_map); code from a model folder is never run")
+        raise ModelLoadError(
+            f"{path / 'config.json'}: names code of its own (auto_map); code from a model folder is never run"
+        )
     if "quantization_config" in values:
-        raise ModelLoadError(f"{path / 'config.json'}: quantised safetensors checkpoints cannot be served; use the original or a GGUF file")
+        raise ModelLoadError(
+            f"{path / 'config.json'}: quantised safetensors checkpoints cannot be served; use the original or a GGUF file"
+        )
     return values
 
 
 def _shards(path: Path) -> list[Path]:
     weight_map = _read_object(path / INDEX).get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(name, str) for name in weight_map.values()):
+    if (
+        not isinstance(weight_map, dict)
+        or not weight_map
+        or not all(isinstance(name, str) for name in weight_map.values())
+    ):
         raise ModelLoadError(f"{path / INDEX}: weight_map must map tensor names to file names")
     files = []
     for name in sorted(set(weight_map.values())):
         if Path(name).name != name or not name.endswith(".safetensors"):
-            raise ModelLoadError(f"{path / INDEX}: {name[:200]!r} is not the name of a safetensors file in the same folder")
+            raise ModelLoadError(
+                f"{path / INDEX}: {name[:200]!r} is not the name of a safetensors file in the same folder"
+            )
         files.append(path / name)
     return files
 

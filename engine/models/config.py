@@ -92,7 +92,9 @@ class _Fields:
         return ModelLoadError(f"{self._source}: {key} must be {expected}, got {str(value)[:80]!r}")
 
 
-def config_from_gguf(source: str, metadata: Mapping[str, object], traits: FamilyTraits, tied_output: bool, vocab_size: int) -> ModelConfig:
+def config_from_gguf(
+    source: str, metadata: Mapping[str, object], traits: FamilyTraits, tied_output: bool, vocab_size: int
+) -> ModelConfig:
     """Read `<architecture>.*`. `vocab_size` is the number of rows of the embedding. Raises ModelLoadError."""
     architecture = str(metadata["general.architecture"])
     fields = _Fields(source, {key.removeprefix(f"{architecture}."): value for key, value in metadata.items()})

@@ -57,32 +57,46 @@ def decoder_tensors(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]
     biases |= {"o_bias": (hidden,)} if config.output_bias else {}
     feed_forward = {"gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)}
     for layer in range(config.num_layers):
-        for name, shape in {"attention_norm": (hidden,), **matrices, **biases, "mlp_norm": (hidden,), **feed_forward}.items():
+        for name, shape in {
+            "attention_norm": (hidden,),
+            **matrices,
+            **biases,
+            "mlp_norm": (hidden,),
+            **feed_forward,
+        }.items():
             yield f"layers.{layer}.{name}", shape
 
 
 class DecoderLayer:
     """Attention, then feed-forward, each after a norm and added to the residual stream."""
 
-    def __init__(self, attention_norm: RmsNorm, attention: Attention, mlp_norm: RmsNorm, gate_up: Linear, down: Linear) -> None:
+    def __init__(
+        self, attention_norm: RmsNorm, attention: Attention, mlp_norm: RmsNorm, gate_up: Linear, down: Linear
+    ) -> None:
         self._attention_norm = attention_norm
         self._attention = attention
         self._mlp_norm = mlp_norm
         self._gate_up = gate_up
         self._down = down
 
-    def __call__(self, hidden: torch.Tensor, delta: torch.Tensor | None, rotations: torch.Tensor, attention: StepAttention) -> torch.Tensor:
+    def __call__(
+        self, hidden: torch.Tensor, delta: torch.Tensor | None, rotations: torch.Tensor, attention: StepAttention
+    ) -> torch.Tensor:
         """Add `delta`, left by the layer before, to the residual stream in place; return what is to be added next. All are (T, E)."""
         num_rows = hidden.shape[0]
         normed = self._attention_norm(hidden, delta, self._attention.input_dtype(num_rows))
-        normed = self._mlp_norm(hidden, self._attention(normed, rotations, attention), self._gate_up.input_dtype(num_rows))
+        normed = self._mlp_norm(
+            hidden, self._attention(normed, rotations, attention), self._gate_up.input_dtype(num_rows)
+        )
         return self._down(silu_and_multiply(self._gate_up(normed), self._down.input_dtype(num_rows)))
 
 
 class Decoder:
     """A model's weights, ready to run."""
 
-    def __init__(self, embedding: Embedding, rotary: RotaryTable, layers: list[DecoderLayer], final_norm: RmsNorm, output: Linear) -> None:
+    def __init__(
+        self, embedding: Embedding, rotary: RotaryTable, layers: list[DecoderLayer], final_norm: RmsNorm, output: Linear
+    ) -> None:
         self._embedding = embedding
         self._rotary = rotary
         self._layers = layers
@@ -153,8 +167,14 @@ class DecoderBuilder:
         config, checkpoint, scheme = self._config, self._checkpoint, self._scheme
         shape = (config.vocab_size, config.hidden_size)
         stored_table = checkpoint.matrix("embedding", shape)
-        factors = checkpoint.vector("frequency_factors", config.head_size // 2) if checkpoint.has("frequency_factors") else None
-        rotary = RotaryTable.build(num_positions, config.head_size, config.rope_theta, config.rope_scaling, self._device, factors)
+        factors = (
+            checkpoint.vector("frequency_factors", config.head_size // 2)
+            if checkpoint.has("frequency_factors")
+            else None
+        )
+        rotary = RotaryTable.build(
+            num_positions, config.head_size, config.rope_theta, config.rope_scaling, self._device, factors
+        )
         embedding = self._embedding(stored_table)
         if config.tied_output and isinstance(embedding, OpenEmbedding) and scheme.is_fixed:
             output = scheme.share(embedding.table)
@@ -173,14 +193,20 @@ class DecoderBuilder:
         query_size, kv_size = config.num_heads * config.head_size, config.num_kv_heads * config.head_size
         qkv = self._linear(prefix, {"q": query_size, "k": kv_size, "v": kv_size}, config.hidden_size, config.qkv_bias)
         output = self._linear(prefix, {"o": config.hidden_size}, query_size, config.output_bias)
-        gate_up = self._linear(prefix, {"gate": config.intermediate_size, "up": config.intermediate_size}, config.hidden_size)
+        gate_up = self._linear(
+            prefix, {"gate": config.intermediate_size, "up": config.intermediate_size}, config.hidden_size
+        )
         down = self._linear(prefix, {"down": config.hidden_size}, config.intermediate_size)
         attention = Attention(layer, config.attention_shape, qkv, output)
-        return DecoderLayer(self._norm(prefix + "attention_norm"), attention, self._norm(prefix + "mlp_norm"), gate_up, down)
+        return DecoderLayer(
+            self._norm(prefix + "attention_norm"), attention, self._norm(prefix + "mlp_norm"), gate_up, down
+        )
 
     def _linear(self, prefix: str, outputs: dict[str, int], num_inputs: int, has_bias: bool = False) -> Linear:
         """Stack tensors of the same inputs into one matrix. outputs: name -> rows."""
-        stacked = StoredMatrix.stack([self._checkpoint.matrix(prefix + name, (rows, num_inputs)) for name, rows in outputs.items()])
+        stacked = StoredMatrix.stack(
+            [self._checkpoint.matrix(prefix + name, (rows, num_inputs)) for name, rows in outputs.items()]
+        )
         if not has_bias:
             return Linear(self._scheme.build(stacked))
         bias = torch.cat([self._checkpoint.vector(f"{prefix}{name}_bias", rows) for name, rows in outputs.items()])

@@ -15,5 +15,7 @@ def find_family(source: str, architecture: object, families: dict[str, FamilyTra
     """Look an architecture up. Raises ModelLoadError that lists what can be served."""
     if not isinstance(architecture, str) or architecture not in families:
         shown = str(architecture)[:80]
-        raise ModelLoadError(f"{source}: the architecture {shown!r} cannot be served; supported are {', '.join(sorted(families))}")
+        raise ModelLoadError(
+            f"{source}: the architecture {shown!r} cannot be served; supported are {', '.join(sorted(families))}"
+        )
     return families[architecture]

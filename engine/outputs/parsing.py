@@ -68,7 +68,9 @@ class OutputParsing:
         """Raises ModelLoadError for an unknown parser, or one whose markers the vocabulary lacks."""
         self._tokenizer = tokenizer
         self._tool_parser = self._resolve_tool_parser(tool_parser)
-        self.tool_format = tool_format(self._tool_parser, tokenizer.backend.token_to_id) if self._tool_parser != NONE else None
+        self.tool_format = (
+            tool_format(self._tool_parser, tokenizer.backend.token_to_id) if self._tool_parser != NONE else None
+        )
         self.reasoning_format = form = resolve_reasoning_format(reasoning_parser, tokenizer)
         self._start_spellings = marker_spellings(form.starts, tokenizer) if form else []
         self._end_spellings = marker_spellings(form.sure_ends, tokenizer) if form else []
@@ -108,7 +110,9 @@ class OutputParsing:
         thinking = self._thinking(form, beginning, request) if _follows_reasoning(request) else None
         return RunParsing(partial(self._choice_parsers, request, make_reasoning), thinking)
 
-    def _choice_parsers(self, request: GenerationRequest, make_reasoning: MakeReasoning | None, choice: int) -> ChoiceParsers:
+    def _choice_parsers(
+        self, request: GenerationRequest, make_reasoning: MakeReasoning | None, choice: int
+    ) -> ChoiceParsers:
         reasoning = make_reasoning() if make_reasoning else None
         calls = self._call_parser(request)
         style = self.tool_format.id_style if self.tool_format else CallIdStyle.DEFAULT
@@ -128,7 +132,9 @@ class OutputParsing:
         match request.tool_choice.mode:
             case ToolMode.AUTO if request.tools:
                 tools = request.tools
-                if request.constraint is not None:  # the grammar holds calls to their tags, and JSON outside of them is the answer
+                if (
+                    request.constraint is not None
+                ):  # the grammar holds calls to their tags, and JSON outside of them is the answer
                     tools = tuple(replace(tool, is_strict=True) for tool in tools)
                 return make_tool_parser(self._tool_parser, tools, names)
             case ToolMode.REQUIRED:

@@ -45,7 +45,12 @@ class ChoicePipeline:
     """
 
     def __init__(
-        self, choice: int, tokenizer: Tokenizer, stop: StopRules, logprobs: LogprobOptions, parsers: ChoiceParsers | None = None
+        self,
+        choice: int,
+        tokenizer: Tokenizer,
+        stop: StopRules,
+        logprobs: LogprobOptions,
+        parsers: ChoiceParsers | None = None,
     ) -> None:
         self.choice = choice
         self.num_tokens = 0
@@ -84,7 +89,9 @@ class ChoicePipeline:
         events: list[Delta | ChoiceFinished] = []
         if used:
             said = self._writer.take()
-            events.append(Delta(self.choice, tuple(used), said.text, self._entries(used, logprobs), said.reasoning, said.calls))
+            events.append(
+                Delta(self.choice, tuple(used), said.text, self._entries(used, logprobs), said.reasoning, said.calls)
+            )
         if end is not None:
             events.append(self._finish(end))
         return events

@@ -42,7 +42,9 @@ class StopFinder:
         ]
         if matches:
             start, index, end = min(matches)  # counted from the start of the piece: a match may start before it
-            return StopMatch(self._automata[index].stop, piece[:end] if self._include_stop else text[: len(self._held) + start])
+            return StopMatch(
+                self._automata[index].stop, piece[:end] if self._include_stop else text[: len(self._held) + start]
+            )
         if self._include_stop:
             return piece
         num_held = max(automaton.matched for automaton in self._automata)

@@ -23,13 +23,19 @@ class ByteWeight:
     `is_invariant`: every number of rows goes through one program of one shape, so that a row's result is the same in any crowd.
     """
 
-    def __init__(self, values: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype, is_invariant: bool = False) -> None:
+    def __init__(
+        self, values: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype, is_invariant: bool = False
+    ) -> None:
         self._values = values
         self._scale = scale
         self._dtype = dtype
         self._is_invariant = is_invariant
         device = values.device
-        num_processors = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else PROCESSORS_OF_TESTS
+        num_processors = (
+            torch.cuda.get_device_properties(device).multi_processor_count
+            if device.type == "cuda"
+            else PROCESSORS_OF_TESTS
+        )
         self._outputs_per_program = outputs_for(len(values), num_processors)
 
     @property
@@ -57,7 +63,9 @@ class ByteWeight:
             return self._multiply_opened(x, bias)
         rows = MOST_ROWS if self._is_invariant else rows_for(len(x))
         outputs = self._outputs_per_program
-        return multiply(x.contiguous(), self._values, self._scale, bias, rows_per_program=rows, outputs_per_program=outputs)
+        return multiply(
+            x.contiguous(), self._values, self._scale, bias, rows_per_program=rows, outputs_per_program=outputs
+        )
 
     def _multiply_opened(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         height = max(1, OPEN_WEIGHTS // self._values.shape[1])

@@ -40,5 +40,9 @@ class Int4Weight:
     def clone(self) -> Int4Weight:
         """Return a copy at other addresses, for measuring with cold caches."""
         other = Int4Weight.__new__(Int4Weight)
-        other._packed, other._scales_and_zeros, other._matmul = self._packed.clone(), self._scales_and_zeros.clone(), self._matmul
+        other._packed, other._scales_and_zeros, other._matmul = (
+            self._packed.clone(),
+            self._scales_and_zeros.clone(),
+            self._matmul,
+        )
         return other

@@ -72,7 +72,19 @@ class Int8PackedWeight:
         """x: (R, K)  ->  (R, N) float32."""
         quantized, scales = operators.quantize(x, torch.uint8)
         product = self._matmul(
-            quantized, 1.0, 128, self._packed, self._scale, self._zero_points, None, 1.0, 0, torch.float32, "none", [], ""
+            quantized,
+            1.0,
+            128,
+            self._packed,
+            self._scale,
+            self._zero_points,
+            None,
+            1.0,
+            0,
+            torch.float32,
+            "none",
+            [],
+            "",
         )
         return product.mul_(scales)
 

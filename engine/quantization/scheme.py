@@ -115,7 +115,9 @@ class WeightScheme:
         if weights not in MODES:
             raise ModelLoadError(f"weights must be one of {', '.join(MODES)}, got {weights!r}")
         if weights == "int8" and device.type == "cpu":
-            raise ModelLoadError("weights 'int8' need a CUDA device: use 'auto', which takes eight bits on a CPU where they are fastest")
+            raise ModelLoadError(
+                "weights 'int8' need a CUDA device: use 'auto', which takes eight bits on a CPU where they are fastest"
+            )
         self._fixed = "bf16" if weights == "auto" and device.type != "cpu" else weights
         if weights == "int8":
             self._fixed = "byte_invariant" if batch_invariant else "byte"
@@ -147,7 +149,11 @@ class WeightScheme:
 
     def keeps_stored(self, table: StoredMatrix) -> bool:
         """Whether the embedding table stays as its file has it: on a CPU, where that is shorter and no weight shares it."""
-        return self._device.type == "cpu" and not self.is_fixed and table.num_bytes < prod(table.shape) * self.table_dtype.itemsize
+        return (
+            self._device.type == "cpu"
+            and not self.is_fixed
+            and table.num_bytes < prod(table.shape) * self.table_dtype.itemsize
+        )
 
     def share(self, table: torch.Tensor) -> RowForms:
         """Use the embedding table as a weight; only when `is_fixed`. table: (V, E)."""
@@ -171,11 +177,17 @@ class WeightScheme:
             if self._batch_invariant:
                 costs = {name: cost for name, cost in costs.items() if name in ROW_INDEPENDENT}
                 if not costs:
-                    raise ModelLoadError("batch_invariant needs weights of four or eight bits, which this torch cannot multiply: unset it")
+                    raise ModelLoadError(
+                        "batch_invariant needs weights of four or eight bits, which this torch cannot multiply: unset it"
+                    )
             costs = {name: [cost * WIDER_COSTS.get(name, 1.0) for cost in by_rows] for name, by_rows in costs.items()}
             self.choices[key] = pick(costs, max_forms=1 if self._batch_invariant else 2)
-            described = ", ".join(f"{rows}: {name} {costs[name][i]:.0f}" for i, (rows, name) in _counted(self.choices[key]))
-            logger.info("weight %d x %d, %s; microseconds by rows: %s", *key[0], "4-bit" if key[1] else "wider", described)
+            described = ", ".join(
+                f"{rows}: {name} {costs[name][i]:.0f}" for i, (rows, name) in _counted(self.choices[key])
+            )
+            logger.info(
+                "weight %d x %d, %s; microseconds by rows: %s", *key[0], "4-bit" if key[1] else "wider", described
+            )
         return self.choices[key]
 
 
@@ -239,7 +251,10 @@ def _random_matrix(shape: tuple[int, int], four_bit: bool) -> StoredMatrix:
 def _copies(matrix: StoredMatrix, names: list[str]) -> dict[str, list[WeightForm]]:
     """Forms of a matrix, several times each."""
     forms = {name: BUILDERS[name](matrix, torch.device("cpu")) for name in names}
-    return {name: [form] + [form.clone() for _ in range(min(MAX_COPIES, COLD_BYTES // form.num_bytes))] for name, form in forms.items()}
+    return {
+        name: [form] + [form.clone() for _ in range(min(MAX_COPIES, COLD_BYTES // form.num_bytes))]
+        for name, form in forms.items()
+    }
 
 
 def _works(name: str, matrix: StoredMatrix) -> bool:

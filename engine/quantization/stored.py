@@ -70,4 +70,6 @@ class StoredMatrix:
     def to_four_bit_groups(self) -> FourBitGroups:
         """Take every part apart; only when `is_four_bit`."""
         groups = [four_bit_groups(part.type, part.data) for part in self.parts]
-        return FourBitGroups(*(torch.cat([getattr(group, name) for group in groups]) for name in ("q", "scale", "minimum")))
+        return FourBitGroups(
+            *(torch.cat([getattr(group, name) for group in groups]) for name in ("q", "scale", "minimum"))
+        )

@@ -15,7 +15,14 @@ from typing import Any
 from engine.api import Admitted, GenerationRequest, Task, Timings
 from engine.config import EngineConfig
 from engine.inputs.bad_words import bad_word_ids
-from engine.inputs.limits import ContextLimits, check_alternatives, check_embedding, check_prompt_ids, check_token_ids, choice_token_limit
+from engine.inputs.limits import (
+    ContextLimits,
+    check_alternatives,
+    check_embedding,
+    check_prompt_ids,
+    check_token_ids,
+    choice_token_limit,
+)
 from engine.inputs.prediction import prediction_ids
 from engine.inputs.processor import PromptProcessor
 from engine.inputs.processor_calls import check_processors
@@ -35,7 +42,12 @@ class Admission:
     """Of one model. Thread-safe."""
 
     def __init__(
-        self, config: EngineConfig, tokenizer: Tokenizer, processor: PromptProcessor, parsing: OutputParsing, forms: AnswerGrammars
+        self,
+        config: EngineConfig,
+        tokenizer: Tokenizer,
+        processor: PromptProcessor,
+        parsing: OutputParsing,
+        forms: AnswerGrammars,
     ) -> None:
         self._config = config
         self._tokenizer = tokenizer
@@ -78,7 +90,12 @@ class Admission:
         )
 
     def _answered(
-        self, request: GenerationRequest, prompt: Prompt, limits: ContextLimits, num_known: Mapping[str, int], admitted: Admitted | None
+        self,
+        request: GenerationRequest,
+        prompt: Prompt,
+        limits: ContextLimits,
+        num_known: Mapping[str, int],
+        admitted: Admitted | None,
     ) -> dict[str, Any]:
         """Of a run that generates: what `Run` holds of its answers."""
         max_tokens = choice_token_limit(request, len(prompt.token_ids), limits)
@@ -92,7 +109,10 @@ class Admission:
         grammar = self._forms.grammar(request)
         seed = request.sampling.seed
         if admitted is not None:
-            max_tokens, seed = min(max_tokens, admitted.max_tokens), admitted.seed  # this worker's context may be shorter
+            max_tokens, seed = (
+                min(max_tokens, admitted.max_tokens),
+                admitted.seed,
+            )  # this worker's context may be shorter
         own_ends = () if request.stop.ignore_eos else (*self._tokenizer.eos_ids, *prompt.end_ids)
         return {
             "seed": secrets.randbits(63) if seed is None else seed,
@@ -120,7 +140,9 @@ class Admission:
         if request.task is Task.EMBED:
             check_embedding(request, len(prompt.token_ids), limits)
             self._check_queue(request, num_known, 1)
-            choices.append(Choice(next(self._seq_ids), ChoicePipeline(0, self._tokenizer, request.stop, request.logprobs)))
+            choices.append(
+                Choice(next(self._seq_ids), ChoicePipeline(0, self._tokenizer, request.stop, request.logprobs))
+            )
         check_prompt_ids(prompt.token_ids, limits, request.raw)
         return {"seed": 0, "max_tokens": 0, "stop_ids": [], "choices": choices}
 

@@ -113,7 +113,11 @@ class SamplingBatch:
         self._check_ids([*(sampling.allowed_token_ids or ()), *bias, *sequence.logprobs.token_ids])
         self._check_ids([token_id for word in sequence.bad_word_ids for token_id in word])
         thinking = sequence.thinking
-        self._check_ids([token_id for end in (thinking.end_ids, *thinking.other_ends) for token_id in end] if thinking is not None else [])
+        self._check_ids(
+            [token_id for end in (thinking.end_ids, *thinking.other_ends) for token_id in end]
+            if thinking is not None
+            else []
+        )
         self._records[sequence.seq_id] = SequenceRecord(
             seed=sampling.seed or 0,
             temperature=max(sampling.temperature, MIN_TEMPERATURE),
@@ -122,13 +126,17 @@ class SamplingBatch:
             min_p=sampling.min_p,
             is_greedy=sampling.is_greedy,
             counts=TokenCounts(sequence, self._vocab_size) if has_penalties(sampling) else None,
-            stop_ids=[token_id for token_id in sequence.stop_ids if token_id < self._vocab_size] if sequence.stop.min_tokens else [],
+            stop_ids=[token_id for token_id in sequence.stop_ids if token_id < self._vocab_size]
+            if sequence.stop.min_tokens
+            else [],
             allowed_ids=None if sampling.allowed_token_ids is None else sorted(set(sampling.allowed_token_ids)),
             bad_words=BadWords(sequence.bad_word_ids) if sequence.bad_word_ids else None,
             bias=bias,
             processors=self._processors.chain(sequence, self._vocab_size) if sampling.processors else None,
             thinking=ThinkingTrack(thinking) if thinking is not None and thinking.budget is not None else None,
-            logprobs=LogprobRow(0, sequence.logprobs.top, sequence.logprobs.token_ids) if sequence.logprobs.enabled else None,
+            logprobs=LogprobRow(0, sequence.logprobs.top, sequence.logprobs.token_ids)
+            if sequence.logprobs.enabled
+            else None,
             scores_processed=sequence.scores_processed,
         )
         self._last_ids = []
@@ -153,11 +161,17 @@ class SamplingBatch:
         rows = list(enumerate(records))
         filtered = [row for row, record in rows if not record.is_greedy and record.is_filtered]
         unfiltered = [row for row, record in rows if not record.is_greedy and not record.is_filtered]
-        scored = [(record, dataclasses.replace(record.logprobs, row=row)) for row, record in rows if record.logprobs is not None]
+        scored = [
+            (record, dataclasses.replace(record.logprobs, row=row))
+            for row, record in rows
+            if record.logprobs is not None
+        ]
         return StepRows(
             unfiltered=self._draw_rows(unfiltered, records),
             filtered=self._draw_rows(filtered, records),
-            allowed=self._places({row: dict.fromkeys(record.allowed_ids, 0.0) for row, record in rows if record.allowed_ids is not None}),
+            allowed=self._places(
+                {row: dict.fromkeys(record.allowed_ids, 0.0) for row, record in rows if record.allowed_ids is not None}
+            ),
             worded=[(row, record.bad_words) for row, record in rows if record.bad_words is not None],
             floored=[(row, record.stop_ids) for row, record in rows if record.stop_ids],
             biased=self._places({row: record.bias for row, record in rows if record.bias}),

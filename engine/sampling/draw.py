@@ -31,7 +31,9 @@ def block_masses(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Te
     return weights.view(logits.shape[0], -1, BLOCK).sum(2).double()
 
 
-def draw_from_all(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+def draw_from_all(
+    logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor, uniforms: torch.Tensor
+) -> torch.Tensor:
     """Draw ids (R,) from whole rows of logits (R, V): first the block, then the token in it.
 
     What the choice of the block leaves of a row's number chooses inside, so one number serves both.
@@ -40,7 +42,9 @@ def draw_from_all(logits: torch.Tensor, best: torch.Tensor, temperature: torch.T
     return draw(logits, best, temperature, uniforms)
 
 
-def draw_in_torch(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+def draw_in_torch(
+    logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor, uniforms: torch.Tensor
+) -> torch.Tensor:
     """Draw from whole rows on any device."""
     cumulative = block_masses(logits, best, temperature).cumsum(1)
     block = pick(cumulative, uniforms)[:, None]

@@ -76,7 +76,9 @@ def draw_at_once(
     return _draw_from(rows, filters, values, ids)
 
 
-def draw_filtered(logits: torch.Tensor, maxima: torch.Tensor, best: torch.Tensor, filters: Filters, uniforms: torch.Tensor) -> torch.Tensor:
+def draw_filtered(
+    logits: torch.Tensor, maxima: torch.Tensor, best: torch.Tensor, filters: Filters, uniforms: torch.Tensor
+) -> torch.Tensor:
     """Draw ids (R,) of rows that have any of top_k, top_p and min_p."""
     rows = _filtered_rows(logits, maxima, best, filters, uniforms)
     return _draw_ranked(rows, filters, max(filters.max_top_k + TIE_RANKS, FIRST_RANKS))
@@ -86,7 +88,9 @@ def _filtered_rows(
     logits: torch.Tensor, maxima: torch.Tensor, best: torch.Tensor, filters: Filters, uniforms: torch.Tensor
 ) -> FilteredRows:
     total = block_masses(logits, best, filters.temperature).sum(1) if filters.has_open_mass else None
-    return FilteredRows(logits, maxima, best, uniforms, filters.temperature, filters.top_k, filters.top_p, filters.min_p, total)
+    return FilteredRows(
+        logits, maxima, best, uniforms, filters.temperature, filters.top_k, filters.top_p, filters.min_p, total
+    )
 
 
 def _draw_ranked(rows: FilteredRows, filters: Filters, count: int) -> torch.Tensor:
@@ -100,7 +104,9 @@ def _draw_ranked(rows: FilteredRows, filters: Filters, count: int) -> torch.Tens
     return drawn
 
 
-def _draw_from(rows: FilteredRows, filters: Filters, values: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _draw_from(
+    rows: FilteredRows, filters: Filters, values: torch.Tensor, ids: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Draw from ranked tokens (R, N), and say of which rows (R,) more would have to be ranked."""
     weights = ((values - rows.best[:, None]) / rows.temperature[:, None]).double().exp_()
     if filters.has_min_p:

@@ -64,7 +64,9 @@ def forbid_in_torch(logits: torch.Tensor, rows: torch.Tensor, words: torch.Tenso
     """`operators.forbid` on any device. A table says what each byte of a mask adds to eight logits."""
     width = logits.shape[1]
     eights = words.view(torch.uint8).int()
-    added = _byte_table(logits.device).index_select(0, eights.reshape(-1)).view(len(rows), 8 * eights.shape[1])[:, :width]
+    added = (
+        _byte_table(logits.device).index_select(0, eights.reshape(-1)).view(len(rows), 8 * eights.shape[1])[:, :width]
+    )
     logits.index_add_(0, rows, pad(added, (0, width - added.shape[1]), value=FORBIDDEN))
 
 
@@ -83,7 +85,9 @@ def mask_bad_words(logits: torch.Tensor, rows: list[tuple[int, BadWords]], seque
 
 def mask_stop_ids(logits: torch.Tensor, rows: list[tuple[int, list[int]]], sequences: list[Sequence]) -> None:
     """Forbid the stop ids of those `rows` (number, stop ids) that still lack tokens of their minimum."""
-    early = [(row, stop_ids) for row, stop_ids in rows if len(sequences[row].output_ids) < sequences[row].stop.min_tokens]
+    early = [
+        (row, stop_ids) for row, stop_ids in rows if len(sequences[row].output_ids) < sequences[row].stop.min_tokens
+    ]
     _forbid(logits, [(row, token_id) for row, stop_ids in early for token_id in stop_ids])
 
 

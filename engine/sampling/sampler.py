@@ -21,7 +21,15 @@ from engine.sampling.batch import DrawRows, SamplingBatch, StepRows
 from engine.sampling.draw import draw_from_all
 from engine.sampling.filters import draw_at_once, draw_filtered
 from engine.sampling.logprobs import TakenLogprobs
-from engine.sampling.masks import GrammarBitmask, add_bias, force, mask_all_but, mask_bad_words, mask_grammar, mask_stop_ids
+from engine.sampling.masks import (
+    GrammarBitmask,
+    add_bias,
+    force,
+    mask_all_but,
+    mask_bad_words,
+    mask_grammar,
+    mask_stop_ids,
+)
 from engine.sampling.penalties import apply_penalties
 from engine.sampling.pending import HostCopy, PendingTokens
 from engine.sampling.processors.registry import ProcessorRegistry
@@ -52,7 +60,11 @@ class Sampler:
     """Keeps what sampling needs of each sequence between `add` and `remove`."""
 
     def __init__(
-        self, vocab_size: int, device: torch.device | str, processors: ProcessorRegistry | None = None, waits: bool | None = None
+        self,
+        vocab_size: int,
+        device: torch.device | str,
+        processors: ProcessorRegistry | None = None,
+        waits: bool | None = None,
     ) -> None:
         """`vocab_size` is the width of the logits; `processors` None: those that are shipped.
 
@@ -76,7 +88,9 @@ class Sampler:
         self._batch.remove(seq_id)
 
     @torch.inference_mode()
-    def sample(self, logits: torch.Tensor, sequences: list[Sequence], bitmask: GrammarBitmask | None = None) -> list[SampledToken]:
+    def sample(
+        self, logits: torch.Tensor, sequences: list[Sequence], bitmask: GrammarBitmask | None = None
+    ) -> list[SampledToken]:
         """Choose a token per row of logits (R, V) float32, row i for `sequences[i]`. Overwrites logits.
 
         A sequence comes at most once, unless nothing that it asks for looks at its output.
@@ -98,7 +112,11 @@ class Sampler:
         token_ids, best = first_largest(logits, maxima)
         is_unfinished = redraw = None
         if (draws := rows.filtered) is not None:
-            selected = (*_select(draws.index, logits, maxima, best), draws.filters, _uniforms(draws, sequences, logits.device, num_ahead))
+            selected = (
+                *_select(draws.index, logits, maxima, best),
+                draws.filters,
+                _uniforms(draws, sequences, logits.device, num_ahead),
+            )
             if self._waits:
                 drawn = draw_filtered(*selected)
             else:
@@ -109,7 +127,9 @@ class Sampler:
             uniforms = _uniforms(draws, sequences, logits.device, num_ahead)
             drawn = draw_from_all(*_select(draws.index, logits, best), draws.filters.temperature, uniforms)
             token_ids = _place(token_ids, draws.index, drawn)
-        return PendingTokens(sequences, bitmask, taken, token_ids, best, HostCopy(token_ids, best, is_unfinished), redraw)
+        return PendingTokens(
+            sequences, bitmask, taken, token_ids, best, HostCopy(token_ids, best, is_unfinished), redraw
+        )
 
     @torch.inference_mode()
     def finish(self, pending: PendingTokens) -> list[SampledToken]:
@@ -123,7 +143,9 @@ class Sampler:
         reported = {row: logprobs for entries in pending.taken for row, logprobs in entries.of(token_ids).items()}
         sequences, best, bitmask = pending.sequences, pending.best, pending.bitmask
         return [
-            SampledToken(token_id, reported.get(row)) if is_sound[row] else self._failure(row, sequences[row], best[row], bitmask)
+            SampledToken(token_id, reported.get(row))
+            if is_sound[row]
+            else self._failure(row, sequences[row], best[row], bitmask)
             for row, token_id in enumerate(chosen)
         ]
 
@@ -131,7 +153,9 @@ class Sampler:
         """Whether the tokens of all these may be chosen before those that go before them are known."""
         return all(self._batch.record(sequence).ignores_output for sequence in sequences)
 
-    def _failure(self, row: int, sequence: Sequence, best: torch.Tensor, bitmask: GrammarBitmask | None) -> SampledToken:
+    def _failure(
+        self, row: int, sequence: Sequence, best: torch.Tensor, bitmask: GrammarBitmask | None
+    ) -> SampledToken:
         """A row without a token, and the field to blame if every token was forbidden. The sequence may have left meanwhile."""
         if not best.isneginf() or sequence not in self._batch:
             return SampledToken(FAILED_TOKEN)
@@ -146,7 +170,9 @@ class Sampler:
         return SampledToken(FAILED_TOKEN, None, next((param for param, is_used in blame.items() if is_used), ""))
 
 
-def _constrain(logits: torch.Tensor, rows: StepRows, sequences: list[Sequence], bitmask: GrammarBitmask | None) -> list[TakenLogprobs]:
+def _constrain(
+    logits: torch.Tensor, rows: StepRows, sequences: list[Sequence], bitmask: GrammarBitmask | None
+) -> list[TakenLogprobs]:
     """Steps 1 to 8 on logits (R, V), in place; returns the log-probabilities that were taken on the way."""
     taken = []
     if bitmask is not None:
@@ -195,5 +221,8 @@ def _place(token_ids: torch.Tensor, index: torch.Tensor | None, drawn: torch.Ten
 
 def _uniforms(draws: DrawRows, sequences: list[Sequence], device: torch.device, num_ahead: int) -> torch.Tensor:
     """Return the numbers (R,) that these rows draw with at their positions."""
-    numbers = [uniform(seed, len(sequences[row].output_ids) + num_ahead) for seed, row in zip(draws.seeds, draws.rows, strict=True)]
+    numbers = [
+        uniform(seed, len(sequences[row].output_ids) + num_ahead)
+        for seed, row in zip(draws.seeds, draws.rows, strict=True)
+    ]
     return upload(numbers, torch.float64, device)

@@ -29,7 +29,9 @@ class ThinkingTrack:
         """The tokens that go on with a start marker, while one may still come."""
         if self.is_open or self.is_over:
             return ()
-        return tuple(dict.fromkeys(start[self._num_seen] for start in self._starts if start[: self._num_seen] == self._opening))
+        return tuple(
+            dict.fromkeys(start[self._num_seen] for start in self._starts if start[: self._num_seen] == self._opening)
+        )
 
     @property
     def forced_id(self) -> int | None:

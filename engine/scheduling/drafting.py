@@ -51,7 +51,11 @@ class Drafting:
                 plain.append(chunk)
                 continue
             sequence = chunk.sequence
-            limit = min(budget, sequence.max_tokens - len(sequence.output_ids) - 1, self._blocks.capacity_tokens - sequence.num_tokens)
+            limit = min(
+                budget,
+                sequence.max_tokens - len(sequence.output_ids) - 1,
+                self._blocks.capacity_tokens - sequence.num_tokens,
+            )
             draft_ids = self._drafter.propose(sequence, num_rows, limit) if limit > 0 else ()
             if draft_ids:
                 draft_ids = draft_ids[: self._blocks.add_for_drafts(sequence, len(draft_ids), num_running)]

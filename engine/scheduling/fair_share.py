@@ -49,7 +49,9 @@ class FairShare:
         _, matched = self._blocks.match(head)
         rest, victims, freed = list(self._running), list[Sequence](), self._blocks.release_of_some(matched)
         shares: _Shares | None = None
-        while (lacks_seat := len(rest) >= self._num_seats) or not self._blocks.has_room(head, matched, len(rest), freed.num_blocks):
+        while (lacks_seat := len(rest) >= self._num_seats) or not self._blocks.has_room(
+            head, matched, len(rest), freed.num_blocks
+        ):
             if rest and rest[-1].priority > head.priority:
                 victim = rest[-1]
             elif is_due:
@@ -132,7 +134,11 @@ class _Shares:
         ]
         found = max(spare, key=lambda other: excess[other.tenant], default=None)
         if found is not None:
-            own = [other for other in rest if other.tenant == found.tenant and other.priority <= self._head.priority and other is not found]
+            own = [
+                other
+                for other in rest
+                if other.tenant == found.tenant and other.priority <= self._head.priority and other is not found
+            ]
             self._held[found.tenant] = len(own), num_different(own)
         return found
 

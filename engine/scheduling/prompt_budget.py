@@ -42,7 +42,11 @@ class PromptBudget:
 
     def offer(self, sequence: Sequence, num_missing: int) -> int:
         """How many tokens a prompt that lacks so many may have at first."""
-        num_tenants = sum(count for priority, count in self._wanting.items() if priority <= sequence.priority) if self._is_shared else 1
+        num_tenants = (
+            sum(count for priority, count in self._wanting.items() if priority <= sequence.priority)
+            if self._is_shared
+            else 1
+        )
         offered = min(num_missing, self.left)
         if num_tenants > 1:
             share = max(0, _part(self._tokens, num_tenants) - self._taken[sequence.tenant])

@@ -20,5 +20,7 @@ def has_place(num_known: Mapping[str, int], tenant: str, count: int, most: int) 
 
 def queue_full(max_waiting: int) -> EngineUnavailable:
     """The refusal of whoever has no place."""
-    message = f"the queue is full ({max_waiting} requests may wait), and this project has its share of it; try again later"
+    message = (
+        f"the queue is full ({max_waiting} requests may wait), and this project has its share of it; try again later"
+    )
     return EngineUnavailable(ErrorCode.OVERLOADED, message)

@@ -101,7 +101,9 @@ class Scheduler:
                 "messages",
             )
         if not sequence.prompt_ids or len(sequence.output_ids) >= sequence.max_tokens:
-            raise RequestError(ErrorCode.INVALID_VALUE, "the sequence has no prompt or nothing left to generate", "max_tokens")
+            raise RequestError(
+                ErrorCode.INVALID_VALUE, "the sequence has no prompt or nothing left to generate", "max_tokens"
+            )
         if not sequence.output_ids and not has_place(self._num_known, sequence.tenant, 1, self._max_known):
             raise queue_full(self._max_waiting)
         self._num_known[sequence.tenant] += 1
@@ -145,7 +147,9 @@ class Scheduler:
             return None
         prompts = _prompt_chunks(grants)
         if self._drafting and prompts:
-            prompts = [chunk for part in self._drafting.split(prompts, budget.left, len(self._running)) for chunk in part]
+            prompts = [
+                chunk for part in self._drafting.split(prompts, budget.left, len(self._running)) for chunk in part
+            ]
         return StepPlan(tuple(decodes + drafted + prompts))
 
     def plan_ahead(self, plan: StepPlan) -> StepPlan | None:
@@ -285,7 +289,11 @@ class Scheduler:
         digests, matched = self._blocks.match(sequence)
         if len(matched) == self._blocks.num_matchable(sequence):
             return False
-        rests = ((other, other.num_tokens - other.num_computed) for other in self._running if other.priority <= sequence.priority)
+        rests = (
+            (other, other.num_tokens - other.num_computed)
+            for other in self._running
+            if other.priority <= sequence.priority
+        )
         return digests[len(matched)] in self._digests_in_progress(rest for rest in rests if rest[1] > 1)
 
     def _head(self) -> Sequence | None:
@@ -299,7 +307,9 @@ class Scheduler:
         if len(self._running) < self._max_running:
             return True
         sequence = self._head()
-        return sequence is not None and (self._running[-1].priority > sequence.priority or bool(self._victims(sequence)))
+        return sequence is not None and (
+            self._running[-1].priority > sequence.priority or bool(self._victims(sequence))
+        )
 
     def _append_block(self, sequence: Sequence) -> None:
         """Give a running sequence one more block, unless it is itself preempted for want of one.
@@ -368,7 +378,9 @@ class Scheduler:
 
     def _digests_in_progress(self, grants: Iterable[tuple[Sequence, int]]) -> set[bytes]:
         """Collect the digests of the blocks that these grants fill."""
-        return {digest for sequence, num_tokens in grants for digest in self._blocks.digests_filled(sequence, num_tokens)}
+        return {
+            digest for sequence, num_tokens in grants for digest in self._blocks.digests_filled(sequence, num_tokens)
+        }
 
     def _has_blocks_for(self, sequence: Sequence, matched: list[int]) -> bool:
         """Tell whether a waiting sequence could be seated with these blocks from the cache.

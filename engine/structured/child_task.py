@@ -87,7 +87,9 @@ def compile_constraint(
         case ConstraintKind.JSON_SCHEMA:
             schema = read_schema(source, limits if param != TOOLS else _deeper(limits), param)
             gaps = read_gaps(whitespace, limits, param)
-            return _json_constraint(rewrite_schema(schema, limits, param, closes_objects=closes_objects), vocabulary, gaps, param)
+            return _json_constraint(
+                rewrite_schema(schema, limits, param, closes_objects=closes_objects), vocabulary, gaps, param
+            )
         case ConstraintKind.GRAMMAR:
             rules = read_grammar(source, limits, param)
             expression = inlined(rules)
@@ -128,7 +130,11 @@ def read_choices(source: str, limits: StructuredLimits, param: str) -> Expressio
     """Exactly one of the strings of a JSON list. Raises RequestError."""
     check_bytes(source, 8 * limits.choice_bytes, "the list of choices", param)
     choices = read_json(source, _with_bytes(limits, 8 * limits.choice_bytes), param)
-    if not isinstance(choices, list) or not choices or not all(isinstance(choice, str) and choice for choice in choices):
+    if (
+        not isinstance(choices, list)
+        or not choices
+        or not all(isinstance(choice, str) and choice for choice in choices)
+    ):
         raise refusal(param, "choice must be a list of at least one string, none of them empty")
     if len(choices) > limits.choice_strings:
         raise refusal(param, f"choice must have at most {limits.choice_strings} strings, got {len(choices)}")

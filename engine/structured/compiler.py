@@ -57,7 +57,9 @@ class ConstraintCompiler:
         self._limits = limits
         self._clock = clock
         first_call = (PREPARE, str(model_path.resolve()), dataclasses.asdict(limits))
-        self._pool = KillablePool("engine.structured.child_task:run", NUM_PROCESSES, limits.compile_bytes, first_call, work=work)
+        self._pool = KillablePool(
+            "engine.structured.child_task:run", NUM_PROCESSES, limits.compile_bytes, first_call, work=work
+        )
         self._xgrammar_pool = KillablePool(
             "engine.structured.backends.xgrammar_child:run",
             1,
@@ -88,7 +90,9 @@ class ConstraintCompiler:
             backend, payload = self._pool.call(COMPILE, *fields, timeout_s=timeout_s, tenant=tenant)
             if backend == EBNF:
                 backend = XGRAMMAR
-                payload = self._xgrammar_pool.call(COMPILE, payload.decode(), constraint.param, timeout_s=timeout_s, tenant=tenant)
+                payload = self._xgrammar_pool.call(
+                    COMPILE, payload.decode(), constraint.param, timeout_s=timeout_s, tenant=tenant
+                )
         except KillableExceeded as error:
             message = self._exceeded(error)
             self._note_refusal(key, message, is_lasting=error.reason != "time")
@@ -170,18 +174,28 @@ class ConstraintCompiler:
     def _exceeded(self, error: KillableExceeded) -> str:
         if error.reason == "time":
             return f"the constraint takes longer to compile than {self._limits.compile_timeout_s:g} s; make it simpler"
-        return f"the constraint takes more memory to compile than {self._limits.compile_bytes >> 20} MiB; make it simpler"
+        return (
+            f"the constraint takes more memory to compile than {self._limits.compile_bytes >> 20} MiB; make it simpler"
+        )
 
     def _check_size(self, constraint: Constraint) -> None:
         """Sources far over any limit do not even travel. Raises RequestError."""
         most = 8 * max(self._limits.schema_bytes, self._limits.choice_bytes, self._limits.grammar_bytes)
         if len(constraint.source) > most:
-            raise refusal(constraint.param, f"a constraint must have at most {most} characters, got {len(constraint.source)}")
+            raise refusal(
+                constraint.param, f"a constraint must have at most {most} characters, got {len(constraint.source)}"
+            )
 
 
 def _shape(constraint: Constraint) -> list[str | bool]:
     """All that a grammar depends on."""
-    return [constraint.kind.value, constraint.source, constraint.whitespace, constraint.closes_objects, constraint.has_control]
+    return [
+        constraint.kind.value,
+        constraint.source,
+        constraint.whitespace,
+        constraint.closes_objects,
+        constraint.has_control,
+    ]
 
 
 def _size(grammar: DefineGrammar) -> int:

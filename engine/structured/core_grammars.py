@@ -72,7 +72,11 @@ class CoreGrammars:
         """Fill the first masks of a step in the background, if that pays, for those of its sequences that need one."""
         if not self._followers or not self._fills_ahead:
             return
-        followers = {sequence.seq_id: self._followers[sequence.seq_id] for sequence in sequences if sequence.seq_id in self._followers}
+        followers = {
+            sequence.seq_id: self._followers[sequence.seq_id]
+            for sequence in sequences
+            if sequence.seq_id in self._followers
+        }
         self._filled.clear()
         self._filling = self._filler.submit(self._fill_all, followers) if followers else None
 
@@ -81,7 +85,11 @@ class CoreGrammars:
         if not self._followers:
             return None
         self._finish_filling()
-        found = [(row, self._mask(sequence.seq_id)) for row, sequence in enumerate(sequences) if sequence.seq_id in self._followers]
+        found = [
+            (row, self._mask(sequence.seq_id))
+            for row, sequence in enumerate(sequences)
+            if sequence.seq_id in self._followers
+        ]
         masks = {row: mask for row, mask in found if mask is not None}
         return GrammarBitmask(list(masks), torch.from_numpy(np.stack(list(masks.values())))) if masks else None
 

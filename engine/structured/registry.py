@@ -22,7 +22,11 @@ class AnswerGrammars:
     """Of one model; `tool_format`: what its parser of calls says of itself."""
 
     def __init__(
-        self, model_path: Path, tool_format: ToolFormat | None, limits: StructuredLimits = DEFAULT_LIMITS, work: SlowWork | None = None
+        self,
+        model_path: Path,
+        tool_format: ToolFormat | None,
+        limits: StructuredLimits = DEFAULT_LIMITS,
+        work: SlowWork | None = None,
     ) -> None:
         """`work`: the slow work of the worker."""
         self._compiler = ConstraintCompiler(model_path, limits, work=work)

@@ -74,9 +74,17 @@ def build_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
         raise
     except Exception as error:  # the library raises plain Exception
         raise ModelLoadError(f"the file's vocabulary and merges do not fit together: {error}") from error
-    marked = [(tokens[index], token_type) for index, token_type in enumerate(token_types) if token_type in (CONTROL, USER_DEFINED)]
-    tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token, token_type in marked if token_type == CONTROL])
-    tokenizer.add_tokens([AddedToken(token, normalized=False) for token, token_type in marked if token_type == USER_DEFINED])
+    marked = [
+        (tokens[index], token_type)
+        for index, token_type in enumerate(token_types)
+        if token_type in (CONTROL, USER_DEFINED)
+    ]
+    tokenizer.add_special_tokens(
+        [AddedToken(token, normalized=False) for token, token_type in marked if token_type == CONTROL]
+    )
+    tokenizer.add_tokens(
+        [AddedToken(token, normalized=False) for token, token_type in marked if token_type == USER_DEFINED]
+    )
     return tokenizer
 
 
@@ -91,7 +99,9 @@ def _byte_level(metadata: Mapping[str, Any]) -> Tokenizer:
     """Byte-level BPE: every token is spelled in GPT-2's alphabet of 256 printable characters."""
     pre = metadata.get("tokenizer.ggml.pre", "default")
     if pre not in PRE_TOKENIZERS:
-        raise ModelLoadError(f"the file's tokenizer cuts text by rule {pre!r}; supported are {', '.join(PRE_TOKENIZERS)}")
+        raise ModelLoadError(
+            f"the file's tokenizer cuts text by rule {pre!r}; supported are {', '.join(PRE_TOKENIZERS)}"
+        )
     vocabulary = {token: index for index, token in enumerate(metadata["tokenizer.ggml.tokens"])}
     merges = [(left, right) for left, _, right in (merge.partition(" ") for merge in _strings(metadata, "merges"))]
     model = models.BPE(vocabulary, merges, ignore_merges=pre in WHOLE_WORD_FIRST)
@@ -110,17 +120,23 @@ def _sentencepiece(metadata: Mapping[str, Any]) -> Tokenizer:
     if not scores or len(scores) != len(tokens) or len(token_types) != len(tokens):
         raise ModelLoadError("the file's vocabulary, scores and token types differ in length")
     if max(map(len, tokens)) > MAX_PIECE_CHARS:
-        raise ModelLoadError(f"a token of the file has {max(map(len, tokens))} characters; at most {MAX_PIECE_CHARS} can be")
+        raise ModelLoadError(
+            f"a token of the file has {max(map(len, tokens))} characters; at most {MAX_PIECE_CHARS} can be"
+        )
     vocabulary = {token: index for index, token in enumerate(tokens)}
     unknown = tokens[metadata.get("tokenizer.ggml.unknown_token_id", 0)]
-    mergeable = {token for token, token_type in zip(tokens, token_types, strict=True) if token_type in (NORMAL, USER_DEFINED)}
+    mergeable = {
+        token for token, token_type in zip(tokens, token_types, strict=True) if token_type in (NORMAL, USER_DEFINED)
+    }
     merges = _merges_by_score(tokens, scores, mergeable)
     tokenizer = Tokenizer(models.BPE(vocabulary, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True))
     spaces = normalizers.Replace(" ", "\u2581")
     with_prefix = metadata.get("tokenizer.ggml.add_space_prefix", True)
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), spaces]) if with_prefix else spaces
     strip = [decoders.Strip(" ", 1, 0)] if with_prefix else []
-    tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
+    )
     return tokenizer
 
 

@@ -61,7 +61,9 @@ class Tokenizer:
         backend = build_tokenizer(metadata)
         tokens: list[str] = metadata["tokenizer.ggml.tokens"]
         names = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
-        ids = {name: _token_id(metadata.get(f"tokenizer.ggml.{key}_token_id"), len(tokens)) for name, key in names.items()}
+        ids = {
+            name: _token_id(metadata.get(f"tokenizer.ggml.{key}_token_id"), len(tokens)) for name, key in names.items()
+        }
         end_of_turn = _token_id(metadata.get("tokenizer.ggml.eot_token_id"), len(tokens))
         eos_ids = [ids["eos_token"], end_of_turn, *_end_of_turn_ids(backend)]
         chat_template = metadata.get("tokenizer.chat_template")
@@ -140,12 +142,18 @@ class Tokenizer:
     @cached_property
     def added_texts(self) -> tuple[str, ...]:
         """Texts that `encode` would turn into one token wherever they stand, longest first."""
-        return tuple(sorted((token.content for token in self.backend.get_added_tokens_decoder().values()), key=len, reverse=True))
+        return tuple(
+            sorted((token.content for token in self.backend.get_added_tokens_decoder().values()), key=len, reverse=True)
+        )
 
     @cached_property
     def beginning(self) -> tuple[int, ...]:
         """What `encode` puts in front of every prompt when it adds special tokens: BOS, or nothing."""
-        return (self.bos_id,) if self.bos_id is not None and self.bos_id in self.encode("", add_special_tokens=True) else ()
+        return (
+            (self.bos_id,)
+            if self.bos_id is not None and self.bos_id in self.encode("", add_special_tokens=True)
+            else ()
+        )
 
     @cached_property
     def has_prefix_space(self) -> bool:
@@ -160,7 +168,9 @@ class Tokenizer:
 
     @cached_property
     def _special_ids(self) -> frozenset[int]:
-        return frozenset(token_id for token_id, token in self.backend.get_added_tokens_decoder().items() if token.special)
+        return frozenset(
+            token_id for token_id, token in self.backend.get_added_tokens_decoder().items() if token.special
+        )
 
     @cached_property
     def _added(self) -> dict[int, str]:
@@ -205,7 +215,9 @@ def _byte_alphabet() -> dict[str, bytes]:
     """GPT-2's spelling of bytes as printable characters (openai/gpt-2, src/encoder.py, MIT)."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): bytes([byte]) for byte in printable} | {chr(256 + index): bytes([byte]) for index, byte in enumerate(others)}
+    return {chr(byte): bytes([byte]) for byte in printable} | {
+        chr(256 + index): bytes([byte]) for index, byte in enumerate(others)
+    }
 
 
 BYTE_OF_CHARACTER = _byte_alphabet()

@@ -35,7 +35,9 @@ class BodiesBudget:
             )
             raise ApiError("rate_limit_exceeded", message)
         if self.num_taken + num_bytes > self.total:
-            raise ApiError("overloaded", "The server holds as many bytes of requests as it may; please try again shortly.")
+            raise ApiError(
+                "overloaded", "The server holds as many bytes of requests as it may; please try again shortly."
+            )
         self.num_taken += num_bytes
         self._by_owner[owner] = taken + num_bytes
 

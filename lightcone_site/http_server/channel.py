@@ -93,11 +93,16 @@ class BoundedChannel(http.HTTPChannel):
         if self.is_refused:
             return
         if self._has_request_line():
-            if len(line) > self.limits.max_header_bytes or self._receivedHeaderSize + len(line) > self.limits.max_headers_bytes:
+            if (
+                len(line) > self.limits.max_header_bytes
+                or self._receivedHeaderSize + len(line) > self.limits.max_headers_bytes
+            ):
                 self._refuse_headers()
                 return
         elif len(line) > self.limits.max_target_bytes + REQUEST_LINE_EXTRA:
-            self.refuse("invalid_value", f"The request target is longer than the limit of {self.limits.max_target_bytes} bytes.")
+            self.refuse(
+                "invalid_value", f"The request target is longer than the limit of {self.limits.max_target_bytes} bytes."
+            )
             return
         super().lineReceived(line)
 
@@ -201,7 +206,9 @@ class BoundedChannel(http.HTTPChannel):
 
     def _refuse_headers(self) -> None:
         limits = self.limits
-        bounds = f"{limits.max_headers} headers, {limits.max_header_bytes} bytes each, {limits.max_headers_bytes} in all"
+        bounds = (
+            f"{limits.max_headers} headers, {limits.max_header_bytes} bytes each, {limits.max_headers_bytes} in all"
+        )
         message = f"The headers are too large; the limits are {bounds}."
         self.refuse("headers_too_large", message)
 
@@ -218,7 +225,13 @@ class BoundedChannel(http.HTTPChannel):
         self.is_refused = True
         headers, body = self.describe(*self._asked(), error)
         reason = http.RESPONSES.get(error.status, b"Refused").decode("ascii")
-        lines = [f"HTTP/1.1 {error.status} {reason}", *(f"{name}: {value}" for name, value in headers.items()), "Connection: close", "", ""]
+        lines = [
+            f"HTTP/1.1 {error.status} {reason}",
+            *(f"{name}: {value}" for name, value in headers.items()),
+            "Connection: close",
+            "",
+            "",
+        ]
         self.transport.write("\r\n".join(lines).encode("latin-1") + body)
         self._stop_clock()
         self.transport.loseWriteConnection()

@@ -74,7 +74,9 @@ class Connections:
         longest = nsmallest(max(1, len(of_address) // MADE_ROOM), idle, key=itemgetter(0))
         for _, transport in longest:
             transport.abortConnection()
-        closed = [transport for transport in of_address if not transport.connected] + [transport for _, transport in longest]
+        closed = [transport for transport in of_address if not transport.connected] + [
+            transport for _, transport in longest
+        ]
         for transport in closed:
             of_address.discard(transport)
         return bool(closed)

@@ -83,7 +83,11 @@ class Outgoing:
             yield
         finally:
             del transport.startWriting
-            if wishes and transport.connected and (transport.disconnecting or transport.doWrite() is not None or self._num_unsent()):
+            if (
+                wishes
+                and transport.connected
+                and (transport.disconnecting or transport.doWrite() is not None or self._num_unsent())
+            ):
                 transport.startWriting()  # a lost connection is found there too
 
     def check_size(self) -> None:

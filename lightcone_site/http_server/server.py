@@ -68,8 +68,12 @@ class BoundedFactory(HTTPFactory):
 class BoundedServer(Server):
     """Daphne's server with our factory, and a stop that lets running answers end."""
 
-    def __init__(self, application: Any, *, endpoints: list[str], limits: Limits, manners: Manners, **options: Any) -> None:
-        super().__init__(application, endpoints=endpoints, request_buffer_size=2**20, server_name="", verbosity=1, **options)
+    def __init__(
+        self, application: Any, *, endpoints: list[str], limits: Limits, manners: Manners, **options: Any
+    ) -> None:
+        super().__init__(
+            application, endpoints=endpoints, request_buffer_size=2**20, server_name="", verbosity=1, **options
+        )
         self.limits = limits
         self.manners = manners
         self.admit, self.describe = manners.admit, manners.describe

@@ -56,4 +56,8 @@ def _worker(role: str) -> tuple[str, ...]:
 
 def _environment(role: str) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if name not in SECRETS_OF_THE_START}
-    return inherited | {"LIGHTCONE_ROLE": role, "DJANGO_SETTINGS_MODULE": "lightcone_site.settings", "PYTHONUNBUFFERED": "1"}
+    return inherited | {
+        "LIGHTCONE_ROLE": role,
+        "DJANGO_SETTINGS_MODULE": "lightcone_site.settings",
+        "PYTHONUNBUFFERED": "1",
+    }

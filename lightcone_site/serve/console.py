@@ -74,6 +74,8 @@ class Console:
             self._stream.write(text)
             self._stream.flush()
         except OSError:
-            nowhere = os.open(os.devnull, os.O_WRONLY)  # for what the stream has kept back, too: Python writes that at its end
+            nowhere = os.open(
+                os.devnull, os.O_WRONLY
+            )  # for what the stream has kept back, too: Python writes that at its end
             os.dup2(nowhere, self._stream.fileno())
             os.close(nowhere)

@@ -79,7 +79,9 @@ def check_packages() -> Iterator[Finding]:
         if version.split("+")[0] != match[2]:
             wrong.append(f"{match[1]} is {version}, pinned {match[2]}")
     yield Finding(
-        "packages", "; ".join(wrong) or "as pinned in requirements.txt", "run make serve, or pip install -r requirements.txt" * bool(wrong)
+        "packages",
+        "; ".join(wrong) or "as pinned in requirements.txt",
+        "run make serve, or pip install -r requirements.txt" * bool(wrong),
     )
 
 
@@ -105,7 +107,9 @@ def check_secrets() -> Iterator[Finding]:
     files = sorted(path for path in (settings.DATA_DIR / "secrets").glob("*") if path.is_file())
     loose = [path.name for path in files if stat.S_IMODE(path.stat().st_mode) & 0o077]
     remedy = f"chmod 600 {settings.DATA_DIR}/secrets/*" if loose else ""
-    yield Finding("secrets", f"readable by others: {', '.join(loose)}" if loose else f"{len(files)} kept with mode 600", remedy)
+    yield Finding(
+        "secrets", f"readable by others: {', '.join(loose)}" if loose else f"{len(files)} kept with mode 600", remedy
+    )
     raw = os.environ.get("LIGHTCONE_API_KEY", "").strip()
     if raw:
         try:
@@ -121,14 +125,20 @@ def check_model() -> Iterator[Finding]:
         yield Finding("model", "none", str(error))
         return
     is_fine, said = engine_asked("engine.loading.inspection", str(choice.path), str(choice.path))
-    remedy = "" if is_fine else "set LIGHTCONE_MODEL to a GGUF file or a Hugging Face folder that can be served (docs/adding-a-model.md)"
+    remedy = (
+        ""
+        if is_fine
+        else "set LIGHTCONE_MODEL to a GGUF file or a Hugging Face folder that can be served (docs/adding-a-model.md)"
+    )
     yield Finding("model", f"{choice.name}: {f'{choice.path} ({said})' if is_fine else said}", remedy)
 
 
 def check_device() -> Iterator[Finding]:
     problem = device_problem()
     names = ", ".join(f"LIGHTCONE_{name}" for name in ("DEVICE", "WEIGHTS", "KV_CACHE", "BATCH_INVARIANT"))
-    yield Finding("device", problem or f"{settings.LIGHTCONE_DEVICE} computes", f"do that, or change {names}" * bool(problem))
+    yield Finding(
+        "device", problem or f"{settings.LIGHTCONE_DEVICE} computes", f"do that, or change {names}" * bool(problem)
+    )
 
 
 def device_problem() -> str:
@@ -161,9 +171,14 @@ def check_database() -> Iterator[Finding]:
         executor = MigrationExecutor(connection)
         pending = len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
     except DatabaseError as error:
-        yield Finding("database", f"{database_words()}: {str(error).strip()}", "check DATABASE_URL and that the server runs")
+        yield Finding(
+            "database", f"{database_words()}: {str(error).strip()}", "check DATABASE_URL and that the server runs"
+        )
         return
-    yield Finding("database", f"{database_words()}, {f'{pending} migrations to apply at the next start' if pending else 'up to date'}")
+    yield Finding(
+        "database",
+        f"{database_words()}, {f'{pending} migrations to apply at the next start' if pending else 'up to date'}",
+    )
 
 
 def check_valkey() -> Iterator[Finding]:
@@ -176,7 +191,9 @@ def check_valkey() -> Iterator[Finding]:
         policy = str(client.info("memory").get("maxmemory_policy", "noeviction"))
     except redis.RedisError as error:
         yield Finding(
-            "valkey", f"LIGHTCONE_REDIS_URL does not answer: {error}", "start it, or unset LIGHTCONE_REDIS_URL for the embedded one"
+            "valkey",
+            f"LIGHTCONE_REDIS_URL does not answer: {error}",
+            "start it, or unset LIGHTCONE_REDIS_URL for the embedded one",
         )
         return
     finally:
@@ -193,7 +210,9 @@ def check_port() -> Iterator[Finding]:
         yield Finding("port", f"{host}:{port}, {served}".split(" Stop it")[0])
         return
     problem = port_problem(host, port)
-    yield Finding("port", f"{host}:{port} {problem or 'is free'}", "set LIGHTCONE_PORT or LIGHTCONE_HOST" if problem else "")
+    yield Finding(
+        "port", f"{host}:{port} {problem or 'is free'}", "set LIGHTCONE_PORT or LIGHTCONE_HOST" if problem else ""
+    )
 
 
 def check_proxy() -> Iterator[Finding]:
@@ -222,7 +241,9 @@ def check_machine() -> Iterator[Finding]:
     yield Finding("processor", text, "expect slow answers: the kernels want AVX2 or later" if slow else "")
     if memory is not None:
         yield Finding(
-            "memory", f"{memory / GIB:.1f} GiB available", "close other programs: less than 1 GiB is left" if memory < GIB else ""
+            "memory",
+            f"{memory / GIB:.1f} GiB available",
+            "close other programs: less than 1 GiB is left" if memory < GIB else "",
         )
 
 

@@ -34,7 +34,9 @@ def valkey_spec(*, data_dir: Path, socket_path: Path, log_path: Path, max_bytes:
     socket_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     place = socket_path.parent.lstat()
     if not stat.S_ISDIR(place.st_mode) or place.st_uid != os.getuid():
-        raise ValkeyNotStarted(f"{socket_path.parent} is not a folder of this user; remove it or set LIGHTCONE_DATA_DIR elsewhere")
+        raise ValkeyNotStarted(
+            f"{socket_path.parent} is not a folder of this user; remove it or set LIGHTCONE_DATA_DIR elsewhere"
+        )
     socket_path.parent.chmod(0o700)
     config = folder / "valkey.conf"
     config.write_text(

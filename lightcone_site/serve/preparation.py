@@ -36,7 +36,11 @@ def installation_fingerprint() -> str:
     """A digest of everything whose change needs migrations or static files: interpreter, requirements, our files, the database's place."""
     database = settings.DATABASES["default"]
     digest = hashlib.sha256()
-    for part in (sys.version, *(str(database.get(key, "")) for key in ("ENGINE", "NAME", "HOST", "PORT")), str(settings.STATIC_ROOT)):
+    for part in (
+        sys.version,
+        *(str(database.get(key, "")) for key in ("ENGINE", "NAME", "HOST", "PORT")),
+        str(settings.STATIC_ROOT),
+    ):
         digest.update(part.encode() + b"\0")
     digest.update((settings.BASE_DIR / "requirements.txt").read_bytes())
     for path in sorted(_watched_files(settings.BASE_DIR / "chat")):

@@ -58,11 +58,15 @@ class Given:
 
 def serve(console: Console) -> None:
     """Run until stopped. Raises Refusal; nothing is left running then either."""
-    os.environ["LIGHTCONE_DATA_DIR"] = str(settings.DATA_DIR)  # absolute: what is started from here runs in another folder
+    os.environ["LIGHTCONE_DATA_DIR"] = str(
+        settings.DATA_DIR
+    )  # absolute: what is started from here runs in another folder
     console.title("Lightcone")
     if settings.LIGHTCONE_UNKNOWN_SETTINGS:
         console.problem("settings", settings.LIGHTCONE_UNKNOWN_SETTINGS)
-    given = Given(os.environ.get("LIGHTCONE_API_KEY", "").strip(), os.environ.get("LIGHTCONE_ADMIN_PASSWORD", "").strip())
+    given = Given(
+        os.environ.get("LIGHTCONE_API_KEY", "").strip(), os.environ.get("LIGHTCONE_ADMIN_PASSWORD", "").strip()
+    )
     _check_key(given.api_key)
     try:
         choice = model_choice(path=settings.LIGHTCONE_MODEL, name=settings.LIGHTCONE_MODEL_NAME)
@@ -73,14 +77,18 @@ def serve(console: Console) -> None:
         data_tighten(settings.DATA_DIR)
         # Early, as a web process that cannot listen would only say so in its log.
         if problem := port_problem(settings.LIGHTCONE_HOST, settings.LIGHTCONE_PORT):
-            raise Refusal(f"{settings.LIGHTCONE_HOST}:{settings.LIGHTCONE_PORT} {problem}. Set LIGHTCONE_HOST or LIGHTCONE_PORT.")
+            raise Refusal(
+                f"{settings.LIGHTCONE_HOST}:{settings.LIGHTCONE_PORT} {problem}. Set LIGHTCONE_HOST or LIGHTCONE_PORT."
+            )
         with SignalInbox().installed() as inbox:
             _serve_locked(console, Supervisor(console, inbox), choice, given, lock)
     finally:
         lock.release()
 
 
-def _serve_locked(console: Console, supervisor: Supervisor, choice: ModelChoice, given: Given, lock: InstanceLock) -> None:
+def _serve_locked(
+    console: Console, supervisor: Supervisor, choice: ModelChoice, given: Given, lock: InstanceLock
+) -> None:
     bootstrap = None
     is_shown = False
     socket_path = str(embedded_valkey_socket(settings.DATA_DIR)) if settings.LIGHTCONE_EMBEDDED_VALKEY else ""
@@ -124,11 +132,20 @@ def _serve_locked(console: Console, supervisor: Supervisor, choice: ModelChoice,
         _leave_database()
 
 
-def _go_on_as_watcher(console: Console, supervisor: Supervisor, lock: InstanceLock, model: str, socket_path: str) -> None:
+def _go_on_as_watcher(
+    console: Console, supervisor: Supervisor, lock: InstanceLock, model: str, socket_path: str
+) -> None:
     """Become the smaller program. Returns where the system does not let it: what runs is more than what that saves. Raises Interrupted."""
     _leave_database()
     host, url = local_address()
-    facts = {"lock": lock.descriptor, "host": host, "port": settings.LIGHTCONE_PORT, "url": url, "model": model, "socket_path": socket_path}
+    facts = {
+        "lock": lock.descriptor,
+        "host": host,
+        "port": settings.LIGHTCONE_PORT,
+        "url": url,
+        "model": model,
+        "socket_path": socket_path,
+    }
     try:
         with signals_held():
             supervisor.check()  # what came until now would be forgotten
@@ -147,7 +164,9 @@ def show_addresses(console: Console, bootstrap: Bootstrap, given: Given) -> None
     console.detail("API docs", f"{url}/docs")
     console.detail("Logs", str(settings.DATA_DIR / "logs"))
     if bootstrap.admin_password:
-        console.detail("Sign in", f"{bootstrap.admin_name} / {bootstrap.admin_password}   (shown once; make password sets another)")
+        console.detail(
+            "Sign in", f"{bootstrap.admin_name} / {bootstrap.admin_password}   (shown once; make password sets another)"
+        )
     elif bootstrap.admin_created:
         console.detail("Sign in", f"{bootstrap.admin_name} / the password of LIGHTCONE_ADMIN_PASSWORD")
     else:
@@ -184,13 +203,17 @@ def _start_valkey(console: Console, supervisor: Supervisor) -> None:
     path = embedded_valkey_socket(settings.DATA_DIR)
     try:
         max_bytes = settings.LIGHTCONE_VALKEY_BYTES
-        spec = valkey_spec(data_dir=settings.DATA_DIR, socket_path=path, log_path=log_path("valkey"), max_bytes=max_bytes)
+        spec = valkey_spec(
+            data_dir=settings.DATA_DIR, socket_path=path, log_path=log_path("valkey"), max_bytes=max_bytes
+        )
         clear_socket(path)
     except ValkeyNotStarted as error:
         raise Refusal(str(error)) from None
     child = supervisor.add(spec)
     if not supervisor.wait_for(lambda: is_answering(path), timeout_s=VALKEY_START_S):
-        raise Refusal(f"the embedded Valkey does not answer; its log ({spec.log_path}) ends with: {' / '.join(child.last_words())}")
+        raise Refusal(
+            f"the embedded Valkey does not answer; its log ({spec.log_path}) ends with: {' / '.join(child.last_words())}"
+        )
     console.ok("valkey", f"embedded, {path}")
 
 
@@ -200,7 +223,9 @@ def _look_at_valkey(console: Console) -> None:
     try:
         policy = str(client.info("memory").get("maxmemory_policy", "noeviction"))
     except redis.RedisError as error:
-        console.problem("valkey", f"LIGHTCONE_REDIS_URL does not answer ({error}); requests are answered 503 until it does")
+        console.problem(
+            "valkey", f"LIGHTCONE_REDIS_URL does not answer ({error}); requests are answered 503 until it does"
+        )
         return
     finally:
         client.close()

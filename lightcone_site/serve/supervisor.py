@@ -105,7 +105,9 @@ class Supervisor:
             code = child.reap(now)
             if code is not None:
                 assert child.restart_at is not None
-                self._console.problem(child.spec.name, f"{exit_words(code)}; starting again in {child.restart_at - now:.0f} s")
+                self._console.problem(
+                    child.spec.name, f"{exit_words(code)}; starting again in {child.restart_at - now:.0f} s"
+                )
                 self._tell_last_words(child)
             elif child.restart_at is not None and now >= child.restart_at:
                 self._start_again(child, now)
@@ -117,7 +119,9 @@ class Supervisor:
         except OSError as error:
             child.put_off(now)
             assert child.restart_at is not None
-            self._console.problem(child.spec.name, f"cannot be started: {error}; trying again in {child.restart_at - now:.0f} s")
+            self._console.problem(
+                child.spec.name, f"cannot be started: {error}; trying again in {child.restart_at - now:.0f} s"
+            )
 
     def _tell_last_words(self, child: Child) -> None:
         """The end of the log, unless it says the same as after the death before."""

@@ -36,12 +36,16 @@ def chromium() -> Iterator[object]:
     if binary is None:
         pytest.skip("Chromium is not installed (Debian package: chromium)")
     with playwright_sync.sync_playwright() as driver, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # that loop is the driver's: our queries in this thread hold up nobody
+        patch.setenv(
+            "DJANGO_ALLOW_ASYNC_UNSAFE", "1"
+        )  # that loop is the driver's: our queries in this thread hold up nobody
         browser = driver.chromium.launch(executable_path=binary, args=FLAGS)
         yield browser
         browser.close()
         for connection in connections.all(initialized_only=True):
-            del connections[connection.alias]  # made under the driver's loop: asynchronous tests would find it, and must not use it
+            del connections[
+                connection.alias
+            ]  # made under the driver's loop: asynchronous tests would find it, and must not use it
 
 
 @pytest.fixture

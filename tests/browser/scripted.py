@@ -77,7 +77,9 @@ class ScriptedPage:
     def end(self, run: str, *, num_choices: int = 1, outcome: str = "finished", num_tokens: int = 5) -> None:
         choices = [{"finish_reason": "stop", "tokens": num_tokens // num_choices} for _ in range(num_choices)]
         usage = USAGE | {"completion_tokens": num_tokens}
-        self.tell({"type": "completed", "id": run, "outcome": outcome, "choices": choices, "usage": usage, "timings": TIMINGS})
+        self.tell(
+            {"type": "completed", "id": run, "outcome": outcome, "choices": choices, "usage": usage, "timings": TIMINGS}
+        )
 
     def fail(self, run: str, code: str, message: str = "It failed.", param: str | None = None) -> None:
         self.tell({"type": "error", "id": run, "error": {"message": message, "code": code, "param": param}})

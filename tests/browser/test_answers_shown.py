@@ -58,7 +58,9 @@ def test_what_is_typed_is_sent_also_where_it_is_the_default(scripted: ScriptedPa
         ("null", "one JSON object"),
     ],
 )
-def test_further_fields_that_would_do_nothing_or_harm_are_refused_by_name(scripted: ScriptedPage, page, further: str, named: str) -> None:
+def test_further_fields_that_would_do_nothing_or_harm_are_refused_by_name(
+    scripted: ScriptedPage, page, further: str, named: str
+) -> None:
     page.fill("#further", further)
     scripted.ask("hello")
     assert named in page.inner_text("#further-problem")
@@ -74,13 +76,18 @@ def test_a_further_field_that_a_control_has_set_is_refused(scripted: ScriptedPag
     assert "seed is set above already" in page.inner_text("#further-problem")
 
 
-def test_code_and_answers_are_copied_where_the_browser_has_no_clipboard_for_the_page(scripted: ScriptedPage, page) -> None:
+def test_code_and_answers_are_copied_where_the_browser_has_no_clipboard_for_the_page(
+    scripted: ScriptedPage, page
+) -> None:
     """On plain HTTP in a LAN the button did nothing."""
     page.add_init_script("Object.defineProperty(Navigator.prototype, 'clipboard', {get: () => undefined})")
     page.reload()
     scripted.wait_ready()
     scripted.turn("hello", "Text\n\n```\ncode\n```")
-    for button, copied in ((f"{ANSWER} .message-foot button:has-text('Copy')", "Text\n\n```\ncode\n```"), (".copy-code", "code\n")):
+    for button, copied in (
+        (f"{ANSWER} .message-foot button:has-text('Copy')", "Text\n\n```\ncode\n```"),
+        (".copy-code", "code\n"),
+    ):
         page.click(button)
         page.wait_for_selector("button:has-text('Copied')")
         page.fill("#composer-text", "")
@@ -147,7 +154,10 @@ def test_tables_scroll_on_a_phone_and_break_no_word(scripted: ScriptedPage, page
     assert frame.evaluate("node => node.scrollWidth > node.clientWidth && node.tabIndex === 0")
     number = page.locator("td", has_text="8,030,261,248")
     assert (
-        number.evaluate("node => { const r = document.createRange(); r.selectNodeContents(node); return r.getClientRects().length; }") == 1
+        number.evaluate(
+            "node => { const r = document.createRange(); r.selectNodeContents(node); return r.getClientRects().length; }"
+        )
+        == 1
     )
     assert number.evaluate("node => getComputedStyle(node).textAlign") == "right"
     assert page.locator("td br").count() == 1
@@ -198,7 +208,11 @@ def test_every_choice_is_shown_kept_and_counted(scripted: ScriptedPage, page) ->
     for number in (1, 2, 3):
         page.click(f"button:has-text('Answer {number}')")
         assert scripted.texts()[1] == f"answer {number - 1}"
-    assert [message["content"] for message in scripted.turn("and now?", "so")["messages"]] == ["hello", "answer 2", "and now?"]
+    assert [message["content"] for message in scripted.turn("and now?", "so")["messages"]] == [
+        "hello",
+        "answer 2",
+        "and now?",
+    ]
 
 
 def test_a_reload_ends_at_the_newest_message_and_the_way_back_is_shown(scripted: ScriptedPage, page) -> None:

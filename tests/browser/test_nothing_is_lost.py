@@ -42,7 +42,11 @@ def test_an_edited_question_is_a_version_beside_the_old_one(talk: ScriptedPage) 
     talk.page.click(f"{MESSAGE.format(3)} button:has-text('Edit')")
     talk.page.fill(".edit-form textarea", "question two")
     talk.page.click("text=Save & send")
-    assert [message["content"] for message in talk.answer("answer two")["messages"]] == ["question 1", "answer 1", "question two"]
+    assert [message["content"] for message in talk.answer("answer two")["messages"]] == [
+        "question 1",
+        "answer 1",
+        "question two",
+    ]
     assert talk.texts() == ["question 1", "answer 1", "question two", "answer two"]
     talk.page.click("[aria-label='Earlier version']")
     assert talk.texts() == WHOLE
@@ -246,7 +250,9 @@ def test_a_chat_that_was_not_kept_is_told_until_there_is_room_for_it(talk: Scrip
 
 def test_deleting_a_chat_that_was_not_kept_ends_the_warning(talk: ScriptedPage) -> None:
     page = talk.page
-    page.evaluate('() => { Storage.prototype.setItem = () => { throw new DOMException("full", "QuotaExceededError"); }; }')
+    page.evaluate(
+        '() => { Storage.prototype.setItem = () => { throw new DOMException("full", "QuotaExceededError"); }; }'
+    )
     talk.turn("question 4", "answer 4")
     assert page.is_visible("#storage-full")
     page.click("#new-chat")

@@ -102,7 +102,9 @@ def test_a_second_tab_of_the_same_chat_shows_the_same_answer(page):
     send(page, "Write a very long story about the sea.")
     page.locator(ANSWER.format(2), has_text=re.compile(r".{40}")).wait_for(timeout=60_000)
     with page.context.expect_page() as opened:
-        page.evaluate("window.open('/', '_blank', 'opener')")  # like a tab that is duplicated: with a copy of this one's storage
+        page.evaluate(
+            "window.open('/', '_blank', 'opener')"
+        )  # like a tab that is duplicated: with a copy of this one's storage
     assert finished(opened.value, 2) == finished(page, 2)
 
 
@@ -116,7 +118,9 @@ def test_every_choice_is_told_with_its_own_tokens(page):
     texts = set()
     for number in (1, 2, 3):
         page.click(f"button:has-text('Answer {number}')")
-        page.wait_for_selector("#messages > li:nth-child(2) .message-foot:has-text('21 tokens in 3 answers, 7 in this one')")
+        page.wait_for_selector(
+            "#messages > li:nth-child(2) .message-foot:has-text('21 tokens in 3 answers, 7 in this one')"
+        )
         texts.add(page.inner_text(ANSWER.format(2)))
     assert len(texts) > 1
 

@@ -25,7 +25,9 @@ print(json.dumps(app.control.broadcast("lightcone_stats", destination=[node], re
 
 def pid_of(served: ServedLightcone, process: str) -> int | None:
     """The process of this name in `WORDS`; None while it is away. A launcher that has not yet become its component does not count."""
-    found = [pid for pid, command in served.processes_left() if WORDS[process] in command and "launch.py" not in command]
+    found = [
+        pid for pid, command in served.processes_left() if WORDS[process] in command and "launch.py" not in command
+    ]
     return found[0] if found else None
 
 
@@ -37,9 +39,13 @@ def resident_bytes(pid: int) -> int:
 
 def engine_stats(served: ServedLightcone) -> dict[str, Any]:
     """What the worker answers to the control command `lightcone_stats`; the core has verified its blocks."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("LIGHTCONE_", "DJANGO_", "DATABASE_"))}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("LIGHTCONE_", "DJANGO_", "DATABASE_"))
+    }
     environment["LIGHTCONE_DATA_DIR"] = str(served.data_dir)
-    asked = subprocess.run([sys.executable, "-c", ASK], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    asked = subprocess.run(
+        [sys.executable, "-c", ASK], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
     assert asked.returncode == 0, asked.stderr
     [answers] = json.loads(asked.stdout)
     [(_, stats)] = answers.items()

@@ -29,7 +29,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLightcone
 
 
 def line(number: int) -> str:
-    body = {"messages": [{"role": "user", "content": f"Say {number}."}], "max_tokens": 16, "ignore_eos": True, "temperature": 0}
+    body = {
+        "messages": [{"role": "user", "content": f"Say {number}."}],
+        "max_tokens": 16,
+        "ignore_eos": True,
+        "temperature": 0,
+    }
     return json.dumps({"custom_id": f"r{number}", "method": "POST", "url": "/v1/chat/completions", "body": body})
 
 

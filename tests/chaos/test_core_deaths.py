@@ -30,7 +30,9 @@ def stream_and_kill(served: ServedLightcone, name: str) -> list[str]:
         "stream_options": {"include_usage": True},
     }
     headers = {"Authorization": f"Bearer {served.api_key}", "X-Request-Id": name}
-    with httpx.stream("POST", f"{served.api_url}/chat/completions", json=body, headers=headers, timeout=PATIENCE_S) as answer:
+    with httpx.stream(
+        "POST", f"{served.api_url}/chat/completions", json=body, headers=headers, timeout=PATIENCE_S
+    ) as answer:
         assert answer.status_code == 200, answer.read()
         lines = answer.iter_lines()
         said = [next(line for line in lines if '"content"' in line)]
@@ -55,6 +57,8 @@ def test_a_worker_whose_core_keeps_dying_is_replaced_and_its_streams_go_on(tmp_p
         served.wait_for(lambda: served.get("/health/ready")[0] == 200, timeout_s=90, what="its model")
         assert "exit code 1; starting again" in served.console()
         served.wait_for(lambda: len(request_log(served)) == num_deaths, timeout_s=30, what="the rows")
-        assert [(row["outcome"], row["completion_tokens"]) for row in request_log(served)] == [("finished", NUM_TOKENS)] * num_deaths
+        assert [(row["outcome"], row["completion_tokens"]) for row in request_log(served)] == [
+            ("finished", NUM_TOKENS)
+        ] * num_deaths
         assert [row["attempts"] for row in request_log(served)] == [1, 1, 1, 2]
     assert served.processes_left() == []

@@ -25,7 +25,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """A small file system of its own."""
     place = tmp_path / "disk"
     place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(place)], check=False, capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(place)], check=False, capture_output=True
+    )
     if mounted.returncode:
         pytest.skip("needs the right to mount a file system")
     yield place
@@ -60,8 +62,12 @@ def test_a_full_disk_costs_503s_and_nothing_else(disk: Path) -> None:
         assert 503 in statuses <= {200, 503}
         assert slowest_s < 15, "nothing hangs (2 s on a quiet machine)"
         stuff.unlink()
-        served.wait_for(lambda: served.post(ROUTE, SAY_HELLO)[0] == 200, timeout_s=90, what="an answer after there is room")
+        served.wait_for(
+            lambda: served.post(ROUTE, SAY_HELLO)[0] == 200, timeout_s=90, what="an answer after there is room"
+        )
         assert "exit code" not in served.console()
-        served.wait_for(lambda: {200, 503} <= {row["status"] for row in request_log(served)}, timeout_s=60, what="rows of both")
+        served.wait_for(
+            lambda: {200, 503} <= {row["status"] for row in request_log(served)}, timeout_s=60, what="rows of both"
+        )
         assert {row["status"] for row in request_log(served)} <= {200, 503}
     assert served.processes_left() == []

@@ -32,7 +32,9 @@ LEAD = 6
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLightcone]:
-    served = ServedLightcone(tmp_path_factory.mktemp("kills"), {"LIGHTCONE_WEIGHTS": "float32", "LIGHTCONE_KV_CACHE_BYTES": str(2**27)})
+    served = ServedLightcone(
+        tmp_path_factory.mktemp("kills"), {"LIGHTCONE_WEIGHTS": "float32", "LIGHTCONE_KV_CACHE_BYTES": str(2**27)}
+    )
     with served.running():
         yield served
     assert served.processes_left() == []
@@ -49,7 +51,9 @@ class Stream:
     def read(self) -> tuple[str, str, int]:
         """Text, finish reason and completion tokens."""
         text, reasons, usage = [], [], []
-        with openai.OpenAI(api_key=self._served.api_key, base_url=self._served.api_url, max_retries=0, timeout=60) as client:
+        with openai.OpenAI(
+            api_key=self._served.api_key, base_url=self._served.api_url, max_retries=0, timeout=60
+        ) as client:
             chunks = client.chat.completions.create(
                 model=self._served.model,
                 messages=[{"role": "user", "content": self._prompt}],

@@ -28,7 +28,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLightcone
 @pytest.fixture(scope="module")
 def witness(served: ServedLightcone) -> Iterator[openai.OpenAI]:
     """A client of another project."""
-    with openai.OpenAI(api_key=served.make_key(project="witness"), base_url=served.api_url, max_retries=0, timeout=120) as client:
+    with openai.OpenAI(
+        api_key=served.make_key(project="witness"), base_url=served.api_url, max_retries=0, timeout=120
+    ) as client:
         yield client
 
 
@@ -67,7 +69,9 @@ def first_token_s(witness: openai.OpenAI, model: str) -> float:
     return taken[0]
 
 
-@pytest.mark.parametrize(("count", "body"), [(1, {"n": 128, "max_tokens": 2048}), (50, {"max_tokens": 1500})], ids=["choices", "runs"])
+@pytest.mark.parametrize(
+    ("count", "body"), [(1, {"n": 128, "max_tokens": 2048}), (50, {"max_tokens": 1500})], ids=["choices", "runs"]
+)
 def test_another_project_gets_its_first_token_beside_one_that_takes_every_seat_and_block(
     served: ServedLightcone, witness: openai.OpenAI, count: int, body: dict[str, int]
 ) -> None:

@@ -189,13 +189,18 @@ def test_a_crowd_leaves_nothing_running_nothing_unlogged_and_no_memory_behind(se
     after = {name: resident_bytes(pid) for name, pid in pids.items()}
     growth = {name: after[name] - before[name] for name in pids}
     kinds = Counter(seen.kind for seen in crowd.seen)
-    print(f"\n{dict(kinds)} {core}\n" + "  ".join(f"{name} {before[name] / MIB:.0f}{growth[name] / MIB:+.1f} MiB" for name in pids))  # noqa: T201
+    print(
+        f"\n{dict(kinds)} {core}\n"
+        + "  ".join(f"{name} {before[name] / MIB:.0f}{growth[name] / MIB:+.1f} MiB" for name in pids)
+    )  # noqa: T201
     assert {name: grown for name, grown in growth.items() if grown > MAX_GROWTH[name]} == {}
 
 
 def _is_idle(stats: dict[str, Any]) -> bool:
     core = stats["core"]
-    return core is not None and not (stats["num_live"] or stats["num_runs"] or core["num_running"] or core["num_waiting"])
+    return core is not None and not (
+        stats["num_live"] or stats["num_runs"] or core["num_running"] or core["num_waiting"]
+    )
 
 
 def _check_log(served: ServedLightcone, seen: list[Seen]) -> None:
@@ -204,7 +209,9 @@ def _check_log(served: ServedLightcone, seen: list[Seen]) -> None:
     assert len(expected) == len(seen)
     required = {item.request_id for item in seen if item.must_be_logged}
     served.wait_for(
-        lambda: required <= {row["client_request_id"] for row in request_log(served)}, timeout_s=15, what="a row for each request"
+        lambda: required <= {row["client_request_id"] for row in request_log(served)},
+        timeout_s=15,
+        what="a row for each request",
     )
     rows = request_log(served)
     counts = Counter(row["client_request_id"] for row in rows)

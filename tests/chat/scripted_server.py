@@ -145,7 +145,9 @@ def main() -> None:
         on_cut=lambda: say("cut"),
         settle=settle,
     )
-    http_server.serve(application, limits=LIMITS, manners=manners, socket_fd=listener.fileno(), on_ready=lambda: say("ready"))
+    http_server.serve(
+        application, limits=LIMITS, manners=manners, socket_fd=listener.fileno(), on_ready=lambda: say("ready")
+    )
 
 
 if __name__ == "__main__":

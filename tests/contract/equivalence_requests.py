@@ -9,11 +9,21 @@ from typing import Any
 
 SEA = [{"role": "user", "content": "Tell me about the sea."}]
 COUNTING = [
-    {"role": role, "content": text} for number in ("1", "2") for role, text in (("user", f"Say {number}."), ("assistant", f"{number}."))
+    {"role": role, "content": text}
+    for number in ("1", "2")
+    for role, text in (("user", f"Say {number}."), ("assistant", f"{number}."))
 ] + [{"role": "user", "content": "Say 3."}]
 """Ends by itself: "3."."""
-CITY = {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"], "additionalProperties": False}
-WEATHER = {"type": "function", "function": {"name": "weather", "description": "The weather of a city.", "parameters": CITY}}
+CITY = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Rome", "Oslo"]}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+WEATHER = {
+    "type": "function",
+    "function": {"name": "weather", "description": "The weather of a city.", "parameters": CITY},
+}
 NAMED = {"type": "function", "function": {"name": "weather"}}
 CALL = {"name": "weather", "arguments": '{"city":"Rome"}'}
 HOW = {"role": "user", "content": "How is the weather in Rome?"}
@@ -28,7 +38,12 @@ CALLED_BEFORE_TOOLS = [
     {"role": "function", "name": "weather", "content": "sunny"},
 ]
 PARTS = [{"type": "text", "text": "Tell me"}, {"type": "text", "text": "about the sea."}]
-COLOUR = {"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}}, "required": ["colour"], "additionalProperties": False}
+COLOUR = {
+    "type": "object",
+    "properties": {"colour": {"enum": ["red", "blue"]}},
+    "required": ["colour"],
+    "additionalProperties": False,
+}
 DRAWN = {"temperature": 1, "seed": 7}
 DEFAULTS = {"messages": SEA, "temperature": 0, "max_tokens": 8}
 
@@ -53,7 +68,11 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "a stop token": {"stop_token_ids": [28, 30, 198, 253, 260]},
     "no end": {"messages": COUNTING, "ignore_eos": True},
     "a least number of tokens": {"messages": COUNTING, "min_tokens": 6},
-    "repetition is noticed": {"messages": COUNTING, "ignore_eos": True, "repetition_detection": {"max_pattern_size": 3, "min_count": 2}},
+    "repetition is noticed": {
+        "messages": COUNTING,
+        "ignore_eos": True,
+        "repetition_detection": {"max_pattern_size": 3, "min_count": 2},
+    },
     # Which tokens are chosen.
     "a ban": {"logit_bias": {"504": -100, "378": -100}},
     "a wish": {"logit_bias": {"28": 8.5}},
@@ -97,7 +116,10 @@ REQUESTS: dict[str, dict[str, Any]] = {
         "max_tokens": 16,
     },
     "a guided schema": {"structured_outputs": {"json": COLOUR}, "max_tokens": 16},
-    "a guided schema with gaps": {"structured_outputs": {"json": COLOUR, "whitespace_pattern": "[ ]"}, "max_tokens": 16},
+    "a guided schema with gaps": {
+        "structured_outputs": {"json": COLOUR, "whitespace_pattern": "[ ]"},
+        "max_tokens": 16,
+    },
     "a guided expression": {"structured_outputs": {"regex": "(Red|Blue), [0-9]{2}"}},
     "a guided choice": {"structured_outputs": {"choice": ["the Baltic", "the Pacific"]}},
     "a guided grammar": {"structured_outputs": {"grammar": 'root ::= "sea" | "see"'}},
@@ -108,5 +130,8 @@ REQUESTS: dict[str, dict[str, Any]] = {
         "add_generation_prompt": False,
         "echo": True,
     },
-    "a prediction": {"prediction": {"type": "content", "content": "The sea is a vast and mysterious"}, "max_tokens": 12},
+    "a prediction": {
+        "prediction": {"type": "content", "content": "The sea is a vast and mysterious"},
+        "max_tokens": 12,
+    },
 }

@@ -12,10 +12,21 @@ from tests.served import ServedLightcone
 
 ROUTE = "/v1/chat/completions"
 QUESTION = [{"role": "user", "content": "Say hello."}]
-CITY = {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"], "additionalProperties": False}
+CITY = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Rome", "Oslo"]}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
 TOOLS = [
     {"type": "function", "function": {"name": "weather", "description": "Weather of a city", "parameters": CITY}},
-    {"type": "function", "function": {"name": "clock", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}},
+    {
+        "type": "function",
+        "function": {
+            "name": "clock",
+            "parameters": {"type": "object", "properties": {}, "additionalProperties": False},
+        },
+    },
 ]
 NAMED = {"type": "function", "function": {"name": "weather"}}
 

@@ -25,7 +25,9 @@ EXAMPLE = {
 
 @pytest.fixture(scope="module")
 def open_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServedLightcone, httpx.Client]]:
-    served = ServedLightcone(tmp_path_factory.mktemp("anonymous"), environment={"LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK": "1"})
+    served = ServedLightcone(
+        tmp_path_factory.mktemp("anonymous"), environment={"LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK": "1"}
+    )
     with served.running(), httpx.Client(base_url=served.base_url, timeout=120) as client:
         yield served, client
 

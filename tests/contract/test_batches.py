@@ -22,7 +22,13 @@ def client(lightcone):
 
 
 def request(number, model, **fields):
-    body = {"model": model, "messages": [{"role": "user", "content": f"Say {number}."}], "max_tokens": 4, "temperature": 0, **fields}
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": f"Say {number}."}],
+        "max_tokens": 4,
+        "temperature": 0,
+        **fields,
+    }
     return {"custom_id": f"r{number}", "method": "POST", "url": ENDPOINT, "body": body}
 
 
@@ -74,7 +80,9 @@ BODIES = {
 @pytest.mark.parametrize("endpoint", BODIES)
 def test_other_endpoints_have_batches_too(client, lightcone, endpoint):
     body = {"model": lightcone.model, **BODIES[endpoint]}
-    batch = wait(client, create(client, [{"custom_id": "a", "method": "POST", "url": endpoint, "body": body}], endpoint))
+    batch = wait(
+        client, create(client, [{"custom_id": "a", "method": "POST", "url": endpoint, "body": body}], endpoint)
+    )
     assert batch.status == "completed", batch
     (line,) = lines_of(client, batch.output_file_id)
     assert line["response"]["status_code"] == 200
@@ -90,10 +98,17 @@ def test_a_cancelled_batch_keeps_what_it_has(client, lightcone):
     assert batch.status == "cancelled"
     assert batch.cancelled_at
     assert batch.request_counts.completed < 100
-    assert client.chat.completions.create(model=lightcone.model, messages=[{"role": "user", "content": "Hi"}], max_tokens=1).choices
+    assert client.chat.completions.create(
+        model=lightcone.model, messages=[{"role": "user", "content": "Hi"}], max_tokens=1
+    ).choices
 
 
 def test_a_bad_input_is_told_by_line(client):
-    batch = wait(client, create(client, [{"custom_id": "a"}, {"custom_id": "b", "method": "POST", "url": "/v1/x", "body": {}}]))
+    batch = wait(
+        client, create(client, [{"custom_id": "a"}, {"custom_id": "b", "method": "POST", "url": "/v1/x", "body": {}}])
+    )
     assert batch.status == "failed"
-    assert [(error.line, error.code) for error in batch.errors.data] == [(1, "invalid_method"), (2, "mismatched_endpoint")]
+    assert [(error.line, error.code) for error in batch.errors.data] == [
+        (1, "invalid_method"),
+        (2, "mismatched_endpoint"),
+    ]

@@ -80,12 +80,21 @@ def test_the_answers_are_worth_comparing(answers):
     assert bare["a guided choice"]["choices"][0]["content"] in ("the Baltic", "the Pacific")
     assert bare["a stream"]["choices"] == plain
     assert len(bare["several draws"]["choices"]) == 3
-    assert {choice["finish_reason"] for told in bare.values() for choice in told["choices"]} >= {"stop", "length", "tool_calls"}
+    assert {choice["finish_reason"] for told in bare.values() for choice in told["choices"]} >= {
+        "stop",
+        "length",
+        "tool_calls",
+    }
 
 
 def lightcone_answer(served: ServedLightcone, body: dict[str, Any]) -> Answer:
     sent = {"model": served.model, **body}
-    return asked(f"{served.base_url}/chat/completions", {"Authorization": f"Bearer {served.api_key}"}, sent, end="data: [DONE]\n\n")
+    return asked(
+        f"{served.base_url}/chat/completions",
+        {"Authorization": f"Bearer {served.api_key}"},
+        sent,
+        end="data: [DONE]\n\n",
+    )
 
 
 def scale_answer(served: ServedLightcone, body: dict[str, Any]) -> Answer:
@@ -123,7 +132,9 @@ def asked(url: str, headers: dict[str, str], body: dict[str, Any], *, end: str) 
     if not body.get("stream"):
         return told(response.json())
     assert response.text.endswith(end)
-    frames = [line.removeprefix("data: ") for line in response.text.removesuffix(end).split("\n") if line.startswith("data: ")]
+    frames = [
+        line.removeprefix("data: ") for line in response.text.removesuffix(end).split("\n") if line.startswith("data: ")
+    ]
     return joined([json.loads(frame) for frame in frames])
 
 
@@ -133,7 +144,10 @@ def told(body: dict[str, Any]) -> Answer:
         {
             "content": choice["message"]["content"] or "",
             "reasoning": choice["message"].get("reasoning") or "",
-            "calls": [(call["function"]["name"], call["function"]["arguments"]) for call in choice["message"].get("tool_calls") or ()]
+            "calls": [
+                (call["function"]["name"], call["function"]["arguments"])
+                for call in choice["message"].get("tool_calls") or ()
+            ]
             or calls_of_the_old_form(choice["message"].get("function_call")),
             "finish_reason": choice["finish_reason"],
             "stop_reason": choice["stop_reason"],
@@ -167,7 +181,10 @@ def joined(chunks: list[dict[str, Any]]) -> Answer:
                 seen["calls"] += [("", "")] * (call["index"] + 1 - len(seen["calls"]))
                 name, arguments = seen["calls"][call["index"]]
                 function = call["function"]
-                seen["calls"][call["index"]] = (name + (function.get("name") or ""), arguments + (function.get("arguments") or ""))
+                seen["calls"][call["index"]] = (
+                    name + (function.get("name") or ""),
+                    arguments + (function.get("arguments") or ""),
+                )
             seen["finish_reason"] = choice["finish_reason"] or seen["finish_reason"]
             seen["stop_reason"] = choice.get("stop_reason") or seen["stop_reason"]
             seen["logprobs"] += (choice.get("logprobs") or {}).get("content") or []

@@ -35,8 +35,20 @@ BODY = {"messages": QUESTION, "max_tokens": 2, "temperature": 0}
 
 
 def test_traps_credentials_that_are_missing_are_401_and_say_how_to_bring_them(bare):
-    for method, path in (("POST", ROUTE), ("POST", SCALE), ("GET", "/v1/models"), ("GET", "/v4/x"), ("GET", ROUTE), ("POST", "/chat/x")):
-        for headers in ({}, {"Authorization": "Bearer x' OR 1=1--"}, {"Authorization": "Basic eDp5"}, {"X-Api-Key": b"\xe9"}):
+    for method, path in (
+        ("POST", ROUTE),
+        ("POST", SCALE),
+        ("GET", "/v1/models"),
+        ("GET", "/v4/x"),
+        ("GET", ROUTE),
+        ("POST", "/chat/x"),
+    ):
+        for headers in (
+            {},
+            {"Authorization": "Bearer x' OR 1=1--"},
+            {"Authorization": "Basic eDp5"},
+            {"X-Api-Key": b"\xe9"},
+        ):
             response = bare.request(method, path, headers=headers)
             assert response.status_code == 401
             assert response.headers["www-authenticate"] == 'Bearer realm="lightcone"'
@@ -59,7 +71,11 @@ def test_traps_the_dialects_own_header_decides_alone(bare, lightcone):
 def test_traps_accept_is_ignored(http):
     for accept in ("text/html", "application/xml", "text/event-stream", "image/*;q=0.5", "nonsense"):
         assert http.post(headers={"Accept": accept}).headers["content-type"] == "application/json"
-    assert http.post(stream=True, headers={"Accept": "application/json"}).headers["content-type"].startswith("text/event-stream")
+    assert (
+        http.post(stream=True, headers={"Accept": "application/json"})
+        .headers["content-type"]
+        .startswith("text/event-stream")
+    )
 
 
 def test_traps_the_type_of_the_body_is_json_or_a_clear_400(http):
@@ -71,10 +87,14 @@ def test_traps_the_type_of_the_body_is_json_or_a_clear_400(http):
         assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_content_type")
         assert "application/json" in response.json()["message"]
     assert (
-        http.client.post(ROUTE, content=content, headers={"Content-Type": "application/json", "Content-Encoding": "identity"}).status_code
+        http.client.post(
+            ROUTE, content=content, headers={"Content-Type": "application/json", "Content-Encoding": "identity"}
+        ).status_code
         == 200
     )
-    response = http.client.post(ROUTE, content=content, headers={"Content-Type": "application/json", "Content-Encoding": "gzip"})
+    response = http.client.post(
+        ROUTE, content=content, headers={"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    )
     assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_content_type")
 
 
@@ -103,7 +123,10 @@ def test_traps_cookies_of_a_session_neither_authenticate_nor_ask_for_a_token(bar
     cookies = {"lightcone_session": "x" * 32, **dict(page.cookies)}
     headers = {"Cookie": "; ".join(f"{name}={value}" for name, value in cookies.items())}
     assert bare.post(ROUTE, json=BODY, headers=headers).status_code == 401
-    assert bare.post(ROUTE, json=BODY, headers=headers | {"Authorization": f"Bearer {lightcone.api_key}"}).status_code == 200
+    assert (
+        bare.post(ROUTE, json=BODY, headers=headers | {"Authorization": f"Bearer {lightcone.api_key}"}).status_code
+        == 200
+    )
 
 
 def test_traps_a_prompt_of_megabytes_is_refused_for_its_tokens_not_for_its_bytes(http):
@@ -112,7 +135,15 @@ def test_traps_a_prompt_of_megabytes_is_refused_for_its_tokens_not_for_its_bytes
 
 
 @pytest.mark.parametrize(
-    "target", ["/v1/%ff", "/v1/models/%00", "//v1//models", "/v1/chat/completions/../models", "/V1/models", "/v1/models%0d%0aX: 1"]
+    "target",
+    [
+        "/v1/%ff",
+        "/v1/models/%00",
+        "//v1//models",
+        "/v1/chat/completions/../models",
+        "/V1/models",
+        "/v1/models%0d%0aX: 1",
+    ],
 )
 def test_traps_odd_targets_get_json_and_no_page(lightcone, target):
     with socket.create_connection(("127.0.0.1", lightcone.port), timeout=30) as client:
@@ -228,5 +259,9 @@ def test_headers_of_scales_clients_open_nothing_and_are_kept_nowhere(http, light
 
 def test_headers_of_libraries_are_no_reason_to_fail(http):
     for count, timeout in (("0", "600"), ("2", "0.5"), ("-1", "NaN"), ("x" * 500, "9" * 500), ("", "")):
-        headers = {"x-stainless-retry-count": count, "x-stainless-read-timeout": timeout, "X-Stainless-Timeout": timeout}
+        headers = {
+            "x-stainless-retry-count": count,
+            "x-stainless-read-timeout": timeout,
+            "X-Stainless-Timeout": timeout,
+        }
         assert http.post(headers=headers).status_code == 200

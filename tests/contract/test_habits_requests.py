@@ -16,8 +16,22 @@ pytestmark = pytest.mark.live
 
 TYPED_WITHOUT_NULL = {
     "messages",
-    *("include_reasoning", "length_penalty", "include_stop_str_in_output", "ignore_eos", "min_tokens", "skip_special_tokens"),
-    *("spaces_between_special_tokens", "bad_words", "echo", "add_generation_prompt", "continue_final_message", "add_special_tokens"),
+    *(
+        "include_reasoning",
+        "length_penalty",
+        "include_stop_str_in_output",
+        "ignore_eos",
+        "min_tokens",
+        "skip_special_tokens",
+    ),
+    *(
+        "spaces_between_special_tokens",
+        "bad_words",
+        "echo",
+        "add_generation_prompt",
+        "continue_final_message",
+        "add_special_tokens",
+    ),
     *("priority", "request_id", "use_beam_search"),
 }
 
@@ -58,7 +72,11 @@ def test_item_13_null_is_the_same_as_absent(http):
 
 
 def test_item_14_both_names_of_the_token_limit_work(http):
-    for fields in ({"max_tokens": 3}, {"max_completion_tokens": 3, "max_tokens": None}, {"max_completion_tokens": 3, "max_tokens": 7}):
+    for fields in (
+        {"max_tokens": 3},
+        {"max_completion_tokens": 3, "max_tokens": None},
+        {"max_completion_tokens": 3, "max_tokens": 7},
+    ):
         assert http.answer(**fields, ignore_eos=True)["usage"]["completion_tokens"] == 3
 
 
@@ -93,7 +111,12 @@ def test_item_17_an_assistant_that_only_called_stays_in_the_history(http, conten
 
 
 def test_item_18_empty_tools_and_choices_without_tools_do_not_fail(http):
-    for fields in ({"tools": []}, {"tool_choice": "auto"}, {"tool_choice": "none"}, {"tools": [], "tool_choice": "auto"}):
+    for fields in (
+        {"tools": []},
+        {"tool_choice": "auto"},
+        {"tool_choice": "none"},
+        {"tools": [], "tool_choice": "auto"},
+    ):
         assert http.choice(**fields)["message"]["content"]
     for choice in ("required", NAMED):
         assert http.error(400, tool_choice=choice)["param"].startswith("tool")
@@ -129,5 +152,7 @@ def test_item_20_schemas_are_enforced(http):
     assert cut["finish_reason"] == "length"
     assert (
         "schema"
-        in http.error(400, response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "foo"}}})["param"]
+        in http.error(
+            400, response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "foo"}}}
+        )["param"]
     )

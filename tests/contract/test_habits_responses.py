@@ -38,7 +38,12 @@ def test_item_21_the_answer_is_the_exact_object(http):
         assert "tool_calls" not in message
         assert isinstance(message["content"], str)
     usage = body["usage"]
-    counts = [usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"], usage["prompt_tokens_details"]["cached_tokens"]]
+    counts = [
+        usage["prompt_tokens"],
+        usage["completion_tokens"],
+        usage["total_tokens"],
+        usage["prompt_tokens_details"]["cached_tokens"],
+    ]
     counts += list(usage["completion_tokens_details"].values())
     assert all(type(count) is int for count in counts)
     assert "error" not in body
@@ -54,7 +59,14 @@ def test_item_21_arguments_are_a_string_and_content_is_null_beside_calls(http):
 
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("POST", ROUTE), ("GET", ROUTE), ("GET", "/v1/models"), ("GET", "/v1/models/none"), ("GET", "/v1/nothing"), ("GET", "/health/live")],
+    [
+        ("POST", ROUTE),
+        ("GET", ROUTE),
+        ("GET", "/v1/models"),
+        ("GET", "/v1/models/none"),
+        ("GET", "/v1/nothing"),
+        ("GET", "/health/live"),
+    ],
 )
 def test_item_22_every_json_body_says_that_it_is_json(http, method, path):
     for headers in ({}, {"Authorization": "Bearer bad"}, {"Accept": "text/html"}):
@@ -79,9 +91,15 @@ def test_item_24_the_overflow_is_told_in_the_words_that_clients_look_for(http):
         (None, r"(\d+) in the messages"),
     ):
         error = http.error(400, messages=messages, max_tokens=max_tokens)
-        assert (error["type"], error["code"], error["param"]) == ("invalid_request_error", "context_length_exceeded", "messages")
+        assert (error["type"], error["code"], error["param"]) == (
+            "invalid_request_error",
+            "context_length_exceeded",
+            "messages",
+        )
         found = re.fullmatch(
-            r"This model's maximum context length is (\d+) tokens\. However, you requested (\d+) tokens \(" + counted + r"\)\. "
+            r"This model's maximum context length is (\d+) tokens\. However, you requested (\d+) tokens \("
+            + counted
+            + r"\)\. "
             r"Please reduce the length of the messages or completion\. \(context_length_exceeded\)",
             error["message"],
         )
@@ -94,11 +112,29 @@ FAILURES: list[tuple[str, dict[str, Any], int, str, str]] = [
     ("a field", {"json": {"messages": QUESTION, "temperature": 9}}, 400, "invalid_request_error", "invalid_value"),
     ("a type", {"json": {"messages": 5}}, 400, "invalid_request_error", "invalid_type"),
     ("nothing", {"json": {}}, 400, "invalid_request_error", "missing_required_parameter"),
-    ("a feature", {"json": {"messages": QUESTION, "modalities": ["text", "audio"]}}, 400, "invalid_request_error", "unsupported_parameter"),
-    ("a template", {"json": {"messages": QUESTION, "chat_template": "x"}}, 400, "invalid_request_error", "untrusted_chat_template"),
+    (
+        "a feature",
+        {"json": {"messages": QUESTION, "modalities": ["text", "audio"]}},
+        400,
+        "invalid_request_error",
+        "unsupported_parameter",
+    ),
+    (
+        "a template",
+        {"json": {"messages": QUESTION, "chat_template": "x"}},
+        400,
+        "invalid_request_error",
+        "untrusted_chat_template",
+    ),
     ("no JSON", {"content": b"{", "headers": JSON}, 400, "invalid_request_error", "invalid_json"),
     ("a form", {"data": {"a": "1"}}, 400, "invalid_request_error", "invalid_content_type"),
-    ("a key", {"json": {}, "headers": {"Authorization": "Bearer bad"}}, 401, "invalid_request_error", "invalid_api_key"),
+    (
+        "a key",
+        {"json": {}, "headers": {"Authorization": "Bearer bad"}},
+        401,
+        "invalid_request_error",
+        "invalid_api_key",
+    ),
     ("no key", {"json": {}, "headers": {"Authorization": ""}}, 401, "invalid_request_error", "invalid_api_key"),
     ("a model", {"json": {"messages": QUESTION, "model": "gpt-9"}}, 404, "invalid_request_error", "model_not_found"),
     (
@@ -112,7 +148,9 @@ FAILURES: list[tuple[str, dict[str, Any], int, str, str]] = [
 
 
 @pytest.mark.parametrize("route", [ROUTE, "/v4/beta/chat/completions"])
-@pytest.mark.parametrize(("sent", "status", "type_", "code"), [row[1:] for row in FAILURES], ids=[row[0] for row in FAILURES])
+@pytest.mark.parametrize(
+    ("sent", "status", "type_", "code"), [row[1:] for row in FAILURES], ids=[row[0] for row in FAILURES]
+)
 def test_item_25_and_26_every_failure_has_one_envelope_and_its_own_status(http, route, sent, status, type_, code):
     if route != ROUTE and sent.get("json"):
         sent = sent | {"json": {"model": http.model, **sent["json"]}}
@@ -175,10 +213,18 @@ def test_item_27_names_may_have_slashes(http):
 
 def test_item_28_pages_of_any_origin_may_call_the_api(http):
     asked = "authorization, content-type, x-stainless-arch, x-stainless-retry-count"
-    preflight = {"Origin": "https://a.example", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": asked}
+    preflight = {
+        "Origin": "https://a.example",
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": asked,
+    }
     response = httpx.options(f"{http.client.base_url}".rstrip("/") + ROUTE, headers=preflight)
     assert (response.status_code, response.content) == (204, b"")
-    lines = {name: value for name, value in response.headers.items() if name.startswith("access-control-") and "expose" not in name}
+    lines = {
+        name: value
+        for name, value in response.headers.items()
+        if name.startswith("access-control-") and "expose" not in name
+    }
     assert lines == {
         "access-control-allow-origin": "*",
         "access-control-allow-methods": "GET, POST, OPTIONS",
@@ -186,11 +232,17 @@ def test_item_28_pages_of_any_origin_may_call_the_api(http):
         "access-control-max-age": "600",
     }
     origin = {"Origin": "https://a.example"}
-    for answer in (http.post(headers=origin), http.post(headers=origin, stream=True), http.post(headers=origin, temperature=9)):
+    for answer in (
+        http.post(headers=origin),
+        http.post(headers=origin, stream=True),
+        http.post(headers=origin, temperature=9),
+    ):
         assert answer.headers["access-control-allow-origin"] == "*"
         assert "access-control-allow-credentials" not in answer.headers
         exposed = answer.headers["access-control-expose-headers"].split(", ")
-        rates = {f"x-ratelimit-{word}-{kind}" for word in ("limit", "remaining", "reset") for kind in ("requests", "tokens")}
+        rates = {
+            f"x-ratelimit-{word}-{kind}" for word in ("limit", "remaining", "reset") for kind in ("requests", "tokens")
+        }
         assert set(exposed) == {"x-request-id", "retry-after", "x-should-retry", "x-lightcone-ignored"} | rates
     for page in ("/docs", "/api/schema", "/sign-in", "/admin/login/"):
         assert "access-control-allow-origin" not in http.client.get(page, headers=origin).headers

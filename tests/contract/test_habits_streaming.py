@@ -114,7 +114,9 @@ KNOWN_TEXTS = {"role", "content", "reasoning", "reasoning_content"}
 
 
 @pytest.mark.parametrize(
-    "fields", [FORCED, {"logprobs": True, "top_logprobs": 2, "return_token_ids": True}, {"echo": True}], ids=["calls", "tokens", "echo"]
+    "fields",
+    [FORCED, {"logprobs": True, "top_logprobs": 2, "return_token_ids": True}, {"echo": True}],
+    ids=["calls", "tokens", "echo"],
 )
 def test_item_07_no_list_without_an_index_and_no_number_inside_delta(http, fields):
     stream = http.stream(**fields)

@@ -12,7 +12,12 @@ pytestmark = pytest.mark.live
 
 TURN = {"role": "user", "content": "Say hello in one short sentence."}
 GREEDY = {"messages": [TURN], "max_tokens": 12, "temperature": 0}
-CITY = {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"], "additionalProperties": False}
+CITY = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Rome", "Oslo"]}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
 TOOL = {"name": "weather", "description": "The weather of a city.", "input_schema": CITY}
 
 
@@ -127,12 +132,18 @@ def test_a_begun_answer_is_continued(client):
 
 def test_documents_are_read_by_the_worker(client):
     data = base64.b64encode(b"The moon is far away.").decode()
-    block = {"type": "document", "title": "moon.txt", "source": {"type": "base64", "media_type": "text/plain", "data": data}}
+    block = {
+        "type": "document",
+        "title": "moon.txt",
+        "source": {"type": "base64", "media_type": "text/plain", "data": data},
+    }
     turns = [{"role": "user", "content": [block, {"type": "text", "text": "How far is the moon?"}]}]
     with_document = client.post("/v1/messages/count_tokens", json={"messages": turns}).json()["input_tokens"]
     assert with_document > client.post("/v1/messages/count_tokens", json={"messages": [TURN]}).json()["input_tokens"]
     broken = {**block, "source": {**block["source"], "media_type": "application/pdf"}}
-    response = client.post("/v1/messages", json={**GREEDY, "messages": [{"role": "user", "content": [broken]}], "max_tokens": 1})
+    response = client.post(
+        "/v1/messages", json={**GREEDY, "messages": [{"role": "user", "content": [broken]}], "max_tokens": 1}
+    )
     assert (response.status_code, response.json()["error"]["param"]) == (400, "messages.0.content.0.source")
 
 

@@ -41,7 +41,11 @@ def test_a_request_is_counted_and_the_server_is_measured(lightcone: Any) -> None
         """Worker and web tell of themselves with their beats: a server that has only just started has not told all yet."""
         seen = httpx.get(url).text
         is_ready = value(seen, "lightcone_workers", model=http.model, status="ready") == 1
-        return is_ready and value(seen, "lightcone_kv_blocks", model=http.model) > 0 and value(seen, "lightcone_reading_processes") >= 1
+        return (
+            is_ready
+            and value(seen, "lightcone_kv_blocks", model=http.model) > 0
+            and value(seen, "lightcone_reading_processes") >= 1
+        )
 
     lightcone.wait_for(has_beaten, timeout_s=30, what="the beats of worker and web")
     text = httpx.get(url).text
@@ -60,5 +64,8 @@ def test_metrics_are_not_on_the_public_port_and_the_api_not_on_theirs(lightcone:
     http = Http(lightcone)
     assert "lightcone_requests" not in http.client.get("/metrics").text
     assert httpx.get(f"http://127.0.0.1:{lightcone.metrics_port}/v1/models").status_code == 404
-    assert httpx.get(f"http://127.0.0.1:{lightcone.metrics_port}/metrics", headers={"Host": "evil.example"}).status_code == 400
+    assert (
+        httpx.get(f"http://127.0.0.1:{lightcone.metrics_port}/metrics", headers={"Host": "evil.example"}).status_code
+        == 400
+    )
     http.close()

@@ -117,7 +117,9 @@ def test_extra_body_fields_reach_the_engine(client, lightcone):
 
 
 def test_the_raw_response_shows_headers(client, lightcone):
-    raw = client.chat.completions.with_raw_response.create(model=lightcone.model, extra_headers={"X-Request-Id": "my-id"}, **GREEDY)
+    raw = client.chat.completions.with_raw_response.create(
+        model=lightcone.model, extra_headers={"X-Request-Id": "my-id"}, **GREEDY
+    )
     assert raw.headers["x-request-id"] == "my-id"
     assert raw.parse().id == "chatcmpl-my-id"
 
@@ -172,14 +174,22 @@ def test_a_tool_is_called_answered_and_the_conversation_goes_on(client, lightcon
     (call,) = choice.message.tool_calls
     assert isinstance(call.function.parsed_arguments, Weather)
     assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)
-    messages = [*MESSAGES, choice.message.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
-    answer = client.chat.completions.create(model=lightcone.model, messages=messages, tools=[WEATHER], tool_choice="none", max_tokens=8)
+    messages = [
+        *MESSAGES,
+        choice.message.model_dump(exclude_none=True),
+        {"role": "tool", "tool_call_id": call.id, "content": "sunny"},
+    ]
+    answer = client.chat.completions.create(
+        model=lightcone.model, messages=messages, tools=[WEATHER], tool_choice="none", max_tokens=8
+    )
     assert answer.choices[0].message.content
 
 
 def test_the_stream_helper_sees_a_call_grow(client, lightcone):
     named = {"type": "function", "function": {"name": "Weather"}}
-    with client.chat.completions.stream(model=lightcone.model, tools=[WEATHER], tool_choice=named, **STRUCTURED) as stream:
+    with client.chat.completions.stream(
+        model=lightcone.model, tools=[WEATHER], tool_choice=named, **STRUCTURED
+    ) as stream:
         events = list(stream)
         final = stream.get_final_completion()
     (call,) = final.choices[0].message.tool_calls
@@ -232,7 +242,12 @@ def test_models_are_listed_and_found(client, lightcone):
         ({"temperature": 9}, openai.BadRequestError, "invalid_value", "temperature"),
         ({"messages": []}, openai.BadRequestError, "invalid_value", "messages"),
         ({"model": "gpt-9"}, openai.NotFoundError, "model_not_found", "model"),
-        ({"messages": [{"role": "user", "content": "word " * 20_000}]}, openai.BadRequestError, "context_length_exceeded", "messages"),
+        (
+            {"messages": [{"role": "user", "content": "word " * 20_000}]},
+            openai.BadRequestError,
+            "context_length_exceeded",
+            "messages",
+        ),
         ({"response_format": {"type": "xml"}}, openai.BadRequestError, "invalid_value", "response_format.type"),
         ({"web_search_options": {}}, openai.BadRequestError, "unsupported_parameter", "web_search_options"),
     ],
@@ -246,7 +261,9 @@ def test_a_bad_request_raises_the_right_class_before_any_chunk(client, lightcone
 
 
 def test_the_overflow_text_is_the_one_clients_look_for(client, lightcone):
-    with pytest.raises(openai.BadRequestError, match=r"maximum context length is \d+ tokens.*reduce the length of the messages"):
+    with pytest.raises(
+        openai.BadRequestError, match=r"maximum context length is \d+ tokens.*reduce the length of the messages"
+    ):
         create(client, lightcone, messages=[{"role": "user", "content": "word " * 20_000}])
 
 
@@ -274,6 +291,8 @@ def test_a_client_that_leaves_a_stream_does_not_disturb_the_next(client, lightco
 def test_the_documents_are_open_and_the_root_message_is_there_for_plain_clients(lightcone):
     assert httpx.get(f"{lightcone.base_url}/api/schema").status_code == 200
     assert httpx.get(f"{lightcone.base_url}/docs").status_code == 200
-    refused = httpx.post(f"{lightcone.base_url}/v1/chat/completions", json={}, headers={"Authorization": f"Bearer {lightcone.api_key}"})
+    refused = httpx.post(
+        f"{lightcone.base_url}/v1/chat/completions", json={}, headers={"Authorization": f"Bearer {lightcone.api_key}"}
+    )
     assert refused.status_code == 400
     assert refused.json()["message"] == refused.json()["error"]["message"]

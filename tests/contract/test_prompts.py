@@ -24,7 +24,9 @@ def client(lightcone):
 
 @pytest.fixture(scope="module")
 def http(lightcone):
-    with httpx.Client(base_url=lightcone.base_url, headers={"Authorization": f"Bearer {lightcone.api_key}"}, timeout=60) as made:
+    with httpx.Client(
+        base_url=lightcone.base_url, headers={"Authorization": f"Bearer {lightcone.api_key}"}, timeout=60
+    ) as made:
         yield made
 
 
@@ -104,7 +106,9 @@ def test_an_echo_has_the_log_probabilities_of_prompt_and_answer(client, lightcon
     assert "".join(lists.tokens) == choice.text
     assert lists.token_logprobs[0] is lists.top_logprobs[0] is None
     assert all(logprob <= 0 for logprob in lists.token_logprobs[1:])
-    assert [choice.text[start:].startswith(token) for start, token in zip(lists.text_offset, lists.tokens, strict=True)].count(False) == 0
+    assert [
+        choice.text[start:].startswith(token) for start, token in zip(lists.text_offset, lists.tokens, strict=True)
+    ].count(False) == 0
     for token, logprob, top in list(zip(lists.tokens, lists.token_logprobs, lists.top_logprobs, strict=True))[1:]:
         assert top[token] == logprob
         assert len(top) in (2, 3)
@@ -133,7 +137,9 @@ def test_the_best_of_several_is_returned_alone(client, lightcone):
 def test_constraints_and_stops_hold_for_texts_too(client, lightcone):
     extra = {"structured_outputs": {"choice": ["yes", "no"]}}
     assert create(client, lightcone, prompt="Is water wet?", extra_body=extra).choices[0].text in ("yes", "no")
-    (choice,) = create(client, lightcone, stop=[" "], max_tokens=12, extra_body={"include_stop_str_in_output": True}).choices
+    (choice,) = create(
+        client, lightcone, stop=[" "], max_tokens=12, extra_body={"include_stop_str_in_output": True}
+    ).choices
     assert (choice.finish_reason, choice.stop_reason) == ("stop", " ")
 
 
@@ -230,7 +236,9 @@ def test_fewer_dimensions_and_other_poolings_are_vectors_of_length_one_too(http)
 
 
 def test_many_inputs_do_not_trip_the_limits_of_a_key(http):
-    answer = post(http, "/v1/embeddings", {"input": [f"Sentence number {number}." for number in range(100)], "dimensions": 4})
+    answer = post(
+        http, "/v1/embeddings", {"input": [f"Sentence number {number}." for number in range(100)], "dimensions": 4}
+    )
     assert [item["index"] for item in answer["data"]] == list(range(100))
 
 

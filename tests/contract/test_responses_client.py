@@ -57,7 +57,11 @@ def test_a_response_is_created_fetched_listed_and_deleted(client, create):
 
 def test_a_stream_adds_up_to_the_stored_response_and_is_read_again_from_any_place(client, create):
     streamed = list(create(stream=True))
-    assert [event.type for event in streamed[:3]] == ["response.created", "response.in_progress", "response.output_item.added"]
+    assert [event.type for event in streamed[:3]] == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+    ]
     final = streamed[-1].response
     assert "".join(event.delta for event in streamed if event.type == "response.output_text.delta") == final.output_text
     assert [event.sequence_number for event in streamed] == list(range(len(streamed)))
@@ -83,7 +87,9 @@ def test_a_conversation_goes_on_from_an_id(client, create):
     ]
     assert create(input=sent).usage.input_tokens == second.usage.input_tokens
     assert len(client.responses.input_items.list(second.id).data) == 3
-    counted = client.responses.input_tokens.count(input="What is my name?", previous_response_id=first.id, model=second.model)
+    counted = client.responses.input_tokens.count(
+        input="What is my name?", previous_response_id=first.id, model=second.model
+    )
     assert counted.input_tokens == second.usage.input_tokens
     with pytest.raises(openai.BadRequestError, match="previous_response_id"):
         create(previous_response_id="resp_" + "0" * 32)
@@ -106,7 +112,9 @@ class Verdict(pydantic.BaseModel):
 
 
 def test_json_schemas_are_parsed(client, lightcone):
-    parsed = client.responses.parse(model=lightcone.model, input="Is 1 = 1?", text_format=Verdict, temperature=0, max_output_tokens=16)
+    parsed = client.responses.parse(
+        model=lightcone.model, input="Is 1 = 1?", text_format=Verdict, temperature=0, max_output_tokens=16
+    )
     assert isinstance(parsed.output_parsed, Verdict)
 
 
@@ -149,7 +157,10 @@ def test_what_is_not_there_is_refused_by_name(create):
         ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "tool_choice.type"),
         ({"conversation": "conv_1"}, "conversation"),
         ({"extra_body": {"max_tokens": 3}}, "max_tokens"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:,"}]}]}, "input.0.content.0"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:,"}]}]},
+            "input.0.content.0",
+        ),
     ):
         with pytest.raises(openai.BadRequestError) as refused:
             create(**fields)

@@ -23,7 +23,9 @@ BODY: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def http(lightcone):
-    with httpx.Client(base_url=lightcone.base_url, headers={"Authorization": f"Bearer {lightcone.api_key}"}, timeout=60) as made:
+    with httpx.Client(
+        base_url=lightcone.base_url, headers={"Authorization": f"Bearer {lightcone.api_key}"}, timeout=60
+    ) as made:
         yield made
 
 
@@ -91,7 +93,12 @@ def test_stored_completions_go_through_the_published_client(lightcone):
     with openai.OpenAI(api_key=lightcone.api_key, base_url=lightcone.api_url, max_retries=0) as client:
         label = secrets.token_hex(4)
         made = client.chat.completions.create(
-            model=lightcone.model, messages=BODY["messages"], temperature=0, max_tokens=4, store=True, metadata={"run": label}
+            model=lightcone.model,
+            messages=BODY["messages"],
+            temperature=0,
+            max_tokens=4,
+            store=True,
+            metadata={"run": label},
         )
         stored = client.chat.completions
         assert stored.retrieve(made.id).choices[0].message.content == made.choices[0].message.content

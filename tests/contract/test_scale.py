@@ -80,9 +80,15 @@ def test_memory_cuts_the_prompt_and_keeps_the_system(ask):
         ({"guided_regex": "[0-9]{2}-[0-9]{2}"}, lambda text: len(text) == 5 and text[2] == "-"),
         ({"guided_grammar": 'root ::= "left" | "right"'}, lambda text: text in ("left", "right")),
         ({"guided_json": {"enum": ["a", 5]}}, lambda text: json.loads(text) in ("a", 5)),
-        ({"guided_json": '{"type": "array", "items": {"const": 1}, "minItems": 2, "maxItems": 2}'}, lambda text: text == "[1,1]"),
         (
-            {"guided_json": {"type": "array", "items": {"const": 1}, "minItems": 2, "maxItems": 2}, "guided_whitespace_pattern": " "},
+            {"guided_json": '{"type": "array", "items": {"const": 1}, "minItems": 2, "maxItems": 2}'},
+            lambda text: text == "[1,1]",
+        ),
+        (
+            {
+                "guided_json": {"type": "array", "items": {"const": 1}, "minItems": 2, "maxItems": 2},
+                "guided_whitespace_pattern": " ",
+            },
             lambda text: text == "[ 1 , 1 ]",
         ),
     ],
@@ -119,7 +125,12 @@ def test_a_prompt_and_a_limit_above_the_context_are_refused_here_and_lowered_the
     assert ask.refusal(max_tokens=context) == ("messages", "context_length_exceeded")
     assert ask.refusal(max_completion_tokens=context - 5)[1] == "context_length_exceeded"
     bare = {"model": lightcone.model, "messages": SEA, "max_tokens": context, "stop": [" "]}
-    assert httpx.post(f"{lightcone.api_url}/chat/completions", json=bare, headers={"x-api-key": lightcone.api_key}).status_code == 200
+    assert (
+        httpx.post(
+            f"{lightcone.api_url}/chat/completions", json=bare, headers={"x-api-key": lightcone.api_key}
+        ).status_code
+        == 200
+    )
 
 
 def test_the_best_of_many_is_the_likeliest_of_the_same_draws(ask):
@@ -133,7 +144,9 @@ def test_the_best_of_many_is_the_likeliest_of_the_same_draws(ask):
     ranked = sorted(every, key=mean, reverse=True)
     best = ask.answer(n=2, best_of=4, **drawn)
     assert [choice["index"] for choice in best["choices"]] == [0, 1]
-    assert [choice["message"]["content"] for choice in best["choices"]] == [choice["message"]["content"] for choice in ranked[:2]]
+    assert [choice["message"]["content"] for choice in best["choices"]] == [
+        choice["message"]["content"] for choice in ranked[:2]
+    ]
     assert best["usage"]["completion_tokens"] == sum(len(choice["logprobs"]["content"]) for choice in every)
     assert ask.answer(best_of=4, **drawn | {"logprobs": False})["choices"][0]["logprobs"] is None
 
@@ -152,7 +165,9 @@ def test_a_deadline_ends_the_run_and_is_not_to_be_repeated(ask):
 
 
 def test_a_deadline_in_a_stream_is_an_error_event(ask):
-    text = ask.post(max_tokens=6000, inference_timeout=0.5, stream=True, inference_extra_params={"ignore_eos": True}).text
+    text = ask.post(
+        max_tokens=6000, inference_timeout=0.5, stream=True, inference_extra_params={"ignore_eos": True}
+    ).text
     assert text.endswith("event: done\ndata: [DONE]\n\n")
     (error,) = [frame for frame in text.split("\n\n") if frame.startswith("event: error\n")]
     told = json.loads(error.partition("data: ")[2])
@@ -161,7 +176,9 @@ def test_a_deadline_in_a_stream_is_an_error_event(ask):
 
 
 def test_extra_params_reach_the_engine(ask):
-    answer = ask.answer(inference_extra_params={"min_tokens": 8, "ignore_eos": True, "return_token_ids": True, "max_tokens": 99})
+    answer = ask.answer(
+        inference_extra_params={"min_tokens": 8, "ignore_eos": True, "return_token_ids": True, "max_tokens": 99}
+    )
     assert answer["usage"]["completion_tokens"] == 8
     assert len(answer["choices"][0]["token_ids"]) == 8
 
@@ -172,7 +189,10 @@ def test_a_stream_says_what_the_answer_says(ask):
     assert all(frame.startswith("data: {") for frame in frames)
     chunks = [json.loads(frame[6:]) for frame in frames]
     plain = ask.answer()
-    assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks[:-1]) == plain["choices"][0]["message"]["content"]
+    assert (
+        "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks[:-1])
+        == plain["choices"][0]["message"]["content"]
+    )
     assert chunks[-1]["usage"]["completion_tokens"] == plain["usage"]["completion_tokens"]
 
 
@@ -181,7 +201,11 @@ def test_models_are_listed_for_both_generations(ask):
     assert f"lightcone/{ask.model}" in [item["id"] for item in first["items"]]
     assert ask.client.get("/v4/models?page=2").json()["items"] == []
     assert ask.client.get(f"/v4/models/lightcone%2F{ask.model}").json()["name"] == ask.model
-    (available,) = [item for item in ask.client.get("/v5/chat/completions/models").json()["items"] if item["model_name"] == ask.model]
+    (available,) = [
+        item
+        for item in ask.client.get("/v5/chat/completions/models").json()["items"]
+        if item["model_name"] == ask.model
+    ]
     assert available["model_availability"] == "available"
     assert ask.model in [item["name"] for item in ask.client.get("/v5/models").json()["items"]]
 

@@ -28,11 +28,19 @@ class RealEngine:
     """`close` checks the accounts of blocks. One thread until then: more cost more than they give on small models and busy machines."""
 
     def __init__(self, folder: Path, **config) -> None:
-        settings = {"weights": "float32", "core_in_process": True, "max_num_batched_tokens": 64, "max_num_seqs": 8, "kv_cache_bytes": 4 << 20}
+        settings = {
+            "weights": "float32",
+            "core_in_process": True,
+            "max_num_batched_tokens": 64,
+            "max_num_seqs": 8,
+            "kv_cache_bytes": 4 << 20,
+        }
         self._num_threads = torch.get_num_threads()
         torch.set_num_threads(1)
         self._news: queue.SimpleQueue = queue.SimpleQueue()
-        self.engine = Engine(EngineConfig(folder, "tiny", **settings | config), self._news.put, renderer=LocalRenderer())
+        self.engine = Engine(
+            EngineConfig(folder, "tiny", **settings | config), self._news.put, renderer=LocalRenderer()
+        )
         self.engine.start()
 
     def answer(self, text="hi", resume=None, **changes):
@@ -71,11 +79,18 @@ class RealEngine:
 
 
 def tokens_of(payloads, choice=0):
-    return [token_id for payload in payloads if isinstance(payload, Delta) and payload.choice == choice for token_id in payload.token_ids]
+    return [
+        token_id
+        for payload in payloads
+        if isinstance(payload, Delta) and payload.choice == choice
+        for token_id in payload.token_ids
+    ]
 
 
 def text_of(payloads, choice=0):
-    return "".join(payload.text for payload in payloads if isinstance(payload, Delta | ChoiceFinished) and payload.choice == choice)
+    return "".join(
+        payload.text for payload in payloads if isinstance(payload, Delta | ChoiceFinished) and payload.choice == choice
+    )
 
 
 def finishes_of(payloads):

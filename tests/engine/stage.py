@@ -21,7 +21,9 @@ class Stage:
         waiting = iter(self.cores)
         self._news = queue.SimpleQueue()
         config = EngineConfig(folder, "tiny", max_num_seqs=4, **config)
-        self.engine = Engine(config, self._news.put, connect=lambda _: next(waiting), clock=lambda: self.now, renderer=LocalRenderer())
+        self.engine = Engine(
+            config, self._news.put, connect=lambda _: next(waiting), clock=lambda: self.now, renderer=LocalRenderer()
+        )
 
     def submit(self, run_id="run", text="hi", resume=None, **changes):
         request = GenerationRequest(run_id, "tiny", ({"role": "user", "content": text},), arrived_at=99.0)

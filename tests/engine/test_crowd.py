@@ -47,12 +47,16 @@ KINDS: dict[str, dict[str, object]] = {
     "greedy": {"sampling": SamplingParams(temperature=0.0)},
     "filters": {"sampling": SamplingParams(top_k=20, top_p=0.8, min_p=0.01, temperature=1.4)},
     "penalties": {"sampling": SamplingParams(repetition_penalty=1.4, frequency_penalty=0.5, presence_penalty=-0.5)},
-    "extreme penalties": {"sampling": SamplingParams(repetition_penalty=1e-300, frequency_penalty=2.0, temperature=0.0)},
+    "extreme penalties": {
+        "sampling": SamplingParams(repetition_penalty=1e-300, frequency_penalty=2.0, temperature=0.0)
+    },
     "bias": {"sampling": SamplingParams(logit_bias=((65, 6.0), (WIDTH - 1, 4.0), (97, -100.0)))},
     "bias on all": {"sampling": SamplingParams(logit_bias=tuple((token_id, -100.0) for token_id in range(WIDTH)))},
     "allowed": {"sampling": SamplingParams(allowed_token_ids=(65, 66, 67, 68, WIDTH - 1))},
     "one allowed": {"sampling": SamplingParams(allowed_token_ids=(70,))},
-    "bad words": {"sampling": SamplingParams(bad_words=("a", "he", "<|im_end|>", "zz"), allowed_token_ids=tuple(range(97, 123)))},
+    "bad words": {
+        "sampling": SamplingParams(bad_words=("a", "he", "<|im_end|>", "zz"), allowed_token_ids=tuple(range(97, 123)))
+    },
     "floor": {"stop": StopRules(min_tokens=12, stop_token_ids=(65, 66, 67), max_tokens=14)},
     "stops": {"stop": StopRules(stop=("a", "b", "\x00"), max_tokens=14)},
     "guard": {"sampling": SamplingParams(processors=(ProcessorCall("no_repeat_ngram", (1,)),), temperature=0.0)},
@@ -63,15 +67,28 @@ KINDS: dict[str, dict[str, object]] = {
     "scored prompt": {"logprobs": LogprobOptions(prompt=3)},
     "choices": {"num_choices": 3, "sampling": SamplingParams(top_p=0.9), "logprobs": LogprobOptions(prompt=0)},
     "best of": {"num_choices": 1, "best_of": 3},
-    "beams": {"num_choices": 2, "beam": BeamSearch(), "sampling": SamplingParams(allowed_token_ids=(65, 66, 67, IM_END))},
-    "prediction": {"prediction": "hello world", "sampling": SamplingParams(repetition_penalty=1.3, logit_bias=((104, 9.0), (101, 9.0)))},
+    "beams": {
+        "num_choices": 2,
+        "beam": BeamSearch(),
+        "sampling": SamplingParams(allowed_token_ids=(65, 66, 67, IM_END)),
+    },
+    "prediction": {
+        "prediction": "hello world",
+        "sampling": SamplingParams(repetition_penalty=1.3, logit_bias=((104, 9.0), (101, 9.0))),
+    },
     "grammar": {"constraint": JSON_OBJECT, "stop": StopRules(max_tokens=14)},
     "no way out": {"sampling": SamplingParams(allowed_token_ids=(70,), bad_words=("F",))},
     "clash": {"constraint": JSON_OBJECT, "sampling": SamplingParams(allowed_token_ids=(70,))},
-    "late clash": {"constraint": Constraint(ConstraintKind.REGEX, "F{3}x"), "sampling": SamplingParams(allowed_token_ids=(70,))},
+    "late clash": {
+        "constraint": Constraint(ConstraintKind.REGEX, "F{3}x"),
+        "sampling": SamplingParams(allowed_token_ids=(70,)),
+    },
     "mean vector": {"task": Task.EMBED},
     "last vector": {"task": Task.EMBED, "embed": EmbedOptions("last", 40)},
-    "repetition": {"stop": StopRules(max_tokens=14, repetition=RepetitionRule(3)), "sampling": SamplingParams(allowed_token_ids=(65, 66))},
+    "repetition": {
+        "stop": StopRules(max_tokens=14, repetition=RepetitionRule(3)),
+        "sampling": SamplingParams(allowed_token_ids=(65, 66)),
+    },
 }
 FAILING = {"no way out": "allowed_token_ids", "clash": "structured_outputs", "late clash": "structured_outputs"}
 
@@ -99,20 +116,31 @@ class Listener:
 
     def first_token(self, run_id):
         """Wait until the run has a token, or has ended."""
-        self.wait_for(run_id, lambda events: any(event.is_terminal or isinstance(event.payload, Delta) for event in events))
+        self.wait_for(
+            run_id, lambda events: any(event.is_terminal or isinstance(event.payload, Delta) for event in events)
+        )
 
 
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory):
     """An engine over a small random Llama, with a prefix cache, short steps, few seats, and fewer blocks than these need."""
     folder = tmp_path_factory.mktemp("crowd")
-    model = random_model(seed=7, vocab_size=WIDTH, max_position_embeddings=256, bos_token_id=IM_END, eos_token_id=IM_END)
+    model = random_model(
+        seed=7, vocab_size=WIDTH, max_position_embeddings=256, bos_token_id=IM_END, eos_token_id=IM_END
+    )
     model.model.embed_tokens.weight.data *= 8
     model.save_pretrained(folder)
     write_tokenizer(folder)
     listener = Listener()
     settings = EngineConfig(
-        folder, "tiny", max_num_seqs=6, max_num_batched_tokens=48, kv_cache_bytes=20 << 12, batch_invariant=True, core_in_process=True, num_threads=1
+        folder,
+        "tiny",
+        max_num_seqs=6,
+        max_num_batched_tokens=48,
+        kv_cache_bytes=20 << 12,
+        batch_invariant=True,
+        core_in_process=True,
+        num_threads=1,
     )
     engine = Engine(settings, listener.publish, renderer=LocalRenderer())
     threads = torch.get_num_threads()
@@ -150,7 +178,9 @@ def outcome(events):
     for event in events:
         payload = event.payload
         if isinstance(payload, Delta):
-            choices.setdefault(payload.choice, []).extend(zip(payload.token_ids, payload.logprobs or payload.token_ids, strict=False))
+            choices.setdefault(payload.choice, []).extend(
+                zip(payload.token_ids, payload.logprobs or payload.token_ids, strict=False)
+            )
         elif isinstance(payload, PromptScored):
             scores = payload.entries
         elif isinstance(payload, Embedded):

@@ -34,12 +34,16 @@ def make_engine(folder):
 @pytest.mark.parametrize("prefix_caching", [True, False])
 def test_the_choices_of_a_run_compute_their_prompt_about_once(make_engine, prefix_caching):
     engine = make_engine(prefix_caching=prefix_caching)
-    payloads = engine.answer(text=LONG, num_choices=8, sampling=SamplingParams(seed=1), stop=StopRules(max_tokens=4, ignore_eos=True))
+    payloads = engine.answer(
+        text=LONG, num_choices=8, sampling=SamplingParams(seed=1), stop=StopRules(max_tokens=4, ignore_eos=True)
+    )
     stats, num_prompt = engine.core_stats(), payloads[0].num_prompt_tokens
     assert stats.num_prompt_tokens - stats.num_cached_tokens < num_prompt + 8 * 16
     assert payloads[-1].usage.prompt_tokens == num_prompt
     assert payloads[-1].usage.cached_tokens == 0
-    again = engine.answer(text=LONG, num_choices=1, sampling=SamplingParams(seed=1), stop=StopRules(max_tokens=4, ignore_eos=True))
+    again = engine.answer(
+        text=LONG, num_choices=1, sampling=SamplingParams(seed=1), stop=StopRules(max_tokens=4, ignore_eos=True)
+    )
     assert (again[-1].usage.cached_tokens > 0) == prefix_caching
     assert tokens_of(again) == tokens_of(payloads)
 
@@ -53,7 +57,10 @@ class Crowd:
         self._steps = threading.Semaphore(0)
         step, publish = EngineCore.step, engine.engine._publish
         monkeypatch.setattr(EngineCore, "step", lambda core: self._steps.acquire(timeout=60) and step(core))
-        engine.engine._publish = lambda news: (self.seen.extend((run.run_id, event) for run in news for event in run.events), publish(news))
+        engine.engine._publish = lambda news: (
+            self.seen.extend((run.run_id, event) for run in news for event in run.events),
+            publish(news),
+        )
 
     def let_step(self, times=1_000_000):
         self._steps.release(times)
@@ -63,7 +70,11 @@ class Crowd:
             self.engine.news()
 
     def submit(self, run_id, **changes):
-        asked = {"text": run_id, "sampling": SamplingParams(seed=1), "stop": StopRules(max_tokens=2, ignore_eos=True)} | changes
+        asked = {
+            "text": run_id,
+            "sampling": SamplingParams(seed=1),
+            "stop": StopRules(max_tokens=2, ignore_eos=True),
+        } | changes
         self.engine.submit(run_id, **asked)
 
     def serve(self, **wanted):

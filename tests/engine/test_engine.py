@@ -43,7 +43,12 @@ def test_a_run_from_admission_to_its_account(stage):
     assert rest[:3] == [Delta(0, (97,), "a"), Delta(0, (IM_END,), ""), ChoiceFinished(0, FinishReason.STOP)]
     assert (rest[3].outcome, rest[3].usage) == (Outcome.FINISHED, Usage(len(prompt), 3, 2))
     timings = rest[3].timings
-    assert (timings.arrived_at, timings.started_at, timings.first_token_at, timings.ended_at) == (99.0, 99.5, 100.0, 101.0)
+    assert (timings.arrived_at, timings.started_at, timings.first_token_at, timings.ended_at) == (
+        99.0,
+        99.5,
+        100.0,
+        101.0,
+    )
 
 
 def test_one_publication_per_step_holds_the_news_of_all_runs(stage):
@@ -60,7 +65,12 @@ def test_choices_share_one_counter_and_get_seeds_in_a_row(stage):
     stage.submit(num_choices=3, sampling=SamplingParams(seed=7))
     sequences = stage.core.hear_sequences(3)
     assert [sequence.sampling.seed for sequence in sequences] == [7, 8, 9]
-    stage.core.say(*(output(sequence, b"ab", "length", num_cached=cached) for sequence, cached in zip(sequences, (0, 16, 16), strict=True)))
+    stage.core.say(
+        *(
+            output(sequence, b"ab", "length", num_cached=cached)
+            for sequence, cached in zip(sequences, (0, 16, 16), strict=True)
+        )
+    )
     events = payloads(stage.events_to_end())
     assert [event.choice for event in events if isinstance(event, Delta)] == [0, 1, 2]
     assert events[-1].usage == Usage(len(sequences[0].prompt_ids), 0, 6)
@@ -157,7 +167,11 @@ def test_output_that_cannot_be_processed_fails_one_run_only(stage):
         ({"text": "x" * 5000}, ErrorCode.CONTEXT_LENGTH_EXCEEDED, "messages"),
         ({"text": "x" * 600}, ErrorCode.CONTEXT_LENGTH_EXCEEDED, "messages"),
         ({"stop": StopRules(stop_token_ids=(300,))}, ErrorCode.INVALID_VALUE, "stop_token_ids"),
-        ({"messages": ({"role": "user", "content": {"a": 1}}, {"content": 1})}, ErrorCode.INVALID_VALUE, "messages.1.role"),
+        (
+            {"messages": ({"role": "user", "content": {"a": 1}}, {"content": 1})},
+            ErrorCode.INVALID_VALUE,
+            "messages.1.role",
+        ),
     ],
 )
 def test_what_cannot_be_served_is_rejected_before_the_core_hears_of_it(stage, changes, code, param):
@@ -224,7 +238,9 @@ def test_prefixes_are_shared_within_one_tenant_and_salt_only(stage):
 
 
 def test_load_progress_is_handed_on_and_a_failure_names_its_reason(folder):
-    stage = Stage(folder, ScriptedCore(CoreProgress("loading weights", 0.5), CoreFailed("model.gguf is truncated", "detail")))
+    stage = Stage(
+        folder, ScriptedCore(CoreProgress("loading weights", 0.5), CoreFailed("model.gguf is truncated", "detail"))
+    )
     heard = []
     with pytest.raises(EngineUnavailable) as unavailable:
         stage.submit()

@@ -68,7 +68,9 @@ def test_a_defect_is_ours(process):
     assert process.call("echo", 1, timeout_s=30)[0] == 1
 
 
-@pytest.mark.parametrize(("kind", "timeout_s", "reason"), [("hang", 0.2, "time"), ("swallow", 30, "memory"), ("die", 30, "memory")])
+@pytest.mark.parametrize(
+    ("kind", "timeout_s", "reason"), [("hang", 0.2, "time"), ("swallow", 30, "memory"), ("die", 30, "memory")]
+)
 def test_work_that_exceeds_its_bounds_is_killed_and_the_next_call_is_served(process, kind, timeout_s, reason):
     process.start()
     with pytest.raises(KillableExceeded) as caught:

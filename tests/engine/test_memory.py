@@ -66,7 +66,9 @@ def test_what_much_work_leaves_is_given_back_once_and_again_after_more_of_it():
     later = Leftovers(60.0, gone.release)
     later.come()
     later.come()
-    timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer) and thread.interval == 60.0]
+    timers = [
+        thread for thread in threading.enumerate() if isinstance(thread, threading.Timer) and thread.interval == 60.0
+    ]
     for timer in timers:
         timer.cancel()
     assert len(timers) == 1

@@ -24,7 +24,9 @@ except RuntimeError as error:
 
 @pytest.mark.parametrize("head_size", [64, 96, 128, 256])
 @pytest.mark.parametrize("num_kv_heads", [1, 2, 8])
-@pytest.mark.parametrize(("way", "dtype"), [(with_flash, torch.bfloat16), (with_sdpa, torch.bfloat16), (with_sdpa, torch.float32)])
+@pytest.mark.parametrize(
+    ("way", "dtype"), [(with_flash, torch.bfloat16), (with_sdpa, torch.bfloat16), (with_sdpa, torch.float32)]
+)
 def test_torchs_own_ways_are_right(way, dtype, num_kv_heads, head_size):
     shape = AttentionShape(8, num_kv_heads, head_size, head_size**-0.5)
     assert problem_of(way, shape, dtype, torch.device("cuda")) == ""

@@ -48,7 +48,13 @@ def checkpoint(request, tmp_path_factory):
 
 
 def make_runner(folder, device, weights="float32", **changes):
-    options = {"max_num_batched_tokens": 256, "max_num_seqs": 12, "kv_cache_bytes": 64 << 20, "device": device, "weights": weights} | changes
+    options = {
+        "max_num_batched_tokens": 256,
+        "max_num_seqs": 12,
+        "kv_cache_bytes": 64 << 20,
+        "device": device,
+        "weights": weights,
+    } | changes
     config = EngineConfig(folder, "tiny", **options)
     loaded = load_model(folder, device=device, weights=weights, batch_invariant=config.batch_invariant)
     return ModelRunner(loaded, config), config
@@ -58,10 +64,14 @@ def make_runner(folder, device, weights="float32", **changes):
 def test_logits_are_those_of_transformers_over_chunks_and_captured_decodes(checkpoint, batch_invariant):
     folder, model = checkpoint
     runner, _ = make_runner(folder, "cuda", batch_invariant=batch_invariant)
-    sequences = [make_sequence(number, 20 + 31 * number, list(range(40 * number, 40 * number + 40))) for number in range(5)]
+    sequences = [
+        make_sequence(number, 20 + 31 * number, list(range(40 * number, 40 * number + 40))) for number in range(5)
+    ]
 
     def check(*chunks):
-        plan = StepPlan(tuple(Chunk(seq, start, count, start + count == seq.num_tokens) for seq, start, count in chunks))
+        plan = StepPlan(
+            tuple(Chunk(seq, start, count, start + count == seq.num_tokens) for seq, start, count in chunks)
+        )
         logits = runner.forward(plan).cpu()
         with torch.inference_mode():
             wanted = [model(torch.tensor([seq.token_slice(0, seq.num_tokens)])).logits[0, -1] for seq, *_ in chunks]
@@ -130,7 +140,10 @@ def test_a_crowd_says_on_the_device_what_it_says_on_the_cpu(checkpoint):
 def test_a_request_alone_says_what_it_says_in_a_crowd(checkpoint, weights):
     """Batch-invariant mode is refused on CUDA (engine.execution.device) until this holds for every kind of weights."""
     folder, _ = checkpoint
-    crowd, alone = (Crowd(folder, "cuda", weights=weights, batch_invariant=True).answers(requests) for requests in (REQUESTS, REQUESTS[:1]))
+    crowd, alone = (
+        Crowd(folder, "cuda", weights=weights, batch_invariant=True).answers(requests)
+        for requests in (REQUESTS, REQUESTS[:1])
+    )
     assert alone[0] == crowd[0]
 
 

@@ -27,15 +27,22 @@ def folder(request, tmp_path_factory):
 
 def log_probabilities(runner):
     """Of a long and a short prompt, of one in two chunks, and of four rounds of decodes."""
-    sequences = [make_sequence(number, length, list(range(40 * number, 40 * number + 40))) for number, length in enumerate((150, 7, 60))]
+    sequences = [
+        make_sequence(number, length, list(range(40 * number, 40 * number + 40)))
+        for number, length in enumerate((150, 7, 60))
+    ]
     first, second, third = sequences
-    logits = [runner.forward(StepPlan(tuple(Chunk(sequence, 0, sequence.num_tokens, True) for sequence in (first, second))))]
+    logits = [
+        runner.forward(StepPlan(tuple(Chunk(sequence, 0, sequence.num_tokens, True) for sequence in (first, second))))
+    ]
     runner.forward(StepPlan((Chunk(third, 0, 20, False),)))
     logits.append(runner.forward(StepPlan((Chunk(third, 20, 40, True),))))
     for number in range(4):
         for sequence in sequences:
             sequence.output_ids.append((13 * number + sequence.num_tokens) % VOCAB_SIZE)
-        logits.append(runner.forward(StepPlan(tuple(Chunk(sequence, sequence.num_tokens - 1, 1, True) for sequence in sequences))))
+        logits.append(
+            runner.forward(StepPlan(tuple(Chunk(sequence, sequence.num_tokens - 1, 1, True) for sequence in sequences)))
+        )
     return torch.cat([part.float().cpu() for part in logits]).log_softmax(-1)
 
 

@@ -23,7 +23,14 @@ class CoreUnderTest:
         self._channel = QueueChannel()
         runner = ModelRunner(loaded, config)
         num_blocks = num_blocks or runner.num_blocks
-        self._scheduler = Scheduler(num_blocks, config.block_size, config.max_num_batched_tokens, config.max_num_seqs, 100, config.prefix_caching)
+        self._scheduler = Scheduler(
+            num_blocks,
+            config.block_size,
+            config.max_num_batched_tokens,
+            config.max_num_seqs,
+            100,
+            config.prefix_caching,
+        )
         self._core = EngineCore(self._scheduler, runner, Sampler(loaded.config.vocab_size, "cpu"), self._channel)
         self._num_added = 0
 

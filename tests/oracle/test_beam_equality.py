@@ -26,7 +26,9 @@ def engine():
 def test_beams_of_the_default_model_are_those_of_transformers(engine, length_penalty):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        reference = transformers.AutoModelForCausalLM.from_pretrained(SMOLLM2.parent, gguf_file=SMOLLM2.name, dtype=torch.float32).eval()
+        reference = transformers.AutoModelForCausalLM.from_pretrained(
+            SMOLLM2.parent, gguf_file=SMOLLM2.name, dtype=torch.float32
+        ).eval()
     tokenizer = Tokenizer.from_path(SMOLLM2)
     for question in QUESTIONS[:2]:
         payloads = engine.answer(

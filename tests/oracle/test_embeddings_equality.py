@@ -29,7 +29,9 @@ def expected():
     """The states of transformers behind the final norm, (T, E) for each text."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        reference = transformers.AutoModelForCausalLM.from_pretrained(SMOLLM2.parent, gguf_file=SMOLLM2.name, dtype=torch.float32).eval()
+        reference = transformers.AutoModelForCausalLM.from_pretrained(
+            SMOLLM2.parent, gguf_file=SMOLLM2.name, dtype=torch.float32
+        ).eval()
     tokenizer = Tokenizer.from_path(SMOLLM2)
     with torch.inference_mode():
         return [reference.model(torch.tensor([tokenizer.encode(text)])).last_hidden_state[0] for text in TEXTS]

@@ -111,7 +111,11 @@ def test_a_small_model_answers_as_transformers_does(small, small_prompts, arrang
 def test_a_small_model_answers_as_transformers_does_when_it_is_preempted(small, small_prompts):
     reference, loaded, folder = small
     core = CoreUnderTest(
-        loaded, EngineConfig(folder, "small", max_model_len=512, max_num_seqs=16, max_num_batched_tokens=128, weights="float32"), num_blocks=24
+        loaded,
+        EngineConfig(
+            folder, "small", max_model_len=512, max_num_seqs=16, max_num_batched_tokens=128, weights="float32"
+        ),
+        num_blocks=24,
     )
     check(reference, small_prompts, core.answers(small_prompts, 24), 24)
     stats = core.stats()
@@ -123,15 +127,25 @@ def test_a_small_model_answers_as_transformers_does_when_it_is_preempted(small, 
 def smollm2():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        reference = transformers.AutoModelForCausalLM.from_pretrained(SMOLLM2.parent, gguf_file=SMOLLM2.name, dtype=torch.float32).eval()
+        reference = transformers.AutoModelForCausalLM.from_pretrained(
+            SMOLLM2.parent, gguf_file=SMOLLM2.name, dtype=torch.float32
+        ).eval()
     processor = PromptProcessor(Tokenizer.from_path(SMOLLM2), LocalRenderer())
-    requests = [GenerationRequest("run", "smollm2", ({"role": "user", "content": question},), 0.0) for question in QUESTIONS]
-    return reference, load_model(SMOLLM2, weights="float32"), [processor.prompt(request, 2048).token_ids for request in requests]
+    requests = [
+        GenerationRequest("run", "smollm2", ({"role": "user", "content": question},), 0.0) for question in QUESTIONS
+    ]
+    return (
+        reference,
+        load_model(SMOLLM2, weights="float32"),
+        [processor.prompt(request, 2048).token_ids for request in requests],
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
-@pytest.mark.parametrize("arrangement", ["in a crowd, cut into chunks", "joining, without a prefix cache", "alone, after prefix hits"])
+@pytest.mark.parametrize(
+    "arrangement", ["in a crowd, cut into chunks", "joining, without a prefix cache", "alone, after prefix hits"]
+)
 def test_the_default_model_answers_as_transformers_does(smollm2, arrangement):
     """20 prompts of 64 tokens each; they share the system prompt, so the second round of a core finds blocks in its cache."""
     reference, loaded, prompts = smollm2

@@ -18,7 +18,9 @@ print(heavy, seconds)
 
 def start() -> tuple[str, float]:
     """What was loaded that should not be, and the processor's seconds."""
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", SCRIPT], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SCRIPT], capture_output=True, text=True, timeout=120, check=True
+    )
     heavy, _, seconds = done.stdout.strip().rpartition(" ")
     return heavy, float(seconds)
 

@@ -61,11 +61,15 @@ def test_an_installation_that_fails_stops_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_half_installed", [False, True])
 @pytest.mark.parametrize("target", ["key", "password"])
-def test_what_prints_a_secret_installs_nothing_and_says_what_comes_first(tmp_path: Path, target: str, is_half_installed: bool) -> None:
+def test_what_prints_a_secret_installs_nothing_and_says_what_comes_first(
+    tmp_path: Path, target: str, is_half_installed: bool
+) -> None:
     """An installation that was interrupted has a Python, and not yet what the commands need."""
     if is_half_installed:
         (tmp_path / "bin").mkdir()
         (tmp_path / "bin" / "python").symlink_to(sys.executable)
-    done = subprocess.run(["make", "-s", f"VENV={tmp_path}", target], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["make", "-s", f"VENV={tmp_path}", target], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
     assert (done.returncode != 0, done.stdout) == (True, "")
     assert "Run make serve first" in done.stderr

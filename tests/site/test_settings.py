@@ -23,7 +23,9 @@ LITERAL = re.compile(r"[\"'](LIGHTCONE_[A-Z][A-Z_]*)[\"']")
 
 def names_in_code() -> set[str]:
     """Names asked for through env.py (the settings are loaded here) and names in quotes anywhere else in the code."""
-    sources = [path.read_text() for package in ("chat", "engine", "lightcone_site") for path in (ROOT / package).rglob("*.py")]
+    sources = [
+        path.read_text() for package in ("chat", "engine", "lightcone_site") for path in (ROOT / package).rglob("*.py")
+    ]
     return env.NAMES | {name for source in sources for name in LITERAL.findall(source)}
 
 
@@ -77,14 +79,22 @@ def test_the_valkey_socket_lies_in_the_data_directory_where_its_path_fits(tmp_pa
 
 @pytest.mark.parametrize(
     ("url", "expected"),
-    [("unix:///a/b.sock", "redis+socket:///a/b.sock"), ("redis://h:1/2", "redis://h:1/2"), ("rediss://h", "rediss://h")],
+    [
+        ("unix:///a/b.sock", "redis+socket:///a/b.sock"),
+        ("redis://h:1/2", "redis://h:1/2"),
+        ("rediss://h", "rediss://h"),
+    ],
 )
 def test_celery_gets_the_same_valkey_in_its_own_words(url, expected):
     assert broker_url(url) == expected
 
 
-@pytest.mark.parametrize(("device", "asked", "is_on"), [("cpu", "", True), ("cuda", "", False), ("cuda", "1", True), ("cpu", "0", False)])
-def test_drafts_are_looked_up_where_their_cost_is_measured_or_somebody_asks(device, asked, is_on, monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("device", "asked", "is_on"), [("cpu", "", True), ("cuda", "", False), ("cuda", "1", True), ("cpu", "0", False)]
+)
+def test_drafts_are_looked_up_where_their_cost_is_measured_or_somebody_asks(
+    device, asked, is_on, monkeypatch, tmp_path
+):
     """On CUDA costs are a guess, and a step with drafts leaves the captured ones: they were on by default."""
     for name, value in {"DATA_DIR": str(tmp_path), "DEVICE": device, "PROMPT_LOOKUP": asked}.items():
         monkeypatch.setenv(f"LIGHTCONE_{name}", value)
@@ -104,17 +114,23 @@ def test_a_folder_that_cannot_be_written_to_is_named_with_the_reason(monkeypatch
         raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr("tempfile.TemporaryFile", refuse)
-    with pytest.raises(ImproperlyConfigured, match=f"LIGHTCONE_DATA_DIR must be a folder .* {tmp_path} .*: Read-only file system"):
+    with pytest.raises(
+        ImproperlyConfigured, match=f"LIGHTCONE_DATA_DIR must be a folder .* {tmp_path} .*: Read-only file system"
+    ):
         env.folder("DATA_DIR", tmp_path)
 
 
-@pytest.mark.parametrize("program", [["manage.py", "serve"], ["-m", "lightcone_site.worker"], ["-m", "lightcone_site.web"]])
+@pytest.mark.parametrize(
+    "program", [["manage.py", "serve"], ["-m", "lightcone_site.worker"], ["-m", "lightcone_site.web"]]
+)
 def test_a_data_folder_that_is_a_file_is_one_sentence_and_exit_code_2(program, tmp_path):
     """It was a traceback of twenty lines."""
     (tmp_path / "data").write_text("")
     names = {"LIGHTCONE_DATA_DIR": str(tmp_path / "data"), "LIGHTCONE_ROLE": "maintenance"}
     names["DJANGO_SETTINGS_MODULE"] = "lightcone_site.settings"
-    result = subprocess.run([sys.executable, *program], capture_output=True, text=True, env=os.environ | names, cwd=ROOT, check=False)
+    result = subprocess.run(
+        [sys.executable, *program], capture_output=True, text=True, env=os.environ | names, cwd=ROOT, check=False
+    )
     assert result.returncode == 2
     expected = f"LIGHTCONE_DATA_DIR must be a folder that this user can write to; {tmp_path / 'data'} cannot be used: it is a file"
     assert result.stderr.strip() == f"Lightcone cannot start: {expected}"
@@ -165,7 +181,8 @@ def test_lists_of_networks_and_origins_are_kept_as_written(monkeypatch):
     monkeypatch.setenv("LIGHTCONE_TRUSTED_PROXIES", "10.0.0.1, 10.1.2.3/8,::1")
     assert env.networks("TRUSTED_PROXIES") == ["10.0.0.1", "10.1.2.3/8", "::1"]
     monkeypatch.setenv(
-        "LIGHTCONE_CORS_ALLOWED_ORIGINS", "*,http://localhost:3000,https://xn--bcher-kva.example,chrome-extension://abc,null"
+        "LIGHTCONE_CORS_ALLOWED_ORIGINS",
+        "*,http://localhost:3000,https://xn--bcher-kva.example,chrome-extension://abc,null",
     )
     assert len(env.origins("CORS_ALLOWED_ORIGINS")) == 5
     monkeypatch.delenv("LIGHTCONE_CORS_ALLOWED_ORIGINS")

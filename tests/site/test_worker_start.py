@@ -12,7 +12,15 @@ import pytest
 from lightcone_site.worker import main
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("rest_framework", "drf_spectacular", "unfold", "daphne", "django.contrib.admin.sites", "chat.api.middleware", "chat.admin")
+PAGES = (
+    "rest_framework",
+    "drf_spectacular",
+    "unfold",
+    "daphne",
+    "django.contrib.admin.sites",
+    "chat.api.middleware",
+    "chat.admin",
+)
 TERMINAL = ("celery.bin", "prompt_toolkit")
 ENGINE = """
 import sys
@@ -32,14 +40,26 @@ print("ok", "chat.generate" in app.tasks, [name for name in {PAGES + TERMINAL} i
 
 @pytest.mark.parametrize("role", ["model", "maintenance"])
 def test_a_worker_loads_none_of_the_pages_and_nothing_for_a_terminal(role: str, tmp_path: Path) -> None:
-    names = {"LIGHTCONE_ROLE": role, "LIGHTCONE_DATA_DIR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "lightcone_site.settings"}
-    result = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, env=os.environ | names, cwd=ROOT, check=True)
+    names = {
+        "LIGHTCONE_ROLE": role,
+        "LIGHTCONE_DATA_DIR": str(tmp_path),
+        "DJANGO_SETTINGS_MODULE": "lightcone_site.settings",
+    }
+    result = subprocess.run(
+        [sys.executable, "-c", CODE], capture_output=True, text=True, env=os.environ | names, cwd=ROOT, check=True
+    )
     assert result.stdout.splitlines()[-1:] == ["ok True []"], result.stderr
 
 
 def test_the_worker_of_a_model_loads_no_library_of_numbers_or_grammars(tmp_path: Path) -> None:
-    names = {"LIGHTCONE_ROLE": "model", "LIGHTCONE_DATA_DIR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "lightcone_site.settings"}
-    result = subprocess.run([sys.executable, "-c", ENGINE], capture_output=True, text=True, env=os.environ | names, cwd=ROOT, check=True)
+    names = {
+        "LIGHTCONE_ROLE": "model",
+        "LIGHTCONE_DATA_DIR": str(tmp_path),
+        "DJANGO_SETTINGS_MODULE": "lightcone_site.settings",
+    }
+    result = subprocess.run(
+        [sys.executable, "-c", ENGINE], capture_output=True, text=True, env=os.environ | names, cwd=ROOT, check=True
+    )
     assert result.stdout.splitlines()[-1:] == ["ok []"], result.stderr
 
 

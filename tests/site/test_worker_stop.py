@@ -32,7 +32,9 @@ def maintenance(data_dir: Path, redis_url: str) -> Iterator[subprocess.Popen[str
         "DJANGO_SETTINGS_MODULE": "lightcone_site.settings",
     }
     command = [sys.executable, "-m", "lightcone_site.worker"]
-    worker = subprocess.Popen(command, cwd=ROOT, env=os.environ | names, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    worker = subprocess.Popen(
+        command, cwd=ROOT, env=os.environ | names, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     patience = threading.Timer(PATIENCE_S, worker.kill)
     patience.start()
     try:
@@ -53,7 +55,9 @@ def wait_for_words(worker: subprocess.Popen[str], words: str) -> None:
     raise AssertionError("".join(said))
 
 
-def test_a_worker_whose_beat_cannot_work_ends_with_a_code_that_has_it_started_again(valkey: str, tmp_path: Path) -> None:
+def test_a_worker_whose_beat_cannot_work_ends_with_a_code_that_has_it_started_again(
+    valkey: str, tmp_path: Path
+) -> None:
     (tmp_path / "run").write_text("a file where beat wants a folder")
     with maintenance(tmp_path, valkey) as worker:
         wait_for_words(worker, "beat cannot go on")

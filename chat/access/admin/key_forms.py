@@ -38,8 +38,12 @@ class ApiKeyForm(forms.ModelForm):
         widget=UnfoldAdminCheckboxSelectMultipleWidget,
         help_text="None ticked: every model, also later ones.",
     )
-    networks = LinesField(label="Allowed networks", help_text="Addresses or ranges such as 10.0.0.0/8, one a line. Empty: everywhere.")
-    origins = LinesField(label="Allowed browser origins", help_text="Such as https://app.example.org, one a line. Empty: every origin.")
+    networks = LinesField(
+        label="Allowed networks", help_text="Addresses or ranges such as 10.0.0.0/8, one a line. Empty: everywhere."
+    )
+    origins = LinesField(
+        label="Allowed browser origins", help_text="Such as https://app.example.org, one a line. Empty: every origin."
+    )
 
     class Meta:
         model = ApiKey
@@ -75,16 +79,22 @@ class ApiKeyForm(forms.ModelForm):
     def _keep_to_scope(self) -> None:
         """Offer and take no more than the scope has. A form that only shows a key may lack the fields."""
         if "rights" in self.fields:
-            self.fields["rights"].choices = [(right, label) for right, label in Right.choices if self.scope.may_give([right])]
+            self.fields["rights"].choices = [
+                (right, label) for right, label in Right.choices if self.scope.may_give([right])
+            ]
         if "project" in self.fields:
             self.fields["project"].queryset = self.scope.projects()
             if self.scope.project_ids is not None:
-                self.fields["project"].help_text = "Projects that you are a member of. A superuser chooses the members of a project."
+                self.fields[
+                    "project"
+                ].help_text = "Projects that you are a member of. A superuser chooses the members of a project."
 
     def clean_min_priority(self) -> int:
         priority: int = self.cleaned_data["min_priority"]
         if not self.scope.may_hurry(priority):
-            raise forms.ValidationError(f"The priority must be at least {self.scope.min_priority}; a superuser may give a more urgent one.")
+            raise forms.ValidationError(
+                f"The priority must be at least {self.scope.min_priority}; a superuser may give a more urgent one."
+            )
         return priority
 
     def clean_model_names(self) -> list[str] | None:

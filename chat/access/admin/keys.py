@@ -59,7 +59,20 @@ class ApiKeyAdmin(ModelAdmin):
     actions_detail = ("rotate", "disable", "enable")
     readonly_fields = ("show_text", "show_state", "show_created", "show_last_used", "show_secrets")
     change_fieldsets = (
-        (None, {"fields": ("name", "project", "show_text", "show_state", "show_created", "show_last_used", "show_secrets")}),
+        (
+            None,
+            {
+                "fields": (
+                    "name",
+                    "project",
+                    "show_text",
+                    "show_state",
+                    "show_created",
+                    "show_last_used",
+                    "show_secrets",
+                )
+            },
+        ),
         ("What it may do", {"fields": ("rights", "model_names", "networks", "origins", "expires_at")}),
         ("Limits", {"fields": ("requests_per_minute", "tokens_per_minute", "max_concurrency", "min_priority")}),
     )
@@ -74,12 +87,16 @@ class ApiKeyAdmin(ModelAdmin):
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Besides the permission: a key that one's scope covers. Unfold asks with an id, acts ask again with the key."""
-        return super().has_change_permission(request, obj) and (not isinstance(obj, ApiKey) or key_scope(user=request.user).covers(obj))
+        return super().has_change_permission(request, obj) and (
+            not isinstance(obj, ApiKey) or key_scope(user=request.user).covers(obj)
+        )
 
     def get_autocomplete_fields(self, request: HttpRequest) -> tuple[str, ...]:
         return ("project",) if request.user.is_superuser else ()
 
-    def get_form(self, request: HttpRequest, obj: ApiKey | None = None, change: bool = False, **options: Any) -> type[ApiKeyForm]:
+    def get_form(
+        self, request: HttpRequest, obj: ApiKey | None = None, change: bool = False, **options: Any
+    ) -> type[ApiKeyForm]:
         form: type[ApiKeyForm] = super().get_form(request, obj, change, **options)
         form.scope = key_scope(user=request.user)
         return form
@@ -122,7 +139,11 @@ class ApiKeyAdmin(ModelAdmin):
         return ", ".join(f"…{last4} {f'until {instant(end)}' if end else 'current'}" for last4, end in ends)
 
     def changeform_view(
-        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: dict[str, Any] | None = None
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
         only_save = {"show_save_and_add_another": False, "show_save_and_continue": False}
         return super().changeform_view(request, object_id, form_url, only_save | (extra_context or {}))
@@ -149,13 +170,17 @@ class ApiKeyAdmin(ModelAdmin):
         effect = "It gets a new secret, which is shown once. Limits, scopes and usage stay with the key."
         return self._confirm(request, key, "Rotate", effect, form)
 
-    @action(description="Disable", url_path="disable", permissions=["change"], icon="block", variant=ActionVariant.WARNING)
+    @action(
+        description="Disable", url_path="disable", permissions=["change"], icon="block", variant=ActionVariant.WARNING
+    )
     def disable(self, request: HttpRequest, object_id: str) -> HttpResponse:
         key = self._changeable_key(request, object_id)
         if request.method == "POST":
             key_disable(key=key)
             return self._done(request, key, "Disabled.", f"The key “{key.name}” is disabled.")
-        effect = "Requests with it are answered 401 from now on, until it is enabled again. Running requests end normally."
+        effect = (
+            "Requests with it are answered 401 from now on, until it is enabled again. Running requests end normally."
+        )
         return self._confirm(request, key, "Disable", effect)
 
     @action(description="Enable", url_path="enable", permissions=["change"], icon="check_circle")
@@ -172,9 +197,13 @@ class ApiKeyAdmin(ModelAdmin):
         if key is None or not self.has_change_permission(request, key):
             return []
         unfit = "disable" if key.disabled_at else "enable"
-        return [act for act in super().get_actions_detail(request, object_id) if not act.action_name.endswith(f"_{unfit}")]
+        return [
+            act for act in super().get_actions_detail(request, object_id) if not act.action_name.endswith(f"_{unfit}")
+        ]
 
-    def delete_view(self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
         if not self.has_delete_permission(request):
             raise PermissionDenied
         key = self._key(request, object_id)
@@ -184,7 +213,13 @@ class ApiKeyAdmin(ModelAdmin):
             self.log_deletions(request, [key])
             self.message_user(request, f"The key “{key.name}” is deleted.")
             return redirect("admin:chat_apikey_changelist")
-        return self._confirm(request, key, "Delete", "It stops working at once and for ever. Its name, usage and request logs stay.", form)
+        return self._confirm(
+            request,
+            key,
+            "Delete",
+            "It stops working at once and for ever. Its name, usage and request logs stay.",
+            form,
+        )
 
     def _key(self, request: HttpRequest, object_id: str) -> ApiKey:
         key = self.get_object(request, unquote(object_id))
@@ -203,13 +238,17 @@ class ApiKeyAdmin(ModelAdmin):
         self.message_user(request, message)
         return redirect("admin:chat_apikey_change", key.pk)
 
-    def _confirm(self, request: HttpRequest, key: ApiKey, act: str, effect: str, form: forms.Form | None = None) -> HttpResponse:
+    def _confirm(
+        self, request: HttpRequest, key: ApiKey, act: str, effect: str, form: forms.Form | None = None
+    ) -> HttpResponse:
         context = {"title": f"{act} API key", "key": key, "act": act, "effect": effect, "form": form}
         return TemplateResponse(request, "admin/chat/apikey/confirm.html", self._page(request) | context)
 
     def _shown_once(self, request: HttpRequest, key: ApiKey, text: str, title: str) -> HttpResponse:
         response = TemplateResponse(
-            request, "admin/chat/apikey/shown_once.html", self._page(request) | {"title": title, "key": key, "key_text": text}
+            request,
+            "admin/chat/apikey/shown_once.html",
+            self._page(request) | {"title": title, "key": key, "key_text": text},
         )
         add_never_cache_headers(response)
         return response

@@ -44,7 +44,9 @@ def _keep_history(instance: User, **_: Any) -> None:
 class AccountForm(UserChangeForm):
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean()
-        flags = {name: cleaned.get(name, getattr(self.instance, name)) for name in ("is_active", "is_staff", "is_superuser")}
+        flags = {
+            name: cleaned.get(name, getattr(self.instance, name)) for name in ("is_active", "is_staff", "is_superuser")
+        }
         account_change_check(account=self.instance, **flags)
         return cleaned
 
@@ -65,7 +67,9 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):
         return ("last_login", "date_joined", *(() if request.user.is_superuser else POWERS))
 
     def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
-        return super().has_change_permission(request, obj) and (obj is None or account_is_manageable(actor=request.user, account=obj))
+        return super().has_change_permission(request, obj) and (
+            obj is None or account_is_manageable(actor=request.user, account=obj)
+        )
 
     def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
         if obj is None:
@@ -76,12 +80,18 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):
             and not account_deletion_problem(actor=request.user, account=obj)
         )
 
-    def get_deleted_objects(self, objs: Sequence[User], request: HttpRequest) -> tuple[list[str], dict[str, int], set[str], list[str]]:
+    def get_deleted_objects(
+        self, objs: Sequence[User], request: HttpRequest
+    ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
         """What goes and what is in its way: the accounts alone go, as the history of changes stays."""
         accounts, actor = list(objs), request.user
         reasons = {
             account: account_deletion_problem(actor=actor, account=account)
-            or ("" if account_is_manageable(actor=actor, account=account) else "It may do more than you; ask a superuser.")
+            or (
+                ""
+                if account_is_manageable(actor=actor, account=account)
+                else "It may do more than you; ask a superuser."
+            )
             for account in accounts
         }
         problems = [f"{account}: {reason}" for account, reason in reasons.items() if reason]

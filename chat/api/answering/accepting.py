@@ -18,7 +18,7 @@ from chat.access.addresses import request_address
 from chat.access.keys import Caller
 from chat.access.models import Right
 from chat.access.permissions import right_require
-from chat.api.body import run_in_thread_if_large, body_read, object_parse
+from chat.api.body import body_read, object_parse, run_in_thread_if_large
 from chat.api.dialect import ReadingDoor
 from chat.api.request.ignored import ignored_line
 from chat.api.view import caller_require, client_hints, request_id
@@ -43,7 +43,9 @@ class Accepted:
     request_id: str
 
 
-async def request_start(request: HttpRequest, dialect: ReadingDoor, start: Callable[[Accepted], Awaitable[T]]) -> tuple[Accepted, T]:
+async def request_start(
+    request: HttpRequest, dialect: ReadingDoor, start: Callable[[Accepted], Awaitable[T]]
+) -> tuple[Accepted, T]:
     """Steps 1 and 2 of any request that computes, then `start`. A failure of these is logged, and tells what is left of the limits, once
     the caller is known."""
     arrived_at = time.time()
@@ -53,7 +55,9 @@ async def request_start(request: HttpRequest, dialect: ReadingDoor, start: Calla
         right_require(caller, str(Right.INFERENCE))
         body = body_read(request)
         values = await run_in_thread_if_large(len(body), _check, body, request, dialect)
-        accepted = Accepted(caller, values, _trace(request, dialect, values), arrived_at, len(body), request_id(request))
+        accepted = Accepted(
+            caller, values, _trace(request, dialect, values), arrived_at, len(body), request_id(request)
+        )
         return accepted, await start(accepted)
     except Exception as error:
         known: Caller | None = getattr(request, "lightcone_caller", None)
@@ -80,7 +84,9 @@ def rejection_record(error: Exception, *, caller: Caller | None, trace: RequestT
     if trace.batch_id and known.answer.should_retry:
         return  # the batch sends it again, as often as it takes
     run_id = run_id_create(at_s=arrived_at)
-    request_rejected_record(run_id=run_id, caller=caller, trace=trace, status=known.status, code=known.code, arrived_at=arrived_at)
+    request_rejected_record(
+        run_id=run_id, caller=caller, trace=trace, status=known.status, code=known.code, arrived_at=arrived_at
+    )
 
 
 def _check(body: bytes, request: HttpRequest, dialect: ReadingDoor) -> dict[str, Any]:

@@ -18,7 +18,9 @@ async def admission_wait(run: StartedRun) -> Admitted:
     """Wait for the admission, as long as the queue and the request's own deadline allow; raises EngineError, and ApiError 408."""
     deadline_at = run.generation.deadline_at or math.inf
     try:
-        return await run.reader.first(timeout_s=min(settings.LIGHTCONE_QUEUE_TIMEOUT_S, max(0.0, deadline_at - time.time())))
+        return await run.reader.first(
+            timeout_s=min(settings.LIGHTCONE_QUEUE_TIMEOUT_S, max(0.0, deadline_at - time.time()))
+        )
     except EngineUnavailable:
         if deadline_at > time.time():
             raise

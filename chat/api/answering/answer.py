@@ -41,14 +41,20 @@ async def run_answer(
     try:
         try:
             admitted = await admission_wait(run)
-            ahead = await first_news(events, silence_s()) if values["stream"] and may_leave_no_token(run.generation) else None
+            ahead = (
+                await first_news(events, silence_s())
+                if values["stream"] and may_leave_no_token(run.generation)
+                else None
+            )
         except EngineError as error:
             raise engine_api_error(dialect.reword(error, values)) from None
         head = head_admitted(run.head, admitted)
         if values["stream"]:
             writer = dialect.stream(head)
             archive = Archive(dialect.answer(head), partial(keep.end, head)) if keep is not None else None
-            frames = stream_frames(events, wrap(writer) if wrap else writer, admitted=admitted, ahead=ahead, archive=archive)
+            frames = stream_frames(
+                events, wrap(writer) if wrap else writer, admitted=admitted, ahead=ahead, archive=archive
+            )
             response: HttpResponseBase = EventStreamResponse(frames, on_close=reader.leave, headers=reader.headers)
             hands_over = True
             return response

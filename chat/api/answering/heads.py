@@ -16,7 +16,9 @@ from engine.api import Admitted, GenerationRequest
 def head_begun(request_id: str, values: dict[str, Any], model: ModelEntry, generation: GenerationRequest) -> AnswerHead:
     """What the values and the model say of the answer."""
     options = values["stream_options"] or {}
-    last_role, last_text = last_message_text(generation.messages, values["messages"]) if generation.raw is None else ("assistant", "")
+    last_role, last_text = (
+        last_message_text(generation.messages, values["messages"]) if generation.raw is None else ("assistant", "")
+    )
     opens_turn = generation.prompt.add_generation_prompt and not generation.prompt.continue_final_message
     role = "assistant" if opens_turn else last_role
     return AnswerHead(
@@ -46,7 +48,12 @@ def head_begun(request_id: str, values: dict[str, Any], model: ModelEntry, gener
 
 def head_admitted(head: AnswerHead, admitted: Admitted) -> AnswerHead:
     """The head with what the admission tells."""
-    return replace(head, num_prompt_tokens=admitted.num_prompt_tokens, prompt_ids=admitted.prompt_ids, prompt_text=admitted.prompt_text)
+    return replace(
+        head,
+        num_prompt_tokens=admitted.num_prompt_tokens,
+        prompt_ids=admitted.prompt_ids,
+        prompt_text=admitted.prompt_text,
+    )
 
 
 def head_dump(head: AnswerHead) -> dict[str, Any]:

@@ -52,7 +52,9 @@ async def run_start(accepted: Accepted) -> StartedRun:
     try:
         generation = await run_in_thread_if_large(accepted.num_bytes, build, values)
     except MessagesRefused as error:
-        ending = completion_refuse(request=error.request, messages=values["messages"], caller=caller, trace=accepted.trace)
+        ending = completion_refuse(
+            request=error.request, messages=values["messages"], caller=caller, trace=accepted.trace
+        )
         error.extra_headers = await _within_limits(ending)
         raise
     head = head_begun(accepted.request_id, values, model, generation)
@@ -72,9 +74,13 @@ async def _within_limits(admission: Awaitable[T]) -> T:
     try:
         return await admission
     except LimitExceeded as error:
-        raise ApiError("rate_limit_exceeded", error.message, retry_after_s=error.retry_after_s, headers=error.headers) from None
+        raise ApiError(
+            "rate_limit_exceeded", error.message, retry_after_s=error.retry_after_s, headers=error.headers
+        ) from None
     except PublicIdInUse:
-        message = "The request id stands for another resumable request of this project; send another X-Request-Id, or none."
+        message = (
+            "The request id stands for another resumable request of this project; send another X-Request-Id, or none."
+        )
         raise ApiError("request_id_in_use", message, "request_id") from None
     except EngineError as error:
         raise engine_api_error(error) from None

@@ -68,7 +68,12 @@ def silence_s() -> float:
 
 
 def stream_frames(
-    reader: Events, writer: StreamWriter, *, admitted: Admitted, ahead: Event | None = None, archive: Archive | None = None
+    reader: Events,
+    writer: StreamWriter,
+    *,
+    admitted: Admitted,
+    ahead: Event | None = None,
+    archive: Archive | None = None,
 ) -> AsyncIterator[bytes]:
     """The frames of one run. `ahead`: an event already taken."""
     return frames_sent(RunFrames(reader, writer, admitted=admitted, ahead=ahead, archive=archive))
@@ -78,7 +83,13 @@ class RunFrames:
     """What one run says, from its admission on, as frames; an `archive` is told first."""
 
     def __init__(
-        self, reader: Events, writer: StreamWriter, *, admitted: Admitted, ahead: Event | None = None, archive: Archive | None = None
+        self,
+        reader: Events,
+        writer: StreamWriter,
+        *,
+        admitted: Admitted,
+        ahead: Event | None = None,
+        archive: Archive | None = None,
     ) -> None:
         self.is_over = False
         self._reader, self._writer, self._archive = reader, writer, archive

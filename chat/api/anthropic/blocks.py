@@ -83,7 +83,9 @@ def usage_object(usage: Usage) -> dict[str, Any]:
     }
 
 
-def message_object(head: AnswerHead, content: list[dict[str, Any]], stop: dict[str, str | None], usage: Usage) -> dict[str, Any]:
+def message_object(
+    head: AnswerHead, content: list[dict[str, Any]], stop: dict[str, str | None], usage: Usage
+) -> dict[str, Any]:
     """The message, whole or about to be streamed."""
     tier = "priority" if head.service_tier == "priority" else "standard"
     creation = {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0}

@@ -150,7 +150,11 @@ class ConversationReader:
                 place, message = self._open("assistant", path)
             calls = message.setdefault("tool_calls", [])
             call_path = f"messages.{place}.tool_calls.{len(calls)}"
-            sent = {call_path: block_path, f"{call_path}.function": block_path, f"{call_path}.function.arguments": f"{block_path}.input"}
+            sent = {
+                call_path: block_path,
+                f"{call_path}.function": block_path,
+                f"{call_path}.function.arguments": f"{block_path}.input",
+            }
             self._sent |= sent
             calls.append({"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}})
 

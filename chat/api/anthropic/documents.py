@@ -57,7 +57,9 @@ class DocumentReader:
             return self._file(source, path, title)
         elif kind in ("url", "file"):
             reason = "fetches nothing" if kind == "url" else "keeps no documents"
-            self._problems.refuse(path, f"cannot be of type {kind}: this server {reason}; send base64 or text", "unsupported_parameter")
+            self._problems.refuse(
+                path, f"cannot be of type {kind}: this server {reason}; send base64 or text", "unsupported_parameter"
+            )
         else:
             self._problems.refuse(f"{path}.type", f"must be one of base64, text, content; got {echo(kind)}")
         return []
@@ -66,7 +68,9 @@ class DocumentReader:
         """A file part; its size, its base64 and what it holds are looked at behind the model."""
         media_type, data = source.get("media_type"), source.get("data")
         if not isinstance(media_type, str) or not MEDIA_TYPE.fullmatch(media_type):
-            self._problems.refuse(f"{path}.media_type", f"must be application/pdf or text/plain, got {echo(media_type)}")
+            self._problems.refuse(
+                f"{path}.media_type", f"must be application/pdf or text/plain, got {echo(media_type)}"
+            )
             return []
         if not isinstance(data, str) or not data:
             code = "invalid_value" if data == "" else "invalid_type"
@@ -74,7 +78,9 @@ class DocumentReader:
             return []
         return [{"type": "file", "file": {"file_data": f"data:{media_type};base64,{data}", "filename": title}}]
 
-    def _label(self, block: dict[str, Any], name: str, path: str, *, is_short: bool = True, is_required: bool = False) -> str | None:
+    def _label(
+        self, block: dict[str, Any], name: str, path: str, *, is_short: bool = True, is_required: bool = False
+    ) -> str | None:
         value = block.get(name)
         limit = settings.LIGHTCONE_LIMITS.max_label_chars
         if value is None and is_required:

@@ -12,7 +12,19 @@ from django.conf import settings
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
-from chat.api.request.fields import Array, Boolean, Integer, Number, Object, Record, RequestField, Text, echo, field_problems, refuse
+from chat.api.request.fields import (
+    Array,
+    Boolean,
+    Integer,
+    Number,
+    Object,
+    Record,
+    RequestField,
+    Text,
+    echo,
+    field_problems,
+    refuse,
+)
 from chat.api.request.objects import Messages, text_read
 from chat.api.request.schema import MAX_TOKENS
 from chat.errors import problems_error
@@ -51,7 +63,9 @@ class Thinking(Record):
 
     parts = {
         "type": Text(choices=("enabled", "disabled", "adaptive"), is_required=True, nullable=False),
-        "budget_tokens": Integer(minimum=1, accepts_strings=False, help_text="Of enabled alone, where it is required; below max_tokens."),
+        "budget_tokens": Integer(
+            minimum=1, accepts_strings=False, help_text="Of enabled alone, where it is required; below max_tokens."
+        ),
         "display": Text(choices=("summarized", "omitted"), help_text="omitted: thoughts are left out of the answer."),
     }
 
@@ -88,12 +102,18 @@ class ToolEntry(Record):
         "name": Text(max_chars=LIMITS.max_label_chars, is_filled=True, is_label=True, is_required=True, nullable=False),
         "description": Text(),
         "input_schema": Object(is_required=True, nullable=False, help_text="JSON Schema of the input, an object."),
-        "strict": Boolean(default=False, help_text="The input follows the schema, whatever the model would rather write."),
+        "strict": Boolean(
+            default=False, help_text="The input follows the schema, whatever the model would rather write."
+        ),
         "input_examples": Array(
-            Object(nullable=False).run_validation, max_items=LIMITS.max_tools, help_text="Told to the model with the description."
+            Object(nullable=False).run_validation,
+            max_items=LIMITS.max_tools,
+            help_text="Told to the model with the description.",
         ),
         "defer_loading": Boolean(default=False, help_text="Only false: there is no search for tools."),
-        "allowed_callers": Array(text_read, max_items=LIMITS.max_tools, help_text="Must have direct, the only caller that there is."),
+        "allowed_callers": Array(
+            text_read, max_items=LIMITS.max_tools, help_text="Must have direct, the only caller that there is."
+        ),
     }
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
@@ -103,9 +123,17 @@ class ToolEntry(Record):
         values: dict[str, Any] = super().to_internal_value(data)
         values["type"] = "custom"
         if values["defer_loading"]:
-            raise refuse("unsupported_parameter", "cannot be true: this server has no search for tools; leave it out", "defer_loading")
+            raise refuse(
+                "unsupported_parameter",
+                "cannot be true: this server has no search for tools; leave it out",
+                "defer_loading",
+            )
         if values["allowed_callers"] is not None and "direct" not in values["allowed_callers"]:
-            raise refuse("unsupported_parameter", "must have direct: no code runs on this server that could call", "allowed_callers")
+            raise refuse(
+                "unsupported_parameter",
+                "must have direct: no code runs on this server that could call",
+                "allowed_callers",
+            )
         return values
 
 
@@ -122,7 +150,9 @@ class OutputConfig(Record):
     parts = {
         "effort": Text(choices=EFFORTS, help_text="Given to the template as reasoning_effort."),
         "format": OutputFormat(help_text="The JSON that the answer must be."),
-        "task_budget": Unsupported("is not supported: budgets are not kept between requests; leave it out, and send max_tokens"),
+        "task_budget": Unsupported(
+            "is not supported: budgets are not kept between requests; leave it out, and send max_tokens"
+        ),
     }
 
 
@@ -160,15 +190,23 @@ class CountTokensRequest(serializers.Serializer):
     """The fields that make the prompt."""
 
     messages = Messages(help_text="Turns of user and assistant; a last one of the assistant is continued.")
-    model = Text(max_chars=LIMITS.max_label_chars, is_label=True, help_text="A served name or alias; absent or empty: the default.")
+    model = Text(
+        max_chars=LIMITS.max_label_chars,
+        is_label=True,
+        help_text="A served name or alias; absent or empty: the default.",
+    )
     system = System(help_text="What the model is told before the conversation.")
-    tools = Array(ToolEntry(nullable=False).run_validation, max_items=LIMITS.max_tools, help_text="Tools that the model may use.")
+    tools = Array(
+        ToolEntry(nullable=False).run_validation, max_items=LIMITS.max_tools, help_text="Tools that the model may use."
+    )
     tool_choice = ToolChoiceObject(help_text="How the model is to choose among the tools.")
     thinking = Thinking(help_text="Absent: disabled.")
     output_config = OutputConfig(help_text="The form of the answer, and the effort behind it.")
     output_format = OutputFormat(help_text="The older place of output_config.format.")
     context_management = ContextManagement(help_text="Only what keeps everything.")
-    mcp_servers = Unsupported("is not supported: this server calls no others; leave it out, and send the tools as tools", harmless=([],))
+    mcp_servers = Unsupported(
+        "is not supported: this server calls no others; leave it out, and send the tools as tools", harmless=([],)
+    )
     speed = Unsupported("must be standard: this server has one speed; leave it out", harmless=("standard",))
     cache_control = Object(help_text="A hint: prefixes are cached without it.")
     compaction = Unsupported("is not supported: this server does not summarise conversations; leave it out")
@@ -179,10 +217,16 @@ class MessagesRequest(CountTokensRequest):
     """The body of a message. Unknown fields are ignored; known ones do what they say or are refused."""
 
     max_tokens = Integer(
-        minimum=1, maximum=MAX_TOKENS, is_required=True, nullable=False, help_text="Limit of generated tokens, thinking included."
+        minimum=1,
+        maximum=MAX_TOKENS,
+        is_required=True,
+        nullable=False,
+        help_text="Limit of generated tokens, thinking included.",
     )
     stream = Boolean(default=False, help_text="Send the answer as server-sent events.")
-    stop_sequences = Array(text_read, max_items=LIMITS.max_stop_strings, help_text="Strings that end the answer, which is cut before them.")
+    stop_sequences = Array(
+        text_read, max_items=LIMITS.max_stop_strings, help_text="Strings that end the answer, which is cut before them."
+    )
     temperature = Number(minimum=0, maximum=2, help_text="0 is greedy; higher is more random.")
     top_p = Number(above=0, maximum=1, help_text="Draw from the smallest set of tokens whose probability reaches this.")
     top_k = Integer(minimum=0, help_text="Draw from the k most likely tokens; 0: off.")
@@ -192,7 +236,9 @@ class MessagesRequest(CountTokensRequest):
     container = Unsupported("is not supported: this server runs no code; leave it out")
     inference_geo = Unsupported("is not supported: this server is in one place; leave it out")
     thread = Unsupported("is not supported: conversations are not kept; send all messages")
-    fallbacks = Unsupported("is not supported: a request is answered by the model that it names; leave it out", harmless=([],))
+    fallbacks = Unsupported(
+        "is not supported: a request is answered by the model that it names; leave it out", harmless=([],)
+    )
     fallback_credit_token = Unsupported("is not supported: this server gives no credit; leave it out")
 
 

@@ -46,4 +46,6 @@ class SentNames:
         counts = COUNTS.match(told.message) if told.param == "messages" else None
         if counts is None:
             return told
-        return type(told)(told.code, f"prompt is too long: {counts[2]} tokens > {counts[1]} maximum. {told.message}", told.param)
+        return type(told)(
+            told.code, f"prompt is too long: {counts[2]} tokens > {counts[1]} maximum. {told.message}", told.param
+        )

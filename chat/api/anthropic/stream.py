@@ -60,7 +60,9 @@ class MessageStream:
     def error(self, error: ApiError) -> bytes:
         """The last frame of a stream that cannot go on: an open block stays open, as nothing more is known of it."""
         body = error_body(error, self.head.request_id)
-        return event_frame("error", f',"error":{compact_json(body["error"])},"request_id":{json_string(self.head.request_id)}')
+        return event_frame(
+            "error", f',"error":{compact_json(body["error"])},"request_id":{json_string(self.head.request_id)}'
+        )
 
     def _begin(self) -> bytes:
         if self._has_begun:
@@ -88,7 +90,9 @@ class MessageStream:
             block = '{"type":"thinking","thinking":"","signature":""}'
         else:
             self._has_calls = True
-            block = f'{{"type":"tool_use","id":{json_string(piece.call_id)},"name":{json_string(piece.name)},"input":{{}}}}'
+            block = (
+                f'{{"type":"tool_use","id":{json_string(piece.call_id)},"name":{json_string(piece.name)},"input":{{}}}}'
+            )
         return event_frame("content_block_start", f',"index":{self._num_blocks},"content_block":{block}')
 
     def _delta(self, piece: Piece) -> bytes:
@@ -106,7 +110,9 @@ class MessageStream:
             return b""
         frames = b""
         if self._open.kind is Kind.THINKING:
-            frames = self._delta_frame(f'{{"type":"signature_delta","signature":{json_string(self._signature.text())}}}')
+            frames = self._delta_frame(
+                f'{{"type":"signature_delta","signature":{json_string(self._signature.text())}}}'
+            )
         frames += event_frame("content_block_stop", f',"index":{self._num_blocks}')
         self._open = None
         self._num_blocks += 1
@@ -114,4 +120,6 @@ class MessageStream:
 
     def _end(self, usage: Usage) -> bytes:
         delta = compact_json(self._stop)
-        return event_frame("message_delta", f',"delta":{delta},"usage":{compact_json(usage_object(usage))}') + event_frame("message_stop")
+        return event_frame(
+            "message_delta", f',"delta":{delta},"usage":{compact_json(usage_object(usage))}'
+        ) + event_frame("message_stop")

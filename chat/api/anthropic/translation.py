@@ -70,7 +70,9 @@ def _check_together(fields: Mapping[str, Any]) -> None:
     if choice.get("type") in ("any", "tool") and not offered:
         raise _invalid("tool_choice", "needs tools to choose from, of type custom")
     if choice.get("type") == "tool" and choice["name"] not in offered:
-        raise _invalid("tool_choice.name", f"must be the name of one of tools, of type custom; got {echo(choice['name'])}")
+        raise _invalid(
+            "tool_choice.name", f"must be the name of one of tools, of type custom; got {echo(choice['name'])}"
+        )
 
 
 def _invalid(param: str, message: str) -> ApiError:
@@ -84,7 +86,9 @@ def _offered(fields: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
 
 def _ignored_tools(fields: Mapping[str, Any]) -> list[str]:
     """Those of a type of Anthropic's own: its servers run them, or its models know them without a schema."""
-    return [f"tools.{place}:{tool['type']}" for place, tool in enumerate(fields["tools"] or ()) if tool["type"] != "custom"]
+    return [
+        f"tools.{place}:{tool['type']}" for place, tool in enumerate(fields["tools"] or ()) if tool["type"] != "custom"
+    ]
 
 
 def _tools(fields: Mapping[str, Any], names: SentNames) -> dict[str, Any]:
@@ -105,9 +109,16 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     description = tool["description"]
     if tool["input_examples"]:
         examples = "\n".join(json.dumps(example, ensure_ascii=False) for example in tool["input_examples"])
-        description = f"{description}\n\nExamples of input:\n{examples}".lstrip() if description else f"Examples of input:\n{examples}"
+        description = (
+            f"{description}\n\nExamples of input:\n{examples}".lstrip()
+            if description
+            else f"Examples of input:\n{examples}"
+        )
     function = {"name": tool["name"], "parameters": tool["input_schema"], "strict": tool["strict"]}
-    return {"type": "function", "function": function | ({"description": description} if description is not None else {})}
+    return {
+        "type": "function",
+        "function": function | ({"description": description} if description is not None else {}),
+    }
 
 
 def _thinking(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,7 +141,10 @@ def _output(fields: Mapping[str, Any], names: SentNames) -> dict[str, Any]:
         translated["reasoning_effort"] = config["effort"]
     form = fields["output_format"] or config.get("format")
     if form is not None:
-        translated["response_format"] = {"type": "json_schema", "json_schema": {"name": "output", "schema": form["schema"]}}
+        translated["response_format"] = {
+            "type": "json_schema",
+            "json_schema": {"name": "output", "schema": form["schema"]},
+        }
     if fields["output_format"]:
         for name in ("response_format", "response_format.json_schema"):
             names.note(name, "output_format")

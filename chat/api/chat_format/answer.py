@@ -62,7 +62,9 @@ class ChatAnswer:
             parts = self.choices[payload.choice]
             parts.add(payload)
             parts.token_ids += payload.token_ids
-            parts.logprobs += [logprob_object(entry, by_id=self.head.names_tokens_by_id) for entry in payload.logprobs or ()]
+            parts.logprobs += [
+                logprob_object(entry, by_id=self.head.names_tokens_by_id) for entry in payload.logprobs or ()
+            ]
         elif isinstance(payload, ChoiceFinished):
             parts = self.choices[payload.choice]
             parts.add(payload)

@@ -38,7 +38,9 @@ def resumable_asked(request: HttpRequest, dialect: Door) -> bool:
 
 def resumable_afterlife(dialect: str, head: AnswerHead) -> DetachPolicy:
     """What is kept of a run so that its answer can be written again."""
-    return DetachPolicy(LINGER_S, public_id=head.request_id, kept=orjson.dumps({"dialect": dialect, "head": head_dump(head)}))
+    return DetachPolicy(
+        LINGER_S, public_id=head.request_id, kept=orjson.dumps({"dialect": dialect, "head": head_dump(head)})
+    )
 
 
 def kept_read(kept: bytes) -> tuple[AnswerHead, Framing]:
@@ -50,7 +52,9 @@ def kept_read(kept: bytes) -> tuple[AnswerHead, Framing]:
 class ChatKeep:
     """Keeps the answer of one run. `is_begun`: it is in the store already, without its end."""
 
-    def __init__(self, values: Mapping[str, Any], caller: Caller, generation: GenerationRequest, *, is_begun: bool = False) -> None:
+    def __init__(
+        self, values: Mapping[str, Any], caller: Caller, generation: GenerationRequest, *, is_begun: bool = False
+    ) -> None:
         self._values = values
         self._caller = caller
         self._generation = generation
@@ -65,7 +69,9 @@ class ChatKeep:
             await self._keep(head, body)
             return
         with suppress(DatabaseError):  # then the maintenance worker ends it
-            await database_sync_to_async(answer_end)(run_id=self._generation.run_id, state=StoredState.FINISHED, answer=body)
+            await database_sync_to_async(answer_end)(
+                run_id=self._generation.run_id, state=StoredState.FINISHED, answer=body
+            )
 
     async def _keep(self, head: AnswerHead, body: bytes) -> None:
         await answer_keep_safely(

@@ -65,7 +65,9 @@ class ChatStream:
         self.has_begun = True
         head = self.head
         delta = f'{{"role":{json_string(head.role)},"content":""}}'
-        frames = [self._chunk(index, delta, prompt="" if index else self._prompt()) for index in range(head.num_choices)]
+        frames = [
+            self._chunk(index, delta, prompt="" if index else self._prompt()) for index in range(head.num_choices)
+        ]
         if head.echo:
             echo = f'{{"content":{json_string(head.echo)}}}'
             frames += [self._chunk(index, echo) for index in range(head.num_choices)]
@@ -105,8 +107,12 @@ class ChatStream:
             if not (delta.logprobs or head.returns_token_ids or head.continuous_usage):
                 return b""
             bodies = ["{}"]
-        logprobs = compact_json(logprobs_object(delta.logprobs, by_id=head.names_tokens_by_id)) if delta.logprobs else "null"
-        first = self._chunk(delta.choice, bodies[0], logprobs, token_ids=delta.token_ids if head.returns_token_ids else ())
+        logprobs = (
+            compact_json(logprobs_object(delta.logprobs, by_id=head.names_tokens_by_id)) if delta.logprobs else "null"
+        )
+        first = self._chunk(
+            delta.choice, bodies[0], logprobs, token_ids=delta.token_ids if head.returns_token_ids else ()
+        )
         if len(bodies) == 1:
             return first
         return first + b"".join(self._chunk(delta.choice, body) for body in bodies[1:])
@@ -114,7 +120,9 @@ class ChatStream:
     def _finish(self, finished: ChoiceFinished) -> bytes:
         *early, last = self._bodies(finished) or ["{}"]
         end = f'"{finish_word(self.head, finished.reason)}","stop_reason":{json.dumps(finished.stop_reason)}'
-        return b"".join(self._chunk(finished.choice, body) for body in early) + self._chunk(finished.choice, last, finish_reason=end)
+        return b"".join(self._chunk(finished.choice, body) for body in early) + self._chunk(
+            finished.choice, last, finish_reason=end
+        )
 
     def _end(self, usage: Usage) -> bytes:
         if not self.head.include_usage:

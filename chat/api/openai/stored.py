@@ -16,7 +16,7 @@ from chat.api.answering.answer import answer_collect
 from chat.api.answering.heads import head_admitted
 from chat.api.answering.rejoining import run_rejoin
 from chat.api.answering.streaming import stream_frames
-from chat.api.body import run_in_thread_if_large, object_read
+from chat.api.body import object_read, run_in_thread_if_large
 from chat.api.chat_format.answer import ChatAnswer
 from chat.api.chat_format.numbered import NumberedStream
 from chat.api.chat_format.stored import ID_PREFIX, kept_read
@@ -63,7 +63,9 @@ async def completions_list(request: HttpRequest, dialect: Door) -> HttpResponseB
     except AnswerUnknown:
         raise after_unknown(page.after) from None
     num_bytes = sum(len(row.answer) for row in rows)
-    return await run_in_thread_if_large(num_bytes, lambda: json_response(list_object([_stored_object(row) for row in rows], has_more=has_more)))
+    return await run_in_thread_if_large(
+        num_bytes, lambda: json_response(list_object([_stored_object(row) for row in rows], has_more=has_more))
+    )
 
 
 async def completion_retrieve(request: HttpRequest, dialect: Door, completion_id: str) -> HttpResponseBase:
@@ -127,7 +129,11 @@ async def completion_update(request: HttpRequest, dialect: Door, completion_id: 
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     body = await object_read(request)
     if body.get("metadata") is None:
-        raise ApiError("missing_required_parameter", "metadata is required: an object of labels, which replace those there are", "metadata")
+        raise ApiError(
+            "missing_required_parameter",
+            "metadata is required: an object of labels, which replace those there are",
+            "metadata",
+        )
     try:
         labels = METADATA.run_validation(body["metadata"])
     except ValidationError as error:
@@ -147,7 +153,9 @@ async def completion_update(request: HttpRequest, dialect: Door, completion_id: 
 async def completion_delete(request: HttpRequest, dialect: Door, completion_id: str) -> HttpResponseBase:
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     try:
-        await database_sync_to_async(answer_delete)(project_id=caller.project_id, kind=StoredKind.CHAT, public_id=completion_id)
+        await database_sync_to_async(answer_delete)(
+            project_id=caller.project_id, kind=StoredKind.CHAT, public_id=completion_id
+        )
     except AnswerUnknown:
         raise _unknown(completion_id) from None
     return json_response({"object": "chat.completion.deleted", "id": completion_id, "deleted": True})
@@ -179,7 +187,9 @@ def _stored_object(row: StoredAnswer) -> dict[str, Any]:
 
 async def _stored(completion_id: str, caller: Caller) -> StoredAnswer | None:
     try:
-        return await database_sync_to_async(answer_find)(project_id=caller.project_id, kind=StoredKind.CHAT, public_id=completion_id)
+        return await database_sync_to_async(answer_find)(
+            project_id=caller.project_id, kind=StoredKind.CHAT, public_id=completion_id
+        )
     except AnswerUnknown:
         return None
 

@@ -30,7 +30,9 @@ class TokenIds(Array):
 
     def __init__(self, **kwargs: Any) -> None:
         item = {"type": "integer", "minimum": 0}
-        super().__init__(item_schema=item, max_items=max(1, MAX_CHARS // CHARS_PER_ID), is_required=True, nullable=False, **kwargs)
+        super().__init__(
+            item_schema=item, max_items=max(1, MAX_CHARS // CHARS_PER_ID), is_required=True, nullable=False, **kwargs
+        )
 
     def run_validation(self, data: Any = serializers.empty) -> tuple[int, ...]:
         if data is serializers.empty:
@@ -41,9 +43,13 @@ class TokenIds(Array):
 class TokenizeRequest(SharingRequest):
     prompt = Text(max_chars=MAX_CHARS, help_text="A text, taken as it is.")
     content = Text(max_chars=MAX_CHARS, help_text="The same in llama.cpp's form, whose answer is shorter.")
-    add_special_tokens = Boolean(help_text="Let the tokenizer add its own tokens. Absent: true for a prompt, false for messages.")
+    add_special_tokens = Boolean(
+        help_text="Let the tokenizer add its own tokens. Absent: true for a prompt, false for messages."
+    )
     add_special = Boolean(default=False, help_text="The same beside content.")
-    parse_special = Boolean(default=True, help_text="Beside content: false takes control tokens that it spells as ordinary text.")
+    parse_special = Boolean(
+        default=True, help_text="Beside content: false takes control tokens that it spells as ordinary text."
+    )
     return_token_strs = Boolean(default=False, help_text="Return the text of each token too.")
     with_pieces = Boolean(default=False, help_text="Beside content: each token with its text.")
 
@@ -116,7 +122,11 @@ def _form(body: dict[str, Any]) -> str:
     """Which of the forms the body has."""
     sent = [name for name in FORMS if body.get(name) is not None]
     if not sent:
-        raise ApiError("missing_required_parameter", "prompt is required: send prompt, messages, or content in llama.cpp's form", "prompt")
+        raise ApiError(
+            "missing_required_parameter",
+            "prompt is required: send prompt, messages, or content in llama.cpp's form",
+            "prompt",
+        )
     if len(sent) > 1:
         raise ApiError("invalid_value", f"{sent[1]} cannot be combined with {sent[0]}; send one of them", sent[1])
     return sent[0]
@@ -129,8 +139,25 @@ def _as_chat(body: dict[str, Any]) -> dict[str, Any]:
 
 PROMPT_FIELDS = frozenset(
     (
-        *("messages", "model", "user", "request_id", "tools", "functions", "tool_choice", "function_call", "documents", "verbosity"),
-        *("add_generation_prompt", "continue_final_message", "chat_template", "chat_template_kwargs", "mm_processor_kwargs"),
+        *(
+            "messages",
+            "model",
+            "user",
+            "request_id",
+            "tools",
+            "functions",
+            "tool_choice",
+            "function_call",
+            "documents",
+            "verbosity",
+        ),
+        *(
+            "add_generation_prompt",
+            "continue_final_message",
+            "chat_template",
+            "chat_template_kwargs",
+            "mm_processor_kwargs",
+        ),
         *("reasoning_effort", "truncate_prompt_tokens", "truncation_side", "media_io_kwargs"),
     )
 )

@@ -22,7 +22,9 @@ async def tokenize(request: HttpRequest, door: Tokenize) -> HttpResponseBase:
     ids, texts = read.admitted.prompt_ids or (), read.admitted.prompt_tokens
     if read.values["form"] == "content":
         wants_pieces = read.values["with_strings"]
-        return _answer(read, {"tokens": await asyncio.to_thread(pieces_json, ids, texts or ()) if wants_pieces else ids})
+        return _answer(
+            read, {"tokens": await asyncio.to_thread(pieces_json, ids, texts or ()) if wants_pieces else ids}
+        )
     told = {"count": len(ids), "max_model_len": read.admitted.context_length, "tokens": ids, "token_strs": texts}
     return _answer(read, told)
 
@@ -58,12 +60,23 @@ async def render(request: HttpRequest, door: Render) -> HttpResponseBase:
     return _answer(read, told)
 
 
-def sampling_params(generation: GenerationRequest, num_prompt_tokens: int, context_length: int | None) -> dict[str, Any]:
+def sampling_params(
+    generation: GenerationRequest, num_prompt_tokens: int, context_length: int | None
+) -> dict[str, Any]:
     """How the answer would be drawn and ended, defaults of the model and of the server included. `max_tokens` null: no room is left."""
     sampling, stop = generation.sampling, generation.stop
     room = max(0, (context_length or 0) - num_prompt_tokens)
     wanted = stop.absent_max_tokens if stop.max_tokens is None else stop.max_tokens
-    names = ("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "seed")
+    names = (
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "presence_penalty",
+        "frequency_penalty",
+        "repetition_penalty",
+        "seed",
+    )
     return {
         **{name: getattr(sampling, name) for name in names},
         "max_tokens": min(room, room if wanted is None else wanted) or None,

@@ -7,9 +7,15 @@ from chat.api.openai import views
 urlpatterns = [
     re_path(r"^(?:v1/)?chat/completions/?\Z", views.chat_completions, name="chat_completions"),
     re_path(r"^(?:v1/)?chat/completions/(?P<completion_id>[^/]+)/?\Z", views.chat_completion, name="chat_completion"),
-    re_path(r"^(?:v1/)?chat/completions/(?P<completion_id>[^/]+)/events/?\Z", views.chat_completion_events, name="chat_completion_events"),
     re_path(
-        r"^(?:v1/)?chat/completions/(?P<completion_id>[^/]+)/messages/?\Z", views.chat_completion_messages, name="chat_completion_messages"
+        r"^(?:v1/)?chat/completions/(?P<completion_id>[^/]+)/events/?\Z",
+        views.chat_completion_events,
+        name="chat_completion_events",
+    ),
+    re_path(
+        r"^(?:v1/)?chat/completions/(?P<completion_id>[^/]+)/messages/?\Z",
+        views.chat_completion_messages,
+        name="chat_completion_messages",
     ),
     re_path(r"^(?:v1/)?models/?\Z", views.models, name="models"),
     re_path(r"^(?:v1/)?models/(?P<model_id>.+?)/?\Z", views.model, name="model"),

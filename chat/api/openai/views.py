@@ -43,7 +43,9 @@ async def model_retrieve(request: HttpRequest, dialect: Door, model_id: str) -> 
 
 
 chat_completions = api_view(LIGHTCONE, get=stored.completions_list, post=completion)
-chat_completion = api_view(LIGHTCONE, get=stored.completion_retrieve, post=stored.completion_update, delete=stored.completion_delete)
+chat_completion = api_view(
+    LIGHTCONE, get=stored.completion_retrieve, post=stored.completion_update, delete=stored.completion_delete
+)
 chat_completion_events = api_view(LIGHTCONE, get=stored.completion_events)
 chat_completion_messages = api_view(LIGHTCONE, get=stored.completion_messages)
 models = api_view(LIGHTCONE, get=models_list)

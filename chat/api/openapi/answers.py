@@ -131,7 +131,9 @@ class ChatCompletion(serializers.Serializer):
     prompt_token_ids = shaped(TOKEN_IDS, "Where return_token_ids asks for them.")
     kv_transfer_params = shaped({"type": "null"})
     prompt_text = serializers.CharField(required=False, help_text="Where return_prompt_text asks for it.")
-    service_tier = serializers.ChoiceField(choices=TIERS, required=False, help_text="The tier used, for requests that sent one.")
+    service_tier = serializers.ChoiceField(
+        choices=TIERS, required=False, help_text="The tier used, for requests that sent one."
+    )
 
 
 class FunctionDelta(serializers.Serializer):
@@ -200,8 +202,12 @@ class Model(serializers.Serializer):
     created = serializers.IntegerField(help_text="Unix seconds.")
     owned_by = serializers.CharField()
     state = serializers.ChoiceField(choices=MODEL_STATES)
-    state_reason = serializers.CharField(required=False, help_text="Progress, or why it failed; for keys with the right usage_read.")
-    max_model_len = serializers.IntegerField(allow_null=True, help_text="Context in tokens; null before the model was first loaded.")
+    state_reason = serializers.CharField(
+        required=False, help_text="Progress, or why it failed; for keys with the right usage_read."
+    )
+    max_model_len = serializers.IntegerField(
+        allow_null=True, help_text="Context in tokens; null before the model was first loaded."
+    )
     default_parameters = DefaultParameters(help_text="What a request that leaves these fields out is computed with.")
 
 

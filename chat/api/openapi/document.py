@@ -40,7 +40,9 @@ def _errors(*statuses: int) -> dict[Any, Any]:
     return {status: OpenApiResponse(ErrorBody) for status in statuses}
 
 
-STREAM = OpenApiResponse(ChatCompletionChunk, description="With stream: true, server-sent events: one of these in each, then [DONE].")
+STREAM = OpenApiResponse(
+    ChatCompletionChunk, description="With stream: true, server-sent events: one of these in each, then [DONE]."
+)
 
 
 class CompletionRoute(APIView):
@@ -71,7 +73,10 @@ class CompletionRoute(APIView):
 
 class ModelsRoute(APIView):
     @extend_schema(
-        operation_id="list_models", summary="List models", responses={200: ModelList, **_errors(401, 403, 429, 500)}, tags=["models"]
+        operation_id="list_models",
+        summary="List models",
+        responses={200: ModelList, **_errors(401, 403, 429, 500)},
+        tags=["models"],
     )
     def get(self, request: HttpRequest) -> None:
         """The models that the key may use, under each of their names: aliases are entries of their own."""
@@ -79,7 +84,10 @@ class ModelsRoute(APIView):
 
 class ModelRoute(APIView):
     @extend_schema(
-        operation_id="retrieve_model", summary="One model", responses={200: Model, **_errors(401, 403, 404, 429, 500)}, tags=["models"]
+        operation_id="retrieve_model",
+        summary="One model",
+        responses={200: Model, **_errors(401, 403, 404, 429, 500)},
+        tags=["models"],
     )
     def get(self, request: HttpRequest, model_id: str) -> None:
         """One model by name or alias; names may contain slashes."""
@@ -92,7 +100,9 @@ class LiveRoute(APIView):
 
 
 class ReadyRoute(APIView):
-    @extend_schema(operation_id="health_ready", summary="Ready", auth=[], responses={200: Status, 503: Status}, tags=["health"])
+    @extend_schema(
+        operation_id="health_ready", summary="Ready", auth=[], responses={200: Status, 503: Status}, tags=["health"]
+    )
     def get(self, request: HttpRequest) -> None:
         """A model is loaded."""
 
@@ -118,7 +128,10 @@ def document_view(routes: list[URLPattern]) -> Callable[[HttpRequest], HttpRespo
             "OAS_VERSION": "3.1.0",
             "APPEND_COMPONENTS": {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
             "SECURITY": [{"key": []}],
-            "POSTPROCESSING_HOOKS": ["drf_spectacular.hooks.postprocess_schema_enums", "chat.api.openapi.examples.examples_add"],
+            "POSTPROCESSING_HOOKS": [
+                "drf_spectacular.hooks.postprocess_schema_enums",
+                "chat.api.openapi.examples.examples_add",
+            ],
         },
     )
     return view

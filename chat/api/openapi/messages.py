@@ -76,7 +76,9 @@ class MessageBody(serializers.Serializer):
     role = serializers.ChoiceField(choices=["assistant"])
     model = serializers.CharField()
     content = shaped({"type": "array", "items": BLOCK})
-    stop_reason = serializers.ChoiceField(choices=["end_turn", "max_tokens", "stop_sequence", "tool_use"], allow_null=True)
+    stop_reason = serializers.ChoiceField(
+        choices=["end_turn", "max_tokens", "stop_sequence", "tool_use"], allow_null=True
+    )
     stop_sequence = serializers.CharField(allow_null=True)
     usage = MessageUsage()
     diagnostics = shaped({"type": "object"}, "Where it was asked for.", required=False)
@@ -89,14 +91,24 @@ class TokenCountBody(serializers.Serializer):
 class MessageEvent(serializers.Serializer):
     type = serializers.ChoiceField(
         choices=[
-            *("message_start", "ping", "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop"),
+            *(
+                "message_start",
+                "ping",
+                "content_block_start",
+                "content_block_delta",
+                "content_block_stop",
+                "message_delta",
+                "message_stop",
+            ),
             "error",
         ]
     )
 
 
 ERRORS = {status: OpenApiResponse(MessageError) for status in (400, 401, 402, 403, 404, 408, 413, 429, 500, 503)}
-STREAM = OpenApiResponse(MessageEvent, description="With stream: true, server-sent events: one of these in each, named as its type.")
+STREAM = OpenApiResponse(
+    MessageEvent, description="With stream: true, server-sent events: one of these in each, named as its type."
+)
 
 
 class MessagesRoute(APIView):
@@ -123,4 +135,7 @@ class CountTokensRoute(APIView):
         """How many tokens the prompt of such a message has."""
 
 
-urlpatterns = [path("v1/messages", MessagesRoute.as_view()), path("v1/messages/count_tokens", CountTokensRoute.as_view())]
+urlpatterns = [
+    path("v1/messages", MessagesRoute.as_view()),
+    path("v1/messages/count_tokens", CountTokensRoute.as_view()),
+]

@@ -60,7 +60,9 @@ class TextCompletion(serializers.Serializer):
     created = serializers.IntegerField(help_text="Unix seconds.")
     model = serializers.CharField()
     system_fingerprint = serializers.CharField()
-    service_tier = serializers.ChoiceField(choices=TIERS, required=False, help_text="The tier used, for requests that sent one.")
+    service_tier = serializers.ChoiceField(
+        choices=TIERS, required=False, help_text="The tier used, for requests that sent one."
+    )
     choices = TextChoiceBody(many=True)
     usage = UsageBody()
 
@@ -104,7 +106,9 @@ class EmbeddingUsage(serializers.Serializer):
 class Embedding(serializers.Serializer):
     object = serializers.ChoiceField(choices=["embedding"])
     index = serializers.IntegerField()
-    embedding = shaped({"oneOf": [{"type": "array", "items": {"type": "number"}}, {"type": "string"}]}, "Numbers, or base64.")
+    embedding = shaped(
+        {"oneOf": [{"type": "array", "items": {"type": "number"}}, {"type": "string"}]}, "Numbers, or base64."
+    )
 
 
 class EmbeddingList(serializers.Serializer):
@@ -118,7 +122,9 @@ class Version(serializers.Serializer):
     version = serializers.CharField()
 
 
-STREAM = OpenApiResponse(TextCompletionChunk, description="With stream: true, server-sent events: one of these in each, then [DONE].")
+STREAM = OpenApiResponse(
+    TextCompletionChunk, description="With stream: true, server-sent events: one of these in each, then [DONE]."
+)
 
 
 def _answers(answer: type[serializers.Serializer]) -> dict[Any, Any]:
@@ -138,7 +144,13 @@ class TextCompletionRoute(APIView):
 
 
 class TokenizeRoute(APIView):
-    @extend_schema(operation_id="tokenize", summary="Text to tokens", request=TokenizeRequest, responses=_answers(Tokens), tags=["prompts"])
+    @extend_schema(
+        operation_id="tokenize",
+        summary="Text to tokens",
+        request=TokenizeRequest,
+        responses=_answers(Tokens),
+        tags=["prompts"],
+    )
     def post(self, request: HttpRequest) -> None:
         """Count and split a text, or a conversation in `messages` with the fields that make its prompt."""
 

@@ -16,7 +16,10 @@ from chat.api.request.objects import Metadata
 from chat.api.request.schema import ChatCompletionRequest
 from chat.api.responses.schema import ALIKE, FURTHER, ResponseRequest
 
-ITEMS = {"type": "array", "items": {"type": "object", "properties": {"type": {"type": "string"}}, "additionalProperties": True}}
+ITEMS = {
+    "type": "array",
+    "items": {"type": "object", "properties": {"type": {"type": "string"}}, "additionalProperties": True},
+}
 
 
 class Input(RequestField):
@@ -28,7 +31,12 @@ class Input(RequestField):
 class ToolChoice(RequestField):
     """Described only."""
 
-    json_schema = {"oneOf": [{"type": "string", "enum": ["none", "auto", "required"]}, {"type": "object", "additionalProperties": True}]}
+    json_schema = {
+        "oneOf": [
+            {"type": "string", "enum": ["none", "auto", "required"]},
+            {"type": "object", "additionalProperties": True},
+        ]
+    }
 
 
 def _request() -> Any:
@@ -36,7 +44,10 @@ def _request() -> Any:
     chat = ChatCompletionRequest._declared_fields
     own = ResponseRequest._declared_fields
     shared = {name: chat[name] for name in (*ALIKE, *dict.fromkeys(FURTHER)) if name in chat}
-    given = {"input": Input(help_text="Text or items."), "tool_choice": ToolChoice(help_text="Which functions may, or must, be called.")}
+    given = {
+        "input": Input(help_text="Text or items."),
+        "tool_choice": ToolChoice(help_text="Which functions may, or must, be called."),
+    }
     return inline_serializer("ResponseRequest", {**given, **own, **shared})
 
 
@@ -45,7 +56,9 @@ class ResponseBody(serializers.Serializer):
     object = serializers.ChoiceField(choices=["response"])
     created_at = serializers.IntegerField()
     completed_at = serializers.IntegerField(allow_null=True)
-    status = serializers.ChoiceField(choices=["completed", "incomplete", "failed", "cancelled", "queued", "in_progress"])
+    status = serializers.ChoiceField(
+        choices=["completed", "incomplete", "failed", "cancelled", "queued", "in_progress"]
+    )
     model = serializers.CharField()
     output = shaped(ITEMS, "Reasoning, messages and function calls, in order.")
     usage = shaped({"type": ["object", "null"]}, "Tokens of input and output.")
@@ -117,7 +130,11 @@ class ResponseRoute(APIView):
         """A stored response as it is now, or its events behind a number."""
 
     @extend_schema(
-        operation_id="delete_response", summary="Delete a response", responses={200: Deleted, **FETCHED}, tags=["responses"], request=None
+        operation_id="delete_response",
+        summary="Delete a response",
+        responses={200: Deleted, **FETCHED},
+        tags=["responses"],
+        request=None,
     )
     def delete(self, request: HttpRequest, response_id: str) -> None:
         """Forget a response; one in the background is stopped."""
@@ -172,7 +189,9 @@ class StoredRoute(APIView):
     @extend_schema(
         operation_id="update_chat_completion",
         summary="Label a stored chat completion",
-        request=inline_serializer("Labels", {"metadata": Metadata(nullable=False, is_required=True, help_text="Replaces the labels.")}),
+        request=inline_serializer(
+            "Labels", {"metadata": Metadata(nullable=False, is_required=True, help_text="Replaces the labels.")}
+        ),
         responses={200: ChatCompletion, **FETCHED},
         tags=["chat"],
     )
@@ -180,7 +199,10 @@ class StoredRoute(APIView):
         """Replace the labels."""
 
     @extend_schema(
-        operation_id="delete_chat_completion", summary="Delete a stored chat completion", responses={200: Deleted, **FETCHED}, tags=["chat"]
+        operation_id="delete_chat_completion",
+        summary="Delete a stored chat completion",
+        responses={200: Deleted, **FETCHED},
+        tags=["chat"],
     )
     def delete(self, request: HttpRequest, completion_id: str) -> None:
         """Forget a stored chat completion."""

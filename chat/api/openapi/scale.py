@@ -80,7 +80,11 @@ class ScaleModelsPage(serializers.Serializer):
 
 def _answers(answer: type[serializers.Serializer], chunk: type[serializers.Serializer] | None = None) -> dict[Any, Any]:
     stream = {(200, "text/event-stream"): OpenApiResponse(chunk, description=STREAM_HELP)} if chunk else {}
-    return {(200, "application/json"): answer, **stream, **{status: OpenApiResponse(ScaleErrorBody) for status in ERRORS}}
+    return {
+        (200, "application/json"): answer,
+        **stream,
+        **{status: OpenApiResponse(ScaleErrorBody) for status in ERRORS},
+    }
 
 
 def _query(*names: str) -> list[OpenApiParameter]:
@@ -133,7 +137,9 @@ class ScaleModelsRoute(APIView):
 
 
 class ScaleModelRoute(APIView):
-    @extend_schema(operation_id="scale_retrieve_model", summary="One model", responses=_answers(ScaleModel), tags=["scale"])
+    @extend_schema(
+        operation_id="scale_retrieve_model", summary="One model", responses=_answers(ScaleModel), tags=["scale"]
+    )
     def get(self, request: HttpRequest, model_id: str) -> None:
         """One model by any name that a request may give it."""
 

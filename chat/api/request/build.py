@@ -116,7 +116,9 @@ def _stop(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> StopRules:
     most = max(1, limits.max_choice_tokens // max(values["n"], values["best_of"] or 0))
     most = min(most, defaults.get("max_completion_tokens") or most)
     return StopRules(
-        max_tokens=values["max_completion_tokens"] if values["max_completion_tokens"] is not None else values["max_tokens"],
+        max_tokens=values["max_completion_tokens"]
+        if values["max_completion_tokens"] is not None
+        else values["max_tokens"],
         absent_max_tokens=min(most, limits.max_output_tokens or most),
         must_fit=values["must_fit"],
         min_tokens=values["min_tokens"],

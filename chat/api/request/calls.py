@@ -55,7 +55,9 @@ class CallReader:
         for number, call in enumerate(calls):
             function = self._function(call, f"{path}.{number}")
             if function is not None and not isinstance(call.get("id"), str | None):
-                self._problems.refuse(f"{path}.{number}.id", f"must be a string, got {echo(call['id'])}", "invalid_type")
+                self._problems.refuse(
+                    f"{path}.{number}.id", f"must be a string, got {echo(call['id'])}", "invalid_type"
+                )
             elif function is not None:
                 others = {name: value for name, value in call.items() if name != "custom"}
                 read.append({**others, **self.call(function, call.get("id"))})

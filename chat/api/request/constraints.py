@@ -14,7 +14,18 @@ from django.conf import settings
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
-from chat.api.request.fields import Array, Boolean, Object, Record, RequestField, Text, check_bytes, echo, read_at, refuse
+from chat.api.request.fields import (
+    Array,
+    Boolean,
+    Object,
+    Record,
+    RequestField,
+    Text,
+    check_bytes,
+    echo,
+    read_at,
+    refuse,
+)
 from chat.api.request.strict_json import json_bounds, json_read
 from chat.api.request.whitespace import whitespace_check
 from chat.errors import ApiError
@@ -64,7 +75,9 @@ class Choices(Array):
     """The texts one of which the answer must be."""
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(_choice, item_schema={"type": "string", "minLength": 1}, max_items=LIMITS.max_choice_strings, **kwargs)
+        super().__init__(
+            _choice, item_schema={"type": "string", "minLength": 1}, max_items=LIMITS.max_choice_strings, **kwargs
+        )
         self.json_schema = {**self.json_schema, "minItems": 1}
 
     def to_internal_value(self, data: Any) -> str:
@@ -127,14 +140,18 @@ class StructuredOutputs(Record):
         "json": SchemaOrText(help_text="A JSON Schema, or its JSON text."),
         "regex": Expression(max_bytes=LIMITS.max_regex_bytes, is_label=True, help_text="The whole answer matches it."),
         "choice": Choices(help_text="The answer is one of these."),
-        "grammar": Text(max_bytes=LIMITS.max_grammar_bytes, is_filled=True, help_text="EBNF with the rule root, or Lark."),
+        "grammar": Text(
+            max_bytes=LIMITS.max_grammar_bytes, is_filled=True, help_text="EBNF with the rule root, or Lark."
+        ),
         "json_object": Enabled(help_text="Any JSON object."),
         "structural_tag": StructuralTagText(help_text="JSON text of a structural tag."),
         "disable_any_whitespace": Boolean(help_text="False: up to 64 blanks in each gap of JSON. Otherwise: none."),
         "disable_additional_properties": Boolean(
             default=True, help_text="Admit no unlisted properties where a schema lists some and says nothing of others."
         ),
-        "whitespace_pattern": Whitespace(max_bytes=LIMITS.max_regex_bytes, help_text="A regular expression for each gap of JSON."),
+        "whitespace_pattern": Whitespace(
+            max_bytes=LIMITS.max_regex_bytes, help_text="A regular expression for each gap of JSON."
+        ),
         "disable_fallback": Boolean(default=False, help_text="No effect: a constraint is never weakened."),
     }
 
@@ -170,8 +187,16 @@ class ResponseFormat(RequestField):
                 },
             },
             "format": {"type": "object", "description": "With structural_tag: its root node."},
-            "structures": {"type": "array", "items": {"type": "object"}, "description": "With structural_tag, legacy form."},
-            "triggers": {"type": "array", "items": {"type": "string"}, "description": "With structural_tag, legacy form."},
+            "structures": {
+                "type": "array",
+                "items": {"type": "object"},
+                "description": "With structural_tag, legacy form.",
+            },
+            "triggers": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "With structural_tag, legacy form.",
+            },
         },
     }
 
@@ -183,7 +208,9 @@ class ResponseFormat(RequestField):
         if kind == "json_object":
             return Constraint(ConstraintKind.JSON_OBJECT, param="response_format")
         if kind == "json_schema":
-            return _json_schema(read_at("json_schema", JSON_SCHEMA_FORMAT.run_validation, _present(data.get("json_schema"))))
+            return _json_schema(
+                read_at("json_schema", JSON_SCHEMA_FORMAT.run_validation, _present(data.get("json_schema")))
+            )
         if kind == "structural_tag":
             return Constraint(ConstraintKind.STRUCTURAL_TAG, structural_tag_text(data), "response_format")
         return None
@@ -254,7 +281,10 @@ def _legacy_tag(tag: Mapping[str, Any]) -> dict[str, Any]:
             raise refuse("invalid_value", "must begin with one of the triggers", "begin")
         return {name: part for name, part in read.items() if part is not None}
 
-    return {"structures": read_at("structures", _filled(structure).run_validation, _present(tag.get("structures"))), "triggers": triggers}
+    return {
+        "structures": read_at("structures", _filled(structure).run_validation, _present(tag.get("structures"))),
+        "triggers": triggers,
+    }
 
 
 def _filled(read: Callable[[Any], Any]) -> Array:

@@ -83,13 +83,17 @@ def _check_cache_salt(body: Mapping[str, Any], max_id_chars: int) -> None:
 
 def _check_continuation(body: Mapping[str, Any]) -> None:
     if _is(body.get("continue_final_message"), True) and _is(body.get("add_generation_prompt"), True):
-        raise _invalid("continue_final_message", "cannot be combined with add_generation_prompt: true; leave one of them out")
+        raise _invalid(
+            "continue_final_message", "cannot be combined with add_generation_prompt: true; leave one of them out"
+        )
 
 
 def _check_functions(body: Mapping[str, Any]) -> None:
     functions, call, tools, choice = (body.get(name) for name in ("functions", "function_call", "tools", "tool_choice"))
     if (functions or call is not None) and (tools or choice is not None):
-        raise _invalid("functions" if functions else "function_call", "cannot be combined with tools or tool_choice; use tools")
+        raise _invalid(
+            "functions" if functions else "function_call", "cannot be combined with tools or tool_choice; use tools"
+        )
     if isinstance(call, str | dict):
         chosen = _read("function_call", function_call_read, call)
         if chosen.mode != ToolMode.NONE and not functions:

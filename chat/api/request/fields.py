@@ -61,7 +61,9 @@ class RequestField(serializers.Field):
 
     json_schema: Mapping[str, Any] = {}
 
-    def __init__(self, *, default: Any = None, nullable: bool = True, is_required: bool = False, help_text: str = "") -> None:
+    def __init__(
+        self, *, default: Any = None, nullable: bool = True, is_required: bool = False, help_text: str = ""
+    ) -> None:
         # NOTE: `allow_null` stays off, as the schema generator would add a second null to what `schema_object` says.
         super().__init__(required=is_required, help_text=help_text)
         self.default_value = default
@@ -211,7 +213,13 @@ class Number(RequestField):
     """A finite number within `minimum`..`maximum`; `above`: greater than that, not equal."""
 
     def __init__(
-        self, *, minimum: float | None = None, maximum: float | None = None, above: float | None = None, default: Any = None, **kwargs: Any
+        self,
+        *,
+        minimum: float | None = None,
+        maximum: float | None = None,
+        above: float | None = None,
+        default: Any = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(default=default, **kwargs)
         self.minimum, self.maximum, self.above = minimum, maximum, above
@@ -350,11 +358,17 @@ class Record(Object):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.json_schema = {"type": "object", "properties": {name: part.schema_object() for name, part in self.parts.items()}}
+        self.json_schema = {
+            "type": "object",
+            "properties": {name: part.schema_object() for name, part in self.parts.items()},
+        }
         required = [name for name, part in self.parts.items() if part.required]
         if required:
             self.json_schema["required"] = required
 
     def to_internal_value(self, data: Any) -> Any:
         record = super().to_internal_value(data)
-        return {name: read_at(name, part.run_validation, record.get(name, serializers.empty)) for name, part in self.parts.items()}
+        return {
+            name: read_at(name, part.run_validation, record.get(name, serializers.empty))
+            for name, part in self.parts.items()
+        }

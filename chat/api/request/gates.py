@@ -81,11 +81,17 @@ def _seat(values: Mapping[str, Any], caller: Caller) -> Seat:
     used = "default" if tier is not None else None
     if settings.LIGHTCONE_SCHEDULING_POLICY == "fcfs":
         if asked:
-            raise ApiError("invalid_value", "priority must be 0: this server handles requests in the order of their arrival", "priority")
+            raise ApiError(
+                "invalid_value",
+                "priority must be 0: this server handles requests in the order of their arrival",
+                "priority",
+            )
         return Seat(0, used)
     if asked:
         if asked < floor:
-            raise ApiError("invalid_value", f"priority must be at least {floor} for this API key, got {asked}", "priority")
+            raise ApiError(
+                "invalid_value", f"priority must be at least {floor} for this API key, got {asked}", "priority"
+            )
         return Seat(asked, used)
     if tier == "flex":
         return Seat(max(LATER, floor), tier)

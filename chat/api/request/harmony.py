@@ -41,11 +41,15 @@ class HarmonyReader:
         others: Message = {key: value for key, value in message.items() if key not in OWN_KEYS}
         content = message.get("content")
         if content is not None and not isinstance(content, list):
-            self._problems.refuse(f"{path}.content", f"must be an array of text parts, got {echo(content)}", "invalid_type")
+            self._problems.refuse(
+                f"{path}.content", f"must be an array of text parts, got {echo(content)}", "invalid_type"
+            )
             return
         read = self._parts.read(content or [], f"{path}.content", "user").value
         if any(isinstance(part, dict) and part.get("type") != "text" for part in read):
-            self._problems.refuse(f"{path}.content", "must be an array of text parts: files belong in messages with a role")
+            self._problems.refuse(
+                f"{path}.content", "must be an array of text parts: files belong in messages with a role"
+            )
             return
         texts = [str(part["text"]) for part in read if isinstance(part, dict)]
         if role == "assistant" and function:

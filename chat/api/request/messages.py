@@ -85,7 +85,10 @@ class MessageWalk:
 
     def _reasoning(self, message: Message, content: Content, path: str) -> None:
         """Give reasoning both of its names, thinking parts included; say in the content that it is left open."""
-        given = next(((name, message[name]) for name in ("reasoning", "reasoning_content") if message.get(name) is not None), None)
+        given = next(
+            ((name, message[name]) for name in ("reasoning", "reasoning_content") if message.get(name) is not None),
+            None,
+        )
         if given is None and content.thoughts is None:
             return
         name, reasoning = given or ("reasoning", content.thoughts)
@@ -159,5 +162,7 @@ def last_message_text(messages: Sequence[Message], sent: Sequence[Any]) -> tuple
     is_function = isinstance(sent[-1], dict) and sent[-1].get("role") == "function"
     role, content = "function" if is_function else message.get("role"), message.get("content")
     if isinstance(content, list):
-        content = "\n".join(str(part["text"]) for part in content if isinstance(part, dict) and part.get("type") == "text")
+        content = "\n".join(
+            str(part["text"]) for part in content if isinstance(part, dict) and part.get("type") == "text"
+        )
     return str(role), content if isinstance(content, str) else ""

@@ -83,7 +83,9 @@ class Stop(RequestField):
     def __init__(self, *, max_strings: int = LIMITS.max_stop_strings, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.max_strings = max_strings
-        self.json_schema = {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": max_strings}]}
+        self.json_schema = {
+            "oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": max_strings}]
+        }
 
     def to_internal_value(self, data: Any) -> list[str]:
         strings = [data] if isinstance(data, str) else data
@@ -96,7 +98,9 @@ class Stop(RequestField):
             if not isinstance(string, str):
                 raise refuse("invalid_type", f"must be a string, got {echo(string)}", path)
             if not 1 <= len(string) <= LIMITS.max_stop_chars:
-                raise refuse("invalid_value", f"must have 1 to {LIMITS.max_stop_chars} characters, got {len(string)}", path)
+                raise refuse(
+                    "invalid_value", f"must have 1 to {LIMITS.max_stop_chars} characters, got {len(string)}", path
+                )
         return strings
 
 
@@ -169,7 +173,11 @@ class Processor(RequestField):
             {
                 "type": "object",
                 "required": ["qualname"],
-                "properties": {"qualname": {"type": "string"}, "args": {"type": ["array", "null"]}, "kwargs": {"type": ["object", "null"]}},
+                "properties": {
+                    "qualname": {"type": "string"},
+                    "args": {"type": ["array", "null"]},
+                    "kwargs": {"type": ["object", "null"]},
+                },
                 "additionalProperties": False,
             },
         ]
@@ -238,7 +246,11 @@ class TemplateVariables(Object):
             if name not in variables:
                 continue
             if name == "chat_template":
-                raise refuse("untrusted_chat_template", "is reserved; use the field chat_template, for which the key needs a right", name)
+                raise refuse(
+                    "untrusted_chat_template",
+                    "is reserved; use the field chat_template, for which the key needs a right",
+                    name,
+                )
             raise refuse("invalid_value", "is reserved; use the field of the request, if there is one", name)
         return variables
 
@@ -253,7 +265,10 @@ class MediaOptions(Object):
     json_schema = {"type": "object", "additionalProperties": {"type": "object"}}
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
-        return {name: read_at(name, media_options_read, options) for name, options in super().to_internal_value(data).items()}
+        return {
+            name: read_at(name, media_options_read, options)
+            for name, options in super().to_internal_value(data).items()
+        }
 
 
 class TransferParams(Object):
@@ -277,7 +292,9 @@ class RepetitionDetection(Record):
         values = super().to_internal_value(data)
         largest, smallest, count = values["max_pattern_size"], values["min_pattern_size"], values["min_count"]
         if smallest > largest:
-            raise refuse("invalid_value", f"must be at most max_pattern_size, {largest}; got {smallest}", "min_pattern_size")
+            raise refuse(
+                "invalid_value", f"must be at most max_pattern_size, {largest}; got {smallest}", "min_pattern_size"
+            )
         if largest and count < 2:
             raise refuse("invalid_value", f"must be at least 2, got {count}", "min_count")
         return RepetitionRule(largest, max(1, smallest), count) if largest else None
@@ -336,7 +353,9 @@ class Metadata(Object):
             if not isinstance(value, str):
                 raise refuse("invalid_type", f"must be a string, got {echo(value)}", name)
             if len(value) > MAX_METADATA_VALUE_CHARS or "\0" in value:
-                raise refuse("invalid_value", f"must have at most {MAX_METADATA_VALUE_CHARS} characters and no NUL", name)
+                raise refuse(
+                    "invalid_value", f"must have at most {MAX_METADATA_VALUE_CHARS} characters and no NUL", name
+                )
         return labels
 
 

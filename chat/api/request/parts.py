@@ -108,7 +108,10 @@ class PartReader:
             self._problems.refuse(path, f"must be an object with file_data, got {echo(file)}", "invalid_type")
             return []
         data, name = file.get("file_data"), file.get("filename")
-        max_label_chars, max_file_bytes = settings.LIGHTCONE_LIMITS.max_label_chars, settings.LIGHTCONE_LIMITS.max_file_bytes
+        max_label_chars, max_file_bytes = (
+            settings.LIGHTCONE_LIMITS.max_label_chars,
+            settings.LIGHTCONE_LIMITS.max_file_bytes,
+        )
         if file.get("file_id") is not None:
             message = "has a file_id, but this server keeps no files; send the content as file_data"
             self._problems.refuse(path, message, "unsupported_parameter")

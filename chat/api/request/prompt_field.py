@@ -19,7 +19,12 @@ class Prompts(RequestField):
     def __init__(self, *, max_items: int, **kwargs: Any) -> None:
         super().__init__(is_required=True, nullable=False, **kwargs)
         self.max_items = max_items
-        several = {"type": "array", "items": {"oneOf": [{"type": "string"}, TOKEN_IDS]}, "minItems": 1, "maxItems": max_items}
+        several = {
+            "type": "array",
+            "items": {"oneOf": [{"type": "string"}, TOKEN_IDS]},
+            "minItems": 1,
+            "maxItems": max_items,
+        }
         self.json_schema = {"oneOf": [{"type": "string"}, TOKEN_IDS, several]}
 
     def run_validation(self, data: Any = serializers.empty) -> list[RawPrompt]:
@@ -39,7 +44,10 @@ class Prompts(RequestField):
         if _is_number(data[0]):
             return [RawPrompt(token_ids=token_ids_read(data), param=name)]
         if len(data) > self.max_items:
-            raise refuse("invalid_value", f"must have at most {self.max_items} items, got {len(data)}; send the rest in further requests")
+            raise refuse(
+                "invalid_value",
+                f"must have at most {self.max_items} items, got {len(data)}; send the rest in further requests",
+            )
         return [read_at(index, _PromptAt(f"{name}.{index}").read, item) for index, item in enumerate(data)]
 
 

@@ -104,7 +104,10 @@ class Alternatives(Integer):
     def to_internal_value(self, data: Any) -> int:
         number = super().to_internal_value(data)
         if number == -1 and LIMITS.max_logprobs < SMALLEST_VOCABULARY:
-            raise refuse("invalid_value", f"must be at most {LIMITS.max_logprobs}; -1 asks for the whole vocabulary, which is more")
+            raise refuse(
+                "invalid_value",
+                f"must be at most {LIMITS.max_logprobs}; -1 asks for the whole vocabulary, which is more",
+            )
         return number
 
 
@@ -112,20 +115,38 @@ class ChatCompletionRequest(RequestBody):
     """The body of a chat completion. Unknown fields are passed over and named; known ones do what they say or are refused."""
 
     messages = Messages(help_text="The conversation so far.")
-    model = Text(max_chars=LIMITS.max_label_chars, is_label=True, help_text="A served name or alias; absent or empty: the default.")
-    frequency_penalty = Number(minimum=-2, maximum=2, help_text="Subtracted from a token's logit once per occurrence in the answer so far.")
-    logit_bias = LogitBias(help_text="Token ids, as strings, and what is added to their logits, at most 100 either way.")
+    model = Text(
+        max_chars=LIMITS.max_label_chars,
+        is_label=True,
+        help_text="A served name or alias; absent or empty: the default.",
+    )
+    frequency_penalty = Number(
+        minimum=-2, maximum=2, help_text="Subtracted from a token's logit once per occurrence in the answer so far."
+    )
+    logit_bias = LogitBias(
+        help_text="Token ids, as strings, and what is added to their logits, at most 100 either way."
+    )
     logprobs = Boolean(default=False, help_text="Return the log-probability of every generated token.")
-    top_logprobs = Alternatives(default=0, help_text="Alternatives per token; needs logprobs: true. -1: the whole vocabulary.")
+    top_logprobs = Alternatives(
+        default=0, help_text="Alternatives per token; needs logprobs: true. -1: the whole vocabulary."
+    )
     max_tokens = Integer(
-        minimum=1, maximum=MAX_TOKENS, help_text="Limit of generated tokens; used when max_completion_tokens is absent. Deprecated."
+        minimum=1,
+        maximum=MAX_TOKENS,
+        help_text="Limit of generated tokens; used when max_completion_tokens is absent. Deprecated.",
     )
     max_completion_tokens = Integer(
-        minimum=1, maximum=MAX_TOKENS, help_text="Limit of generated tokens of each choice. Absent: the rest of the context."
+        minimum=1,
+        maximum=MAX_TOKENS,
+        help_text="Limit of generated tokens of each choice. Absent: the rest of the context.",
     )
     n = Integer(minimum=1, maximum=LIMITS.max_n, default=1, help_text="Number of independent answers.")
-    presence_penalty = Number(minimum=-2, maximum=2, help_text="Subtracted from the logit of every token that the answer already has.")
-    response_format = ResponseFormat(help_text="text, json_object, json_schema or structural_tag: what the content must be.")
+    presence_penalty = Number(
+        minimum=-2, maximum=2, help_text="Subtracted from the logit of every token that the answer already has."
+    )
+    response_format = ResponseFormat(
+        help_text="text, json_object, json_schema or structural_tag: what the content must be."
+    )
     seed = Integer(help_text="Makes the draw repeatable; answer i uses seed + i. -1 or absent: a random one.")
     stop = Stop(help_text="Strings that end the answer; the text is cut before them.")
     stream = Boolean(default=False, help_text="Send the answer as server-sent events.")
@@ -133,16 +154,28 @@ class ChatCompletionRequest(RequestBody):
     temperature = Number(minimum=0, maximum=2, help_text="0 is greedy; higher is more random.")
     top_p = Number(above=0, maximum=1, help_text="Draw from the smallest set of tokens whose probability reaches this.")
     tools = Tools(ToolObject(nullable=False), "function.name", help_text="Functions that the model may call.")
-    tool_choice = ToolChoiceField(help_text="none, auto, required, one function, or some of them. Absent: auto with tools.")
-    reasoning_effort = Text(choices=EFFORTS, help_text="Given to the template, as enable_thinking is; none switches thinking off.")
+    tool_choice = ToolChoiceField(
+        help_text="none, auto, required, one function, or some of them. Absent: auto with tools."
+    )
+    reasoning_effort = Text(
+        choices=EFFORTS, help_text="Given to the template, as enable_thinking is; none switches thinking off."
+    )
     include_reasoning = Boolean(default=True, nullable=False, help_text="False: reasoning is left out of the answer.")
     parallel_tool_calls = Boolean(default=True, help_text="False: at most one call.")
-    user = Text(max_chars=LIMITS.max_label_chars, is_label=True, help_text="A label for the usage record; never affects the answer.")
+    user = Text(
+        max_chars=LIMITS.max_label_chars,
+        is_label=True,
+        help_text="A label for the usage record; never affects the answer.",
+    )
     use_beam_search = Boolean(default=False, nullable=False, help_text="Deterministic beam search of width n.")
     top_k = Integer(minimum=-1, help_text="Draw from the k most likely tokens; 0 or -1: off.")
     min_p = Number(minimum=0, maximum=1, help_text="Drop tokens less likely than this share of the most likely one.")
-    repetition_penalty = Number(above=0, help_text="Divides the logits of tokens that the prompt or the answer already has.")
-    length_penalty = Number(default=1.0, nullable=False, help_text="Beam search: scores are divided by length to this power.")
+    repetition_penalty = Number(
+        above=0, help_text="Divides the logits of tokens that the prompt or the answer already has."
+    )
+    length_penalty = Number(
+        default=1.0, nullable=False, help_text="Beam search: scores are divided by length to this power."
+    )
     stop_token_ids = Array(
         token_id_read,
         item_schema=TOKEN_ID,
@@ -151,12 +184,18 @@ class ChatCompletionRequest(RequestBody):
     )
     include_stop_str_in_output = Boolean(default=False, nullable=False, help_text="Keep the stop string in the text.")
     ignore_eos = Boolean(default=False, nullable=False, help_text="Go on after the model's end token.")
-    min_tokens = Integer(minimum=0, default=0, nullable=False, help_text="Nothing ends the answer before it has this many tokens.")
+    min_tokens = Integer(
+        minimum=0, default=0, nullable=False, help_text="Nothing ends the answer before it has this many tokens."
+    )
     skip_special_tokens = Boolean(default=True, nullable=False, help_text="Leave special tokens out of the text.")
     spaces_between_special_tokens = Boolean(
-        default=True, nullable=False, help_text="False: adjacent special tokens are joined without a space, where they are shown."
+        default=True,
+        nullable=False,
+        help_text="False: adjacent special tokens are joined without a space, where they are shown.",
     )
-    truncate_prompt_tokens = Integer(minimum=-1, but_not=0, help_text="Keep only this many prompt tokens; -1: the context less one.")
+    truncate_prompt_tokens = Integer(
+        minimum=-1, but_not=0, help_text="Keep only this many prompt tokens; -1: the context less one."
+    )
     prompt_logprobs = Alternatives(help_text="Log-probabilities of the prompt, with this many alternatives.")
     allowed_token_ids = AllowedTokens(help_text="Only these tokens may be generated.")
     bad_words = Array(
@@ -166,22 +205,38 @@ class ChatCompletionRequest(RequestBody):
         nullable=False,
         help_text="Words that must not be generated.",
     )
-    echo = Boolean(default=False, nullable=False, help_text="Begin each choice with the last message, if it has the same role.")
-    add_generation_prompt = Boolean(default=True, nullable=False, help_text="End the prompt with the header of the assistant's turn.")
-    continue_final_message = Boolean(default=False, nullable=False, help_text="Go on with the last message instead of answering it.")
-    add_special_tokens = Boolean(default=False, nullable=False, help_text="Let the tokenizer add its own tokens to the template's.")
+    echo = Boolean(
+        default=False, nullable=False, help_text="Begin each choice with the last message, if it has the same role."
+    )
+    add_generation_prompt = Boolean(
+        default=True, nullable=False, help_text="End the prompt with the header of the assistant's turn."
+    )
+    continue_final_message = Boolean(
+        default=False, nullable=False, help_text="Go on with the last message instead of answering it."
+    )
+    add_special_tokens = Boolean(
+        default=False, nullable=False, help_text="Let the tokenizer add its own tokens to the template's."
+    )
     documents = Array(
         document_read,
         item_schema={"type": "object", "additionalProperties": {"type": "string"}},
         max_items=LIMITS.max_documents,
         help_text="Documents for templates that use them.",
     )
-    chat_template = Text(max_bytes=LIMITS.max_template_bytes, help_text="Jinja source in place of the model's; the key needs a right.")
+    chat_template = Text(
+        max_bytes=LIMITS.max_template_bytes, help_text="Jinja source in place of the model's; the key needs a right."
+    )
     chat_template_kwargs = TemplateVariables(help_text="Variables for the template.")
     mm_processor_kwargs = Object(help_text="Options of the media processor; the key needs a right.")
     structured_outputs = StructuredOutputs(help_text="One constraint on the content, and how its JSON is written.")
-    priority = Integer(default=0, nullable=False, help_text="Lower is served first; a key has a lowest value it may ask for, normally 0.")
-    request_id = Text(pattern=REQUEST_ID, nullable=False, help_text="Becomes the answer's id; the header X-Request-Id wins.")
+    priority = Integer(
+        default=0,
+        nullable=False,
+        help_text="Lower is served first; a key has a lowest value it may ask for, normally 0.",
+    )
+    request_id = Text(
+        pattern=REQUEST_ID, nullable=False, help_text="Becomes the answer's id; the header X-Request-Id wins."
+    )
     logits_processors = Array(
         Processor(nullable=False).run_validation,
         item_schema=Processor(nullable=False).schema_object(),
@@ -205,28 +260,40 @@ class ChatCompletionRequest(RequestBody):
         help_text="Log-probabilities of these ids instead of the most likely ones; needs logprobs: true.",
     )
     return_prompt_text = Boolean(default=False, help_text="Return the rendered prompt.")
-    truncation_side = Text(choices=("left", "right"), default="left", help_text="Which end truncate_prompt_tokens cuts off.")
+    truncation_side = Text(
+        choices=("left", "right"), default="left", help_text="Which end truncate_prompt_tokens cuts off."
+    )
     repetition_detection = RepetitionDetection(help_text="End an answer that repeats itself.")
     media_io_kwargs = MediaOptions(help_text="Options of media decoding by modality; the key needs a right.")
     guided_json = SchemaOrText(help_text="Older name of structured_outputs.json.")
-    guided_regex = Expression(max_bytes=LIMITS.max_regex_bytes, is_label=True, help_text="Older name of structured_outputs.regex.")
+    guided_regex = Expression(
+        max_bytes=LIMITS.max_regex_bytes, is_label=True, help_text="Older name of structured_outputs.regex."
+    )
     guided_choice = Choices(help_text="Older name of structured_outputs.choice.")
-    guided_grammar = Text(max_bytes=LIMITS.max_grammar_bytes, is_filled=True, help_text="Older name of structured_outputs.grammar.")
+    guided_grammar = Text(
+        max_bytes=LIMITS.max_grammar_bytes, is_filled=True, help_text="Older name of structured_outputs.grammar."
+    )
     guided_whitespace_pattern = Whitespace(
         max_bytes=LIMITS.max_regex_bytes, help_text="Older name of structured_outputs.whitespace_pattern."
     )
 
     store = Boolean(help_text="Keep the answer, to be fetched under GET /v1/chat/completions.")
     metadata = Metadata(help_text="Labels kept with the usage record.")
-    service_tier = Text(choices=TIERS, help_text="flex runs later, priority earlier if the key may; the tier used comes back.")
+    service_tier = Text(
+        choices=TIERS, help_text="flex runs later, priority earlier if the key may; the tier used comes back."
+    )
     prediction = Prediction(help_text="Text that the answer is expected to repeat; never changes it.")
     modalities = Modalities(help_text="Text only.")
     audio = Object(help_text="Accepted, without effect: answers are text.")
     functions = Tools(Function(nullable=False), "name", help_text="Deprecated form of tools.")
     function_call = FunctionCallField(help_text="Deprecated form of tool_choice.")
     verbosity = Text(choices=("low", "medium", "high"), help_text="Given to the template.")
-    web_search_options = Unsupported("is not supported: the server cannot search the web; leave it out", help_text="Refused.")
-    prompt_cache_key = Text(max_chars=256, is_label=True, help_text="Requests with the same key are scheduled together.")
+    web_search_options = Unsupported(
+        "is not supported: the server cannot search the web; leave it out", help_text="Refused."
+    )
+    prompt_cache_key = Text(
+        max_chars=256, is_label=True, help_text="Requests with the same key are scheduled together."
+    )
     prompt_cache_retention = Text(help_text="Accepted, without effect.")
     safety_identifier = Text(max_chars=256, is_label=True, help_text="Treated like user.")
 
@@ -254,7 +321,9 @@ def request_check(body: dict[str, Any]) -> dict[str, Any]:
     values["tools"], values["tool_choice"] = values["tools"] or values["functions"] or (), _tool_choice(values)
     has_call = is_forced(values["tool_choice"])
     values["constraint"] = (
-        None if has_call else constraint_of(values["structured_outputs"], values["response_format"], guided_places(values))
+        None
+        if has_call
+        else constraint_of(values["structured_outputs"], values["response_format"], guided_places(values))
     )
     values["add_generation_prompt"] = values["add_generation_prompt"] and not values["continue_final_message"]
     together_check(values)
@@ -279,7 +348,9 @@ def together_check(values: Mapping[str, Any]) -> None:
     limit = values["max_completion_tokens"] if values["max_completion_tokens"] is not None else values["max_tokens"]
     num_choices = values["n"]
     if limit is not None and limit * num_choices > LIMITS.max_choice_tokens:
-        raise _conflict("n", f"times the token limit must be at most {LIMITS.max_choice_tokens}, got {num_choices} x {limit}")
+        raise _conflict(
+            "n", f"times the token limit must be at most {LIMITS.max_choice_tokens}, got {num_choices} x {limit}"
+        )
     if values["temperature"] is not None:
         choices_check(values, SamplingParams(temperature=values["temperature"]))
     if values["use_beam_search"]:
@@ -306,7 +377,9 @@ def choices_check(values: Mapping[str, Any], sampling: SamplingParams) -> None:
     """Several answers need a draw, or beams. Called again once the model's own defaults are known."""
     num_choices, name = max((values["n"], "n"), (values["best_of"] or 0, "best_of"))
     if num_choices > 1 and sampling.is_greedy and not values["use_beam_search"]:
-        raise _conflict(name, "must be 1 when temperature is 0, as all answers would be equal; use_beam_search gives different ones")
+        raise _conflict(
+            name, "must be 1 when temperature is 0, as all answers would be equal; use_beam_search gives different ones"
+        )
 
 
 def sampling_defaults_read(defaults: dict[str, Any]) -> dict[str, Any]:

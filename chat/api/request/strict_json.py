@@ -107,7 +107,9 @@ def _check_bounds(body: bytes, bounds: JsonBounds) -> None:
         brackets.append(structure.translate(None, b",:"))
         tail = text[-(bounds.digits + 8) :]  # a number may go on in the next piece
     if _is_deeper(b"".join(brackets), bounds.depth):
-        raise ApiError("invalid_json", f"The request body is nested too deeply; at most {bounds.depth} levels are allowed.")
+        raise ApiError(
+            "invalid_json", f"The request body is nested too deeply; at most {bounds.depth} levels are allowed."
+        )
 
 
 def _too_many_values() -> ApiError:

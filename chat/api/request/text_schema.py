@@ -38,11 +38,18 @@ class CompletionRequest(SharingRequest):
     prompt = Prompts(max_items=LIMITS.max_prompts, help_text="One prompt or several, as text or as token ids.")
     suffix = Text(help_text="What follows the answer: the model fills in the middle. Empty: none.")
     max_tokens = Integer(
-        minimum=0, maximum=MAX_TOKENS, default=USUAL_MAX_TOKENS, help_text="Limit of generated tokens; 0 only with echo: the prompt alone."
+        minimum=0,
+        maximum=MAX_TOKENS,
+        default=USUAL_MAX_TOKENS,
+        help_text="Limit of generated tokens; 0 only with echo: the prompt alone.",
     )
-    echo = Boolean(default=False, help_text="Begin each text with its prompt, and its log-probabilities with the prompt's.")
+    echo = Boolean(
+        default=False, help_text="Begin each text with its prompt, and its log-probabilities with the prompt's."
+    )
     best_of = Integer(
-        minimum=1, maximum=LIMITS.max_n, help_text="Generate so many, and answer with the n of the best mean log-probability."
+        minimum=1,
+        maximum=LIMITS.max_n,
+        help_text="Generate so many, and answer with the n of the best mean log-probability.",
     )
     logprobs = Logprobs(help_text="Log-probabilities of each token and of this many alternatives.")
     add_special_tokens = Boolean(
@@ -50,13 +57,51 @@ class CompletionRequest(SharingRequest):
     )
 
     shared = (
-        *("model", "frequency_penalty", "logit_bias", "n", "presence_penalty", "response_format", "seed", "stop", "stream"),
+        *(
+            "model",
+            "frequency_penalty",
+            "logit_bias",
+            "n",
+            "presence_penalty",
+            "response_format",
+            "seed",
+            "stop",
+            "stream",
+        ),
         *("stream_options", "temperature", "top_p", "user", "use_beam_search", "top_k", "min_p", "repetition_penalty"),
-        *("length_penalty", "stop_token_ids", "include_stop_str_in_output", "ignore_eos", "min_tokens", "skip_special_tokens"),
-        *("spaces_between_special_tokens", "truncate_prompt_tokens", "truncation_side", "prompt_logprobs", "allowed_token_ids"),
-        *("bad_words", "structured_outputs", "priority", "request_id", "logits_processors", "return_tokens_as_token_ids"),
+        *(
+            "length_penalty",
+            "stop_token_ids",
+            "include_stop_str_in_output",
+            "ignore_eos",
+            "min_tokens",
+            "skip_special_tokens",
+        ),
+        *(
+            "spaces_between_special_tokens",
+            "truncate_prompt_tokens",
+            "truncation_side",
+            "prompt_logprobs",
+            "allowed_token_ids",
+        ),
+        *(
+            "bad_words",
+            "structured_outputs",
+            "priority",
+            "request_id",
+            "logits_processors",
+            "return_tokens_as_token_ids",
+        ),
         *("return_token_ids", "cache_salt", "kv_transfer_params", "vllm_xargs", "stream_interval", "logprob_token_ids"),
-        *("repetition_detection", "metadata", "service_tier", "prediction", "prompt_cache_key", "safety_identifier", *GUIDED),
+        *(
+            "repetition_detection",
+            "metadata",
+            "service_tier",
+            "prediction",
+            "prompt_cache_key",
+            "safety_identifier",
+            *GUIDED,
+        ),
     )
 
 
@@ -107,7 +152,8 @@ def prompt_values(values: Mapping[str, Any], index: int) -> dict[str, Any]:
         "raw": raw,
         "is_further": index > 0,
         "prompt_logprobs": _prompt_alternatives(values),
-        "return_prompt_text": values["echo"] and (raw.token_ids is not None or values["truncate_prompt_tokens"] is not None),
+        "return_prompt_text": values["echo"]
+        and (raw.token_ids is not None or values["truncate_prompt_tokens"] is not None),
         "return_token_ids": values["return_token_ids"] or scores,
         "returns_tokens": scores,
     }
@@ -137,13 +183,20 @@ def _check_choices(values: Mapping[str, Any]) -> None:
         if best_of < n:
             raise _conflict("best_of", f"must be at least n, {n}; got {best_of}")
         if best_of > n and values["stream"]:
-            raise _conflict("best_of", f"cannot be more than n, {n}, where stream is true: the best are known at the end only")
+            raise _conflict(
+                "best_of", f"cannot be more than n, {n}, where stream is true: the best are known at the end only"
+            )
         if best_of > 1 and values["use_beam_search"]:
-            raise _conflict("best_of", "cannot be combined with use_beam_search, which finds the n best by itself; leave one of them out")
+            raise _conflict(
+                "best_of",
+                "cannot be combined with use_beam_search, which finds the n best by itself; leave one of them out",
+            )
     if num_prompts > 1 and num_prompts * max(n, best_of or 0) > LIMITS.max_prompts:
         name = "n" if best_of is None or best_of <= n else "best_of"
         number = max(n, best_of or 0)
-        raise _conflict(name, f"times the number of prompts must be at most {LIMITS.max_prompts}, got {number} x {num_prompts}")
+        raise _conflict(
+            name, f"times the number of prompts must be at most {LIMITS.max_prompts}, got {number} x {num_prompts}"
+        )
 
 
 def _check_max_tokens(values: Mapping[str, Any]) -> None:
@@ -151,7 +204,9 @@ def _check_max_tokens(values: Mapping[str, Any]) -> None:
     if limit == 0 and not values["echo"]:
         raise _conflict("max_tokens", "must be at least 1, or 0 with echo: true for the prompt alone; got 0")
     if limit * best_of > LIMITS.max_choice_tokens:
-        raise _conflict("best_of", f"times max_tokens must be at most {LIMITS.max_choice_tokens}, got {best_of} x {limit}")
+        raise _conflict(
+            "best_of", f"times max_tokens must be at most {LIMITS.max_choice_tokens}, got {best_of} x {limit}"
+        )
 
 
 def _check_suffix(values: Mapping[str, Any]) -> None:

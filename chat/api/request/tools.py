@@ -54,7 +54,9 @@ class Function(Record):
 
     def to_internal_value(self, data: Any) -> Tool:
         values = super().to_internal_value(data)
-        shown: dict[str, Json] = {name: values[name] for name in ("name", "description", "parameters") if values[name] is not None}
+        shown: dict[str, Json] = {
+            name: values[name] for name in ("name", "description", "parameters") if values[name] is not None
+        }
         spec: dict[str, Json] = {"type": "function", "function": shown}
         return Tool(values["name"], values["parameters"], values["strict"], spec)
 
@@ -87,7 +89,9 @@ class Tools(Array):
             names.add(tool.name)
         num_bytes = sum(len(orjson.dumps(tool.spec)) for tool in tools)
         if num_bytes > LIMITS.max_tool_bytes:
-            raise refuse("invalid_value", f"must be at most {LIMITS.max_tool_bytes} bytes long together, got {num_bytes}")
+            raise refuse(
+                "invalid_value", f"must be at most {LIMITS.max_tool_bytes} bytes long together, got {num_bytes}"
+            )
         return tuple(tools)
 
 
@@ -138,7 +142,9 @@ class NamedTool(Record):
 class AllowedTools(Record):
     parts = {
         "mode": Text(choices=("auto", "required"), is_required=True, nullable=False),
-        "tools": Array(NamedTool(nullable=False).run_validation, max_items=LIMITS.max_tools, is_required=True, nullable=False),
+        "tools": Array(
+            NamedTool(nullable=False).run_validation, max_items=LIMITS.max_tools, is_required=True, nullable=False
+        ),
     }
 
 
@@ -146,20 +152,30 @@ def tool_choice_read(data: Any) -> ToolChoice:
     """What a `tool_choice` that is not null says, whatever the tools are; raises ValidationError."""
     if isinstance(data, str):
         if data not in MODES:
-            raise refuse("invalid_value", f"must be none, auto, required or an object that names a function; got {echo(data)}")
+            raise refuse(
+                "invalid_value", f"must be none, auto, required or an object that names a function; got {echo(data)}"
+            )
         return ToolChoice(MODES[data])
     if not isinstance(data, dict):
-        raise refuse("invalid_type", f"must be none, auto, required or an object that names a function; got {echo(data)}")
+        raise refuse(
+            "invalid_type", f"must be none, auto, required or an object that names a function; got {echo(data)}"
+        )
     kind = data.get("type")
     if kind == "allowed_tools":
-        allowed = read_at("allowed_tools", AllowedTools(is_required=True, nullable=False).run_validation, data.get("allowed_tools", empty))
+        allowed = read_at(
+            "allowed_tools",
+            AllowedTools(is_required=True, nullable=False).run_validation,
+            data.get("allowed_tools", empty),
+        )
         if not allowed["tools"]:
             raise refuse("invalid_value", "must have at least one item", "allowed_tools.tools")
         return ToolChoice(MODES[allowed["mode"]], tuple(entry["function"]["name"] for entry in allowed["tools"]))
     if kind not in (None, "function"):
         raise refuse("invalid_value", f"must be function or allowed_tools, got {echo(kind)}", "type")
     if "function" not in data:
-        raise refuse("missing_required_parameter", "is required: name a function, or send none, auto or required", "function")
+        raise refuse(
+            "missing_required_parameter", "is required: name a function, or send none, auto or required", "function"
+        )
     named = read_at("function", NamedFunction(nullable=False).run_validation, data["function"])
     return ToolChoice(ToolMode.NAMED, (named["name"],))
 
@@ -181,7 +197,9 @@ class FunctionCallField(RequestField):
 def function_call_read(data: Any) -> ToolChoice:
     """As `tool_choice_read`, of a `function_call`."""
     if isinstance(data, dict):
-        return ToolChoice(ToolMode.NAMED, (NamedFunction(nullable=False).run_validation(data)["name"],), is_parallel=False)
+        return ToolChoice(
+            ToolMode.NAMED, (NamedFunction(nullable=False).run_validation(data)["name"],), is_parallel=False
+        )
     if not isinstance(data, str):
         raise refuse("invalid_type", f"must be none, auto or an object with a name; got {echo(data)}")
     if data not in ("none", "auto"):

@@ -45,7 +45,9 @@ def response_object(head: AnswerHead, status: str, **known: Any) -> dict[str, An
     }
 
 
-def ended_object(head: AnswerHead, items: list[Item], usage: Usage, timings: Timings, *, is_cut: bool) -> dict[str, Any]:
+def ended_object(
+    head: AnswerHead, items: list[Item], usage: Usage, timings: Timings, *, is_cut: bool
+) -> dict[str, Any]:
     """The response of a run that has finished."""
     if is_cut:
         details = {"reason": "max_output_tokens"}
@@ -84,4 +86,6 @@ class ResponseAnswer:
     def body(self) -> bytes:
         assert self._completed is not None
         ended = self._completed
-        return orjson.dumps(ended_object(self.head, self.output.items, ended.usage, ended.timings, is_cut=self.output.is_cut))
+        return orjson.dumps(
+            ended_object(self.head, self.output.items, ended.usage, ended.timings, is_cut=self.output.is_cut)
+        )

@@ -42,7 +42,11 @@ async def history_add(accepted: Accepted) -> Accepted:
     if not values["messages"]:
         raise ApiError("missing_required_parameter", "input is required: a string, or a list of items", "input")
     if len(values["messages"]) > limit:
-        raise ApiError("invalid_value", f"input must have at most {limit} messages with those before it; begin a new conversation", "input")
+        raise ApiError(
+            "invalid_value",
+            f"input must have at most {limit} messages with those before it; begin a new conversation",
+            "input",
+        )
     return replace(accepted, num_bytes=num_bytes)
 
 
@@ -62,7 +66,9 @@ async def _previous(response_id: str | None, caller: Caller) -> tuple[list[Item]
     if row is not None and row.state == StoredState.UNFINISHED:
         row = await response_refresh(row)
         if row.state == StoredState.UNFINISHED:
-            raise ApiError("invalid_value", f"{PREVIOUS} names a response that is not finished yet; wait for its end", PREVIOUS)
+            raise ApiError(
+                "invalid_value", f"{PREVIOUS} names a response that is not finished yet; wait for its end", PREVIOUS
+            )
     if row is None:
         message = f"{PREVIOUS} must be the id of a stored response of this project, which '{response_id[:200]}' is not, or not any more"
         raise ApiError("invalid_value", message, PREVIOUS)
@@ -101,7 +107,9 @@ def _num_bytes(given: Iterable[Item], found: Mapping[str, Item]) -> int:
     num_bytes = sum(sizes[item["id"]] for item in given if item["type"] == "item_reference")
     limit = settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes
     if num_bytes > limit:
-        message = f"input must refer to at most {limit} bytes of items, got {num_bytes}; refer to fewer, or to each once"
+        message = (
+            f"input must refer to at most {limit} bytes of items, got {num_bytes}; refer to fewer, or to each once"
+        )
         raise ApiError("invalid_value", message, "input")
     return num_bytes
 

@@ -61,7 +61,9 @@ class InputReader:
             kind = "message" if "role" in item else "item_reference"
         if kind not in KINDS:
             known = ", ".join(KINDS)
-            self._problems.refuse(f"{path}.type", f"must be one of {known}, as this server runs no tools of its own; got {echo(kind)}")
+            self._problems.refuse(
+                f"{path}.type", f"must be one of {known}, as this server runs no tools of its own; got {echo(kind)}"
+            )
             return []
         readers: dict[str, Callable[[Item, str], Item]] = {
             "message": self._message,
@@ -103,7 +105,9 @@ class InputReader:
             elif given in MEDIA_KEYS:
                 parts.append(self._media(given, part, f"{path}.{index}"))
             elif given == "refusal":
-                parts.append({"type": given, "refusal": self._text(part, "refusal", f"{path}.{index}", is_required=True)})
+                parts.append(
+                    {"type": given, "refusal": self._text(part, "refusal", f"{path}.{index}", is_required=True)}
+                )
             else:
                 parts.append(_text_part(kind, self._text(part, "text", f"{path}.{index}", is_required=True)))
             if self._problems.is_full:
@@ -134,10 +138,14 @@ class InputReader:
         read: Item = {"encrypted_content": None}
         for name, kind in (("summary", "summary_text"), ("content", "reasoning_text")):
             parts = item.get(name) or []
-            if not isinstance(parts, list) or not all(isinstance(part, dict) and part.get("type") == kind for part in parts):
+            if not isinstance(parts, list) or not all(
+                isinstance(part, dict) and part.get("type") == kind for part in parts
+            ):
                 self._problems.refuse(f"{path}.{name}", f"must be an array of {kind} parts")
                 parts = []
-            texts = [self._text(part, "text", f"{path}.{name}.{index}", is_required=True) for index, part in enumerate(parts)]
+            texts = [
+                self._text(part, "text", f"{path}.{name}.{index}", is_required=True) for index, part in enumerate(parts)
+            ]
             read[name] = [{"type": kind, "text": text} for text in texts]
         return read
 
@@ -146,7 +154,9 @@ class InputReader:
 
     def _text(self, item: Item, name: str, path: str, *, is_required: bool = False) -> str:
         value = item.get(name)
-        if isinstance(value, str) and (name not in ("id", "call_id", "name") or 0 < len(value) <= LIMITS.max_label_chars):
+        if isinstance(value, str) and (
+            name not in ("id", "call_id", "name") or 0 < len(value) <= LIMITS.max_label_chars
+        ):
             return value
         if value is None and not is_required:
             return ""

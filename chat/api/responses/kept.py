@@ -42,7 +42,9 @@ STATES = {
 
 def background_afterlife(head: AnswerHead) -> DetachPolicy:
     """Of a run that goes on to its deadline without a reader, and whose end may be seen late."""
-    return DetachPolicy(settings.LIGHTCONE_LIMITS.request_timeout + settings.LIGHTCONE_QUEUE_TIMEOUT_S, log_ttl_s=LOG_LIFE_S)
+    return DetachPolicy(
+        settings.LIGHTCONE_LIMITS.request_timeout + settings.LIGHTCONE_QUEUE_TIMEOUT_S, log_ttl_s=LOG_LIFE_S
+    )
 
 
 class ResponseKeep:
@@ -87,7 +89,9 @@ async def response_refresh(row: StoredAnswer) -> StoredAnswer:
         return row
     events = await run_log(run_id=row.run_id.hex) if found is not None else []
     num_bytes = len(row.request) + EVENT_BYTES * len(events)
-    row.state, row.answer = await run_in_thread_if_large(num_bytes, lambda: response_ended(orjson.loads(row.request), events))
+    row.state, row.answer = await run_in_thread_if_large(
+        num_bytes, lambda: response_ended(orjson.loads(row.request), events)
+    )
     await _end(row.run_id.hex, row.answer)
     return row
 
@@ -104,7 +108,9 @@ def response_ended(request: Mapping[str, Any], events: Iterable[Event]) -> tuple
         elif isinstance(payload, Delta | ChoiceFinished):
             output.take(payload)
         elif isinstance(payload, Rejected):
-            response = failed_object(head, [], engine_api_error(EngineError(payload.code, payload.message, payload.param)))
+            response = failed_object(
+                head, [], engine_api_error(EngineError(payload.code, payload.message, payload.param))
+            )
         elif event.is_terminal:
             response = _ended(head, output, event)
     return StoredState(STATES[response["status"]]), orjson.dumps(response)

@@ -111,11 +111,18 @@ class OutputItems:
         return grown
 
     def _open(self, kind: str, call: ToolCallDelta | None = None) -> list[Grown]:
-        item: Item = {"id": item_id(kind, self._head.told["id"], len(self.items)), "type": kind, "status": "in_progress"}
+        item: Item = {
+            "id": item_id(kind, self._head.told["id"], len(self.items)),
+            "type": kind,
+            "status": "in_progress",
+        }
         if kind == "reasoning":
             item |= {"summary": [], "content": [{"type": "reasoning_text", "text": ""}], "encrypted_content": None}
         elif kind == "message":
-            item |= {"role": "assistant", "content": [{"type": "output_text", "text": "", "annotations": [], "logprobs": []}]}
+            item |= {
+                "role": "assistant",
+                "content": [{"type": "output_text", "text": "", "annotations": [], "logprobs": []}],
+            }
         elif call is not None:
             namespace, name = self._namespaces.get(call.name, ("", call.name))
             item |= {"call_id": call.id, "name": name, "arguments": "", **({NAMESPACE: namespace} if namespace else {})}

@@ -29,19 +29,78 @@ from chat.errors import ApiError, problems_error
 LIMITS = settings.LIGHTCONE_LIMITS
 LOGPROBS = "message.output_text.logprobs"
 INCLUDABLE = (
-    *(LOGPROBS, "reasoning.encrypted_content", "message.input_image.image_url", "computer_call_output.output.image_url"),
-    *("file_search_call.results", "web_search_call.results", "web_search_call.action.sources", "code_interpreter_call.outputs"),
+    *(
+        LOGPROBS,
+        "reasoning.encrypted_content",
+        "message.input_image.image_url",
+        "computer_call_output.output.image_url",
+    ),
+    *(
+        "file_search_call.results",
+        "web_search_call.results",
+        "web_search_call.action.sources",
+        "code_interpreter_call.outputs",
+    ),
 )
 ALIKE = (
-    *("model", "stream", "temperature", "top_p", "metadata", "parallel_tool_calls", "user", "safety_identifier", "service_tier"),
+    *(
+        "model",
+        "stream",
+        "temperature",
+        "top_p",
+        "metadata",
+        "parallel_tool_calls",
+        "user",
+        "safety_identifier",
+        "service_tier",
+    ),
     *("prompt_cache_key", "prompt_cache_retention"),
 )
 FURTHER = (
-    *("top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "seed", "stop", "stop_token_ids"),
-    *("include_stop_str_in_output", "ignore_eos", "min_tokens", "skip_special_tokens", "spaces_between_special_tokens", "bad_words"),
-    *("allowed_token_ids", "truncate_prompt_tokens", "truncation_side", "add_special_tokens", "documents", "chat_template"),
-    *("chat_template_kwargs", "mm_processor_kwargs", "media_io_kwargs", "structured_outputs", "priority", "request_id", "cache_salt"),
-    *("logits_processors", "vllm_xargs", "return_tokens_as_token_ids", "logprob_token_ids", "kv_transfer_params", "include_reasoning"),
+    *(
+        "top_k",
+        "min_p",
+        "presence_penalty",
+        "frequency_penalty",
+        "repetition_penalty",
+        "logit_bias",
+        "seed",
+        "stop",
+        "stop_token_ids",
+    ),
+    *(
+        "include_stop_str_in_output",
+        "ignore_eos",
+        "min_tokens",
+        "skip_special_tokens",
+        "spaces_between_special_tokens",
+        "bad_words",
+    ),
+    *(
+        "allowed_token_ids",
+        "truncate_prompt_tokens",
+        "truncation_side",
+        "add_special_tokens",
+        "documents",
+        "chat_template",
+    ),
+    *(
+        "chat_template_kwargs",
+        "mm_processor_kwargs",
+        "media_io_kwargs",
+        "structured_outputs",
+        "priority",
+        "request_id",
+        "cache_salt",
+    ),
+    *(
+        "logits_processors",
+        "vllm_xargs",
+        "return_tokens_as_token_ids",
+        "logprob_token_ids",
+        "kv_transfer_params",
+        "include_reasoning",
+    ),
     *("thinking_token_budget", "repetition_detection", "prediction", "web_search_options"),
 )
 """Of the Lightcone request: they mean here what they mean there (docs/api/lightcone.md)."""
@@ -60,7 +119,16 @@ MOVED = {
 }
 FORMAT_KEYS = ("type", "name", "description", "schema", "strict")
 ABSENT = (
-    *("n", "use_beam_search", "length_penalty", "prompt_logprobs", "echo", "return_token_ids", "return_prompt_text", "stream_interval"),
+    *(
+        "n",
+        "use_beam_search",
+        "length_penalty",
+        "prompt_logprobs",
+        "echo",
+        "return_token_ids",
+        "return_prompt_text",
+        "stream_interval",
+    ),
     *("add_generation_prompt", "continue_final_message", "modalities", "audio"),
 )
 """Of the Lightcone request: a response has no place for what they give."""
@@ -90,7 +158,10 @@ class Reasoning(Record):
 
 
 class TextOptions(Record):
-    parts = {"format": Object(help_text="text, json_object or json_schema."), "verbosity": Text(help_text="low, medium or high.")}
+    parts = {
+        "format": Object(help_text="text, json_object or json_schema."),
+        "verbosity": Text(help_text="low, medium or high."),
+    }
 
 
 class StreamChoices(Record):
@@ -101,20 +172,33 @@ class ResponseRequest(serializers.Serializer):
     """The fields that chat completions do not have, or have in another form."""
 
     instructions = Text(help_text="A system message before the input; never carried over from a previous response.")
-    previous_response_id = Text(max_chars=LIMITS.max_label_chars, is_label=True, help_text="The response that this one goes on from.")
-    max_output_tokens = Integer(minimum=1, maximum=MAX_TOKENS, help_text="Limit of generated tokens, reasoning included.")
-    max_tool_calls = Integer(minimum=1, help_text="Bounds calls of tools that the server runs, of which there are none.")
+    previous_response_id = Text(
+        max_chars=LIMITS.max_label_chars, is_label=True, help_text="The response that this one goes on from."
+    )
+    max_output_tokens = Integer(
+        minimum=1, maximum=MAX_TOKENS, help_text="Limit of generated tokens, reasoning included."
+    )
+    max_tool_calls = Integer(
+        minimum=1, help_text="Bounds calls of tools that the server runs, of which there are none."
+    )
     tools = Array(
-        max_items=LIMITS.max_tools, help_text="Functions that the model may call, and namespaces of them; others are left out and named."
+        max_items=LIMITS.max_tools,
+        help_text="Functions that the model may call, and namespaces of them; others are left out and named.",
     )
     text = TextOptions(help_text="What the text must be, and how long-winded.")
     reasoning = Reasoning(help_text="How much the model thinks.")
     include = Array(Text(choices=INCLUDABLE, nullable=False).run_validation, help_text="Further output.")
-    top_logprobs = Integer(minimum=0, maximum=LIMITS.max_logprobs, accepts_strings=False, help_text="Alternatives per token.")
+    top_logprobs = Integer(
+        minimum=0, maximum=LIMITS.max_logprobs, accepts_strings=False, help_text="Alternatives per token."
+    )
     store = Boolean(help_text="Keep the response; absent: true.")
     background = Boolean(default=False, help_text="Answer at once, and go on without the client.")
     stream_options = StreamChoices(help_text="Only with stream: true.")
-    truncation = Text(choices=("auto", "disabled"), default="disabled", help_text="auto: oldest items give way to the context's limit.")
+    truncation = Text(
+        choices=("auto", "disabled"),
+        default="disabled",
+        help_text="auto: oldest items give way to the context's limit.",
+    )
     conversation = Refused("is not supported: use previous_response_id, or send all items as input")
     prompt = Refused("is not supported: there are no prompt templates; send instructions and input")
     context_management = Refused("is not supported: use truncation")
@@ -217,7 +301,11 @@ def _response_format(form: Any) -> Any:
 
 
 def _told(
-    body: Mapping[str, Any], given: Mapping[str, Any], values: Mapping[str, Any], offered: OfferedTools, response_id: str
+    body: Mapping[str, Any],
+    given: Mapping[str, Any],
+    values: Mapping[str, Any],
+    offered: OfferedTools,
+    response_id: str,
 ) -> dict[str, Any]:
     """What the response object says of its request."""
     text, reasoning = given["text"] or {}, given["reasoning"] or {}
@@ -232,10 +320,16 @@ def _told(
         "parallel_tool_calls": values["parallel_tool_calls"],
         "previous_response_id": given["previous_response_id"],
         "prompt_cache_key": values["prompt_cache_key"],
-        "reasoning": {"effort": reasoning.get("effort"), "summary": reasoning.get("summary") or reasoning.get("generate_summary")},
+        "reasoning": {
+            "effort": reasoning.get("effort"),
+            "summary": reasoning.get("summary") or reasoning.get("generate_summary"),
+        },
         "safety_identifier": values["safety_identifier"],
         "store": given["store"] is not False,
-        "text": {"format": {name: form[name] for name in FORMAT_KEYS if name in form}, "verbosity": text.get("verbosity") or "medium"},
+        "text": {
+            "format": {name: form[name] for name in FORMAT_KEYS if name in form},
+            "verbosity": text.get("verbosity") or "medium",
+        },
         "tool_choice": choice_told(body.get("tool_choice")),
         "tools": offered.told,
         "top_logprobs": given["top_logprobs"] or 0,

@@ -36,7 +36,9 @@ class ResponseStream:
             return b"".join(map(self._grown, self.output.take(payload)))
         if isinstance(payload, Completed):
             last = b"".join(map(self._grown, self.output.end()))
-            response = ended_object(self.head, self.output.items, payload.usage, payload.timings, is_cut=self.output.is_cut)
+            response = ended_object(
+                self.head, self.output.items, payload.usage, payload.timings, is_cut=self.output.is_cut
+            )
             return last + self._event(f"response.{response['status']}", response=response)
         return b""
 
@@ -64,7 +66,9 @@ class ResponseStream:
         if kind == "function_call":
             return self._event("response.function_call_arguments.delta", **place, delta=grown.delta)
         logprobs = {"logprobs": grown.logprobs} if kind == "message" else {}
-        return self._event(f"response.{TEXT_EVENTS[kind]}.delta", **place, content_index=0, delta=grown.delta, **logprobs)
+        return self._event(
+            f"response.{TEXT_EVENTS[kind]}.delta", **place, content_index=0, delta=grown.delta, **logprobs
+        )
 
     def _added(self, grown: Grown) -> bytes:
         """An item begins without parts; a text has one, which begins next."""
@@ -78,11 +82,15 @@ class ResponseStream:
         item = grown.item
         place = {"item_id": item["id"], "output_index": grown.index}
         if item["type"] == "function_call":
-            told = self._event("response.function_call_arguments.done", **place, name=item["name"], arguments=item["arguments"])
+            told = self._event(
+                "response.function_call_arguments.done", **place, name=item["name"], arguments=item["arguments"]
+            )
         else:
             [part] = item["content"]
             logprobs = {"logprobs": part["logprobs"]} if item["type"] == "message" else {}
-            told = self._event(f"response.{TEXT_EVENTS[item['type']]}.done", **place, content_index=0, text=part["text"], **logprobs)
+            told = self._event(
+                f"response.{TEXT_EVENTS[item['type']]}.done", **place, content_index=0, text=part["text"], **logprobs
+            )
             told += self._part("done", grown, part)
         return told + self._event("response.output_item.done", output_index=grown.index, item=item)
 

@@ -37,7 +37,11 @@ def joined_name(namespace: str | None, name: str) -> str:
 def split_names(told: Sequence[Tool]) -> dict[str, tuple[str, str]]:
     """From the names that the model knows to namespace and name, of the tools that a response tells of."""
     groups = [tool for tool in told if tool["type"] == NAMESPACE]
-    return {joined_name(group["name"], tool["name"]): (group["name"], tool["name"]) for group in groups for tool in group["tools"]}
+    return {
+        joined_name(group["name"], tool["name"]): (group["name"], tool["name"])
+        for group in groups
+        for tool in group["tools"]
+    }
 
 
 def tools_read(tools: Sequence[Any]) -> OfferedTools:
@@ -72,7 +76,9 @@ def _namespace(group: Tool, path: str, offered: OfferedTools) -> Tool:
         raise ApiError("invalid_type", f"{path}.name must be a name, got {echo(name)}", f"{path}.name")
     description = group.get("description")
     if not isinstance(description, str | None):
-        raise ApiError("invalid_type", f"{path}.description must be a string, got {echo(description)}", f"{path}.description")
+        raise ApiError(
+            "invalid_type", f"{path}.description must be a string, got {echo(description)}", f"{path}.description"
+        )
     if not isinstance(tools, list):
         raise ApiError("invalid_type", f"{path}.tools must be an array, got {echo(tools)}", f"{path}.tools")
     told = []
@@ -104,7 +110,9 @@ def choice_read(choice: Any) -> Any:
         name, namespace = choice.get("name"), choice.get(NAMESPACE)
         return {
             "type": "function",
-            "function": {"name": joined_name(namespace, name) if isinstance(name, str) and isinstance(namespace, str) else name},
+            "function": {
+                "name": joined_name(namespace, name) if isinstance(name, str) and isinstance(namespace, str) else name
+            },
         }
     if choice.get("type") == "allowed_tools":
         tools = choice.get("tools")
@@ -119,6 +127,10 @@ def choice_told(choice: Any) -> Any:
     if not isinstance(choice, Mapping):
         return choice or "auto"
     if choice["type"] == "allowed_tools":
-        return {"type": "allowed_tools", "mode": choice["mode"], "tools": [choice_told(tool) for tool in choice["tools"]]}
+        return {
+            "type": "allowed_tools",
+            "mode": choice["mode"],
+            "tools": [choice_told(tool) for tool in choice["tools"]],
+        }
     namespace = {NAMESPACE: choice[NAMESPACE]} if isinstance(choice.get(NAMESPACE), str) else {}
     return {"type": "function", "name": choice["name"], **namespace}

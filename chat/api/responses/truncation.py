@@ -44,12 +44,18 @@ def messages_shorten(messages: list[Message], share: float) -> list[int]:
     """
     first = next((index for index, message in enumerate(messages) if message["role"] not in KEPT_ROLES), len(messages))
     begins = [index for index in range(first + 1, len(messages)) if messages[index]["role"] != "tool"]
-    sizes = [len(str(message.get("content") or "")) + len(str(message.get("tool_calls") or "")) + 1 for message in messages]
-    last = next((index for index in reversed(begins) if messages[index]["role"] == "user"), begins[-1] if begins else None)
+    sizes = [
+        len(str(message.get("content") or "")) + len(str(message.get("tool_calls") or "")) + 1 for message in messages
+    ]
+    last = next(
+        (index for index in reversed(begins) if messages[index]["role"] == "user"), begins[-1] if begins else None
+    )
     wanted = share * sum(sizes)
     dropped = 0
     begin = first
-    while begin != last and last is not None and (dropped < wanted or begin == first or messages[begin]["role"] == "tool"):
+    while (
+        begin != last and last is not None and (dropped < wanted or begin == first or messages[begin]["role"] == "tool")
+    ):
         dropped += sizes[begin]
         begin += 1
     return [*range(first), *range(begin, len(messages))]
@@ -57,7 +63,10 @@ def messages_shorten(messages: list[Message], share: float) -> list[int]:
 
 def _keep(values: dict[str, Any], kept: list[int]) -> None:
     names: list[Origin] = values["names"]
-    values["messages"], values["names"] = [values["messages"][index] for index in kept], [names[index] for index in kept]
+    values["messages"], values["names"] = (
+        [values["messages"][index] for index in kept],
+        [names[index] for index in kept],
+    )
 
 
 async def _read(accepted: Accepted) -> Admitted:

@@ -9,5 +9,7 @@ urlpatterns = [
     re_path(r"^v1/responses/input_tokens/?\Z", views.response_input_tokens, name="response_input_tokens"),
     re_path(r"^v1/responses/(?P<response_id>[^/]+)/?\Z", views.response, name="response"),
     re_path(r"^v1/responses/(?P<response_id>[^/]+)/cancel/?\Z", views.response_cancel, name="response_cancel"),
-    re_path(r"^v1/responses/(?P<response_id>[^/]+)/input_items/?\Z", views.response_input_items, name="response_input_items"),
+    re_path(
+        r"^v1/responses/(?P<response_id>[^/]+)/input_items/?\Z", views.response_input_items, name="response_input_items"
+    ),
 ]

@@ -91,10 +91,14 @@ def _settle_store(values: dict[str, Any], refusal: ApiError | None) -> None:
     told, given = values["told"], values["given"]
     limit = settings.LIGHTCONE_LIMITS.max_stored_bytes
     if told["background"] and given["store"] is False:
-        raise ApiError("invalid_value", "background needs store: true, as the response is fetched from the store", "background")
+        raise ApiError(
+            "invalid_value", "background needs store: true, as the response is fetched from the store", "background"
+        )
     if not settings.LIGHTCONE_STORE:
         if told["background"]:
-            raise ApiError("unsupported_parameter", "background cannot be true: this server keeps no answers", "background")
+            raise ApiError(
+                "unsupported_parameter", "background cannot be true: this server keeps no answers", "background"
+            )
         values["store"] = False
     elif refusal is not None:
         if given["store"] or told["background"]:
@@ -118,7 +122,9 @@ async def _background(accepted: Accepted, run: StartedRun) -> HttpResponseBase:
             await _give_up(accepted, run)
             refusal = RESPONSES.reword(EngineError(payload.code, payload.message, payload.param), accepted.values)
             raise engine_api_error(refusal)
-        return json_response(unfinished_object(run.head, is_queued=not isinstance(payload, Admitted)), headers=reader.headers)
+        return json_response(
+            unfinished_object(run.head, is_queued=not isinstance(payload, Admitted)), headers=reader.headers
+        )
     except EngineError as error:
         raise engine_api_error(error) from None
     except ApiError as error:
@@ -130,7 +136,9 @@ async def _background(accepted: Accepted, run: StartedRun) -> HttpResponseBase:
 
 async def _forget(response_id: str, caller: Caller) -> None:
     with suppress(AnswerUnknown):  # somebody else was faster
-        await database_sync_to_async(answer_delete)(project_id=caller.project_id, kind=StoredKind.RESPONSE, public_id=response_id)
+        await database_sync_to_async(answer_delete)(
+            project_id=caller.project_id, kind=StoredKind.RESPONSE, public_id=response_id
+        )
 
 
 async def retrieve(request: HttpRequest, dialect: Responses, response_id: str) -> HttpResponseBase:
@@ -160,7 +168,9 @@ async def _stream_again(request: HttpRequest, caller: Caller, response_id: str) 
     head = await run_in_thread_if_large(len(row.request), kept_head, row)
     rejoined = await run_rejoin(row.run_id.hex, caller)
     if rejoined is None:
-        raise ApiError("not_resumable", "The events of this response are not kept any more; fetch it without stream.", "stream")
+        raise ApiError(
+            "not_resumable", "The events of this response are not kept any more; fetch it without stream.", "stream"
+        )
     reader, admitted = rejoined
     frames = stream_frames(reader, ResponseStream(head_admitted(head, admitted), after=after), admitted=admitted)
     return EventStreamResponse(frames, on_close=reader.leave)
@@ -171,7 +181,11 @@ async def cancel(request: HttpRequest, dialect: Responses, response_id: str) -> 
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     row = await _find(response_id, caller)
     if not (await run_in_thread_if_large(len(row.request), kept_head, row)).told["background"]:
-        raise ApiError("invalid_value", "Only a response of background: true can be cancelled; others end when their client leaves.", "id")
+        raise ApiError(
+            "invalid_value",
+            "Only a response of background: true can be cancelled; others end when their client leaves.",
+            "id",
+        )
     if row.state == StoredState.UNFINISHED:
         await _stop(row, caller)
     return json_response(await _shown(await _find(response_id, caller)))
@@ -220,7 +234,9 @@ async def input_items(request: HttpRequest, dialect: Responses, response_id: str
 
 async def input_tokens(request: HttpRequest, dialect: InputTokens) -> HttpResponseBase:
     read = await prompt_read(request, dialect, start=partial(_start_reading, dialect))
-    return json_response({"object": "response.input_tokens", "input_tokens": read.admitted.num_prompt_tokens}, headers=read.headers)
+    return json_response(
+        {"object": "response.input_tokens", "input_tokens": read.admitted.num_prompt_tokens}, headers=read.headers
+    )
 
 
 async def _start_reading(dialect: InputTokens, accepted: Accepted) -> StartedRun:

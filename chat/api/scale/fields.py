@@ -14,7 +14,17 @@ from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
 from chat.api.request.constraints import GUIDED
-from chat.api.request.fields import Integer, Object, Record, RequestField, Text, echo, field_problems, number_read, refuse
+from chat.api.request.fields import (
+    Integer,
+    Object,
+    Record,
+    RequestField,
+    Text,
+    echo,
+    field_problems,
+    number_read,
+    refuse,
+)
 from chat.api.request.objects import Messages, Stop
 from chat.api.request.schema import ChatCompletionRequest
 from chat.api.request.tools import Function, Tools
@@ -54,7 +64,10 @@ class Audio(Record):
 class ScaleTool(Record):
     """One entry of `tools`: whatever its type is called, it has a function."""
 
-    parts = {"type": Text(help_text="function, or any other word."), "function": Function(is_required=True, nullable=False)}
+    parts = {
+        "type": Text(help_text="function, or any other word."),
+        "function": Function(is_required=True, nullable=False),
+    }
 
 
 CHAT_FIELDS = ChatCompletionRequest().get_fields()
@@ -68,11 +81,15 @@ OWN: Mapping[str, RequestField] = {
         help_text="vendor/name or vendor/name/deployment; an exact served name or alias goes first.",
     ),
     "messages": Messages(help_text="The conversation so far."),
-    "memory_strategy": MemoryStrategy(help_text="last_k: the model is shown the last k messages, and those of the system before them."),
+    "memory_strategy": MemoryStrategy(
+        help_text="last_k: the model is shown the last k messages, and those of the system before them."
+    ),
     **{name: CHAT_FIELDS[name] for name in GUIDED},
     "guided_decoding_backend": Text(choices=BACKENDS, help_text="Checked, without effect: the engine has its own."),
     "stop": Stop(max_strings=MAX_STOP_STRINGS, help_text="Strings that end the answer; the text is cut before them."),
-    "best_of": Integer(minimum=1, maximum=LIMITS.max_n, help_text="Generate so many, answer with the n most likely; not with stream."),
+    "best_of": Integer(
+        minimum=1, maximum=LIMITS.max_n, help_text="Generate so many, answer with the n most likely; not with stream."
+    ),
     "suffix": Text(help_text="What follows the answer: the model fills in between the last user message and this."),
     "audio": Audio(help_text="Checked, without effect: answers are text."),
     "inference_timeout": Seconds(help_text="Give the request up after this many seconds."),
@@ -80,9 +97,36 @@ OWN: Mapping[str, RequestField] = {
     "inference_extra_headers": Object(help_text="Without effect: there is no server behind this one."),
 }
 SHARED = (
-    *("chat_template", "chat_template_kwargs", "response_format", "include_stop_str_in_output", "stream", "stream_options"),
-    *("frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "top_logprobs", "max_tokens", "max_completion_tokens", "n"),
-    *("seed", "temperature", "top_p", "top_k", "user", "modalities", "prediction", "tools", "tool_choice", "parallel_tool_calls"),
+    *(
+        "chat_template",
+        "chat_template_kwargs",
+        "response_format",
+        "include_stop_str_in_output",
+        "stream",
+        "stream_options",
+    ),
+    *(
+        "frequency_penalty",
+        "presence_penalty",
+        "logit_bias",
+        "logprobs",
+        "top_logprobs",
+        "max_tokens",
+        "max_completion_tokens",
+        "n",
+    ),
+    *(
+        "seed",
+        "temperature",
+        "top_p",
+        "top_k",
+        "user",
+        "modalities",
+        "prediction",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+    ),
     *("reasoning_effort", "metadata", "store", "functions", "function_call"),
 )
 """Fields that are checked as the Lightcone request's."""

@@ -68,7 +68,9 @@ def last_messages(messages: Sequence[Any], k: int) -> list[int]:
 def _calls_before(messages: Sequence[Any], cut: int, first: int) -> int:
     """Where the assistant speaks whose calls are answered from `cut` on: one of them by its id, else the nearest. `cut` if none."""
     assistants = [place for place in range(cut - 1, first - 1, -1) if _role(messages[place]) == "assistant"]
-    answered = {message.get("tool_call_id") for message in messages[cut:] if isinstance(message.get("tool_call_id"), str)}
+    answered = {
+        message.get("tool_call_id") for message in messages[cut:] if isinstance(message.get("tool_call_id"), str)
+    }
     by_id = (place for place in assistants if answered & _call_ids(messages[place]))
     return next(by_id, assistants[0] if assistants else cut)
 

@@ -36,7 +36,9 @@ async def models_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
     models = await models_for_caller_async(caller=caller) if _asks_for(request, "model_type", OLDER_TYPE) else []
     live = await models_live()
     items = [_instance(model, caller, live) for model in models[(page - 1) * limit : page * limit]]
-    return json_response({"items": items, "current_page": page, "total_item_count": len(models), "items_per_page": limit})
+    return json_response(
+        {"items": items, "current_page": page, "total_item_count": len(models), "items_per_page": limit}
+    )
 
 
 async def model_retrieve(request: HttpRequest, dialect: Door, model_id: str) -> HttpResponseBase:
@@ -139,7 +141,9 @@ def _place(request: HttpRequest, name: str, models: list[ModelEntry]) -> int | N
     sent = request.GET.get(name)
     if not sent:
         return None
-    place = next((place for place, model in enumerate(models) if sent in (model.name, model_vendor_name(model.name))), None)
+    place = next(
+        (place for place, model in enumerate(models) if sent in (model.name, model_vendor_name(model.name))), None
+    )
     if place is None:
         raise ApiError("invalid_value", f"{name} must be the id of a model of this list, got {echo(sent)}", name)
     return place

@@ -44,7 +44,11 @@ def scale_values(body: dict[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in body.items() if value is not None}
     own = own_values(given, OWN)
     formed = messages_formed(own["messages"])
-    places = last_messages(formed, own["memory_strategy"]) if own["memory_strategy"] is not None else list(range(len(formed)))
+    places = (
+        last_messages(formed, own["memory_strategy"])
+        if own["memory_strategy"] is not None
+        else list(range(len(formed)))
+    )
     fields, names = fields_translated(given, own, shared=SHARED, extra_fields=EXTRA_FIELDS)
     names = replace(
         names,
@@ -57,7 +61,12 @@ def scale_values(body: dict[str, Any]) -> dict[str, Any]:
         values["raw"] = raw_prompt(values, own["suffix"], names)
         values["add_special_tokens"] = fields.get("add_special_tokens") is None or values["add_special_tokens"]
     ignored = ignored_names(given, own, known={*OWN, *SHARED}, extra_fields=EXTRA_FIELDS)
-    return {**values, "ignored": ignored, "model_names": model_candidates(own["model"]), "timeout_s": own["inference_timeout"]}
+    return {
+        **values,
+        "ignored": ignored,
+        "model_names": model_candidates(own["model"]),
+        "timeout_s": own["inference_timeout"],
+    }
 
 
 def fields_translated(
@@ -70,7 +79,10 @@ def fields_translated(
     top = {name: given[name] for name in ("model", "stop", *shared) if name in given}
     extra = _extra(own["inference_extra_params"] or {}, top, extra_fields)
     if own["inference_extra_headers"]:
-        logger.debug("a request names %d headers for a server behind this one, which there is not", len(own["inference_extra_headers"]))
+        logger.debug(
+            "a request names %d headers for a server behind this one, which there is not",
+            len(own["inference_extra_headers"]),
+        )
     fields = {**extra, **top}
     if "tools" in fields:
         fields["tools"] = _tools(fields["tools"])
@@ -78,7 +90,9 @@ def fields_translated(
     if guided:
         sent = fields.get("structured_outputs")
         if not isinstance(sent, dict | None):
-            raise ApiError("invalid_type", f"{EXTRA}.structured_outputs must be an object", f"{EXTRA}.structured_outputs")
+            raise ApiError(
+                "invalid_type", f"{EXTRA}.structured_outputs must be an object", f"{EXTRA}.structured_outputs"
+            )
         fields["structured_outputs"] = {**(sent or {}), **{part: given[name] for part, name in guided.items()}}
     return fields, SentNames(extra=frozenset(extra), guided=guided)
 
@@ -90,7 +104,9 @@ def ignored_names(
     return unknown_names(given, known) + unknown_names(own["inference_extra_params"] or {}, extra_fields, f"{EXTRA}.")
 
 
-def values_checked(check: Callable[[dict[str, Any]], dict[str, Any]], fields: dict[str, Any], names: SentNames) -> dict[str, Any]:
+def values_checked(
+    check: Callable[[dict[str, Any]], dict[str, Any]], fields: dict[str, Any], names: SentNames
+) -> dict[str, Any]:
     """`check`, whose refusals name what was sent; prompt and token limit must fit into the context together."""
     try:
         values = check(fields)
@@ -115,7 +131,10 @@ def _tools(tools: Any) -> Any:
     """Every tool with a function is one, whatever its type is called."""
     if not isinstance(tools, list):
         return tools
-    return [{**tool, "type": "function"} if isinstance(tool, dict) and isinstance(tool.get("type"), str) else tool for tool in tools]
+    return [
+        {**tool, "type": "function"} if isinstance(tool, dict) and isinstance(tool.get("type"), str) else tool
+        for tool in tools
+    ]
 
 
 def _guided(given: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, str]:
@@ -133,7 +152,12 @@ def _guided(given: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, st
     if len(constraints) > 1:
         message = f"You can only use one kind of guided decoding but multiple are specified: {', '.join(constraints)}; send one of them"
         raise ApiError("invalid_value", message, constraints[0])
-    is_json = "json" in guided or format_type in JSON_FORMATS or {"json", "json_object"} & set(extra) or is_forced(raw_choice(fields))
+    is_json = (
+        "json" in guided
+        or format_type in JSON_FORMATS
+        or {"json", "json_object"} & set(extra)
+        or is_forced(raw_choice(fields))
+    )
     if "guided_whitespace_pattern" in given and is_json:
         guided["whitespace_pattern"] = "guided_whitespace_pattern"
     return guided

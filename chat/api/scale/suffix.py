@@ -23,9 +23,15 @@ def raw_prompt(values: Mapping[str, Any], suffix: str, names: SentNames) -> RawP
             message = f"suffix cannot be combined with {sent}, as no chat template is used then; leave one of them out"
             raise ApiError("invalid_value", message, "suffix")
     messages = values["messages"]
-    users = [place for place, message in enumerate(messages) if isinstance(message, dict) and message.get("role") == "user"]
+    users = [
+        place for place, message in enumerate(messages) if isinstance(message, dict) and message.get("role") == "user"
+    ]
     if not users:
-        raise ApiError("invalid_value", "messages must hold a message of the user with suffix: the answer goes between the two", "messages")
+        raise ApiError(
+            "invalid_value",
+            "messages must hold a message of the user with suffix: the answer goes between the two",
+            "messages",
+        )
     path = names.sent(f"messages.{users[-1]}.content")
     return RawPrompt(text=_text(messages[users[-1]].get("content"), path), suffix=suffix, param="messages")
 

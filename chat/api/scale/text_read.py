@@ -41,7 +41,9 @@ class NoTools(Array):
 
     def to_internal_value(self, data: Any) -> Any:
         if super().to_internal_value(data):
-            raise refuse("unsupported_parameter", "cannot be used with a prompt; send messages to the route of chat completions")
+            raise refuse(
+                "unsupported_parameter", "cannot be used with a prompt; send messages to the route of chat completions"
+            )
         return data
 
 
@@ -64,9 +66,14 @@ OWN_TEXT: Mapping[str, RequestField] = {
     "model": OWN["model"],
     "prompt": Prompts(max_items=LIMITS.max_prompts, help_text="One prompt or several, as text or as token ids."),
     **{name: field for name, field in OWN.items() if name not in ("model", *OF_CHATS, "suffix")},
-    "logprobs": Logprobs(help_text="true: log-probabilities as chats have them; a number: the older shape, with so many alternatives."),
+    "logprobs": Logprobs(
+        help_text="true: log-probabilities as chats have them; a number: the older shape, with so many alternatives."
+    ),
     "top_logprobs": Integer(
-        minimum=0, maximum=LIMITS.max_logprobs, accepts_strings=False, help_text="Alternatives per token; needs logprobs: true."
+        minimum=0,
+        maximum=LIMITS.max_logprobs,
+        accepts_strings=False,
+        help_text="Alternatives per token; needs logprobs: true.",
     ),
     "return_token_log_probs": Boolean(help_text="Another name of logprobs: true."),
     "max_completion_tokens": _limit("Limit of generated tokens of each choice; goes before max_tokens."),
@@ -79,7 +86,14 @@ OWN_TEXT: Mapping[str, RequestField] = {
     "modalities": ChatCompletionRequest().get_fields()["modalities"],
 }
 SHARED_TEXT = (
-    *("response_format", "include_stop_str_in_output", "stream", "stream_options", "frequency_penalty", "presence_penalty"),
+    *(
+        "response_format",
+        "include_stop_str_in_output",
+        "stream",
+        "stream_options",
+        "frequency_penalty",
+        "presence_penalty",
+    ),
     *("logit_bias", "n", "seed", "temperature", "top_p", "top_k", "user", "prediction", "echo", "suffix"),
 )
 _TEXT_FIELDS = CompletionRequest().get_fields()

@@ -16,7 +16,15 @@ from channels.db import database_sync_to_async
 from django.db import DatabaseError
 from redis.exceptions import RedisError
 
-from chat.api.stored.services import StoredAnswer, StoredKind, StoredState, answer_drop, answer_end, answer_of_run, answers_unfinished
+from chat.api.stored.services import (
+    StoredAnswer,
+    StoredKind,
+    StoredState,
+    answer_drop,
+    answer_end,
+    answer_of_run,
+    answers_unfinished,
+)
 from chat.relay.state.runs import LogEntry, Runs
 from engine.api import Event
 

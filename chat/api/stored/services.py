@@ -67,7 +67,9 @@ async def answers_have_room(*, project_id: int) -> bool:
 
 
 def _kept_size(project_id: int) -> tuple[int, int]:
-    size = StoredAnswer.objects.filter(project_id=project_id).aggregate(count=Count("*"), num_bytes=Sum("num_bytes", default=0))
+    size = StoredAnswer.objects.filter(project_id=project_id).aggregate(
+        count=Count("*"), num_bytes=Sum("num_bytes", default=0)
+    )
     return size["count"], size["num_bytes"]
 
 
@@ -125,12 +127,16 @@ async def answer_keep_safely(**answer: Any) -> bool:
 def answer_end(*, run_id: str | UUID, state: StoredState, answer: bytes) -> bool:
     """Give an unfinished answer its end; false where it has one, or is gone."""
     unfinished = StoredAnswer.objects.filter(run_id=run_id, state=StoredState.UNFINISHED)
-    return bool(unfinished.update(state=state, answer=answer, num_bytes=F("num_bytes") + len(answer), ended_at=timezone.now()))
+    return bool(
+        unfinished.update(state=state, answer=answer, num_bytes=F("num_bytes") + len(answer), ended_at=timezone.now())
+    )
 
 
 def answer_find(*, project_id: int, kind: StoredKind, public_id: str) -> StoredAnswer:
     """Raises AnswerUnknown."""
-    row: StoredAnswer | None = _of_project(project_id, kind).filter(public_id=public_id).first() if _is_text(public_id) else None
+    row: StoredAnswer | None = (
+        _of_project(project_id, kind).filter(public_id=public_id).first() if _is_text(public_id) else None
+    )
     if row is None:
         raise AnswerUnknown
     return row
@@ -186,7 +192,9 @@ def answer_delete(*, project_id: int, kind: StoredKind, public_id: str) -> Store
 
 def answers_unfinished(*, limit: int = 1000) -> list[str]:
     """The run ids of answers without an end, oldest first."""
-    run_ids = StoredAnswer.objects.filter(state=StoredState.UNFINISHED).order_by("run_id").values_list("run_id", flat=True)
+    run_ids = (
+        StoredAnswer.objects.filter(state=StoredState.UNFINISHED).order_by("run_id").values_list("run_id", flat=True)
+    )
     return [run_id.hex for run_id in run_ids[:limit]]
 
 

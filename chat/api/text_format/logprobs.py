@@ -21,25 +21,36 @@ class TextLogprobs:
         self._end = 0
         self._clear()
 
-    def add_prompt(self, text: str, tokens: Sequence[str], token_ids: Sequence[int] | None, scored: PromptScored) -> None:
+    def add_prompt(
+        self, text: str, tokens: Sequence[str], token_ids: Sequence[int] | None, scored: PromptScored
+    ) -> None:
         """The tokens of an echoed prompt. `text`: what is echoed, which may lack what the tokenizer has put before it."""
         spelled = "".join(tokens)
         num_hidden = len(spelled) - len(text) if spelled.endswith(text) else 0
         at = -num_hidden
         for index, (token, entry) in enumerate(zip(tokens, scored.entries, strict=True)):
             token_id = entry[0].token_id if entry else token_ids[index] if token_ids else None
-            self._add(max(0, at), self._name(token, token_id), entry[0].logprob if entry else None, self._alternatives(entry))
+            self._add(
+                max(0, at), self._name(token, token_id), entry[0].logprob if entry else None, self._alternatives(entry)
+            )
             at += len(token)
         self._end = len(text)
 
     def add(self, entries: Iterable[TokenLogprob]) -> None:
         """Generated tokens."""
         for entry in entries:
-            self._add(self._end, self._name(entry.token, entry.token_id), entry.logprob, self._best((entry, *entry.top)))
+            self._add(
+                self._end, self._name(entry.token, entry.token_id), entry.logprob, self._best((entry, *entry.top))
+            )
             self._end += len(entry.token)
 
     def take(self) -> dict[str, Any]:
-        lists = {"tokens": self._tokens, "token_logprobs": self._logprobs, "top_logprobs": self._top, "text_offset": self._offsets}
+        lists = {
+            "tokens": self._tokens,
+            "token_logprobs": self._logprobs,
+            "top_logprobs": self._top,
+            "text_offset": self._offsets,
+        }
         self._clear()
         return lists
 
@@ -79,7 +90,9 @@ class ContentLogprobs:
         self._by_id = by_id
         self._content: list[dict[str, Any]] = []
 
-    def add_prompt(self, text: str, tokens: Sequence[str], token_ids: Sequence[int] | None, scored: PromptScored) -> None:
+    def add_prompt(
+        self, text: str, tokens: Sequence[str], token_ids: Sequence[int] | None, scored: PromptScored
+    ) -> None:
         """Nothing of it is told."""
 
     def add(self, entries: Iterable[TokenLogprob]) -> None:

@@ -101,7 +101,9 @@ class TextStream:
         return self._chunk(choice, text, **ids)
 
     def _finish(self, choice: StreamedChoice, finished: ChoiceFinished) -> bytes:
-        return self._chunk(choice, shown_text(finished), finish_reason=finished.reason.value, stop_reason=finished.stop_reason)
+        return self._chunk(
+            choice, shown_text(finished), finish_reason=finished.reason.value, stop_reason=finished.stop_reason
+        )
 
     def _chunk(self, choice: StreamedChoice, text: str, *, finish_reason: str | None = None, **keys: Any) -> bytes:
         """One frame of a choice, with the log-probabilities that wait; `keys`: further ones of the choice."""

@@ -33,14 +33,37 @@ class BatchStatusFilter(ColumnFilter):
 
 @admin.register(Batch)
 class BatchAdmin(ReadOnlyNewestFirst):
-    list_display = ("public_id", "show_status", "show_progress", "endpoint", "model", "project", "key_public_id", "show_created")
+    list_display = (
+        "public_id",
+        "show_status",
+        "show_progress",
+        "endpoint",
+        "model",
+        "project",
+        "key_public_id",
+        "show_created",
+    )
     list_filter = (BatchStatusFilter, KeyFilter, ProjectFilter)
     list_select_related = ("project__org",)
     search_fields = ("public_id",)
     search_help_text = "Batch id: exact"
     actions_detail = ("cancel",)
     fieldsets = (
-        (None, {"fields": ("public_id", "show_status", "show_progress", "endpoint", "model", "project", "key_public_id", "metadata")}),
+        (
+            None,
+            {
+                "fields": (
+                    "public_id",
+                    "show_status",
+                    "show_progress",
+                    "endpoint",
+                    "model",
+                    "project",
+                    "key_public_id",
+                    "metadata",
+                )
+            },
+        ),
         ("Files", {"fields": ("input_file_id", "output_file_id", "error_file_id")}),
         ("Tokens", {"fields": ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens")}),
         ("Time", {"fields": ("show_created", "show_begun", "show_ended", "show_expiry")}),
@@ -59,7 +82,9 @@ class BatchAdmin(ReadOnlyNewestFirst):
         is_stoppable = Batch.objects.filter(pk=unquote(str(object_id)), status__in=STOPPABLE).exists()
         return super().get_actions_detail(request, object_id) if is_stoppable else []
 
-    @action(description="Cancel", url_path="cancel", permissions=["cancel"], icon="block", variant=ActionVariant.WARNING)
+    @action(
+        description="Cancel", url_path="cancel", permissions=["cancel"], icon="block", variant=ActionVariant.WARNING
+    )
     def cancel(self, request: HttpRequest, object_id: str) -> HttpResponse:
         batch = self.get_object(request, unquote(object_id))
         if batch is None:
@@ -79,7 +104,9 @@ class BatchAdmin(ReadOnlyNewestFirst):
             self.log_change(request, batch, "Cancelled.")
             self.message_user(request, f"The batch {batch.public_id} is being cancelled.")
         except BatchOver as error:
-            self.message_user(request, f"The batch cannot be cancelled any more: its status is {error}.", messages.WARNING)
+            self.message_user(
+                request, f"The batch cannot be cancelled any more: its status is {error}.", messages.WARNING
+            )
         return redirect("admin:chat_batch_change", batch.pk)
 
     @display(
@@ -121,5 +148,8 @@ class BatchAdmin(ReadOnlyNewestFirst):
 
     @display(description="Errors")
     def show_errors(self, batch: Batch) -> str:
-        lines = (f"line {error['line']}: {error['message']}" if error.get("line") else str(error["message"]) for error in batch.errors)
+        lines = (
+            f"line {error['line']}: {error['message']}" if error.get("line") else str(error["message"])
+            for error in batch.errors
+        )
         return "; ".join(lines) or "–"

@@ -38,7 +38,16 @@ class ProjectFileAdmin(ReadOnlyNewestFirst):
     list_select_related = ("project__org",)
     search_fields = ("public_id",)
     search_help_text = "File id: exact"
-    fields = ("public_id", "filename", "purpose", "show_size", "project", "key_public_id", "show_created", "show_expiry")
+    fields = (
+        "public_id",
+        "filename",
+        "purpose",
+        "show_size",
+        "project",
+        "key_public_id",
+        "show_created",
+        "show_expiry",
+    )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ProjectFile]:
         return super().get_queryset(request).filter(is_complete=True)
@@ -50,7 +59,9 @@ class ProjectFileAdmin(ReadOnlyNewestFirst):
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm("chat.delete_projectfile")
 
-    def delete_view(self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
         """As Django's, which asks; the deletion itself is the service's."""
         if request.method != "POST":
             return super().delete_view(request, object_id, extra_context)
@@ -68,7 +79,9 @@ class ProjectFileAdmin(ReadOnlyNewestFirst):
             self.message_user(request, "The file has expired.", messages.WARNING)
         return redirect("admin:chat_projectfile_changelist")
 
-    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[list[str], dict[str, int], set[str], list[str]]:
+    def get_deleted_objects(
+        self, objs: Any, request: HttpRequest
+    ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
         """The chunks need no list and no permission of their own."""
         return [str(file) for file in objs], {"files": len(objs)}, set(), []
 

@@ -36,7 +36,9 @@ class Command(BaseCommand):
         acts.add_parser("list", help="list the keys that are not deleted")
         rotate = acts.add_parser("rotate", help="give a key a new secret and print the new text")
         rotate.add_argument("key_id")
-        rotate.add_argument("--overlap-hours", type=float, default=24.0, help="how long the old secret stays valid (default: 24)")
+        rotate.add_argument(
+            "--overlap-hours", type=float, default=24.0, help="how long the old secret stays valid (default: 24)"
+        )
         revoke = acts.add_parser("revoke", help="delete a key; its history stays")
         revoke.add_argument("key_id")
 
@@ -46,7 +48,9 @@ class Command(BaseCommand):
         except (KeyRefused, ValidationError) as error:
             raise CommandError("; ".join(getattr(error, "messages", [str(error)]))) from error
         except DatabaseError as error:
-            raise CommandError(f"the database cannot be used ({error}); start Lightcone once, which prepares it") from error
+            raise CommandError(
+                f"the database cannot be used ({error}); start Lightcone once, which prepares it"
+            ) from error
 
     def _create(self, options: dict[str, Any]) -> None:
         policy = KeyPolicy(
@@ -60,9 +64,17 @@ class Command(BaseCommand):
 
     def _list(self, options: dict[str, Any]) -> None:
         for key in selectors.keys_listed():
-            state = "disabled" if key.disabled_at else "expired" if key.expires_at and key.expires_at <= timezone.now() else "active"
+            state = (
+                "disabled"
+                if key.disabled_at
+                else "expired"
+                if key.expires_at and key.expires_at <= timezone.now()
+                else "active"
+            )
             used = f"{key.last_used_at:%Y-%m-%d %H:%M}" if key.last_used_at else "never used"
-            self.stdout.write(f"{key.public_id:16}  …{key.last4 or '----'}  {state:8}  {used:16}  {key.project}  {key.name}")
+            self.stdout.write(
+                f"{key.public_id:16}  …{key.last4 or '----'}  {state:8}  {used:16}  {key.project}  {key.name}"
+            )
 
     def _rotate(self, options: dict[str, Any]) -> None:
         self.stdout.write(key_rotate(key=_key(options["key_id"]), overlap=timedelta(hours=options["overlap_hours"])))

@@ -18,8 +18,14 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", help="the name that clients ask for")
         parser.add_argument("path", help="a GGUF file or a Hugging Face folder")
-        parser.add_argument("--elsewhere", action="store_true", help="the path is on the worker's machine: do not look for it on this one")
-        parser.add_argument("--alias", action="append", default=[], dest="aliases", help="a further name; may be repeated")
+        parser.add_argument(
+            "--elsewhere",
+            action="store_true",
+            help="the path is on the worker's machine: do not look for it on this one",
+        )
+        parser.add_argument(
+            "--alias", action="append", default=[], dest="aliases", help="a further name; may be repeated"
+        )
         parser.add_argument("--owned-by", default="lightcone")
         parser.add_argument("--default", action="store_true", help="serve this model where a request names none")
 

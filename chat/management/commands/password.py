@@ -22,6 +22,8 @@ class Command(BaseCommand):
         except UserUnknown as error:
             raise CommandError(str(error)) from None
         except DatabaseError as error:
-            raise CommandError(f"the database cannot be used ({error}); start Lightcone once, which prepares it") from error
+            raise CommandError(
+                f"the database cannot be used ({error}); start Lightcone once, which prepares it"
+            ) from error
         self.stdout.write(password)
         self.stderr.write(f"This is the only time that the new password of {options['name']} is shown.")

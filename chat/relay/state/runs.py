@@ -23,7 +23,8 @@ from chat.relay.valkey.store import Answers, script_text
 from engine.api import Event, GenerationRequest, Outcome
 
 ATTACH, BUCKET, CLAIM, LEAVE, STOP, TAKEOVER = (
-    script_text(Path(__file__).parent / f"{name}.lua") for name in ("attach", "bucket", "claim", "leave", "stop", "takeover")
+    script_text(Path(__file__).parent / f"{name}.lua")
+    for name in ("attach", "bucket", "claim", "leave", "stop", "takeover")
 )
 ADMIT = BUCKET + script_text(Path(__file__).parent / "admit.lua")
 FINISH, LOOK = (BUCKET + script_text(Path(__file__).parent / f"{name}.lua") for name in ("finish", "look"))
@@ -181,7 +182,9 @@ class Runs:
     async def look(self, caller: str, *, requests_per_minute: int, tokens_per_minute: int) -> Verdict:
         """What is left of a caller's limits; charges nothing."""
         names = (self.keys.admit_requests(caller), self.keys.admit_tokens(caller))
-        answer = await self.client.eval(LOOK, len(names), *names, self._now_ms(), requests_per_minute, tokens_per_minute)
+        answer = await self.client.eval(
+            LOOK, len(names), *names, self._now_ms(), requests_per_minute, tokens_per_minute
+        )
         requests_left, requests_reset, tokens_left, tokens_reset = answer
         return Verdict("look", 0.0, requests_left, requests_reset / 1000, tokens_left, tokens_reset / 1000)
 
@@ -195,7 +198,13 @@ class Runs:
     def claim_command(self, run_id: str, attempt: int, worker_id: str) -> list[Any]:
         """The claim as the arguments of an EVAL, for other connections."""
         keys = self.keys
-        names = (keys.meta(run_id), keys.request(run_id), keys.queued, keys.worker_runs(worker_id), keys.worker(worker_id))
+        names = (
+            keys.meta(run_id),
+            keys.request(run_id),
+            keys.queued,
+            keys.worker_runs(worker_id),
+            keys.worker(worker_id),
+        )
         return [CLAIM, len(names), *names, run_id, attempt, worker_id]
 
     def claim_read(self, run_id: str, attempt: int, answer: list[Any]) -> Claim | None:
@@ -275,7 +284,9 @@ class Runs:
         answer = await self.client.eval(TAKEOVER, len(names), *names, run_id, worker_id, self._now_ms())
         return (int(answer[1]), answer[2].decode()) if answer[0] == b"queued" else None
 
-    async def read_log(self, run_id: str, *, attempt: int = 0, position: int = 0, limit: int = READ_ENTRIES) -> list[LogEntry]:
+    async def read_log(
+        self, run_id: str, *, attempt: int = 0, position: int = 0, limit: int = READ_ENTRIES
+    ) -> list[LogEntry]:
         """Entries that cover `position` or later ones, oldest first, at most `limit`."""
         return log_entries(await self.client.xrange(self.keys.log(run_id), min=f"{attempt}-{position}", count=limit))
 

@@ -48,7 +48,9 @@ class UsageStream:
         """Records that were read and never acknowledged."""
         return self._records(await self._read("0", None))
 
-    async def read(self, *, limit: int = BATCH_RECORDS, block_ms: int | None = BLOCK_MS) -> list[tuple[bytes, dict[str, Any]]]:
+    async def read(
+        self, *, limit: int = BATCH_RECORDS, block_ms: int | None = BLOCK_MS
+    ) -> list[tuple[bytes, dict[str, Any]]]:
         """New records as (entry id, record); waits up to `block_ms` for the first (None: not at all)."""
         return self._records(await self._read(">", block_ms, limit))
 
@@ -60,9 +62,13 @@ class UsageStream:
             pipe.xdel(self._keys.usage, *entry_ids)
             await pipe.execute()
 
-    async def _read(self, start: str, block_ms: int | None, limit: int = BATCH_RECORDS) -> list[tuple[bytes, dict[bytes, bytes]]]:
+    async def _read(
+        self, start: str, block_ms: int | None, limit: int = BATCH_RECORDS
+    ) -> list[tuple[bytes, dict[bytes, bytes]]]:
         try:
-            answer = await self._client.xreadgroup(GROUP, CONSUMER, {self._keys.usage: start}, count=limit, block=block_ms)
+            answer = await self._client.xreadgroup(
+                GROUP, CONSUMER, {self._keys.usage: start}, count=limit, block=block_ms
+            )
         except ResponseError as error:
             if "NOGROUP" not in str(error):
                 raise

@@ -66,7 +66,9 @@ def read_answer(data: bytes | bytearray, at: int) -> tuple[Answer, int] | None:
 class Wire(asyncio.Protocol):
     """An open connection. `on_answer` gets each answer, `on_lost` the end; both on the loop, neither may block."""
 
-    def __init__(self, connection: AbstractConnection, on_answer: Callable[[Answer], None], on_lost: Callable[[], None]) -> None:
+    def __init__(
+        self, connection: AbstractConnection, on_answer: Callable[[Answer], None], on_lost: Callable[[], None]
+    ) -> None:
         self._connection = connection
         self._on_answer = on_answer
         self._on_lost = on_lost
@@ -113,7 +115,13 @@ async def wire_connect(url: str, on_answer: Callable[[Answer], None], on_lost: C
     options: dict[str, Any] = dict(parse_url(url))
     make = options.pop("connection_class", TcpConnection)
     connection = make(
-        **options | {"socket_connect_timeout": CONNECT_TIMEOUT_S, "socket_timeout": None, "retry": Retry(NoBackoff(), 0), "protocol": 2}
+        **options
+        | {
+            "socket_connect_timeout": CONNECT_TIMEOUT_S,
+            "socket_timeout": None,
+            "retry": Retry(NoBackoff(), 0),
+            "protocol": 2,
+        }
     )
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):

@@ -112,7 +112,8 @@ class Dispatcher:
             await self._take_lease()
             self._lease.start(self.channel)
             self._tasks = [
-                asyncio.create_task(work) for work in (self._receive_forever(), self._sweep_forever(sweep_s), self._tick_forever())
+                asyncio.create_task(work)
+                for work in (self._receive_forever(), self._sweep_forever(sweep_s), self._tick_forever())
             ]
 
     async def close(self) -> None:
@@ -185,7 +186,9 @@ class Dispatcher:
         try:
             worker_id = await self.runs.stop(run_id, outcome.value)
         except (RedisError, OSError) as error:
-            raise EngineUnavailable(ErrorCode.OVERLOADED, "The server cannot be reached at the moment; please try again.") from error
+            raise EngineUnavailable(
+                ErrorCode.OVERLOADED, "The server cannot be reached at the moment; please try again."
+            ) from error
         if worker_id:
             await self._tell(worker_id, run_id, outcome.value)
 

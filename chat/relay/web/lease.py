@@ -63,12 +63,16 @@ class WebLease:
         late_s = self._clock() - self._ticked_at
         if late_s > LOOP_DEAD_S:
             if not self._is_loop_dead:
-                logger.error("the loop of this web process has stood still for %.0f s; its lease is not renewed", late_s)
+                logger.error(
+                    "the loop of this web process has stood still for %.0f s; its lease is not renewed", late_s
+                )
             self._is_loop_dead = True
             return
         self._is_loop_dead = False
         try:
-            self._write(b"SET", self._keys.web(self._web_id).encode(), self._channel.encode(), b"PX", str(LEASE_MS).encode())
+            self._write(
+                b"SET", self._keys.web(self._web_id).encode(), self._channel.encode(), b"PX", str(LEASE_MS).encode()
+            )
             self._write(b"SADD", self._keys.webs.encode(), self._web_id.encode())
         except WritesRefused:
             self.is_refused = True

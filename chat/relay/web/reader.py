@@ -29,7 +29,9 @@ from engine.api import (
 )
 
 INBOX_ENTRIES = 512
-UNAVAILABLE_CODES = frozenset({ErrorCode.OVERLOADED, ErrorCode.MODEL_LOADING, ErrorCode.WORKER_LOST, ErrorCode.LOG_LOST})
+UNAVAILABLE_CODES = frozenset(
+    {ErrorCode.OVERLOADED, ErrorCode.MODEL_LOADING, ErrorCode.WORKER_LOST, ErrorCode.LOG_LOST}
+)
 FAILURE_CODES = frozenset({ErrorCode.ENGINE_ERROR, ErrorCode.INTERNAL_ERROR, ErrorCode.MODEL_LOAD_FAILED})
 STOPPED_MESSAGE = "The request was stopped before it began."
 LOST_MESSAGE = "The connection to the run was lost; please send the request again."
@@ -77,7 +79,9 @@ class RunReader:
                     await self._advance()
         except TimeoutError:
             self.told = Outcome.INTERRUPTED
-            raise EngineUnavailable(ErrorCode.OVERLOADED, f"No worker took the request within {timeout_s:g} s; please try again.") from None
+            raise EngineUnavailable(
+                ErrorCode.OVERLOADED, f"No worker took the request within {timeout_s:g} s; please try again."
+            ) from None
         event = self._ready[0]
         if isinstance(event.payload, Admitted):
             self._ready.popleft()

@@ -35,7 +35,13 @@ class Claims:
     """
 
     def __init__(
-        self, *, runs: Runs, table: RunTable, worker_id: str, renew: Callable[[], Awaitable[None]], lines: Lines | None = None
+        self,
+        *,
+        runs: Runs,
+        table: RunTable,
+        worker_id: str,
+        renew: Callable[[], Awaitable[None]],
+        lines: Lines | None = None,
     ) -> None:
         self._runs = runs
         self._table = table

@@ -48,7 +48,14 @@ class LogWriter:
     """`has_lost`: something may be missing in a log. `caller`: for steps in one round trip, where `layer` publishes what Valkey does."""
 
     def __init__(
-        self, *, runs: Runs, layer: Layer, worker_id: str, table: RunTable, clock: Callable[[], float], caller: Caller | None = None
+        self,
+        *,
+        runs: Runs,
+        layer: Layer,
+        worker_id: str,
+        table: RunTable,
+        clock: Callable[[], float],
+        caller: Caller | None = None,
     ) -> None:
         self.has_lost = False
         self._runs = runs
@@ -81,7 +88,13 @@ class LogWriter:
 
     async def _write_step(self, caller: Caller, cut: Written) -> Written:
         """Append entries and announce them in one script; return those that are in their logs now and nobody was told of."""
-        parts = [b"EVAL", STEP, b"%d" % len(cut), *(self._keys.log(run.run_id).encode() for run, _ in cut), b"%d" % RUN_LIFE_MS]
+        parts = [
+            b"EVAL",
+            STEP,
+            b"%d" % len(cut),
+            *(self._keys.log(run.run_id).encode() for run, _ in cut),
+            b"%d" % RUN_LIFE_MS,
+        ]
         for run, entry in cut:
             parts += (run.entry_name(entry).encode(), entry.payload, b"1" if run.is_logged else b"0")
         for channel, message in self._messages(cut):
@@ -95,7 +108,9 @@ class LogWriter:
             run.is_logged = True
         if answer == b"OK":
             return []
-        return [(run, entry) for (run, entry), verdict in zip(cut, answer, strict=True) if self._is_written(run, verdict)]
+        return [
+            (run, entry) for (run, entry), verdict in zip(cut, answer, strict=True) if self._is_written(run, verdict)
+        ]
 
     async def _write(self, cut: Written) -> Written:
         """Append entries in one pipeline; return those that are in their logs now."""
@@ -111,7 +126,9 @@ class LogWriter:
                     run.is_logged = True
         answers = await pipe.execute(raise_on_error=False)
         verdicts = [answer for answer in answers if not isinstance(answer, bool | int)]
-        return [(run, entry) for (run, entry), answer in zip(cut, verdicts, strict=True) if self._is_written(run, answer)]
+        return [
+            (run, entry) for (run, entry), answer in zip(cut, verdicts, strict=True) if self._is_written(run, answer)
+        ]
 
     def _is_written(self, run: LiveRun, answer: object) -> bool:
         if isinstance(answer, ResponseError | Refused):
@@ -148,7 +165,9 @@ class LogWriter:
         messages: list[tuple[str, dict[str, object]]] = []
         for channel, items in deltas.items():
             self._sent[channel] += 1
-            messages.append((channel, {"type": "lc.step", "worker": self._worker_id, "n": self._sent[channel], "deltas": items}))
+            messages.append(
+                (channel, {"type": "lc.step", "worker": self._worker_id, "n": self._sent[channel], "deltas": items})
+            )
         return messages
 
 
@@ -169,7 +188,9 @@ async def missing_entries(client: Redis, keys: Keys, table: RunTable) -> Written
     return missing
 
 
-def _missing_of(run: LiveRun, state: bytes | None, attempt: bytes | None, last: list[Any], table: RunTable) -> list[Entry]:
+def _missing_of(
+    run: LiveRun, state: bytes | None, attempt: bytes | None, last: list[Any], table: RunTable
+) -> list[Entry]:
     if attempt is None:
         if run.ending is None and not run.is_forgotten:
             run.is_forgotten = True

@@ -75,7 +75,9 @@ class Publisher:
         self._clock = clock
         self._flush_mode = flush_mode
         self._table = RunTable(abort)
-        self._writer = LogWriter(runs=self.runs, layer=layer, worker_id=worker_id, table=self._table, clock=clock, caller=caller)
+        self._writer = LogWriter(
+            runs=self.runs, layer=layer, worker_id=worker_id, table=self._table, clock=clock, caller=caller
+        )
         self._claims = Claims(runs=self.runs, table=self._table, worker_id=worker_id, renew=self.beat, lines=lines)
         self._has_news = asyncio.Event()
         self._is_urgent = asyncio.Event()
@@ -260,7 +262,11 @@ class Publisher:
         self._writer.has_lost = False
         self._backoff_s = MIN_BACKOFF_S
         if missing:
-            logger.info("Valkey is back: %d entries of %d runs written again", len(missing), len({run.run_id for run, _ in missing}))
+            logger.info(
+                "Valkey is back: %d entries of %d runs written again",
+                len(missing),
+                len({run.run_id for run, _ in missing}),
+            )
             await self._writer.write_and_announce(missing)
         return not self._writer.has_lost
 

@@ -67,7 +67,10 @@ def store_token(a, token):
                 keys[d * block_size + offset] = narrow(key[d])
                 values[offset * size + d] = narrow(value[d])
         else:
-            plain_keys, plain_values = floats(a[10] + base * 4, size * block_size), floats(a[11] + base * 4, size * block_size)
+            plain_keys, plain_values = (
+                floats(a[10] + base * 4, size * block_size),
+                floats(a[11] + base * 4, size * block_size),
+            )
             for d in range(size):
                 plain_keys[d * block_size + offset] = key[d]
                 plain_values[offset * size + d] = value[d]
@@ -220,7 +223,9 @@ def attend_tiles(a, thread, part, parts, size, block_size):
                     weigh_values(scores + member * stride, values, num_here, size, out_at + member * query_bytes)
         for row in range(first_row, end_row):
             place = a[18] + (tokens[row] * a[2] + head * group) * size * (2 if a[19] != 0 else 4)
-            store_row(place, a[19] != 0, 0, group * size, floats(sums + (row - first_row) * group * query_bytes, group * size))
+            store_row(
+                place, a[19] != 0, 0, group * size, floats(sums + (row - first_row) * group * query_bytes, group * size)
+            )
 
 
 @njit(**OPTIONS)

@@ -88,7 +88,9 @@ class OpeningPanel(OpenedPanel):
 
     def weights(self, b: VectorBuilder, place: Any, pair: int, vector: int) -> tuple[Any, ...]:
         packed, opened = place
-        return _store_all(b, FourBitPanel.weights(self, b, packed, pair, vector), self._weights_at(b, opened, pair, vector))
+        return _store_all(
+            b, FourBitPanel.weights(self, b, packed, pair, vector), self._weights_at(b, opened, pair, vector)
+        )
 
     def scales(self, b: VectorBuilder, place: Any, vector: int) -> tuple[Any, ...]:
         packed, opened = place

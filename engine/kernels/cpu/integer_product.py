@@ -64,7 +64,10 @@ def _make_multiply_block(num_rows: int, panel: FourBitPanel | EightBitPanel) -> 
             weights, opened, records, num_groups, out, out_stride, ahead, num_lines, num_kept = arguments
             b = VectorBuilder(builder)
             places = [(row, vector) for row in range(num_rows) for vector in range(VECTORS)]
-            targets = {(row, vector): b.at(builder.add(out, b.times(out_stride, row)), 4 * LANES * vector) for row, vector in places}
+            targets = {
+                (row, vector): b.at(builder.add(out, b.times(out_stride, row)), 4 * LANES * vector)
+                for row, vector in places
+            }
             for target in targets.values():
                 b.prefetch(target, is_written=True)
             shifts = builder.add(records, b.times(num_groups, num_rows * ROW_BYTES))
@@ -80,7 +83,9 @@ def _make_multiply_block(num_rows: int, panel: FourBitPanel | EightBitPanel) -> 
                 scales = [panel.scales(b, place, vector) for vector in range(VECTORS)]
                 for row, vector in places:
                     of_row = [b.splat_float(b.at(record, num_rows * (GROUP + 4 * part) + 4 * row)) for part in range(3)]
-                    value = panel.add_group(b, builder.load(sums[row, vector]), products[row, vector], scales[vector], of_row)
+                    value = panel.add_group(
+                        b, builder.load(sums[row, vector]), products[row, vector], scales[vector], of_row
+                    )
                     builder.store(value, sums[row, vector])
             is_last_kept = builder.icmp_signed("==", num_kept, ir.Constant(b.integer, num_rows))
             for row in range(num_rows):
@@ -95,7 +100,9 @@ def _make_multiply_block(num_rows: int, panel: FourBitPanel | EightBitPanel) -> 
     return multiply_block
 
 
-def _multiply_group(b: VectorBuilder, panel: FourBitPanel | EightBitPanel, num_rows: int, place: Any, record: Any) -> dict:
+def _multiply_group(
+    b: VectorBuilder, panel: FourBitPanel | EightBitPanel, num_rows: int, place: Any, record: Any
+) -> dict:
     """The integer products of one group, by row and vector. A few rows get two sums each, so that additions overlap."""
     places = [(row, vector) for row in range(num_rows) for vector in range(VECTORS)]
     starts = [panel.start_bits] if num_rows == MOST_ROWS else [panel.start_bits, 0]
@@ -108,7 +115,11 @@ def _multiply_group(b: VectorBuilder, panel: FourBitPanel | EightBitPanel, num_r
                 four = b.splat(b.load(WORD, b.at(record, GROUP * row + 4 * (2 * pair + half)), 4))
                 for vector in range(VECTORS):
                     sums[row, vector] = b.dot(sums[row, vector], weights[vector][half], b.ir.bitcast(four, BYTES64))
-    return products[0] if len(products) == 1 else {place: b.ir.add(*(part[place] for part in products)) for place in places}
+    return (
+        products[0]
+        if len(products) == 1
+        else {place: b.ir.add(*(part[place] for part in products)) for place in places}
+    )
 
 
 _four_8, _four_4, _four_2, _four_1 = (_make_multiply_block(rows, FourBitPanel()) for rows in (8, 4, 2, 1))

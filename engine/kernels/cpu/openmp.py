@@ -35,7 +35,9 @@ def _openmp_library() -> Path | None:
     maps = Path("/proc/self/maps")
     if not maps.exists():
         return None
-    return next((Path(line.split(maxsplit=5)[5].strip()) for line in maps.read_text().splitlines() if "libgomp" in line), None)
+    return next(
+        (Path(line.split(maxsplit=5)[5].strip()) for line in maps.read_text().splitlines() if "libgomp" in line), None
+    )
 
 
 def _load() -> Any:

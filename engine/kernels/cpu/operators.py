@@ -189,7 +189,18 @@ def multiply(x: torch.Tensor, panels: torch.Tensor, num_outputs: int, bits: int)
         records = scratch + opened_bytes(num_inputs)
         operations = [_operation("quantize_groups", _by_rows(num_inputs), num_rows, num_inputs, x, records)]
     multiplication = _operation(
-        "multiply", parts, num_rows, num_outputs, num_inputs, x, panels, out, scratch, 4 * _aligned(floats), bits, records
+        "multiply",
+        parts,
+        num_rows,
+        num_outputs,
+        num_inputs,
+        x,
+        panels,
+        out,
+        scratch,
+        4 * _aligned(floats),
+        bits,
+        records,
     )
     _run_all(*operations, multiplication)
     return out
@@ -236,7 +247,13 @@ class RowAttention:
         self._work = int(contexts.sum())
 
     def attend(
-        self, keys: torch.Tensor, values: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor
+        self,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        out: torch.Tensor,
     ) -> None:
         """Store k, v of all tokens and attend the rows into `out`.
 
@@ -280,7 +297,9 @@ class RowAttention:
         most_tiles = table.shape[0]
         _run_all(
             _operation("store", _by_rows(2 * kv_heads * size), *arguments),
-            _operation("attend", lambda rows: _parts(min(rows, most_tiles) * kv_heads, work, _PART_OF_ATTENTION), *arguments),
+            _operation(
+                "attend", lambda rows: _parts(min(rows, most_tiles) * kv_heads, work, _PART_OF_ATTENTION), *arguments
+            ),
         )
 
 

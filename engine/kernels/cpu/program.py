@@ -43,7 +43,13 @@ def _unavailable_too(a, thread, part, parts, is_first):
     """As `_unavailable`."""
 
 
-_add_normalize, _gate, _quantize, _rotate, _add_bias = rows.add_normalize, rows.gate, rows.quantize, rows.rotate, rows.add_bias
+_add_normalize, _gate, _quantize, _rotate, _add_bias = (
+    rows.add_normalize,
+    rows.gate,
+    rows.quantize,
+    rows.rotate,
+    rows.add_bias,
+)
 _store, _attend = attention.store, attention.attend
 _forbid, _weigh_blocks, _draw = sampling.forbid, sampling.weigh_blocks, sampling.draw
 _quantize_groups = integer_product.quantize_groups if is_available() else _unavailable

@@ -91,7 +91,12 @@ def draw(a, thread, part, parts):
     """
     rows, width = a[0], a[1]
     blocks = width // BLOCK
-    best, temperatures, uniforms, out = floats(a[3], rows), floats(a[4], rows), doubles(a[5], rows), integers(a[6], rows)
+    best, temperatures, uniforms, out = (
+        floats(a[3], rows),
+        floats(a[4], rows),
+        doubles(a[5], rows),
+        integers(a[6], rows),
+    )
     sums, inside = doubles(a[7] + thread * a[8], blocks), doubles(a[7] + thread * a[8] + blocks * 8, BLOCK)
     for row in range(rows * part // parts, rows * (part + 1) // parts):
         logits = floats(a[2] + row * width * 4, width)

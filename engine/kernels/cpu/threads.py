@@ -22,7 +22,10 @@ from engine.kernels.cpu.openmp import PARALLEL
 Program = ctypes.Array[ctypes.c_int64]
 
 _run_alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(program.run_alone.address)
-_put_up, _lead = (ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(function.address) for function in (board.put_up, board.lead))
+_put_up, _lead = (
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(function.address)
+    for function in (board.put_up, board.lead)
+)
 _help_along = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(board.help_along.address)
 _dismiss = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(board.dismiss.address)
 _LIBRARY = ctypes.CDLL(None)
@@ -82,7 +85,12 @@ class Team:
         if num_threads > 1 and crew is None:
             _put_up(self._caller.board, words)
             PARALLEL(board.work.address, self._caller.board, num_threads, 0)
-        elif num_threads > 1 and crew is not None and crew.num_threads == num_threads and crew.is_free.acquire(blocking=False):
+        elif (
+            num_threads > 1
+            and crew is not None
+            and crew.num_threads == num_threads
+            and crew.is_free.acquire(blocking=False)
+        ):
             try:
                 crew.run(words)
             finally:

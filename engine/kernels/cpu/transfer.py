@@ -15,7 +15,9 @@ def upload(values: Sequence | np.ndarray, dtype: torch.dtype, device: torch.devi
     that it was given before. The allocator of pinned memory keeps a buffer until its copy is over.
     """
     if isinstance(values, np.ndarray):
-        tensor = torch.from_numpy(np.ascontiguousarray(values)).to(dtype)  # pinned memory keeps gaps, and they are not copied at once
+        tensor = torch.from_numpy(np.ascontiguousarray(values)).to(
+            dtype
+        )  # pinned memory keeps gaps, and they are not copied at once
     else:
         tensor = torch.tensor(values, dtype=dtype)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

@@ -52,7 +52,9 @@ def _splat_value(builder: Any, value: Any) -> Any:
 
 def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
     """a * b + c, rounded once."""
-    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_FLOATS, [_FLOATS] * 3), "llvm.fma.v16f32")
+    function = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(_FLOATS, [_FLOATS] * 3), "llvm.fma.v16f32"
+    )
     return builder.call(function, (a, b, c))
 
 
@@ -73,9 +75,14 @@ def _make_weigh_keys(count: int, is_half: bool) -> Callable[..., None]:
         def generate(context, builder, signature, arguments):
             queries, keys, scores, stride, size = arguments
             integer = size.type
-            sums = [[cgutils.alloca_once_value(builder, ir.Constant(_FLOATS, [0.0] * LANES)) for _ in range(4)] for _ in range(count)]
+            sums = [
+                [cgutils.alloca_once_value(builder, ir.Constant(_FLOATS, [0.0] * LANES)) for _ in range(4)]
+                for _ in range(count)
+            ]
             query_bytes = builder.mul(size, ir.Constant(integer, 4))
-            firsts = [builder.add(queries, builder.mul(query_bytes, ir.Constant(integer, number))) for number in range(count)]
+            firsts = [
+                builder.add(queries, builder.mul(query_bytes, ir.Constant(integer, number))) for number in range(count)
+            ]
             start, step = ir.Constant(integer, 0), ir.Constant(integer, 4)
             with cgutils.for_range_slice(builder, start, size, step, integer) as (d, _):
                 for j in range(4):
@@ -115,13 +122,24 @@ def _make_weigh_values(count: int, is_half: bool) -> Callable[..., None]:
             parts = range(HEAD_STEP // LANES)
             firsts = [builder.add(scores, times(stride, number)) for number in range(count)]
             targets = [
-                [builder.add(builder.add(out, times(out_bytes, number)), ir.Constant(integer, 4 * LANES * part)) for part in parts]
+                [
+                    builder.add(builder.add(out, times(out_bytes, number)), ir.Constant(integer, 4 * LANES * part))
+                    for part in parts
+                ]
                 for number in range(count)
             ]
-            sums = [[cgutils.alloca_once_value(builder, _load(builder, target, False)) for target in of_query] for of_query in targets]
-            with cgutils.for_range_slice(builder, ir.Constant(integer, 0), num_positions, ir.Constant(integer, 1), integer) as (p, _):
+            sums = [
+                [cgutils.alloca_once_value(builder, _load(builder, target, False)) for target in of_query]
+                for of_query in targets
+            ]
+            with cgutils.for_range_slice(
+                builder, ir.Constant(integer, 0), num_positions, ir.Constant(integer, 1), integer
+            ) as (p, _):
                 row = builder.add(values, builder.mul(p, row_bytes))
-                loaded = [_load(builder, builder.add(row, ir.Constant(integer, LANES * width * part)), is_half) for part in parts]
+                loaded = [
+                    _load(builder, builder.add(row, ir.Constant(integer, LANES * width * part)), is_half)
+                    for part in parts
+                ]
                 for first, totals in zip(firsts, sums, strict=True):
                     weight = _splat(builder, builder.add(first, times(p, 4)))
                     for part, total in zip(loaded, totals, strict=True):
@@ -221,7 +239,11 @@ def _make_gate() -> Callable[..., None]:
                 gate = _load(builder, builder.add(gates, offset), False)
                 raised = _exp(builder, _at_most(builder, builder.fneg(gate), 88.0))
                 gated = builder.fdiv(gate, builder.fadd(raised, _constant(1.0)))
-                _store(builder, builder.fmul(gated, _load(builder, builder.add(ups, offset), False)), builder.add(out, offset))
+                _store(
+                    builder,
+                    builder.fmul(gated, _load(builder, builder.add(ups, offset), False)),
+                    builder.add(out, offset),
+                )
             return context.get_dummy_value()
 
         return types.none(*[types.int64] * 4), generate

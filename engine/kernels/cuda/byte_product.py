@@ -42,7 +42,9 @@ def _multiply(
     for start in range(0, num_inputs, INPUTS):
         inputs = start + tl.arange(0, INPUTS)
         is_input = inputs < num_inputs
-        left = tl.load(x + rows[:, None] * num_inputs + inputs[None, :], mask=is_row[:, None] & is_input[None, :], other=0.0)
+        left = tl.load(
+            x + rows[:, None] * num_inputs + inputs[None, :], mask=is_row[:, None] & is_input[None, :], other=0.0
+        )
         place = values + outputs[:, None] * num_inputs + inputs[None, :]
         right = tl.load(place, mask=is_output[:, None] & is_input[None, :], other=0).to(left.dtype)
         if IS_EXACT:

@@ -64,14 +64,20 @@ def _attend_part(
     heads = tl.arange(0, GROUP_BLOCK)
     columns = tl.arange(0, SIZE_BLOCK)
     is_query = (heads[:, None] < GROUP) & (columns[None, :] < SIZE)
-    query = tl.load(queries + row * query_stride + (kv_head * GROUP + heads[:, None]) * SIZE + columns[None, :], mask=is_query, other=0.0)
+    query = tl.load(
+        queries + row * query_stride + (kv_head * GROUP + heads[:, None]) * SIZE + columns[None, :],
+        mask=is_query,
+        other=0.0,
+    )
     best = tl.full([GROUP_BLOCK], float("-inf"), tl.float32)
     total = tl.zeros([GROUP_BLOCK], tl.float32)
     gathered = tl.zeros([GROUP_BLOCK, SIZE_BLOCK], tl.float32)
     for start in range(first, last, TILE):
         positions = start + tl.arange(0, TILE)
         is_seen = positions < last
-        blocks = tl.load(table + row * table_row_stride + (positions // PAGE) * table_block_stride, mask=is_seen, other=0)
+        blocks = tl.load(
+            table + row * table_row_stride + (positions // PAGE) * table_block_stride, mask=is_seen, other=0
+        )
         slots = blocks.to(tl.int64) * PAGE + positions % PAGE
         places = (slots * kv_heads + kv_head)[:, None] * SIZE + columns[None, :]
         is_there = is_seen[:, None] & (columns[None, :] < SIZE)
@@ -186,7 +192,9 @@ def attend_rows(
     )
     if num_parts > 1:
         blocks = triton.next_power_of_2(num_parts)
-        _join_parts[(num_rows, num_heads)](sums, maxima, totals, contexts, out, PARTS_BLOCK=blocks, num_warps=1, **sizes, **cut)
+        _join_parts[(num_rows, num_heads)](
+            sums, maxima, totals, contexts, out, PARTS_BLOCK=blocks, num_warps=1, **sizes, **cut
+        )
     return out
 
 

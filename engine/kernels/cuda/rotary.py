@@ -25,7 +25,16 @@ def _store(place, x, inside):
 
 @triton.jit
 def _rotate_and_store(
-    heads, rotations, slots, keys, values, num_heads, kv_heads, SIZE: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr
+    heads,
+    rotations,
+    slots,
+    keys,
+    values,
+    num_heads,
+    kv_heads,
+    SIZE: tl.constexpr,
+    HALF: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
@@ -54,7 +63,12 @@ def _rotate_and_store(
 
 
 def rotate_and_store(
-    heads: torch.Tensor, rotations: torch.Tensor, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, num_heads: int
+    heads: torch.Tensor,
+    rotations: torch.Tensor,
+    slots: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    num_heads: int,
 ) -> None:
     """Rotate adjacent pairs of queries and keys in place; write keys and values to their slots.
 

@@ -36,7 +36,11 @@ class ReasoningFormat:
     @property
     def sure_ends(self) -> tuple[str, ...]:
         """Texts that the core takes for the end; it forces the first. A plain tag goes with the one that opens the content."""
-        return tuple(f"{end}\n{self.wrapper[0]}\n" for end in self.ends) if self.wrapper and not self.vocabulary else self.ends
+        return (
+            tuple(f"{end}\n{self.wrapper[0]}\n" for end in self.ends)
+            if self.wrapper and not self.vocabulary
+            else self.ends
+        )
 
     @property
     def control_texts(self) -> frozenset[str]:
@@ -58,7 +62,9 @@ _ALL = (
     ReasoningFormat("mistral", ("[THINK]",), ("[/THINK]",), needs_start=True, vocabulary=("[THINK]", "[/THINK]")),
     ReasoningFormat("seed_oss", ("<seed:think>",), ("</seed:think>",), vocabulary=("<seed:think>", "</seed:think>")),
     ReasoningFormat("granite", THOUGHT, RESPONSE, needs_start=True, vocabulary=()),
-    ReasoningFormat("hunyuan_a13b", needs_start=True, vocabulary=(), wrapper=("<answer>", "</answer>"), takes_breaks=True),
+    ReasoningFormat(
+        "hunyuan_a13b", needs_start=True, vocabulary=(), wrapper=("<answer>", "</answer>"), takes_breaks=True
+    ),
     ReasoningFormat(
         HARMONY,
         ("<|channel|>analysis<|message|>",),

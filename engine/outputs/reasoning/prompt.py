@@ -13,7 +13,9 @@ from engine.tokenizers.tokenizer import Tokenizer
 SWITCHES = ("thinking", "enable_thinking")
 
 
-def prompt_beginning(form: ReasoningFormat, tokenizer: Tokenizer, request: GenerationRequest, prompt_ids: list[int]) -> Beginning:
+def prompt_beginning(
+    form: ReasoningFormat, tokenizer: Tokenizer, request: GenerationRequest, prompt_ids: list[int]
+) -> Beginning:
     """What the prompt and the request's switches say of the reasoning. A message that is continued without it has none."""
     if form.name == HARMONY:
         return Beginning.OVER if form.ends[0] in harmony_head(tokenizer, prompt_ids) else Beginning.OPEN
@@ -29,7 +31,9 @@ def prompt_beginning(form: ReasoningFormat, tokenizer: Tokenizer, request: Gener
 def harmony_head(tokenizer: Tokenizer, prompt_ids: list[int]) -> str:
     """What follows the last start of a message in the prompt."""
     start_id = tokenizer.backend.token_to_id(START)
-    index = next((index for index in reversed(range(len(prompt_ids))) if prompt_ids[index] == start_id), len(prompt_ids) - 1)
+    index = next(
+        (index for index in reversed(range(len(prompt_ids))) if prompt_ids[index] == start_id), len(prompt_ids) - 1
+    )
     return _text(tokenizer, prompt_ids[index + 1 :])
 
 

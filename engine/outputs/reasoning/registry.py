@@ -39,7 +39,9 @@ def reasoning_format(name: str, tokenizer: Tokenizer) -> ReasoningFormat | None:
         return None
     form = FORMATS.get(name)
     if form is None:
-        raise ModelLoadError(f"there is no reasoning parser {name[:80]!r}; known are {', '.join((AUTO, NONE, *FORMATS))}")
+        raise ModelLoadError(
+            f"there is no reasoning parser {name[:80]!r}; known are {', '.join((AUTO, NONE, *FORMATS))}"
+        )
     missing = _missing(form, tokenizer)
     if missing:
         raise ModelLoadError(

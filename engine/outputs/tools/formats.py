@@ -8,9 +8,13 @@ from engine.outputs.tools.json_object import JsonCallFormat
 from engine.outputs.tools.python_calls import PythonCallFormat
 from engine.outputs.tools.tagged_calls import TaggedCallFormat
 
-HERMES = JsonCallFormat(begins=("<tool_call>",), ends=("</tool_call>", "</function_call>", "</tools>"), has_doubled_braces=True)
+HERMES = JsonCallFormat(
+    begins=("<tool_call>",), ends=("</tool_call>", "</function_call>", "</tools>"), has_doubled_braces=True
+)
 LLAMA_3_JSON = JsonCallFormat(begins=("<|python_tag|>",), is_bare=True, is_inline=True)
-LLAMA_4_JSON = JsonCallFormat(begins=("<|python_tag|>", "<|python_start|>"), ends=("<|python_end|>",), is_bare=True, is_inline=True)
+LLAMA_4_JSON = JsonCallFormat(
+    begins=("<|python_tag|>", "<|python_start|>"), ends=("<|python_end|>",), is_bare=True, is_inline=True
+)
 GRANITE = JsonCallFormat(begins=("<|tool_call|>", "<tool_call>"), ends=("</tool_call>",), is_bare=True)
 GRANITE_20B = JsonCallFormat(begins=("<function_call>",), ends=("</function_call>",))
 INTERNLM = JsonCallFormat(begins=("<|action_start|>",), openers=("<|plugin|>",), ends=("<|action_end|>",))
@@ -24,8 +28,12 @@ XLAM = JsonCallFormat(
 PHI_4_MINI = JsonCallFormat(begins=("functools", "<|tool_call|>"), ends=("<|/tool_call|>",))
 NEMOTRON = JsonCallFormat(begins=("<TOOLCALL>",), ends=("</TOOLCALL>",))
 LONGCAT = JsonCallFormat(begins=("<longcat_tool_call>",), ends=("</longcat_tool_call>",))
-ERNIE = JsonCallFormat(begins=("<tool_call>",), ends=("</tool_call>",), dropped=("<response>", "\n</response>", "</response>", "</think>"))
-GIGACHAT = JsonCallFormat(begins=("function call", "<|function_call|>"), openers=("<|role_sep|>",), dropped=("<|message_sep|>",))
+ERNIE = JsonCallFormat(
+    begins=("<tool_call>",), ends=("</tool_call>",), dropped=("<response>", "\n</response>", "</response>", "</think>")
+)
+GIGACHAT = JsonCallFormat(
+    begins=("function call", "<|function_call|>"), openers=("<|role_sep|>",), dropped=("<|message_sep|>",)
+)
 COHERE = JsonCallFormat(
     begins=("<|START_ACTION|>",),
     ends=("<|END_ACTION|>",),

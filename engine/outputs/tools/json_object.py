@@ -48,7 +48,12 @@ class JsonObjectCall:
     """
 
     def __init__(
-        self, reader: Reader, answer: Answer, held: Held, call_format: JsonCallFormat, loose_names: frozenset[str] | None = None
+        self,
+        reader: Reader,
+        answer: Answer,
+        held: Held,
+        call_format: JsonCallFormat,
+        loose_names: frozenset[str] | None = None,
     ) -> None:
         self._reader = reader
         self._answer = answer
@@ -115,7 +120,9 @@ class JsonObjectCall:
     def _read_member(self, is_marked: bool) -> Steps[bool]:
         """One key and its value; False: they are not as they should be, or name an unknown function."""
         parts: list[str] = []
-        if not (yield from self._reader.see('"')) or not (yield from read_string(self._reader, parts.append, self._keep)):
+        if not (yield from self._reader.see('"')) or not (
+            yield from read_string(self._reader, parts.append, self._keep)
+        ):
             return False
         yield from self._reader.take_run(SPACE, self._keep)
         if not (yield from self._take(":")):
@@ -138,7 +145,9 @@ class JsonObjectCall:
 
     def _read_name(self) -> Steps[bool]:
         parts: list[str] = []
-        if not (yield from self._reader.see('"')) or not (yield from read_string(self._reader, parts.append, self._keep)):
+        if not (yield from self._reader.see('"')) or not (
+            yield from read_string(self._reader, parts.append, self._keep)
+        ):
             return False
         return self._commit("".join(parts))
 

@@ -34,5 +34,11 @@ class KimiK2Parser(NamedCallParser):
         name, colon, number = header.removeprefix(PREFIX).rpartition(":")
         if not colon:
             name = number
-        is_id = header.startswith(PREFIX) and number.isascii() and number.isdigit() and len(number) <= MAX_DIGITS and bool(colon)
+        is_id = (
+            header.startswith(PREFIX)
+            and number.isascii()
+            and number.isdigit()
+            and len(number) <= MAX_DIGITS
+            and bool(colon)
+        )
         return name, header if is_id else ""

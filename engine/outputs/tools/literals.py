@@ -19,7 +19,9 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _PLAIN = re.compile(r"[^\\'\"\n]+")
 _HEX = re.compile(r"[0-9a-fA-F]+")
 _WORDS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
-_ESCAPES = dict(zip("ntrbfva0\\'\"\n", ("\n", "\t", "\r", "\b", "\f", "\v", "\a", "\0", "\\", "'", '"', ""), strict=True))
+_ESCAPES = dict(
+    zip("ntrbfva0\\'\"\n", ("\n", "\t", "\r", "\b", "\f", "\v", "\a", "\0", "\\", "'", '"', ""), strict=True)
+)
 _CODES = {"x": 2, "u": 4, "U": 8}
 
 

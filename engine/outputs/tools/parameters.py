@@ -13,7 +13,15 @@ from engine.outputs.tools.literals import MAX_CHARACTERS, MAX_DEPTH, literal_to_
 
 STRING = frozenset({"string"})
 _TYPES = frozenset({"string", "integer", "number", "boolean", "object", "array", "null"})
-_TYPE_OF = {str: "string", bool: "boolean", int: "integer", float: "number", dict: "object", list: "array", type(None): "null"}
+_TYPE_OF = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    dict: "object",
+    list: "array",
+    type(None): "null",
+}
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*+)(\.[0-9]++)?+([eE][+-]?[0-9]++)?+")
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]*+)")
 MAX_HOPS = 16
@@ -43,14 +51,22 @@ class ParameterTypes:
         for keyword in ("anyOf", "oneOf", "allOf"):
             branches = schema.get(keyword)
             if isinstance(branches, list):
-                return frozenset[str]().union(*(self._types(branch, min(hops - 1, 3)) for branch in branches[:MAX_HOPS]))
+                return frozenset[str]().union(
+                    *(self._types(branch, min(hops - 1, 3)) for branch in branches[:MAX_HOPS])
+                )
         if "const" in schema:
             return frozenset({_type_of(schema["const"])})
         if isinstance(schema.get("enum"), list):
             return frozenset(_type_of(value) for value in _items(schema["enum"]))
         if isinstance(schema.get("$ref"), str):
             return self._types(self._resolve(str(schema["$ref"])), hops - 1)
-        return frozenset({"object"}) if "properties" in schema else frozenset({"array"}) if "items" in schema else frozenset()
+        return (
+            frozenset({"object"})
+            if "properties" in schema
+            else frozenset({"array"})
+            if "items" in schema
+            else frozenset()
+        )
 
     def _resolve(self, reference: str) -> Json:
         """What a reference within the schema points to; None for any other."""

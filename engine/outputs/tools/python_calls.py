@@ -77,7 +77,11 @@ class PythonCallParser(ScriptedParser):
             return False
         held.write("(")
         held.release()
-        return (yield from read_value(self._reader, self._answer.content, self._format.begins + self._format.ends, PYTHON_REST, depth=1))
+        return (
+            yield from read_value(
+                self._reader, self._answer.content, self._format.begins + self._format.ends, PYTHON_REST, depth=1
+            )
+        )
 
     def _read_call(self, held: Held) -> Steps[bool]:
         """One call; False: it is none, or of an unknown function."""

@@ -61,7 +61,9 @@ def _json(call_format: JsonCallFormat) -> Make:
 
 
 def _lenient(call_format: JsonCallFormat) -> Make:
-    return lambda names, tools: LenientCallParser(names, frozenset(tool.name for tool in tools if tool.is_strict), call_format)
+    return lambda names, tools: LenientCallParser(
+        names, frozenset(tool.name for tool in tools if tool.is_strict), call_format
+    )
 
 
 def _python(call_format: PythonCallFormat) -> Make:
@@ -74,11 +76,15 @@ def _tagged(tags: TaggedCallFormat) -> Make:
 
 def _gemma(call_format: GemmaCallFormat) -> ToolFormat:
     tokens = (call_format.begin, call_format.end, call_format.delimiter)
-    return ToolFormat(lambda names, tools: GemmaCallParser(names, tools, call_format), call_format.begin, special=tokens)
+    return ToolFormat(
+        lambda names, tools: GemmaCallParser(names, tools, call_format), call_format.begin, special=tokens
+    )
 
 
 def _dsml(tags: TaggedCallFormat) -> ToolFormat:
-    invoke = CallFormat("<｜DSML｜invoke", '<｜DSML｜invoke name="', '">\n', "</｜DSML｜invoke>\n", style="deepseek_xml")
+    invoke = CallFormat(
+        "<｜DSML｜invoke", '<｜DSML｜invoke name="', '">\n', "</｜DSML｜invoke>\n", style="deepseek_xml"
+    )
     return ToolFormat(_tagged(tags), tags.block_begin, invoke)
 
 
@@ -89,9 +95,13 @@ def _json_call(trigger: str, opening: str, closing: str, key: str = "arguments",
 HERMES = ToolFormat(_lenient(formats.HERMES), "<tool_call>", _json_call("<tool_call>", "\n", "\n</tool_call>"))
 TOOL_CALLS = ToolFormat(_json(formats.TOOL_CALLS), "<tool_calls>", _json_call("<tool_calls>", "[", "]</tool_calls>"))
 QWEN_CODER = ToolFormat(
-    _tagged(formats.QWEN_CODER), "<tool_call>", CallFormat("<function=", "<function=", ">\n", "</function>", style="qwen_xml")
+    _tagged(formats.QWEN_CODER),
+    "<tool_call>",
+    CallFormat("<function=", "<function=", ">\n", "</function>", style="qwen_xml"),
 )
-GLM = ToolFormat(_tagged(formats.GLM), "<tool_call>", CallFormat("<tool_call>", "<tool_call>", "", "</tool_call>", style="glm_xml"))
+GLM = ToolFormat(
+    _tagged(formats.GLM), "<tool_call>", CallFormat("<tool_call>", "<tool_call>", "", "</tool_call>", style="glm_xml")
+)
 
 FORMATS: dict[str, ToolFormat] = {
     "hermes": HERMES,
@@ -115,7 +125,9 @@ FORMATS: dict[str, ToolFormat] = {
         _json_call("<|action_start|>", "<|plugin|>\n", "<|action_end|>", key="parameters"),
         special=("<|action_start|>", "<|plugin|>", "<|action_end|>"),
     ),
-    "jamba": ToolFormat(TOOL_CALLS.make, TOOL_CALLS.start_marker, TOOL_CALLS.call_format, special=("<tool_calls>", "</tool_calls>")),
+    "jamba": ToolFormat(
+        TOOL_CALLS.make, TOOL_CALLS.start_marker, TOOL_CALLS.call_format, special=("<tool_calls>", "</tool_calls>")
+    ),
     "hunyuan_a13b": TOOL_CALLS,
     "xlam": ToolFormat(_json(formats.XLAM)),
     "phi4_mini_json": ToolFormat(_json(formats.PHI_4_MINI), "functools[", _json_call("functools[", "", "]")),
@@ -140,7 +152,9 @@ FORMATS: dict[str, ToolFormat] = {
     "kimi_k2": ToolFormat(
         lambda names, tools: KimiK2Parser(names),
         KIMI_K2.section_begin,
-        CallFormat(KIMI_K2.call_begin, f"{KIMI_K2.call_begin}functions.", ":", KIMI_K2.call_end, number_end=KIMI_K2.separator),
+        CallFormat(
+            KIMI_K2.call_begin, f"{KIMI_K2.call_begin}functions.", ":", KIMI_K2.call_end, number_end=KIMI_K2.separator
+        ),
         special=tuple(sorted(KIMI_K2.usual_markers)),
         id_style=CallIdStyle.KIMI_K2,
     ),
@@ -154,7 +168,9 @@ FORMATS: dict[str, ToolFormat] = {
         CallFormat("<function=", "<function=", ">\n", "</function>", style="qwen_xml"),
         special=("<seed:tool_call>", "</seed:tool_call>"),
     ),
-    "minimax": ToolFormat(_json(formats.TOOL_CALLS), "<tool_calls>", _json_call("<tool_calls>", "\n", "\n</tool_calls>")),
+    "minimax": ToolFormat(
+        _json(formats.TOOL_CALLS), "<tool_calls>", _json_call("<tool_calls>", "\n", "\n</tool_calls>")
+    ),
     "minimax_m2": ToolFormat(
         _tagged(formats.MINIMAX_M2),
         "<minimax:tool_call>",
@@ -164,7 +180,13 @@ FORMATS: dict[str, ToolFormat] = {
     "step3": ToolFormat(
         _tagged(formats.STEP_3),
         formats.STEP_3.block_begin,
-        special=("<｜tool_calls_begin｜>", "<｜tool_call_begin｜>", "<｜tool_sep｜>", "<｜tool_call_end｜>", "<｜tool_calls_end｜>"),
+        special=(
+            "<｜tool_calls_begin｜>",
+            "<｜tool_call_begin｜>",
+            "<｜tool_sep｜>",
+            "<｜tool_call_end｜>",
+            "<｜tool_calls_end｜>",
+        ),
     ),
     "longcat": ToolFormat(
         _json(formats.LONGCAT),
@@ -174,7 +196,10 @@ FORMATS: dict[str, ToolFormat] = {
     ),
     "ernie45": ToolFormat(_json(formats.ERNIE), "<tool_call>", HERMES.call_format),
     "gigachat3": ToolFormat(
-        _json(formats.GIGACHAT), "function call<|role_sep|>", _json_call("function call<|role_sep|>", "\n", ""), special=("<|role_sep|>",)
+        _json(formats.GIGACHAT),
+        "function call<|role_sep|>",
+        _json_call("function call<|role_sep|>", "\n", ""),
+        special=("<|role_sep|>",),
     ),
     "functiongemma": _gemma(FUNCTION_GEMMA),
     "openai": ToolFormat(
@@ -185,7 +210,9 @@ FORMATS: dict[str, ToolFormat] = {
     ),
     "deepseek_v4": _dsml(formats.DEEPSEEK_V4),
     "gemma4": _gemma(GEMMA_4),
-    "lfm2": ToolFormat(_python(formats.LFM_2), "<|tool_call_start|>", special=("<|tool_call_start|>", "<|tool_call_end|>")),
+    "lfm2": ToolFormat(
+        _python(formats.LFM_2), "<|tool_call_start|>", special=("<|tool_call_start|>", "<|tool_call_end|>")
+    ),
     "cohere_command": ToolFormat(
         _json(formats.COHERE),
         "<|START_ACTION|>",

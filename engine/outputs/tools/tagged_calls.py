@@ -82,7 +82,9 @@ class TaggedCallParser(ScriptedParser):
     def _skip_call(self, held: Held) -> Steps[str]:
         """What is left of a call of an unknown function is content; returns the tag that ended it, "" if none did."""
         held.release()
-        end = yield from self._reader.until((self._tags.call_end, self._tags.block_end, self._tags.block_begin), self._answer.content)
+        end = yield from self._reader.until(
+            (self._tags.call_end, self._tags.block_end, self._tags.block_begin), self._answer.content
+        )
         if end == self._tags.block_begin:
             self._reader.give_back(end)
             return ""

@@ -28,7 +28,9 @@ PYTHON = Syntax("\"'", "{[(", "}])", ",}])", ends_closed=False)
 PYTHON_REST = Syntax("\"'", "{[(", "}])", "")
 
 
-def read_value(reader: Reader, write: Write, ends: tuple[str, ...] = (), syntax: Syntax = JSON, depth: int = 0) -> Steps[bool]:
+def read_value(
+    reader: Reader, write: Write, ends: tuple[str, ...] = (), syntax: Syntax = JSON, depth: int = 0
+) -> Steps[bool]:
     """Consume one value; with `depth` 1 what is left of one whose bracket is consumed. False: it was cut, by the end or by an end marker.
 
     `ends` are markers that cut the value where they stand outside strings. Inside one they are text, unless a line break or the end of

@@ -8,7 +8,17 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 
-from engine.api import ChoiceFinished, Delta, Event, FinishReason, LogprobOptions, Payload, SamplingParams, StopRules, Usage
+from engine.api import (
+    ChoiceFinished,
+    Delta,
+    Event,
+    FinishReason,
+    LogprobOptions,
+    Payload,
+    SamplingParams,
+    StopRules,
+    Usage,
+)
 from engine.decoding.beam_search import BeamSearch, EndedBeam, Link
 from engine.messages import AddSequence, SampledLogprobs, SequenceOutput
 from engine.requests.runs.buffered import BufferedRun
@@ -36,14 +46,22 @@ class BeamRun(BufferedRun):
     def live_ids(self) -> list[int]:
         """The sequences of this round that have not answered."""
         num_places = len(self.search.live if self.found is None else self.found)
-        return [] if self.is_ended else [choice.seq_id for choice in self.choices[:num_places] if choice.seq_id not in self.answers]
+        return (
+            []
+            if self.is_ended
+            else [choice.seq_id for choice in self.choices[:num_places] if choice.seq_id not in self.answers]
+        )
 
     def sequences(self) -> list[AddSequence]:
         """What is left to compute in this round."""
         self.has_more = False
         unanswered = set(self.live_ids())
         if self.found is not None:
-            return [self._scored(*pair) for pair in zip(super().sequences(), self.found, strict=False) if pair[0].seq_id in unanswered]
+            return [
+                self._scored(*pair)
+                for pair in zip(super().sequences(), self.found, strict=False)
+                if pair[0].seq_id in unanswered
+            ]
         options = self.request.logprobs
         num_alternatives = options.top if options.top < 0 else max(options.top, self.search.num_alternatives)
         return [
@@ -133,11 +151,19 @@ class BeamRun(BufferedRun):
             return [ChoiceFinished(place, FinishReason.STOP)]
         ended = self.found[place]
         links = ended.beam.links()
-        entries = self.raw[choice.seq_id][-len(links) :] if self.raw.get(choice.seq_id) else [self._entry(link) for link in links]
-        said: list[Delta | ChoiceFinished] = choice.pipeline.feed([link.token_id for link in links], entries, CORE_WORDS[ended.reason])
+        entries = (
+            self.raw[choice.seq_id][-len(links) :]
+            if self.raw.get(choice.seq_id)
+            else [self._entry(link) for link in links]
+        )
+        said: list[Delta | ChoiceFinished] = choice.pipeline.feed(
+            [link.token_id for link in links], entries, CORE_WORDS[ended.reason]
+        )
         if not choice.pipeline.finished:
             said += choice.pipeline.feed([], finish="length")
-        return [self._with_stop_id(payload, links[-1].token_id) if ended.reason == "stop" else payload for payload in said]
+        return [
+            self._with_stop_id(payload, links[-1].token_id) if ended.reason == "stop" else payload for payload in said
+        ]
 
     def _entry(self, link: Link) -> SampledLogprobs:
         top = self.request.logprobs.top

@@ -51,7 +51,8 @@ class RankedRun(BufferedRun):
     def sequences(self) -> list[AddSequence]:
         """As usual, and every token comes with its log-probability."""
         return [
-            dataclasses.replace(sequence, logprobs=dataclasses.replace(sequence.logprobs, enabled=True)) for sequence in super().sequences()
+            dataclasses.replace(sequence, logprobs=dataclasses.replace(sequence.logprobs, enabled=True))
+            for sequence in super().sequences()
         ]
 
     def _take(self, choice: Choice, output: SequenceOutput, now: float) -> list[Event]:
@@ -75,7 +76,11 @@ class RankedRun(BufferedRun):
     def _ranked(self) -> list[Payload]:
         """What the best choices have said, numbered by their rank."""
         ranks = sorted(self.withheld, key=lambda index: (-self._mean(index), index))[: self.num_reported]
-        return [dataclasses.replace(payload, choice=rank) for rank, index in enumerate(ranks) for payload in self.withheld[index]]
+        return [
+            dataclasses.replace(payload, choice=rank)
+            for rank, index in enumerate(ranks)
+            for payload in self.withheld[index]
+        ]
 
     def _mean(self, index: int) -> float:
         return self.logprob_sums[index] / max(len(self.choices[index].output_ids), 1)

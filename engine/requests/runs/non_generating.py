@@ -6,7 +6,18 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
-from engine.api import Admitted, ChoiceFinished, Embedded, Event, FinishReason, LogprobOptions, Payload, SamplingParams, StopRules, Usage
+from engine.api import (
+    Admitted,
+    ChoiceFinished,
+    Embedded,
+    Event,
+    FinishReason,
+    LogprobOptions,
+    Payload,
+    SamplingParams,
+    StopRules,
+    Usage,
+)
 from engine.messages import AddSequence, SequenceOutput
 from engine.requests.runs.buffered import BufferedRun
 from engine.requests.runs.run import FAILED, Choice, Run

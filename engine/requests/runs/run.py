@@ -39,8 +39,12 @@ class Ending:
     param: str | None = None
 
 
-FAILED = Ending(Outcome.FAILED, ErrorCode.ENGINE_ERROR, "The engine failed while it generated this answer. Please try again.")
-LOST = Ending(Outcome.WORKER_LOST, ErrorCode.WORKER_LOST, "The worker that generated this answer was stopped. Please try again.")
+FAILED = Ending(
+    Outcome.FAILED, ErrorCode.ENGINE_ERROR, "The engine failed while it generated this answer. Please try again."
+)
+LOST = Ending(
+    Outcome.WORKER_LOST, ErrorCode.WORKER_LOST, "The worker that generated this answer was stopped. Please try again."
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -91,7 +95,9 @@ class Run:
     def admitted(self) -> Admitted:
         """The first event of the run, with the prompt where the request asks for it."""
         prompt_ids = tuple(self.prompt_ids) if self.request.prompt.returns_ids else None
-        return Admitted(len(self.prompt_ids), self.max_tokens, self.seed, prompt_ids, self.prompt_text, self.prompt_tokens)
+        return Admitted(
+            len(self.prompt_ids), self.max_tokens, self.seed, prompt_ids, self.prompt_text, self.prompt_tokens
+        )
 
     def is_overdue(self, now: float) -> bool:
         """Whether its deadline has passed."""
@@ -222,7 +228,11 @@ class Run:
     def _logprobs(self, index: int) -> LogprobOptions:
         """What choice number `index` reports; the first one scores the prompt for all, once."""
         options = self.request.logprobs
-        return options if options.prompt is None or (index == 0 and self.scores is not None) else dataclasses.replace(options, prompt=None)
+        return (
+            options
+            if options.prompt is None or (index == 0 and self.scores is not None)
+            else dataclasses.replace(options, prompt=None)
+        )
 
     def _no_token_left(self, param: str) -> Ending:
         """The request itself has forbidden every token. `param`: the core's name for the field, one for grammars of all fields."""

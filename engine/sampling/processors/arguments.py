@@ -32,11 +32,11 @@ def bind_arguments(
     """The value of each argument that the request gives. `path`: the call's place in the request. Raises RequestError."""
     names = [parameter.name for parameter in spec.parameters]
     if len(call.args) > len(names):
-        message = (
-            f"the logits processor {spec.name!r} takes at most {len(names)} positional arguments ({_listed(names)}), got {len(call.args)}"
-        )
+        message = f"the logits processor {spec.name!r} takes at most {len(names)} positional arguments ({_listed(names)}), got {len(call.args)}"
         raise RequestError(ErrorCode.INVALID_VALUE, message, f"{path}.args")
-    given = {name: (value, f"{path}.args.{index}") for index, (name, value) in enumerate(zip(names, call.args, strict=False))}
+    given = {
+        name: (value, f"{path}.args.{index}") for index, (name, value) in enumerate(zip(names, call.args, strict=False))
+    }
     for name, value in call.kwargs.items():
         if name not in names:
             message = f"the logits processor {spec.name!r} has no argument {name[:200]!r}; it takes {_listed(names)}"
@@ -111,7 +111,11 @@ def _read_token_ids(value: Json, parameter: ProcessorParameter, logits_width: in
 
 
 def _read_token_id_lists(value: Json, parameter: ProcessorParameter, logits_width: int) -> Json:
-    if not isinstance(value, list) or not value or sum(len(item) if isinstance(item, list) else 1 for item in value) > MAX_ITEMS:
+    if (
+        not isinstance(value, list)
+        or not value
+        or sum(len(item) if isinstance(item, list) else 1 for item in value) > MAX_ITEMS
+    ):
         raise _Refusal
     return [_read_token_ids(item, parameter, logits_width) for item in value]
 

@@ -50,7 +50,9 @@ def load_registry(entries: Iterable[str]) -> ProcessorRegistry:
     for entry in entries:
         cls = _load(entry)
         if cls.spec.name in {other.spec.name for other in classes}:
-            raise ModelLoadError(f"the logits processor {entry!r} has the name {cls.spec.name!r}, which another one has; give it its own")
+            raise ModelLoadError(
+                f"the logits processor {entry!r} has the name {cls.spec.name!r}, which another one has; give it its own"
+            )
         classes.append(cls)
     return ProcessorRegistry(classes)
 
@@ -63,7 +65,11 @@ def _load(entry: str) -> Any:
         cls = getattr(importlib.import_module(module_name), class_name)
     except Exception as error:  # whatever the operator's module does when it is imported
         raise ModelLoadError(f"the logits processor {entry!r} cannot be loaded: {error}") from error
-    if not inspect.isclass(cls) or not callable(getattr(cls, "apply", None)) or not _is_declaration(getattr(cls, "spec", None)):
+    if (
+        not inspect.isclass(cls)
+        or not callable(getattr(cls, "apply", None))
+        or not _is_declaration(getattr(cls, "spec", None))
+    ):
         raise ModelLoadError(
             f"the logits processor {entry!r} must be a class with a method apply and a ProcessorSpec in `spec`, whose parameters have "
             f"different names and kinds among {', '.join(sorted(KINDS))}; see docs/adding-a-logits-processor.md"

@@ -15,7 +15,9 @@ Node = dict[int, "Node"]
 class TokenTrie:
     """After a complete sequence the stop ids may come, and whatever goes on with a longer sequence; at any other place only the latter."""
 
-    spec: ClassVar[ProcessorSpec] = ProcessorSpec("token_trie", [ProcessorParameter("sequences", "token_id_lists", is_required=True)])
+    spec: ClassVar[ProcessorSpec] = ProcessorSpec(
+        "token_trie", [ProcessorParameter("sequences", "token_id_lists", is_required=True)]
+    )
 
     def __init__(self, setup: ProcessorSetup) -> None:
         sequences: list[list[int]] = setup.arguments["sequences"]

@@ -20,7 +20,11 @@ CONTROL = re.compile(r"\\u00(?:[01]|7f)")
 def parser_limits() -> llguidance.LLParserLimits:
     """For the trial and the core alike: what passes the trial can be built by the core. Large enumerations need the fuel."""
     return llguidance.LLParserLimits(
-        initial_lexer_fuel=200_000_000, step_lexer_fuel=500_000, max_lexer_states=100_000, max_grammar_size=2_000_000, verbose_errors=False
+        initial_lexer_fuel=200_000_000,
+        step_lexer_fuel=500_000,
+        max_lexer_states=100_000,
+        max_grammar_size=2_000_000,
+        verbose_errors=False,
     )
 
 

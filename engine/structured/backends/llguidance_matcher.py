@@ -15,7 +15,9 @@ class LlguidanceTemplate:
 
     def __init__(self, payload: bytes, vocabulary: Vocabulary) -> None:
         self._eos_ids = vocabulary.eos_ids
-        self._matcher = llguidance.LLMatcher(vocabulary.llguidance, payload.decode(), log_level=0, limits=parser_limits())
+        self._matcher = llguidance.LLMatcher(
+            vocabulary.llguidance, payload.decode(), log_level=0, limits=parser_limits()
+        )
         _check(self._matcher)
 
     def start(self) -> LlguidanceMatcher:

@@ -20,5 +20,7 @@ def build_template(backend: str, payload: bytes, vocabulary: Vocabulary) -> Gram
         return XgrammarTemplate(payload, vocabulary)
     if backend == CONJUNCTION:
         first, second = unpack_grammars(payload)
-        return ConjunctionTemplate(build_template(LLGUIDANCE, first, vocabulary), build_template(LLGUIDANCE, second, vocabulary))
+        return ConjunctionTemplate(
+            build_template(LLGUIDANCE, first, vocabulary), build_template(LLGUIDANCE, second, vocabulary)
+        )
     raise KeyError(backend)

@@ -31,7 +31,9 @@ class Vocabulary:
     def of(cls, tokenizer: Tokenizer, logits_width: int = 0) -> Vocabulary:
         """`logits_width` 0: as many as the tokenizer has."""
         width = max(tokenizer.num_tokens, logits_width, *(token_id + 1 for token_id in tokenizer.eos_ids), 1)
-        special_ids = frozenset(token_id for token_id in range(width) if tokenizer.is_special(token_id)) | set(tokenizer.eos_ids)
+        special_ids = frozenset(token_id for token_id in range(width) if tokenizer.is_special(token_id)) | set(
+            tokenizer.eos_ids
+        )
         tokens = tuple(tokenizer.token_bytes(token_id) for token_id in range(width))
         return cls(tokens, special_ids, tokenizer.eos_ids or (width - 1,), tokenizer.encode_ordinary)
 
@@ -45,7 +47,9 @@ class Vocabulary:
         """The vocabulary with its trie; takes some tenths of a second to build."""
         import llguidance
 
-        return llguidance.LLTokenizer(llguidance.TokenizerWrapper(_Tokens(self)), n_vocab=len(self.tokens), eos_token=list(self.eos_ids))
+        return llguidance.LLTokenizer(
+            llguidance.TokenizerWrapper(_Tokens(self)), n_vocab=len(self.tokens), eos_token=list(self.eos_ids)
+        )
 
 
 class _Tokens:

@@ -70,5 +70,8 @@ def _walk(matcher: xgrammar.GrammarMatcher, rng: random.Random, param: str) -> N
         matcher.accept_token(token_id)
         taken_s += time.thread_time() - started
         if taken_s > MAX_MASK_S:
-            raise refusal(param, "the grammar is too ambiguous: following a text takes ever longer; let its alternatives begin differently")
+            raise refusal(
+                param,
+                "the grammar is too ambiguous: following a text takes ever longer; let its alternatives begin differently",
+            )
         taken_s = 0.0

@@ -19,7 +19,9 @@ def check_grammar(grammar: Grammar, limits: StructuredLimits, param: str) -> Non
         for expression in _parts(rule):
             num_nodes += 1
             if isinstance(expression, Rule) and expression.name not in rules:
-                raise refusal(param, f"rule {quote(name)} of the grammar uses {quote(expression.name)}, which is not defined")
+                raise refusal(
+                    param, f"rule {quote(name)} of the grammar uses {quote(expression.name)}, which is not defined"
+                )
         _check_repeats(rule, limits, param)
     if num_nodes > limits.schema_nodes:
         raise refusal(param, f"a grammar must have at most {limits.schema_nodes} parts, got {num_nodes}")
@@ -43,7 +45,10 @@ def _check_left_recursion(grammar: Grammar, param: str) -> None:
     edges = {name: list(_first_rules(rule, nullable)) for name, rule in grammar.rules.items()}
     found = _find_cycle(edges)
     if found:
-        raise refusal(param, f"rule {quote(found)} of the grammar is left-recursive; let each alternative begin with something else")
+        raise refusal(
+            param,
+            f"rule {quote(found)} of the grammar is left-recursive; let each alternative begin with something else",
+        )
 
 
 def _find_cycle(edges: dict[str, list[str]]) -> str:
@@ -148,7 +153,9 @@ def _check_repeats(rule: Expression, limits: StructuredLimits, param: str) -> No
     while waiting:
         part, repeats = waiting.pop()
         if repeats > limits.repeats:
-            raise refusal(param, f"the product of nested repeats in a grammar must be at most {limits.repeats}, got {repeats}")
+            raise refusal(
+                param, f"the product of nested repeats in a grammar must be at most {limits.repeats}, got {repeats}"
+            )
         if isinstance(part, Sequence | Either):
             waiting += [(item, repeats) for item in part.items]
         elif isinstance(part, Repeat):

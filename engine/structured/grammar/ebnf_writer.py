@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from engine.structured.grammar.expressions import CharSet, Either, Expression, Grammar, Range, Repeat, Rule, Sequence, Text, inverted
+from engine.structured.grammar.expressions import (
+    CharSet,
+    Either,
+    Expression,
+    Grammar,
+    Range,
+    Repeat,
+    Rule,
+    Sequence,
+    Text,
+    inverted,
+)
 from engine.structured.refusal import refusal
 
 

@@ -9,7 +9,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from engine.structured.grammar.expressions import EMPTY, Either, Expression, Grammar, Repeat, Rule, Sequence, Text, in_sequence
+from engine.structured.grammar.expressions import (
+    EMPTY,
+    Either,
+    Expression,
+    Grammar,
+    Repeat,
+    Rule,
+    Sequence,
+    Text,
+    in_sequence,
+)
 from engine.structured.grammar.tokens import AlternativesReader, Token, literal, tokens_of, unescaped
 from engine.structured.limits import StructuredLimits
 from engine.structured.refusal import quote, refusal
@@ -90,7 +100,9 @@ class _Lark:
 
     def _define(self, name: str, expression: Expression, token: Token) -> None:
         if name in self.rules:
-            raise refusal(self.param, f"invalid grammar: rule {quote(name)} is defined twice, again in line {token.line}")
+            raise refusal(
+                self.param, f"invalid grammar: rule {quote(name)} is defined twice, again in line {token.line}"
+            )
         self.rules[name] = expression
 
     def _atom(self, reader: AlternativesReader, token: Token) -> Expression | None:
@@ -105,7 +117,10 @@ class _Lark:
             case "alias":
                 return EMPTY
             case "template":
-                raise refusal(self.param, f"invalid grammar: templates are not supported, as {quote(token.text)} in line {token.line}")
+                raise refusal(
+                    self.param,
+                    f"invalid grammar: templates are not supported, as {quote(token.text)} in line {token.line}",
+                )
             case "mark" if token.text == "(":
                 return reader.group(")")
             case "mark" if token.text == "[":
@@ -135,7 +150,10 @@ class _Lark:
         ignores_case = token.text.endswith("i")
         text = unescaped(token.text[1 : -2 if ignores_case else -1], self.param)
         if not text:
-            raise refusal(self.param, f"invalid grammar: an empty string in line {token.line}; leave the alternative empty instead")
+            raise refusal(
+                self.param,
+                f"invalid grammar: an empty string in line {token.line}; leave the alternative empty instead",
+            )
         return text, ignores_case
 
     def _directive(self, token: Token) -> None:
@@ -150,7 +168,9 @@ class _Lark:
             raise refusal(self.param, f"invalid grammar: {quote(word)} in line {token.line} is not supported")
 
     def _import(self, rest: str, token: Token) -> None:
-        match = re.fullmatch(rf"common\s*(?:\.\s*(?P<one>{NAME})(?:\s*->\s*(?P<alias>{NAME}))?|\((?P<many>[^)]*)\))", rest)
+        match = re.fullmatch(
+            rf"common\s*(?:\.\s*(?P<one>{NAME})(?:\s*->\s*(?P<alias>{NAME}))?|\((?P<many>[^)]*)\))", rest
+        )
         if match is None:
             raise refusal(self.param, f"invalid grammar: only common.NAME can be imported, in line {token.line}")
         names = [match["one"]] if match["one"] else [name.strip() for name in match["many"].split(",")]
@@ -174,7 +194,11 @@ class _Lark:
         for _ in self.rules:
             if isinstance(expression, Rule) and expression.name in self.rules:
                 expression = self.rules[expression.name]
-        return expression.item if isinstance(expression, Repeat) and expression.least <= 1 and expression.most is None else expression
+        return (
+            expression.item
+            if isinstance(expression, Repeat) and expression.least <= 1 and expression.most is None
+            else expression
+        )
 
     def _with_gaps(self, expression: Expression, gap: Rule) -> Expression:
         match expression:

@@ -42,7 +42,9 @@ def tokens_of(pattern: re.Pattern[str], source: str, param: str) -> Iterator[Tok
     while place < len(source):
         match = pattern.match(source, place)
         if match is None or match.end() == place:
-            raise refusal(param, f"invalid grammar: {quote(source[place : place + 20])} in line {line} is not understood")
+            raise refusal(
+                param, f"invalid grammar: {quote(source[place : place + 20])} in line {line} is not understood"
+            )
         if match.lastgroup not in ("space", "comment"):
             yield Token(str(match.lastgroup), match.group(), line)
         line += match.group().count("\n")
@@ -145,7 +147,9 @@ def unescaped(text: str, param: str) -> str:
                 raise refusal(param, f"invalid grammar: {quote(match[0])} names no character")
             return chr(int(digits, 16))
         if letter.isalnum() and letter not in ESCAPES:
-            raise refusal(param, f"invalid grammar: the escape {quote(match[0])} is not known; list the characters, as in [0-9]")
+            raise refusal(
+                param, f"invalid grammar: the escape {quote(match[0])} is not known; list the characters, as in [0-9]"
+            )
         return ESCAPES.get(letter, letter)
 
     return re.sub(r"\\(x[0-9A-Fa-f]{0,2}|u[0-9A-Fa-f]{0,4}|U[0-9A-Fa-f]{0,8}|.)", replace, text, flags=re.DOTALL)
@@ -155,7 +159,9 @@ def char_set(text: str, param: str) -> CharSet:
     """`[a-z\\n]` or `[^…]`, with its brackets. Raises RequestError."""
     content = text[1:-1]
     is_negated = content.startswith("^")
-    pieces = re.findall(r"\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.)|.", content[is_negated:], flags=re.DOTALL)
+    pieces = re.findall(
+        r"\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.)|.", content[is_negated:], flags=re.DOTALL
+    )
     ranges: list[Range] = []
     index = 0
     while index < len(pieces):
@@ -176,5 +182,7 @@ def literal(text: str, ignores_case: bool = False) -> Expression:
     """These characters, in any case if `ignores_case`."""
     if not ignores_case:
         return Text(text)
-    cases = [sorted({ord(form) for form in (character.lower(), character.upper()) if len(form) == 1}) for character in text]
+    cases = [
+        sorted({ord(form) for form in (character.lower(), character.upper()) if len(form) == 1}) for character in text
+    ]
     return in_sequence([CharSet(merged([(point, point) for point in points or [0]])) for points in cases])

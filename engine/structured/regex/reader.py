@@ -37,7 +37,11 @@ ASCII_CLASSES: dict[Any, tuple[Range, ...]] = {
     codes.CATEGORY_WORD: ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)),
     codes.CATEGORY_SPACE: ((0x09, 0x0D), (0x20, 0x20)),
 }
-POSITIVE_CLASSES: dict[Any, str] = {codes.CATEGORY_DIGIT: r"\d", codes.CATEGORY_WORD: r"\w", codes.CATEGORY_SPACE: r"\s"}
+POSITIVE_CLASSES: dict[Any, str] = {
+    codes.CATEGORY_DIGIT: r"\d",
+    codes.CATEGORY_WORD: r"\w",
+    codes.CATEGORY_SPACE: r"\s",
+}
 NEGATED_CLASSES: dict[Any, Any] = {
     codes.CATEGORY_NOT_DIGIT: codes.CATEGORY_DIGIT,
     codes.CATEGORY_NOT_WORD: codes.CATEGORY_WORD,
@@ -74,7 +78,10 @@ def read_regex(pattern: str, limits: StructuredLimits, param: str, *, searches: 
     if not searches:
         return _either([expression for _, expression, _ in alternatives])
     return _either(
-        [in_sequence([EMPTY if starts else ANY_TEXT, expression, EMPTY if ends else ANY_TEXT]) for starts, expression, ends in alternatives]
+        [
+            in_sequence([EMPTY if starts else ANY_TEXT, expression, EMPTY if ends else ANY_TEXT])
+            for starts, expression, ends in alternatives
+        ]
     )
 
 
@@ -100,7 +107,9 @@ def _parsed(pattern: str, limits: StructuredLimits, param: str) -> tuple[Any, li
         except (re.error, OverflowError, RecursionError) as error:
             raise refusal(param, f"invalid regular expression: {first_line(error)}") from error
     if any(match[1] for match in BRACES.finditer(plain)):
-        raise refusal(param, "invalid regular expression: a { that repeats nothing is an error in most dialects; write \\{")
+        raise refusal(
+            param, "invalid regular expression: a { that repeats nothing is an error in most dialects; write \\{"
+        )
     return parsed, properties
 
 
@@ -153,7 +162,10 @@ class _Reader:
 
     def _item(self, code: Any, value: Any, flags: int, repeats: int) -> Expression:
         if code in REFUSED:
-            raise refusal(self._param, f"a regular expression cannot use {REFUSED[code]}: only what takes linear time is supported")
+            raise refusal(
+                self._param,
+                f"a regular expression cannot use {REFUSED[code]}: only what takes linear time is supported",
+            )
         if code is codes.AT:
             raise refusal(self._param, "a regular expression can have anchors at its ends only, and no word borders")
         if code in (codes.LITERAL, codes.NOT_LITERAL, codes.IN, codes.ANY):
@@ -166,7 +178,9 @@ class _Reader:
         if code in (codes.MAX_REPEAT, codes.MIN_REPEAT):
             least, most, content = value
             bound = None if most is codes.MAXREPEAT else int(most)
-            return Repeat(self._sequence(list(content), flags, self._counted(repeats, int(least), bound)), int(least), bound)
+            return Repeat(
+                self._sequence(list(content), flags, self._counted(repeats, int(least), bound)), int(least), bound
+            )
         raise refusal(self._param, "the regular expression uses a construct that is not supported")
 
     def _counted(self, repeats: int, least: int, most: int | None) -> int:
@@ -174,7 +188,8 @@ class _Reader:
         repeats *= max(1, least if most is None else most)
         if repeats > self._limits.repeats:
             raise refusal(
-                self._param, f"the product of nested repeats in a regular expression must be at most {self._limits.repeats}, got {repeats}"
+                self._param,
+                f"the product of nested repeats in a regular expression must be at most {self._limits.repeats}, got {repeats}",
             )
         return repeats
 
@@ -182,7 +197,9 @@ class _Reader:
         if code is codes.ANY:
             return CharSet(((0, MAX_CODE_POINT),)) if flags & re.DOTALL else CharSet(inverted(LINE_ENDS))
         if code is codes.LITERAL and SURROGATES[0] <= value <= SURROGATES[1]:
-            raise refusal(self._param, f"\\u{value:04x} in a regular expression is half a character; write the character itself")
+            raise refusal(
+                self._param, f"\\u{value:04x} in a regular expression is half a character; write the character itself"
+            )
         if code is codes.LITERAL and not self._is_property(value):
             cased = self._cased([(value, value)], flags)
             return Text(chr(value)) if cased == [(value, value)] else CharSet(merged(cased))

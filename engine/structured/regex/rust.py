@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from engine.structured.grammar.expressions import ANY_CHARACTER, CharSet, Either, Expression, Range, Repeat, Rule, Sequence, Text, inverted
+from engine.structured.grammar.expressions import (
+    ANY_CHARACTER,
+    CharSet,
+    Either,
+    Expression,
+    Range,
+    Repeat,
+    Rule,
+    Sequence,
+    Text,
+    inverted,
+)
 
 NOTHING = r"[^\x{0}-\x{10ffff}]"
 
@@ -15,7 +26,9 @@ def write_regex(expression: Expression) -> str:
         case CharSet():
             return _char_set(expression)
         case Sequence(items):
-            return "".join(_grouped(item) if isinstance(item, Either) else write_regex(item) for item in items) or "(?:)"
+            return (
+                "".join(_grouped(item) if isinstance(item, Either) else write_regex(item) for item in items) or "(?:)"
+            )
         case Either(items):
             return "|".join(write_regex(item) for item in items)
         case Repeat(item, least, most):

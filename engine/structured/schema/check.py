@@ -95,7 +95,9 @@ class _Check:
 
     def _keyword(self, name: str, value: Any) -> None:
         if self._is_enforced and (name in REFUSED or (name == "uniqueItems" and value is not False)):
-            raise self._refusal(f"the JSON Schema keyword {quote(name)} is not supported: it cannot be enforced; remove it")
+            raise self._refusal(
+                f"the JSON Schema keyword {quote(name)} is not supported: it cannot be enforced; remove it"
+            )
         if name in COUNTS:
             self._bound(name, value)
         elif name in BOUNDS:
@@ -154,13 +156,19 @@ class _Check:
         is_whole = _is_number(value) and value == int(value) and value >= 0
         self._require(is_whole, name, "must be an integer of at least 0")
         if self._is_enforced:
-            self._require(value <= self._limits.schema_bound, name, f"must be at most {self._limits.schema_bound}, got {quote(value)}")
+            self._require(
+                value <= self._limits.schema_bound,
+                name,
+                f"must be at most {self._limits.schema_bound}, got {quote(value)}",
+            )
 
     def _count(self, number: int) -> None:
         self._num_nodes += number
         if self._num_nodes > self._limits.schema_nodes:
             limit = self._limits.schema_nodes
-            raise self._refusal(f"a schema must have at most {limit} schemas, properties, enum values and branches together")
+            raise self._refusal(
+                f"a schema must have at most {limit} schemas, properties, enum values and branches together"
+            )
 
     def _require(self, is_right: bool, name: str, what: str) -> None:
         if not is_right:
@@ -185,4 +193,8 @@ KEYWORDS: dict[str, Callable[[_Check, str, Any], None]] = {
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and (isinstance(value, int) or math.isfinite(value))
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and (isinstance(value, int) or math.isfinite(value))
+    )

@@ -100,7 +100,9 @@ class _Closer:
                 return change(inner)
             return self._part(inner) if place[0] in TOGETHER else self._value(inner)
 
-        result = with_sub_schemas({key: value for key, value in schema.items() if key not in ("$defs", "definitions")}, changed)
+        result = with_sub_schemas(
+            {key: value for key, value in schema.items() if key not in ("$defs", "definitions")}, changed
+        )
         if "$ref" in schema:
             result["$ref"] = self._reference(schema["$ref"], is_part)
         return result
@@ -120,7 +122,12 @@ class _Closer:
         own, own_patterns = part.get("properties", {}), part.get("patternProperties", {})
         listed = {name: own.get(name, True) for name in (*outer.properties, *names.properties)}
         patterns = {name: own_patterns.get(name, True) for name in (*outer.patterns, *names.patterns)}
-        return {**part, "properties": listed, **({"patternProperties": patterns} if patterns else {}), "additionalProperties": False}
+        return {
+            **part,
+            "properties": listed,
+            **({"patternProperties": patterns} if patterns else {}),
+            "additionalProperties": False,
+        }
 
     def _names(self, schema: Any, *, with_choices: bool = True) -> _Names:
         """What a schema and all that goes with it say; `with_choices`: branches of which one may hold too."""

@@ -40,7 +40,9 @@ class Disjointness:
         if any(self.are_disjoint(part, other, depth + 1) for part in parts):
             return True
         return any(
-            all(self.are_disjoint(branch, other, depth + 1) for branch in schema[name]) for name in ("anyOf", "oneOf") if name in schema
+            all(self.are_disjoint(branch, other, depth + 1) for branch in schema[name])
+            for name in ("anyOf", "oneOf")
+            if name in schema
         )
 
     def _by_values(self, schema: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -77,7 +79,11 @@ class Disjointness:
             return True
         ours, theirs = first.get("properties", {}), second.get("properties", {})
         shared = [name for name in required | other_required if name in ours and name in theirs]
-        return any(self.are_disjoint(ours[name], theirs[name], depth + 1) for name in shared if name in required and name in other_required)
+        return any(
+            self.are_disjoint(ours[name], theirs[name], depth + 1)
+            for name in shared
+            if name in required and name in other_required
+        )
 
 
 def _types(schema: dict[str, Any]) -> set[str]:

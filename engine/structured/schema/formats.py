@@ -22,6 +22,9 @@ WRITTEN: dict[str, dict[str, Any]] = {
     "date": {"pattern": f"^{_DATE}$"},
     "time": {"pattern": f"^{_TIME}$"},
     "date-time": {"pattern": f"^{_DATE}T{_TIME}$"},
-    "hostname": {"maxLength": 253, "allOf": [{"pattern": f"^{_LABEL}([.]{_LABEL})*$"}, {"pattern": f"^{_SHORT}([.]{_SHORT})*$"}]},
+    "hostname": {
+        "maxLength": 253,
+        "allOf": [{"pattern": f"^{_LABEL}([.]{_LABEL})*$"}, {"pattern": f"^{_SHORT}([.]{_SHORT})*$"}],
+    },
 }
 """By name, the schema of strings that are of the format."""

@@ -28,7 +28,9 @@ def read_gaps(whitespace: str, limits: StructuredLimits, param: str) -> Expressi
         return None
     expression = read_regex(whitespace, limits, param)
     if not _is_white(expression):
-        raise refusal(param, "a whitespace_pattern must match nothing but space, tab, CR and LF, the white space of JSON")
+        raise refusal(
+            param, "a whitespace_pattern must match nothing but space, tab, CR and LF, the white space of JSON"
+        )
     return expression
 
 
@@ -48,7 +50,12 @@ def _is_white(expression: Expression) -> bool:
             return set(text) <= WHITE_SPACE
         case CharSet(ranges, properties, is_negated):
             is_small = all(last - first < len(WHITE_SPACE) for first, last in ranges)
-            return not properties and not is_negated and is_small and {chr(p) for f, to in ranges for p in range(f, to + 1)} <= WHITE_SPACE
+            return (
+                not properties
+                and not is_negated
+                and is_small
+                and {chr(p) for f, to in ranges for p in range(f, to + 1)} <= WHITE_SPACE
+            )
         case Sequence(items) | Either(items):
             return all(map(_is_white, items))
         case Repeat(item, _, _):

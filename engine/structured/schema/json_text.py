@@ -14,7 +14,9 @@ from engine.structured.refusal import check_bytes, first_line, refusal
 MAX_DIGITS = 300
 
 
-def read_json(text: str, limits: StructuredLimits, param: str, *, depth: int | None = None, what: str = "a schema") -> Any:
+def read_json(
+    text: str, limits: StructuredLimits, param: str, *, depth: int | None = None, what: str = "a schema"
+) -> Any:
     """The value of a text within the limits of a schema; `what` it is called in refusals. Raises RequestError.
 
     `depth`: levels as `engine.api.nesting` counts them; those of a schema where it is None.

@@ -24,7 +24,10 @@ class References:
         """The schema that a `$ref` names. Raises RequestError."""
         pointer = unquote(reference[1:])
         if not reference.startswith("#") or (pointer and not pointer.startswith("/")):
-            raise refusal(self._param, f"$ref {quote(reference)} cannot be followed where it stands; write the JSON pointer of its schema")
+            raise refusal(
+                self._param,
+                f"$ref {quote(reference)} cannot be followed where it stands; write the JSON pointer of its schema",
+            )
         node = self._root
         for token in pointer.split("/")[1:]:
             token = token.replace("~1", "/").replace("~0", "~")
@@ -39,7 +42,9 @@ class References:
     def target(self, schema: Any) -> Any:
         """The schema itself, or what it refers to if it says nothing else; follows chains. Never loops after `check_progress`."""
         while (
-            isinstance(schema, dict) and "$ref" in schema and not any(name in schema for name in ("properties", "allOf", "anyOf", "oneOf"))
+            isinstance(schema, dict)
+            and "$ref" in schema
+            and not any(name in schema for name in ("properties", "allOf", "anyOf", "oneOf"))
         ):
             schema = self.resolve(schema["$ref"])
         return schema
@@ -68,7 +73,10 @@ class References:
                 open_ids.discard(id(schema))
                 done.add(id(schema))
             elif id(successor) in open_ids:
-                raise refusal(self._param, "a $ref leads back to itself without an object or array between; such a schema says nothing")
+                raise refusal(
+                    self._param,
+                    "a $ref leads back to itself without an object or array between; such a schema says nothing",
+                )
             elif id(successor) not in done:
                 open_ids.add(id(successor))
                 path.append((successor, iter(self._same_value(successor))))

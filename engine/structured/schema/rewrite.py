@@ -130,10 +130,14 @@ class _Rewriter:
             result["properties"] = {name: self._schema(value) for name, value in schema["properties"].items()}
         if "patternProperties" in schema:
             result["patternProperties"] = {
-                self._pattern(pattern): self._schema(value) for pattern, value in schema["patternProperties"].items() if pattern
+                self._pattern(pattern): self._schema(value)
+                for pattern, value in schema["patternProperties"].items()
+                if pattern
             }
             if "" in schema["patternProperties"]:
-                result["patternProperties"][anchored(Repeat(ANY_CHARACTER))] = self._schema(schema["patternProperties"][""])
+                result["patternProperties"][anchored(Repeat(ANY_CHARACTER))] = self._schema(
+                    schema["patternProperties"][""]
+                )
         if "additionalProperties" in schema:
             result["additionalProperties"] = self._schema(schema["additionalProperties"])
         if "propertyNames" in schema:
@@ -141,7 +145,9 @@ class _Rewriter:
         least, most = schema.get("minProperties"), schema.get("maxProperties")
         if least is None and most is None:
             return [result]
-        return self._counted(result, list(schema.get("required", ())), int(least or 0), None if most is None else int(most))
+        return self._counted(
+            result, list(schema.get("required", ())), int(least or 0), None if most is None else int(most)
+        )
 
     def _restrict_names(self, result: Schema, names: Any) -> None:
         """Hold property names to a schema of names."""
@@ -149,11 +155,18 @@ class _Rewriter:
             return
         if names is False:
             names = {"enum": []}
-        unknown = [name for name in names if name not in NAME_KEYWORDS and name not in ("title", "description", "$comment")]
+        unknown = [
+            name for name in names if name not in NAME_KEYWORDS and name not in ("title", "description", "$comment")
+        ]
         if unknown:
-            raise refusal(self._param, f"propertyNames can use {', '.join(sorted(NAME_KEYWORDS))} only, got {quote(unknown[0])}")
+            raise refusal(
+                self._param, f"propertyNames can use {', '.join(sorted(NAME_KEYWORDS))} only, got {quote(unknown[0])}"
+            )
         if result.get("patternProperties"):
-            raise refusal(self._param, "propertyNames cannot be enforced beside patternProperties; put the names into the patterns")
+            raise refusal(
+                self._param,
+                "propertyNames cannot be enforced beside patternProperties; put the names into the patterns",
+            )
         expression, listed = self._names(names)
         properties = result.setdefault("properties", {})
         others = result.get("additionalProperties", {})
@@ -185,7 +198,10 @@ class _Rewriter:
         has_length = least > 0 or most is not None
         if names.get("pattern"):
             if has_length:
-                raise refusal(self._param, "propertyNames cannot have both a pattern and a length; put the length into the pattern")
+                raise refusal(
+                    self._param,
+                    "propertyNames cannot have both a pattern and a length; put the length into the pattern",
+                )
             return read_regex(names["pattern"], self._limits, self._param, searches=True), None
         return (Repeat(ANY_CHARACTER, least, None if most is None else int(most)) if has_length else None), None
 
@@ -209,9 +225,15 @@ class _Rewriter:
             self._variant(result, required, set(chosen), optional) | (bounds if is_open else {})
             for chosen in self._choices(optional, len(required), least, most, is_open)
         ]
-        return [variant | {"required": [*required, *variant["required"]]} for variant in variants] if variants else [{"enum": []}]
+        return (
+            [variant | {"required": [*required, *variant["required"]]} for variant in variants]
+            if variants
+            else [{"enum": []}]
+        )
 
-    def _choices(self, optional: list[str], num_required: int, least: int, most: int | None, is_open: bool) -> list[tuple[str, ...]]:
+    def _choices(
+        self, optional: list[str], num_required: int, least: int, most: int | None, is_open: bool
+    ) -> list[tuple[str, ...]]:
         if 2 ** len(optional) > MAX_VARIANTS:
             raise refusal(
                 self._param,
@@ -222,7 +244,8 @@ class _Rewriter:
         return [
             choice
             for choice in chosen
-            if (most is None or num_required + len(choice) <= most) and num_required + len(choice) >= least - int(is_open)
+            if (most is None or num_required + len(choice) <= most)
+            and num_required + len(choice) >= least - int(is_open)
         ]
 
     def _check_distinct(self, num_unlisted: int) -> None:
@@ -237,7 +260,8 @@ class _Rewriter:
     def _variant(self, result: Schema, required: list[str], chosen: set[str], optional: list[str]) -> Schema:
         """The object that has exactly these of the optional properties."""
         properties = {
-            name: value if name in chosen or name not in optional else False for name, value in result.get("properties", {}).items()
+            name: value if name in chosen or name not in optional else False
+            for name, value in result.get("properties", {}).items()
         }
         return result | {"properties": properties, "required": [name for name in optional if name in chosen]}
 

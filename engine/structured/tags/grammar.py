@@ -41,7 +41,9 @@ class TagOptions:
     has_control: bool = False
 
 
-def tag_grammar(node: Node, vocabulary: Vocabulary, limits: StructuredLimits, param: str, options: TagOptions = TagOptions()) -> str:  # noqa: B008
+def tag_grammar(
+    node: Node, vocabulary: Vocabulary, limits: StructuredLimits, param: str, options: TagOptions = TagOptions()
+) -> str:  # noqa: B008
     """A grammar that admits exactly the texts of a checked node. Raises RequestError."""
     control = {vocabulary.tokens[token_id].decode("utf-8", "replace"): token_id for token_id in vocabulary.special_ids}
     control.pop("", None)
@@ -67,7 +69,9 @@ class _Writer:
     def _rule(self, body: str, attributes: str = "", name: str = "") -> str:
         """A rule of this body, by its name."""
         if len(self._lines) >= MAX_RULES:
-            raise refusal(self._param, "the structural tag is too complex: its alternatives multiply; make free text rarer in it")
+            raise refusal(
+                self._param, "the structural tag is too complex: its alternatives multiply; make free text rarer in it"
+            )
         name = name or self._new_name()
         self._lines.append(f"{name}{attributes}: {body}")
         return name
@@ -114,12 +118,18 @@ class _Writer:
                 return self._sequence([self._xml(node, node["style"]), *rest])
         schema = node.get("rewritten", None)
         if schema is None:
-            schema = rewrite_schema(node["json_schema"], self._limits, self._param, closes_objects=self._options.closes_objects)
+            schema = rewrite_schema(
+                node["json_schema"], self._limits, self._param, closes_objects=self._options.closes_objects
+            )
         return f"{self._json(schema)} {self._sequence(rest)}"
 
     def _either(self, alternatives: list[list[Node]], rest: list[Node]) -> str:
         """One of several sequences, then the rest: written once, unless free text of an alternative has to know what follows."""
-        after = [_rule_node(self._rule(self._sequence(rest) or '""'))] if rest and not any(map(_is_open, alternatives)) else rest
+        after = (
+            [_rule_node(self._rule(self._sequence(rest) or '""'))]
+            if rest and not any(map(_is_open, alternatives))
+            else rest
+        )
         return "(" + " | ".join(self._sequence([*alternative, *after]) or '""' for alternative in alternatives) + ")"
 
     def _free_text(self, excludes: list[str], rest: list[Node], before: list[Expression]) -> str:
@@ -156,7 +166,11 @@ class _Writer:
                 return self._heads([*(first["elements"] if first["type"] == "sequence" else _parts(first)), *rest])
             case "or":
                 found = [self._heads([element, *rest]) for element in first["elements"]]
-                return None if any(heads is None for heads in found) else [head for heads in found if heads for head in heads]
+                return (
+                    None
+                    if any(heads is None for heads in found)
+                    else [head for heads in found if heads for head in heads]
+                )
         return None
 
     def _triggered(self, node: Node, rest: list[Node]) -> str:
@@ -178,7 +192,12 @@ class _Writer:
             if tag["begin"].startswith(trigger):
                 begin = [*tail, *self._constants(tag["begin"][len(trigger) :])]
                 bodies.append([*begin, *_parts(tag)[len(_begin(tag)) :]])
-        return self._until(head, [{"type": "or", "elements": [_sequence_node(body) for body in bodies]}, _rule_node(after)], excludes, [])
+        return self._until(
+            head,
+            [{"type": "or", "elements": [_sequence_node(body) for body in bodies]}, _rule_node(after)],
+            excludes,
+            [],
+        )
 
     def _separated(self, node: Node, rest: list[Node]) -> str:
         """Tags, a constant between any two."""

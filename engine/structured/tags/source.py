@@ -41,7 +41,9 @@ def _legacy(tag: Node, param: str) -> Node:
     """`structures` and `triggers` as triggered tags."""
     structures, triggers = tag.get("structures"), tag.get("triggers")
     if not isinstance(structures, list) or not structures or not isinstance(triggers, list) or not triggers:
-        raise refusal(param, "a structural tag must have a list of structures and a list of triggers, neither of them empty")
+        raise refusal(
+            param, "a structural tag must have a list of structures and a list of triggers, neither of them empty"
+        )
     tags = []
     for structure in structures:
         if not isinstance(structure, dict):
@@ -62,12 +64,17 @@ class _Check:
 
     def node(self, node: Any, where: str) -> None:
         self._num_nodes += 1
-        self._require(self._num_nodes <= self._limits.schema_nodes, f"it has more than {self._limits.schema_nodes} nodes")
+        self._require(
+            self._num_nodes <= self._limits.schema_nodes, f"it has more than {self._limits.schema_nodes} nodes"
+        )
         self._require(isinstance(node, dict), f"{where} must be an object")
         kind = node.get("type")
         match kind:
             case "const_string":
-                self._require(isinstance(node.get("value"), str) and node["value"] != "", f"{where}.value must be a string, not empty")
+                self._require(
+                    isinstance(node.get("value"), str) and node["value"] != "",
+                    f"{where}.value must be a string, not empty",
+                )
             case "json_schema" | "qwen_xml_parameter":
                 self._require(isinstance(node.get("json_schema"), dict | bool), f"{where}.json_schema must be a schema")
                 self._require(node.get("style", "json") in STYLES, f"{where}.style must be one of {', '.join(STYLES)}")
@@ -87,7 +94,9 @@ class _Check:
                 self._tags(node, where)
                 self._require(isinstance(node.get("separator"), str), f"{where}.separator must be a string")
             case _:
-                raise refusal(self._param, f"invalid structural tag: {where} is of type {quote(kind)}, which is not supported")
+                raise refusal(
+                    self._param, f"invalid structural tag: {where} is of type {quote(kind)}, which is not supported"
+                )
 
     def _tag(self, node: Node, where: str) -> None:
         self._require(isinstance(node.get("begin"), str), f"{where}.begin must be a string")
@@ -101,7 +110,9 @@ class _Check:
         self._nodes(node.get("tags"), f"{where}.tags")
         self._require(all(tag["type"] == "tag" for tag in node["tags"]), f"{where}.tags must be tags")
         flags = [node.get(name, False) for name in ("at_least_one", "stop_after_first")]
-        self._require(all(isinstance(flag, bool) for flag in flags), f"{where}.at_least_one and stop_after_first must be booleans")
+        self._require(
+            all(isinstance(flag, bool) for flag in flags), f"{where}.at_least_one and stop_after_first must be booleans"
+        )
 
     def _triggered(self, node: Node, where: str) -> None:
         self._tags(node, where)
@@ -111,7 +122,9 @@ class _Check:
         self._require(bool(triggers), f"{where}.triggers must not be empty")
         for tag in node["tags"]:
             found = [trigger for trigger in node["triggers"] if tag["begin"].startswith(trigger)]
-            self._require(len(found) == 1, f"the begin {quote(tag['begin'])} must start with exactly one of the triggers")
+            self._require(
+                len(found) == 1, f"the begin {quote(tag['begin'])} must start with exactly one of the triggers"
+            )
 
     def _nodes(self, nodes: Any, where: str) -> None:
         self._require(isinstance(nodes, list) and nodes != [], f"{where} must be a list of at least one node")

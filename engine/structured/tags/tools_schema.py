@@ -66,7 +66,9 @@ def answer_constraint(request: GenerationRequest, tool_format: ToolFormat | None
 
 def tool_schemas(tools: tuple[Tool, ...]) -> list[tuple[str, str]]:
     """The parameters of tools as JSON texts, each with the field that holds it."""
-    return [(json.dumps(tool.parameters), _param(index)) for index, tool in enumerate(tools) if tool.parameters is not None]
+    return [
+        (json.dumps(tool.parameters), _param(index)) for index, tool in enumerate(tools) if tool.parameters is not None
+    ]
 
 
 def blamed(error: RequestError, request: GenerationRequest, compile_one: Any) -> RequestError:
@@ -77,7 +79,9 @@ def blamed(error: RequestError, request: GenerationRequest, compile_one: Any) ->
         choice = request.tool_choice
         schema = json.dumps(_parameters(tool))
         try:
-            compile_one(Constraint(ConstraintKind.JSON_SCHEMA, schema, _param(index), choice.whitespace, choice.closes_objects))
+            compile_one(
+                Constraint(ConstraintKind.JSON_SCHEMA, schema, _param(index), choice.whitespace, choice.closes_objects)
+            )
         except RequestError as found:
             return found
     return error
@@ -149,14 +153,21 @@ def _call_tag(tool: Tool, call_format: CallFormat) -> Node:
     if call_format.number_end:
         number = [{"type": "regex", "pattern": "[0-9]{1,4}"}, {"type": "const_string", "value": call_format.number_end}]
         content = {"type": "sequence", "elements": [*number, content]}
-    return {"type": "tag", "begin": call_format.begin + tool.name + call_format.middle, "content": content, "end": call_format.end}
+    return {
+        "type": "tag",
+        "begin": call_format.begin + tool.name + call_format.middle,
+        "content": content,
+        "end": call_format.end,
+    }
 
 
 def _schema_node(schema: Any, style: str) -> Node:
     return {"type": "json_schema", "json_schema": schema, "style": style}
 
 
-def _content_or_calls(constraint: Constraint, marker: str, call_format: CallFormat | None, calls: list[Node]) -> Constraint:
+def _content_or_calls(
+    constraint: Constraint, marker: str, call_format: CallFormat | None, calls: list[Node]
+) -> Constraint:
     """Content under its constraint, or calls from the first token on."""
     opened: list[Node] = [{"type": "const_string", "value": marker}, {"type": "any_text"}]
     if calls and call_format is not None:

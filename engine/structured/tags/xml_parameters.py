@@ -32,7 +32,9 @@ STYLES = {
     "qwen_xml": XmlStyle("<parameter=", ">", "</parameter>", ">"),
     "glm_xml": XmlStyle("<arg_key>", "</arg_key><arg_value>", "</arg_value>", "</arg_key><arg_value>"),
     "minimax_xml": XmlStyle('<parameter name="', '">', "</parameter>", '">'),
-    "deepseek_xml": XmlStyle('<｜DSML｜parameter name="', '" string="false">', "</｜DSML｜parameter>", '" string="true">'),
+    "deepseek_xml": XmlStyle(
+        '<｜DSML｜parameter name="', '" string="false">', "</｜DSML｜parameter>", '" string="true">'
+    ),
 }
 
 
@@ -44,20 +46,29 @@ def xml_parameters(schema: Any, style_name: str, param: str) -> list[Node]:
     required = set(schema.get("required", ()))
     unknown = required - set(schema.get("properties", {}))
     if unknown or any(name in schema for name in ("anyOf", "allOf", "$ref", "enum", "const")):
-        raise refusal(param, "parameters that are written as tags must be listed in properties, without anyOf, allOf or $ref around them")
+        raise refusal(
+            param,
+            "parameters that are written as tags must be listed in properties, without anyOf, allOf or $ref around them",
+        )
     nodes = []
     for name, value in schema.get("properties", {}).items():
         if value is False:
             continue
         written = {"type": "sequence", "elements": _parameter(name, value, schema.get("$defs"), style, param)}
-        nodes.append(written if name in required else {"type": "or", "elements": [written, {"type": "sequence", "elements": []}]})
+        nodes.append(
+            written if name in required else {"type": "or", "elements": [written, {"type": "sequence", "elements": []}]}
+        )
     return nodes
 
 
 def _parameter(name: str, schema: Any, definitions: Any, style: XmlStyle, param: str) -> list[Node]:
     branches = list(_branches(schema, definitions or {}, MAX_HOPS))
     if any(map(_may_be_text, branches)):
-        return [_constant(style.begin + name + style.text_middle), _text(name, branches, style, param), _constant(style.end)]
+        return [
+            _constant(style.begin + name + style.text_middle),
+            _text(name, branches, style, param),
+            _constant(style.end),
+        ]
     written = {"type": "json_schema", "rewritten": schema | ({"$defs": definitions} if definitions else {})}
     return [_constant(style.begin + name + style.middle), written, _constant(style.end)]
 

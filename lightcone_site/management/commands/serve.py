@@ -11,7 +11,9 @@ from lightcone_site.serve.serving import Refusal, serve
 
 
 class Command(BaseCommand):
-    help = "Start and supervise web, model worker, maintenance worker and (unless LIGHTCONE_REDIS_URL names one) Valkey."
+    help = (
+        "Start and supervise web, model worker, maintenance worker and (unless LIGHTCONE_REDIS_URL names one) Valkey."
+    )
     requires_system_checks: list[str] = []
 
     def handle(self, *args: Any, **options: Any) -> None:

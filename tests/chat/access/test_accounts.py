@@ -9,7 +9,15 @@ from django.contrib.auth.models import AnonymousUser
 from django.utils import timezone
 
 from chat.access.accounts import anonymous_caller, bootstrap_create, playground_caller
-from chat.access.keys import KeyInvalid, KeyRefused, key_authenticate, key_delete, key_disable, key_rotate, keys_cache_clear
+from chat.access.keys import (
+    KeyInvalid,
+    KeyRefused,
+    key_authenticate,
+    key_delete,
+    key_disable,
+    key_rotate,
+    keys_cache_clear,
+)
 from chat.models import ApiKey, Org, Project
 
 pytestmark = pytest.mark.django_db
@@ -31,7 +39,12 @@ def test_later_starts_make_and_show_nothing(django_user_model: Any) -> None:
     bootstrap_create()
     again = bootstrap_create(admin_password="other")
     assert (again.admin_created, again.admin_password, again.api_key) == (False, None, None)
-    assert (Org.objects.count(), Project.objects.count(), ApiKey.objects.count(), django_user_model.objects.count()) == (1, 1, 1, 1)
+    assert (
+        Org.objects.count(),
+        Project.objects.count(),
+        ApiKey.objects.count(),
+        django_user_model.objects.count(),
+    ) == (1, 1, 1, 1)
     assert not django_user_model.objects.get().check_password("other")
 
 
@@ -82,7 +95,9 @@ def test_who_has_no_key_acts_in_the_default_project_and_shares_no_prefixes_with_
     assert caller.rights == {"inference"}
 
 
-def test_people_use_the_playground_without_a_key_and_share_no_prefixes(django_user_model: Any, project: Project) -> None:
+def test_people_use_the_playground_without_a_key_and_share_no_prefixes(
+    django_user_model: Any, project: Project
+) -> None:
     first, second = (playground_caller(user=django_user_model.objects.create_user(name)) for name in ("a", "b"))
     assert first.project_id == project.pk
     assert first.tenant != second.tenant

@@ -33,10 +33,22 @@ def test_forwarding_headers_count_only_from_trusted_proxies(peer, forwarded, add
 @pytest.mark.parametrize(
     ("place", "is_ours"),
     [
-        *((place, True) for place in ("127.0.0.1", "127.8.8.8", "::1", "[::1]", "::ffff:127.0.0.1", "localhost", "LocalHost")),
+        *(
+            (place, True)
+            for place in ("127.0.0.1", "127.8.8.8", "::1", "[::1]", "::ffff:127.0.0.1", "localhost", "LocalHost")
+        ),
         *(
             (place, False)
-            for place in ("", "[]", "10.0.0.1", "::ffff:10.0.0.1", "127.0.0.1.example", "localhost.example", "0.0.0.0", "127.1")
+            for place in (
+                "",
+                "[]",
+                "10.0.0.1",
+                "::ffff:10.0.0.1",
+                "127.0.0.1.example",
+                "localhost.example",
+                "0.0.0.0",
+                "127.1",
+            )
         ),
     ],
 )

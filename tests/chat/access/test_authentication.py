@@ -53,11 +53,21 @@ async def test_where_the_operator_allows_it_this_machine_needs_none(project: Pro
     assert (caller.project_id, caller.public_id) == (project.pk, "")
 
 
-async def test_what_came_through_a_proxy_or_with_a_bad_key_is_refused_all_the_same(project: Project, settings: Any) -> None:
+async def test_what_came_through_a_proxy_or_with_a_bad_key_is_refused_all_the_same(
+    project: Project, settings: Any
+) -> None:
     settings.LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK = True
     for peer in ("203.0.113.9", "10.0.0.1", "::ffff:203.0.113.9", ""):
         assert await refusal(peer=peer) == 401
-    for header in ("X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "Forwarded", "Via", "X-Real-Ip", "True-Client-Ip"):
+    for header in (
+        "X-Forwarded-For",
+        "X-Forwarded-Proto",
+        "X-Forwarded-Host",
+        "Forwarded",
+        "Via",
+        "X-Real-Ip",
+        "True-Client-Ip",
+    ):
         assert await refusal(**{header: "127.0.0.1"}) == 401
     assert await refusal(Authorization=f"Bearer {OURS}") == 401
     settings.LIGHTCONE_TRUSTED_PROXIES = ["127.0.0.1"]
@@ -73,7 +83,9 @@ async def test_every_way_to_say_this_machine_is_it(project: Project, settings: A
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8000", "10.0.0.5"])
-async def test_a_name_that_was_bound_to_this_machine_is_not_this_machine(project: Project, settings: Any, host: str) -> None:
+async def test_a_name_that_was_bound_to_this_machine_is_not_this_machine(
+    project: Project, settings: Any, host: str
+) -> None:
     """A page of evil.example whose name now has the address 127.0.0.1 is of one origin with us, for a browser."""
     settings.LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK = True
     settings.ALLOWED_HOSTS = ["*"]
@@ -91,11 +103,22 @@ async def test_pages_of_other_origins_are_not_programs_of_this_machine(project: 
     assert await refusal(Origin="https://evil.example") == 401
 
 
-PLACEHOLDERS = ["Bearer ollama", "Bearer not-needed", "Bearer sk-no-key-required", "Bearer", "Bearer ", "bearer  EMPTY", "", "Basic eDp5"]
+PLACEHOLDERS = [
+    "Bearer ollama",
+    "Bearer not-needed",
+    "Bearer sk-no-key-required",
+    "Bearer",
+    "Bearer ",
+    "bearer  EMPTY",
+    "",
+    "Basic eDp5",
+]
 
 
 @pytest.mark.parametrize("header", PLACEHOLDERS)
-async def test_the_placeholder_that_a_client_insists_on_is_as_good_as_no_key(project: Project, settings: Any, header: str) -> None:
+async def test_the_placeholder_that_a_client_insists_on_is_as_good_as_no_key(
+    project: Project, settings: Any, header: str
+) -> None:
     """OpenAI's SDKs refuse to send nothing, so people write `ollama`; that was a wrong key, and the mode served curl alone."""
     settings.LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK = True
     settings.LIGHTCONE_CORS_ALLOWED_ORIGINS, settings.ALLOWED_HOSTS = [], ["*"]
@@ -108,7 +131,9 @@ async def test_the_placeholder_that_a_client_insists_on_is_as_good_as_no_key(pro
 
 
 @pytest.mark.parametrize("key", [OURS, "lc_short", f"{OURS} trailing", "lc_"])
-async def test_a_key_of_our_form_has_to_be_good_although_none_is_needed(project: Project, settings: Any, key: str) -> None:
+async def test_a_key_of_our_form_has_to_be_good_although_none_is_needed(
+    project: Project, settings: Any, key: str
+) -> None:
     settings.LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK = True
     assert await refusal(**{"X-Api-Key": key}) == 401
     assert await refusal(Authorization=f"Bearer {key.split()[0]}") == 401

@@ -94,7 +94,9 @@ async def in_another_process(change: Any) -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("ahead", [False, True])
-async def test_a_key_disabled_or_limited_elsewhere_is_so_here_at_once(deployment: str, project: Project, ahead: bool) -> None:
+async def test_a_key_disabled_or_limited_elsewhere_is_so_here_at_once(
+    deployment: str, project: Project, ahead: bool
+) -> None:
     key, raw = await database_sync_to_async(key_create)(project=project, name="shared")
     assert (await identify(raw, ahead=ahead)).limits.requests_per_minute is None
 

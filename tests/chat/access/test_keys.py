@@ -56,13 +56,22 @@ def test_the_caller_carries_what_the_key_may(project: Project) -> None:
     policy = KeyPolicy(model_names=("small",), requests_per_minute=60, max_concurrency=3, min_priority=5)
     key, raw = key_create(project=project, name="scoped", policy=policy)
     caller = key_authenticate(raw=raw)
-    assert (caller.key_id, caller.public_id, caller.project_id, caller.org_id) == (key.pk, key.public_id, project.pk, project.org_id)
+    assert (caller.key_id, caller.public_id, caller.project_id, caller.org_id) == (
+        key.pk,
+        key.public_id,
+        project.pk,
+        project.org_id,
+    )
     assert caller.tenant == str(project.pk)
     assert caller.has_right("inference")
     assert not caller.has_right("keys_manage")
     assert caller.can_use_model("small")
     assert not caller.can_use_model("large")
-    assert (caller.limits.requests_per_minute, caller.limits.tokens_per_minute, caller.limits.max_concurrency) == (60, None, 3)
+    assert (caller.limits.requests_per_minute, caller.limits.tokens_per_minute, caller.limits.max_concurrency) == (
+        60,
+        None,
+        3,
+    )
     assert caller.min_priority == 5
 
 
@@ -75,7 +84,14 @@ def test_the_operator_may_set_the_text_in_the_right_form_only(project: Project) 
     _, raw = key_create(project=project, name="given", raw=GIVEN_KEY)
     assert raw == GIVEN_KEY
     assert passes(GIVEN_KEY)
-    for wrong in ("", "secret", "lc_short_" + "0" * 48, "lc_accept0002_" + "0" * 47, "lc_accept0002_" + "G" * 48, GIVEN_KEY + "\n"):
+    for wrong in (
+        "",
+        "secret",
+        "lc_short_" + "0" * 48,
+        "lc_accept0002_" + "0" * 47,
+        "lc_accept0002_" + "G" * 48,
+        GIVEN_KEY + "\n",
+    ):
         with pytest.raises(KeyRefused, match="48 digits") as refusal:
             key_create(project=project, name="wrong", raw=wrong)
         assert not wrong or wrong not in str(refusal.value)
@@ -166,7 +182,9 @@ def test_a_key_ends_exactly_at_its_expiry(project: Project, monkeypatch: pytest.
     assert not passes(raw)
 
 
-def test_both_secrets_work_during_the_overlap_of_a_rotation_and_are_one_identity(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_secrets_work_during_the_overlap_of_a_rotation_and_are_one_identity(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key, old = key_create(project=project, name="rotated", policy=KeyPolicy(tokens_per_minute=9))
     new = key_rotate(key=key, overlap=dt.timedelta(hours=1))
     assert new != old
@@ -236,7 +254,9 @@ async def test_async_code_finds_a_cached_key_without_a_query(django_assert_num_q
     assert await key_authenticate_async(raw=GIVEN_KEY) is caller
 
 
-def test_a_change_holds_from_the_next_request_in_this_process(project: Project, django_capture_on_commit_callbacks: Any) -> None:
+def test_a_change_holds_from_the_next_request_in_this_process(
+    project: Project, django_capture_on_commit_callbacks: Any
+) -> None:
     key, raw = key_create(project=project, name="narrowed")
     assert key_authenticate(raw=raw).models is None
     with django_capture_on_commit_callbacks(execute=True):
@@ -251,7 +271,14 @@ def test_a_change_holds_from_the_next_request_in_this_process(project: Project, 
 
 @pytest.mark.parametrize(
     ("address", "is_allowed"),
-    [("10.1.2.3", True), ("::ffff:10.1.2.3", True), ("2001:db8::5", True), ("11.0.0.1", False), ("", False), ("10.0.0.1, evil", False)],
+    [
+        ("10.1.2.3", True),
+        ("::ffff:10.1.2.3", True),
+        ("2001:db8::5", True),
+        ("11.0.0.1", False),
+        ("", False),
+        ("10.0.0.1, evil", False),
+    ],
 )
 def test_networks_bound_where_a_key_works(project: Project, address: str, is_allowed: bool) -> None:
     _, raw = key_create(project=project, name="inside", policy=KeyPolicy(networks=("10.0.0.0/8", "2001:db8::/32")))

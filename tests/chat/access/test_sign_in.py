@@ -83,7 +83,9 @@ def test_without_valkey_people_can_sign_in(settings: Any) -> None:
 
 
 def form(name: str, password: str) -> PlaygroundSignInForm:
-    return PlaygroundSignInForm(RequestFactory().post("/sign-in", REMOTE_ADDR=HOME), {"username": name, "password": password})
+    return PlaygroundSignInForm(
+        RequestFactory().post("/sign-in", REMOTE_ADDR=HOME), {"username": name, "password": password}
+    )
 
 
 @pytest.mark.django_db
@@ -118,8 +120,12 @@ def test_each_try_is_a_line_without_the_password(django_user_model: Any, caplog:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(("is_staff", "may_chat", "is_let_in"), [(False, True, True), (True, False, True), (False, False, False)])
-def test_who_has_somewhere_to_go_may_sign_in(django_user_model: Any, is_staff: bool, may_chat: bool, is_let_in: bool) -> None:
+@pytest.mark.parametrize(
+    ("is_staff", "may_chat", "is_let_in"), [(False, True, True), (True, False, True), (False, False, False)]
+)
+def test_who_has_somewhere_to_go_may_sign_in(
+    django_user_model: Any, is_staff: bool, may_chat: bool, is_let_in: bool
+) -> None:
     user = django_user_model.objects.create_user("ann", password="right", is_staff=is_staff)
     if not may_chat:
         user.user_permissions.clear()

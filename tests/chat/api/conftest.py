@@ -189,7 +189,9 @@ async def api(scripted: Scripted) -> AsyncIterator[httpx.AsyncClient]:
     from lightcone_site.asgi import http
 
     headers = {"Authorization": f"Bearer {KEY}"}
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(http), base_url="http://localhost", headers=headers) as client:
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(http), base_url="http://localhost", headers=headers
+    ) as client:
         yield client
 
 

@@ -46,7 +46,9 @@ async def refused(**told: Any) -> ApiError:
     return caught.value
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/files", "/v1/messages", "/v4/chat/completions", "/v1/unknown", "/files"])
+@pytest.mark.parametrize(
+    "path", ["/v1/chat/completions", "/v1/files", "/v1/messages", "/v4/chat/completions", "/v1/unknown", "/files"]
+)
 async def test_without_a_good_key_no_body_is_taken(path: str) -> None:
     assert (await refused(path=path)).status == 401
     assert (await refused(path=path, authorization="Bearer lc_wrong")).status == 401
@@ -66,10 +68,13 @@ async def test_a_good_key_lets_the_body_in_and_its_caller_is_handed_on(project: 
 
 
 @pytest.mark.parametrize(
-    ("path", "method"), [("/sign-in", "POST"), ("/admin/login/", "POST"), ("/health/live", "POST"), ("/v1/chat/completions", "OPTIONS")]
+    ("path", "method"),
+    [("/sign-in", "POST"), ("/admin/login/", "POST"), ("/health/live", "POST"), ("/v1/chat/completions", "OPTIONS")],
 )
 async def test_who_needs_no_key_sends_no_more_than_a_form(path: str, method: str) -> None:
-    assert await body_door.body_admit(scope(path=path, method=method)) == Admitted(owner="address 192.0.2.1", max_body_bytes=MIB)
+    assert await body_door.body_admit(scope(path=path, method=method)) == Admitted(
+        owner="address 192.0.2.1", max_body_bytes=MIB
+    )
 
 
 async def test_strangers_behind_a_proxy_have_a_share_each(settings: Any) -> None:

@@ -43,7 +43,11 @@ async def test_the_answer_is_the_whole_specified_object(api, scripted):
         "completion_tokens": 2,
         "total_tokens": 5,
         "prompt_tokens_details": {"cached_tokens": 1},
-        "completion_tokens_details": {"reasoning_tokens": 0, "accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0},
+        "completion_tokens_details": {
+            "reasoning_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
     }
 
 
@@ -69,12 +73,23 @@ async def test_the_service_is_asked_for_what_the_body_says(api, scripted):
     assert request.sampling.temperature == 0.01
     assert request.sampling.seed is None
     assert request.sampling.top_k == 7, "the model's own default"
-    assert (request.stop.max_tokens, request.stop.min_tokens, request.stop.stop, request.stop.stop_token_ids) == (5, 2, ("x",), (7,))
+    assert (request.stop.max_tokens, request.stop.min_tokens, request.stop.stop, request.stop.stop_token_ids) == (
+        5,
+        2,
+        ("x",),
+        (7,),
+    )
     assert (request.logprobs.enabled, request.logprobs.top) == (True, 2)
     assert (request.tenant, request.cache_salt) == ("1", "s")
     assert request.deadline_at - request.arrived_at == settings.LIGHTCONE_LIMITS.request_timeout
     (trace,) = scripted.traces
-    assert (trace.dialect, trace.route, trace.is_stream, trace.user_label, trace.metadata) == ("lightcone", ROUTE, False, "ann", {"a": "b"})
+    assert (trace.dialect, trace.route, trace.is_stream, trace.user_label, trace.metadata) == (
+        "lightcone",
+        ROUTE,
+        False,
+        "ann",
+        {"a": "b"},
+    )
 
 
 async def test_choices_keep_their_index_order_whatever_finishes_first(api, scripted):
@@ -94,7 +109,9 @@ async def test_choices_keep_their_index_order_whatever_finishes_first(api, scrip
 
 
 async def test_logprobs_hold_bytes_alternatives_and_no_infinities(api, scripted):
-    entry = TokenLogprob(5, -0.5, "é", "é".encode(), (TopLogprob(5, -0.5, "é", "é".encode()), TopLogprob(6, float("-inf"), "x", b"x")))
+    entry = TokenLogprob(
+        5, -0.5, "é", "é".encode(), (TopLogprob(5, -0.5, "é", "é".encode()), TopLogprob(6, float("-inf"), "x", b"x"))
+    )
     scripted.script = [ADMITTED, delta("é", logprobs=(entry,)), finished(), completed()]
     (choice,) = (await post(api, logprobs=True, top_logprobs=2)).json()["choices"]
     assert choice["logprobs"] == {
@@ -103,7 +120,10 @@ async def test_logprobs_hold_bytes_alternatives_and_no_infinities(api, scripted)
                 "token": "é",
                 "logprob": -0.5,
                 "bytes": [195, 169],
-                "top_logprobs": [{"token": "é", "logprob": -0.5, "bytes": [195, 169]}, {"token": "x", "logprob": -9999.0, "bytes": [120]}],
+                "top_logprobs": [
+                    {"token": "é", "logprob": -0.5, "bytes": [195, 169]},
+                    {"token": "x", "logprob": -9999.0, "bytes": [120]},
+                ],
             }
         ],
         "refusal": None,
@@ -121,7 +141,9 @@ async def test_without_a_generation_prompt_the_role_is_the_last_messages(api, sc
 async def test_a_last_function_message_is_answered_in_its_own_role(api, scripted):
     """The template sees it as a tool; the answer was given that role too, and its echo lost."""
     messages = [{"role": "user", "content": "hi"}, {"role": "function", "name": "f", "content": "so "}]
-    message = (await post(api, messages=messages, add_generation_prompt=False, echo=True)).json()["choices"][0]["message"]
+    message = (await post(api, messages=messages, add_generation_prompt=False, echo=True)).json()["choices"][0][
+        "message"
+    ]
     assert message["role"] == "function"
     assert message["content"].startswith("so ")
 

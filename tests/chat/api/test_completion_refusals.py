@@ -18,7 +18,12 @@ from engine.api import EngineFailure, EngineUnavailable, ErrorCode, Failed, Outc
 from tests.chat.api.conftest import ADMITTED, HELLO, ROUTE, chat, completed, delta, post
 
 REJECTIONS = [
-    (RequestError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, "too long", "messages"), 400, "context_length_exceeded", "messages"),
+    (
+        RequestError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, "too long", "messages"),
+        400,
+        "context_length_exceeded",
+        "messages",
+    ),
     (EngineUnavailable(ErrorCode.OVERLOADED, "full"), 503, "overloaded", None),
     (EngineUnavailable(ErrorCode.MODEL_LOADING, "loading"), 503, "model_loading", None),
     (EngineUnavailable(ErrorCode.WORKER_LOST, "lost"), 503, "worker_lost", None),
@@ -29,7 +34,9 @@ REJECTIONS = [
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("error", "status", "code", "param"), REJECTIONS, ids=[code for _, _, code, _ in REJECTIONS])
-async def test_a_refusal_of_the_engine_is_a_plain_http_error_also_for_streams(api, scripted, stream, error, status, code, param):
+async def test_a_refusal_of_the_engine_is_a_plain_http_error_also_for_streams(
+    api, scripted, stream, error, status, code, param
+):
     scripted.script = [error]
     response = await post(api, stream=stream)
     body = response.json()
@@ -69,7 +76,9 @@ async def test_rate_limit_headers_of_the_run_reach_the_client(api, scripted, str
     assert (await post(api, stream=stream)).headers["x-ratelimit-remaining-tokens"] == "7"
 
 
-@pytest.mark.parametrize(("fields", "status"), [({"temperature": 9}, 400), ({"model": "gpt-9"}, 404), ({"priority": -1}, 400)])
+@pytest.mark.parametrize(
+    ("fields", "status"), [({"temperature": 9}, 400), ({"model": "gpt-9"}, 404), ({"priority": -1}, 400)]
+)
 async def test_rate_limit_headers_are_on_refusals_before_any_admission_too(api, scripted, fields, status):
     scripted.headers = {"x-ratelimit-remaining-tokens": "7"}
     response = await post(api, **fields)
@@ -128,7 +137,14 @@ BODIES = [
     ("deep", b'{"messages":' + b"[" * 100_000, {}, 400, "invalid_json", None),
     ("many values", b'{"messages": [], "unread": [' + b"[]," * 200_000 + b"1]}", {}, 413, "request_too_large", None),
     ("form", b"a=1", {"Content-Type": "application/x-www-form-urlencoded"}, 400, "invalid_content_type", None),
-    ("multipart", b"--x", {"Content-Type": "multipart/form-data; boundary=" + "x" * 5000}, 400, "invalid_content_type", None),
+    (
+        "multipart",
+        b"--x",
+        {"Content-Type": "multipart/form-data; boundary=" + "x" * 5000},
+        400,
+        "invalid_content_type",
+        None,
+    ),
     ("no type", b"{}", {"Content-Type": ""}, 400, "invalid_content_type", None),
     ("gzip", b"{}", {"Content-Encoding": "gzip"}, 400, "invalid_content_type", None),
     ("no messages", b"{}", {}, 400, "missing_required_parameter", "messages"),
@@ -137,8 +153,22 @@ BODIES = [
     ("bad message", b'{"messages": [5]}', {}, 400, "invalid_type", "messages.0"),
     ("low priority number", json.dumps(chat(priority=-1)).encode(), {}, 400, "invalid_value", "priority"),
     ("no key", json.dumps(chat()).encode(), {"Authorization": ""}, 401, "invalid_api_key", None),
-    ("wrong key", json.dumps(chat()).encode(), {"Authorization": "Bearer x' OR pg_sleep(8)--"}, 401, "invalid_api_key", None),
-    ("key elsewhere", json.dumps(chat()).encode(), {"Authorization": "Bearer elsewhere"}, 403, "permission_denied", None),
+    (
+        "wrong key",
+        json.dumps(chat()).encode(),
+        {"Authorization": "Bearer x' OR pg_sleep(8)--"},
+        401,
+        "invalid_api_key",
+        None,
+    ),
+    (
+        "key elsewhere",
+        json.dumps(chat()).encode(),
+        {"Authorization": "Bearer elsewhere"},
+        403,
+        "permission_denied",
+        None,
+    ),
     ("key before body", b"{", {"Authorization": "Bearer x"}, 401, "invalid_api_key", None),
 ]
 
@@ -154,7 +184,9 @@ async def test_a_request_that_leaves_no_first_token_is_a_plain_400_also_for_stre
     assert scripted.readers[0].num_left == 1
 
 
-@pytest.mark.parametrize(("body", "headers", "status", "code", "param"), [row[1:] for row in BODIES], ids=[row[0] for row in BODIES])
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "code", "param"), [row[1:] for row in BODIES], ids=[row[0] for row in BODIES]
+)
 async def test_a_bad_request_is_answered_in_the_one_error_shape(api, scripted, body, headers, status, code, param):
     response = await api.post(ROUTE, content=body, headers={"Content-Type": "application/json", **headers})
     parsed = response.json()
@@ -181,8 +213,15 @@ async def test_requests_without_a_good_key_are_counted_and_are_no_rows(api, scri
 
 
 async def test_content_types_that_are_json_pass(api):
-    for content_type in ("application/json", "application/json; charset=utf-8", "application/vnd.api+json", "APPLICATION/JSON"):
-        response = await api.post(ROUTE, content=json.dumps(chat()), headers={"Content-Type": content_type, "Accept": "text/html"})
+    for content_type in (
+        "application/json",
+        "application/json; charset=utf-8",
+        "application/vnd.api+json",
+        "APPLICATION/JSON",
+    ):
+        response = await api.post(
+            ROUTE, content=json.dumps(chat()), headers={"Content-Type": content_type, "Accept": "text/html"}
+        )
         assert response.status_code == 200, content_type
 
 
@@ -211,7 +250,9 @@ async def test_messages_of_large_bodies_are_read_while_others_are_answered(api, 
 
 async def test_a_body_above_the_limit_is_413_under_any_server(api, scripted):
     response = await api.post(
-        ROUTE, content=b" " * (settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes + 10), headers={"Content-Type": "application/json"}
+        ROUTE,
+        content=b" " * (settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes + 10),
+        headers={"Content-Type": "application/json"},
     )
     assert (response.status_code, response.json()["error"]["code"]) == (413, "request_too_large")
 
@@ -237,7 +278,9 @@ async def test_a_defect_before_the_key_is_known_has_a_record_too(api, scripted, 
     assert (record["status"], record["caller"]) == (500, None)
 
 
-@pytest.mark.parametrize("away", [OperationalError("the connection is closed"), InterfaceError("connection already closed")])
+@pytest.mark.parametrize(
+    "away", [OperationalError("the connection is closed"), InterfaceError("connection already closed")]
+)
 async def test_a_database_that_is_away_or_full_is_a_503_that_may_be_repeated(api, scripted, away):
     """After a restart of PostgreSQL each dead connection of the pool cost a request, answered 500 and never repeated by clients."""
     scripted.refusal = away

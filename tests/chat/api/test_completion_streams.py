@@ -20,7 +20,9 @@ async def test_a_stream_is_role_deltas_finish_and_done(api, scripted):
         {"index": 0, "delta": {"content": "lo"}, "logprobs": None, "finish_reason": None},
         {"index": 0, "delta": {}, "logprobs": None, "finish_reason": "stop", "stop_reason": None},
     ]
-    heads = [{name: chunk[name] for name in ("id", "object", "created", "model", "system_fingerprint")} for chunk in chunks]
+    heads = [
+        {name: chunk[name] for name in ("id", "object", "created", "model", "system_fingerprint")} for chunk in chunks
+    ]
     assert all(head == heads[0] for head in heads)
     assert heads[0]["id"] == "chatcmpl-" + response.headers["x-request-id"]
     assert heads[0]["object"] == "chat.completion.chunk"
@@ -29,9 +31,20 @@ async def test_a_stream_is_role_deltas_finish_and_done(api, scripted):
 
 
 async def test_all_role_chunks_come_first_then_choices_interleave_and_each_finishes_once(api, scripted):
-    scripted.script = [ADMITTED, delta("b", 1), delta("a", 0), finished(1), delta("c", 0), finished(0, text="d"), completed()]
+    scripted.script = [
+        ADMITTED,
+        delta("b", 1),
+        delta("a", 0),
+        finished(1),
+        delta("c", 0),
+        finished(0, text="d"),
+        completed(),
+    ]
     *chunks, _ = frames((await post(api, stream=True, n=2)).text)
-    seen = [(chunk["choices"][0]["index"], chunk["choices"][0]["delta"], chunk["choices"][0]["finish_reason"]) for chunk in chunks]
+    seen = [
+        (chunk["choices"][0]["index"], chunk["choices"][0]["delta"], chunk["choices"][0]["finish_reason"])
+        for chunk in chunks
+    ]
     assert seen == [
         (0, {"role": "assistant", "content": ""}, None),
         (1, {"role": "assistant", "content": ""}, None),
@@ -60,7 +73,11 @@ async def test_running_usage_counts_the_choices_own_tokens(api, scripted):
 async def test_a_step_without_visible_text_sends_nothing(api, scripted):
     scripted.script = [ADMITTED, delta(""), delta("x"), finished(), completed()]
     *chunks, _ = frames((await post(api, stream=True)).text)
-    assert [chunk["choices"][0]["delta"] for chunk in chunks] == [{"role": "assistant", "content": ""}, {"content": "x"}, {}]
+    assert [chunk["choices"][0]["delta"] for chunk in chunks] == [
+        {"role": "assistant", "content": ""},
+        {"content": "x"},
+        {},
+    ]
 
 
 async def test_logprobs_stream_with_their_tokens_even_when_text_is_held_back(api, scripted):
@@ -95,7 +112,9 @@ async def test_a_failure_after_the_first_byte_is_one_error_frame_then_done(api, 
     response = await post(api, stream=True, stream_options={"include_usage": True})
     *chunks, error, done = frames(response.text)
     assert response.status_code == 200
-    assert error == {"error": {"message": "The engine failed.", "type": "server_error", "param": None, "code": "engine_error"}}
+    assert error == {
+        "error": {"message": "The engine failed.", "type": "server_error", "param": None, "code": "engine_error"}
+    }
     assert done == "[DONE]"
     assert all(chunk["choices"][0]["finish_reason"] is None for chunk in chunks)
     assert scripted.readers[0].num_left == 1

@@ -21,7 +21,9 @@ def _ready(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def request(path: str, stop: Stop) -> ASGIRequest:
-    return ASGIRequest({"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": [], STOP: stop}, io.BytesIO())
+    return ASGIRequest(
+        {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": [], STOP: stop}, io.BytesIO()
+    )
 
 
 async def test_a_process_that_stops_is_not_ready_and_still_lives() -> None:

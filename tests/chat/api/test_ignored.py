@@ -32,7 +32,9 @@ async def test_a_refusal_names_them_too(api, scripted):
 async def test_every_dialect_names_them(api, scripted):
     assert (await respond(api, temprature=0, store=False)).headers[HEADER] == "temprature"
     assert (await post(api, temprature=0)).headers[HEADER] == "temprature"
-    response = await api.post("/v5/chat/completions", json={"model": "m", "messages": HELLO, "inference_extra_params": {"temprature": 0}})
+    response = await api.post(
+        "/v5/chat/completions", json={"model": "m", "messages": HELLO, "inference_extra_params": {"temprature": 0}}
+    )
     assert response.headers[HEADER] == "inference_extra_params.temprature"
 
 

@@ -22,7 +22,11 @@ class Connection:
             "path": ROUTE,
             "raw_path": ROUTE.encode(),
             "query_string": b"",
-            "headers": [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"authorization", f"Bearer {KEY}".encode())],
+            "headers": [
+                (b"host", b"localhost"),
+                (b"content-type", b"application/json"),
+                (b"authorization", f"Bearer {KEY}".encode()),
+            ],
             "client": ("127.0.0.1", 5),
         }
 

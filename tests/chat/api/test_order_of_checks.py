@@ -18,10 +18,25 @@ TOOL = {"type": "function", "function": {"name": "f"}}
 
 FAULTS: list[tuple[str, dict[str, Any], str, str]] = [
     ("the salt", {"cache_salt": ""}, "cache_salt", "invalid_value"),
-    ("continuation", {"continue_final_message": True, "add_generation_prompt": True}, "continue_final_message", "invalid_value"),
+    (
+        "continuation",
+        {"continue_final_message": True, "add_generation_prompt": True},
+        "continue_final_message",
+        "invalid_value",
+    ),
     ("functions", {"functions": [{"name": "f"}], "tools": [TOOL]}, "functions", "invalid_value"),
-    ("tool usage", {"tools": [TOOL], "tool_choice": {"function": {"name": "g"}}}, "tool_choice.function.name", "invalid_value"),
-    ("the count of constraints", {"structured_outputs": {"regex": "a", "json": {}}}, "structured_outputs", "invalid_value"),
+    (
+        "tool usage",
+        {"tools": [TOOL], "tool_choice": {"function": {"name": "g"}}},
+        "tool_choice.function.name",
+        "invalid_value",
+    ),
+    (
+        "the count of constraints",
+        {"structured_outputs": {"regex": "a", "json": {}}},
+        "structured_outputs",
+        "invalid_value",
+    ),
     ("log-probabilities", {"top_logprobs": 2}, "top_logprobs", "invalid_value"),
     ("stream options", {"stream_options": {"include_usage": True}}, "stream_options", "invalid_value"),
     ("the shape of the format", {"response_format": {"type": "xml"}}, "response_format.type", "invalid_value"),
@@ -69,7 +84,9 @@ LOADING = EngineUnavailable(ErrorCode.MODEL_LOADING, "loading")
 
 
 @pytest.mark.parametrize(("refusal", "status"), [(LIMIT, 429), (LOADING, 503)], ids=["limit", "model"])
-@pytest.mark.parametrize("fault", [5, {"role": "user", "content": None}, {"author": {"role": "wizard"}, "content": []}], ids=str)
+@pytest.mark.parametrize(
+    "fault", [5, {"role": "user", "content": None}, {"author": {"role": "wizard"}, "content": []}], ids=str
+)
 async def test_limits_and_the_state_of_the_model_answer_before_bad_messages(api, scripted, refusal, status, fault):
     messages = [{"role": "user", "content": "hi"}, fault]
     scripted.refusal = refusal

@@ -12,9 +12,19 @@ TESTS = Path(__file__).resolve().parents[2] / "contract" / "parameters"
 
 def marked_fields() -> set[str]:
     """The names in every `pytest.mark.parameter("…", …)`; read from the source, as those tests need a served model to be collected for."""
-    calls = [node for path in TESTS.rglob("test_*.py") for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    calls = [
+        node
+        for path in TESTS.rglob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+    ]
     marks = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "parameter"]
-    return {name.value for mark in marks for name in mark.args if isinstance(name, ast.Constant) and isinstance(name.value, str)}
+    return {
+        name.value
+        for mark in marks
+        for name in mark.args
+        if isinstance(name, ast.Constant) and isinstance(name.value, str)
+    }
 
 
 def test_every_field_has_a_test_of_what_it_does():

@@ -29,7 +29,9 @@ from tests.chat.api.conftest import KEY, MODEL, chat
 NO_KEY = {"Authorization": ""}
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/chat/completions", "/v1/chat/completions/", "/chat/completions/"])
+@pytest.mark.parametrize(
+    "path", ["/v1/chat/completions", "/chat/completions", "/v1/chat/completions/", "/chat/completions/"]
+)
 async def test_completions_answer_on_every_spelling_without_a_redirect(api, path):
     assert (await api.post(path, json=chat())).status_code == 200
 
@@ -37,7 +39,13 @@ async def test_completions_answer_on_every_spelling_without_a_redirect(api, path
 @pytest.mark.parametrize("path", ["/v1/models", "/models", "/v1/models/", "/models/"])
 async def test_the_list_of_models(api, path):
     """All names that `model` takes: aliases are entries of their own."""
-    facts = {"object": "model", "created": MODEL.created_at, "owned_by": "lightcone", "state": "ready", "max_model_len": 4096}
+    facts = {
+        "object": "model",
+        "created": MODEL.created_at,
+        "owned_by": "lightcone",
+        "state": "ready",
+        "max_model_len": 4096,
+    }
     defaults = {"default_parameters": {**NEUTRAL, "top_k": 7}}
     listed = [{"id": name, **facts, **defaults} for name in (MODEL.name, "tiny")]
     assert (await api.get(path)).json() == {"object": "list", "data": listed}
@@ -82,7 +90,10 @@ async def test_an_unknown_model_is_404(api):
 @pytest.mark.parametrize("name", ["Org/Tiny", "ORG/TINY", "org/tinny"])
 async def test_a_name_that_is_nearly_right_is_put_right(api, name):
     message = (await api.post("/v1/chat/completions", json=chat(model=name))).json()["error"]["message"]
-    assert message == f"The model '{name}' does not exist or you do not have access to it. Did you mean 'org/tiny'? You can use: org/tiny."
+    assert (
+        message
+        == f"The model '{name}' does not exist or you do not have access to it. Did you mean 'org/tiny'? You can use: org/tiny."
+    )
 
 
 async def test_a_404_names_a_bounded_number_of_the_models_that_the_key_may_use(api, monkeypatch):
@@ -215,7 +226,13 @@ async def test_every_api_route_but_health_refuses_who_has_no_key(api):
 
 @pytest.mark.parametrize(
     ("state", "status", "is_passing"),
-    [("ready", 200, False), ("loading", 503, True), ("draining", 503, True), ("unloaded", 503, True), ("failed", 503, False)],
+    [
+        ("ready", 200, False),
+        ("loading", 503, True),
+        ("draining", 503, True),
+        ("unloaded", 503, True),
+        ("failed", 503, False),
+    ],
 )
 async def test_ready_tells_whether_a_model_is_loaded(api, monkeypatch, state, status, is_passing):
     """A model that could never be loaded was `loading` for ever."""
@@ -262,7 +279,9 @@ async def test_a_good_key_passes_whatever_others_behind_the_same_proxy_have_sent
     """Behind a proxy that is not listed as trusted, all clients have its address: twenty bad keys shut good ones out for ten minutes."""
     monkeypatch.setattr(view, "_failures", AuthFailures(limit=3, window_s=600))
     proxied = {"X-Forwarded-For": "203.0.113.9"}
-    statuses = [(await api.get("/v1/models", headers={"Authorization": "Bearer bad"} | proxied)).status_code for _ in range(4)]
+    statuses = [
+        (await api.get("/v1/models", headers={"Authorization": "Bearer bad"} | proxied)).status_code for _ in range(4)
+    ]
     assert statuses[-1] == 429
     assert (await api.get("/v1/models", headers=proxied)).status_code == 200
 
@@ -331,7 +350,9 @@ async def test_a_preflight_names_delete_only_where_something_can_be_deleted(api,
     assert (await api.options("/v1/x")).headers["access-control-allow-methods"] == "GET, POST, DELETE, OPTIONS"
 
 
-@pytest.mark.parametrize(("path", "has_detail", "has_origin"), [("/v1/x", False, True), ("/v4/x", True, True), ("/admin/", False, False)])
+@pytest.mark.parametrize(
+    ("path", "has_detail", "has_origin"), [("/v1/x", False, True), ("/v4/x", True, True), ("/admin/", False, False)]
+)
 def test_what_the_server_refuses_before_it_is_a_request_looks_like_any_refusal(path, has_detail, has_origin):
     headers, body = error_described(path, "https://a.example", ApiError("request_too_large", "too large"))
     assert json.loads(body)["error"]["code"] == "request_too_large"
@@ -365,7 +386,10 @@ async def test_the_account_of_scales_clients_is_bounded_and_opens_nothing(api):
         ({"X-Stainless-Retry-Count": "0", "X-Stainless-Read-Timeout": "600"}, (0, 600.0)),
         ({"X-Stainless-Retry-Count": "2", "X-Stainless-Timeout": "60.5"}, (2, 60.5)),
         ({"X-Stainless-Retry-Count": "-1", "X-Stainless-Read-Timeout": "inf"}, (0, None)),
-        ({"X-Stainless-Retry-Count": "9" * 100, "X-Stainless-Read-Timeout": "9" * 100, "X-Stainless-Timeout": "x"}, (0, None)),
+        (
+            {"X-Stainless-Retry-Count": "9" * 100, "X-Stainless-Read-Timeout": "9" * 100, "X-Stainless-Timeout": "x"},
+            (0, None),
+        ),
         ({"X-Stainless-Retry-Count": "²", "X-Stainless-Read-Timeout": "None"}, (0, None)),
     ],
 )
@@ -384,7 +408,16 @@ def test_api_routes_pass_through_one_async_function_and_no_sync_middleware():
     assert handler._middleware_chain.sync_capable is False
     assert handler._view_middleware == handler._template_response_middleware == handler._exception_middleware == []
     resolver = get_resolver()
-    for path in ("/v1/chat/completions", "/models", "/v1/models/a/b", "/v4/x", "/v5/x", "/v1/x", "/health/live", "/health/ready"):
+    for path in (
+        "/v1/chat/completions",
+        "/models",
+        "/v1/models/a/b",
+        "/v4/x",
+        "/v5/x",
+        "/v1/x",
+        "/health/live",
+        "/health/ready",
+    ):
         assert is_api_path(path)
         assert iscoroutinefunction(resolver.resolve(path).func), path
         assert resolver.resolve(path).func.csrf_exempt
@@ -431,7 +464,13 @@ async def test_an_answer_of_the_api_needs_no_thread(monkeypatch):
     async def send(message):
         sent.append(message)
 
-    scope = {"type": "http", "method": "GET", "path": "/health/live", "headers": [(b"host", b"localhost")], "query_string": b""}
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/health/live",
+        "headers": [(b"host", b"localhost")],
+        "query_string": b"",
+    }
     await ApiHandler()(scope, receive, send)
     assert sent[0]["status"] == 200
     assert started == []

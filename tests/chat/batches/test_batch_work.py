@@ -52,7 +52,12 @@ async def test_every_line_is_answered_and_the_files_keep_the_order(world: BatchW
     assert first["id"].startswith("batch_req_")
     assert (first["error"], first["response"]["status_code"]) == (None, 200)
     assert first["response"]["request_id"]
-    assert (batch.prompt_tokens, batch.cached_tokens, batch.completion_tokens, batch.reasoning_tokens) == (60, 20, 40, 20)
+    assert (batch.prompt_tokens, batch.cached_tokens, batch.completion_tokens, batch.reasoning_tokens) == (
+        60,
+        20,
+        40,
+        20,
+    )
     instants = (batch.created_at, batch.in_progress_at, batch.finalizing_at, batch.completed_at)
     assert list(instants) == sorted(instants)
     assert await database_sync_to_async(BatchResult.objects.count)() == 0
@@ -79,8 +84,12 @@ async def test_refused_lines_go_into_the_error_file(world: BatchWorld) -> None:
     assert batch.output_file_id == ""
 
 
-@pytest.mark.parametrize("code", ["rate_limit_exceeded", "overloaded", "model_loading", "model_unloaded", "model_load_failed"])
-async def test_a_line_waits_for_limits_instead_of_failing(world: BatchWorld, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+@pytest.mark.parametrize(
+    "code", ["rate_limit_exceeded", "overloaded", "model_loading", "model_unloaded", "model_load_failed"]
+)
+async def test_a_line_waits_for_limits_instead_of_failing(
+    world: BatchWorld, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
     waits: list[float] = []
     monkeypatch.setattr(work.Pace, "refused", lambda self, wait_s: waits.append(wait_s))
     plain = world.route.answers
@@ -92,7 +101,9 @@ async def test_a_line_waits_for_limits_instead_of_failing(world: BatchWorld, mon
 
 
 @pytest.mark.parametrize("code", ["worker_lost", "inference_timeout"])
-async def test_a_line_that_came_to_nothing_is_tried_three_times(world: BatchWorld, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+async def test_a_line_that_came_to_nothing_is_tried_three_times(
+    world: BatchWorld, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
     monkeypatch.setattr(work.Pace, "refused", lambda self, wait_s: None)
     world.route.answers = lambda body: refused(code)
     batch = await world.create({"n": 1})
@@ -216,7 +227,9 @@ async def test_a_batch_that_nobody_began_in_time_sends_nothing(world: BatchWorld
 
 
 @pytest.mark.parametrize(("lives_on", "status"), [(timedelta(hours=1), "failed"), (timedelta(hours=-1), "expired")])
-async def test_a_batch_that_loses_its_input_on_the_way_ends(world: BatchWorld, lives_on: timedelta, status: str) -> None:
+async def test_a_batch_that_loses_its_input_on_the_way_ends(
+    world: BatchWorld, lives_on: timedelta, status: str
+) -> None:
     batch = await world.create({"n": 0}, status="in_progress", num_lines=1, expires_at=timezone.now() + lives_on)
     await database_sync_to_async(ProjectFile.objects.all().delete)()
     await world.run()
@@ -237,7 +250,9 @@ async def test_a_key_that_is_disabled_stops_its_batch(world: BatchWorld) -> None
     assert (batch.status, batch.errors[0]["code"], world.route.num_cancelled) == ("failed", "invalid_api_key", 1)
 
 
-async def test_a_crash_in_the_middle_loses_nothing_and_repeats_only_what_was_running(world: BatchWorld, settings: Any) -> None:
+async def test_a_crash_in_the_middle_loses_nothing_and_repeats_only_what_was_running(
+    world: BatchWorld, settings: Any
+) -> None:
     settings.LIGHTCONE_BATCH_CONCURRENCY = 2
     hold = asyncio.Event()
     plain = world.route.answers
@@ -266,7 +281,9 @@ async def test_a_crash_in_the_middle_loses_nothing_and_repeats_only_what_was_run
     assert batch.num_completed == 10
 
 
-async def test_a_crash_while_files_are_written_leaves_one_of_each(world: BatchWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_crash_while_files_are_written_leaves_one_of_each(
+    world: BatchWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(runner_module, "TURN_S", 0.0)
     batch = await world.create({"n": 0})
 

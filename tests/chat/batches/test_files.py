@@ -30,7 +30,9 @@ pytestmark = pytest.mark.django_db
 
 
 def about(project: Project, **fields: Any) -> FileAbout:
-    return FileAbout(**{"project_id": project.pk, "key_public_id": "k", "filename": "a.jsonl", "purpose": "batch", **fields})
+    return FileAbout(
+        **{"project_id": project.pk, "key_public_id": "k", "filename": "a.jsonl", "purpose": "batch", **fields}
+    )
 
 
 def stored(project: Project, content: bytes = b"x", **fields: Any) -> ProjectFile:
@@ -118,7 +120,9 @@ def test_a_failure_in_the_middle_leaves_nothing(project: Project) -> None:
 
 def test_the_input_of_an_open_batch_stays(project: Project) -> None:
     file = stored(project)
-    order = BatchOrder(project_id=project.pk, key_public_id="k", endpoint="/v1/chat/completions", input_file_id=file.public_id)
+    order = BatchOrder(
+        project_id=project.pk, key_public_id="k", endpoint="/v1/chat/completions", input_file_id=file.public_id
+    )
     batch = batch_create(order=order)
     with pytest.raises(FileInUse, match=batch.public_id):
         file_delete(project_id=project.pk, public_id=file.public_id)
@@ -134,7 +138,9 @@ def test_pages_lead_through_all_files_in_either_order(project: Project) -> None:
         seen: list[str] = []
         has_more, after = True, ""
         while has_more:
-            files, has_more = files_page(project_id=project.pk, limit=2, after=after, is_ascending=is_ascending, purpose=purpose)
+            files, has_more = files_page(
+                project_id=project.pk, limit=2, after=after, is_ascending=is_ascending, purpose=purpose
+            )
             seen += [file.public_id for file in files]
             after = seen[-1]
         wanted = [name for number, name in enumerate(made) if not purpose or number % 3 == 0]

@@ -16,7 +16,13 @@ ENDPOINT = "/v1/chat/completions"
 
 
 def line(number: int = 1, **fields: Any) -> bytes:
-    value = {"custom_id": f"r{number}", "method": "POST", "url": ENDPOINT, "body": {"model": "m", "messages": []}, **fields}
+    value = {
+        "custom_id": f"r{number}",
+        "method": "POST",
+        "url": ENDPOINT,
+        "body": {"model": "m", "messages": []},
+        **fields,
+    }
     return json.dumps({name: part for name, part in value.items() if part != "absent"}).encode()
 
 
@@ -40,7 +46,9 @@ def test_any_split_gives_the_same_lines(content: bytes, cuts: list[int]) -> None
     pieces = [content[start:end] for start, end in zip([0, *ends], [*ends, len(content)], strict=True)]
     assert split(pieces) == split([content])
     numbered = [(number, text) for number, text in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1)]
-    assert split(pieces) == [(number, text.removesuffix(b"\r")) for number, text in numbered if text.removesuffix(b"\r").strip()]
+    assert split(pieces) == [
+        (number, text.removesuffix(b"\r")) for number, text in numbered if text.removesuffix(b"\r").strip()
+    ]
 
 
 def test_a_long_line_comes_cut_and_the_next_ones_whole() -> None:
@@ -94,7 +102,10 @@ def test_a_line_above_the_limit_of_bodies_is_refused(settings: Any) -> None:
 
 def test_errors_carry_the_numbers_of_their_lines() -> None:
     report = input_check([line(1) + b"\n\nx\n" + line(1) + b"\n"], ENDPOINT)
-    assert [(error["line"], error["code"]) for error in report.errors] == [(3, "invalid_json_line"), (4, "duplicate_custom_id")]
+    assert [(error["line"], error["code"]) for error in report.errors] == [
+        (3, "invalid_json_line"),
+        (4, "duplicate_custom_id"),
+    ]
     assert "line 1" in report.errors[1]["message"]
 
 

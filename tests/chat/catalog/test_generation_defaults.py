@@ -23,7 +23,9 @@ def test_null_takes_a_value_of_the_files_away() -> None:
     assert effective({"temperature": None, "max_completion_tokens": None}) == {**NEUTRAL, "top_k": 20}
 
 
-@pytest.mark.parametrize(("of_operator", "limit"), [({}, 512), ({"max_completion_tokens": 9}, 9), ({"max_completion_tokens": None}, None)])
+@pytest.mark.parametrize(
+    ("of_operator", "limit"), [({}, 512), ({"max_completion_tokens": 9}, 9), ({"max_completion_tokens": None}, None)]
+)
 def test_the_installations_token_limit_goes_before_the_files_and_behind_the_models_operator(
     settings: Any, of_operator: dict[str, Any], limit: int | None
 ) -> None:

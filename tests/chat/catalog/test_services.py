@@ -41,7 +41,9 @@ def caller(*models: str) -> Caller:
 
 def test_a_model_is_found_by_name_alias_or_as_the_default(small: ServedModel) -> None:
     model_register(name="large", path="/models/large.gguf")
-    assert [name_of(name) for name in ("acme/Small 1B", "small", None, "", "large")] == ["acme/Small 1B"] * 4 + ["large"]
+    assert [name_of(name) for name in ("acme/Small 1B", "small", None, "", "large")] == ["acme/Small 1B"] * 4 + [
+        "large"
+    ]
     assert name_of("Small") is None
     assert name_of("small ") is None
 
@@ -86,7 +88,11 @@ def test_registering_again_moves_the_path_and_keeps_the_rest(small: ServedModel)
 
 
 def test_a_name_leads_to_one_model_only(small: ServedModel) -> None:
-    for fields in ({"name": "small"}, {"name": "large", "aliases": ("acme/Small 1B",)}, {"name": "large", "aliases": ("small",)}):
+    for fields in (
+        {"name": "small"},
+        {"name": "large", "aliases": ("acme/Small 1B",)},
+        {"name": "large", "aliases": ("small",)},
+    ):
         with pytest.raises(ValidationError, match="already leads to"):
             model_register(path="/models/large.gguf", **fields)
     assert ServedModel.objects.count() == 1

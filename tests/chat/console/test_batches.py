@@ -27,7 +27,9 @@ def batch(file: ProjectFile, project: Project) -> Batch:
     order = BatchOrder(project.pk, "accept0001", "/v1/chat/completions", file.public_id, metadata={"job": EVIL})
     made = batch_create(order=order)
     errors = [{"code": "x", "line": 3, "message": EVIL, "param": None}]
-    Batch.objects.filter(pk=made.pk).update(status="in_progress", num_lines=10, num_completed=4, num_failed=1, errors=errors)
+    Batch.objects.filter(pk=made.pk).update(
+        status="in_progress", num_lines=10, num_completed=4, num_failed=1, errors=errors
+    )
     made.refresh_from_db()
     return made
 

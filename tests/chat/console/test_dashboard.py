@@ -27,7 +27,9 @@ def test_an_empty_installation_has_an_overview(admin_client: Client) -> None:
 def test_it_shows_requests_errors_tokens_and_percentiles(admin_client: Client, db: None) -> None:
     now = time.time()
     failed = [record(at_s=now, status=503, outcome="failed", first_token_at=None)]
-    left = [record(at_s=now, status=499, outcome="disconnected", first_token_at=None, prompt_tokens=0) for _ in range(5)]
+    left = [
+        record(at_s=now, status=499, outcome="disconnected", first_token_at=None, prompt_tokens=0) for _ in range(5)
+    ]
     usage_records_write([record(at_s=now) for _ in range(19)] + failed + left)
     for span in ("24h", "30d"):
         text = admin_client.get(reverse("admin:index"), {"span": span}).text

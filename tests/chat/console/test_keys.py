@@ -18,7 +18,14 @@ EVIL = "<script>alert(1)</script>"
 
 
 def form_data(project: Project, **fields: Any) -> dict[str, Any]:
-    return {"name": "worker", "project": project.pk, "rights": ["inference"], "min_priority": 0, "networks": "", "origins": ""} | fields
+    return {
+        "name": "worker",
+        "project": project.pk,
+        "rights": ["inference"],
+        "min_priority": 0,
+        "networks": "",
+        "origins": "",
+    } | fields
 
 
 def works(raw: str) -> bool:
@@ -30,7 +37,9 @@ def works(raw: str) -> bool:
 
 
 def test_a_created_key_is_shown_once_and_kept_nowhere(admin_client: Client, project: Project) -> None:
-    answer = admin_client.post(reverse("admin:chat_apikey_add"), form_data(project, networks="10.0.0.0/8\n\n2001:db8::/32"))
+    answer = admin_client.post(
+        reverse("admin:chat_apikey_add"), form_data(project, networks="10.0.0.0/8\n\n2001:db8::/32")
+    )
     assert answer.status_code == 200
     assert "no-store" in answer["Cache-Control"]
     texts = set(KEY_TEXT.findall(answer.text))
@@ -41,7 +50,11 @@ def test_a_created_key_is_shown_once_and_kept_nowhere(admin_client: Client, proj
     assert key.networks == ["10.0.0.0/8", "2001:db8::/32"]
     assert key.model_names is None
     assert raw not in repr([list(model.objects.values()) for model in apps.get_models()])
-    for page in (reverse("admin:chat_apikey_changelist"), reverse("admin:chat_apikey_change", args=[key.pk]), reverse("admin:index")):
+    for page in (
+        reverse("admin:chat_apikey_changelist"),
+        reverse("admin:chat_apikey_change", args=[key.pk]),
+        reverse("admin:index"),
+    ):
         later = admin_client.get(page)
         assert later.status_code == 200
         assert raw not in later.text
@@ -63,7 +76,13 @@ def test_powers_over_the_worker_are_off_until_they_are_ticked(admin_client: Clie
 
 
 def test_a_form_that_means_nothing_makes_no_key(admin_client: Client, project: Project) -> None:
-    for fields in ({"networks": "everywhere"}, {"origins": "app"}, {"rights": ["root"]}, {"name": ""}, {"requests_per_minute": "0"}):
+    for fields in (
+        {"networks": "everywhere"},
+        {"origins": "app"},
+        {"rights": ["root"]},
+        {"name": ""},
+        {"requests_per_minute": "0"},
+    ):
         answer = admin_client.post(reverse("admin:chat_apikey_add"), form_data(project, **fields))
         assert answer.status_code == 200
         assert "lc-secret" not in answer.text
@@ -102,7 +121,9 @@ def test_rotation_shows_the_new_text_once_and_the_old_secret_ends(admin_client: 
 
 
 @pytest.mark.parametrize(("act", "is_working"), [("disable", False), ("enable", True)])
-def test_disabling_and_enabling_ask_first_and_name_the_key(admin_client: Client, project: Project, act: str, is_working: bool) -> None:
+def test_disabling_and_enabling_ask_first_and_name_the_key(
+    admin_client: Client, project: Project, act: str, is_working: bool
+) -> None:
     key, raw = key_create(project=project, name="night job")
     page = reverse(f"admin:chat_apikey_{act}", args=[key.pk])
     asked = admin_client.get(page)
@@ -127,7 +148,10 @@ def test_deletion_wants_the_name_typed_and_keeps_history(admin_client: Client, p
 def test_names_are_written_escaped_everywhere(admin_client: Client, project: Project) -> None:
     key, _ = key_create(project=project, name=EVIL)
     pages = [reverse("admin:chat_apikey_changelist")]
-    pages += [reverse(f"admin:chat_apikey_{page}", args=[key.pk]) for page in ("change", "rotate", "disable", "delete", "history")]
+    pages += [
+        reverse(f"admin:chat_apikey_{page}", args=[key.pk])
+        for page in ("change", "rotate", "disable", "delete", "history")
+    ]
     for page in pages:
         answer = admin_client.get(page)
         assert answer.status_code == 200
@@ -146,17 +170,23 @@ def test_secrets_cannot_be_probed_through_the_query_string(admin_client: Client,
 def test_pages_are_for_staff_only(client: Client, project: Project) -> None:
     key, raw = key_create(project=project, name="guarded")
     for page in ("rotate", "disable", "delete", "change"):
-        answer = client.post(reverse(f"admin:chat_apikey_{page}", args=[key.pk]), {"name": "guarded", "overlap_hours": 0})
+        answer = client.post(
+            reverse(f"admin:chat_apikey_{page}", args=[key.pk]), {"name": "guarded", "overlap_hours": 0}
+        )
         assert answer.status_code == 302
         assert "login" in answer["Location"]
     assert works(raw)
 
 
-def test_staff_without_the_right_cannot_rotate_or_delete(client: Client, project: Project, django_user_model: Any) -> None:
+def test_staff_without_the_right_cannot_rotate_or_delete(
+    client: Client, project: Project, django_user_model: Any
+) -> None:
     client.force_login(django_user_model.objects.create_user("viewer", is_staff=True))
     key, raw = key_create(project=project, name="guarded")
     for page in ("rotate", "disable", "delete"):
-        answer = client.post(reverse(f"admin:chat_apikey_{page}", args=[key.pk]), {"name": "guarded", "overlap_hours": 0})
+        answer = client.post(
+            reverse(f"admin:chat_apikey_{page}", args=[key.pk]), {"name": "guarded", "overlap_hours": 0}
+        )
         assert answer.status_code == 403
     assert works(raw)
 

@@ -36,8 +36,19 @@ def statements(client: Client, page: str) -> tuple[str, list[str]]:
 def test_five_thousand_logs_cost_few_queries_no_count_and_an_index_that_sorts(admin_client: Client, db: None) -> None:
     """Each filter alone: one bounded query on the log, served by an index in the order of the list."""
     for start in range(0, 5000, 500):
-        usage_records_write([record(at_s=NOON + index, status=503 if index % 10 == 0 else 200) for index in range(start, start + 500)])
-    queries = ("", "?outcome=finished", "?status=503", "?model=small", "?key=accept0001", "?project=1", "?span=30d", "?q=unknown")
+        usage_records_write(
+            [record(at_s=NOON + index, status=503 if index % 10 == 0 else 200) for index in range(start, start + 500)]
+        )
+    queries = (
+        "",
+        "?outcome=finished",
+        "?status=503",
+        "?model=small",
+        "?key=accept0001",
+        "?project=1",
+        "?span=30d",
+        "?q=unknown",
+    )
     for query in queries:
         _, sql = statements(admin_client, reverse(LOGS) + query)
         assert len(sql) <= 8, sql
@@ -81,7 +92,13 @@ def test_a_request_is_found_by_run_id_and_by_the_clients_id(admin_client: Client
 def test_hostile_texts_of_clients_are_written_escaped(admin_client: Client, db: None) -> None:
     model_register(name="small", path="/models/small.gguf")
     sent = record(
-        model=EVIL, model_asked=EVIL, user_label=EVIL, user_agent=EVIL, client_request_id=EVIL, finish_reason=EVIL, metadata={EVIL: EVIL}
+        model=EVIL,
+        model_asked=EVIL,
+        user_label=EVIL,
+        user_agent=EVIL,
+        client_request_id=EVIL,
+        finish_reason=EVIL,
+        metadata={EVIL: EVIL},
     )
     usage_records_write([sent])
     log = RequestLog.objects.get()
@@ -99,7 +116,19 @@ def test_hostile_texts_of_clients_are_written_escaped(admin_client: Client, db: 
 
 @pytest.mark.parametrize(
     "query",
-    ["user_agent__contains=x", "metadata__a=1", "o=3", "o=-9.1", "before=x", "p=99", "all=", "status=x", "project=1e9", "key=%00", "e=1"],
+    [
+        "user_agent__contains=x",
+        "metadata__a=1",
+        "o=3",
+        "o=-9.1",
+        "before=x",
+        "p=99",
+        "all=",
+        "status=x",
+        "project=1e9",
+        "key=%00",
+        "e=1",
+    ],
 )
 def test_other_words_in_the_query_string_filter_and_sort_nothing(admin_client: Client, db: None, query: str) -> None:
     usage_records_write([record()])
@@ -168,15 +197,21 @@ def test_a_model_made_the_default_takes_that_from_the_one_before(admin_client: C
         model_data(is_default="on", aliases="big\nhuge", sampling_defaults='{"temperature": 0.7, "top_k": "40.0"}'),
     )
     assert answer.status_code == 302
-    assert ServedModel.objects.get(name="large").sampling_defaults == {"temperature": 0.7, "top_k": 40}, "as a request is read"
-    assert list(ServedModel.objects.filter(is_default=True).values_list("name", "aliases")) == [("large", ["big", "huge"])]
+    assert ServedModel.objects.get(name="large").sampling_defaults == {"temperature": 0.7, "top_k": 40}, (
+        "as a request is read"
+    )
+    assert list(ServedModel.objects.filter(is_default=True).values_list("name", "aliases")) == [
+        ("large", ["big", "huge"])
+    ]
 
 
 BAD_DEFAULTS = ("[]", '{"temperature": "hot"}', '{"temperature": 5}', '{"top_k": -2}', '{"max_tokens": 5}')
 """The second was a 500 for every request of the model, the third drew at temperature 5."""
 
 
-def test_a_path_without_a_model_is_refused_unless_it_is_another_machines(admin_client: Client, db: None, tmp_path: Path) -> None:
+def test_a_path_without_a_model_is_refused_unless_it_is_another_machines(
+    admin_client: Client, db: None, tmp_path: Path
+) -> None:
     """`/no/such/file.gguf` was saved, offered to clients, and said to be loading for ever."""
     add = reverse("admin:chat_servedmodel_add")
     (tmp_path / "notes.txt").write_text("no model")

@@ -56,7 +56,12 @@ def test_who_may_change_users_cannot_make_himself_more(staff: Any, root: User) -
     manager, client = staff("manager", "view_user", "add_user", "change_user", "delete_user")
     everything = list(Permission.objects.values_list("pk", flat=True))
     group = Group.objects.create(name="all")
-    form = ROOT_FORM | {"username": "manager", "user_permissions": everything, "groups": [group.pk], "first_name": "Mary"}
+    form = ROOT_FORM | {
+        "username": "manager",
+        "user_permissions": everything,
+        "groups": [group.pk],
+        "first_name": "Mary",
+    }
     assert client.post(page(manager), form).status_code == 302
     changed = User.objects.get(pk=manager.pk)
     assert changed.first_name == "Mary"
@@ -116,7 +121,9 @@ def test_the_last_administrator_stays_one(root: User, roots_client: Client, miss
     assert not getattr(User.objects.get(username="root"), missing)
 
 
-def test_nobody_is_offered_the_deletion_of_himself_or_of_the_last_administrator(root: User, roots_client: Client) -> None:
+def test_nobody_is_offered_the_deletion_of_himself_or_of_the_last_administrator(
+    root: User, roots_client: Client
+) -> None:
     """The page of the only superuser had a Delete button, which worked."""
     User.objects.create_superuser("retired", is_active=False)
     bulk = {"action": "delete_selected", "_selected_action": [root.pk], "post": "yes"}
@@ -155,14 +162,21 @@ def test_the_history_of_changes_outlives_who_made_them(root: User, roots_client:
 
 
 def test_every_new_account_may_chat_until_it_is_taken_away(root: User, roots_client: Client) -> None:
-    form = {"username": "ann", "password1": "correct-horse-9", "password2": "correct-horse-9", "usable_password": "true"}
+    form = {
+        "username": "ann",
+        "password1": "correct-horse-9",
+        "password2": "correct-horse-9",
+        "usable_password": "true",
+    }
     assert roots_client.post(reverse("admin:auth_user_add"), form).status_code == 302
     ann = User.objects.get(username="ann")
     assert ann.has_perm(USE_PLAYGROUND)
     client = Client()
     client.force_login(ann)
     assert client.get("/").status_code == 200
-    assert roots_client.post(page(ann), {"username": "ann", "is_active": "on", "user_permissions": []}).status_code == 302
+    assert (
+        roots_client.post(page(ann), {"username": "ann", "is_active": "on", "user_permissions": []}).status_code == 302
+    )
     refused = client.get("/")
     assert refused.status_code == 403
     assert "Sign in with another account" in refused.text
@@ -172,7 +186,14 @@ def test_every_new_account_may_chat_until_it_is_taken_away(root: User, roots_cli
 
 
 def key_form(project: Project, **fields: Any) -> dict[str, Any]:
-    return {"name": "new", "project": project.pk, "rights": ["inference"], "min_priority": 0, "networks": "", "origins": ""} | fields
+    return {
+        "name": "new",
+        "project": project.pk,
+        "rights": ["inference"],
+        "min_priority": 0,
+        "networks": "",
+        "origins": "",
+    } | fields
 
 
 @pytest.fixture

@@ -76,7 +76,9 @@ def test_without_any_user_the_first_start_is_named() -> None:
 
 
 @pytest.mark.parametrize("command", [("password",), ("api_key", "create", "x")])
-def test_a_database_that_is_not_prepared_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]) -> None:
+def test_a_database_that_is_not_prepared_is_told_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise OperationalError("no such table: chat_project")
 

@@ -31,8 +31,13 @@ def test_accounts_that_are_there_may_chat(django_user_model: Any) -> None:
 def test_clients_who_left_are_counted_from_the_log() -> None:
     records = [record(at_s=NOON + hour * 3600, status=status) for hour in (0, 0, 1) for status in (200, 404, 499, 499)]
     usage_records_write(records)
-    counted = list(UsageHour.objects.order_by("pk").values_list("period_start", "status_class", "num_requests", "num_left"))
+    counted = list(
+        UsageHour.objects.order_by("pk").values_list("period_start", "status_class", "num_requests", "num_left")
+    )
     UsageHour.objects.update(num_left=0)
     migration.count_clients_who_left(apps, EDITOR)
-    assert list(UsageHour.objects.order_by("pk").values_list("period_start", "status_class", "num_requests", "num_left")) == counted
+    assert (
+        list(UsageHour.objects.order_by("pk").values_list("period_start", "status_class", "num_requests", "num_left"))
+        == counted
+    )
     assert sorted(row[1:] for row in counted) == [(2, 1, 0), (2, 2, 0), (4, 3, 2), (4, 6, 4)]

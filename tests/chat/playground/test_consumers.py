@@ -25,7 +25,18 @@ from chat.generation.completions import Found
 from chat.models import Project
 from chat.playground import consumers
 from chat.playground.requests import run_public_id
-from engine.api import Admitted, Delta, EngineUnavailable, ErrorCode, Event, FinishReason, Outcome, Payload, ToolCallDelta, Usage
+from engine.api import (
+    Admitted,
+    Delta,
+    EngineUnavailable,
+    ErrorCode,
+    Event,
+    FinishReason,
+    Outcome,
+    Payload,
+    ToolCallDelta,
+    Usage,
+)
 from tests.chat.api.conftest import ADMITTED, HELLO, MODEL, Scripted, ScriptedReader, completed, delta, finished
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -66,7 +77,9 @@ def cookie_of(client: Client | None) -> bytes:
     return b"" if client is None else f"lightcone_session={client.cookies['lightcone_session'].value}".encode()
 
 
-async def socket(client: Client | None, *, origin: bytes = b"http://localhost:8000", host: bytes = HOST) -> WebsocketCommunicator:
+async def socket(
+    client: Client | None, *, origin: bytes = b"http://localhost:8000", host: bytes = HOST
+) -> WebsocketCommunicator:
     from lightcone_site.asgi import application
 
     headers = [(b"host", host), (b"origin", origin), (b"cookie", await cookie_of(client)), (b"user-agent", b"test")]
@@ -94,14 +107,20 @@ async def messages_until_end(page: WebsocketCommunicator) -> list[dict[str, Any]
 
 
 async def test_a_run_streams_its_text_and_ends_with_counters(page: WebsocketCommunicator, service: Scripted) -> None:
-    await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY | {"max_tokens": 5, "metadata": {"try": "1"}}})
+    await page.send_json_to(
+        {"type": "start", "id": "a", "request": HELLO_BODY | {"max_tokens": 5, "metadata": {"try": "1"}}}
+    )
     *deltas, end = await messages_until_end(page)
     assert "".join(message["text"] for message in deltas) == "Hello"
     assert (end["type"], end["id"], end["outcome"]) == ("completed", "a", "finished")
     assert end["choices"] == [{"finish_reason": "stop", "tokens": 2}]
     assert end["usage"] == asdict(Usage(prompt_tokens=3, cached_tokens=1, completion_tokens=2))
     assert service.requests[0].stop.max_tokens == 5
-    assert (service.traces[0].dialect, service.traces[0].user_label, service.traces[0].user_agent) == ("playground", "ada", "test")
+    assert (service.traces[0].dialect, service.traces[0].user_label, service.traces[0].user_agent) == (
+        "playground",
+        "ada",
+        "test",
+    )
     assert service.traces[0].metadata == {"try": "1"}
     assert service.readers[0].num_left == 1
 
@@ -139,7 +158,9 @@ async def test_every_choice_travels_and_is_counted(page: WebsocketCommunicator, 
 
 
 @pytest.mark.parametrize("name", ["nonsense_field", "logprobs", "store", "user"])
-async def test_a_field_that_would_do_nothing_is_refused_by_name(page: WebsocketCommunicator, service: Scripted, name: str) -> None:
+async def test_a_field_that_would_do_nothing_is_refused_by_name(
+    page: WebsocketCommunicator, service: Scripted, name: str
+) -> None:
     """It vanished without a word."""
     await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY | {name: True}})
     error = (await page.receive_json_from())["error"]
@@ -170,7 +191,9 @@ async def test_a_bad_message_is_answered_and_the_socket_goes_on(
     assert (await messages_until_end(page))[-1]["type"] == "completed"
 
 
-async def test_bad_messages_are_told_behind_the_limits_as_by_the_api(page: WebsocketCommunicator, service: Scripted) -> None:
+async def test_bad_messages_are_told_behind_the_limits_as_by_the_api(
+    page: WebsocketCommunicator, service: Scripted
+) -> None:
     bad = {"type": "start", "request": {"messages": [{"role": "user", "content": 5}]}}
     await page.send_json_to(bad | {"id": "a"})
     assert (await page.receive_json_from())["error"]["param"] == "messages.0.content"
@@ -185,7 +208,10 @@ async def test_a_refused_run_is_logged_like_a_refused_request(page: WebsocketCom
     service.refusal = EngineUnavailable(ErrorCode.OVERLOADED, "busy")
     await page.send_json_to({"type": "start", "id": "b", "request": HELLO_BODY})
     assert (await page.receive_json_from())["error"]["message"] == "busy"
-    assert [(record["status"], record["code"]) for record in service.rejected] == [(404, "model_not_found"), (503, "overloaded")]
+    assert [(record["status"], record["code"]) for record in service.rejected] == [
+        (404, "model_not_found"),
+        (503, "overloaded"),
+    ]
     assert service.rejected[0]["trace"].model_asked == "unknown"
 
 
@@ -218,7 +244,9 @@ class WaitingReader(ScriptedReader):
         self.is_stopped.set()
 
 
-async def start_waiting(page: WebsocketCommunicator, monkeypatch: pytest.MonkeyPatch, reader: WaitingReader, name: str = "a") -> None:
+async def start_waiting(
+    page: WebsocketCommunicator, monkeypatch: pytest.MonkeyPatch, reader: WaitingReader, name: str = "a"
+) -> None:
     async def start(**_: Any) -> WaitingReader:
         return reader
 
@@ -227,7 +255,9 @@ async def start_waiting(page: WebsocketCommunicator, monkeypatch: pytest.MonkeyP
     assert (await page.receive_json_from())["text"] == "word"
 
 
-async def test_stop_ends_the_run_and_its_end_still_arrives(page: WebsocketCommunicator, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stop_ends_the_run_and_its_end_still_arrives(
+    page: WebsocketCommunicator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await start_waiting(page, monkeypatch, WaitingReader())
     await page.send_json_to({"type": "stop", "id": "unknown"})
     await page.send_json_to({"type": "stop", "id": "a"})
@@ -235,7 +265,9 @@ async def test_stop_ends_the_run_and_its_end_still_arrives(page: WebsocketCommun
     assert (end["type"], end["outcome"]) == ("completed", "stopped")
 
 
-async def test_a_stop_that_cannot_be_sent_does_not_end_the_socket(page: WebsocketCommunicator, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stop_that_cannot_be_sent_does_not_end_the_socket(
+    page: WebsocketCommunicator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It ended every run of the page."""
     reader = WaitingReader(can_stop=False)
     await start_waiting(page, monkeypatch, reader)
@@ -244,7 +276,9 @@ async def test_a_stop_that_cannot_be_sent_does_not_end_the_socket(page: Websocke
     assert (await page.receive_json_from())["type"] == "completed"
 
 
-async def test_a_stop_reaches_a_run_that_is_still_on_its_way(page: WebsocketCommunicator, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stop_reaches_a_run_that_is_still_on_its_way(
+    page: WebsocketCommunicator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody read it then, so that it would have gone on for as long as runs without a page do."""
     reader, is_starting, may_start = WaitingReader(), asyncio.Event(), asyncio.Event()
 
@@ -269,7 +303,9 @@ def kept(service: Scripted, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     stopped: list[str] = []
 
     async def find(*, public_id: str, caller: Any) -> tuple[str, bytes] | None:
-        known = [afterlife for afterlife in service.afterlives if afterlife is not None and afterlife.public_id == public_id]
+        known = [
+            afterlife for afterlife in service.afterlives if afterlife is not None and afterlife.public_id == public_id
+        ]
         return (public_id, known[0].kept) if known else None
 
     async def attach(*, run_id: str, caller: Any) -> Any:
@@ -313,7 +349,9 @@ async def test_a_run_is_picked_up_and_stopped_by_its_own_user_alone(
     await other.disconnect()
 
 
-async def test_a_stop_ends_a_run_that_this_page_does_not_read(page: WebsocketCommunicator, service: Scripted, kept: list[str]) -> None:
+async def test_a_stop_ends_a_run_that_this_page_does_not_read(
+    page: WebsocketCommunicator, service: Scripted, kept: list[str]
+) -> None:
     await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY})
     await messages_until_end(page)
     await page.send_json_to({"type": "stop", "id": "a"})
@@ -342,7 +380,9 @@ async def test_a_closed_page_leaves_its_runs(service: Scripted, ada: Client, mon
     assert reader.num_left == 1
 
 
-async def test_a_page_has_few_runs_at_once_and_each_id_once(page: WebsocketCommunicator, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_has_few_runs_at_once_and_each_id_once(
+    page: WebsocketCommunicator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in "abcd":
         await start_waiting(page, monkeypatch, WaitingReader(), name)
     for name, param in (("a", "id"), ("e", None)):
@@ -359,7 +399,9 @@ async def test_who_has_no_access_is_closed_with_4401(service: Scripted, project:
     assert (await page.receive_output())["code"] == consumers.SIGNED_OUT
 
 
-async def test_signing_out_ends_what_an_open_socket_may_do(page: WebsocketCommunicator, service: Scripted, ada: Client) -> None:
+async def test_signing_out_ends_what_an_open_socket_may_do(
+    page: WebsocketCommunicator, service: Scripted, ada: Client
+) -> None:
     """The socket kept the caller of its first moment for ever."""
     await database_sync_to_async(ada.logout)()
     await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY})
@@ -367,7 +409,9 @@ async def test_signing_out_ends_what_an_open_socket_may_do(page: WebsocketCommun
     assert service.requests == []
 
 
-@pytest.mark.parametrize("origin", [b"http://evil.example", b"http://localhost:3000", b"null", b"", b"http://[", b"ftp://localhost:8000"])
+@pytest.mark.parametrize(
+    "origin", [b"http://evil.example", b"http://localhost:3000", b"null", b"", b"http://[", b"ftp://localhost:8000"]
+)
 async def test_pages_of_other_origins_are_refused(service: Scripted, ada: Client, origin: bytes) -> None:
     """Another program's page on this host comes with our cookie, as cookies know no ports."""
     assert not (await (await socket(ada, origin=origin)).connect())[0]

@@ -111,12 +111,16 @@ async def test_a_queue_that_one_tenant_has_filled_takes_others_up_to_an_equal_sh
     async def words(tenant: str, count: int) -> list[str]:
         wanted = [world.admission(max_waiting=2) for _ in range(count)]
         wanted = [replace(admission, request=replace(admission.request, tenant=tenant)) for admission in wanted]
-        return [(await world.runs.admit(admission, web_id=web.web_id, channel=web.channel)).word for admission in wanted]
+        return [
+            (await world.runs.admit(admission, web_id=web.web_id, channel=web.channel)).word for admission in wanted
+        ]
 
     assert await words("greedy", 7) == ["go"] * 6 + ["full"]  # 4 seats and 2 waiting
     assert await words("witness", 4) == ["go"] * 3 + ["full"]
     assert await words("third", 3) == ["go"] * 2 + ["full"]
-    run_ids = [name.decode() for name in await world.client.zrange(world.keys.tenant_live(model_slug(MODEL), "third"), 0, -1)]
+    run_ids = [
+        name.decode() for name in await world.client.zrange(world.keys.tenant_live(model_slug(MODEL), "third"), 0, -1)
+    ]
     voice = await world.claim(worker, run_ids[0])
     voice.admit()
     voice.end()

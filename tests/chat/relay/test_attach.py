@@ -168,7 +168,9 @@ async def test_a_public_id_stands_for_one_run_of_a_project(service: World) -> No
 
 async def test_a_log_may_have_a_longer_life_of_its_own(service: World) -> None:
     worker = await worker_of(service)
-    reader = await completion_start(request=request(), caller=CALLER, trace=TRACE, afterlife=DetachPolicy(60.0, log_ttl_s=3600.0))
+    reader = await completion_start(
+        request=request(), caller=CALLER, trace=TRACE, afterlife=DetachPolicy(60.0, log_ttl_s=3600.0)
+    )
     voice = await service.claim(worker, reader.run_id)
     voice.admit()
     voice.end()

@@ -6,7 +6,10 @@ from hypothesis import strategies as st
 from chat.relay.state.codec import join_deltas, pack_events, unpack_events
 from engine.api import Delta, Event, TokenLogprob, ToolCallDelta
 
-calls = st.lists(st.builds(ToolCallDelta, st.integers(0, 2), st.sampled_from(["", "id"]), arguments=st.text("{}", max_size=3)), max_size=2)
+calls = st.lists(
+    st.builds(ToolCallDelta, st.integers(0, 2), st.sampled_from(["", "id"]), arguments=st.text("{}", max_size=3)),
+    max_size=2,
+)
 deltas = st.builds(
     Delta,
     st.integers(0, 1),
@@ -30,7 +33,9 @@ def seen(events, choice):
     """What a client sees of a choice, piece by piece."""
     pieces = []
     for delta in (event.payload for event in events if event.payload.choice == choice):
-        pieces += [("why", character) for character in delta.reasoning] + [("text", character) for character in delta.text]
+        pieces += [("why", character) for character in delta.reasoning] + [
+            ("text", character) for character in delta.text
+        ]
         pieces += delta.tool_calls
     return pieces
 
@@ -44,12 +49,24 @@ def test_joined_news_says_the_same(payloads):
     for choice in (0, 1):
         assert seen(joined, choice) == seen(events, choice)
     for of in (lambda delta: delta.token_ids, lambda delta: delta.logprobs or ()):
-        assert [item for event in joined for item in of(event.payload)] == [item for event in events for item in of(event.payload)]
+        assert [item for event in joined for item in of(event.payload)] == [
+            item for event in events for item in of(event.payload)
+        ]
     assert sum(event.count for event in joined) == sum(event.count for event in events)
 
 
 def test_pieces_of_one_kind_become_one_event():
     joined = join_deltas(
-        placed([Delta(0, (1,), reasoning="a"), Delta(0, (2,), reasoning="b"), Delta(0, (3,), "c"), Delta(0, (4,), reasoning="d")])
+        placed(
+            [
+                Delta(0, (1,), reasoning="a"),
+                Delta(0, (2,), reasoning="b"),
+                Delta(0, (3,), "c"),
+                Delta(0, (4,), reasoning="d"),
+            ]
+        )
     )
-    assert [event.payload for event in joined] == [Delta(0, (1, 2, 3), "c", reasoning="ab"), Delta(0, (4,), reasoning="d")]
+    assert [event.payload for event in joined] == [
+        Delta(0, (1, 2, 3), "c", reasoning="ab"),
+        Delta(0, (4,), reasoning="d"),
+    ]

@@ -31,7 +31,9 @@ from engine.api import Delta, EngineUnavailable, ErrorCode, GenerationRequest, R
 from tests.chat.relay.world import MODEL, World, read_all, text_of, until
 
 CALLER = Caller(key_id=1, public_id="key1", org_id=1, project_id=2, tenant="2")
-TRACE = RequestTrace(dialect="lightcone", route="/v1/chat/completions", is_stream=True, user_label="u", metadata={"a": "b"})
+TRACE = RequestTrace(
+    dialect="lightcone", route="/v1/chat/completions", is_stream=True, user_label="u", metadata={"a": "b"}
+)
 
 
 @pytest.fixture
@@ -120,7 +122,9 @@ async def test_the_state_of_the_worker_decides_whether_clients_come_again(
 
 async def test_a_limit_names_itself_and_its_wait(service: World) -> None:
     await worker_of(service)
-    caller = Caller(key_id=1, public_id="key2", org_id=1, project_id=2, tenant="2", limits=KeyLimits(requests_per_minute=1))
+    caller = Caller(
+        key_id=1, public_id="key2", org_id=1, project_id=2, tenant="2", limits=KeyLimits(requests_per_minute=1)
+    )
     reader = await completion_start(request=request(), caller=caller, trace=TRACE)
     assert reader.headers["x-ratelimit-remaining-requests"] == "0"
     with pytest.raises(LimitExceeded) as raised:
@@ -150,7 +154,9 @@ async def test_what_has_more_characters_than_the_context_is_refused_before_it_tr
     assert (raised.value.code, raised.value.param) == (ErrorCode.CONTEXT_LENGTH_EXCEEDED, "messages")
     assert "maximum context length is 2048 tokens" in raised.value.message
     assert (packed, await queued_tasks(service)) == ([], [])
-    assert reader.headers["x-ratelimit-remaining-requests"] == "1", "it counts as a request, like one that the worker refuses"
+    assert reader.headers["x-ratelimit-remaining-requests"] == "1", (
+        "it counts as a request, like one that the worker refuses"
+    )
     [record] = await service.records()
     assert (record["status"], record["outcome"], record["error_code"]) == (400, "rejected", "context_length_exceeded")
     assert worker.live_run_ids() == []
@@ -188,7 +194,9 @@ async def test_further_runs_of_a_request_count_with_their_tokens_alone_and_readi
     embedding = {"messages": (), "task": Task.EMBED, "raw": RawPrompt("x" * 400)}
     readers = [await completion_start(request=replace(request(), **embedding), caller=caller, trace=TRACE)]
     reading = replace(request(), messages=(), task=Task.READ, raw=RawPrompt("x" * 4_000))
-    readers.append(await completion_start(request=replace(request(), **embedding), caller=caller, trace=TRACE, is_further=True))
+    readers.append(
+        await completion_start(request=replace(request(), **embedding), caller=caller, trace=TRACE, is_further=True)
+    )
     readers.append(await completion_start(request=reading, caller=caller, trace=TRACE, is_further=True))
     left = [int(reader.headers["x-ratelimit-remaining-tokens"]) // 100 for reader in readers]
     assert left == [9, 8, 8]
@@ -204,7 +212,11 @@ async def test_what_is_left_can_be_looked_at_without_being_charged(service: Worl
     await worker_of(service)
     limits = KeyLimits(requests_per_minute=2, tokens_per_minute=1_000)
     caller = Caller(key_id=1, public_id="key4", org_id=1, project_id=2, tenant="2", limits=limits)
-    full = {"x-ratelimit-remaining-requests": "2", "x-ratelimit-remaining-tokens": "1000", "x-ratelimit-reset-requests": "0s"}
+    full = {
+        "x-ratelimit-remaining-requests": "2",
+        "x-ratelimit-remaining-tokens": "1000",
+        "x-ratelimit-reset-requests": "0s",
+    }
     for _ in range(3):
         headers = await limits_look(caller=caller)
         assert headers | full == headers
@@ -229,7 +241,9 @@ async def test_a_request_with_bad_messages_passes_the_limits_and_leaves_nothing_
     }
     headers = await completion_refuse(**bad)
     assert headers["x-ratelimit-remaining-requests"] == "1", "it counts as a request"
-    assert 280 < int(headers["x-ratelimit-remaining-tokens"]) < 300, "what was sent is reserved: 200 tokens, and 512 for an answer"
+    assert 280 < int(headers["x-ratelimit-remaining-tokens"]) < 300, (
+        "what was sent is reserved: 200 tokens, and 512 for an answer"
+    )
     dispatcher = dispatcher_of_loop()
     assert (await queued_tasks(service), dispatcher.num_readers, await service.records()) == ([], 0, [])
     assert await service.client.zcard(service.keys.admit_live("key3")) == 0
@@ -242,7 +256,9 @@ async def test_a_request_with_bad_messages_passes_the_limits_and_leaves_nothing_
     await until(lambda: not dispatcher._leaves)
 
 
-async def test_a_client_that_leaves_during_its_admission_leaves_no_run_behind(service: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_leaves_during_its_admission_leaves_no_run_behind(
+    service: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The script had run, but its answer came too late: nobody left the run, and it was generated for nobody half a minute later."""
     worker = await worker_of(service)
     runs = dispatcher_of_loop().runs
@@ -280,7 +296,9 @@ async def test_valkey_away_is_503_and_no_hang(service: World, settings: Any) -> 
 
 
 async def test_requests_that_never_ran_are_recorded(service: World) -> None:
-    request_rejected_record(run_id=run_id_create(), caller=None, trace=TRACE, status=401, code="invalid_api_key", arrived_at=1000.0)
+    request_rejected_record(
+        run_id=run_id_create(), caller=None, trace=TRACE, status=401, code="invalid_api_key", arrived_at=1000.0
+    )
     dispatcher = dispatcher_of_loop()
     await until(lambda: not dispatcher._records)
     [record] = await service.records()
@@ -302,7 +320,9 @@ async def test_a_record_that_cannot_be_packed_does_not_hold_up_the_leaves(servic
 
 async def test_many_readers_at_once_get_their_own_texts(service: World) -> None:
     worker = await worker_of(service)
-    readers = await asyncio.gather(*(completion_start(request=request(), caller=CALLER, trace=TRACE) for _ in range(40)))
+    readers = await asyncio.gather(
+        *(completion_start(request=request(), caller=CALLER, trace=TRACE) for _ in range(40))
+    )
     results = [asyncio.create_task(read_all(reader)) for reader in readers]
     for index, reader in enumerate(readers):
         voice = await service.claim(worker, reader.run_id)

@@ -73,7 +73,9 @@ async def test_one_refused_log_silences_its_run_alone(world_on_valkey: World) ->
     assert worker.live_run_ids() == [kept.run_id]
     kept_voice.end()
     assert text_of(await read_all(kept)) == "always"
-    assert all(b"never" not in fields.get(b"e", b"") for _, fields in await world.client.xrange(world.keys.log(lost.run_id)))
+    assert all(
+        b"never" not in fields.get(b"e", b"") for _, fields in await world.client.xrange(world.keys.log(lost.run_id))
+    )
 
 
 async def test_a_log_that_valkey_has_lost_is_written_again(world_on_valkey: World) -> None:

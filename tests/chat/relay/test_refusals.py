@@ -24,7 +24,10 @@ def test_a_flood_is_a_line_a_minute_and_every_one_is_counted(caplog: pytest.LogC
             refusals.note(401)
         clock.now += LOG_EVERY_S
         refusals.note(429)
-    assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == ["1 with 401", "2999 with 401, 1 with 429"]
+    assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == [
+        "1 with 401",
+        "2999 with 401, 1 with 429",
+    ]
     assert refusals.take() == {401: 3000, 429: 1}
 
 

@@ -288,7 +288,12 @@ async def test_after_three_attempts_a_run_ends_as_lost(world: World) -> None:
     assert isinstance(payload, Failed)
     assert (payload.code, payload.outcome) == (ErrorCode.WORKER_LOST, Outcome.WORKER_LOST)
     [record] = await world.records()
-    assert (record["outcome"], record["status"], record["completion_tokens"], record["attempts"]) == ("worker_lost", 503, 3, 3)
+    assert (record["outcome"], record["status"], record["completion_tokens"], record["attempts"]) == (
+        "worker_lost",
+        503,
+        3,
+        3,
+    )
 
 
 async def test_a_run_that_nobody_picks_up_is_queued_again_or_ended(world: World) -> None:
@@ -323,7 +328,9 @@ async def test_a_queued_run_waits_for_a_worker_that_may_still_be_started(world: 
     await worker.beat()
     world.clock.now += 100
     await reaper.turn()
-    assert await world.client.hget(world.keys.meta(reader.run_id), "state") == b"queued", "a worker that loads is waited for"
+    assert await world.client.hget(world.keys.meta(reader.run_id), "state") == b"queued", (
+        "a worker that loads is waited for"
+    )
     world.lease_state = "ready"
     await worker.beat()
     await reaper.turn()
@@ -485,7 +492,10 @@ async def test_a_process_that_hangs_up_on_its_clients_says_so(world: World) -> N
     web.is_cutting = True
     cut.leave()
     await until(lambda: not web._leaves)
-    assert [(run_id, outcome) for _, run_id, outcome in world.stops] == [(left.run_id, "disconnected"), (cut.run_id, "interrupted")]
+    assert [(run_id, outcome) for _, run_id, outcome in world.stops] == [
+        (left.run_id, "disconnected"),
+        (cut.run_id, "interrupted"),
+    ]
 
 
 async def test_two_reapers_do_not_work_at_once(world: World) -> None:

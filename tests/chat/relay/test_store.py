@@ -30,7 +30,9 @@ async def pipeline(client: Valkey) -> object:
 
 @pytest.mark.parametrize("call", [command, script, pipeline])
 @pytest.mark.parametrize("max_connections", [1, 32])
-async def test_a_cancelled_call_is_cancelled(valkey: str, call: Callable[[Valkey], Awaitable[object]], max_connections: int) -> None:
+async def test_a_cancelled_call_is_cancelled(
+    valkey: str, call: Callable[[Valkey], Awaitable[object]], max_connections: int
+) -> None:
     """redis-py swallowed about half of them on Python 3.11 (asyncio.wait_for); a client's disconnect would have been lost."""
     client = valkey_connect(valkey, max_connections=max_connections)
     await client.ping()
@@ -94,7 +96,9 @@ async def test_a_server_that_is_away_is_an_error_at_once() -> None:
         ("ERR no such script", False),
     ],
 )
-async def test_a_server_that_reads_its_files_or_has_no_room_is_away(monkeypatch: pytest.MonkeyPatch, answer: str, is_away: bool) -> None:
+async def test_a_server_that_reads_its_files_or_has_no_room_is_away(
+    monkeypatch: pytest.MonkeyPatch, answer: str, is_away: bool
+) -> None:
     client = valkey_connect("redis://nowhere")
 
     async def call(*_: bytes) -> Refused:
@@ -121,7 +125,9 @@ async def write_in_pipeline(client: Valkey) -> object:
 
 
 @pytest.mark.parametrize("call", [write, write_by_script, write_in_pipeline])
-async def test_writes_that_are_refused_are_a_server_that_is_away(valkey: str, call: Callable[[Valkey], Awaitable[object]]) -> None:
+async def test_writes_that_are_refused_are_a_server_that_is_away(
+    valkey: str, call: Callable[[Valkey], Awaitable[object]]
+) -> None:
     """With a full disk requests were answered 500, or never, as the error passed for one of ours."""
     client = valkey_connect(valkey)
     await client.execute_command("REPLICAOF", "127.0.0.1", "1")  # which takes no writes either

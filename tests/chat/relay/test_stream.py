@@ -158,7 +158,9 @@ async def test_news_of_one_run_join_while_valkey_is_slow(world: World) -> None:
     ("code", "error"),
     [(ErrorCode.CONTEXT_LENGTH_EXCEEDED, RequestError), (ErrorCode.OVERLOADED, EngineUnavailable)],
 )
-async def test_a_rejected_run_raises_before_anything_is_answered(world: World, code: ErrorCode, error: type[Exception]) -> None:
+async def test_a_rejected_run_raises_before_anything_is_answered(
+    world: World, code: ErrorCode, error: type[Exception]
+) -> None:
     web, worker = await world.web(), await world.worker()
     reader, voice = await world.run(web, worker)
     voice.say(Rejected(code, "no", "messages"))
@@ -215,7 +217,9 @@ async def test_runs_of_two_deployments_do_not_meet(world: World, valkey: str) ->
         await other.close()
 
 
-async def test_while_valkey_takes_no_writes_who_has_got_nothing_is_told_at_once_and_others_go_on_later(world: World) -> None:
+async def test_while_valkey_takes_no_writes_who_has_got_nothing_is_told_at_once_and_others_go_on_later(
+    world: World,
+) -> None:
     """Its disk was full: reads were answered, so nobody noticed, and requests hung without a header for 40 s."""
     web, worker = await world.web(sweep_s=0.01), await world.worker()
     waiting, _ = await world.admit(web)

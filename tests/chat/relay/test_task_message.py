@@ -28,11 +28,17 @@ def shown(raw: bytes) -> tuple[Any, Any]:
     return json.loads(b64decode(message.pop("body"))), message
 
 
-def test_celery_puts_the_same_message_into_the_same_list(valkey: str, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_celery_puts_the_same_message_into_the_same_list(
+    valkey: str, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keys = Keys(f"test-{secrets.token_hex(4)}")
     app = Celery("test", set_as_current=False)
     app.config_from_object(
-        {name.removeprefix("CELERY_").lower(): getattr(settings, name) for name in dir(settings) if name[:7] == "CELERY_"}
+        {
+            name.removeprefix("CELERY_").lower(): getattr(settings, name)
+            for name in dir(settings)
+            if name[:7] == "CELERY_"
+        }
     )
     app.conf.update(broker_url=broker_url(valkey), broker_transport_options={"global_keyprefix": keys.celery_prefix})
     monkeypatch.setattr("chat.relay.commands.current_app", app)

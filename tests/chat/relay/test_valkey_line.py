@@ -25,7 +25,9 @@ def test_who_calls_alone_keeps_one_line_and_others_have_their_own(valkey: str) -
     lines = Lines(valkey)
     assert lines.call(b"CLIENT", b"ID") == lines.call(b"CLIENT", b"ID")
     with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(lambda number: lines.call(b"ECHO", b"%d" % number), range(100))) == [b"%d" % number for number in range(100)]
+        assert list(pool.map(lambda number: lines.call(b"ECHO", b"%d" % number), range(100))) == [
+            b"%d" % number for number in range(100)
+        ]
     lines.close()
 
 
@@ -44,7 +46,9 @@ def test_silence_and_nonsense_are_errors(monkeypatch: pytest.MonkeyPatch, said: 
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.settimeout(0.01)
-        monkeypatch.setattr(valkey_line, "line_connect", lambda _: Line(SimpleNamespace(_sock=ours, disconnect=ours.close)))
+        monkeypatch.setattr(
+            valkey_line, "line_connect", lambda _: Line(SimpleNamespace(_sock=ours, disconnect=ours.close))
+        )
         theirs.send(said)
         with pytest.raises(OSError):
             Lines("").call(b"PING")

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from chat.relay.valkey.wire import Caller, Refused, pack_command, read_answer
 
 ANSWERS = st.recursive(
-    st.none() | st.integers(-(2**63), 2**63 - 1) | st.binary(max_size=30) | st.text(alphabet="ERR valkey", max_size=9).map(Refused),
+    st.none()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.binary(max_size=30)
+    | st.text(alphabet="ERR valkey", max_size=9).map(Refused),
     lambda inner: st.lists(inner, max_size=4),
     max_leaves=8,
 )

@@ -107,7 +107,9 @@ class Voice:
 
     def end(self, outcome: Outcome = Outcome.FINISHED) -> None:
         usage = Usage(3, 0, self.num_tokens)
-        self.say(ChoiceFinished(0, FinishReason.STOP), Completed(outcome, usage, Timings(1000.0, 1000.1, 1000.2, 1000.3)))
+        self.say(
+            ChoiceFinished(0, FinishReason.STOP), Completed(outcome, usage, Timings(1000.0, 1000.1, 1000.2, 1000.3))
+        )
 
 
 class World:
@@ -208,7 +210,10 @@ class World:
 
     def admission(self, **changes: Any) -> Admission:
         request = GenerationRequest(
-            run_id=run_id_create(at_s=self.clock()), model=MODEL, messages=({"role": "user", "content": "hi"},), arrived_at=1000.0
+            run_id=run_id_create(at_s=self.clock()),
+            model=MODEL,
+            messages=({"role": "user", "content": "hi"},),
+            arrived_at=1000.0,
         )
         values: dict[str, Any] = {
             "request": request,

@@ -31,7 +31,11 @@ PAGE = (DOCS / "operations.md").read_text()
 def samples(text: bytes) -> dict[tuple[str, ...], float]:
     """(name, label values in the order of their names) -> value."""
     families = text_string_to_metric_families(text.decode())
-    return {(one.name, *(value for _, value in sorted(one.labels.items()))): one.value for family in families for one in family.samples}
+    return {
+        (one.name, *(value for _, value in sorted(one.labels.items()))): one.value
+        for family in families
+        for one in family.samples
+    }
 
 
 def counted(*records: dict[str, Any]) -> dict[tuple[str, ...], float]:
@@ -69,7 +73,9 @@ STATE = SystemState(
 
 
 def test_a_request_is_counted_with_its_tokens_and_times() -> None:
-    seen = counted(record(route="/v1/chat/completions/"), record(route="/v1/chat/completions", status=499, outcome="disconnected"))
+    seen = counted(
+        record(route="/v1/chat/completions/"), record(route="/v1/chat/completions", status=499, outcome="disconnected")
+    )
     assert seen["lightcone_requests_total", "small", "/v1/chat/completions", "200"] == 1
     assert seen["lightcone_requests_total", "small", "/v1/chat/completions", "499"] == 1
     assert seen["lightcone_prompt_tokens_total", "small"] == 20
@@ -82,14 +88,20 @@ def test_a_request_is_counted_with_its_tokens_and_times() -> None:
 
 
 def test_a_rejected_request_is_counted_and_measures_nothing() -> None:
-    seen = counted(record(status=401, outcome="rejected", model="", route="/v1/chat/completions", first_token_at=None, retry_count=2))
+    seen = counted(
+        record(
+            status=401, outcome="rejected", model="", route="/v1/chat/completions", first_token_at=None, retry_count=2
+        )
+    )
     assert seen["lightcone_requests_total", "other", "/v1/chat/completions", "401"] == 1
     assert seen["lightcone_repeated_requests_total", "/v1/chat/completions"] == 1
     assert not any(name.startswith(("lightcone_prompt", "lightcone_request_duration")) for name, *_ in seen)
 
 
 def test_a_record_without_instants_or_from_a_slow_clock_does_no_harm() -> None:
-    seen = counted(record(first_token_at=None, started_at=None, ended_at=None), record(first_token_at=0.0, ended_at=-5.0))
+    seen = counted(
+        record(first_token_at=None, started_at=None, ended_at=None), record(first_token_at=0.0, ended_at=-5.0)
+    )
     assert seen["lightcone_requests_total", "small", "other", "200"] == 2
     assert seen["lightcone_time_to_first_token_seconds_sum", "small"] == 0
 
@@ -120,7 +132,9 @@ def test_a_route_is_one_of_ours_or_other(path: str, label: str) -> None:
 
 def test_labels_are_bounded_whatever_records_say() -> None:
     """A mistyped model must not become a series, and nothing of a client does."""
-    sent = [record(model=f"m{number}", route=f"/v1/x{number}", status=number, user_label="ann") for number in range(1, 700)]
+    sent = [
+        record(model=f"m{number}", route=f"/v1/x{number}", status=number, user_label="ann") for number in range(1, 700)
+    ]
     seen = counted(*sent)
     requests = [labels for name, *labels in seen if name == "lightcone_requests_total"]
     assert len({model for model, _, _ in requests}) == MAX_MODELS + 1
@@ -151,10 +165,17 @@ def test_every_metric_is_documented_and_no_other() -> None:
     told = set(re.findall(r"^# TYPE (\w+)", text.decode(), re.MULTILINE))
     section = PAGE[PAGE.index("## Metrics") :]
     documented = {
-        name for row in re.findall(r"^\| (`lightcone_.*?) \|", section, re.MULTILINE) for name in re.findall(r"lightcone_\w+", row)
+        name
+        for row in re.findall(r"^\| (`lightcone_.*?) \|", section, re.MULTILINE)
+        for name in re.findall(r"lightcone_\w+", row)
     }
     assert documented == told
-    labels = {label for family in text_string_to_metric_families(text.decode()) for one in family.samples for label in one.labels}
+    labels = {
+        label
+        for family in text_string_to_metric_families(text.decode())
+        for one in family.samples
+        for label in one.labels
+    }
     assert labels <= {"model", "route", "status", "le"}
 
 

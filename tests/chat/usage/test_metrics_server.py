@@ -45,7 +45,9 @@ async def send(server: MetricsServer, sent: bytes) -> bytes:
     return answer
 
 
-async def ask(server: MetricsServer, target: str = "/metrics", method: str = "GET", host: str = "localhost") -> tuple[int, bytes]:
+async def ask(
+    server: MetricsServer, target: str = "/metrics", method: str = "GET", host: str = "localhost"
+) -> tuple[int, bytes]:
     answer = await send(server, f"{method} {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
     head, _, body = answer.partition(b"\r\n\r\n")
     return int(head.split()[1]), body
@@ -61,7 +63,9 @@ async def test_metrics_are_at_one_path_in_the_format_of_prometheus(server: Metri
     assert (await ask(server, method="POST"))[0] == 405
 
 
-@pytest.mark.parametrize("host", ["evil.example", "", "localhost.evil.example:9464", "10.0.0.1", "a\r\nHost: localhost"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "", "localhost.evil.example:9464", "10.0.0.1", "a\r\nHost: localhost"]
+)
 async def test_a_page_of_another_name_reads_nothing(server: MetricsServer, host: str) -> None:
     assert (await ask(server, host=host))[0] == 400
 
@@ -74,7 +78,8 @@ async def test_where_the_operator_serves_other_machines_any_name_will_do(text: T
 
 
 @pytest.mark.parametrize(
-    "sent", [b"", b"GET", b"\0" * 100, b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 100_000, b"\r\n\r\n", b"\xff\xfe\r\n\r\n"]
+    "sent",
+    [b"", b"GET", b"\0" * 100, b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 100_000, b"\r\n\r\n", b"\xff\xfe\r\n\r\n"],
 )
 async def test_a_broken_request_ends_its_connection_alone(server: MetricsServer, sent: bytes) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
@@ -93,7 +98,9 @@ async def test_a_slow_client_is_cut(server: MetricsServer, monkeypatch: pytest.M
     assert await send(server, b"GET /metrics HTTP/1.1\r\n") == b""
 
 
-async def test_a_failure_to_read_is_a_500_without_details(server: MetricsServer, text: Text, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failure_to_read_is_a_500_without_details(
+    server: MetricsServer, text: Text, caplog: pytest.LogCaptureFixture
+) -> None:
     text.error = RuntimeError("secret")
     status, body = await ask(server)
     assert (status, b"secret" in body) == (500, False)

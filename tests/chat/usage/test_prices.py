@@ -19,7 +19,11 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def priced(db: None) -> ServedModel:
     return ServedModel.objects.create(
-        name="small", path="/m", input_price=Decimal("0.15"), cached_price=Decimal("0.075"), output_price=Decimal("0.60")
+        name="small",
+        path="/m",
+        input_price=Decimal("0.15"),
+        cached_price=Decimal("0.075"),
+        output_price=Decimal("0.60"),
     )
 
 

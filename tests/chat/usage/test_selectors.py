@@ -38,10 +38,14 @@ def test_without_runs_there_is_no_percentile_and_beyond_the_last_bound_it_is_tha
 
 @pytest.mark.django_db
 def test_a_day_has_24_points_and_a_month_30_each_run_in_its_own() -> None:
-    usage_records_write([record(), record(at_s=NOON - 3600), record(at_s=NOON - 86_400), record(at_s=NOON - 29 * 86_400)])
+    usage_records_write(
+        [record(), record(at_s=NOON - 3600), record(at_s=NOON - 86_400), record(at_s=NOON - 29 * 86_400)]
+    )
     day = usage_summary(now=NOW, hours=24)
     assert [point.num_requests for point in day.points] == [0] * 22 + [1, 1]
-    assert [later.start - earlier.start for earlier, later in zip(day.points, day.points[1:], strict=False)] == [dt.timedelta(hours=1)] * 23
+    assert [later.start - earlier.start for earlier, later in zip(day.points, day.points[1:], strict=False)] == [
+        dt.timedelta(hours=1)
+    ] * 23
     month = usage_summary(now=NOW, days=30)
     assert [point.num_requests for point in month.points] == [1] + [0] * 27 + [1, 2]
     assert month.total.completion_tokens == 28
@@ -55,4 +59,10 @@ def test_errors_are_of_the_client_or_the_server_and_who_left_made_none() -> None
     usage_records_write([record(), record(status=404, outcome="rejected"), record(status=503, outcome="failed"), *left])
     for usage in (usage_summary(now=NOW, hours=24), usage_summary(now=NOW, days=30)):
         total = usage.total
-        assert (total.num_requests, total.num_client_errors, total.num_server_errors, total.num_left, total.num_answered) == (7, 1, 1, 4, 1)
+        assert (
+            total.num_requests,
+            total.num_client_errors,
+            total.num_server_errors,
+            total.num_left,
+            total.num_answered,
+        ) == (7, 1, 1, 4, 1)

@@ -23,11 +23,19 @@ pytestmark = pytest.mark.django_db
 
 
 def test_a_record_becomes_one_row_with_its_figures() -> None:
-    sent = record(is_stream=True, client_request_id="chatcmpl-1", metadata={"job": "7"}, retry_count=2, patience_s=600.0)
+    sent = record(
+        is_stream=True, client_request_id="chatcmpl-1", metadata={"job": "7"}, retry_count=2, patience_s=600.0
+    )
     assert len(usage_records_write([sent])) == 1
     log = RequestLog.objects.get(pk=UUID(hex=sent["run_id"]))
     assert (log.prompt_tokens, log.cached_tokens, log.completion_tokens) == (10, 4, 7)
-    assert (log.status, log.outcome, log.finish_reason, log.is_stream, log.attempts) == (200, "finished", "stop", True, 1)
+    assert (log.status, log.outcome, log.finish_reason, log.is_stream, log.attempts) == (
+        200,
+        "finished",
+        "stop",
+        True,
+        1,
+    )
     assert log.queue_ms == pytest.approx(20, abs=0.01)
     assert log.ttft_ms == pytest.approx(120, abs=0.01)
     assert log.duration_ms == pytest.approx(1000, abs=0.01)
@@ -73,7 +81,9 @@ def test_runs_are_summed_by_hour_key_model_and_status_class() -> None:
         ]
     )
     found = UsageHour.objects.order_by("period_start", "key_public_id", "model", "status_class")
-    assert [(hour.period_start.hour, hour.key_public_id, hour.model, hour.status_class, hour.num_requests) for hour in found] == [
+    assert [
+        (hour.period_start.hour, hour.key_public_id, hour.model, hour.status_class, hour.num_requests) for hour in found
+    ] == [
         (12, "accept0001", "large", 2, 1),
         (12, "accept0001", "small", 2, 2),
         (12, "accept0001", "small", 5, 1),
@@ -89,7 +99,13 @@ def test_a_rejected_request_is_counted_and_adds_no_tokens() -> None:
 
 
 def test_a_record_that_cannot_be_read_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    bad: list[Any] = [{}, record(run_id="no id"), record(arrived_at=float("nan")), record(status="x"), record(metadata=7)]
+    bad: list[Any] = [
+        {},
+        record(run_id="no id"),
+        record(arrived_at=float("nan")),
+        record(status="x"),
+        record(metadata=7),
+    ]
     assert len(usage_records_write([*bad, record()])) == 1
     assert len(caplog.records) == len(bad)
 

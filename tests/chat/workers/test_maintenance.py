@@ -124,7 +124,11 @@ async def test_an_unreadable_record_does_not_hold_up_the_others(world: World) ->
 
 async def test_a_loop_outlives_its_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "TURN_S", 0.0)
-    failures: list[Callable[[], Exception]] = [lambda: ConnectionError("away"), lambda: DatabaseError("locked"), lambda: KeyError("bug")]
+    failures: list[Callable[[], Exception]] = [
+        lambda: ConnectionError("away"),
+        lambda: DatabaseError("locked"),
+        lambda: KeyError("bug"),
+    ]
     went_on = asyncio.Event()
 
     async def turn() -> None:

@@ -96,7 +96,9 @@ async def start(
 ) -> tuple[ModelWorker, ScriptedEngine]:
     made: list[ScriptedEngine] = []
 
-    def make_engine(config: EngineConfig, publish: Any, on_restarted: Callable[[], None], on_failed: Callable[[], None]) -> ScriptedEngine:
+    def make_engine(
+        config: EngineConfig, publish: Any, on_restarted: Callable[[], None], on_failed: Callable[[], None]
+    ) -> ScriptedEngine:
         made.append(make(config, publish))
         made[0].on_restarted, made[0].on_failed = on_restarted, on_failed
         for name, value in script.items():
@@ -140,7 +142,9 @@ async def test_the_lease_tells_the_sampling_values_of_the_models_files(world: Wo
     await asyncio.to_thread(worker.close, 0.0)
 
 
-async def test_a_model_whose_place_may_not_be_looked_at_has_failed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_model_whose_place_may_not_be_looked_at_has_failed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Reading its defaults raised outside of what notes failures: the model was loading for ever."""
 
     def refuse(path: Path) -> dict[str, float]:
@@ -183,7 +187,9 @@ async def test_a_submit_that_fails_rejects_the_run(world: World, error: Exceptio
 
 
 @pytest.mark.parametrize("is_done", [True, False])
-async def test_a_claim_whose_answer_is_lost_is_asked_again(world: World, monkeypatch: pytest.MonkeyPatch, is_done: bool) -> None:
+async def test_a_claim_whose_answer_is_lost_is_asked_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_done: bool
+) -> None:
     worker, _ = await start(world)
     web = await world.web(sweep_s=0.02)
     reader, _ = await world.admit(web)
@@ -219,7 +225,12 @@ async def test_a_run_that_ends_while_it_is_submitted_is_told_whole_and_counts_no
     assert admitted.prompt_ids == (1, 2, 3)
     assert completed.usage == Usage()
     [record] = await world.records()
-    assert (record["outcome"], record["status"], record["prompt_tokens"], record["completion_tokens"]) == ("finished", 200, 0, 0)
+    assert (record["outcome"], record["status"], record["prompt_tokens"], record["completion_tokens"]) == (
+        "finished",
+        200,
+        0,
+        0,
+    )
     assert worker.lease()["num_live"] == 0
     await asyncio.to_thread(worker.close, 1.0)
 
@@ -291,7 +302,9 @@ async def test_the_lease_lapses_when_the_core_is_silent_under_work(world: World)
     await asyncio.to_thread(worker.close, 1.0)
 
 
-async def test_a_worker_whose_cores_died_too_often_hands_its_runs_over_and_leaves(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_whose_cores_died_too_often_hands_its_runs_over_and_leaves(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It lived on as `failed`, went on taking tasks, always as the first to be free, and answered each of them 503."""
     told: list[str] = []
     world.on_lost = lambda: told.append("leave")
@@ -322,10 +335,14 @@ async def test_a_worker_whose_cores_died_too_often_hands_its_runs_over_and_leave
     assert {record["outcome"] for record in await world.records()} == {"finished"}
 
 
-async def test_a_run_that_reaches_a_failed_engine_goes_to_another_worker(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_that_reaches_a_failed_engine_goes_to_another_worker(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It was claimed a moment before the engine gave up, and was refused as `overloaded`."""
     sent = sent_tasks(monkeypatch)
-    worker, engine = await start(world, submit_error=EngineUnavailable(ErrorCode.OVERLOADED, "the engine takes no more requests"))
+    worker, engine = await start(
+        world, submit_error=EngineUnavailable(ErrorCode.OVERLOADED, "the engine takes no more requests")
+    )
     web = await world.web(sweep_s=0.02)
     reader, _ = await world.admit(web)
     engine.state = "failed"
@@ -335,7 +352,9 @@ async def test_a_run_that_reaches_a_failed_engine_goes_to_another_worker(world: 
     await asyncio.to_thread(worker.close, 0.0)
 
 
-async def test_a_core_that_is_back_makes_its_worker_ready_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_core_that_is_back_makes_its_worker_ready_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Until the next beat, for up to a second, requests were refused as `model_loading` although the core served again."""
     monkeypatch.setattr(Publisher, "start", partialmethod(Publisher.start, beat_s=3600.0))
     worker, engine = await start(world)
@@ -416,7 +435,9 @@ async def test_a_first_attempt_after_a_pause_of_the_worker_is_taken_too(world: W
     await asyncio.to_thread(worker.close, 1.0)
 
 
-async def test_a_worker_without_a_living_core_gives_the_task_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_without_a_living_core_gives_the_task_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sent = sent_tasks(monkeypatch)
     monkeypatch.setattr("chat.workers.model.SEND_BACK_S", 0.0)
     worker, engine = await start(world, waits=True)
@@ -446,7 +467,9 @@ async def test_a_model_that_may_not_be_looked_at_has_failed(world: World, monkey
     await asyncio.to_thread(worker.close, 0.0)
 
 
-async def test_a_model_that_was_repaired_is_loaded_without_a_restart(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_model_that_was_repaired_is_loaded_without_a_restart(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("chat.workers.model.LOOK_S", 0.001)
     file = tmp_path / "model.gguf"
     file.write_text("torn")
@@ -460,10 +483,14 @@ async def test_a_model_that_was_repaired_is_loaded_without_a_restart(world: Worl
         return engine
 
     def build() -> ModelWorker:
-        return ModelWorker(EngineConfig(model_path=file, model_name=MODEL), "model@here~1", make_engine=make_engine, clock=world.clock)
+        return ModelWorker(
+            EngineConfig(model_path=file, model_name=MODEL), "model@here~1", make_engine=make_engine, clock=world.clock
+        )
 
     worker = await asyncio.to_thread(build)
-    loading = asyncio.create_task(asyncio.to_thread(worker.load_until_ready, lambda: loop.call_soon_threadsafe(is_loaded.set)))
+    loading = asyncio.create_task(
+        asyncio.to_thread(worker.load_until_ready, lambda: loop.call_soon_threadsafe(is_loaded.set))
+    )
     while worker.state != "failed":  # noqa: ASYNC110  # nothing tells
         await asyncio.sleep(0)
     [lease] = await worker_leases(world.client, world.keys)

@@ -143,7 +143,9 @@ def test_the_first_thread_that_is_free_wakes_a_consumer_that_found_none(monkeypa
     monkeypatch.setattr(task_strategy, "task_ready", in_hand.discard)
     consumer, worker = HandedOut(), NotingWorker()
     worker.may_take.set()
-    hand_out = task_strategy.run_strategy(SimpleNamespace(name="chat.generate"), SimpleNamespace(model_worker=worker), consumer)
+    hand_out = task_strategy.run_strategy(
+        SimpleNamespace(name="chat.generate"), SimpleNamespace(model_worker=worker), consumer
+    )
     for num_tasks, num_woken in ((1, 0), (2, 1), (1, 1)):
         for number in range(num_tasks):
             hand_out(SimpleNamespace(headers={"id": f"{number}"}, payload=[[f"{number}", 1], {}, {}]))

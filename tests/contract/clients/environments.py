@@ -71,12 +71,19 @@ class Environment:
         if self.client.is_node:
             for name in ("package.json", "package-lock.json"):
                 shutil.copy(self.client.folder / name, self.folder)
-            subprocess.run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], cwd=self.folder, check=True)
+            subprocess.run(
+                ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"],
+                cwd=self.folder,
+                check=True,
+            )
         else:
             # The pip of the tests installs for it, and nothing is compiled that the script never imports.
             subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(self.folder)], check=True)
             pins = str(self.client.folder / self.client.pins)
-            subprocess.run([*PIP, "--python", str(self.folder / "bin" / "python"), "install", "--no-compile", "-r", pins], check=True)
+            subprocess.run(
+                [*PIP, "--python", str(self.folder / "bin" / "python"), "install", "--no-compile", "-r", pins],
+                check=True,
+            )
         self._stamp.write_text(self._digest())
 
     def run(self, *, base_url: str, api_key: str, model: str, scratch: Path) -> list[dict]:
@@ -84,11 +91,21 @@ class Environment:
         foreign = ("LIGHTCONE_", "OPENAI_", "ANTHROPIC_", "CLAUDE_", "CODEX_")
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         timeout_s = AGENT_TIMEOUT_S if self.client.needs_agent_model else RUN_TIMEOUT_S
-        told = {"LIGHTCONE_BASE_URL": base_url, "LIGHTCONE_API_KEY": api_key, "LIGHTCONE_MODEL": model, "LIGHTCONE_SCRATCH": str(scratch)}
+        told = {
+            "LIGHTCONE_BASE_URL": base_url,
+            "LIGHTCONE_API_KEY": api_key,
+            "LIGHTCONE_MODEL": model,
+            "LIGHTCONE_SCRATCH": str(scratch),
+        }
         own = {"PYTHONPATH": str(SHARED), "PYTHONPYCACHEPREFIX": str(self.folder / "compiled")}
         try:
             done = subprocess.run(
-                self._command(), env=inherited | told | own, cwd=scratch, capture_output=True, text=True, timeout=timeout_s
+                self._command(),
+                env=inherited | told | own,
+                cwd=scratch,
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
             )
         except subprocess.TimeoutExpired as error:
             raise RuntimeError(f"the script ran longer than {timeout_s:.0f} s, and printed {error.stdout!r}") from None
@@ -109,8 +126,14 @@ def main(words: list[str]) -> int:
     names = [word for word in words if not word.startswith("-")]
     unknown = set(names) - {client.name for client in CLIENTS}
     if unknown:
-        sys.exit(f"No such client: {', '.join(sorted(unknown))}. There are {', '.join(client.name for client in CLIENTS)}.")
-    wanted = [client for client in CLIENTS if not (names and client.name not in names) and not ("--python" in words and client.is_node)]
+        sys.exit(
+            f"No such client: {', '.join(sorted(unknown))}. There are {', '.join(client.name for client in CLIENTS)}."
+        )
+    wanted = [
+        client
+        for client in CLIENTS
+        if not (names and client.name not in names) and not ("--python" in words and client.is_node)
+    ]
     if any(client.needs_agent_model and not Environment(client).missing() for client in wanted):
         agent_model.provide(PLACE / "models")
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:

@@ -41,7 +41,9 @@ def results_write(outcomes: Mapping[str, list[dict[str, Any]]]) -> None:
     kept = results_read() if RESULTS.exists() else {}
     for client in CLIENTS:
         if client.name in outcomes:
-            features = {line["feature"]: {"passed": line["passed"], "why": line["why"]} for line in outcomes[client.name]}
+            features = {
+                line["feature"]: {"passed": line["passed"], "why": line["why"]} for line in outcomes[client.name]
+            }
             kept[client.name] = {"version": client.version, "features": features}
     ordered = {client.name: kept[client.name] for client in CLIENTS if client.name in kept}
     RESULTS.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n")
@@ -52,7 +54,9 @@ def page(results: Results) -> str:
     known = [client for client in CLIENTS if client.name in results]
     head = ["client", "version", *GROUPS]
     rows = [head, ["---"] * len(head)]
-    rows += [[client.name, results[client.name]["version"], *_cells(results[client.name]["features"])] for client in known]
+    rows += [
+        [client.name, results[client.name]["version"], *_cells(results[client.name]["features"])] for client in known
+    ]
     sections = [INTRODUCTION, "\n".join(_line(row) for row in rows) + "\n", "## Feature by feature\n"]
     sections += [_section(client, results[client.name]) for client in known]
     return "\n".join(sections)
@@ -70,7 +74,11 @@ def _section(client: Client, result: Mapping[str, Any]) -> str:
     rows = [["feature", "result"], ["---", "---"]]
     rows += [[name, _said(**outcome)] for name, outcome in result["features"].items()]
     model = f", with {agent_model.TITLE}" if client.needs_agent_model else ""
-    return f"### {client.package} {result['version']} ({client.registry}){model}\n\n" + "\n".join(_line(row) for row in rows) + "\n"
+    return (
+        f"### {client.package} {result['version']} ({client.registry}){model}\n\n"
+        + "\n".join(_line(row) for row in rows)
+        + "\n"
+    )
 
 
 def _said(*, passed: bool, why: str) -> str:

@@ -28,7 +28,9 @@ ENVIRONMENT = {
 }
 QUESTION = [{"role": "user", "content": "Tell me about the sea."}]
 COUNTING = [
-    {"role": role, "content": text} for number in ("1", "2") for role, text in (("user", f"Say {number}."), ("assistant", f"{number}."))
+    {"role": role, "content": text}
+    for number in ("1", "2")
+    for role, text in (("user", f"Say {number}."), ("assistant", f"{number}."))
 ] + [{"role": "user", "content": "Say 3."}]
 """A conversation whose next answer is short and ends by itself: "3."."""
 
@@ -52,7 +54,9 @@ class Asker:
 
     def post(self, **fields: Any) -> httpx.Response:
         body = {"messages": QUESTION, "temperature": 0, "max_tokens": 8, **fields}
-        return self._client.post("/chat/completions", json={name: value for name, value in body.items() if value is not None})
+        return self._client.post(
+            "/chat/completions", json={name: value for name, value in body.items() if value is not None}
+        )
 
     def listed(self) -> dict[str, Any]:
         """The served model as the list of models has it."""
@@ -62,7 +66,9 @@ class Asker:
 
     def rendered(self, **fields: Any) -> dict[str, Any]:
         """What /chat/completions/render says of a request."""
-        body: dict[str, Any] = self._client.post("/chat/completions/render", json={"messages": QUESTION, **fields}).json()
+        body: dict[str, Any] = self._client.post(
+            "/chat/completions/render", json={"messages": QUESTION, **fields}
+        ).json()
         return body
 
     def answer(self, **fields: Any) -> dict[str, Any]:
@@ -121,7 +127,9 @@ class Asker:
         def is_written() -> bool:
             with closing(sqlite3.connect(self.served.data_dir / "lightcone.sqlite3")) as database:
                 database.row_factory = sqlite3.Row
-                rows[:] = map(dict, database.execute("SELECT * FROM chat_requestlog WHERE client_request_id = ?", (request_id,)))
+                rows[:] = map(
+                    dict, database.execute("SELECT * FROM chat_requestlog WHERE client_request_id = ?", (request_id,))
+                )
             return bool(rows)
 
         self.served.wait_for(is_written, timeout_s=30, what="the record of a request")

@@ -25,14 +25,25 @@ def test_beams_are_sorted_by_score_distinct_and_the_same_every_time(ask):
     assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2, 3]
     first = texts(ask, **search)
     assert first == texts(ask, **search, temperature=2, seed=9, top_k=2), "no draw is involved"
-    assert len({tuple(choice["token_ids"]) for choice in ask.answer(use_beam_search=True, return_token_ids=True, **search)["choices"]}) == 4
+    assert (
+        len(
+            {
+                tuple(choice["token_ids"])
+                for choice in ask.answer(use_beam_search=True, return_token_ids=True, **search)["choices"]
+            }
+        )
+        == 4
+    )
 
 
 @pytest.mark.parameter("use_beam_search")
 def test_a_beam_finds_what_is_at_least_as_likely_as_the_greedy_answer(ask):
     greedy = sum(entry["logprob"] for entry in ask.logprobs())
     beams = ask.answer(use_beam_search=True, n=4, logprobs=True)
-    assert max(sum(entry["logprob"] for entry in choice["logprobs"]["content"]) for choice in beams["choices"]) >= greedy - 0.05
+    assert (
+        max(sum(entry["logprob"] for entry in choice["logprobs"]["content"]) for choice in beams["choices"])
+        >= greedy - 0.05
+    )
     assert texts(ask, n=1) == [ask.text()], "a beam of one is greedy"
 
 
@@ -65,6 +76,11 @@ def test_a_stream_of_beams_brings_each_text_in_one_piece(ask):
 @pytest.mark.parameter("use_beam_search")
 def test_masks_bind_beams_and_grammars_do_not_go_with_them(ask):
     banned = ask.token_ids(messages=COUNTING)[0]
-    answer = ask.answer(use_beam_search=True, n=3, messages=COUNTING, return_token_ids=True, logit_bias={str(banned): -100})
+    answer = ask.answer(
+        use_beam_search=True, n=3, messages=COUNTING, return_token_ids=True, logit_bias={str(banned): -100}
+    )
     assert all(choice["token_ids"][0] != banned for choice in answer["choices"])
-    assert ask.refusal(use_beam_search=True, n=2, structured_outputs={"choice": ["a", "b"]})[0] in ("use_beam_search", "structured_outputs")
+    assert ask.refusal(use_beam_search=True, n=2, structured_outputs={"choice": ["a", "b"]})[0] in (
+        "use_beam_search",
+        "structured_outputs",
+    )

@@ -108,7 +108,9 @@ def full_house(ask: Asker) -> Iterator[None]:
 def streaming(ask: Asker, body: dict[str, Any]) -> Iterator[Iterator[str]]:
     """The lines of a stream; begins when the request is admitted."""
     headers = {"Authorization": f"Bearer {ask.served.api_key}"}
-    with httpx.stream("POST", f"{ask.served.api_url}/chat/completions", json=body, headers=headers, timeout=120) as response:
+    with httpx.stream(
+        "POST", f"{ask.served.api_url}/chat/completions", json=body, headers=headers, timeout=120
+    ) as response:
         assert response.status_code == 200, response.read()
         yield response.iter_lines()
 
@@ -127,7 +129,15 @@ def order_of_service(ask: Asker, *requests: dict[str, Any]) -> list[int]:
         readers = []
         with full_house(ask):
             for number, fields in enumerate(requests):
-                body = {"messages": QUESTION, "n": 4, "temperature": 1, "max_tokens": 12, "ignore_eos": True, "stream": True, **fields}
+                body = {
+                    "messages": QUESTION,
+                    "n": 4,
+                    "temperature": 1,
+                    "max_tokens": 12,
+                    "ignore_eos": True,
+                    "stream": True,
+                    **fields,
+                }
                 lines = streams.enter_context(streaming(ask, body))
                 readers.append(threading.Thread(target=read, args=(number, lines)))
                 readers[-1].start()

@@ -46,7 +46,9 @@ def test_the_logprobs_of_chosen_ids_stand_at_every_position(ask):
 def test_scores_of_a_prompt_equal_those_of_the_same_tokens_when_generated(ask):
     said = ask.choice(logprobs=True, return_token_ids=True)
     history = [*QUESTION, {"role": "assistant", "content": said["message"]["content"]}]
-    answer = ask.answer(messages=history, continue_final_message=True, prompt_logprobs=2, return_token_ids=True, max_tokens=1)
+    answer = ask.answer(
+        messages=history, continue_final_message=True, prompt_logprobs=2, return_token_ids=True, max_tokens=1
+    )
     scores, ids = answer["prompt_logprobs"], answer["prompt_token_ids"]
     assert len(scores) == len(ids) == answer["usage"]["prompt_tokens"]
     assert scores[0] is None

@@ -16,7 +16,9 @@ def test_a_good_prediction_is_accepted_and_a_bad_one_changes_nothing(ask):
     text = plain["choices"][0]["message"]["content"]
     assert counts(plain) == (0, 0)
     good = ask.answer(max_tokens=24, prediction={"type": "content", "content": text})
-    bad = ask.answer(max_tokens=24, prediction={"type": "content", "content": [{"type": "text", "text": "12 34 56 78 90"}]})
+    bad = ask.answer(
+        max_tokens=24, prediction={"type": "content", "content": [{"type": "text", "text": "12 34 56 78 90"}]}
+    )
     for answer in (good, bad):
         assert answer["choices"][0]["message"]["content"] == text
         assert answer["usage"]["completion_tokens"] == 24
@@ -32,7 +34,9 @@ def test_a_prediction_does_not_change_a_draw(ask):
     assert ask.text(prediction={"type": "content", "content": text}, **drawn) == text
 
 
-@pytest.mark.parametrize("bad", ["x", {"type": "content"}, {"type": "image", "content": "x"}, {"type": "content", "content": 5}], ids=str)
+@pytest.mark.parametrize(
+    "bad", ["x", {"type": "content"}, {"type": "image", "content": "x"}, {"type": "content", "content": 5}], ids=str
+)
 @pytest.mark.parameter("prediction")
 def test_a_malformed_prediction_is_refused(ask, bad):
     assert ask.refusal(prediction=bad)[0].startswith("prediction")

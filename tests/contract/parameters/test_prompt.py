@@ -35,7 +35,10 @@ def test_the_last_message_stays_open_and_only_the_continuation_comes_back(ask):
     message = ask.message(messages=OPENING, continue_final_message=True)
     assert message["role"] == "assistant"
     assert "The sea is" + message["content"] == ask.text(max_tokens=11)[: len("The sea is" + message["content"])]
-    assert ask.refusal(messages=OPENING, continue_final_message=True, add_generation_prompt=True)[0] == "continue_final_message"
+    assert (
+        ask.refusal(messages=OPENING, continue_final_message=True, add_generation_prompt=True)[0]
+        == "continue_final_message"
+    )
 
 
 @pytest.mark.parameter("echo")
@@ -43,7 +46,10 @@ def test_the_echo_is_put_before_the_continuation(ask):
     opened = {"messages": OPENING, "continue_final_message": True}
     assert ask.text(**opened, echo=True) == "The sea is" + ask.text(**opened)
     role, echo, *_ = ask.chunks(**opened, echo=True)
-    assert (role["choices"][0]["delta"], echo["choices"][0]["delta"]) == ({"role": "assistant", "content": ""}, {"content": "The sea is"})
+    assert (role["choices"][0]["delta"], echo["choices"][0]["delta"]) == (
+        {"role": "assistant", "content": ""},
+        {"content": "The sea is"},
+    )
     assert ask.text(echo=True) == ask.text(), "the last message is of another role"
 
 
@@ -88,7 +94,9 @@ def test_the_effort_reaches_the_template_and_switches_thinking(ask, templating):
 
     assert "effort=high thinking=True" in rendered(reasoning_effort="high")
     assert "effort=none thinking=False" in rendered(reasoning_effort="none")
-    assert "effort=low thinking=False" in rendered(reasoning_effort="low", chat_template_kwargs={"enable_thinking": False})
+    assert "effort=low thinking=False" in rendered(
+        reasoning_effort="low", chat_template_kwargs={"enable_thinking": False}
+    )
     assert ask.refusal(reasoning_effort="much")[0] == "reasoning_effort"
 
 

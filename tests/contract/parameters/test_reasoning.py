@@ -17,7 +17,11 @@ def ask(tmp_path_factory):
 
 
 def turns(*pairs: tuple[str, str]) -> list[dict[str, str]]:
-    return [{"role": role, "content": text} for pair in pairs for role, text in zip(("user", "assistant"), pair, strict=True)]
+    return [
+        {"role": role, "content": text}
+        for pair in pairs
+        for role, text in zip(("user", "assistant"), pair, strict=True)
+    ]
 
 
 def thought(text: str, answer: str) -> str:

@@ -18,7 +18,9 @@ def greedy_ids(ask) -> list[int]:
 @pytest.mark.parameter("temperature")
 def test_temperature_zero_is_greedy_and_a_higher_one_draws(ask):
     assert ask.text(seed=1) == ask.text(seed=2)
-    drawn = [{ask.text(temperature=temperature, seed=seed, max_tokens=12) for seed in range(3)} for temperature in (0.01, 2)]
+    drawn = [
+        {ask.text(temperature=temperature, seed=seed, max_tokens=12) for seed in range(3)} for temperature in (0.01, 2)
+    ]
     assert (len(drawn[0]), len(drawn[1])) == (1, 3)
     for bad in (-0.1, 2.1):
         assert ask.refusal(temperature=bad)[0] == "temperature"
@@ -48,10 +50,14 @@ def test_what_a_request_leaves_out_is_drawn_as_the_model_is_listed_and_rendered(
     assert (defaults["temperature"], defaults["top_p"], defaults["max_completion_tokens"]) == (0.2, 0.9, None)
     assert ask.rendered()["sampling_params"].items() >= {"temperature": 0.2, "top_p": 0.9}.items()
     for seed in range(3):
-        assert ask.text(temperature=None, seed=seed, max_tokens=16) == ask.text(temperature=0.2, top_p=0.9, seed=seed, max_tokens=16)
+        assert ask.text(temperature=None, seed=seed, max_tokens=16) == ask.text(
+            temperature=0.2, top_p=0.9, seed=seed, max_tokens=16
+        )
 
 
-@pytest.mark.parametrize("field", [{"top_p": 0}, {"top_p": 1.1}, {"top_k": -2}, {"min_p": -0.1}, {"min_p": 1.1}], ids=str)
+@pytest.mark.parametrize(
+    "field", [{"top_p": 0}, {"top_p": 1.1}, {"top_k": -2}, {"min_p": -0.1}, {"min_p": 1.1}], ids=str
+)
 @pytest.mark.parameter("top_p", "top_k", "min_p")
 def test_a_filter_out_of_its_range_is_refused(ask, field):
     assert ask.refusal(**field)[0] == next(iter(field))
@@ -63,13 +69,17 @@ def test_every_draw_of_top_k_is_among_the_k_most_likely(ask):
         assert entry["token"] in [other["token"] for other in entry["top_logprobs"]]
 
 
-@pytest.mark.parametrize("field", [{"presence_penalty": 2}, {"frequency_penalty": 2}, {"repetition_penalty": 1.5}], ids=str)
+@pytest.mark.parametrize(
+    "field", [{"presence_penalty": 2}, {"frequency_penalty": 2}, {"repetition_penalty": 1.5}], ids=str
+)
 @pytest.mark.parameter("presence_penalty", "frequency_penalty", "repetition_penalty")
 def test_a_penalty_makes_repeats_rarer(ask, field):
     assert len(set(ask.token_ids(**LONG, **field))) > len(set(ask.token_ids(**LONG)))
 
 
-@pytest.mark.parametrize("field", [{"presence_penalty": -2}, {"frequency_penalty": -2}, {"repetition_penalty": 0.5}], ids=str)
+@pytest.mark.parametrize(
+    "field", [{"presence_penalty": -2}, {"frequency_penalty": -2}, {"repetition_penalty": 0.5}], ids=str
+)
 @pytest.mark.parameter("presence_penalty", "frequency_penalty", "repetition_penalty")
 def test_a_reward_makes_repeats_more(ask, field):
     drawn = {**LONG, "temperature": 1, "seed": 5}
@@ -77,7 +87,9 @@ def test_a_reward_makes_repeats_more(ask, field):
 
 
 @pytest.mark.parametrize(
-    "field", [{"presence_penalty": 2.1}, {"frequency_penalty": -2.1}, {"repetition_penalty": 0}, {"repetition_penalty": -1}], ids=str
+    "field",
+    [{"presence_penalty": 2.1}, {"frequency_penalty": -2.1}, {"repetition_penalty": 0}, {"repetition_penalty": -1}],
+    ids=str,
 )
 @pytest.mark.parameter("presence_penalty", "frequency_penalty", "repetition_penalty")
 def test_a_penalty_out_of_its_range_is_refused(ask, field):
@@ -137,7 +149,9 @@ def test_a_registered_processor_works_on_the_logits(ask, processing):
     assert max(pairs(ask.token_ids(**LONG)).values()) > 1
     assert max(pairs(processing.token_ids(logits_processors=[guard], **LONG)).values()) == 1
     positional = {"qualname": "no_repeat_ngram", "args": [2]}
-    assert processing.token_ids(logits_processors=[positional], **LONG) == processing.token_ids(logits_processors=[guard], **LONG)
+    assert processing.token_ids(logits_processors=[positional], **LONG) == processing.token_ids(
+        logits_processors=[guard], **LONG
+    )
 
 
 BAD_PROCESSORS = [

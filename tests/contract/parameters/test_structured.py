@@ -10,7 +10,10 @@ import pytest
 
 PERSON = {
     "type": "object",
-    "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "minimum": 0, "maximum": 120}},
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+    },
     "required": ["name", "age"],
     "additionalProperties": False,
 }
@@ -59,11 +62,19 @@ def test_a_structural_tag_binds_its_regions_only(ask):
             "type": "sequence",
             "elements": [
                 {"type": "const_string", "value": "Answer: "},
-                {"type": "tag", "begin": "<n>", "content": {"type": "json_schema", "json_schema": {"enum": [7, 42]}}, "end": "</n>"},
+                {
+                    "type": "tag",
+                    "begin": "<n>",
+                    "content": {"type": "json_schema", "json_schema": {"enum": [7, 42]}},
+                    "end": "</n>",
+                },
             ],
         },
     }
-    assert re.fullmatch(r"Answer: <n>(7|42)</n>", ask.text(structured_outputs={"structural_tag": json.dumps(tag)}, logit_bias=None, **SIZE))
+    assert re.fullmatch(
+        r"Answer: <n>(7|42)</n>",
+        ask.text(structured_outputs={"structural_tag": json.dumps(tag)}, logit_bias=None, **SIZE),
+    )
 
 
 @pytest.mark.parameter("structured_outputs")
@@ -76,7 +87,9 @@ def test_white_space_is_as_the_options_say(ask):
     assert set(gaps) == {"\n"}
     loose = text(disable_any_whitespace=False)
     jsonschema.validate(json.loads(loose), PERSON)
-    assert ask.refusal(structured_outputs={"json": PERSON, "whitespace_pattern": "x"})[0].startswith("structured_outputs")
+    assert ask.refusal(structured_outputs={"json": PERSON, "whitespace_pattern": "x"})[0].startswith(
+        "structured_outputs"
+    )
     both = {"json": PERSON, "whitespace_pattern": " ", "disable_any_whitespace": True}
     assert ask.refusal(structured_outputs=both)[0].startswith("structured_outputs")
 
@@ -98,8 +111,12 @@ def test_unlisted_properties_are_admitted_where_that_is_said(ask):
     closed = ask.text(structured_outputs={"json": listed}, **request)
     assert set(json.loads(closed)) == {"a"}
     assert ask.text(guided_json=listed, **request) == closed
-    assert "zzz" in json.loads(ask.text(structured_outputs={"json": listed, "disable_additional_properties": False}, **request))
-    assert "zzz" in json.loads(ask.text(structured_outputs={"json": {**listed, "additionalProperties": True}}, **request))
+    assert "zzz" in json.loads(
+        ask.text(structured_outputs={"json": listed, "disable_additional_properties": False}, **request)
+    )
+    assert "zzz" in json.loads(
+        ask.text(structured_outputs={"json": {**listed, "additionalProperties": True}}, **request)
+    )
     assert ask.text(structured_outputs={"json": listed, "disable_fallback": True}, **request) == closed
 
 
@@ -164,7 +181,13 @@ def test_a_legacy_structural_tag_constrains_after_its_trigger(ask):
 
 @pytest.mark.parametrize(
     "bad",
-    [{"type": "xml"}, {"type": "json_schema"}, {"type": "json_schema", "json_schema": {}}, "json", {"type": "json_object", "schema": 5}],
+    [
+        {"type": "xml"},
+        {"type": "json_schema"},
+        {"type": "json_schema", "json_schema": {}},
+        "json",
+        {"type": "json_object", "schema": 5},
+    ],
     ids=str,
 )
 @pytest.mark.parameter("response_format")
@@ -174,4 +197,7 @@ def test_a_bad_response_format_is_refused(ask, bad):
 
 @pytest.mark.parameter("response_format", "structured_outputs")
 def test_two_constraints_are_refused(ask):
-    assert ask.refusal(response_format={"type": "json_object"}, structured_outputs={"regex": "a"})[0] == "structured_outputs"
+    assert (
+        ask.refusal(response_format={"type": "json_object"}, structured_outputs={"regex": "a"})[0]
+        == "structured_outputs"
+    )

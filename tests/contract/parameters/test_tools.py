@@ -14,7 +14,12 @@ WEATHER = {
     "required": ["city"],
     "additionalProperties": False,
 }
-CLOCK = {"type": "object", "properties": {"zone": {"enum": ["UTC", "CET"]}}, "required": ["zone"], "additionalProperties": False}
+CLOCK = {
+    "type": "object",
+    "properties": {"zone": {"enum": ["UTC", "CET"]}},
+    "required": ["zone"],
+    "additionalProperties": False,
+}
 TOOLS = [
     {"type": "function", "function": {"name": "weather", "description": "Weather of a city", "parameters": WEATHER}},
     {"type": "function", "function": {"name": "clock", "description": "Time in a zone", "parameters": CLOCK}},
@@ -40,7 +45,10 @@ AUTO: dict[str, Any] = {"messages": asked(), "tools": TOOLS, "max_tokens": 60}
 
 
 def calls(choice) -> list[tuple[str, Any]]:
-    return [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in choice["message"]["tool_calls"]]
+    return [
+        (call["function"]["name"], json.loads(call["function"]["arguments"]))
+        for call in choice["message"]["tool_calls"]
+    ]
 
 
 @pytest.mark.parameter("tools")
@@ -82,7 +90,12 @@ def test_a_streamed_call_joins_to_the_plain_one(ask):
     chunks = ask.chunks(**AUTO)
     pieces = [call for chunk in chunks for call in chunk["choices"][0]["delta"].get("tool_calls", ())]
     first, *later = pieces
-    assert (first["index"], first["type"], first["function"]["name"], first["function"]["arguments"]) == (0, "function", "weather", "")
+    assert (first["index"], first["type"], first["function"]["name"], first["function"]["arguments"]) == (
+        0,
+        "function",
+        "weather",
+        "",
+    )
     assert first["id"]
     assert all(set(piece) == {"index", "function"} for piece in later)
     assert json.loads("".join(piece["function"]["arguments"] for piece in pieces)) == {"city": "Paris"}
@@ -121,7 +134,9 @@ def test_a_named_function_is_called_and_the_answer_stops(ask):
 @pytest.mark.parameter("tool_choice")
 def test_a_function_without_parameters_has_empty_arguments(ask):
     bare = [{"function": {"name": "now"}}]
-    assert calls(ask.choice(tools=bare, tool_choice={"type": "function", "function": {"name": "now"}}, max_tokens=20)) == [("now", {})]
+    assert calls(
+        ask.choice(tools=bare, tool_choice={"type": "function", "function": {"name": "now"}}, max_tokens=20)
+    ) == [("now", {})]
 
 
 @pytest.mark.parameter("tool_choice")
@@ -152,7 +167,9 @@ def test_a_choice_that_cannot_be_is_refused(ask, bad):
 
 @pytest.mark.parameter("tool_choice", "structured_outputs")
 def test_a_forced_tool_and_a_constraint_exclude_each_other_but_not_a_format(ask):
-    assert ask.refusal(tools=TOOLS, tool_choice="required", structured_outputs={"regex": "a"})[0] == "structured_outputs"
+    assert (
+        ask.refusal(tools=TOOLS, tool_choice="required", structured_outputs={"regex": "a"})[0] == "structured_outputs"
+    )
     forced = ask.choice(tools=TOOLS, tool_choice=NAMED, response_format={"type": "json_object"}, max_tokens=40)
     assert calls(forced)[0][0] == "clock"
 
@@ -183,9 +200,15 @@ def test_the_deprecated_form_is_answered_in_kind(ask):
     named = ask.choice(functions=functions, function_call={"name": "clock"}, max_tokens=40)
     jsonschema.validate(json.loads(named["message"]["function_call"]["arguments"]), CLOCK)
     assert named["finish_reason"] == "stop"
-    assert ask.choice(messages=asked(), functions=functions, function_call="none", max_tokens=60)["message"]["function_call"] is None
+    assert (
+        ask.choice(messages=asked(), functions=functions, function_call="none", max_tokens=60)["message"][
+            "function_call"
+        ]
+        is None
+    )
     pieces = [
-        chunk["choices"][0]["delta"].get("function_call") for chunk in ask.chunks(messages=asked(), functions=functions, max_tokens=60)
+        chunk["choices"][0]["delta"].get("function_call")
+        for chunk in ask.chunks(messages=asked(), functions=functions, max_tokens=60)
     ]
     given = [piece for piece in pieces if piece]
     assert given[0] == {"name": "weather", "arguments": ""}

@@ -11,7 +11,11 @@ import pytest
 
 from tests.served import ServedLightcone
 
-ENVIRONMENT = {"LIGHTCONE_BATCH_INVARIANT": "1", "LIGHTCONE_MAX_MODEL_LEN": "2048", "LIGHTCONE_MAX_AUTH_FAILURES": "1000000"}
+ENVIRONMENT = {
+    "LIGHTCONE_BATCH_INVARIANT": "1",
+    "LIGHTCONE_MAX_MODEL_LEN": "2048",
+    "LIGHTCONE_MAX_AUTH_FAILURES": "1000000",
+}
 QUESTION = {"messages": [{"role": "user", "content": "Tell me about the sea."}], "temperature": 0}
 
 
@@ -31,7 +35,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLightcone
 
 @pytest.fixture(scope="package")
 def client(served: ServedLightcone) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=served.base_url, headers={"Authorization": f"Bearer {served.api_key}"}, timeout=120) as client:
+    with httpx.Client(
+        base_url=served.base_url, headers={"Authorization": f"Bearer {served.api_key}"}, timeout=120
+    ) as client:
         yield client
 
 

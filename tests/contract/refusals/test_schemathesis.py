@@ -9,7 +9,11 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
 
 from tests.contract.refusals.conftest import QUESTION
 
@@ -34,7 +38,9 @@ def operation(client: Any) -> Any:
 
 
 def assert_described(case: Any, client: Any) -> None:
-    response = case.call(base_url=str(client.base_url), headers=dict(client.headers) | {"Content-Type": "application/json"}, timeout=120)
+    response = case.call(
+        base_url=str(client.base_url), headers=dict(client.headers) | {"Content-Type": "application/json"}, timeout=120
+    )
     case.validate_response(response, checks=CHECKS)
 
 
@@ -55,7 +61,9 @@ def test_good_conversations_with_any_other_fields(operation, client):
     def run(case, kept):
         if isinstance(case.body, dict):
             fields = [name for name in sorted(case.body) if name not in BOUNDED]
-            case.body = {name: case.body[name] for index, name in enumerate(fields) if index in kept} | QUESTION | BOUNDED
+            case.body = (
+                {name: case.body[name] for index, name in enumerate(fields) if index in kept} | QUESTION | BOUNDED
+            )
         assert_described(case, client)
 
     run()

@@ -28,7 +28,10 @@ def said(text, role="user"):
     [
         (request(said("x" * 1000)), ""),
         (request(said("x" * 500), said("x" * 501)), "context_length_exceeded"),
-        (request(said([{"type": "text", "text": "x" * 600}, {"type": "text", "text": "x" * 600}])), "context_length_exceeded"),
+        (
+            request(said([{"type": "text", "text": "x" * 600}, {"type": "text", "text": "x" * 600}])),
+            "context_length_exceeded",
+        ),
         (request(said("x" * 1001, "assistant")), "context_length_exceeded"),
         (request(said("<think>" + "x" * 2000 + "</think>yes", "assistant")), ""),
         (request(said("x" + " " * 2000)), ""),

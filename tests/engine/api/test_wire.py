@@ -34,7 +34,9 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 text = st.text(max_size=20)
 number = st.integers(min_value=0, max_value=2**40)
 json_values = st.recursive(
-    st.none() | st.booleans() | number | finite | text, lambda inner: st.lists(inner) | st.dictionaries(text, inner), max_leaves=8
+    st.none() | st.booleans() | number | finite | text,
+    lambda inner: st.lists(inner) | st.dictionaries(text, inner),
+    max_leaves=8,
 )
 
 requests = st.builds(
@@ -56,7 +58,8 @@ requests = st.builds(
     num_choices=number,
     deadline_at=st.none() | finite,
     task=st.sampled_from(Task),
-    raw=st.none() | st.builds(RawPrompt, text, st.none() | st.lists(number, max_size=3).map(tuple), st.none() | text, text),
+    raw=st.none()
+    | st.builds(RawPrompt, text, st.none() | st.lists(number, max_size=3).map(tuple), st.none() | text, text),
     embed=st.builds(EmbedOptions, text, st.none() | number),
 )
 timings = st.builds(Timings, arrived_at=finite, started_at=st.none() | finite, ended_at=st.none() | finite)
@@ -72,7 +75,11 @@ logprobs = st.builds(
 )
 payloads = st.one_of(
     st.builds(
-        Admitted, num_prompt_tokens=number, max_tokens=number, seed=number, prompt_tokens=st.none() | st.lists(text, max_size=3).map(tuple)
+        Admitted,
+        num_prompt_tokens=number,
+        max_tokens=number,
+        seed=number,
+        prompt_tokens=st.none() | st.lists(text, max_size=3).map(tuple),
     ),
     st.builds(Embedded, st.lists(finite, max_size=4).map(tuple)),
     st.builds(Rejected, message=text, param=st.none() | text),
@@ -111,7 +118,12 @@ def test_values_at_their_default_take_no_room():
         "messages": [],
         "arrived_at": 1.0,
     }
-    assert event_to_plain(Event(3, 1, Delta(0, (5,), "a"))) == [3, 1, "delta", {"choice": 0, "token_ids": [5], "text": "a"}]
+    assert event_to_plain(Event(3, 1, Delta(0, (5,), "a"))) == [
+        3,
+        1,
+        "delta",
+        {"choice": 0, "token_ids": [5], "text": "a"},
+    ]
 
 
 def test_what_a_newer_version_adds_is_ignored():

@@ -25,7 +25,9 @@ def dense_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: fl
 class PagedWorld:
     """Sequences of random keys, values and queries, per layer, and the blocks that they own."""
 
-    def __init__(self, shape: AttentionShape, *, num_layers: int, num_blocks: int, block_size: int, seed: int = 0) -> None:
+    def __init__(
+        self, shape: AttentionShape, *, num_layers: int, num_blocks: int, block_size: int, seed: int = 0
+    ) -> None:
         self.shape = shape
         self.num_layers = num_layers
         self.num_blocks = num_blocks
@@ -39,7 +41,10 @@ class PagedWorld:
     def add(self, sequence: int, max_tokens: int, shares: tuple[int, int] | None = None) -> None:
         """Draw a sequence; `shares` (other, blocks) makes its first blocks those of another, as a prefix hit does."""
         heads, kv_heads, size = self.shape.num_heads, self.shape.num_kv_heads, self.shape.head_size
-        q, k, v = (torch.randn(self.num_layers, max_tokens, count, size, generator=self.generator) for count in (heads, kv_heads, kv_heads))
+        q, k, v = (
+            torch.randn(self.num_layers, max_tokens, count, size, generator=self.generator)
+            for count in (heads, kv_heads, kv_heads)
+        )
         self.blocks[sequence] = []
         self.computed[sequence] = 0
         if shares is not None:
@@ -78,7 +83,10 @@ class PagedWorld:
             q, k, v = (torch.cat([self.known[s][i][layer, start:end] for s, start, end in parts]) for i in range(3))
             expected = [
                 dense_attention(
-                    self.known[s][0][layer, start:end], self.known[s][1][layer, :end], self.known[s][2][layer, :end], self.shape.scale
+                    self.known[s][0][layer, start:end],
+                    self.known[s][1][layer, :end],
+                    self.known[s][2][layer, :end],
+                    self.shape.scale,
                 )
                 for s, start, end in parts
             ]

@@ -85,7 +85,9 @@ def test_the_mask_of_xformers_is_causal_and_aligned_at_the_end_of_each_context()
 
     mask = fmha.attn_bias.BlockDiagonalCausalFromBottomRightMask.from_seqlens(QUERY_LENS, CONTEXT_LENS, device=CPU)
     visible = mask.materialize((9, 14)) == 0
-    expected = torch.block_diag(*(torch.ones(q, c).tril(c - q) for q, c in zip(QUERY_LENS, CONTEXT_LENS, strict=True))).bool()
+    expected = torch.block_diag(
+        *(torch.ones(q, c).tril(c - q) for q, c in zip(QUERY_LENS, CONTEXT_LENS, strict=True))
+    ).bool()
     assert torch.equal(visible, expected)
 
 
@@ -101,7 +103,9 @@ def test_xformers_gets_heads_that_share_a_key_without_a_copy(monkeypatch):
 
     monkeypatch.setattr(fmha, "memory_efficient_attention_forward", compute)
     parts, expected = chunks(torch.float32)
-    torch.testing.assert_close(with_xformers(QUERY_LENS, CONTEXT_LENS, GROUPED, CPU)(*parts), expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        with_xformers(QUERY_LENS, CONTEXT_LENS, GROUPED, CPU)(*parts), expected, atol=1e-5, rtol=0
+    )
 
 
 def test_torch_still_has_the_flash_attention_that_xformers_calls(monkeypatch):
@@ -117,7 +121,9 @@ def test_a_build_of_xformers_that_refuses_every_operator_does_not_stop_a_model(f
     with caplog.at_level(logging.INFO):
         assert choose_chunk_way(GROUPED, torch.bfloat16, CPU) is with_flash
     (line,) = (record.message for record in caplog.records if record.name == chunk_attention.__name__)
-    assert line.startswith("attention of prompts: torch's flash attention; not xformers: NotImplementedError: No operator found")
+    assert line.startswith(
+        "attention of prompts: torch's flash attention; not xformers: NotImplementedError: No operator found"
+    )
     assert flash_kernel
 
 
@@ -153,9 +159,12 @@ def test_the_pinned_packages_leave_a_fast_way_on_cuda():
     wheel = distribution("xformers")
     assert wheel.version == pinned["xformers"]
     description, extension = (
-        next(file.locate() for file in wheel.files or () if file.match(name)) for name in ("xformers/cpp_lib.json", "xformers/_C*.so")
+        next(file.locate() for file in wheel.files or () if file.match(name))
+        for name in ("xformers/cpp_lib.json", "xformers/_C*.so")
     )
     built_for = json.loads(Path(description).read_text())["version"]["cuda"] // 100
     assert {int(major) for major in re.findall(rb"libcudart\.so\.(\d+)", Path(extension).read_bytes())} == {built_for}
     loads = built_for == TORCH_CUDA[pinned["torch"]]  # a new pin of torch: note its CUDA above
-    assert loads or find_spec("torch.nn.attention.varlen"), f"xformers is built for CUDA {built_for}, and torch has nothing in its place"
+    assert loads or find_spec("torch.nn.attention.varlen"), (
+        f"xformers is built for CUDA {built_for}, and torch has nothing in its place"
+    )

@@ -20,10 +20,17 @@ TOLERANCE = 2e-5
 """Both sides are float32 and differ in the order of additions only."""
 
 
-def make(shape=GROUPED, *, block_size=16, num_blocks=96, num_layers=2, dtype=torch.float32, batch_invariant=False, seed=0):
+def make(
+    shape=GROUPED, *, block_size=16, num_blocks=96, num_layers=2, dtype=torch.float32, batch_invariant=False, seed=0
+):
     world = PagedWorld(shape, num_layers=num_layers, num_blocks=num_blocks, block_size=block_size, seed=seed)
     backend = TorchCpuAttention(
-        shape, num_layers=num_layers, num_blocks=num_blocks, block_size=block_size, dtype=dtype, batch_invariant=batch_invariant
+        shape,
+        num_layers=num_layers,
+        num_blocks=num_blocks,
+        block_size=block_size,
+        dtype=dtype,
+        batch_invariant=batch_invariant,
     )
     return world, backend
 
@@ -255,7 +262,9 @@ def test_batch_invariant_rows_are_equal_bit_for_bit_alone_in_a_crowd_and_under_a
             world.add(sequence, 150)
         rows = []
         for plan in schedule:
-            first = sum(num_new for sequence, num_new in plan[: [s for s, _ in plan].index(0)]) if 0 in dict(plan) else None
+            first = (
+                sum(num_new for sequence, num_new in plan[: [s for s, _ in plan].index(0)]) if 0 in dict(plan) else None
+            )
             results = world.step(backend, plan)
             if first is not None:
                 rows.append(torch.stack([result[first : first + dict(plan)[0]] for result, _ in results]))
@@ -263,7 +272,15 @@ def test_batch_invariant_rows_are_equal_bit_for_bit_alone_in_a_crowd_and_under_a
 
     alone = run([[(0, 60)], [(0, 1)], [(0, 1)]])
     chunked = run([[(0, 7)], [(0, 1)], [(0, 52)], [(0, 2)]])
-    crowd = run([[(1, 150)], [(2, 9), (0, 33), (3, 20)], [(2, 1), (0, 27), (4, 100)], [(2, 1), (0, 1), (3, 1), (4, 1)], [(0, 1), (2, 1)]])
+    crowd = run(
+        [
+            [(1, 150)],
+            [(2, 9), (0, 33), (3, 20)],
+            [(2, 1), (0, 27), (4, 100)],
+            [(2, 1), (0, 1), (3, 1), (4, 1)],
+            [(0, 1), (2, 1)],
+        ]
+    )
     assert torch.equal(alone, chunked)
     assert torch.equal(alone, crowd)
 
@@ -275,7 +292,9 @@ def test_what_stands_in_other_blocks_is_never_read(shape):
     for sequence, length in enumerate([5, 90, 31]):
         world.add(sequence, 120)
         check(world.step(backend, [(sequence, length)]))
-    foreign = [block for block in range(world.num_blocks) if not any(block in blocks for blocks in world.blocks.values())]
+    foreign = [
+        block for block in range(world.num_blocks) if not any(block in blocks for blocks in world.blocks.values())
+    ]
     owned_next = set(world.free[-3:])
     dirty = torch.tensor([block for block in foreign if block not in owned_next])
     backend.keys[:, dirty] = float("nan")

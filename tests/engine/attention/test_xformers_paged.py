@@ -122,7 +122,13 @@ def test_long_contexts_are_gathered_a_few_at_a_time(monkeypatch):
 
 @pytest.mark.parametrize(
     ("contexts", "expected"),
-    [([40_000, 20_000, 9_000], [2, 1]), ([90_000, 10], [1, 1]), ([10, 90_000, 10], [1, 1, 1]), ([5], [1]), ([1] * 1000, [1000])],
+    [
+        ([40_000, 20_000, 9_000], [2, 1]),
+        ([90_000, 10], [1, 1]),
+        ([10, 90_000, 10], [1, 1, 1]),
+        ([5], [1]),
+        ([1] * 1000, [1000]),
+    ],
 )
 def test_a_group_of_contexts_is_as_long_as_it_may_be_and_never_empty(contexts, expected):
     groups = gathered_together(contexts)
@@ -144,7 +150,9 @@ def test_rows_of_a_step_see_one_position_more_each():
 
 def test_a_size_that_the_kernels_cannot_take_is_refused_by_name():
     with pytest.raises(ModelLoadError, match="heads on CUDA"):
-        XformersAttention(AttentionShape(2, 2, 100, 1.0), device=CPU, num_layers=1, num_blocks=4, block_size=16, dtype=torch.bfloat16)
+        XformersAttention(
+            AttentionShape(2, 2, 100, 1.0), device=CPU, num_layers=1, num_blocks=4, block_size=16, dtype=torch.bfloat16
+        )
 
 
 def test_fixed_rows_read_their_places_anew_each_time():

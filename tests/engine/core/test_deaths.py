@@ -243,7 +243,10 @@ def test_deadlines_and_stops_are_heard_while_a_core_loads(make_stage):
     ends = {}
     while len(ends) < 2:
         ends |= {run_id: events[-1].payload for run_id, events in stage.news().items() if events[-1].is_terminal}
-    assert {run_id: end.outcome for run_id, end in ends.items()} == {"late": Outcome.TIMED_OUT, "stopped": Outcome.STOPPED}
+    assert {run_id: end.outcome for run_id, end in ends.items()} == {
+        "late": Outcome.TIMED_OUT,
+        "stopped": Outcome.STOPPED,
+    }
     loading.say(message=READY)
     assert len(loading.hear_sequences()) == 1
     assert loading.has_heard_all()
@@ -300,7 +303,10 @@ def test_the_best_of_several_are_ranked_across_the_death_of_a_core(make_stage):
     stage = make_stage(ScriptedCore(READY), second)
     stage.submit(best_of=2, stop=StopRules(max_tokens=2))
     bad, good = stage.core.hear_sequences(2)
-    stage.core.say(output(bad, b"ab", "length", logprobs=[SampledLogprobs(-5.0)] * 2), output(good, b"x", logprobs=[SampledLogprobs(-1.0)]))
+    stage.core.say(
+        output(bad, b"ab", "length", logprobs=[SampledLogprobs(-5.0)] * 2),
+        output(good, b"x", logprobs=[SampledLogprobs(-1.0)]),
+    )
     stage.core.die()
     (again,) = second.hear_sequences()
     second.say(output(again, b"y", "length", logprobs=[SampledLogprobs(-1.0)]))

@@ -18,7 +18,17 @@ from hypothesis import strategies as st
 from engine import messages
 from engine.api import EmbedOptions, LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
-from engine.core.link import CLOSED_SET, LinkClosed, PipeChannel, ProcessLink, ThreadLink, pack, pack_config, unpack, unpack_config
+from engine.core.link import (
+    CLOSED_SET,
+    LinkClosed,
+    PipeChannel,
+    ProcessLink,
+    ThreadLink,
+    pack,
+    pack_config,
+    unpack,
+    unpack_config,
+)
 from engine.messages import (
     AbortSequences,
     AddSequence,
@@ -57,14 +67,17 @@ outputs = st.builds(
     SequenceOutput,
     seq_id=number,
     token_ids=ids,
-    logprobs=st.none() | st.lists(st.builds(SampledLogprobs, logprob=finite, top_ids=ids, top_logprobs=st.lists(finite)), max_size=2),
+    logprobs=st.none()
+    | st.lists(st.builds(SampledLogprobs, logprob=finite, top_ids=ids, top_logprobs=st.lists(finite)), max_size=2),
     finish=st.none() | st.sampled_from(["stop", "length", "embedded", "aborted", "failed"]),
     num_cached=st.none() | number,
     started_at=st.none() | finite,
     vector=st.none() | st.lists(finite, max_size=4),
 )
 from_core = st.one_of(
-    st.builds(StepResult, st.lists(outputs, max_size=3)), st.builds(Heartbeat, finite), st.builds(CoreFailed, st.text(), st.text())
+    st.builds(StepResult, st.lists(outputs, max_size=3)),
+    st.builds(Heartbeat, finite),
+    st.builds(CoreFailed, st.text(), st.text()),
 )
 
 

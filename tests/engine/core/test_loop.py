@@ -10,7 +10,16 @@ from engine.api.errors import EngineFailure
 from engine.core.link import QueueChannel
 from engine.core.loop import EngineCore
 from engine.core.step_watch import StepWatch
-from engine.messages import AbortSequences, AddSequence, AnnounceSteps, CoreStats, QueryStats, Shutdown, StepResult, StepStarted
+from engine.messages import (
+    AbortSequences,
+    AddSequence,
+    AnnounceSteps,
+    CoreStats,
+    QueryStats,
+    Shutdown,
+    StepResult,
+    StepStarted,
+)
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
 
@@ -43,7 +52,9 @@ class Stage:
         self.channel = QueueChannel()
         self.runner = ScriptedRunner()
         self.scheduler = Scheduler(num_blocks, 4, max_num_batched_tokens, 8, 100, True)
-        self.core = EngineCore(self.scheduler, self.runner, Sampler(VOCAB_SIZE, "cpu"), self.channel, clock=lambda: 50.0)
+        self.core = EngineCore(
+            self.scheduler, self.runner, Sampler(VOCAB_SIZE, "cpu"), self.channel, clock=lambda: 50.0
+        )
 
     def add(self, seq_id, prompt_ids, max_tokens=4, output_ids=(), **changes):
         message = AddSequence(

@@ -55,7 +55,10 @@ class FedRunner:
         return torch.stack(rows) if rows else torch.empty(0, VOCAB_SIZE)
 
     def _row(self, token, position):
-        row = torch.randn(VOCAB_SIZE, generator=torch.Generator().manual_seed(1000 * (position % self._period) + token)) * self._scale
+        row = (
+            torch.randn(VOCAB_SIZE, generator=torch.Generator().manual_seed(1000 * (position % self._period) + token))
+            * self._scale
+        )
         row[END] += 2 * self._scale
         return row
 
@@ -110,7 +113,15 @@ def request(seq_id, prompt_ids=(1, 2, 5), max_tokens=20, stop_ids=(END,), sampli
     sampling = sampling or SamplingParams(temperature=0.0, seed=seq_id)
     more = {"stop": StopRules(), "logprobs": LogprobOptions()} | more
     return AddSequence(
-        seq_id, list(prompt_ids), [], sampling, stop_ids=list(stop_ids), max_tokens=max_tokens, cache_root=b"root", priority=0, **more
+        seq_id,
+        list(prompt_ids),
+        [],
+        sampling,
+        stop_ids=list(stop_ids),
+        max_tokens=max_tokens,
+        cache_root=b"root",
+        priority=0,
+        **more,
     )
 
 
@@ -190,14 +201,21 @@ def test_a_text_that_repeats_itself_is_drafted_and_another_runs_ahead():
 
 def test_what_looks_at_the_output_is_never_run_ahead():
     loop = Loop(True)
-    loop.play([(0, request(1, sampling=SamplingParams(seed=1, presence_penalty=1.0), stop_ids=())), (0, request(2, stop_ids=()))])
+    loop.play(
+        [
+            (0, request(1, sampling=SamplingParams(seed=1, presence_penalty=1.0), stop_ids=())),
+            (0, request(2, stop_ids=())),
+        ]
+    )
     assert loop.runner.num_fed == 0
 
 
 @pytest.mark.parametrize("fatal_at", [1, 3, 6])
 def test_a_step_that_raises_fails_its_sequences_and_the_loop_goes_on(fatal_at):
     loop = Loop(True, fatal_at=fatal_at)
-    answers = loop.play([(0, request(1, stop_ids=())), (0, request(2, stop_ids=())), (30, request(3, max_tokens=4, stop_ids=()))])
+    answers = loop.play(
+        [(0, request(1, stop_ids=())), (0, request(2, stop_ids=())), (30, request(3, max_tokens=4, stop_ids=()))]
+    )
     assert [answers[seq_id][1] for seq_id in (1, 2, 3)] == [["failed"], ["failed"], ["length"]]
     assert len(answers[3][0]) == 4
 
@@ -214,7 +232,9 @@ def test_a_step_that_loses_the_device_ends_the_core(fatal_at):
 def test_a_step_that_was_begun_ahead_is_announced_while_it_is_computed():
     """A result ends what was announced before it, so that a core which dies of a step ahead would otherwise die of nobody."""
     loop = Loop(True)
-    loop.core._take_messages([AnnounceSteps(), request(1, max_tokens=6, stop_ids=()), request(2, max_tokens=9, stop_ids=())])
+    loop.core._take_messages(
+        [AnnounceSteps(), request(1, max_tokens=6, stop_ids=()), request(2, max_tokens=9, stop_ids=())]
+    )
     while loop.core.step():
         pass
     announced: list[int] = []

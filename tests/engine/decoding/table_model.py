@@ -19,7 +19,9 @@ class TableRunner:
     """`num_steps` and `num_rows` count what was asked of it."""
 
     def __init__(self, seed: int = 0, spread: float = 3.0) -> None:
-        self._table = torch.randn(VOCAB_SIZE, VOCAB_SIZE, VOCAB_SIZE, generator=torch.Generator().manual_seed(seed)) * spread
+        self._table = (
+            torch.randn(VOCAB_SIZE, VOCAB_SIZE, VOCAB_SIZE, generator=torch.Generator().manual_seed(seed)) * spread
+        )
         self.num_steps = self.num_rows = 0
 
     def forward(self, plan):
@@ -40,7 +42,9 @@ class TableRunner:
 class TableCore:
     """Feeds sequences to a core and collects what comes out."""
 
-    def __init__(self, drafter=None, num_blocks: int = 200, max_num_batched_tokens: int = 64, seed: int = 0, spread: float = 3.0) -> None:
+    def __init__(
+        self, drafter=None, num_blocks: int = 200, max_num_batched_tokens: int = 64, seed: int = 0, spread: float = 3.0
+    ) -> None:
         self.runner = TableRunner(seed, spread)
         self.channel = QueueChannel()
         self.scheduler = Scheduler(num_blocks, 4, max_num_batched_tokens, 8, 100, True, drafter=drafter)

@@ -24,7 +24,9 @@ def search(width, length_penalty, ends, logprobs_after):
     while not beams.is_over:
         alternatives = []
         for beam in beams.live:
-            ranked = sorted(logprobs_after(tuple(beam.token_ids)).items(), key=lambda pair: (-pair[1], pair[0]))[: beams.num_alternatives]
+            ranked = sorted(logprobs_after(tuple(beam.token_ids)).items(), key=lambda pair: (-pair[1], pair[0]))[
+                : beams.num_alternatives
+            ]
             alternatives.append(SampledLogprobs(0.0, [pair[0] for pair in ranked], [pair[1] for pair in ranked]))
         beams.advance(alternatives)
     return [(ended.beam.token_ids, pytest.approx(ended.score), ended.reason) for ended in beams.best()]
@@ -38,7 +40,9 @@ def all_answers(length_penalty, max_tokens, logprobs_after):
             if EOS in token_ids[:-1] or (length < max_tokens and token_ids[-1] != EOS):
                 continue
             total = sum(logprobs_after(token_ids[:place])[token_id] for place, token_id in enumerate(token_ids))
-            answers.append((list(token_ids), total / length**length_penalty, "stop" if token_ids[-1] == EOS else "length"))
+            answers.append(
+                (list(token_ids), total / length**length_penalty, "stop" if token_ids[-1] == EOS else "length")
+            )
     return sorted(answers, key=lambda answer: -answer[1])
 
 
@@ -71,7 +75,9 @@ def test_a_search_as_wide_as_all_answers_finds_the_best_of_them_in_order(rows, m
 @given(weights, st.integers(1, 4), st.integers(1, 6), st.sampled_from([-1.0, 0.0, 0.5, 1.0, 2.0]))
 def test_every_answer_has_its_true_score_and_they_come_sorted(rows, max_tokens, width, length_penalty):
     model = table(rows)
-    scores = {tuple(token_ids): (score, reason) for token_ids, score, reason in all_answers(length_penalty, max_tokens, model)}
+    scores = {
+        tuple(token_ids): (score, reason) for token_ids, score, reason in all_answers(length_penalty, max_tokens, model)
+    }
     found = search(width, length_penalty, make_ends(max_tokens), model)
     assert found
     for token_ids, score, reason in found:

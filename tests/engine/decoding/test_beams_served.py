@@ -67,7 +67,9 @@ def reference(model, width, max_tokens, length_penalty, eos_id):
     return answers, found.sequences_scores.tolist()
 
 
-@pytest.mark.parametrize(("width", "max_tokens", "length_penalty"), [(3, 8, 1.0), (2, 20, 1.0), (4, 12, 0.0), (4, 24, 2.0), (5, 10, -1.0)])
+@pytest.mark.parametrize(
+    ("width", "max_tokens", "length_penalty"), [(3, 8, 1.0), (2, 20, 1.0), (4, 12, 0.0), (4, 24, 2.0), (5, 10, -1.0)]
+)
 @pytest.mark.parametrize("stop_id", [IM_END, None])
 def test_beams_are_those_of_transformers(model, engine, width, max_tokens, length_penalty, stop_id):
     """With the usual EOS, and with one that this model likes to say: the last token but three of its greedy answer."""
@@ -97,7 +99,9 @@ def test_a_beam_that_ends_at_the_primary_eos_names_it(engine):
     payloads = beams(engine, 2, sampling=SamplingParams(logit_bias=((IM_END, 100.0),)), stop=StopRules(max_tokens=9))
     first = finishes_of(payloads)[0]
     assert (tokens_of(payloads, 0), first.reason, first.stop_reason) == ([IM_END], FinishReason.STOP, IM_END)
-    ignored = beams(engine, 2, sampling=SamplingParams(logit_bias=((IM_END, 100.0),)), stop=StopRules(max_tokens=3, ignore_eos=True))
+    ignored = beams(
+        engine, 2, sampling=SamplingParams(logit_bias=((IM_END, 100.0),)), stop=StopRules(max_tokens=3, ignore_eos=True)
+    )
     assert (tokens_of(ignored, 0), finishes_of(ignored)[0].reason) == ([IM_END] * 3, FinishReason.LENGTH)
 
 
@@ -122,7 +126,9 @@ def test_logits_processors_have_their_part_in_a_search(engine):
 def test_reported_values_are_raw_although_the_search_sees_what_the_request_made_of_them(engine):
     """A biased search reports what the model itself thinks of its tokens: the values of a prompt that holds them."""
     bias = SamplingParams(logit_bias=((97, 5.0), (98, 5.0)))
-    payloads = beams(engine, 2, sampling=bias, stop=StopRules(max_tokens=5), logprobs=LogprobOptions(enabled=True, top=3))
+    payloads = beams(
+        engine, 2, sampling=bias, stop=StopRules(max_tokens=5), logprobs=LogprobOptions(enabled=True, top=3)
+    )
     (delta,) = [payload for payload in payloads if isinstance(payload, Delta) and payload.choice == 0]
     drawn = engine.answer(
         sampling=SamplingParams(temperature=0.0, logit_bias=((97, 5.0), (98, 5.0))),
@@ -174,7 +180,9 @@ def test_a_round_takes_one_step_and_computes_little_more_than_its_tokens(engine)
 def test_a_resumed_search_says_what_was_not_logged(model, engine):
     whole = engine.events(num_choices=2, beam=BeamSearch(), stop=StopRules(max_tokens=6))
     for keep in range(1, len(whole)):
-        resumed = engine.events(resume=Resume(tuple(whole[:keep])), num_choices=2, beam=BeamSearch(), stop=StopRules(max_tokens=6))
+        resumed = engine.events(
+            resume=Resume(tuple(whole[:keep])), num_choices=2, beam=BeamSearch(), stop=StopRules(max_tokens=6)
+        )
         assert [event.payload for event in resumed[:-1]] == [event.payload for event in whole[keep:-1]]
         assert resumed[0].start == whole[keep - 1].start + whole[keep - 1].count
         assert resumed[-1].payload.usage.completion_tokens == whole[-1].payload.usage.completion_tokens
@@ -186,17 +194,29 @@ def test_a_search_can_be_stopped(engine):
     events = engine.events_to_end("run")["run"]
     assert isinstance(events[-1].payload, Completed)
     assert events[-1].payload.outcome in (Outcome.STOPPED, Outcome.FINISHED)
-    assert not any(isinstance(event.payload, ChoiceFinished) for event in events) or events[-1].payload.outcome is Outcome.FINISHED
+    assert (
+        not any(isinstance(event.payload, ChoiceFinished) for event in events)
+        or events[-1].payload.outcome is Outcome.FINISHED
+    )
 
 
 # best_of
 
 
 def test_the_best_of_several_answers_are_reported_best_first(engine):
-    asked = {"sampling": SamplingParams(temperature=1.5, seed=7), "stop": StopRules(max_tokens=6), "logprobs": LogprobOptions(enabled=True)}
+    asked = {
+        "sampling": SamplingParams(temperature=1.5, seed=7),
+        "stop": StopRules(max_tokens=6),
+        "logprobs": LogprobOptions(enabled=True),
+    }
     every = engine.answer(num_choices=5, **asked)
     means = {
-        choice: sum(entry.logprob for delta in every if isinstance(delta, Delta) and delta.choice == choice for entry in delta.logprobs)
+        choice: sum(
+            entry.logprob
+            for delta in every
+            if isinstance(delta, Delta) and delta.choice == choice
+            for entry in delta.logprobs
+        )
         / len(tokens_of(every, choice))
         for choice in range(5)
     }
@@ -205,7 +225,9 @@ def test_the_best_of_several_answers_are_reported_best_first(engine):
     assert answers_of(best, 2) == [tokens_of(every, choice) for choice in ranked[:2]]
     assert [finished.choice for finished in finishes_of(best)] == [0, 1]
     assert best[-1].usage.completion_tokens == every[-1].usage.completion_tokens
-    assert answers_of(engine.answer(num_choices=5, best_of=5, **asked), 5) == [tokens_of(every, choice) for choice in ranked]
+    assert answers_of(engine.answer(num_choices=5, best_of=5, **asked), 5) == [
+        tokens_of(every, choice) for choice in ranked
+    ]
     without = engine.answer(num_choices=2, best_of=5, **asked | {"logprobs": LogprobOptions()})
     assert answers_of(without, 2) == answers_of(best, 2)
     assert all(payload.logprobs is None for payload in without if isinstance(payload, Delta))

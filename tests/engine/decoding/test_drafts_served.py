@@ -44,7 +44,9 @@ def ascii_only(**changes):
 
 def essence(payloads):
     """All that a prediction may not change."""
-    usage = dataclasses.replace(payloads[-1].usage, accepted_prediction_tokens=0, rejected_prediction_tokens=0, cached_tokens=0)
+    usage = dataclasses.replace(
+        payloads[-1].usage, accepted_prediction_tokens=0, rejected_prediction_tokens=0, cached_tokens=0
+    )
     choices = range(1 + max(finished.choice for finished in finishes_of(payloads)))
     return [tokens_of(payloads, choice) for choice in choices], [text_of(payloads, choice) for choice in choices], usage
 
@@ -56,19 +58,30 @@ def logprobs_of(payloads):
 ASKED = {
     "greedy": {"sampling": ascii_only(temperature=0.0), "stop": StopRules(max_tokens=40)},
     "seeded": {"sampling": ascii_only(temperature=0.8, seed=5), "stop": StopRules(max_tokens=40)},
-    "filtered": {"sampling": ascii_only(temperature=1.2, seed=5, top_k=9, top_p=0.9, min_p=0.01), "stop": StopRules(max_tokens=40)},
-    "penalised": {
-        "sampling": ascii_only(temperature=0.5, seed=5, presence_penalty=0.5, frequency_penalty=0.3, repetition_penalty=1.2),
+    "filtered": {
+        "sampling": ascii_only(temperature=1.2, seed=5, top_k=9, top_p=0.9, min_p=0.01),
         "stop": StopRules(max_tokens=40),
     },
-    "with bad words": {"sampling": ascii_only(temperature=0.0, bad_words=("a", "or")), "stop": StopRules(max_tokens=40)},
+    "penalised": {
+        "sampling": ascii_only(
+            temperature=0.5, seed=5, presence_penalty=0.5, frequency_penalty=0.3, repetition_penalty=1.2
+        ),
+        "stop": StopRules(max_tokens=40),
+    },
+    "with bad words": {
+        "sampling": ascii_only(temperature=0.0, bad_words=("a", "or")),
+        "stop": StopRules(max_tokens=40),
+    },
     "two choices": {"sampling": ascii_only(seed=5), "num_choices": 2, "stop": StopRules(max_tokens=30)},
     "under a grammar": {
         "constraint": Constraint(ConstraintKind.REGEX, "[a-z]{12} [0-9]{8}"),
         "sampling": SamplingParams(seed=5, temperature=0.7),
         "stop": StopRules(max_tokens=40),
     },
-    "min_tokens": {"sampling": ascii_only(seed=5), "stop": StopRules(max_tokens=30, min_tokens=10, stop_token_ids=tuple(range(60, 90)))},
+    "min_tokens": {
+        "sampling": ascii_only(seed=5),
+        "stop": StopRules(max_tokens=30, min_tokens=10, stop_token_ids=tuple(range(60, 90))),
+    },
 }
 
 
@@ -100,7 +113,11 @@ def test_a_right_prediction_saves_most_steps(engine):
 
 
 def test_log_probabilities_are_those_without_a_prediction(engine):
-    asked = {"sampling": ascii_only(seed=9), "stop": StopRules(max_tokens=30), "logprobs": LogprobOptions(enabled=True, top=2)}
+    asked = {
+        "sampling": ascii_only(seed=9),
+        "stop": StopRules(max_tokens=30),
+        "logprobs": LogprobOptions(enabled=True, top=2),
+    }
     plain = engine.answer(**asked)
     payloads = engine.answer(prediction=text_of(plain), **asked)
     assert logprobs_of(payloads) == pytest.approx(logprobs_of(plain), abs=1e-4)
@@ -119,8 +136,12 @@ def test_a_stop_string_among_predicted_tokens_ends_the_answer_there(engine):
 def test_a_prediction_longer_than_the_context_is_cut(engine):
     payloads = engine.answer(prediction="a b c d " * 5000, sampling=GREEDY, stop=StopRules(max_tokens=5))
     assert payloads[-1].outcome is Outcome.FINISHED
-    whole = engine.answer(sampling=ascii_only(temperature=0.0), stop=StopRules(ignore_eos=True), prediction="a b c d " * 500)
-    assert len(tokens_of(whole)) == 512 - len(tiny_tokenizer().encode("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"))
+    whole = engine.answer(
+        sampling=ascii_only(temperature=0.0), stop=StopRules(ignore_eos=True), prediction="a b c d " * 500
+    )
+    assert len(tokens_of(whole)) == 512 - len(
+        tiny_tokenizer().encode("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
+    )
 
 
 @pytest.mark.parametrize("keep", [2, 9, 20])
@@ -129,13 +150,18 @@ def test_a_resumed_answer_goes_on_along_its_prediction(engine, keep):
     events = engine.events(**asked)
     text = text_of([event.payload for event in events])
     resumed = engine.events(resume=Resume(tuple(events[:keep])), prediction=text, **asked)
-    assert tokens_of([event.payload for event in [*events[:keep], *resumed]]) == tokens_of([event.payload for event in events])
+    assert tokens_of([event.payload for event in [*events[:keep], *resumed]]) == tokens_of(
+        [event.payload for event in events]
+    )
 
 
 @pytest.mark.parametrize("lookup", [False, True])
 def test_a_crowd_that_is_preempted_answers_as_each_does_alone(folder, engine, lookup, monkeypatch):
     """Few blocks, many at once, some with a prediction: the accounts balance and nobody's answer changes."""
-    wanted = {f"run-{i}": {"sampling": ascii_only(seed=i, temperature=0.6), "stop": StopRules(max_tokens=60)} for i in range(6)}
+    wanted = {
+        f"run-{i}": {"sampling": ascii_only(seed=i, temperature=0.6), "stop": StopRules(max_tokens=60)}
+        for i in range(6)
+    }
     alone = {run_id: engine.answer(text=run_id, **asked) for run_id, asked in wanted.items()}
     have_come, step = threading.Event(), EngineCore.step
     monkeypatch.setattr(EngineCore, "step", lambda core: have_come.wait(60) and step(core))
@@ -158,12 +184,19 @@ def test_looking_back_changes_nothing_but_the_number_of_steps(folder, batch_inva
     few = {"allowed_token_ids": (97, 98, 99), "seed": 5}
     wanted = [
         SamplingParams(temperature=temperature, **few, **more)
-        for temperature, more in ((0.0, {}), (0.7, {}), (0.7, {"top_k": 2, "top_p": 0.9}), (0.3, {"frequency_penalty": 0.2}))
+        for temperature, more in (
+            (0.0, {}),
+            (0.7, {}),
+            (0.7, {"top_k": 2, "top_p": 0.9}),
+            (0.3, {"frequency_penalty": 0.2}),
+        )
     ]
     answers, steps = [], []
     for looks_back in (False, True):
         engine = RealEngine(folder, prompt_lookup=looks_back, batch_invariant=batch_invariant, prefix_caching=False)
-        answers.append([essence(engine.answer(text="abcabcabc", sampling=each, stop=StopRules(max_tokens=50))) for each in wanted])
+        answers.append(
+            [essence(engine.answer(text="abcabcabc", sampling=each, stop=StopRules(max_tokens=50))) for each in wanted]
+        )
         steps.append(engine.core_stats().num_steps)
         engine.close()
     assert answers[0] == answers[1]

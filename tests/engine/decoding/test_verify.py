@@ -22,7 +22,9 @@ class ScriptDrafter:
     def propose(self, sequence, num_rows, limit):
         place = len(sequence.output_ids)
         ahead = self.script[sequence.seq_id][place : place + min(limit, self.length)]
-        return tuple((token_id + 1) % VOCAB_SIZE if place + i in self.errors else token_id for i, token_id in enumerate(ahead))
+        return tuple(
+            (token_id + 1) % VOCAB_SIZE if place + i in self.errors else token_id for i, token_id in enumerate(ahead)
+        )
 
 
 sampling = st.builds(
@@ -51,7 +53,10 @@ requests = st.fixed_dictionaries(
 
 @examples(40)
 @given(
-    st.lists(requests, min_size=1, max_size=4), st.sets(st.integers(0, 24), max_size=6), st.integers(1, 12), st.sampled_from([16, 30, 200])
+    st.lists(requests, min_size=1, max_size=4),
+    st.sets(st.integers(0, 24), max_size=6),
+    st.integers(1, 12),
+    st.sampled_from([16, 30, 200]),
 )
 def test_an_answer_is_the_same_with_and_without_drafts(wanted, errors, length, num_blocks):
     plain = TableCore(num_blocks=200)
@@ -125,7 +130,10 @@ def test_a_plain_sequence_draws_everywhere_at_once_and_keeps_what_holds():
     assert chunk.sequence.output_ids == []
     draw, _ = script_draw([5, END, 7, 8])
     (tokens,) = draw_tokens(
-        draw, torch.zeros(4, 10), [chunk_of([5, END, 7], is_plain=True)], lambda sequence: sequence.output_ids[-1] == END
+        draw,
+        torch.zeros(4, 10),
+        [chunk_of([5, END, 7], is_plain=True)],
+        lambda sequence: sequence.output_ids[-1] == END,
     )
     assert [token.token_id for token in tokens] == [5, END]
     draw, _ = script_draw([5, FAILED_TOKEN, 7])

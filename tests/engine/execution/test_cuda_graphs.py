@@ -34,7 +34,9 @@ CACHE_DIVERGENCE = 0.02
 @pytest.fixture(scope="module", params=["Llama", "Qwen2"])
 def folder(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
-    random_model(request.param, seed=5, spread=0.2, hidden_size=48, intermediate_size=80, num_attention_heads=6).save_pretrained(folder)
+    random_model(
+        request.param, seed=5, spread=0.2, hidden_size=48, intermediate_size=80, num_attention_heads=6
+    ).save_pretrained(folder)
     return folder
 
 
@@ -42,17 +44,23 @@ class Twins:
     """The CPU's runner, and the same decoder on the CUDA path with its own cache."""
 
     def __init__(self, folder, monkeypatch, max_rows=3, cache=torch.float32, form=None):
-        self.config = EngineConfig(folder, "tiny", weights="float32", max_num_batched_tokens=256, max_num_seqs=max_rows, block_size=BLOCK_SIZE)
+        self.config = EngineConfig(
+            folder, "tiny", weights="float32", max_num_batched_tokens=256, max_num_seqs=max_rows, block_size=BLOCK_SIZE
+        )
         self.loaded = self.other = load_model(folder, weights="float32")
         if form is not None:
             self.loaded, self.other = (self._load(folder, monkeypatch, build) for build in form)
         self.cpu = ModelRunner(self.loaded, self.config)
         shape, layers = self.loaded.config.attention_shape, self.loaded.config.num_layers
-        self.attention = XformersAttention(shape, device=CPU, num_layers=layers, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, dtype=cache)
+        self.attention = XformersAttention(
+            shape, device=CPU, num_layers=layers, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, dtype=cache
+        )
         self._patch = monkeypatch
         with self._patch.context() as patch:
             take_the_cuda_path(patch)
-            self.graphs = DecodeGraphs(self.other.decoder, self.attention, max_rows, 512 // BLOCK_SIZE, RepeatedCompute())
+            self.graphs = DecodeGraphs(
+                self.other.decoder, self.attention, max_rows, 512 // BLOCK_SIZE, RepeatedCompute()
+            )
 
     def prefill(self, sequence):
         """Both caches get the keys of a prompt; the CUDA path takes it in two chunks."""
@@ -63,7 +71,9 @@ class Twins:
             batch = self.cpu._batches.build(plan)
             with self._patch.context() as patch:
                 take_the_cuda_path(patch)
-                hidden = self.other.decoder.forward(batch.token_ids, batch.positions, self.attention.begin_step(batch.layout))
+                hidden = self.other.decoder.forward(
+                    batch.token_ids, batch.positions, self.attention.begin_step(batch.layout)
+                )
                 logits = self.other.decoder.logits(hidden[-1:])
         self.compare(logits, expected)
 
@@ -104,7 +114,10 @@ def test_decode_steps_give_the_logits_of_the_cpu_whoever_comes_and_goes(folder, 
 def test_eight_bit_weights_give_the_logits_of_the_matrices_that_they_stand_for(folder, monkeypatch):
     """Biases and a long prompt too: that one is multiplied by opened matrices."""
     monkeypatch.setattr(byte_weight, "FEW_ROWS", 16)
-    forms = (lambda values, scale: DenseWeight(values * scale[:, None]), lambda values, scale: ByteWeight(values, scale, torch.float32))
+    forms = (
+        lambda values, scale: DenseWeight(values * scale[:, None]),
+        lambda values, scale: ByteWeight(values, scale, torch.float32),
+    )
     twins = Twins(folder, monkeypatch, form=forms)
     a, b = make_sequence(1, 40, [7, 3, 9]), make_sequence(2, 9, [1])
     for sequence in (a, b):
@@ -156,7 +169,9 @@ def test_vectors_of_prompts_are_those_of_the_cpu(folder, monkeypatch, options):
         batch = twins.cpu._batches.build(plan)
         with monkeypatch.context() as patch:
             take_the_cuda_path(patch)
-            hidden = twins.other.decoder.forward(batch.token_ids, batch.positions, twins.attention.begin_step(batch.layout))
+            hidden = twins.other.decoder.forward(
+                batch.token_ids, batch.positions, twins.attention.begin_step(batch.layout)
+            )
             vectors = pool_states(plan, hidden, twins.other.decoder.normed)
     twins.compare(torch.tensor(vectors[1]), torch.tensor(wanted[1]))
 
@@ -165,7 +180,12 @@ def test_only_steps_of_single_tokens_that_sample_are_taken(folder, monkeypatch):
     graphs = Twins(folder, monkeypatch, max_rows=2).graphs
     a = make_sequence(1, 30, [7, 3])
     assert graphs.takes(StepPlan((Chunk(a, 29, 1, True),)))
-    for chunks in ([Chunk(a, 0, 30, True)], [Chunk(a, 28, 1, False)], [Chunk(a, 29, 1, True, (4,))], [Chunk(a, 29, 1, True)] * 3):
+    for chunks in (
+        [Chunk(a, 0, 30, True)],
+        [Chunk(a, 28, 1, False)],
+        [Chunk(a, 29, 1, True, (4,))],
+        [Chunk(a, 29, 1, True)] * 3,
+    ):
         assert not graphs.takes(StepPlan(tuple(chunks)))
 
 
@@ -192,7 +212,13 @@ def test_tables_follow_blocks_that_grow_move_and_change():
 
 @pytest.mark.parametrize(
     ("most", "counts"),
-    [(1, [1]), (3, [1, 2, 3]), (8, [1, 2, 4, 8]), (20, [1, 2, 4, 8, 16, 20]), (97, [1, 2, 4, *range(8, 65, 8), 96, 97])],
+    [
+        (1, [1]),
+        (3, [1, 2, 3]),
+        (8, [1, 2, 4, 8]),
+        (20, [1, 2, 4, 8, 16, 20]),
+        (97, [1, 2, 4, *range(8, 65, 8), 96, 97]),
+    ],
 )
 def test_rows_are_captured_for_few_counts_up_to_the_seats(most, counts):
     assert row_counts(most) == counts

@@ -27,7 +27,9 @@ def test_a_cpu_is_always_there():
 def test_a_torch_without_cuda_is_named_with_what_to_install(monkeypatch):
     """The worker told of this as "the engine's core failed; its log has the details"."""
     monkeypatch.setattr(torch.version, "cuda", None)
-    with pytest.raises(ModelLoadError, match=r"this torch, .*, is built without CUDA; .* --force-reinstall torch==[\d.]+`"):
+    with pytest.raises(
+        ModelLoadError, match=r"this torch, .*, is built without CUDA; .* --force-reinstall torch==[\d.]+`"
+    ):
         check_device("cuda")
 
 
@@ -36,7 +38,10 @@ def test_a_device_that_does_not_answer_is_told_in_its_own_words(cuda_build, monk
         raise RuntimeError("Found no NVIDIA driver on your system.\nPlease check that you have an NVIDIA GPU")
 
     monkeypatch.setattr(torch, "ones", refuse)
-    with pytest.raises(ModelLoadError, match=r"Found no NVIDIA driver on your system\. Please .* driver for CUDA 13\.0: see what nvidia"):
+    with pytest.raises(
+        ModelLoadError,
+        match=r"Found no NVIDIA driver on your system\. Please .* driver for CUDA 13\.0: see what nvidia",
+    ):
         check_device("cuda")
 
 
@@ -87,7 +92,9 @@ def test_other_errors_do_not(error):
     assert not has_lost_device(error)
 
 
-@pytest.mark.parametrize("text", ["CUBLAS_STATUS_EXECUTION_FAILED", "Triton Error [CUDA]: an illegal memory access was encountered"])
+@pytest.mark.parametrize(
+    "text", ["CUBLAS_STATUS_EXECUTION_FAILED", "Triton Error [CUDA]: an illegal memory access was encountered"]
+)
 @pytest.mark.parametrize("answers", [True, False])
 def test_an_error_of_another_kind_is_settled_by_asking_the_device(answers, text, monkeypatch):
     def synchronize():
@@ -100,8 +107,13 @@ def test_an_error_of_another_kind_is_settled_by_asking_the_device(answers, text,
 
 
 def test_a_model_that_does_not_fit_is_refused_with_sizes_and_remedies():
-    with pytest.raises(ModelLoadError, match=r"does not suffice .* Tried to allocate 20\.00 MiB.* weights 'int8'"), refused_if_too_large():
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 11.00 GiB")
+    with (
+        pytest.raises(ModelLoadError, match=r"does not suffice .* Tried to allocate 20\.00 MiB.* weights 'int8'"),
+        refused_if_too_large(),
+    ):
+        raise torch.OutOfMemoryError(
+            "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 11.00 GiB"
+        )
 
 
 @pytest.mark.slow

@@ -39,12 +39,17 @@ def size(**changes):
 def test_the_bytes_of_a_block_are_those_of_the_tensors():
     shape = AttentionShape(num_heads=6, num_kv_heads=2, head_size=16, scale=1.0)
     backend = TorchCpuAttention(shape, num_layers=3, num_blocks=10, block_size=8, dtype=torch.bfloat16)
-    assert backend.keys.nbytes + backend.values.nbytes == 10 * bytes_per_block(shape, num_layers=3, block_size=8, dtype=torch.bfloat16)
+    assert backend.keys.nbytes + backend.values.nbytes == 10 * bytes_per_block(
+        shape, num_layers=3, block_size=8, dtype=torch.bfloat16
+    )
 
 
 def test_a_block_in_eight_bits_takes_half():
     shape = AttentionShape(num_heads=6, num_kv_heads=2, head_size=16, scale=1.0)
-    half, whole = (bytes_per_block(shape, num_layers=3, block_size=8, dtype=dtype) for dtype in (torch.float8_e4m3fn, torch.bfloat16))
+    half, whole = (
+        bytes_per_block(shape, num_layers=3, block_size=8, dtype=dtype)
+        for dtype in (torch.float8_e4m3fn, torch.bfloat16)
+    )
     assert whole == 2 * half
 
 
@@ -57,7 +62,9 @@ def test_a_step_needs_what_its_layers_hold_at_once():
 
 
 def test_a_step_of_a_model_with_wide_attention_needs_what_its_heads_hold():
-    config = config_from_hf("wide", SHAPES["llama-3.1-8b"] | {"intermediate_size": 64}, HF_FAMILIES["LlamaForCausalLM"], "LlamaForCausalLM")
+    config = config_from_hf(
+        "wide", SHAPES["llama-3.1-8b"] | {"intermediate_size": 64}, HF_FAMILIES["LlamaForCausalLM"], "LlamaForCausalLM"
+    )
     assert step_bytes(config, num_tokens=1, dtype=torch.bfloat16) == 2 * (4 * 4096 + (32 + 8 + 8) * 128 + 32 * 128)
 
 

@@ -29,7 +29,9 @@ def model(tmp_path_factory):
     oracle = random_model(seed=8, spread=0.3)
     folder = tmp_path_factory.mktemp("llama")
     oracle.save_pretrained(folder)
-    options = EngineConfig(folder, "tiny", weights="float32", max_num_batched_tokens=64, max_num_seqs=4, kv_cache_bytes=1 << 22)
+    options = EngineConfig(
+        folder, "tiny", weights="float32", max_num_batched_tokens=64, max_num_seqs=4, kv_cache_bytes=1 << 22
+    )
     return ModelRunner(load_model(folder, weights="float32"), options), oracle
 
 
@@ -87,7 +89,9 @@ MEAN, LAST = EmbedOptions("mean"), EmbedOptions("last")
 
 
 @pytest.mark.parametrize("embed", [MEAN, LAST, EmbedOptions("mean", 7), EmbedOptions("last", WIDTH)])
-@pytest.mark.parametrize(("length", "max_num_batched_tokens"), [(1, 24), (2, 24), (100, 24), (100, 7), (17, 16), (32, 64)])
+@pytest.mark.parametrize(
+    ("length", "max_num_batched_tokens"), [(1, 24), (2, 24), (100, 24), (100, 7), (17, 16), (32, 64)]
+)
 def test_vectors_are_those_of_transformers_however_the_prompt_is_cut(model, embed, length, max_num_batched_tokens):
     stage = Stage(model, max_num_batched_tokens)
     prompt_ids = prompt_of(length)
@@ -141,7 +145,9 @@ def test_a_crowd_of_vectors_and_answers_share_steps(model):
         if embed is not None:
             crowd.check(seq_id, prompts[seq_id], embed)
         else:
-            assert [token for output in crowd.outputs if output.seq_id == seq_id for token in output.token_ids] == alone[seq_id]
+            assert [
+                token for output in crowd.outputs if output.seq_id == seq_id for token in output.token_ids
+            ] == alone[seq_id]
 
 
 def test_a_prompt_that_is_dropped_half_way_leaves_nothing(model):

@@ -29,7 +29,9 @@ def model(tmp_path_factory):
     oracle = random_model(seed=6, spread=0.3)  # peaked distributions, so that ranks mean something
     folder = tmp_path_factory.mktemp("llama")
     oracle.save_pretrained(folder)
-    options = EngineConfig(folder, "tiny", weights="float32", max_num_batched_tokens=64, max_num_seqs=4, kv_cache_bytes=1 << 22)
+    options = EngineConfig(
+        folder, "tiny", weights="float32", max_num_batched_tokens=64, max_num_seqs=4, kv_cache_bytes=1 << 22
+    )
     return ModelRunner(load_model(folder, weights="float32"), options), oracle
 
 
@@ -81,14 +83,19 @@ class Stage:
             assert abs(row[entry.token_id] - ranked.values[entry.rank - 1]) < TOLERANCE
             assert len(entry.top_ids) == (VOCAB_SIZE if count < 0 else count)
             assert entry.top_logprobs == pytest.approx(ranked.values[: len(entry.top_ids)].tolist(), abs=TOLERANCE)
-            assert [row[token_id].item() for token_id in entry.top_ids] == pytest.approx(entry.top_logprobs, abs=TOLERANCE)
+            assert [row[token_id].item() for token_id in entry.top_ids] == pytest.approx(
+                entry.top_logprobs, abs=TOLERANCE
+            )
 
 
 def prompt_of(length, seed=1):
     return torch.randint(0, VOCAB_SIZE, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
 
 
-@pytest.mark.parametrize(("length", "max_num_batched_tokens", "count"), [(2, 24, 3), (100, 24, 5), (100, 7, 0), (2 * SLICE_ROWS + 20, 512, -1)])
+@pytest.mark.parametrize(
+    ("length", "max_num_batched_tokens", "count"),
+    [(2, 24, 3), (100, 24, 5), (100, 7, 0), (2 * SLICE_ROWS + 20, 512, -1)],
+)
 def test_entries_are_those_of_transformers_however_the_prompt_is_cut(model, length, max_num_batched_tokens, count):
     stage = Stage(model, max_num_batched_tokens)
     prompt_ids = prompt_of(length)

@@ -42,9 +42,16 @@ def dismissal():
 
 
 def make_runner(folder, **changes):
-    options = {"weights": "float32", "max_num_batched_tokens": 256, "max_num_seqs": 4, "block_size": BLOCK_SIZE} | changes
+    options = {
+        "weights": "float32",
+        "max_num_batched_tokens": 256,
+        "max_num_seqs": 4,
+        "block_size": BLOCK_SIZE,
+    } | changes
     config = EngineConfig(model_path=folder, model_name="tiny", **options)
-    loaded = load_model(folder, weights=config.weights, max_model_len=config.max_model_len, batch_invariant=config.batch_invariant)
+    loaded = load_model(
+        folder, weights=config.weights, max_model_len=config.max_model_len, batch_invariant=config.batch_invariant
+    )
     return ModelRunner(loaded, config)
 
 
@@ -55,7 +62,9 @@ def runner(request, checkpoint):
 
 def make_sequence(number, length, block_ids):
     ids = torch.randint(0, VOCAB_SIZE, (length,), generator=torch.Generator().manual_seed(number)).tolist()
-    return Sequence(number, ids, SamplingParams(seed=0), StopRules(), LogprobOptions(), frozenset(), 100, b"", block_ids=block_ids)
+    return Sequence(
+        number, ids, SamplingParams(seed=0), StopRules(), LogprobOptions(), frozenset(), 100, b"", block_ids=block_ids
+    )
 
 
 def expected_logits(model, sequence, position):
@@ -67,7 +76,11 @@ def run(runner, model, *chunks):
     """One step of (sequence, start, count); every chunk that reaches the end is compared."""
     plan = StepPlan(tuple(Chunk(seq, start, count, start + count == seq.num_tokens) for seq, start, count in chunks))
     logits = runner.forward(plan)
-    wanted = [expected_logits(model, seq, seq.num_tokens - 1) for seq, start, count in chunks if start + count == seq.num_tokens]
+    wanted = [
+        expected_logits(model, seq, seq.num_tokens - 1)
+        for seq, start, count in chunks
+        if start + count == seq.num_tokens
+    ]
     assert logits.dtype == torch.float32
     assert logits.shape == (len(wanted), VOCAB_SIZE)
     if wanted:
@@ -109,7 +122,9 @@ def test_batch_invariant_logits_are_equal_bit_for_bit_alone_and_in_a_crowd(check
 
     def last_logits(steps):
         for chunks in steps:
-            logits = runner.forward(StepPlan(tuple(Chunk(s, start, n, start + n == s.num_tokens) for s, start, n in chunks)))
+            logits = runner.forward(
+                StepPlan(tuple(Chunk(s, start, n, start + n == s.num_tokens) for s, start, n in chunks))
+            )
         return logits[-1]
 
     a, b = make_sequence(1, 50, [7, 3, 9, 11]), make_sequence(2, 75, [1, 20, 5, 4, 8, 2])
@@ -148,7 +163,13 @@ def test_threads_are_hired_by_a_process_in_which_torch_has_nothing_to_share(tmp_
     random_model(hidden_size=2 * head_size, num_attention_heads=2).save_pretrained(tmp_path)
     loaded = replace(load_model(tmp_path, weights="float32", max_model_len=64), uses_own_kernels=is_ours)
     config = EngineConfig(
-        tmp_path, "tiny", weights="float32", max_num_seqs=2, max_num_batched_tokens=64, block_size=BLOCK_SIZE, core_in_process=in_process
+        tmp_path,
+        "tiny",
+        weights="float32",
+        max_num_seqs=2,
+        max_num_batched_tokens=64,
+        block_size=BLOCK_SIZE,
+        core_in_process=in_process,
     )
     with threads_of(2):
         ModelRunner(loaded, config)
@@ -168,8 +189,12 @@ def test_a_cache_too_small_for_the_wanted_context_is_refused(checkpoint):
         make_runner(checkpoint[0], kv_cache_bytes=10_000, max_model_len=400)
 
 
-@pytest.mark.parametrize(("max_model_len", "expected"), [(64, [(0, 64), (0, 64), (0, 64), (0, 64), (24, 40)]), (512, [(216, 296)])])
-def test_a_device_rehearses_as_many_tokens_as_a_step_may_have_at_the_ends_of_its_longest_contexts(checkpoint, max_model_len, expected):
+@pytest.mark.parametrize(
+    ("max_model_len", "expected"), [(64, [(0, 64), (0, 64), (0, 64), (0, 64), (24, 40)]), (512, [(216, 296)])]
+)
+def test_a_device_rehearses_as_many_tokens_as_a_step_may_have_at_the_ends_of_its_longest_contexts(
+    checkpoint, max_model_len, expected
+):
     """Half as many tokens of one short prompt were rehearsed, so that memory ran out in service, for all sequences of a step."""
     runner = make_runner(checkpoint[0], max_num_batched_tokens=148, max_model_len=max_model_len)
     chunks = runner._longest_step().chunks

@@ -19,7 +19,9 @@ class Machine:
 
     def compute(self, pace, num_tokens, num_decodes=0):
         sequence = make_sequence(1, [1] * max(num_tokens, 1))
-        chunks = [Chunk(sequence, 0, 1, True)] * num_decodes + ([Chunk(sequence, 0, num_tokens, True)] if num_tokens else [])
+        chunks = [Chunk(sequence, 0, 1, True)] * num_decodes + (
+            [Chunk(sequence, 0, num_tokens, True)] if num_tokens else []
+        )
         pace.begin()
         self.now += (num_tokens + num_decodes) / self.rate + self.delay
         return pace.end(StepPlan(tuple(chunks)))

@@ -43,27 +43,46 @@ def make_decoder(*, is_ours=True):
         attention = Attention(layer, SHAPE, qkv, linear(SIZE, HEADS * HEAD_SIZE, is_ours=is_ours))
         norms = [RmsNorm(torch.rand(SIZE), 1e-5) for _ in range(2)]
         layers.append(
-            DecoderLayer(norms[0], attention, norms[1], linear(2 * INNER, SIZE, is_ours=is_ours), linear(SIZE, INNER, is_ours=is_ours))
+            DecoderLayer(
+                norms[0],
+                attention,
+                norms[1],
+                linear(2 * INNER, SIZE, is_ours=is_ours),
+                linear(SIZE, INNER, is_ours=is_ours),
+            )
         )
     rotary = RotaryTable.build(MAX_TOKENS, HEAD_SIZE, 10_000.0, RopeScaling(), torch.device("cpu"))
     return Decoder(
-        OpenEmbedding(torch.randn(VOCAB, SIZE), torch.float32), rotary, layers, RmsNorm(torch.ones(SIZE), 1e-5), linear(VOCAB, SIZE)
+        OpenEmbedding(torch.randn(VOCAB, SIZE), torch.float32),
+        rotary,
+        layers,
+        RmsNorm(torch.ones(SIZE), 1e-5),
+        linear(VOCAB, SIZE),
     )
 
 
 def make_attention(*, takes_rows=False):
     return TorchCpuAttention(
-        SHAPE, num_layers=LAYERS, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, dtype=torch.float32, batch_invariant=takes_rows
+        SHAPE,
+        num_layers=LAYERS,
+        num_blocks=NUM_BLOCKS,
+        block_size=BLOCK_SIZE,
+        dtype=torch.float32,
+        batch_invariant=takes_rows,
     )
 
 
 def decode_batch(step, num_rows):
     """One more token of sequences that stand at different places, each in blocks of its own."""
     starts = [step + 5 * row % 20 for row in range(num_rows)]
-    block_ids = [[row, num_rows + row, 2 * num_rows + row][: start // BLOCK_SIZE + 1] for row, start in enumerate(starts)]
+    block_ids = [
+        [row, num_rows + row, 2 * num_rows + row][: start // BLOCK_SIZE + 1] for row, start in enumerate(starts)
+    ]
     slots = [blocks[-1] * BLOCK_SIZE + start % BLOCK_SIZE for start, blocks in zip(starts, block_ids, strict=True)]
     layout = StepLayout([1] * num_rows, [start + 1 for start in starts], torch.tensor(slots), block_ids, num_rows)
-    return StepBatch(torch.tensor([(7 * step + row) % VOCAB for row in range(num_rows)]), torch.tensor(starts), layout, None)
+    return StepBatch(
+        torch.tensor([(7 * step + row) % VOCAB for row in range(num_rows)]), torch.tensor(starts), layout, None
+    )
 
 
 def ordinary(decoder, attention, batch):
@@ -134,12 +153,19 @@ def drafted_batch(step, lengths):
     """Sequences that compute so many tokens each, from places of their own; every position is written before it is seen."""
     starts = [step + 5 * row for row in range(len(lengths))]
     block_ids = [[3 * row, 3 * row + 1, 3 * row + 2] for row in range(len(lengths))]
-    places = [(row, start + i) for row, (start, length) in enumerate(zip(starts, lengths, strict=True)) for i in range(length)]
+    places = [
+        (row, start + i) for row, (start, length) in enumerate(zip(starts, lengths, strict=True)) for i in range(length)
+    ]
     slots = [block_ids[row][place // BLOCK_SIZE] * BLOCK_SIZE + place % BLOCK_SIZE for row, place in places]
     context_lens = [start + length for start, length in zip(starts, lengths, strict=True)]
-    layout = StepLayout(list(lengths), context_lens, torch.tensor(slots), block_ids, sum(length == 1 for length in lengths))
+    layout = StepLayout(
+        list(lengths), context_lens, torch.tensor(slots), block_ids, sum(length == 1 for length in lengths)
+    )
     return StepBatch(
-        torch.tensor([(7 * place + 3 * row) % VOCAB for row, place in places]), torch.tensor([place for _, place in places]), layout, None
+        torch.tensor([(7 * place + 3 * row) % VOCAB for row, place in places]),
+        torch.tensor([place for _, place in places]),
+        layout,
+        None,
     )
 
 

@@ -25,7 +25,8 @@ from tests.engine.inputs.families import (
 from tests.engine.tiny_tokenizer import tiny_tokenizer
 
 PROCESSORS = {
-    family: PromptProcessor(tiny_tokenizer(**{"tokenizer.chat_template": source(family)}), LocalRenderer()) for family in FAMILIES
+    family: PromptProcessor(tiny_tokenizer(**{"tokenizer.chat_template": source(family)}), LocalRenderer())
+    for family in FAMILIES
 }
 TOOLS = (Tool("weather", spec=TOOL),)
 
@@ -38,7 +39,9 @@ def prompt_text(family, messages, tools=(), **options):
 def reference(family, messages, **options):
     from transformers.utils.chat_template_utils import render_jinja_template
 
-    rendered, _ = render_jinja_template([messages], chat_template=source(family), bos_token=BOS, eos_token=EOS, **options)
+    rendered, _ = render_jinja_template(
+        [messages], chat_template=source(family), bos_token=BOS, eos_token=EOS, **options
+    )
     return rendered[0]
 
 
@@ -75,7 +78,13 @@ def test_a_message_that_is_left_open_ends_where_it_does_in_transformers(family, 
 
 def test_an_empty_message_is_left_open_behind_its_header():
     messages = [USER, {"role": "assistant", "content": ""}]
-    text = prompt_text("llama3", messages, add_generation_prompt=False, continue_final_message=True, template_kwargs={"date_string": "x"})
+    text = prompt_text(
+        "llama3",
+        messages,
+        add_generation_prompt=False,
+        continue_final_message=True,
+        template_kwargs={"date_string": "x"},
+    )
     assert text.endswith("<|start_header_id|>assistant<|end_header_id|>\n\n")
 
 
@@ -87,15 +96,18 @@ def test_variables_reach_the_template_that_uses_them():
     closed = prompt_text("qwen3", PLAIN, template_kwargs={"enable_thinking": False})
     assert closed == reference("qwen3", PLAIN, add_generation_prompt=True, enable_thinking=False)
     assert closed.endswith("<think>\n\n</think>\n\n")
-    assert "Reasoning: high" in prompt_text("gpt_oss", PLAIN, template_kwargs={"reasoning_effort": "high", "verbosity": "low"})
+    assert "Reasoning: high" in prompt_text(
+        "gpt_oss", PLAIN, template_kwargs={"reasoning_effort": "high", "verbosity": "low"}
+    )
     assert "Today: 1 May" in prompt_text("llama3", PLAIN, template_kwargs={"date_string": "1 May"})
 
 
 def test_reasoning_reaches_templates_under_the_name_or_in_the_form_that_they_know():
     turn = {"role": "assistant", "content": "", "reasoning": "hm", "tool_calls": [CALL]}
     assert "<think>\nhm\n</think>" in prompt_text("qwen3", [USER, turn, RESULT])
-    assert "analysis<|message|>hm<|end|><|start|>assistant to=functions.weather<|channel|>commentary json" in prompt_text(
-        "gpt_oss", [USER, turn, RESULT]
+    assert (
+        "analysis<|message|>hm<|end|><|start|>assistant to=functions.weather<|channel|>commentary json"
+        in prompt_text("gpt_oss", [USER, turn, RESULT])
     )
     assert "[THINK]hm[/THINK]Good day." in prompt_text("magistral", [USER, ANSWER | {"reasoning": "hm"}, USER])
 
@@ -104,7 +116,8 @@ OPEN = {"role": "assistant", "content": [{"type": "thinking", "thinking": "", "c
 
 
 @pytest.mark.parametrize(
-    ("family", "end"), [("qwen3", "<think>\nLet me"), ("magistral", "[THINK]Let me"), ("gpt_oss", "analysis<|message|>Let me")]
+    ("family", "end"),
+    [("qwen3", "<think>\nLet me"), ("magistral", "[THINK]Let me"), ("gpt_oss", "analysis<|message|>Let me")],
 )
 def test_reasoning_that_is_left_open_is_where_a_continued_message_ends(family, end):
     assert prompt_text(family, [USER, OPEN], add_generation_prompt=False, continue_final_message=True).endswith(end)
@@ -116,7 +129,9 @@ def test_a_continued_message_whose_template_hides_reasoning_ends_at_its_content(
 
 def test_the_end_of_open_reasoning_is_taken_away_inside_a_conversation():
     message = OPEN | {"content": [{"type": "text", "text": "Yes."}, *OPEN["content"]]}
-    assert prompt_text("qwen3", [USER, message], add_generation_prompt=False).endswith("<think>\nLet meYes.<|im_end|>\n")
+    assert prompt_text("qwen3", [USER, message], add_generation_prompt=False).endswith(
+        "<think>\nLet meYes.<|im_end|>\n"
+    )
 
 
 # Tools in templates that have no place for them
@@ -146,7 +161,10 @@ def test_a_template_that_loops_over_parts_gets_them_in_a_part():
 
 def test_calls_are_not_lost_in_a_template_that_does_not_show_them():
     text = prompt_text("chatml", WITH_CALLS, TOOLS)
-    assert '<|im_start|>assistant\n<tool_call>\n{"name": "weather", "arguments": {"city": "Köln"}}\n</tool_call><|im_end|>\n' in text
+    assert (
+        '<|im_start|>assistant\n<tool_call>\n{"name": "weather", "arguments": {"city": "Köln"}}\n</tool_call><|im_end|>\n'
+        in text
+    )
     assert "<|im_start|>tool\nrain<|im_end|>" in text
 
 
@@ -156,15 +174,28 @@ def test_calls_are_not_lost_in_a_template_that_does_not_show_them():
 def test_every_result_carries_the_name_of_its_call():
     other = {"id": "other", "type": "function", "function": {"name": "clock", "arguments": {}}}
     results = [{"role": "tool", "tool_call_id": "other", "content": "noon"}, RESULT]
-    text = prompt_text("gpt_oss", [USER, {"role": "assistant", "content": "", "tool_calls": [CALL, other]}, *results], TOOLS)
+    text = prompt_text(
+        "gpt_oss", [USER, {"role": "assistant", "content": "", "tool_calls": [CALL, other]}, *results], TOOLS
+    )
     weather = 'to=functions.weather<|channel|>commentary json<|message|>{"city": "Köln"}<|call|>'
     assert f'{weather}<|start|>functions.weather to=assistant<|channel|>commentary<|message|>"rain"<|end|>' in text
-    assert 'commentary json<|message|>{}<|call|><|start|>functions.clock to=assistant<|channel|>commentary<|message|>"noon"<|end|>' in text
+    assert (
+        'commentary json<|message|>{}<|call|><|start|>functions.clock to=assistant<|channel|>commentary<|message|>"noon"<|end|>'
+        in text
+    )
 
 
 def test_analysis_before_the_last_final_message_is_dropped():
     turn = {"role": "assistant", "content": "", "tool_calls": [CALL]}
-    messages = [USER, turn | {"reasoning": "early"}, RESULT, ANSWER | {"reasoning": "mid"}, USER, turn | {"reasoning": "late"}, RESULT]
+    messages = [
+        USER,
+        turn | {"reasoning": "early"},
+        RESULT,
+        ANSWER | {"reasoning": "mid"},
+        USER,
+        turn | {"reasoning": "late"},
+        RESULT,
+    ]
     text = prompt_text("gpt_oss", messages, TOOLS)
     assert "early" not in text
     assert "mid" not in text

@@ -24,7 +24,9 @@ def refused(file_data, filename="file") -> str:
 
 
 @given(
-    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])).filter(lambda text: not text.startswith(("\ufeff", "%PDF")))
+    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])).filter(
+        lambda text: not text.startswith(("\ufeff", "%PDF"))
+    )
 )
 def test_text_comes_out_as_it_went_in(text):
     if text.lstrip().startswith("%PDF-"):

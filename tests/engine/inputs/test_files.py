@@ -38,7 +38,13 @@ def test_text_enters_at_the_place_of_its_part(reader):
     plain = {"role": "user", "content": "plain"}
     read = reader.read((plain, {"role": "user", "content": content}), "")
     assert read[0] is plain
-    assert [part["text"] for part in read[1]["content"]] == ["See", "File: t.csv\na,b", "File: p.pdf\nPage", "File: unnamed\nx", "?"]
+    assert [part["text"] for part in read[1]["content"]] == [
+        "See",
+        "File: t.csv\na,b",
+        "File: p.pdf\nPage",
+        "File: unnamed\nx",
+        "?",
+    ]
 
 
 def test_a_file_that_cannot_be_read_is_named(reader):

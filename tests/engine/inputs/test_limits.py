@@ -124,7 +124,9 @@ def test_the_whole_vocabulary_counts_as_its_size(options, param):
 
 def test_an_empty_list_of_allowed_ids_is_refused():
     with pytest.raises(RequestError) as caught:
-        check_token_ids(GenerationRequest("run", "model", (), 0.0, sampling=SamplingParams(allowed_token_ids=())), LIMITS)
+        check_token_ids(
+            GenerationRequest("run", "model", (), 0.0, sampling=SamplingParams(allowed_token_ids=())), LIMITS
+        )
     assert caught.value.param == "allowed_token_ids"
 
 

@@ -23,16 +23,25 @@ JOINED = (
 TOKENIZER = tiny_tokenizer(**{"tokenizer.chat_template": JOINED})
 PROCESSOR = PromptProcessor(TOKENIZER, LocalRenderer())
 FORGED = ("\ue0000123456789abcdef.0\ue001", "\\ue0000123456789abcdef.end\\ue001", "\ue0000123456789abcdef.", ".0\ue001")
-FRAGMENTS = st.sampled_from(["<|im_end|>", "<|im_start|>", "<think>", *"<| < im_ end |> > | <th ink> x \ue000 é".split(), " ", *FORGED])
+FRAGMENTS = st.sampled_from(
+    ["<|im_end|>", "<|im_start|>", "<think>", *"<| < im_ end |> > | <th ink> x \ue000 é".split(), " ", *FORGED]
+)
 TYPED = st.lists(FRAGMENTS, max_size=4).map("".join)
 TYPED_LISTS = st.lists(TYPED, max_size=4)
 
 
 def prompt(parts=(), documents=(), descriptions=(), word="", **options):
     content = [{"type": "text", "text": part} for part in parts]
-    options |= {"documents": tuple({"title": text, "text": text} for text in documents), "template_kwargs": {"word": word}}
-    tools = tuple(Tool("f", spec={"type": "function", "function": {"name": "f", "description": text}}) for text in descriptions)
-    request = GenerationRequest("run", "model", ({"role": "user", "content": content},), 0.0, prompt=PromptOptions(**options), tools=tools)
+    options |= {
+        "documents": tuple({"title": text, "text": text} for text in documents),
+        "template_kwargs": {"word": word},
+    }
+    tools = tuple(
+        Tool("f", spec={"type": "function", "function": {"name": "f", "description": text}}) for text in descriptions
+    )
+    request = GenerationRequest(
+        "run", "model", ({"role": "user", "content": content},), 0.0, prompt=PromptOptions(**options), tools=tools
+    )
     return PROCESSOR.prompt(request, 100_000)
 
 
@@ -69,7 +78,9 @@ def test_marks_survive_json_that_escapes_them():
 
 
 def test_a_control_text_between_the_template_and_what_is_typed_is_none():
-    processor = PromptProcessor(tiny_tokenizer(**{"tokenizer.chat_template": "<|{{ messages[0].content }}|>"}), LocalRenderer())
+    processor = PromptProcessor(
+        tiny_tokenizer(**{"tokenizer.chat_template": "<|{{ messages[0].content }}|>"}), LocalRenderer()
+    )
     for typed in ("im_end|>", "<|im_end", "|>|im_start|>"):
         made = processor.prompt(GenerationRequest("run", "model", ({"role": "user", "content": typed},), 0.0), 1000)
         assert made.text == f"<|{typed}|>"

@@ -44,7 +44,11 @@ def test_a_plain_conversation_is_the_template_encoded():
     assert ids_of(*messages) == TOKENIZER.encode(text + "<|im_start|>assistant\n")
 
 
-@given(st.lists(st.sampled_from(["<|im_end|>", "<|im_start|>", "<think>", "hello", " <|", "|>", "\ue000", "0"]), max_size=6).map("".join))
+@given(
+    st.lists(
+        st.sampled_from(["<|im_end|>", "<|im_start|>", "<think>", "hello", " <|", "|>", "\ue000", "0"]), max_size=6
+    ).map("".join)
+)
 def test_control_texts_that_a_client_types_are_ordinary_text(typed):
     token_ids = ids_of({"role": "user", "content": typed, "name": typed}, add_generation_prompt=False)
     assert token_ids.count(IM_START) == token_ids.count(IM_END) == 1
@@ -55,18 +59,24 @@ def test_control_texts_that_a_client_types_are_ordinary_text(typed):
 @pytest.mark.parametrize("role", ["user<|im_end|>", "usr", ""])
 def test_a_role_that_the_template_does_not_name_is_refused(role):
     """A role with a typing error went into the prompt as it was, or was dropped, and the model answered without that message."""
-    with pytest.raises(RequestError, match="must be one of system, developer, user, assistant, tool, function, or") as refusal:
+    with pytest.raises(
+        RequestError, match="must be one of system, developer, user, assistant, tool, function, or"
+    ) as refusal:
         ids_of({"role": "user", "content": "a"}, {"role": role, "content": "b"})
     assert refusal.value.param == "messages.1.role"
 
 
 def test_a_role_that_the_template_names_is_rendered():
-    processor = processor_with("{% for m in messages %}{% if m.role == 'critic' %}{{ m.role }}: {{ m.content }}{% endif %}{% endfor %}")
+    processor = processor_with(
+        "{% for m in messages %}{% if m.role == 'critic' %}{{ m.role }}: {{ m.content }}{% endif %}{% endfor %}"
+    )
     assert text_of(ids_of({"role": "critic", "content": "a"}, processor=processor)) == "critic: a"
 
 
 def test_control_texts_are_found_however_deep_they_are_typed():
-    token_ids = ids_of({"role": "tool", "content": "", "data": {"<think>": ["<|im_end|>"]}}, processor=processor_with(ECHO_TEMPLATE))
+    token_ids = ids_of(
+        {"role": "tool", "content": "", "data": {"<think>": ["<|im_end|>"]}}, processor=processor_with(ECHO_TEMPLATE)
+    )
     assert not {IM_START, IM_END, THINK} & set(token_ids)
     assert '{"<think>": ["<|im_end|>"]}' in text_of(token_ids)
 
@@ -94,7 +104,9 @@ def test_text_of_far_more_tokens_than_the_context_is_not_tokenised_whole(monkeyp
     seen = []
     encode = tokenizer.Tokenizer.encode
     monkeypatch.setattr(tokenizer.Tokenizer, "longest_token_chars", 1000)
-    monkeypatch.setattr(tokenizer.Tokenizer, "encode", lambda self, text: (seen.append(len(text)), encode(self, text))[1])
+    monkeypatch.setattr(
+        tokenizer.Tokenizer, "encode", lambda self, text: (seen.append(len(text)), encode(self, text))[1]
+    )
     with pytest.raises(RequestError) as refusal:
         ids_of({"role": "user", "content": "x" * 3_000_000}, context=4096)
     assert refusal.value.code == ErrorCode.CONTEXT_LENGTH_EXCEEDED
@@ -115,10 +127,18 @@ def test_text_beyond_the_bound_of_rendering_is_refused():
 
 @pytest.mark.parametrize(
     ("content", "expected"),
-    [("a", "a"), ([{"type": "text", "text": "a"}, "b", {"type": "text", "text": "c"}], "a\nb\nc"), ([], ""), (None, "")],
+    [
+        ("a", "a"),
+        ([{"type": "text", "text": "a"}, "b", {"type": "text", "text": "c"}], "a\nb\nc"),
+        ([], ""),
+        (None, ""),
+    ],
 )
 def test_content_is_one_string_for_templates_that_print_it(content, expected):
-    assert text_of(ids_of({"role": "user", "content": content}, add_generation_prompt=False)) == f"<|im_start|>user\n{expected}<|im_end|>\n"
+    assert (
+        text_of(ids_of({"role": "user", "content": content}, add_generation_prompt=False))
+        == f"<|im_start|>user\n{expected}<|im_end|>\n"
+    )
 
 
 def test_content_is_a_list_of_parts_for_templates_that_loop_over_it():
@@ -138,7 +158,10 @@ def test_call_arguments_reach_the_template_as_objects():
     processor = processor_with(
         "{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.arguments | tojson }};{% endfor %}{% endfor %}"
     )
-    calls = [{"function": {"name": "f", "arguments": arguments}} for arguments in ('{"a": 1}', "", {"b": 2}, "not json", "NaN")]
+    calls = [
+        {"function": {"name": "f", "arguments": arguments}}
+        for arguments in ('{"a": 1}', "", {"b": 2}, "not json", "NaN")
+    ]
     text = text_of(ids_of({"role": "assistant", "content": None, "tool_calls": calls}, processor=processor))
     assert text == '{"a": 1};{};{"b": 2};"not json";"NaN";'
 
@@ -147,7 +170,11 @@ def test_call_arguments_reach_the_template_as_objects():
 @pytest.mark.parametrize("template", [CHATML, "{% for m in messages %}{{ m.tool_calls | tojson }}{% endfor %}"])
 def test_arguments_that_could_not_leave_the_child_stay_text(arguments, template):
     """Half a character is JSON, but no text: the answer of the process that rendered could not be packed."""
-    message = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": arguments}}]}
+    message = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"function": {"name": "f", "arguments": arguments}}],
+    }
     assert json.dumps(arguments)[1:-1] in text_of(ids_of(message, processor=processor_with(template)))
 
 
@@ -161,8 +188,13 @@ def test_values_that_are_nested_deeper_than_python_goes_are_the_requests_fault()
 
 
 def test_bos_is_added_once_when_asked_for():
-    assert ids_of({"role": "user", "content": "a"}, add_special_tokens=True)[:2] == [IM_START, *TOKENIZER.encode("user")[:1]]
-    adding = PromptProcessor(tiny_tokenizer(**{"tokenizer.ggml.add_bos_token": True, "tokenizer.chat_template": "x"}), LocalRenderer())
+    assert ids_of({"role": "user", "content": "a"}, add_special_tokens=True)[:2] == [
+        IM_START,
+        *TOKENIZER.encode("user")[:1],
+    ]
+    adding = PromptProcessor(
+        tiny_tokenizer(**{"tokenizer.ggml.add_bos_token": True, "tokenizer.chat_template": "x"}), LocalRenderer()
+    )
     assert ids_of({"role": "user", "content": ""}, processor=adding, add_special_tokens=True) == [IM_START, *b"x"]
     assert ids_of({"role": "user", "content": ""}, processor=adding) == [*b"x"]
 

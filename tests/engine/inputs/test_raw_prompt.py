@@ -54,7 +54,9 @@ def test_bos_is_added_before_ordinary_text_too(options):
 def test_an_empty_text_begins_with_bos_if_the_model_has_one_and_it_may_be_added():
     assert prompt_of(RawPrompt(""), add_special_tokens=True).token_ids == [IM_START]
     assert prompt_of(RawPrompt("")).token_ids == []
-    assert prompt_of(RawPrompt(""), task=Task.READ, add_special_tokens=True).token_ids == [], "what the tokenizer says, no more"
+    assert prompt_of(RawPrompt(""), task=Task.READ, add_special_tokens=True).token_ids == [], (
+        "what the tokenizer says, no more"
+    )
     without = tiny_tokenizer(**{"tokenizer.ggml.bos_token_id": None})
     assert prompt_of(RawPrompt(""), tokenizer=without, add_special_tokens=True).token_ids == []
 
@@ -143,7 +145,9 @@ def fim_tokenizer(*marks, **changes):
     metadata = tiny_metadata(**changes)
     names = list(marks or ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|fim_pad|>", "<|endoftext|>"))
     tokens, types = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
-    return tiny_tokenizer(**changes | {tokens: metadata[tokens] + names, types: metadata[types] + [CONTROL] * len(names)})
+    return tiny_tokenizer(
+        **changes | {tokens: metadata[tokens] + names, types: metadata[types] + [CONTROL] * len(names)}
+    )
 
 
 @pytest.mark.parametrize("raw", [RawPrompt("a" * LONG_TEXT), RawPrompt("a", suffix="a" * LONG_TEXT)])

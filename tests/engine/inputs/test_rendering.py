@@ -7,7 +7,7 @@ import pytest
 from engine.api import GenerationRequest, ModelLoadError, PromptOptions, RequestError, Tool
 from engine.inputs import rendering
 from engine.inputs.processor import PromptProcessor
-from engine.inputs.rendering import LocalRenderer, RenderJob, KillableRenderer
+from engine.inputs.rendering import KillableRenderer, LocalRenderer, RenderJob
 from engine.slow_work import SlowWork
 from tests.engine.tiny_tokenizer import CHATML, tiny_tokenizer
 
@@ -107,7 +107,9 @@ def test_any_error_of_a_requests_template_is_its_own(template):
     assert len(error.message) < 1000
 
 
-@pytest.mark.parametrize("template", ["{{ cycler.__init__.__globals__ }}", "{{ [].append(1) }}{{ messages.append(1) }}", "{% if %}"])
+@pytest.mark.parametrize(
+    "template", ["{{ cycler.__init__.__globals__ }}", "{{ [].append(1) }}{{ messages.append(1) }}", "{% if %}"]
+)
 def test_a_model_with_a_hostile_template_does_not_load(template):
     with pytest.raises(ModelLoadError, match="chat template cannot be"):
         PromptProcessor(tiny_tokenizer(**{"tokenizer.chat_template": template}), LocalRenderer())
@@ -141,7 +143,9 @@ def test_a_model_whose_template_loops_over_some_messages_only_is_stopped_at_thos
 
 
 def test_a_model_whose_template_refuses_in_words_loads():
-    PromptProcessor(tiny_tokenizer(**{"tokenizer.chat_template": "{{ raise_exception('system first') }}"}), LocalRenderer())
+    PromptProcessor(
+        tiny_tokenizer(**{"tokenizer.chat_template": "{{ raise_exception('system first') }}"}), LocalRenderer()
+    )
 
 
 def test_free_variables_are_never_arguments_of_our_functions():
@@ -161,7 +165,9 @@ def test_free_variables_are_never_arguments_of_our_functions():
     )
     free = dict.fromkeys(names, "INTRUDER") | {"raise_exception": "INTRUDER", "range": "INTRUDER"}
     template = "{{ messages[0].content }}{{ tools }}{{ documents }}{{ add_generation_prompt }}{{ context }}{{ range(2) | list }}"
-    job = RenderJob([{"role": "user", "content": "hi"}], {"add_generation_prompt": True, "documents": None}, free, [], 1000)
+    job = RenderJob(
+        [{"role": "user", "content": "hi"}], {"add_generation_prompt": True, "documents": None}, free, [], 1000
+    )
     assert LocalRenderer().render(template, job, is_models=True) == "hiNoneNoneTrueINTRUDER[0, 1]"
 
 
@@ -169,6 +175,8 @@ def test_documents_and_tools_reach_the_template():
     template = "{{ documents | tojson }}{{ tools | tojson }}"
     processor = PromptProcessor(tiny_tokenizer(**{"tokenizer.chat_template": template}), LocalRenderer())
     spec = {"type": "function", "function": {"name": "f"}}
-    asked = GenerationRequest("run", "m", MESSAGES, 0.0, prompt=PromptOptions(documents=({"text": "d"},)), tools=(Tool("f", spec=spec),))
+    asked = GenerationRequest(
+        "run", "m", MESSAGES, 0.0, prompt=PromptOptions(documents=({"text": "d"},)), tools=(Tool("f", spec=spec),)
+    )
     assert processor.prompt(asked, 1000).text == '[{"text": "d"}][{"type": "function", "function": {"name": "f"}}]'
     assert processor.prompt(request(), 1000).text == "nullnull"

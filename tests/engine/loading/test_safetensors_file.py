@@ -24,14 +24,18 @@ def test_an_empty_folder_is_refused(tmp_path):
         SafetensorsFolder.open(tmp_path)
 
 
-@pytest.mark.parametrize("contents", [b"", b"\xff" * 16, (1 << 62).to_bytes(8, "little") + b"{}", b"\x02" + bytes(7) + b"{}" + b"x"])
+@pytest.mark.parametrize(
+    "contents", [b"", b"\xff" * 16, (1 << 62).to_bytes(8, "little") + b"{}", b"\x02" + bytes(7) + b"{}" + b"x"]
+)
 def test_a_damaged_file_is_refused_by_name(tmp_path, contents):
     (tmp_path / "model.safetensors").write_bytes(contents)
     with pytest.raises(ModelLoadError, match=r"model\.safetensors"):
         SafetensorsFolder.open(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["../outside.safetensors", "/etc/x.safetensors", "sub/x.safetensors", "weights.bin", "a\nb"])
+@pytest.mark.parametrize(
+    "name", ["../outside.safetensors", "/etc/x.safetensors", "sub/x.safetensors", "weights.bin", "a\nb"]
+)
 def test_an_index_that_points_elsewhere_is_refused(tmp_path, name):
     write_index(tmp_path, {"w": name})
     with pytest.raises(ModelLoadError, match="is not the name of a safetensors file in the same folder"):

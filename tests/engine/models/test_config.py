@@ -40,7 +40,12 @@ def from_hf(family=llama.FAMILY, **changes):
 
 def test_what_files_leave_out_has_its_usual_value():
     for config in (from_gguf(), from_hf()):
-        assert (config.num_kv_heads, config.head_size, config.rope_theta, config.rope_scaling) == (4, 16, 10000.0, RopeScaling())
+        assert (config.num_kv_heads, config.head_size, config.rope_theta, config.rope_scaling) == (
+            4,
+            16,
+            10000.0,
+            RopeScaling(),
+        )
         assert (config.max_position, config.qkv_bias, config.output_bias) == (512, False, False)
     assert from_hf(qwen.FAMILY).qkv_bias
     assert from_hf(head_dim=32).head_size == 32
@@ -51,7 +56,9 @@ def test_both_spellings_of_rope_scaling_are_read():
     new = from_hf(rope_parameters={"rope_theta": 5e5, "rope_type": "linear", "factor": 2.0})
     assert (old.rope_theta, old.rope_scaling.kind, old.rope_scaling.factor) == (5e5, "linear", 2.0)
     assert (new.rope_theta, new.rope_scaling) == (old.rope_theta, old.rope_scaling)
-    written = from_gguf(**{"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 128})
+    written = from_gguf(
+        **{"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 128}
+    )
     assert written.rope_scaling == RopeScaling(kind="yarn", factor=4.0, original_length=128)
 
 

@@ -69,7 +69,9 @@ def test_logits_equal_those_of_transformers(tmp_path, variant):
     reference = small_model(*VARIANTS[variant])
     reference.save_pretrained(tmp_path)
     model = load_model(tmp_path, weights="float32")
-    prompts = [torch.randint(0, 96, (length,), generator=torch.Generator().manual_seed(length)) for length in (100, 1, 37)]
+    prompts = [
+        torch.randint(0, 96, (length,), generator=torch.Generator().manual_seed(length)) for length in (100, 1, 37)
+    ]
     for prompt, logits in zip(prompts, run(model, prompts, cuts=[1, 30, 31]), strict=True):
         with torch.inference_mode():
             expected = reference(prompt[None]).logits[0]

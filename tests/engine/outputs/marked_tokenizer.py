@@ -9,7 +9,9 @@ def marked_tokenizer(control=(), markers=(), **changes) -> Tokenizer:
     metadata = tiny_metadata()
     tokens = [*metadata["tokenizer.ggml.tokens"], *control, *markers]
     kinds = [*metadata["tokenizer.ggml.token_type"], *[CONTROL] * len(control), *[USER_DEFINED] * len(markers)]
-    return Tokenizer.from_metadata(metadata | {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": kinds} | changes)
+    return Tokenizer.from_metadata(
+        metadata | {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": kinds} | changes
+    )
 
 
 def template_of(text):

@@ -33,7 +33,9 @@ AUTO = ToolChoice(ToolMode.AUTO)
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": "\u00e9"}}\n</tool_call>'
 
 
-def make(tools="hermes", reasoning="deepseek_r1", choice=AUTO, prompt="<|im_start|>assistant\n", logprobs=None, **rules):
+def make(
+    tools="hermes", reasoning="deepseek_r1", choice=AUTO, prompt="<|im_start|>assistant\n", logprobs=None, **rules
+):
     parsing = OutputParsing(TOKENIZER, tools, reasoning)
     request = GenerationRequest("run", "tiny", (), 0.0, stop=StopRules(**rules), tools=TOOLS, tool_choice=choice)
     parsers = parsing.plan(request, TOKENIZER.encode(prompt)).make_choice(0)
@@ -93,7 +95,9 @@ answers = st.lists(st.sampled_from(PARTS), max_size=7).map("".join)
 options = st.fixed_dictionaries(
     {
         "reasoning": st.sampled_from(["deepseek_r1", "qwen3", "minimax_m2_append_think", "none"]),
-        "choice": st.sampled_from([AUTO, ToolChoice(ToolMode.AUTO, is_parallel=False), ToolChoice(ToolMode.REQUIRED), ToolChoice()]),
+        "choice": st.sampled_from(
+            [AUTO, ToolChoice(ToolMode.AUTO, is_parallel=False), ToolChoice(ToolMode.REQUIRED), ToolChoice()]
+        ),
         "stop": st.sampled_from([(), ("stop",), ("\n</tool", "\u4e16")]),
         "include_stop_str_in_output": st.booleans(),
         "repetition": st.sampled_from([None, RepetitionRule(3, 2, 3)]),
@@ -221,7 +225,10 @@ def test_a_named_call_is_committed_with_its_first_character():
 @pytest.mark.parametrize("skip", [True, False])
 def test_parsers_see_their_special_tokens_and_others_obey_the_request(skip):
     said = of(
-        "[THINK]why<|call|>[/THINK]so[/THINK]<|call|>", reasoning="mistral", skip_special_tokens=skip, spaces_between_special_tokens=False
+        "[THINK]why<|call|>[/THINK]so[/THINK]<|call|>",
+        reasoning="mistral",
+        skip_special_tokens=skip,
+        spaces_between_special_tokens=False,
     )
     left_out = "" if skip else "<|call|>"
     assert (said.reasoning, said.text) == (f"why{left_out}", "so" if skip else "so[/THINK]<|call|>")
@@ -243,7 +250,12 @@ def test_special_tokens_of_calls_reach_their_parser():
 
 @pytest.mark.parametrize(
     ("text", "reasoning", "num"),
-    [("ab</think>so", "deepseek_r1", 3), ("<think>ab</think>so", "qwen3", 4), ("so", "qwen3", 0), ("ab", "deepseek_r1", 2)],
+    [
+        ("ab</think>so", "deepseek_r1", 3),
+        ("<think>ab</think>so", "qwen3", 4),
+        ("so", "qwen3", 0),
+        ("ab", "deepseek_r1", 2),
+    ],
 )
 def test_reasoning_tokens_are_counted_with_their_markers(text, reasoning, num):
     stage = make(reasoning=reasoning)

@@ -52,7 +52,9 @@ def test_control_tokens_are_left_out_and_user_defined_ones_are_text():
     assert Detokenizer(TOKENIZER, skip_special_tokens=False).feed(IM_END) == "<|im_end|>"
 
 
-@pytest.mark.parametrize(("spaces", "text"), [(True, "<|im_end|> <|im_end|>a<|im_end|>"), (False, "<|im_end|><|im_end|>a<|im_end|>")])
+@pytest.mark.parametrize(
+    ("spaces", "text"), [(True, "<|im_end|> <|im_end|>a<|im_end|>"), (False, "<|im_end|><|im_end|>a<|im_end|>")]
+)
 def test_a_space_stands_between_two_control_tokens_only_where_it_is_wanted(spaces, text):
     detokenizer = Detokenizer(TOKENIZER, skip_special_tokens=False, spaces_between=spaces)
     assert "".join(map(detokenizer.feed, [IM_END, IM_END, *b"a", IM_END])) == text
@@ -62,4 +64,6 @@ def test_a_space_stands_between_two_control_tokens_only_where_it_is_wanted(space
 def test_tokens_that_a_parser_reads_are_spelled_out_and_never_spaced(skip):
     detokenizer = Detokenizer(TOKENIZER, skip, spaces_between=True)
     detokenizer.controls = frozenset({IM_END})
-    assert "".join(map(detokenizer.feed, [IM_END, IM_END, IM_START])) == "<|im_end|><|im_end|>" + ("" if skip else "<|im_start|>")
+    assert "".join(map(detokenizer.feed, [IM_END, IM_END, IM_START])) == "<|im_end|><|im_end|>" + (
+        "" if skip else "<|im_start|>"
+    )

@@ -4,7 +4,16 @@ import dataclasses
 
 import pytest
 
-from engine.api import Constraint, ConstraintKind, GenerationRequest, ModelLoadError, RequestError, Tool, ToolChoice, ToolMode
+from engine.api import (
+    Constraint,
+    ConstraintKind,
+    GenerationRequest,
+    ModelLoadError,
+    RequestError,
+    Tool,
+    ToolChoice,
+    ToolMode,
+)
 from engine.messages import Thinking
 from engine.outputs.parsing import OutputParsing
 from engine.outputs.pieces import CallStart, Content
@@ -38,7 +47,12 @@ def test_settings_that_do_not_fit_stop_the_start():
 
 def test_auto_takes_what_the_template_shows_and_falls_back_to_hermes():
     shown = marked_tokenizer(control=["[TOOL_CALLS]"], **template_of("[TOOL_CALLS]"))
-    assert parsing("auto", tokenizer=shown).plan(request(tools=TOOLS, tool_choice=ToolChoice(ToolMode.AUTO)), []).make_choice(0).call_ids
+    assert (
+        parsing("auto", tokenizer=shown)
+        .plan(request(tools=TOOLS, tool_choice=ToolChoice(ToolMode.AUTO)), [])
+        .make_choice(0)
+        .call_ids
+    )
     lacks = tiny_tokenizer(**template_of("[TOOL_CALLS]"))
     assert parsing("auto", tokenizer=lacks).tool_format == parsing("hermes").tool_format
     assert parsing("auto", "auto", tokenizer=lacks).reasoning_format is None
@@ -62,7 +76,12 @@ def test_a_budget_needs_a_format_with_an_end_marker(budget):
 
 @pytest.mark.parametrize(
     ("mode", "tools", "has_parser"),
-    [(ToolMode.NONE, TOOLS, False), (ToolMode.AUTO, (), False), (ToolMode.AUTO, TOOLS, True), (ToolMode.REQUIRED, TOOLS, True)],
+    [
+        (ToolMode.NONE, TOOLS, False),
+        (ToolMode.AUTO, (), False),
+        (ToolMode.AUTO, TOOLS, True),
+        (ToolMode.REQUIRED, TOOLS, True),
+    ],
 )
 def test_calls_are_looked_for_only_where_there_may_be_some(mode, tools, has_parser):
     parsers = parsing("hermes").plan(request(tools=tools, tool_choice=ToolChoice(mode)), []).make_choice(0)

@@ -83,7 +83,10 @@ def test_a_stop_token_of_the_request_is_named_and_its_text_dropped_unless_asked_
 def test_text_held_back_for_a_stop_string_comes_with_the_end():
     stage = pipeline(stop=("abc",))
     assert stage.feed([*b"xab"]) == [Delta(0, tuple(b"xab"), "x")]
-    assert stage.feed([*b"a"], finish="length") == [Delta(0, tuple(b"a"), "ab"), ChoiceFinished(0, FinishReason.LENGTH, None, "a")]
+    assert stage.feed([*b"a"], finish="length") == [
+        Delta(0, tuple(b"a"), "ab"),
+        ChoiceFinished(0, FinishReason.LENGTH, None, "a"),
+    ]
 
 
 def test_a_character_cut_off_by_the_limit_becomes_a_replacement_character():
@@ -104,7 +107,9 @@ def test_logprobs_carry_the_tokens_bytes_and_the_text_they_complete():
     (delta,) = stage.feed([first, second], sampled)
     assert delta.logprobs == (
         TokenLogprob(first, -0.5, "", bytes([first]), (TopLogprob(second, -0.1, "\ufffd", bytes([second])),)),
-        TokenLogprob(second, LEAST_LOGPROB, "\u00e9", bytes([second]), (TopLogprob(second, -0.2, "\u00e9", bytes([second])),)),
+        TokenLogprob(
+            second, LEAST_LOGPROB, "\u00e9", bytes([second]), (TopLogprob(second, -0.2, "\u00e9", bytes([second])),)
+        ),
     )
 
 

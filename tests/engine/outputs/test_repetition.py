@@ -20,7 +20,9 @@ def repeats(ids, rule):
 
 
 rules = st.builds(
-    lambda sizes, count: RepetitionRule(max(sizes), min(sizes), count), st.tuples(st.integers(0, 5), st.integers(0, 5)), st.integers(2, 4)
+    lambda sizes, count: RepetitionRule(max(sizes), min(sizes), count),
+    st.tuples(st.integers(0, 5), st.integers(0, 5)),
+    st.integers(2, 4),
 )
 
 

@@ -20,7 +20,9 @@ def four_bit_groups(generator: torch.Generator) -> FourBitGroups:
 
 
 def opened(groups: FourBitGroups) -> torch.Tensor:
-    return (groups.q.reshape(*groups.scale.shape, 32) * groups.scale[..., None] + groups.minimum[..., None]).reshape(groups.q.shape)
+    return (groups.q.reshape(*groups.scale.shape, 32) * groups.scale[..., None] + groups.minimum[..., None]).reshape(
+        groups.q.shape
+    )
 
 
 VNNI = pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
@@ -45,7 +47,15 @@ def forms() -> dict:
 
 # Relative to the spread of the exact result. int4 and bf16 round inputs, scales and outputs to 8 bits of mantissa; int8 rounds
 # inputs and weights to 7 bits: about 1 % on average, and this is the largest of thousands.
-TOLERANCES = {"int4": 0.02, "int4_vnni": 0.03, "int8_vnni": 0.06, "int8": 0.06, "int8_packed": 0.06, "bf16": 0.02, "float32": 1e-5}
+TOLERANCES = {
+    "int4": 0.02,
+    "int4_vnni": 0.03,
+    "int8_vnni": 0.06,
+    "int8": 0.06,
+    "int8_packed": 0.06,
+    "bf16": 0.02,
+    "float32": 1e-5,
+}
 NAMES = [pytest.param(name, marks=VNNI if name.endswith("_vnni") else ()) for name in TOLERANCES]
 
 

@@ -19,7 +19,9 @@ def random_rows(type_name: str, num_rows: int, num_elements: int, seed: int) -> 
     if type_name in ("F32", "F16", "BF16"):
         values = rng.standard_normal((num_rows, num_elements)).astype(np.float32)
         return gguf.quantize(values, gguf.GGMLQuantizationType[type_name]).view(np.uint8)
-    blocks = rng.integers(0, 256, (num_rows, num_elements // block_type.block_size, block_type.block_bytes), dtype=np.uint8)
+    blocks = rng.integers(
+        0, 256, (num_rows, num_elements // block_type.block_size, block_type.block_bytes), dtype=np.uint8
+    )
     halves = {"Q4_1": (0, 2), "Q5_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}.get(type_name, (0,))
     for start in halves:
         scale = blocks[..., start : start + 2].copy().view(np.float16)

@@ -75,7 +75,13 @@ def test_forms_that_serve_no_row_count_are_not_built_and_a_shape_is_measured_onc
     with caplog.at_level(logging.INFO):
         forms = scheme.build(four_bit_matrix()).by_rows
         scheme.build(four_bit_matrix())
-    assert [type(forms[rows]) for rows in (1, 8, 9, 16, 128)] == [Int4Weight, Int4Weight, DenseWeight, DenseWeight, DenseWeight]
+    assert [type(forms[rows]) for rows in (1, 8, 9, 16, 128)] == [
+        Int4Weight,
+        Int4Weight,
+        DenseWeight,
+        DenseWeight,
+        DenseWeight,
+    ]
     assert len({id(form) for form in forms}) == 2
     assert calls == [((32, 64), True)]
     assert "32 x 64" in caplog.text
@@ -83,7 +89,9 @@ def test_forms_that_serve_no_row_count_are_not_built_and_a_shape_is_measured_onc
 
 def test_a_matrix_that_is_wider_than_four_bits_is_never_narrowed_to_them(monkeypatch):
     asked = []
-    monkeypatch.setattr(scheme_module, "measure", lambda shape, four_bit, num_threads: asked.append(four_bit) or {"int8": FLAT})
+    monkeypatch.setattr(
+        scheme_module, "measure", lambda shape, four_bit, num_threads: asked.append(four_bit) or {"int8": FLAT}
+    )
     scheme = WeightScheme("auto", CPU, batch_invariant=False)
     scheme.build(float_matrix())
     scheme.build(StoredMatrix.stack([four_bit_matrix(), float_matrix()]))
@@ -92,7 +100,9 @@ def test_a_matrix_that_is_wider_than_four_bits_is_never_narrowed_to_them(monkeyp
 
 def test_batch_invariance_takes_one_form_whose_rows_do_not_depend_on_each_other(monkeypatch):
     monkeypatch.setattr(
-        scheme_module, "measure", lambda shape, four_bit, num_threads: {"float32": [1.0] * 7, "int8": FLAT, "int4": [20.0] * 7}
+        scheme_module,
+        "measure",
+        lambda shape, four_bit, num_threads: {"float32": [1.0] * 7, "int8": FLAT, "int4": [20.0] * 7},
     )
     scheme = WeightScheme("auto", CPU, batch_invariant=True)
     scheme.build(four_bit_matrix())
@@ -184,7 +194,9 @@ def test_stacked_parts_of_different_types_open_as_one_matrix():
     upper, lower = float_matrix(), four_bit_matrix()
     stacked = StoredMatrix.stack([upper, lower])
     assert stacked.shape == (64, 64)
-    assert torch.equal(stacked.to_dtype(torch.float32), torch.cat((upper.to_dtype(torch.float32), lower.to_dtype(torch.float32))))
+    assert torch.equal(
+        stacked.to_dtype(torch.float32), torch.cat((upper.to_dtype(torch.float32), lower.to_dtype(torch.float32)))
+    )
 
 
 def test_reordered_rows_open_in_the_new_order():

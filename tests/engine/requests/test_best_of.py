@@ -149,7 +149,12 @@ def test_every_candidate_keeps_to_a_constraint_and_is_ranked_by_the_model_alone(
     every = engine.answer(**asked | {"num_choices": 3, "best_of": None})
     means = {}
     for choice in range(3):
-        entries = [entry for payload in every if isinstance(payload, Delta) and payload.choice == choice for entry in payload.logprobs]
+        entries = [
+            entry
+            for payload in every
+            if isinstance(payload, Delta) and payload.choice == choice
+            for entry in payload.logprobs
+        ]
         means[choice] = sum(entry.logprob for entry in entries) / len(entries)
     ranked = sorted(means, key=lambda choice: (-means[choice], choice))[:2]
     assert [text_of(best, place) for place in (0, 1)] == [text_of(every, choice) for choice in ranked]

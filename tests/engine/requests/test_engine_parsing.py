@@ -101,7 +101,10 @@ def test_a_grammar_that_has_ended_ends_the_answer_even_without_a_token(thinker):
     stage.core.say(output(first, ids_of("</think>so"), "complete"), output(second, ids_of("</think>so")))
     stage.core.say(output(second, [], "complete"))
     ends = [event for event in payloads(stage.events_to_end()) if isinstance(event, ChoiceFinished)]
-    assert [(end.choice, end.reason, end.stop_reason) for end in ends] == [(0, FinishReason.STOP, None), (1, FinishReason.STOP, None)]
+    assert [(end.choice, end.reason, end.stop_reason) for end in ends] == [
+        (0, FinishReason.STOP, None),
+        (1, FinishReason.STOP, None),
+    ]
 
 
 def test_drafts_are_on_the_account(stage):
@@ -122,17 +125,25 @@ def test_the_core_hears_of_the_reasoning_where_a_budget_needs_it(thinker):
 
 
 @pytest.mark.parametrize(
-    ("changes", "param"), [({"thinking_token_budget": 3}, "thinking_token_budget"), (AUTO, "tool_choice")], ids=["budget", "calls"]
+    ("changes", "param"),
+    [({"thinking_token_budget": 3}, "thinking_token_budget"), (AUTO, "tool_choice")],
+    ids=["budget", "calls"],
 )
 def test_what_the_models_parsers_cannot_do_is_rejected(make_stage, changes, param):
     stage = make_stage(tool_parser="none", reasoning_parser="none")
     stage.submit(**changes)
     ((event,),) = stage.news().values()
-    assert (type(event.payload), event.payload.code, event.payload.param) == (Rejected, ErrorCode.UNSUPPORTED_PARAMETER, param)
+    assert (type(event.payload), event.payload.code, event.payload.param) == (
+        Rejected,
+        ErrorCode.UNSUPPORTED_PARAMETER,
+        param,
+    )
     assert stage.core.has_heard_all()
 
 
-@pytest.mark.parametrize("config", [{"reasoning_parser": "clever"}, {"reasoning_parser": "qwen3"}, {"tool_parser": "mistral"}])
+@pytest.mark.parametrize(
+    "config", [{"reasoning_parser": "clever"}, {"reasoning_parser": "qwen3"}, {"tool_parser": "mistral"}]
+)
 def test_a_parser_that_does_not_fit_the_model_stops_the_start(folder, config):
     stage = Stage(folder, **config)
     with pytest.raises(ModelLoadError, match="parser"):

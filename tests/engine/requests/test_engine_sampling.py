@@ -32,7 +32,11 @@ SCORED = LogprobOptions(prompt=1)
 
 def entries_of(sequence):
     """An entry for each token of the prompt but the first: that token, and token 97 as the alternative."""
-    return [SampledLogprobs(-place / 8, [97], [-0.5], place, token_id) for place, token_id in enumerate(sequence.prompt_ids) if place]
+    return [
+        SampledLogprobs(-place / 8, [97], [-0.5], place, token_id)
+        for place, token_id in enumerate(sequence.prompt_ids)
+        if place
+    ]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +49,9 @@ def entries_of(sequence):
         (SamplingParams(processors=(ProcessorCall("guard", (10,)),)), "logits_processors.0.args.0"),
     ],
 )
-def test_what_the_vocabulary_or_the_registry_forbids_is_rejected_before_the_core_hears_of_it(make_stage, sampling, param):
+def test_what_the_vocabulary_or_the_registry_forbids_is_rejected_before_the_core_hears_of_it(
+    make_stage, sampling, param
+):
     stage = make_stage(ScriptedCore(dataclasses.replace(READY, processors=[GUARD])))
     stage.submit(sampling=sampling)
     ((event,),) = stage.news().values()
@@ -163,7 +169,11 @@ def test_a_resumed_run_reports_its_prompts_scores_once(make_stage, keep):
     second.submit(logprobs=SCORED, stop=StopRules(max_tokens=2), resume=Resume(tuple(logged)))
     (again,) = second.core.hear_sequences()
     assert again.logprobs.prompt == (1 if keep == 1 else None)
-    second.core.say(output(again, b"zZ"[len(again.output_ids) :], "length", prompt_logprobs=entries_of(again) if keep == 1 else None))
+    second.core.say(
+        output(
+            again, b"zZ"[len(again.output_ids) :], "length", prompt_logprobs=entries_of(again) if keep == 1 else None
+        )
+    )
     events = check_positions([*logged, *second.events_to_end()])
     assert [type(event.payload) for event in events].count(PromptScored) == 1
     assert isinstance(events[1].payload, PromptScored)
@@ -185,8 +195,16 @@ def test_a_run_that_is_stopped_before_its_prompt_is_scored_ends_without_scores(s
     ("changes", "core_says", "field"),
     [
         ({}, "allowed_token_ids", "allowed_token_ids"),
-        ({"constraint": Constraint(ConstraintKind.JSON_OBJECT, param="response_format")}, "structured_outputs", "response_format"),
-        ({"constraint": Constraint(ConstraintKind.REGEX, "a", "structured_outputs.regex")}, "structured_outputs", "structured_outputs"),
+        (
+            {"constraint": Constraint(ConstraintKind.JSON_OBJECT, param="response_format")},
+            "structured_outputs",
+            "response_format",
+        ),
+        (
+            {"constraint": Constraint(ConstraintKind.REGEX, "a", "structured_outputs.regex")},
+            "structured_outputs",
+            "structured_outputs",
+        ),
         ({}, "structured_outputs", "tool_choice"),
     ],
 )

@@ -61,7 +61,9 @@ def refusal(stage, **changes):
 
 def test_a_prompt_that_is_read_is_told_and_uses_nothing(stage):
     admitted, completed = read(stage)
-    assert admitted == Admitted(len(IDS), 0, 0, IDS, TEXT, tuple(TOKENIZER.token_bytes(token_id).decode() for token_id in IDS), 512)
+    assert admitted == Admitted(
+        len(IDS), 0, 0, IDS, TEXT, tuple(TOKENIZER.token_bytes(token_id).decode() for token_id in IDS), 512
+    )
     assert isinstance(completed, Completed)
     assert (completed.outcome, completed.usage) == (Outcome.FINISHED, Usage())
     assert stage.core.has_heard_all()
@@ -167,7 +169,11 @@ def test_a_prompt_may_fill_the_context_when_nothing_follows_it(embedding):
 
 @pytest.mark.parametrize(
     ("options", "param"),
-    [(EmbedOptions(dimensions=5), "dimensions"), (EmbedOptions(dimensions=0), "dimensions"), (EmbedOptions("max"), "pooling")],
+    [
+        (EmbedOptions(dimensions=5), "dimensions"),
+        (EmbedOptions(dimensions=0), "dimensions"),
+        (EmbedOptions("max"), "pooling"),
+    ],
 )
 def test_more_than_the_model_has_is_refused(embedding, options, param):
     rejected = refusal(embedding, task=Task.EMBED, embed=options)
@@ -251,9 +257,16 @@ def test_all_choices_of_no_tokens_share_one_sequence(stage, changes):
 
 
 def test_what_a_request_wants_of_its_tokens_does_not_matter_where_there_are_none(stage):
-    stage.submit(stop=StopRules(max_tokens=0, ignore_eos=True), sampling=SamplingParams(allowed_token_ids=(5,), bad_words=("hi",)))
+    stage.submit(
+        stop=StopRules(max_tokens=0, ignore_eos=True),
+        sampling=SamplingParams(allowed_token_ids=(5,), bad_words=("hi",)),
+    )
     (sequence,) = stage.core.hear_sequences()
-    assert (sequence.sampling, sequence.bad_word_ids, sequence.stop) == (SamplingParams(temperature=0.0, seed=0), [], StopRules())
+    assert (sequence.sampling, sequence.bad_word_ids, sequence.stop) == (
+        SamplingParams(temperature=0.0, seed=0),
+        [],
+        StopRules(),
+    )
 
 
 @pytest.mark.parametrize(("finish", "outcome"), [("failed", Outcome.FAILED), ("aborted", Outcome.STOPPED)])
@@ -274,7 +287,9 @@ def test_a_run_of_no_tokens_that_is_taken_over_says_what_is_not_logged(stage, nu
     resume = Resume((Event(0, 1, Admitted(len(IDS), 0, 7)), *logged))
     stage.submit(stop=NONE, num_choices=2, logprobs=LogprobOptions(prompt=0), resume=resume)
     (sequence,) = stage.core.hear_sequences()
-    stage.core.say(output(sequence, b"x", "length", prompt_logprobs=SCORES if sequence.logprobs.prompt is not None else None))
+    stage.core.say(
+        output(sequence, b"x", "length", prompt_logprobs=SCORES if sequence.logprobs.prompt is not None else None)
+    )
     events = stage.events_to_end()
     assert [type(event.payload) for event in events] == [*map(type, said[num_logged:]), Completed]
     assert events[0].start == 1 + num_logged

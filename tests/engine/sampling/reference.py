@@ -42,7 +42,9 @@ def penalised(logits: list[float], sequence: Sequence) -> list[float]:
     """Masks, bias and penalties: steps 2 to 6 of the order; a grammar's mask is in the logits already."""
     sampling = sequence.sampling
     output_ids = sequence.output_ids
-    forbidden = set() if sampling.allowed_token_ids is None else set(range(len(logits))) - set(sampling.allowed_token_ids)
+    forbidden = (
+        set() if sampling.allowed_token_ids is None else set(range(len(logits))) - set(sampling.allowed_token_ids)
+    )
     for word in sequence.bad_word_ids:
         if len(output_ids) >= len(word) - 1 and output_ids[len(output_ids) - len(word) + 1 :] == word[:-1]:
             forbidden.add(word[-1])
@@ -104,7 +106,9 @@ def distribution(logits: list[float], sequence: Sequence) -> dict[int, float]:
 def draw(logits: list[float], sequence: Sequence) -> tuple[int, float]:
     """Return the token and how near the number came to a border between tokens: below rounding, either neighbour is right."""
     probabilities = distribution(logits, sequence)
-    if not (0 < sequence.sampling.top_k < len(logits) or sequence.sampling.top_p < 1.0 or sequence.sampling.min_p > 0.0):
+    if not (
+        0 < sequence.sampling.top_k < len(logits) or sequence.sampling.top_p < 1.0 or sequence.sampling.min_p > 0.0
+    ):
         probabilities = dict(sorted(probabilities.items()))
     number = uniform(sequence.sampling.seed, len(sequence.output_ids))
     upper, drawn, margin = 0.0, None, 1.0

@@ -10,7 +10,9 @@ from tests.engine.sampling.reference import make_sequence
 
 def sample(logits, options, **sampling):
     sampler = Sampler(logits.shape[1], "cpu")
-    sequences = [make_sequence(i, SamplingParams(seed=i, **sampling), logprobs=option) for i, option in enumerate(options)]
+    sequences = [
+        make_sequence(i, SamplingParams(seed=i, **sampling), logprobs=option) for i, option in enumerate(options)
+    ]
     for sequence in sequences:
         sampler.add(sequence)
     return sampler.sample(logits.clone(), sequences)

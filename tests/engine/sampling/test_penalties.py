@@ -12,7 +12,9 @@ def test_many_rows_equal_the_reference_while_they_grow():
     generator = torch.Generator().manual_seed(1)
     sequences = [
         make_sequence(1, SamplingParams(repetition_penalty=1.3), prompt_ids=[3, 3, 900]),
-        make_sequence(2, SamplingParams(frequency_penalty=0.5, presence_penalty=-1.0), prompt_ids=[4, 5], output_ids=[7, 7]),
+        make_sequence(
+            2, SamplingParams(frequency_penalty=0.5, presence_penalty=-1.0), prompt_ids=[4, 5], output_ids=[7, 7]
+        ),
         make_sequence(3, SamplingParams(repetition_penalty=0.7, frequency_penalty=-2.0, presence_penalty=2.0)),
     ]
     rows = [(row, TokenCounts(sequence, vocab_size)) for row, sequence in enumerate(sequences)]
@@ -26,7 +28,10 @@ def test_many_rows_equal_the_reference_while_they_grow():
 
 
 def test_rows_without_penalties_are_not_touched():
-    sequences = [make_sequence(1, SamplingParams()), make_sequence(2, SamplingParams(presence_penalty=1.0), output_ids=[5])]
+    sequences = [
+        make_sequence(1, SamplingParams()),
+        make_sequence(2, SamplingParams(presence_penalty=1.0), output_ids=[5]),
+    ]
     logits = torch.zeros(2, 64)
     apply_penalties(logits, [(1, TokenCounts(sequences[1], 64))], sequences)
     assert logits.nonzero().tolist() == [[1, 5]]

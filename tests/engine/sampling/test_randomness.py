@@ -17,7 +17,10 @@ def test_any_seed_is_taken_by_its_low_64_bits():
 
 def test_numbers_are_uniform_over_seeds_and_over_positions():
     """Chi-square with 100 cells; 148.2 is the 0.999 quantile for 99 degrees of freedom. Fixed, so it never flakes."""
-    for numbers in ([uniform(seed, 7) for seed in range(20_000)], [uniform(11, position) for position in range(20_000)]):
+    for numbers in (
+        [uniform(seed, 7) for seed in range(20_000)],
+        [uniform(11, position) for position in range(20_000)],
+    ):
         counts = [0] * 100
         for number in numbers:
             assert 0.0 <= number < 1.0
@@ -26,6 +29,8 @@ def test_numbers_are_uniform_over_seeds_and_over_positions():
 
 
 def test_neighbouring_positions_and_seeds_are_uncorrelated():
-    pairs = [(uniform(1, i), uniform(1, i + 1)) for i in range(20_000)] + [(uniform(i, 1), uniform(i + 1, 1)) for i in range(20_000)]
+    pairs = [(uniform(1, i), uniform(1, i + 1)) for i in range(20_000)] + [
+        (uniform(i, 1), uniform(i + 1, 1)) for i in range(20_000)
+    ]
     covariance = sum((a - 0.5) * (b - 0.5) for a, b in pairs) / len(pairs)
     assert abs(covariance * 12) < 0.02

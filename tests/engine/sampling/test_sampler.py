@@ -30,7 +30,9 @@ sampling_params = st.builds(
     frequency_penalty=st.sampled_from([0.0, 0.0, 0.7, -2.0]),
     repetition_penalty=st.sampled_from([1.0, 1.0, 1.3, 0.5]),
     seed=st.integers(-(2**63), 2**64),
-    logit_bias=st.lists(st.tuples(st.integers(0, 639), st.sampled_from([-100.0, -1.5, 0.0, 3.0, 100.0])), max_size=4).map(tuple),
+    logit_bias=st.lists(
+        st.tuples(st.integers(0, 639), st.sampled_from([-100.0, -1.5, 0.0, 3.0, 100.0])), max_size=4
+    ).map(tuple),
     allowed_token_ids=st.none() | st.lists(st.integers(0, 639), min_size=1, max_size=30).map(tuple),
 )
 token_ids = st.lists(st.integers(0, 199), max_size=12)
@@ -55,7 +57,9 @@ def rows(draw):
         thinking=draw(thinking),
         stop_ids=tuple(draw(st.lists(st.integers(0, 199), max_size=3))),
         min_tokens=draw(st.sampled_from([0, 0, 5, 20])),
-        logprobs=draw(st.sampled_from([None, None, LogprobOptions(True, 0), LogprobOptions(True, 7), LogprobOptions(True, -1)])),
+        logprobs=draw(
+            st.sampled_from([None, None, LogprobOptions(True, 0), LogprobOptions(True, 7), LogprobOptions(True, -1)])
+        ),
     )
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
     logits = torch.randn(vocab_size, generator=generator) * draw(st.sampled_from([0.1, 1.0, 4.0]))
@@ -141,7 +145,14 @@ def test_a_row_is_the_same_in_a_large_crowd_of_its_like(vocab_size):
     """The kinds of rows that a whole batch shares take shortcuts; the vocabulary is big enough for vectorised sums."""
     generator = torch.Generator().manual_seed(5)
     logits = torch.randn(24, vocab_size, generator=generator) * 2
-    kinds = [{}, {"top_p": 0.9}, {"top_k": 50}, {"top_k": 40, "top_p": 0.8, "min_p": 0.01}, {"min_p": 0.05}, {"temperature": 0.0}]
+    kinds = [
+        {},
+        {"top_p": 0.9},
+        {"top_k": 50},
+        {"top_k": 40, "top_p": 0.8, "min_p": 0.01},
+        {"min_p": 0.05},
+        {"temperature": 0.0},
+    ]
     for kind in kinds:
         crowd = [(make_sequence(i, SamplingParams(seed=i, **kind)), logits[i]) for i in range(24)]
         assert sample_crowd(crowd) == [sample_crowd([row])[0] for row in crowd]
@@ -173,7 +184,9 @@ def test_draws_follow_the_distribution(sampling):
     num_draws, rows = 20_000, 500
     logits = torch.tensor([0.5, 2.0, -1.0, 1.5, 1.4, 0.0, -0.5, 1.9, 0.7, -2.0, 0.1, 0.2])
     counts = Counter()
-    sequences = [make_sequence(i, SamplingParams(**{**params(sampling), "seed": i * 7919}), output_ids=[]) for i in range(rows)]
+    sequences = [
+        make_sequence(i, SamplingParams(**{**params(sampling), "seed": i * 7919}), output_ids=[]) for i in range(rows)
+    ]
     sampler = Sampler(len(logits), "cpu")
     for sequence in sequences:
         sampler.add(sequence)
@@ -251,7 +264,9 @@ def test_a_broken_row_fails_alone(poison):
         result = sample_crowd(spoiled)
         assert result[broken].is_failed
         assert result[broken].token_id == FAILED_TOKEN
-        assert [token for i, token in enumerate(result) if i != broken] == [token for i, token in enumerate(expected) if i != broken]
+        assert [token for i, token in enumerate(result) if i != broken] == [
+            token for i, token in enumerate(expected) if i != broken
+        ]
 
 
 def test_a_row_without_any_allowed_token_fails():
@@ -263,7 +278,10 @@ def test_a_row_without_any_allowed_token_fails():
 def test_a_temperature_just_above_greedy_is_raised():
     logits = torch.zeros(64)
     logits[5] = 0.001
-    drawn = {sample_crowd([(make_sequence(1, SamplingParams(temperature=1e-4, seed=seed)), logits)])[0].token_id for seed in range(30)}
+    drawn = {
+        sample_crowd([(make_sequence(1, SamplingParams(temperature=1e-4, seed=seed)), logits)])[0].token_id
+        for seed in range(30)
+    }
     assert len(drawn) > 5
 
 
@@ -271,7 +289,9 @@ def test_stop_ids_are_masked_until_min_tokens_exist():
     logits = torch.zeros(64)
     logits[9] = 50.0
     for num_output, expected in ((0, 0), (1, 0), (2, 9)):
-        sequence = make_sequence(1, SamplingParams(temperature=0.0), output_ids=[3] * num_output, stop_ids=(9,), min_tokens=2)
+        sequence = make_sequence(
+            1, SamplingParams(temperature=0.0), output_ids=[3] * num_output, stop_ids=(9,), min_tokens=2
+        )
         assert sample_crowd([(sequence, logits)])[0].token_id == expected
 
 
@@ -289,7 +309,13 @@ def test_greedy_follows_the_penalties(row):
 def test_staggered_sequences_leave_no_state_behind():
     """Sequences join, move to other rows and leave; each must yield what it yields alone, also when an id is used again."""
     vocab_size, steps = 640, 40
-    kinds = [{"temperature": 0.0, "repetition_penalty": 1.5}, {"top_k": 8, "frequency_penalty": 1.0}, {}, {"top_p": 0.7}, {"min_p": 0.2}]
+    kinds = [
+        {"temperature": 0.0, "repetition_penalty": 1.5},
+        {"top_k": 8, "frequency_penalty": 1.0},
+        {},
+        {"top_p": 0.7},
+        {"min_p": 0.2},
+    ]
 
     def logits_of(sequence):
         history = hash((len(sequence.output_ids), sum(sequence.output_ids), sequence.prompt_ids[0]))
@@ -394,7 +420,9 @@ def test_log_probabilities_are_taken_after_the_grammar_and_before_everything_els
 
 def test_processed_scores_are_taken_after_masks_bias_and_penalties():
     logits = torch.randn(64, generator=torch.Generator().manual_seed(1))
-    sampling = SamplingParams(allowed_token_ids=(3, 4, 5), logit_bias=((4, 2.0),), presence_penalty=1.0, temperature=0.3)
+    sampling = SamplingParams(
+        allowed_token_ids=(3, 4, 5), logit_bias=((4, 2.0),), presence_penalty=1.0, temperature=0.3
+    )
     sequence = make_sequence(1, sampling, output_ids=[5], logprobs=LogprobOptions(True, 3), scores_processed=True)
     (token,) = sample_crowd([(sequence, logits)])
     expected = torch.tensor([logits[3], logits[4] + 2.0, logits[5] - 1.0]).log_softmax(0)
@@ -404,7 +432,9 @@ def test_processed_scores_are_taken_after_masks_bias_and_penalties():
 
 def test_a_forced_end_of_reasoning_overrides_every_mask():
     sampling = SamplingParams(allowed_token_ids=(3,), processors=(ProcessorCall("token_trie", ([[3]],)),))
-    sequence = greedy(1, sampling, bad_words=[[9]], stop_ids=(9,), min_tokens=5, thinking=Thinking([1], [9], is_open=True, budget=0))
+    sequence = greedy(
+        1, sampling, bad_words=[[9]], stop_ids=(9,), min_tokens=5, thinking=Thinking([1], [9], is_open=True, budget=0)
+    )
     (token,) = sample_masked([(sequence, torch.zeros(64))], {0: {4}})
     assert token.token_id == 9
 
@@ -420,7 +450,10 @@ def test_no_bias_forbids_a_token():
 def test_the_most_extreme_penalty_does_not_break_a_row(penalty):
     logits = torch.randn(64, generator=torch.Generator().manual_seed(1))
     logits[7] = 0.0
-    for sampling in (SamplingParams(repetition_penalty=penalty), SamplingParams(repetition_penalty=penalty, temperature=0.0)):
+    for sampling in (
+        SamplingParams(repetition_penalty=penalty),
+        SamplingParams(repetition_penalty=penalty, temperature=0.0),
+    ):
         (token,) = sample_crowd([(make_sequence(1, sampling, prompt_ids=list(range(20))), logits)])
         assert not token.is_failed
 

@@ -18,7 +18,11 @@ THINKING = st.builds(Thinking, MARKERS, MARKERS, st.booleans(), st.none() | st.i
 def find(output_ids: list[int], markers: list[list[int]], start: int) -> tuple[int, int] | None:
     """Where the first of `markers` from `start` on ends, and how long it is; the longest of several."""
     for end in range(start + 1, len(output_ids) + 1):
-        sizes = [len(marker) for marker in markers if end - len(marker) >= start and output_ids[end - len(marker) : end] == marker]
+        sizes = [
+            len(marker)
+            for marker in markers
+            if end - len(marker) >= start and output_ids[end - len(marker) : end] == marker
+        ]
         if sizes:
             return end, max(sizes)
     return None
@@ -46,7 +50,9 @@ def test_the_state_is_that_of_a_plain_search_for_the_markers(thinking: Thinking,
 
 
 @given(thinking=THINKING, output_ids=OUTPUTS)
-def test_a_forced_marker_ends_the_reasoning_and_is_never_longer_than_needed(thinking: Thinking, output_ids: list[int]) -> None:
+def test_a_forced_marker_ends_the_reasoning_and_is_never_longer_than_needed(
+    thinking: Thinking, output_ids: list[int]
+) -> None:
     track = ThinkingTrack(thinking)
     output_ids = list(output_ids)
     track.update(output_ids)

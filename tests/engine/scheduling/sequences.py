@@ -56,7 +56,16 @@ def make_scheduler(
     drafter: Drafter | None = None,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> Scheduler:
-    return Scheduler(num_blocks, block_size, max_num_batched_tokens, max_num_seqs, max_waiting, prefix_caching, drafter=drafter, clock=clock)
+    return Scheduler(
+        num_blocks,
+        block_size,
+        max_num_batched_tokens,
+        max_num_seqs,
+        max_waiting,
+        prefix_caching,
+        drafter=drafter,
+        clock=clock,
+    )
 
 
 def next_token(sequence: Sequence) -> int:

@@ -77,7 +77,9 @@ def test_all_who_have_nothing_running_get_a_seat_in_the_same_step():
     step(scheduler)
     assert [num_running(*own) for own in (greedy, *witnesses)] == [5, 1, 1, 1]
     step(scheduler)
-    assert [num_running(*own) for own in (greedy, *witnesses)] == [4, 2, 1, 1], "what they have beyond that comes one by one"
+    assert [num_running(*own) for own in (greedy, *witnesses)] == [4, 2, 1, 1], (
+        "what they have beyond that comes one by one"
+    )
 
 
 def test_what_comes_free_goes_to_the_tenant_that_holds_the_least():
@@ -90,7 +92,9 @@ def test_what_comes_free_goes_to_the_tenant_that_holds_the_least():
     assert num_running(*witnesses) == 1
     for _ in range(4):
         step(scheduler)
-    assert (num_running(*witnesses), num_running(*greedy)) == (2, 2), "an equal share of the seats each, though the other came first"
+    assert (num_running(*witnesses), num_running(*greedy)) == (2, 2), (
+        "an equal share of the seats each, though the other came first"
+    )
 
 
 def test_a_tenant_below_its_share_is_brought_up_to_it_and_nobody_is_brought_below():
@@ -339,14 +343,22 @@ def test_only_what_is_above_an_equal_share_is_taken_and_only_if_it_helps(data):
     running: list[Sequence] = []
     for number in range(num_seats):
         tenant = data.draw(st.sampled_from("abc"))
-        sequence = make_sequence(number, list(range(100 * number, 100 * number + data.draw(st.integers(1, 6)))), tenant=tenant)
-        sequence.priority, sequence.is_owed, sequence.place = data.draw(st.integers(0, 1)), data.draw(st.booleans()), number
+        sequence = make_sequence(
+            number, list(range(100 * number, 100 * number + data.draw(st.integers(1, 6)))), tenant=tenant
+        )
+        sequence.priority, sequence.is_owed, sequence.place = (
+            data.draw(st.integers(0, 1)),
+            data.draw(st.booleans()),
+            number,
+        )
         blocks.open(sequence)
         if blocks.has_room(sequence, [], 0):
             blocks.take(sequence, [])
             running.append(sequence)
     running.sort(key=lambda sequence: (sequence.priority, sequence.place))
-    head = make_sequence(99, list(range(200, 200 + data.draw(st.integers(1, 12)))), tenant=data.draw(st.sampled_from("abcd")))
+    head = make_sequence(
+        99, list(range(200, 200 + data.draw(st.integers(1, 12)))), tenant=data.draw(st.sampled_from("abcd"))
+    )
     head.priority = data.draw(st.integers(0, 2))
     blocks.open(head)
     queue.add(head)
@@ -356,12 +368,16 @@ def test_only_what_is_above_an_equal_share_is_taken_and_only_if_it_helps(data):
     equal = [sequence for sequence in victims if sequence.priority == head.priority]
     urgent = [sequence for sequence in running if sequence.priority <= head.priority]
     seats = Counter(sequence.tenant for sequence in urgent)
-    held = {tenant: sum(len(sequence.block_ids) for sequence in urgent if sequence.tenant == tenant) for tenant in seats}
+    held = {
+        tenant: sum(len(sequence.block_ids) for sequence in urgent if sequence.tenant == tenant) for tenant in seats
+    }
     num_tenants = len({*seats, head.tenant})
     for sequence in equal:
         assert not sequence.is_owed
         assert sequence.tenant != head.tenant
-        assert seats[sequence.tenant] > max(1, num_seats / num_tenants) or held[sequence.tenant] > num_blocks / num_tenants
+        assert (
+            seats[sequence.tenant] > max(1, num_seats / num_tenants) or held[sequence.tenant] > num_blocks / num_tenants
+        )
     assert all(seats[tenant] > count for tenant, count in Counter(sequence.tenant for sequence in equal).items())
     if victims:
         assert all(sequence in victims for sequence in running if sequence.priority > head.priority) or not equal

@@ -188,7 +188,10 @@ def test_a_preempted_sequence_finds_its_own_blocks_in_the_cache():
 
 def test_a_better_priority_takes_a_seat_and_blocks_from_worse_ones():
     scheduler = make_scheduler(num_blocks=8, block_size=4, max_num_batched_tokens=32, max_num_seqs=2)
-    holders = [make_sequence(seq_id, list(range(seq_id * 100, seq_id * 100 + 10)), 4, min_tokens=4, priority=5) for seq_id in (1, 2)]
+    holders = [
+        make_sequence(seq_id, list(range(seq_id * 100, seq_id * 100 + 10)), 4, min_tokens=4, priority=5)
+        for seq_id in (1, 2)
+    ]
     urgent = make_sequence(3, list(range(300, 315)), max_tokens=1)
     expected = [solo_output(sequence) for sequence in (*holders, urgent)]
     for sequence in holders:
@@ -205,7 +208,11 @@ def test_a_better_priority_takes_a_seat_and_blocks_from_worse_ones():
 def test_equal_priority_takes_nothing_and_nobody_is_preempted_in_vain():
     scheduler = make_scheduler(num_blocks=8, block_size=4, max_num_batched_tokens=64)
     for seq_id, num_tokens, priority in ((1, 20, 0), (2, 4, 5)):
-        scheduler.add(make_sequence(seq_id, list(range(seq_id * 100, seq_id * 100 + num_tokens)), 2, min_tokens=2, priority=priority))
+        scheduler.add(
+            make_sequence(
+                seq_id, list(range(seq_id * 100, seq_id * 100 + num_tokens)), 2, min_tokens=2, priority=priority
+            )
+        )
     step(scheduler)
     scheduler.add(make_sequence(3, list(range(300, 320)), priority=0))
     scheduler.add(make_sequence(4, list(range(400, 404)), priority=5))
@@ -359,7 +366,10 @@ def test_drafts_take_a_share_of_a_step_and_prompts_go_on_beside_them():
     step(scheduler)
     scheduler.add(make_sequence(2, list(range(100, 140))))
     plan, _ = step(scheduler)
-    assert [(chunk.sequence.seq_id, chunk.num_tokens, len(chunk.draft_ids)) for chunk in plan.chunks] == [(1, 1, 4), (2, 11, 0)]
+    assert [(chunk.sequence.seq_id, chunk.num_tokens, len(chunk.draft_ids)) for chunk in plan.chunks] == [
+        (1, 1, 4),
+        (2, 11, 0),
+    ]
 
 
 # Groups
@@ -379,7 +389,13 @@ def test_waiting_sequences_of_one_group_are_served_together():
 
 
 def test_a_group_holds_within_one_priority():
-    wanted = [(1, {"group": "a"}), (2, {}), (3, {"group": "a", "cache_root": b"salt"}), (4, {"group": "a", "priority": 1}), (5, {})]
+    wanted = [
+        (1, {"group": "a"}),
+        (2, {}),
+        (3, {"group": "a", "cache_root": b"salt"}),
+        (4, {"group": "a", "priority": 1}),
+        (5, {}),
+    ]
     assert served_order(make_scheduler(max_num_seqs=1), *wanted) == [1, 3, 2, 5, 4]
 
 

@@ -36,12 +36,26 @@ class SchedulerMachine(RuleBasedStateMachine):
         error_every=st.integers(1, 7),
     )
     def start(self, num_blocks, block_size, max_num_batched_tokens, max_num_seqs, caching, draft_length, error_every):
-        self.num_blocks, self.block_size, self.max_num_batched_tokens, self.max_num_seqs = num_blocks, block_size, max_num_batched_tokens, max_num_seqs
+        self.num_blocks, self.block_size, self.max_num_batched_tokens, self.max_num_seqs = (
+            num_blocks,
+            block_size,
+            max_num_batched_tokens,
+            max_num_seqs,
+        )
         self.first_step_tokens = max_num_batched_tokens
         self.caching = caching
-        drafter = OracleDrafter(draft_length, lambda place: place % error_every == error_every - 1) if draft_length else None
+        drafter = (
+            OracleDrafter(draft_length, lambda place: place % error_every == error_every - 1) if draft_length else None
+        )
         self.scheduler = Scheduler(
-            num_blocks, block_size, max_num_batched_tokens, max_num_seqs, 1000, caching, drafter=drafter, clock=lambda: self.now
+            num_blocks,
+            block_size,
+            max_num_batched_tokens,
+            max_num_seqs,
+            1000,
+            caching,
+            drafter=drafter,
+            clock=lambda: self.now,
         )
 
     @precondition(lambda self: self.plan is None)
@@ -97,7 +111,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         prompt = ([60 + i for i in range(prefix)] + tail)[: self.num_blocks * self.block_size]
         self.num_added += 1
         sequence = make_sequence(
-            self.num_added, prompt, 1, priority=priority, cache_root=root, tenant=TENANTS[root], embed=EmbedOptions(pooling)
+            self.num_added,
+            prompt,
+            1,
+            priority=priority,
+            cache_root=root,
+            tenant=TENANTS[root],
+            embed=EmbedOptions(pooling),
         )
         self.expected[sequence.seq_id] = []
         self.live[sequence.seq_id] = sequence
@@ -120,7 +140,11 @@ class SchedulerMachine(RuleBasedStateMachine):
             return
         chunks = self.plan.chunks
         num_prompt_tokens = sum(chunk.num_positions for chunk in chunks if chunk.num_tokens > 1)
-        assert 1 <= sum(chunk.num_positions for chunk in chunks) <= self.max_num_batched_tokens + min(num_prompt_tokens, self.max_num_batched_tokens // 4)
+        assert (
+            1
+            <= sum(chunk.num_positions for chunk in chunks)
+            <= self.max_num_batched_tokens + min(num_prompt_tokens, self.max_num_batched_tokens // 4)
+        )
         assert len({chunk.sequence.seq_id for chunk in chunks}) == len(chunks) <= self.max_num_seqs
         one_token = [chunk.num_positions == 1 and chunk.start + 1 == chunk.sequence.num_tokens for chunk in chunks]
         assert one_token == sorted(one_token, reverse=True)
@@ -140,7 +164,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         """Preemption takes the worst first: whoever kept its seat has no worse priority than whoever lost it, and is more urgent than those
         of its tenant that did. One that was owed its seat is left out, and so is one that has lost it and got another."""
         victims = [sequence for sequence in was_running if sequence.status is SequenceStatus.PREEMPTED]
-        kept = [sequence for sequence in was_running if sequence.status is SequenceStatus.RUNNING and not sequence.is_owed]
+        kept = [
+            sequence for sequence in was_running if sequence.status is SequenceStatus.RUNNING and not sequence.is_owed
+        ]
         for victim in victims:
             assert all(other.priority <= victim.priority for other in kept)
             assert all(urgency(other) < urgency(victim) for other in kept if other.tenant == victim.tenant)
@@ -166,7 +192,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             if sequence.embed is not None:
                 assert (reason, sequence.num_computed) == ("embedded", len(sequence.prompt_ids))
                 continue
-            assert reason == ("stop" if len(sequence.output_ids) < sequence.max_tokens or self.ends_with_stop(sequence) else "length")
+            assert reason == (
+                "stop" if len(sequence.output_ids) < sequence.max_tokens or self.ends_with_stop(sequence) else "length"
+            )
 
     def ends_with_stop(self, sequence):
         return sequence.output_ids[-1] in sequence.stop_ids and len(sequence.output_ids) > sequence.stop.min_tokens

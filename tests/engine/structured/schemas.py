@@ -63,8 +63,14 @@ def _arrays():
 def _numbers():
     for kind in ("integer", "number"):
         for low, high in [(0, 9), (-5, 1234), (-20, -3), (17, None), (None, -2), (0.5, 2.25), (-1.5, 1.5), (99, 101)]:
-            for names in [("minimum", "maximum"), ("exclusiveMinimum", "exclusiveMaximum"), ("minimum", "exclusiveMaximum")]:
-                yield {"type": kind} | {name: value for name, value in zip(names, (low, high), strict=True) if value is not None}
+            for names in [
+                ("minimum", "maximum"),
+                ("exclusiveMinimum", "exclusiveMaximum"),
+                ("minimum", "exclusiveMaximum"),
+            ]:
+                yield {"type": kind} | {
+                    name: value for name, value in zip(names, (low, high), strict=True) if value is not None
+                }
     for step in (1, 2, 7, 10, 100):
         yield {"type": "integer", "multipleOf": step}
         yield {"type": "integer", "multipleOf": step, "minimum": -50, "maximum": 250}
@@ -96,11 +102,17 @@ def _combinations():
     yield {"oneOf": [{"const": "a"}, {"enum": ["b", "c"]}, BOOLEAN]}
     yield {
         "oneOf": [
-            {"type": "object", "properties": {"kind": {"const": kind}, kind: INTEGER}, "required": ["kind"]} for kind in ("x", "y", "z")
+            {"type": "object", "properties": {"kind": {"const": kind}, kind: INTEGER}, "required": ["kind"]}
+            for kind in ("x", "y", "z")
         ]
     }
     yield {"oneOf": [{"type": "object", "properties": {"a": False}}, {"type": "object", "required": ["a"]}]}
-    yield {"allOf": [{"type": "object", "properties": {"a": INTEGER}, "required": ["a"]}, {"properties": {"b": STRING}, "required": ["b"]}]}
+    yield {
+        "allOf": [
+            {"type": "object", "properties": {"a": INTEGER}, "required": ["a"]},
+            {"properties": {"b": STRING}, "required": ["b"]},
+        ]
+    }
     yield {"allOf": [INTEGER, {"minimum": 3}, {"maximum": 9}]}
     yield {"allOf": [{"type": ["string", "integer"]}, {"type": ["integer", "null"]}]}
     yield {"allOf": [{"enum": [1, 2, 3]}, {"enum": [2, 3, 4]}]}
@@ -108,17 +120,46 @@ def _combinations():
 
 
 def _references():
-    node = {"type": "object", "properties": {"v": INTEGER, "next": {"anyOf": [{"$ref": "#/$defs/node"}, NULL]}}, "required": ["v", "next"]}
+    node = {
+        "type": "object",
+        "properties": {"v": INTEGER, "next": {"anyOf": [{"$ref": "#/$defs/node"}, NULL]}},
+        "required": ["v", "next"],
+    }
     yield {"$defs": {"node": node | {"additionalProperties": False}}, "$ref": "#/$defs/node"}
     yield {"definitions": {"n": INTEGER}, "type": "array", "items": {"$ref": "#/definitions/n"}}
-    yield {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#"}}}, "additionalProperties": False}
+    yield {
+        "type": "object",
+        "properties": {"children": {"type": "array", "items": {"$ref": "#"}}},
+        "additionalProperties": False,
+    }
     yield {"$defs": {"a b/c": {"$ref": "#/$defs/x%25"}, "x%": INTEGER}, "$ref": "#/$defs/a%20b~1c"}
-    yield {"type": "object", "properties": {"a": INTEGER | {"maximum": 3}, "b": {"$ref": "#/properties/a"}}, "required": ["a", "b"]}
-    yield {"$defs": {"n": INTEGER}, "type": "object", "properties": {"a": {"$ref": "#/$defs/n", "minimum": 5}}, "required": ["a"]}
+    yield {
+        "type": "object",
+        "properties": {"a": INTEGER | {"maximum": 3}, "b": {"$ref": "#/properties/a"}},
+        "required": ["a", "b"],
+    }
+    yield {
+        "$defs": {"n": INTEGER},
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/n", "minimum": 5}},
+        "required": ["a"],
+    }
     yield {"$defs": {"n": INTEGER, "m": {"$ref": "#/$defs/n"}}, "anyOf": [{"$ref": "#/$defs/m"}, NULL]}
     yield {"$defs": {"n": {"$anchor": "whole"} | INTEGER}, "type": "array", "items": {"$ref": "#whole"}, "minItems": 1}
-    own = {"$id": "item", "$defs": {"n": BOOLEAN}, "type": "object", "properties": {"b": {"$ref": "#/$defs/n"}}, "required": ["b"]}
-    yield {"$id": "http://x.example/root", "$defs": {"n": INTEGER, "a/b": own}, "type": "array", "items": {"$ref": "item"}, "minItems": 1}
+    own = {
+        "$id": "item",
+        "$defs": {"n": BOOLEAN},
+        "type": "object",
+        "properties": {"b": {"$ref": "#/$defs/n"}},
+        "required": ["b"],
+    }
+    yield {
+        "$id": "http://x.example/root",
+        "$defs": {"n": INTEGER, "a/b": own},
+        "type": "array",
+        "items": {"$ref": "item"},
+        "minItems": 1,
+    }
     yield {"$id": "urn:x:y", "$defs": {"n": INTEGER}, "$ref": "urn:x:y#/$defs/n"}
     yield {
         "type": "object",
@@ -129,14 +170,41 @@ def _references():
 
 
 def _values():
-    yield from ({"const": value} for value in ["x", 'a"\n\\', "é😀\0/", 0, -1.5, True, None, [], {}, {"a": [1, {"b": None}]}])
+    yield from (
+        {"const": value} for value in ["x", 'a"\n\\', "é😀\0/", 0, -1.5, True, None, [], {}, {"a": [1, {"b": None}]}]
+    )
     yield {"enum": ["a", 1, None, True, {"a": [1, 2]}, [1, "x"], 1.5]}
     yield {"type": "integer", "enum": ["a", 1, 2.5]}
-    yield {"type": "object", "properties": {"é\n": INTEGER, '"': NULL}, "required": ["é\n", '"'], "additionalProperties": False}
-    yield {"type": "object", "patternProperties": {"^a+$": INTEGER, "^b": STRING | {"maxLength": 2}}, "additionalProperties": False}
-    yield {"type": "object", "properties": {"ab": INTEGER}, "patternProperties": {"^a": {"minimum": 5}}, "additionalProperties": False}
+    yield {
+        "type": "object",
+        "properties": {"é\n": INTEGER, '"': NULL},
+        "required": ["é\n", '"'],
+        "additionalProperties": False,
+    }
+    yield {
+        "type": "object",
+        "patternProperties": {"^a+$": INTEGER, "^b": STRING | {"maxLength": 2}},
+        "additionalProperties": False,
+    }
+    yield {
+        "type": "object",
+        "properties": {"ab": INTEGER},
+        "patternProperties": {"^a": {"minimum": 5}},
+        "additionalProperties": False,
+    }
     yield {"type": "object", "patternProperties": {"^x": NULL}}
-    yield from ({}, {"title": "t", "description": "d", "default": 1, "examples": [1], "$schema": "s", "$id": "i", "x-own": {"not": 1}})
+    yield from (
+        {},
+        {
+            "title": "t",
+            "description": "d",
+            "default": 1,
+            "examples": [1],
+            "$schema": "s",
+            "$id": "i",
+            "x-own": {"not": 1},
+        },
+    )
     yield from (
         {"minimum": 5},
         {"properties": {"a": INTEGER}},
@@ -145,7 +213,12 @@ def _values():
         {"minLength": 2},
         {"maxProperties": 1},
     )
-    yield {"type": "array", "uniqueItems": False, "items": {"type": "array", "items": True, "maxItems": 1}, "maxItems": 2}
+    yield {
+        "type": "array",
+        "uniqueItems": False,
+        "items": {"type": "array", "items": True, "maxItems": 1},
+        "maxItems": 2,
+    }
 
 
 ENFORCED = [
@@ -194,8 +267,17 @@ REFUSED = [
     ({"$id": "http://x.example/", "$ref": "//["}, "not an address"),
     ({"type": "array", "items": {"$ref": "#/x/y"}, "x": {"y": {"$ref": "other"}}}, "cannot be followed"),
     ({"$ref": "#"}, "back to itself"),
-    ({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [INTEGER, {"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"}, "back to itself"),
-    ({"$defs": {"n": {"type": "object", "properties": {"n": {"$ref": "#/$defs/n"}}, "required": ["n"]}}, "$ref": "#/$defs/n"}, "satisf"),
+    (
+        {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [INTEGER, {"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"},
+        "back to itself",
+    ),
+    (
+        {
+            "$defs": {"n": {"type": "object", "properties": {"n": {"$ref": "#/$defs/n"}}, "required": ["n"]}},
+            "$ref": "#/$defs/n",
+        },
+        "satisf",
+    ),
     ({"oneOf": [INTEGER, {"type": "number"}]}, "oneOf"),
     ({"oneOf": [{"required": ["a"]}, {"required": ["b"]}]}, "oneOf"),
     ({"type": "string", "const": 5}, "nsatisfiable"),
@@ -205,12 +287,24 @@ REFUSED = [
     ({"type": "object", "propertyNames": {"pattern": "^a"}, "patternProperties": {"b": {}}}, "patternProperties"),
     ({"type": "object", "properties": {f"p{i}": {} for i in range(20)}, "maxProperties": 3}, "optional properties"),
     ({"type": "object", "minProperties": 2}, "not listed"),
-    ({"type": "object", "minProperties": 3, "properties": {"a": {}}, "required": ["a"], "maxProperties": 5}, "Unsatisfiable"),
     (
-        {"type": "object", "minProperties": 3, "properties": {"a": {}}, "required": ["a"], "additionalProperties": True},
+        {"type": "object", "minProperties": 3, "properties": {"a": {}}, "required": ["a"], "maxProperties": 5},
+        "Unsatisfiable",
+    ),
+    (
+        {
+            "type": "object",
+            "minProperties": 3,
+            "properties": {"a": {}},
+            "required": ["a"],
+            "additionalProperties": True,
+        },
         "asks for 2 properties",
     ),
-    ({"type": "object", "minProperties": 2, "patternProperties": {"^a": {}}, "additionalProperties": False}, "not listed"),
+    (
+        {"type": "object", "minProperties": 2, "patternProperties": {"^a": {}}, "additionalProperties": False},
+        "not listed",
+    ),
     *(
         ({keyword: value}, keyword)
         for keyword, value in {

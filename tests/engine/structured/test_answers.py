@@ -41,9 +41,18 @@ CONSTRAINTS = {
         Constraint(ConstraintKind.JSON_SCHEMA, json.dumps(SCHEMA), whitespace=" "),
         lambda text: is_valid(text) and re.fullmatch(r'\{ ("\w+" : .* )\}', text),
     ),
-    "regex": (Constraint(ConstraintKind.REGEX, r"[a-c]{2,6}-\d{3}"), lambda text: re.fullmatch(r"[a-c]{2,6}-\d{3}", text)),
-    "choice": (Constraint(ConstraintKind.CHOICE, '["yes","no","yes, but no"]'), lambda text: text in ("yes", "no", "yes, but no")),
-    "grammar": (Constraint(ConstraintKind.GRAMMAR, 'root ::= "x" [0-9]{2} ("y" | "z")'), lambda text: re.fullmatch(r"x\d\d[yz]", text)),
+    "regex": (
+        Constraint(ConstraintKind.REGEX, r"[a-c]{2,6}-\d{3}"),
+        lambda text: re.fullmatch(r"[a-c]{2,6}-\d{3}", text),
+    ),
+    "choice": (
+        Constraint(ConstraintKind.CHOICE, '["yes","no","yes, but no"]'),
+        lambda text: text in ("yes", "no", "yes, but no"),
+    ),
+    "grammar": (
+        Constraint(ConstraintKind.GRAMMAR, 'root ::= "x" [0-9]{2} ("y" | "z")'),
+        lambda text: re.fullmatch(r"x\d\d[yz]", text),
+    ),
     "tag": (
         Constraint(
             ConstraintKind.STRUCTURAL_TAG,
@@ -84,7 +93,9 @@ def test_an_answer_is_what_was_asked_for(engine, kind, sampling):
 
 
 def test_several_choices_are_each_what_was_asked_for(engine):
-    payloads = engine.answer(constraint=CONSTRAINTS["schema"][0], sampling=RANDOM, num_choices=4, stop=StopRules(max_tokens=200))
+    payloads = engine.answer(
+        constraint=CONSTRAINTS["schema"][0], sampling=RANDOM, num_choices=4, stop=StopRules(max_tokens=200)
+    )
     texts = [text_of(payloads, choice) for choice in range(4)]
     assert all(is_valid(text) for text in texts)
     assert len(set(texts)) > 1
@@ -99,13 +110,17 @@ def test_an_answer_that_is_cut_has_the_reason_length(engine):
 
 def test_the_last_token_that_completes_an_answer_at_its_limit_makes_it_complete(engine):
     whole = engine.answer(constraint=CONSTRAINTS["choice"][0], sampling=GREEDY)
-    again = engine.answer(constraint=CONSTRAINTS["choice"][0], sampling=GREEDY, stop=StopRules(max_tokens=len(tokens_of(whole))))
+    again = engine.answer(
+        constraint=CONSTRAINTS["choice"][0], sampling=GREEDY, stop=StopRules(max_tokens=len(tokens_of(whole)))
+    )
     assert text_of(again) == text_of(whole)
     assert ends_well(again)
 
 
 def test_a_grammar_that_has_ended_ends_the_answer_below_the_minimum_too(engine):
-    payloads = engine.answer(constraint=CONSTRAINTS["choice"][0], sampling=GREEDY, stop=StopRules(max_tokens=50, min_tokens=40))
+    payloads = engine.answer(
+        constraint=CONSTRAINTS["choice"][0], sampling=GREEDY, stop=StopRules(max_tokens=50, min_tokens=40)
+    )
     assert CONSTRAINTS["choice"][1](text_of(payloads))
     assert ends_well(payloads)
 
@@ -118,7 +133,9 @@ def test_an_end_is_drawn_only_where_the_grammar_may_end(engine):
 
 def test_logprobs_are_those_of_what_the_grammar_allows(engine):
     payloads = engine.answer(
-        constraint=Constraint(ConstraintKind.REGEX, "[xy]"), sampling=GREEDY, logprobs=LogprobOptions(enabled=True, top=3)
+        constraint=Constraint(ConstraintKind.REGEX, "[xy]"),
+        sampling=GREEDY,
+        logprobs=LogprobOptions(enabled=True, top=3),
     )
     entries = [entry for payload in payloads if isinstance(payload, Delta) for entry in payload.logprobs]
     allowed = [top.logprob for top in entries[0].top if top.logprob > -9000]
@@ -146,10 +163,16 @@ def test_crowded_and_alone_an_answer_is_the_same(model):
     """Chunked prompts, eight constrained answers at once, and a cache so small that some are preempted and computed again."""
     alone = RealEngine(model)
     kinds = ["long", "long", "long", *CONSTRAINTS]
-    constraints = {"long": Constraint(ConstraintKind.REGEX, "[a-f]{120}")} | {kind: pair[0] for kind, pair in CONSTRAINTS.items()}
+    constraints = {"long": Constraint(ConstraintKind.REGEX, "[a-f]{120}")} | {
+        kind: pair[0] for kind, pair in CONSTRAINTS.items()
+    }
     texts = [f"{kind} {'z' * 40}" for kind in kinds]
     asked = [
-        {"constraint": constraints[kind], "sampling": dataclasses.replace(RANDOM, seed=seed), "stop": StopRules(max_tokens=150)}
+        {
+            "constraint": constraints[kind],
+            "sampling": dataclasses.replace(RANDOM, seed=seed),
+            "stop": StopRules(max_tokens=150),
+        }
         for seed, kind in enumerate(kinds)
     ]
     expected = [text_of(alone.answer(text, **request)) for text, request in zip(texts, asked, strict=True)]
@@ -191,7 +214,9 @@ def test_a_model_that_may_think_first_may_do_so_before_an_answer_under_a_grammar
     thinker = RealEngine(model, reasoning_parser="granite")
     constraint = Constraint(ConstraintKind.REGEX, "[0-9]{4}")
     sampling = dataclasses.replace(GREEDY, logit_bias=((ord("H"), bias),))
-    payloads = thinker.answer(constraint=constraint, sampling=sampling, thinking_token_budget=3, stop=StopRules(max_tokens=200))
+    payloads = thinker.answer(
+        constraint=constraint, sampling=sampling, thinking_token_budget=3, stop=StopRules(max_tokens=200)
+    )
     reasoning = "".join(payload.reasoning for payload in payloads if isinstance(payload, Delta | ChoiceFinished))
     assert bool(reasoning) is thinks
     assert re.fullmatch("[0-9]{4}", text_of(payloads))
@@ -201,7 +226,9 @@ def test_a_model_that_may_think_first_may_do_so_before_an_answer_under_a_grammar
 
 CLOSED = {"additionalProperties": False}
 WEATHER = Tool(
-    "weather", {"type": "object", "properties": {"v": {"type": "integer", "maximum": 9, "minimum": 0}}, "required": ["v"]} | CLOSED
+    "weather",
+    {"type": "object", "properties": {"v": {"type": "integer", "maximum": 9, "minimum": 0}}, "required": ["v"]}
+    | CLOSED,
 )
 
 
@@ -227,7 +254,9 @@ def test_the_parameters_of_a_tool_are_checked_whether_or_not_they_are_enforced(e
     (payload,) = engine.answer(tools=(WEATHER, bad), tool_choice=ToolChoice(ToolMode.AUTO))
     assert (type(payload), payload.param) == (Rejected, "tools.1.function.parameters")
     unenforceable = Tool("odd", {"type": "object", "not": {"required": ["a"]}})
-    payloads = engine.answer(tools=(unenforceable,), tool_choice=ToolChoice(ToolMode.AUTO), stop=StopRules(max_tokens=3))
+    payloads = engine.answer(
+        tools=(unenforceable,), tool_choice=ToolChoice(ToolMode.AUTO), stop=StopRules(max_tokens=3)
+    )
     assert finishes_of(payloads)
     (payload,) = engine.answer(tools=(WEATHER, unenforceable), tool_choice=ToolChoice(ToolMode.REQUIRED))
     assert payload.param == "tools.1.function.parameters"

@@ -141,7 +141,9 @@ def test_a_response_format_beside_a_forced_call_is_checked(mode):
     constraint = Constraint(ConstraintKind.JSON_SCHEMA, '{"type":"foo"}', "response_format")
     choice = ToolChoice(mode, ("now",))
     with pytest.raises(RequestError, match="no schema"):
-        forms.grammar(GenerationRequest("r", "m", (), 0.0, tools=(Tool("now"),), tool_choice=choice, constraint=constraint))
+        forms.grammar(
+            GenerationRequest("r", "m", (), 0.0, tools=(Tool("now"),), tool_choice=choice, constraint=constraint)
+        )
     assert pool.calls == [("check", "json_schema", '{"type":"foo"}', "response_format")]
 
 
@@ -157,7 +159,12 @@ def test_a_reference_that_leads_nowhere_is_refused_at_any_depth_even_where_nothi
 
 @pytest.mark.parametrize(
     ("kind", "source"),
-    [("json_schema", LOST), ("json_schema", '{"type":"foo"}'), ("json_schema", "[]"), ("structural_tag", '{"type":"structural_tag"}')],
+    [
+        ("json_schema", LOST),
+        ("json_schema", '{"type":"foo"}'),
+        ("json_schema", "[]"),
+        ("structural_tag", '{"type":"structural_tag"}'),
+    ],
 )
 def test_what_is_not_enforced_must_be_a_schema_or_tag_all_the_same(kind, source):
     with pytest.raises(RequestError) as caught:
@@ -183,7 +190,11 @@ def real(tmp_path_factory):
 def test_processes_compile_refuse_and_are_killed(real):
     """What is slow in earnest: five thousand properties that may all be left out."""
     assert isinstance(real.compile(constant("warm")), DefineGrammar)
-    many = {"type": "object", "properties": {f"p{number}": {"type": "integer"} for number in range(5_000)}, "additionalProperties": False}
+    many = {
+        "type": "object",
+        "properties": {f"p{number}": {"type": "integer"} for number in range(5_000)},
+        "additionalProperties": False,
+    }
     with pytest.raises(RequestError, match="longer to compile"):
         real.compile(Constraint(ConstraintKind.JSON_SCHEMA, json.dumps(many), "response_format"))
     with pytest.raises(RequestError, match="two stars|multiple repeat"):

@@ -46,7 +46,12 @@ TAG = {
         "type": "sequence",
         "elements": [
             {"type": "const_string", "value": "Answer: "},
-            {"type": "tag", "begin": "<call>", "content": {"type": "json_schema", "json_schema": PERSON}, "end": "</call>"},
+            {
+                "type": "tag",
+                "begin": "<call>",
+                "content": {"type": "json_schema", "json_schema": PERSON},
+                "end": "</call>",
+            },
         ],
     },
 }
@@ -70,7 +75,11 @@ def is_nested(text):
 
 
 KINDS = {
-    "json_schema": (Constraint(ConstraintKind.JSON_SCHEMA, json.dumps(PERSON)), "Describe a person as JSON.", is_person),
+    "json_schema": (
+        Constraint(ConstraintKind.JSON_SCHEMA, json.dumps(PERSON)),
+        "Describe a person as JSON.",
+        is_person,
+    ),
     "json_object": (
         Constraint(ConstraintKind.JSON_OBJECT),
         'Answer with this JSON: {"a": 1}',
@@ -96,7 +105,11 @@ KINDS = {
         "Name three colours.",
         lambda text: re.fullmatch(r"[a-z]{3,6}(, [a-z]{3,6}){1,2}\.", text),
     ),
-    "recursive ebnf": (Constraint(ConstraintKind.GRAMMAR, NESTED), "Write a sentence as a tree of brackets.", is_nested),
+    "recursive ebnf": (
+        Constraint(ConstraintKind.GRAMMAR, NESTED),
+        "Write a sentence as a tree of brackets.",
+        is_nested,
+    ),
     "lark": (
         Constraint(ConstraintKind.GRAMMAR, LARK),
         "Write a sum.",

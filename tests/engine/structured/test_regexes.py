@@ -89,7 +89,15 @@ def test_braces_that_are_escaped_in_a_class_or_repeat_are_no_error(pattern):
     read_regex(pattern, DEFAULT_LIMITS, "regex")
 
 
-LOOKS = [r"^(?!\.)(?!.*\.\.)[a-z.]+@[a-z]+$", r"(a)\1", r"\bword\b", "(?>a)b++", "(a)?(?(1)b|c)", "(?m)^a$", r"(?<=a)(?<!b)c"]
+LOOKS = [
+    r"^(?!\.)(?!.*\.\.)[a-z.]+@[a-z]+$",
+    r"(a)\1",
+    r"\bword\b",
+    "(?>a)b++",
+    "(a)?(?(1)b|c)",
+    "(?m)^a$",
+    r"(?<=a)(?<!b)c",
+]
 
 
 @pytest.mark.parametrize("pattern", LOOKS)
@@ -98,21 +106,27 @@ def test_an_expression_that_nobody_enforces_may_look_around(pattern):
     check_regex(pattern, DEFAULT_LIMITS, "tools")
 
 
-@pytest.mark.parametrize("pattern", ["(", "a**", "{{ x }}", "(?=(a{100}){101})", "(a{101}){100}", "(?>(a{1,200}){100})", "x" * 16_385])
+@pytest.mark.parametrize(
+    "pattern", ["(", "a**", "{{ x }}", "(?=(a{100}){101})", "(a{101}){100}", "(?>(a{1,200}){100})", "x" * 16_385]
+)
 def test_an_expression_that_nobody_enforces_is_valid_and_within_the_limits(pattern):
     with pytest.raises(RequestError):
         check_regex(pattern, DEFAULT_LIMITS, "tools")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pattern", [r"\d", r"\s", r"\w", r"\D", r"\S", r"\W", r"[^\d]", r"[^\s]", r"[^\w]", r"[^\D]", r"[^\S]", r"[^\W]"])
+@pytest.mark.parametrize(
+    "pattern", [r"\d", r"\s", r"\w", r"\D", r"\S", r"\W", r"[^\d]", r"[^\s]", r"[^\w]", r"[^\D]", r"[^\S]", r"[^\W]"]
+)
 def test_every_character_of_a_class_is_one_in_python_too(pattern):
     """Only the planes that have letters are looked at when the classes are made."""
     ranges = read_regex(pattern, DEFAULT_LIMITS, "regex").ranges
     assert all(re.fullmatch(f"{pattern}+", "".join(map(chr, range(first, last + 1)))) for first, last in ranges)
 
 
-@given(st.from_regex(r"([ab]|\[[ab^-]{1,3}\]|\((\?:)?[ab|]{1,4}\)|\.)([*+?]|\{1,2\})?([ab]|\\[dws]){0,3}", fullmatch=True))
+@given(
+    st.from_regex(r"([ab]|\[[ab^-]{1,3}\]|\((\?:)?[ab|]{1,4}\)|\.)([*+?]|\{1,2\})?([ab]|\\[dws]){0,3}", fullmatch=True)
+)
 @examples(40)
 def test_an_expression_is_refused_or_its_answers_match(pattern):
     try:
@@ -137,7 +151,14 @@ def test_an_answer_is_one_of_the_choices(choices):
 
 def test_choices_that_begin_alike_are_told_apart():
     template = template_of(Constraint(ConstraintKind.CHOICE, json.dumps(["a", "ab", "abc", "b", "a"])))
-    assert [admits(template, text) for text in ("a", "ab", "abc", "b", "bc", "")] == [True, True, True, True, False, False]
+    assert [admits(template, text) for text in ("a", "ab", "abc", "b", "bc", "")] == [
+        True,
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
     matcher = template.start()
     assert matcher.accept(ord("b"))
     assert matcher.is_complete()

@@ -28,7 +28,9 @@ ENFORCED = [
     "properties", "propertyNames", "ref", "required", "type",
 ]  # fmt: skip
 """Files on keywords that are enforced wherever they stand."""
-OTHER_REASONS = r"keyword '\w+' is not supported|leads out of the schema|schema is false|a JSON Schema must be an object"
+OTHER_REASONS = (
+    r"keyword '\w+' is not supported|leads out of the schema|schema is false|a JSON Schema must be an object"
+)
 """Why a schema of these files may be refused all the same."""
 
 
@@ -90,4 +92,6 @@ def test_what_is_promised_is_enforced_and_no_more_than_that(name):
             assert re.search(OTHER_REASONS, error.message), f"{where}: {error.message}"
             continue
         right = [case["data"] for case in group["tests"] if case["valid"]]
-        assert [instance for instance in right if not any(admits(template, text) for text in spellings(instance))] == [], where
+        assert [
+            instance for instance in right if not any(admits(template, text) for text in spellings(instance))
+        ] == [], where

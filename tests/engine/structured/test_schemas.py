@@ -17,7 +17,9 @@ from tests.engine.structured.schemas import ENFORCED, FORMATS, REFUSED
 from tests.engine.structured.walking import LIMITS, admits, schema, template_of, walks
 
 FORMAT_CHECKS = {
-    "date-time": lambda text: datetime.fromisoformat(_without_leap_second(text)).tzinfo is not None and "T" in text.upper(),
+    "date-time": lambda text: (
+        datetime.fromisoformat(_without_leap_second(text)).tzinfo is not None and "T" in text.upper()
+    ),
     "date": lambda text: re.fullmatch(r"\d{4}-\d\d-\d\d", text) and datetime.fromisoformat(text),
     "time": lambda text: time.fromisoformat(_without_leap_second(text)).tzinfo is not None,
     "duration": lambda text: re.fullmatch(r"P(\d+W|(?=.)(\d+Y)?(\d+M)?(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+S)?)?)", text),
@@ -71,7 +73,11 @@ def test_there_are_hundreds_of_schemas():
         ({"type": "number"}, ["0.5", "-1e3", "12"], ["01", "+1", ".5"]),
         ({"type": "string"}, ['"é😀\\n"', '""'], ['"\n"', "'a'"]),
         ({"type": "string", "maxLength": 2}, ['"éé"', '"\\n\\n"'], ['"abc"']),
-        ({"type": "object", "properties": {"a": {}, "b": {}}}, ['{"a":1,"b":2}', '{"b":2,"c":3}'], ['{"b":1,"a":2}', '{"a":1,"a":2}']),
+        (
+            {"type": "object", "properties": {"a": {}, "b": {}}},
+            ['{"a":1,"b":2}', '{"b":2,"c":3}'],
+            ['{"b":1,"a":2}', '{"a":1,"a":2}'],
+        ),
         ({"type": "object", "minProperties": 1, "properties": {"a": {}, "b": {}}}, ['{"b":1}', '{"z":1}'], ["{}"]),
         ({"anyOf": [{"const": 1}, {"const": "x"}]}, ["1", '"x"'], ["2", '"1"']),
         ({"type": ["array"], "prefixItems": [{"type": "null"}]}, ["[]", "[null,5]"], ["[5]", "[null, 5]"]),
@@ -80,16 +86,32 @@ def test_there_are_hundreds_of_schemas():
             ['"2024-02-29"', '"2000-02-29"', '"1999-12-31"'],
             ['"2023-02-29"', '"1900-02-29"', '"2023-04-31"'],
         ),
-        ({"format": "time", "type": "string"}, ['"23:59:59Z"', '"00:00:00.5+01:30"'], ['"23:59:60Z"', '"12:00:00"', '"24:00:00Z"']),
-        ({"format": "date-time", "type": "string"}, ['"2024-02-29T12:00:00Z"'], ['"2024-02-29"', '"2024-02-29 12:00:00Z"']),
-        ({"format": "hostname", "type": "string"}, ['"a.b-c.example"', f'"{"a" * 63}"'], [f'"{"a" * 64}"', '"-a"', '"a--b"', '"a."']),
+        (
+            {"format": "time", "type": "string"},
+            ['"23:59:59Z"', '"00:00:00.5+01:30"'],
+            ['"23:59:60Z"', '"12:00:00"', '"24:00:00Z"'],
+        ),
+        (
+            {"format": "date-time", "type": "string"},
+            ['"2024-02-29T12:00:00Z"'],
+            ['"2024-02-29"', '"2024-02-29 12:00:00Z"'],
+        ),
+        (
+            {"format": "hostname", "type": "string"},
+            ['"a.b-c.example"', f'"{"a" * 63}"'],
+            [f'"{"a" * 64}"', '"-a"', '"a--b"', '"a."'],
+        ),
         ({"multipleOf": 5, "type": "number"}, ["10", "0", "-15"], ["12"]),
         (
             {"type": "object", "minProperties": 2, "properties": {"a": {}, "b": {}}},
             ['{"a":1,"b":2}', '{"b":1,"z":2,"z":3}'],
             ['{"z":1,"z":2}', '{"a":1}'],
         ),
-        ({"type": "object", "properties": {"a": {"const": 1}}}, ['{"a":1,"\\n":2}'], ['{"\\u0061":2}', '{"a":1,"\\u0061":2}']),
+        (
+            {"type": "object", "properties": {"a": {"const": 1}}},
+            ['{"a":1,"\\n":2}'],
+            ['{"\\u0061":2}', '{"a":1,"\\u0061":2}'],
+        ),
         ({"type": "object", "patternProperties": {"^a": {"const": 1}}}, ['{"ab":1,"b":2}'], ['{"\\u0061":2}']),
         ({"const": "\u0001\x7f"}, ['"\\u0001\\u007f"'], []),
     ],
@@ -110,7 +132,11 @@ def test_white_space_stands_where_it_was_asked_for_and_no_longer_than_that():
 
 GAPS = [" ", r"\n  ", r"[ \n]", r"[ ]{1,2}|\t", " +"]
 SPACED = [
-    {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "integer"}}, "b": {}}, "required": ["a"]},
+    {
+        "type": "object",
+        "properties": {"a": {"type": "array", "items": {"type": "integer"}}, "b": {}},
+        "required": ["a"],
+    },
     {"const": {"a b": [1, {"b": None}], "": []}},
     {"enum": ['x" y', [1, 2], {}]},
     {"type": "integer"},

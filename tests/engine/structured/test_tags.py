@@ -80,7 +80,11 @@ CASES = {
         ["", "<a>1</a>", "<a>1</a>,<b>2</b>,<a>3</a>"],
         ["<a>1</a>,", "<a>1</a><b>2</b>"],
     ),
-    "separated, one at least": (separated("", tag("<a>", INTEGER, "</a>"), at_least_one=True), ["<a>1</a><a>2</a>"], ["", "x"]),
+    "separated, one at least": (
+        separated("", tag("<a>", INTEGER, "</a>"), at_least_one=True),
+        ["<a>1</a><a>2</a>"],
+        ["", "x"],
+    ),
     "separated, one": (
         separated("", tag("<a>", INTEGER, "</a>"), at_least_one=True, stop_after_first=True),
         ["<a>1</a>"],
@@ -91,9 +95,17 @@ CASES = {
         ['<t><parameter=s>hi "there"</parameter><parameter=n>5</parameter></t>', "<t><parameter=s></parameter></t>"],
         ["<t></t>", "<t><parameter=n>5</parameter></t>", "<t><parameter=s>x</parameter><parameter=n>y</parameter></t>"],
     ),
-    "grammar": (sequence(const("q:"), {"type": "grammar", "grammar": 'root ::= "a" b\nb ::= [0-9]+'}), ["q:a12"], ["q:a"]),
+    "grammar": (
+        sequence(const("q:"), {"type": "grammar", "grammar": 'root ::= "a" b\nb ::= [0-9]+'}),
+        ["q:a12"],
+        ["q:a"],
+    ),
     "free text up to a constant": (sequence(ANY, const("::"), INTEGER), ["abc::5", "::1"], ["abc::", "5"]),
-    "free text without some": (tag("<a>", ANY | {"excludes": ["bad", "evil"]}, "</a>"), ["<a>ok ba</a>"], ["<a>bad</a>"]),
+    "free text without some": (
+        tag("<a>", ANY | {"excludes": ["bad", "evil"]}, "</a>"),
+        ["<a>ok ba</a>"],
+        ["<a>bad</a>"],
+    ),
     "content or a call": (either(INTEGER, sequence(const("<call>"), ANY)), ["5", "<call>x"], ["call"]),
 }
 
@@ -114,7 +126,9 @@ def test_no_walk_meets_a_dead_end(name):
 
 def test_the_legacy_form_says_the_same():
     structures = [{"begin": "<f=a>", "schema": {"type": "object"}, "end": "</f>"}, {"begin": "<f=b>", "end": "</f>"}]
-    template = template_of(Constraint(ConstraintKind.STRUCTURAL_TAG, json.dumps({"structures": structures, "triggers": ["<f="]})))
+    template = template_of(
+        Constraint(ConstraintKind.STRUCTURAL_TAG, json.dumps({"structures": structures, "triggers": ["<f="]}))
+    )
     assert all(admits(template, text) for text in ("hi", "<f=a>{}</f>x", "<f=b>[1]</f>"))
     assert not admits(template, "<f=a>1</f>")
 

@@ -14,8 +14,18 @@ from engine.api.tools import Tool, ToolChoice, ToolMode
 from engine.structured.tags.tools_schema import answer_constraint, blamed, tool_schemas
 from tests.engine.structured.walking import admits, compiled, template_of, walks
 
-DEFINITIONS = {"$defs": {"x": {"type": "integer"}}, "type": "object", "properties": {"v": {"$ref": "#/$defs/x"}}, "required": ["v"]}
-OTHER_DEFINITIONS = {"$defs": {"x": {"type": "boolean"}}, "type": "object", "properties": {"v": {"$ref": "#/$defs/x"}}, "required": ["v"]}
+DEFINITIONS = {
+    "$defs": {"x": {"type": "integer"}},
+    "type": "object",
+    "properties": {"v": {"$ref": "#/$defs/x"}},
+    "required": ["v"],
+}
+OTHER_DEFINITIONS = {
+    "$defs": {"x": {"type": "boolean"}},
+    "type": "object",
+    "properties": {"v": {"$ref": "#/$defs/x"}},
+    "required": ["v"],
+}
 WEATHER = Tool("weather", DEFINITIONS)
 LAMP = Tool("lamp", OTHER_DEFINITIONS)
 PING = Tool("ping")
@@ -73,7 +83,10 @@ def test_required_may_be_held_to_one_call_and_to_some_functions():
     admitted(
         request(ToolMode.REQUIRED, WEATHER, PING, NOTE, names=("ping", "note"), is_parallel=False),
         ['[{"name":"ping","parameters":{}}]', '[{"name":"note","parameters":{"a":[1]}}]'],
-        ['[{"name":"ping","parameters":{}},{"name":"ping","parameters":{}}]', '[{"name":"weather","parameters":{"v":1}}]'],
+        [
+            '[{"name":"ping","parameters":{}},{"name":"ping","parameters":{}}]',
+            '[{"name":"weather","parameters":{"v":1}}]',
+        ],
     )
 
 
@@ -120,10 +133,18 @@ def test_a_number_may_stand_in_a_call():
 
 def test_arguments_may_be_tags():
     tagged = Format("<f=", "<f=", ">", "</f>", style="qwen_xml")
-    tool = strict(Tool("t", {"type": "object", "properties": {"s": {"type": "string"}, "n": {"type": "integer"}}, "required": ["n"]}))
+    tool = strict(
+        Tool(
+            "t",
+            {"type": "object", "properties": {"s": {"type": "string"}, "n": {"type": "integer"}}, "required": ["n"]},
+        )
+    )
     admitted(
         request(ToolMode.AUTO, tool),
-        ["<f=t><parameter=s>any </text></parameter><parameter=n>5</parameter></f>", "<f=t><parameter=n>5</parameter></f>bye"],
+        [
+            "<f=t><parameter=s>any </text></parameter><parameter=n>5</parameter></f>",
+            "<f=t><parameter=n>5</parameter></f>bye",
+        ],
         ["<f=t></f>", "<f=t><parameter=n>x</parameter></f>"],
         Parser("<tool>", tagged),
     )
@@ -191,7 +212,12 @@ def test_loose_calls_are_free():
         (ConstraintKind.REGEX, "[a-z]+", "abc", "5"),
         (ConstraintKind.CHOICE, '["yes","no"]', "yes", "maybe"),
         (ConstraintKind.GRAMMAR, 'root ::= "a" | "b"', "b", "c"),
-        (ConstraintKind.STRUCTURAL_TAG, '{"type":"structural_tag","format":{"type":"const_string","value":"k"}}', "k", "l"),
+        (
+            ConstraintKind.STRUCTURAL_TAG,
+            '{"type":"structural_tag","format":{"type":"const_string","value":"k"}}',
+            "k",
+            "l",
+        ),
     ],
 )
 def test_auto_with_a_constraint_is_content_under_it_or_calls(kind, source, content, other):

@@ -25,7 +25,13 @@ IS_TEXT = [bool(token) and token.isascii() for token in VOCABULARY.tokens]
 
 def compiled(constraint, limits=LIMITS):
     """Backend and payload, in this process; of a grammar for xgrammar its EBNF."""
-    fields = (constraint.kind.value, constraint.source, constraint.whitespace, constraint.closes_objects, constraint.has_control)
+    fields = (
+        constraint.kind.value,
+        constraint.source,
+        constraint.whitespace,
+        constraint.closes_objects,
+        constraint.has_control,
+    )
     return compile_constraint(VOCABULARY, limits, *fields, constraint.param)
 
 
@@ -58,7 +64,9 @@ def walk(template, seed, length=60):
         if not token_ids:
             return text.decode()
         plain = [token_id for token_id in token_ids if IS_TEXT[token_id]] or token_ids
-        closing = [token_id for token_id in plain if VOCABULARY.tokens[token_id] and VOCABULARY.tokens[token_id][0] in CLOSERS]
+        closing = [
+            token_id for token_id in plain if VOCABULARY.tokens[token_id] and VOCABULARY.tokens[token_id][0] in CLOSERS
+        ]
         choices = closing if closing and is_late and rng.random() < 0.8 else plain if rng.random() < 0.97 else token_ids
         token_id = rng.choice(choices)
         assert matcher.accept(token_id), f"an allowed token is refused after {text!r}"

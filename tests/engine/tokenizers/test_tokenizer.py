@@ -100,7 +100,9 @@ def test_a_folder_reads_like_the_file_that_it_came_from(tmp_path):
     tokenizer = Tokenizer.from_path(tmp_path)
     assert tokenizer.encode("hello <|im_end|>") == original.encode("hello <|im_end|>")
     assert tokenizer.encode_ordinary("<|im_end|>") == original.encode_ordinary("<|im_end|>")
-    assert [tokenizer.token_bytes(index) for index in range(VOCAB_SIZE)] == [original.token_bytes(index) for index in range(VOCAB_SIZE)]
+    assert [tokenizer.token_bytes(index) for index in range(VOCAB_SIZE)] == [
+        original.token_bytes(index) for index in range(VOCAB_SIZE)
+    ]
     assert (tokenizer.eos_ids, tokenizer.bos_id, tokenizer.chat_template) == ((IM_END, 5), IM_START, CHATML)
 
 
@@ -194,7 +196,13 @@ def slow_sentencepiece(text, scores):
 def test_a_sentencepiece_token_of_hostile_length_stops_the_load():
     """Cutting it everywhere took memory by the square of its length."""
     with pytest.raises(ModelLoadError, match="characters"):
-        sentencepiece(**{"tokenizer.ggml.tokens": ["x" * 100_000], "tokenizer.ggml.scores": [0.0], "tokenizer.ggml.token_type": [NORMAL]})
+        sentencepiece(
+            **{
+                "tokenizer.ggml.tokens": ["x" * 100_000],
+                "tokenizer.ggml.scores": [0.0],
+                "tokenizer.ggml.token_type": [NORMAL],
+            }
+        )
 
 
 @given(st.text("abc ", max_size=12))

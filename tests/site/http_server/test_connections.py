@@ -84,7 +84,12 @@ def test_where_all_are_too_many_the_address_with_the_most_gives_way() -> None:
 
 @pytest.mark.parametrize(
     ("host", "customer"),
-    [("192.0.2.1", "192.0.2.1"), ("::ffff:192.0.2.1", "192.0.2.1"), ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"), ("name", "")],
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+        ("name", ""),
+    ],
 )
 def test_addresses_that_one_customer_may_choose_are_one(host: str, customer: str) -> None:
     assert address_of_customer(host) == customer

@@ -80,7 +80,9 @@ def test_a_slow_reader_who_takes_the_least_amount_is_served(clock: Clock, unread
     assert reader.is_served
 
 
-def test_what_waits_for_all_readers_is_bounded_and_the_one_who_is_furthest_behind_goes(clock: Clock, unread: Unread) -> None:
+def test_what_waits_for_all_readers_is_bounded_and_the_one_who_is_furthest_behind_goes(
+    clock: Clock, unread: Unread
+) -> None:
     """The answers had ended, so nothing that counts running requests bounded them."""
     behind, further, little = (Reader(unread) for _ in range(3))
     behind.write(700)

@@ -84,7 +84,9 @@ def _still_serves(server: Server) -> Iterator[None]:
 
 
 def test_a_body_within_the_limit_arrives_whole(server):
-    answer = server.ask(b"POST / HTTP/1.1\r\n" + SMALL + b"Connection: close\r\nContent-Length: 10000\r\n\r\n" + b"x" * 10_000)
+    answer = server.ask(
+        b"POST / HTTP/1.1\r\n" + SMALL + b"Connection: close\r\nContent-Length: 10000\r\n\r\n" + b"x" * 10_000
+    )
     assert status(answer) == 200
     server.expect("done 10000")
 
@@ -109,7 +111,8 @@ def test_a_client_that_sends_much_more_still_reads_its_413(server):
 
 
 @pytest.mark.parametrize(
-    ("path", "is_taken"), [(b"/v1/files", True), (b"/v1/files/?x=1", True), (b"/v1/files/x", False), (b"/v1/file", False)]
+    ("path", "is_taken"),
+    [(b"/v1/files", True), (b"/v1/files/?x=1", True), (b"/v1/files/x", False), (b"/v1/file", False)],
 )
 @pytest.mark.parametrize("is_chunked", [False, True])
 def test_a_file_may_be_larger_than_other_bodies(server, path, is_taken, is_chunked):
@@ -121,7 +124,9 @@ def test_a_file_may_be_larger_than_other_bodies(server, path, is_taken, is_chunk
 
 @pytest.mark.parametrize("length", [90_000, 10**9])
 def test_a_file_above_its_limit_is_413_before_it_is_sent(server, length):
-    answer = server.ask(b"POST /v1/files HTTP/1.1\r\n" + SMALL + b"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n" % length)
+    answer = server.ask(
+        b"POST /v1/files HTTP/1.1\r\n" + SMALL + b"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n" % length
+    )
     assert status(answer) == 413
     assert b"100 Continue" not in answer
 
@@ -157,7 +162,17 @@ def test_headers_over_a_limit_are_431_and_the_end_of_the_connection(server, head
         b"GET / HTTP/1.1\r\n" + SMALL + b"X-Nul: a\x00b\r\n\r\n",
         b"nonsense\r\n\r\n",
     ],
-    ids=["long target", "both lengths", "two lengths", "negative length", "bad chunk", "unknown coding", "no colon", "NUL", "no request"],
+    ids=[
+        "long target",
+        "both lengths",
+        "two lengths",
+        "negative length",
+        "bad chunk",
+        "unknown coding",
+        "no colon",
+        "NUL",
+        "no request",
+    ],
 )
 def test_bad_framing_is_400_in_the_one_error_shape(server, request_bytes):
     answer = server.ask(request_bytes)
@@ -166,7 +181,9 @@ def test_bad_framing_is_400_in_the_one_error_shape(server, request_bytes):
 
 
 def test_header_names_with_underscores_are_dropped(server):
-    answer = server.ask(b"GET /headers HTTP/1.1\r\n" + SMALL + b"X_Forwarded_For: 1.2.3.4\r\nX-Ok: 1\r\nConnection: close\r\n\r\n")
+    answer = server.ask(
+        b"GET /headers HTTP/1.1\r\n" + SMALL + b"X_Forwarded_For: 1.2.3.4\r\nX-Ok: 1\r\nConnection: close\r\n\r\n"
+    )
     assert b"x-ok" in answer.lower()
     assert b"forwarded" not in answer.lower()
 
@@ -276,7 +293,11 @@ def test_who_sends_a_body_unasked_still_reads_why_it_was_refused(server, framing
 
 def test_a_body_is_asked_for_once_its_key_is_good(server):
     with server.connect() as connection:
-        head = b"POST /known HTTP/1.1\r\n" + SMALL + b"Connection: close\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
+        head = (
+            b"POST /known HTTP/1.1\r\n"
+            + SMALL
+            + b"Connection: close\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
+        )
         connection.sendall(head)
         assert connection.recv(65_536).startswith(b"HTTP/1.1 100 ")
         connection.sendall(b"abcde")
@@ -308,7 +329,9 @@ def test_bodies_that_are_coming_have_a_budget_and_each_owner_half_of_it(server):
         assert b"Retry-After: 1" in refused
         for connection in (one, three):
             connection.close()
-        answer = server.ask(b"POST /v1/files HTTP/1.1\r\n" + SMALL + b"X-Key: c\r\nContent-Length: 20000\r\n\r\n" + b"x" * 20_000)
+        answer = server.ask(
+            b"POST /v1/files HTTP/1.1\r\n" + SMALL + b"X-Key: c\r\nContent-Length: 20000\r\n\r\n" + b"x" * 20_000
+        )
     assert status(answer) == 200
 
 

@@ -14,7 +14,9 @@ from lightcone_site.serve.child import Child, ChildSpec, exit_words, trim_log
 
 def spec(tmp_path: Path, script: str, **options) -> ChildSpec:
     environment = {"PATH": os.environ["PATH"]}
-    return ChildSpec("part", ("/bin/sh", "-c", script), tmp_path, tmp_path / "logs" / "part.log", environment=environment, **options)
+    return ChildSpec(
+        "part", ("/bin/sh", "-c", script), tmp_path, tmp_path / "logs" / "part.log", environment=environment, **options
+    )
 
 
 def reaped(child: Child, now: float) -> int:

@@ -21,7 +21,12 @@ def test_a_running_stream_is_finished_before_the_end(tmp_path: Path) -> None:
     served.start()
     try:
         served.wait_until_ready()
-        body = {"messages": [{"role": "user", "content": "Count."}], "max_tokens": NUM_TOKENS, "ignore_eos": True, "stream": True}
+        body = {
+            "messages": [{"role": "user", "content": "Count."}],
+            "max_tokens": NUM_TOKENS,
+            "ignore_eos": True,
+            "stream": True,
+        }
         body["stream_options"] = {"include_usage": True}
         headers = {"Authorization": f"Bearer {served.api_key}"}
         url = f"{served.api_url}/chat/completions"

@@ -25,7 +25,18 @@ from lightcone_site.serve.signals import SignalInbox
 from lightcone_site.serve.supervisor import Interrupted, Supervisor
 
 ROOT = Path(__file__).resolve().parents[3]
-HEAVY = ("django", "celery", "redis", "lightcone_site.settings", "structlog", "chat.models", "engine", "ssl", "http.client", "asyncio")
+HEAVY = (
+    "django",
+    "celery",
+    "redis",
+    "lightcone_site.settings",
+    "structlog",
+    "chat.models",
+    "engine",
+    "ssl",
+    "http.client",
+    "asyncio",
+)
 
 WATCHED = """
 import os, signal, sys, time
@@ -62,7 +73,9 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         environment = os.environ | {"LIGHTCONE_API_KEY": "a secret", "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-c", WATCHED, str(tmp_path), str(ROOT), *words]
         started.append(
-            subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            subprocess.Popen(
+                command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
         )
         return started[-1]
 
@@ -158,8 +171,12 @@ def test_the_start_goes_on_where_the_smaller_program_cannot_be_had(tmp_path: Pat
 
 
 def test_what_is_handed_over_arrives_as_it_was(tmp_path: Path) -> None:
-    spec = ChildSpec("web", ("/bin/false", "a b"), tmp_path, tmp_path / "web.log", {"A": "\udcff", "B": "=\n"}, stop_s=1.5)
-    handover = Handover.of([Child(spec)], lock=7, host="::1", port=80, url="http://[::1]:80", model="tiny", socket_path="")
+    spec = ChildSpec(
+        "web", ("/bin/false", "a b"), tmp_path, tmp_path / "web.log", {"A": "\udcff", "B": "=\n"}, stop_s=1.5
+    )
+    handover = Handover.of(
+        [Child(spec)], lock=7, host="::1", port=80, url="http://[::1]:80", model="tiny", socket_path=""
+    )
     assert Handover.unpack(handover.pack()) == handover
 
 
@@ -189,7 +206,9 @@ if sys.argv[1] != "short": time.sleep(60)
 
 
 @pytest.mark.parametrize("model", ["tiny", "short"])
-def test_the_last_news_of_the_model_counts_and_an_asker_that_ends_is_started_again(tmp_path: Path, monkeypatch, model: str) -> None:
+def test_the_last_news_of_the_model_counts_and_an_asker_that_ends_is_started_again(
+    tmp_path: Path, monkeypatch, model: str
+) -> None:
     (tmp_path / "asker.py").write_text(ASKER)
     monkeypatch.setattr("lightcone_site.serve.news_process.ASKER", "asker")
     monkeypatch.setattr("lightcone_site.serve.news_process.ROOT", tmp_path)

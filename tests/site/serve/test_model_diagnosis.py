@@ -15,8 +15,12 @@ COMPILE_S = 400
 """Ten times what it takes on an idle machine."""
 
 
-@pytest.mark.parametrize(("is_fine", "said", "is_problem"), [(True, "llama, 30 layers", False), (False, "m.gguf: not a GGUF file", True)])
-def test_what_the_engine_finds_is_told(monkeypatch: pytest.MonkeyPatch, settings: Any, is_fine: bool, said: str, is_problem: bool) -> None:
+@pytest.mark.parametrize(
+    ("is_fine", "said", "is_problem"), [(True, "llama, 30 layers", False), (False, "m.gguf: not a GGUF file", True)]
+)
+def test_what_the_engine_finds_is_told(
+    monkeypatch: pytest.MonkeyPatch, settings: Any, is_fine: bool, said: str, is_problem: bool
+) -> None:
     asked = []
 
     def engine_asked(module: str, argument: str, what: str) -> tuple[bool, str]:

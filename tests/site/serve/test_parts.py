@@ -54,7 +54,12 @@ def test_a_terminal_gets_colours_and_progress_in_one_line():
     console.progress("model", "reading", 0.9)
     console.ok("model", "ready")
     lines = output.getvalue().split("\r\x1b[K")
-    assert [("reading" in line, "ready" in line) for line in lines] == [(False, False), (True, False), (True, False), (False, True)]
+    assert [("reading" in line, "ready" in line) for line in lines] == [
+        (False, False),
+        (True, False),
+        (True, False),
+        (False, True),
+    ]
     assert "\x1b[32mok" in output.getvalue()
 
 
@@ -80,7 +85,9 @@ def test_a_path_that_is_no_gguf_file_keeps_its_dots(tmp_path, name):
     assert model_choice(path=str(tmp_path / name), name="").name == Path(name).name
 
 
-@pytest.mark.parametrize(("is_folder", "name", "expected"), [(False, "", "model.Q4"), (True, "", "model.Q4.gguf"), (False, "mine", "mine")])
+@pytest.mark.parametrize(
+    ("is_folder", "name", "expected"), [(False, "", "model.Q4"), (True, "", "model.Q4.gguf"), (False, "mine", "mine")]
+)
 def test_a_model_is_called_as_its_file_or_folder_unless_named(tmp_path, is_folder, name, expected):
     path = tmp_path / "model.Q4.gguf"
     if is_folder:

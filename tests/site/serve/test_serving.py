@@ -32,7 +32,9 @@ def served(tmp_path_factory, cut_model):
     open_to_all(served.data_dir)
     served.start()
     try:
-        served.wait_for(lambda: "!!!  cut: " in served.console(), timeout_s=120, what="the console to name the unreadable model")
+        served.wait_for(
+            lambda: "!!!  cut: " in served.console(), timeout_s=120, what="the console to name the unreadable model"
+        )
         yield served
     finally:
         served.stop()
@@ -54,10 +56,14 @@ def pid_of(served: ServedLightcone, words: str) -> int | None:
 
 
 def manage(served: ServedLightcone, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("LIGHTCONE_", "DJANGO_", "DATABASE_"))}
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith(("LIGHTCONE_", "DJANGO_", "DATABASE_"))
+    }
     place = {"LIGHTCONE_DATA_DIR": str(served.data_dir), "LIGHTCONE_PORT": str(served.port)}
     command = [sys.executable, "manage.py", *words]
-    return subprocess.run(command, cwd=ROOT, env=inherited | place | environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command, cwd=ROOT, env=inherited | place | environment, capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def test_a_truncated_model_is_named_with_the_reason_and_the_web_answers_503(served, cut_model):
@@ -67,7 +73,9 @@ def test_a_truncated_model_is_named_with_the_reason_and_the_web_answers_503(serv
     assert served.get("/health/live")[0] == 200
     status, headers, _ = served.get("/health/ready")
     assert (status, "retry-after" in headers) == (503, False)
-    status, headers, body = served.post("/v1/chat/completions", {"model": "cut", "messages": [{"role": "user", "content": "hi"}]})
+    status, headers, body = served.post(
+        "/v1/chat/completions", {"model": "cut", "messages": [{"role": "user", "content": "hi"}]}
+    )
     assert (status, headers["x-should-retry"], "retry-after" in headers) == (503, "false", False)
     assert json.loads(body)["error"]["code"] == "model_load_failed"
 
@@ -76,8 +84,12 @@ def test_nothing_of_a_served_installation_is_open_to_group_or_others(served):
     """Any local user could read hashes of passwords, sessions and stored prompts."""
     assert served.get("/static/chat/base.css")[0] == 200
     places = [served.data_dir, *served.data_dir.rglob("*")]
-    assert {"lightcone.sqlite3-wal", "web.log", "valkey.conf", "valkey.sock", "base.css", "serve.lock"} <= {path.name for path in places}
-    assert [f"{path.lstat().st_mode:o} {path}" for path in places if path.lstat().st_mode & 0o077 and not path.is_symlink()] == []
+    assert {"lightcone.sqlite3-wal", "web.log", "valkey.conf", "valkey.sock", "base.css", "serve.lock"} <= {
+        path.name for path in places
+    }
+    assert [
+        f"{path.lstat().st_mode:o} {path}" for path in places if path.lstat().st_mode & 0o077 and not path.is_symlink()
+    ] == []
 
 
 def test_the_console_shows_addresses_and_no_secret_that_was_given(served):
@@ -100,7 +112,9 @@ def test_a_killed_component_comes_back(served, words):
     killed = pid_of(served, words)
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
-    served.wait_for(lambda: pid_of(served, words) not in (None, killed), timeout_s=60, what=f"{words} to be started again")
+    served.wait_for(
+        lambda: pid_of(served, words) not in (None, killed), timeout_s=60, what=f"{words} to be started again"
+    )
     served.wait_for(lambda: served.get("/health/live")[0] == 200, timeout_s=60, what="the web to answer")
     assert "killed by SIGKILL; starting again in" in served.console()
 
@@ -119,7 +133,9 @@ def test_the_doctor_finds_a_served_installation_well(served):
 
 def test_the_doctor_names_what_is_wrong_with_its_remedy(served, tmp_path):
     (tmp_path / "letter.gguf").write_text("Dear reader, this is not a model at all.")
-    answer = manage(served, "doctor", LIGHTCONE_MODEL=str(tmp_path / "letter.gguf"), LIGHTCONE_REDIS_URL="redis://127.0.0.1:1/0")
+    answer = manage(
+        served, "doctor", LIGHTCONE_MODEL=str(tmp_path / "letter.gguf"), LIGHTCONE_REDIS_URL="redis://127.0.0.1:1/0"
+    )
     assert answer.returncode == 1
     assert "not a GGUF file" in answer.stdout
     assert "LIGHTCONE_REDIS_URL does not answer" in answer.stdout
@@ -157,10 +173,14 @@ def test_a_killed_supervisor_leaves_no_process_and_does_not_stop_the_next_start(
     served.process.kill()
     served.process.wait()
     (served.data_dir / "run" / "valkey.sock").touch()
-    served.wait_for(lambda: served.processes_left() == [], timeout_s=30, what="the children to follow", is_running=False)
+    served.wait_for(
+        lambda: served.processes_left() == [], timeout_s=30, what="the children to follow", is_running=False
+    )
     served.start()
     try:
-        served.wait_for(lambda: served.get("/v1/models")[0] == 200, timeout_s=120, what="the key of the first start to open again")
+        served.wait_for(
+            lambda: served.get("/v1/models")[0] == 200, timeout_s=120, what="the key of the first start to open again"
+        )
     finally:
         code = served.stop()
     assert code == 0

@@ -29,11 +29,17 @@ def database_url(tmp_path_factory) -> Iterator[str]:
         shutil.chown(folder, **user)
     data = str(folder / "data")
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": "/", **user}
-    subprocess.run([binaries / "initdb", "-D", data, "-U", "light", "-A", "trust", "-E", "UTF8", "--no-sync"], check=True, **quiet)
-    server = subprocess.Popen([binaries / "postgres", "-D", data, "-k", str(folder), "-h", "", "-c", "fsync=off"], **quiet)
+    subprocess.run(
+        [binaries / "initdb", "-D", data, "-U", "light", "-A", "trust", "-E", "UTF8", "--no-sync"], check=True, **quiet
+    )
+    server = subprocess.Popen(
+        [binaries / "postgres", "-D", data, "-k", str(folder), "-h", "", "-c", "fsync=off"], **quiet
+    )
     try:
         deadline = time.monotonic() + 30
-        while subprocess.run([binaries / "createdb", "-h", str(folder), "-U", "light", "light"], check=False, **quiet).returncode:
+        while subprocess.run(
+            [binaries / "createdb", "-h", str(folder), "-U", "light", "light"], check=False, **quiet
+        ).returncode:
             assert time.monotonic() < deadline
             time.sleep(0.1)
         yield f"postgres://light@/light?host={folder}"
@@ -44,7 +50,9 @@ def database_url(tmp_path_factory) -> Iterator[str]:
 
 
 def test_lightcone_is_served_on_postgresql(database_url, tmp_path):
-    served = ServedLightcone(tmp_path, {"DATABASE_URL": database_url, "LIGHTCONE_MODEL": str(tmp_path / "missing.gguf")}, model="missing")
+    served = ServedLightcone(
+        tmp_path, {"DATABASE_URL": database_url, "LIGHTCONE_MODEL": str(tmp_path / "missing.gguf")}, model="missing"
+    )
     served.start()
     try:
         served.wait_for(lambda: served.get("/v1/models")[0] == 200, timeout_s=120, what="the key to open")

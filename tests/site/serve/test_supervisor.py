@@ -28,7 +28,9 @@ def output() -> io.StringIO:
 
 
 def spec(folder: Path, name: str, script: str, stop_s: float = 10.0) -> ChildSpec:
-    return ChildSpec(name, ("/bin/sh", "-c", script), folder, folder / f"{name}.log", {"PATH": os.environ["PATH"]}, stop_s=stop_s)
+    return ChildSpec(
+        name, ("/bin/sh", "-c", script), folder, folder / f"{name}.log", {"PATH": os.environ["PATH"]}, stop_s=stop_s
+    )
 
 
 def stop_when(is_true):
@@ -57,7 +59,9 @@ def test_a_start_that_the_system_refuses_is_tried_again_and_the_others_run_on(tm
     supervisor = Supervisor(Console(output), inbox, count(0.5, 0.5).__next__)
     folder = tmp_path / "folder"
     folder.mkdir()
-    part = ChildSpec("part", ("/bin/sh", "-c", "rm -r ../folder"), folder, tmp_path / "part.log", {"PATH": os.environ["PATH"]})
+    part = ChildSpec(
+        "part", ("/bin/sh", "-c", "rm -r ../folder"), folder, tmp_path / "part.log", {"PATH": os.environ["PATH"]}
+    )
     other = supervisor.add(spec(tmp_path, "other", "while :; do sleep 0.02; done"))
     supervisor.add(part)
     supervisor.run(stop_when(lambda: "part         !!!  cannot be started" in output.getvalue()))
@@ -72,16 +76,24 @@ def test_children_are_stopped_one_after_the_other_in_the_given_order(tmp_path, i
     supervisor = Supervisor(Console(output), inbox)
     for name in ("valkey", "web", "model"):
         supervisor.add(
-            spec(tmp_path, name, f"trap 'echo {name} >> stopped; exit 0' TERM; echo up > {name}.up; while :; do sleep 0.02; done")
+            spec(
+                tmp_path,
+                name,
+                f"trap 'echo {name} >> stopped; exit 0' TERM; echo up > {name}.up; while :; do sleep 0.02; done",
+            )
         )
-    assert supervisor.wait_for(lambda: all((tmp_path / f"{name}.up").exists() for name in ("valkey", "web", "model")), timeout_s=10)
+    assert supervisor.wait_for(
+        lambda: all((tmp_path / f"{name}.up").exists() for name in ("valkey", "web", "model")), timeout_s=10
+    )
     supervisor.stop(("model", "web", "valkey"))
     assert (tmp_path / "stopped").read_text().split() == ["model", "web", "valkey"]
 
 
 def test_a_child_that_does_not_stop_in_its_time_is_ended(tmp_path, inbox, output):
     supervisor = Supervisor(Console(output), inbox)
-    child = supervisor.add(spec(tmp_path, "deaf", "trap '' TERM; echo up > up; while :; do sleep 0.02; done", stop_s=0.3))
+    child = supervisor.add(
+        spec(tmp_path, "deaf", "trap '' TERM; echo up > up; while :; do sleep 0.02; done", stop_s=0.3)
+    )
     assert supervisor.wait_for((tmp_path / "up").exists, timeout_s=10)
     supervisor.stop(("deaf",))
     assert not child.is_running
@@ -90,7 +102,9 @@ def test_a_child_that_does_not_stop_in_its_time_is_ended(tmp_path, inbox, output
 
 def test_a_second_signal_ends_everything_at_once(tmp_path, inbox, output):
     supervisor = Supervisor(Console(output), inbox)
-    child = supervisor.add(spec(tmp_path, "slow", "trap '' TERM; echo up > up; while :; do sleep 0.02; done", stop_s=60))
+    child = supervisor.add(
+        spec(tmp_path, "slow", "trap '' TERM; echo up > up; while :; do sleep 0.02; done", stop_s=60)
+    )
     assert supervisor.wait_for((tmp_path / "up").exists, timeout_s=10)
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     begun = time.monotonic()

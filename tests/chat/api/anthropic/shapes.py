@@ -86,9 +86,12 @@ def joined(values: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _grow(block: dict[str, Any], delta: dict[str, Any]) -> None:
-    member = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature", "input_json_delta": "partial_json"}[
-        delta["type"]
-    ]
+    member = {
+        "text_delta": "text",
+        "thinking_delta": "thinking",
+        "signature_delta": "signature",
+        "input_json_delta": "partial_json",
+    }[delta["type"]]
     if member == "partial_json":
         block["json"] += delta[member]
     else:

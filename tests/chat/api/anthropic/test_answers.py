@@ -80,7 +80,11 @@ def test_thoughts_text_and_calls_are_blocks_in_their_order():
 
 def test_a_call_of_a_named_tool_ends_for_the_tool_too():
     """The engine says that such an answer has stopped; clients of this shape look for the word of a call."""
-    body = answer(Delta(0, (1,), tool_calls=(ToolCallDelta(0, "c", "f", "{}"),)), ChoiceFinished(0, FinishReason.STOP), completed())
+    body = answer(
+        Delta(0, (1,), tool_calls=(ToolCallDelta(0, "c", "f", "{}"),)),
+        ChoiceFinished(0, FinishReason.STOP),
+        completed(),
+    )
     assert body["stop_reason"] == "tool_use"
 
 
@@ -95,7 +99,9 @@ def test_an_answer_without_text_has_no_blocks():
 
 
 @pytest.mark.parametrize(
-    ("thinking", "num_thoughts"), [(ON, 1), (None, 0), ({"type": "disabled"}, 0), ({**ON, "display": "omitted"}, 0)], ids=str
+    ("thinking", "num_thoughts"),
+    [(ON, 1), (None, 0), ({"type": "disabled"}, 0), ({**ON, "display": "omitted"}, 0)],
+    ids=str,
 )
 async def test_thoughts_are_shown_to_who_asks_for_them(api, scripted, thinking, num_thoughts):
     """Most programs read the first block as the text, so nobody else finds a thought there."""
@@ -105,7 +111,9 @@ async def test_thoughts_are_shown_to_who_asks_for_them(api, scripted, thinking, 
 
 
 async def test_the_tier_that_was_used_is_told(api):
-    assert (await post(api, service_tier="auto")).json()["usage"]["service_tier"] == "standard", "the key may not have priority"
+    assert (await post(api, service_tier="auto")).json()["usage"]["service_tier"] == "standard", (
+        "the key may not have priority"
+    )
 
 
 @pytest.mark.parametrize("stream", [False, True])

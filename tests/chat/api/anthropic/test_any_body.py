@@ -22,26 +22,82 @@ CALLER = Caller(1, "testing0001", 1, 1, "1")
 FIELDS = list(MessagesRequest().fields)
 KEYS = st.sampled_from(
     [
-        *("type", "role", "content", "text", "name", "id", "input", "input_schema", "tool_use_id", "is_error", "source", "data", "keep"),
-        *("media_type", "title", "context", "citations", "enabled", "thinking", "display", "budget_tokens", "effort", "format", "schema"),
-        *("user_id", "edits", "bill_to", "strict", "input_examples", "allowed_callers", "defer_loading", "disable_parallel_tool_use"),
+        *(
+            "type",
+            "role",
+            "content",
+            "text",
+            "name",
+            "id",
+            "input",
+            "input_schema",
+            "tool_use_id",
+            "is_error",
+            "source",
+            "data",
+            "keep",
+        ),
+        *(
+            "media_type",
+            "title",
+            "context",
+            "citations",
+            "enabled",
+            "thinking",
+            "display",
+            "budget_tokens",
+            "effort",
+            "format",
+            "schema",
+        ),
+        *(
+            "user_id",
+            "edits",
+            "bill_to",
+            "strict",
+            "input_examples",
+            "allowed_callers",
+            "defer_loading",
+            "disable_parallel_tool_use",
+        ),
     ]
 )
 WORDS = st.sampled_from(
     [
-        *("", " ", "\0", "é", "user", "assistant", "system", "text", "enabled", "adaptive", "disabled", "auto", "any", "tool", "none", "f"),
+        *(
+            "",
+            " ",
+            "\0",
+            "é",
+            "user",
+            "assistant",
+            "system",
+            "text",
+            "enabled",
+            "adaptive",
+            "disabled",
+            "auto",
+            "any",
+            "tool",
+            "none",
+            "f",
+        ),
         *("custom", "json_schema", "object", "low", "content", "base64", "text/plain", "self", "all", "standard", "5"),
     ]
 )
 NUMBERS = st.sampled_from([0, 1, -1, 2, 5, 2**31, 2**63 - 1, 2**64, 0.5, 1e308])
 LEAVES = st.none() | st.booleans() | NUMBERS | WORDS
-JSON = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=10)
+JSON = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=10
+)
 
 SOURCE = st.fixed_dictionaries(
     {"type": st.sampled_from(["text", "content", "base64", "url", "file", "x"])},
     optional={"data": LEAVES, "content": JSON, "media_type": WORDS},
 )
-KINDS = st.sampled_from(["text", "image", "document", "search_result", "tool_result", "thinking", "redacted_thinking", "tool_use", "x"])
+KINDS = st.sampled_from(
+    ["text", "image", "document", "search_result", "tool_result", "thinking", "redacted_thinking", "tool_use", "x"]
+)
 BLOCK = st.fixed_dictionaries(
     {"type": KINDS},
     optional={
@@ -53,7 +109,10 @@ BLOCK = st.fixed_dictionaries(
     },
 )
 CONTENT = WORDS | st.lists(BLOCK | JSON, max_size=4)
-TURNS = st.lists(st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant", "system"]), "content": CONTENT}) | JSON, max_size=4)
+TURNS = st.lists(
+    st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant", "system"]), "content": CONTENT}) | JSON,
+    max_size=4,
+)
 
 
 def outcome(body: dict[str, Any]) -> GenerationRequest | ApiError | RequestError:

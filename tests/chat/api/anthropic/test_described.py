@@ -50,7 +50,9 @@ async def test_an_error_is_as_described(api, components):
 
 
 def test_a_request_is_as_described(components):
-    body = message(tools=[TOOL], system="s", thinking={"type": "adaptive"}, stop_sequences=["x"], tool_choice={"type": "auto"})
+    body = message(
+        tools=[TOOL], system="s", thinking={"type": "adaptive"}, stop_sequences=["x"], tool_choice={"type": "auto"}
+    )
     validator(components, "MessagesRequest").validate(body)
     del body["max_tokens"]
     assert not validator(components, "MessagesRequest").is_valid(body)

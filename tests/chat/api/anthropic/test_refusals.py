@@ -23,7 +23,12 @@ def document(**source):
     return turn({"type": "document", "source": source})
 
 
-INVALID, UNSUPPORTED, MISSING, TYPE = "invalid_value", "unsupported_parameter", "missing_required_parameter", "invalid_type"
+INVALID, UNSUPPORTED, MISSING, TYPE = (
+    "invalid_value",
+    "unsupported_parameter",
+    "missing_required_parameter",
+    "invalid_type",
+)
 FIELDS = [
     ({"max_tokens": None}, TYPE, "max_tokens"),
     ({"max_tokens": 0}, INVALID, "max_tokens"),
@@ -43,7 +48,11 @@ FIELDS = [
     ({"service_tier": "fast"}, INVALID, "service_tier"),
     ({"container": "c"}, UNSUPPORTED, "container"),
     ({"mcp_servers": [{"url": "http://10.0.0.1"}]}, UNSUPPORTED, "mcp_servers"),
-    ({"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}, UNSUPPORTED, "context_management.edits.0"),
+    (
+        {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},
+        UNSUPPORTED,
+        "context_management.edits.0",
+    ),
     ({"context_management": {"edits": 5}}, TYPE, "context_management.edits"),
     ({"speed": "fast"}, UNSUPPORTED, "speed"),
     ({"inference_geo": "eu"}, UNSUPPORTED, "inference_geo"),
@@ -63,7 +72,11 @@ FIELDS = [
     ({"output_config": {"format": {"type": "xml"}}}, INVALID, "output_config.format.type"),
     ({"output_config": {"format": {"type": "json_schema"}}}, MISSING, "output_config.format.schema"),
     ({"tools": [{"type": "bash_20250124", "name": "bash"}], "tool_choice": {"type": "any"}}, INVALID, "tool_choice"),
-    ({"tools": [TOOL, {"type": "bash_20250124", "name": "b"}], "tool_choice": {"type": "tool", "name": "b"}}, INVALID, "tool_choice.name"),
+    (
+        {"tools": [TOOL, {"type": "bash_20250124", "name": "b"}], "tool_choice": {"type": "tool", "name": "b"}},
+        INVALID,
+        "tool_choice.name",
+    ),
     ({"tools": [{"type": "bash_20250124", "name": "bash"}, {**TOOL, "name": ""}]}, INVALID, "tools.1.name"),
     ({"tools": [{"type": "bash_20250124", "name": "bash"}, TOOL, TOOL]}, INVALID, "tools.2.name"),
     ({"tools": [{"name": "f"}]}, MISSING, "tools.0.input_schema"),
@@ -99,8 +112,16 @@ FIELDS = [
     (turn({"type": "thinking", "signature": "s"}, role="assistant"), TYPE, "messages.1.content.0.thinking"),
     (turn({"type": "tool_result", "content": "x"}), TYPE, "messages.1.content.0.tool_use_id"),
     (turn({"type": "tool_result", "tool_use_id": "c", "is_error": "no"}), TYPE, "messages.1.content.0.is_error"),
-    (turn({"type": "tool_result", "tool_use_id": "c", "content": [IMAGE]}), UNSUPPORTED, "messages.1.content.0.content.0"),
-    (turn({"type": "tool_result", "tool_use_id": "c", "content": [CALL]}), INVALID, "messages.1.content.0.content.0.type"),
+    (
+        turn({"type": "tool_result", "tool_use_id": "c", "content": [IMAGE]}),
+        UNSUPPORTED,
+        "messages.1.content.0.content.0",
+    ),
+    (
+        turn({"type": "tool_result", "tool_use_id": "c", "content": [CALL]}),
+        INVALID,
+        "messages.1.content.0.content.0.type",
+    ),
     (turn({"type": "document"}), TYPE, "messages.1.content.0.source"),
     (document(type="url", url="http://169.254.169.254/"), UNSUPPORTED, "messages.1.content.0.source"),
     (document(type="file", file_id="f"), UNSUPPORTED, "messages.1.content.0.source"),
@@ -109,15 +130,25 @@ FIELDS = [
     (document(type="base64", media_type="image/png", data=""), INVALID, "messages.1.content.0.source.media_type"),
     (document(type="base64", media_type="application/pdf", data=5), TYPE, "messages.1.content.0.source.data"),
     (document(type="base64", media_type="application/pdf", data=""), INVALID, "messages.1.content.0.source.data"),
-    (document(type="base64", media_type="application/pdf", data="x" * 16 * 1024 * 1024), INVALID, "messages.1.content.0.source"),
+    (
+        document(type="base64", media_type="application/pdf", data="x" * 16 * 1024 * 1024),
+        INVALID,
+        "messages.1.content.0.source",
+    ),
     (document(type="content", content=[IMAGE]), INVALID, "messages.1.content.0.source.content.0.type"),
     (turn({"type": "document", "source": PDF, "title": "a\n"}), INVALID, "messages.1.content.0.title"),
-    (turn({"type": "document", "source": PDF, "citations": {"enabled": True}}), UNSUPPORTED, "messages.1.content.0.citations"),
+    (
+        turn({"type": "document", "source": PDF, "citations": {"enabled": True}}),
+        UNSUPPORTED,
+        "messages.1.content.0.citations",
+    ),
     (turn({"type": "search_result", "source": "x", "content": []}), MISSING, "messages.1.content.0.title"),
 ]
 
 
-@pytest.mark.parametrize(("fields", "code", "param"), FIELDS, ids=[f"{param}-{number}" for number, (_, _, param) in enumerate(FIELDS)])
+@pytest.mark.parametrize(
+    ("fields", "code", "param"), FIELDS, ids=[f"{param}-{number}" for number, (_, _, param) in enumerate(FIELDS)]
+)
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_field_that_is_wrong_is_named_as_it_was_sent(api, scripted, fields, code, param, stream):
     response = await post(api, **{"stream": stream, **fields})
@@ -154,7 +185,10 @@ DEEP = {"type": "json_schema", "schema": json.loads('{"properties":{"a":' * 90 +
 
 @pytest.mark.parametrize(
     ("fields", "param"),
-    [({"output_format": DEEP}, "output_format.schema"), ({"output_config": {"format": DEEP}}, "output_config.format.schema")],
+    [
+        ({"output_format": DEEP}, "output_format.schema"),
+        ({"output_config": {"format": DEEP}}, "output_config.format.schema"),
+    ],
 )
 async def test_a_form_is_named_where_it_was_sent(api, scripted, fields, param):
     error = (await post(api, **fields)).json()["error"]
@@ -184,7 +218,12 @@ async def test_a_refusal_of_the_engine_names_what_was_sent(api, scripted, stream
     """The system prompt is a message of its own, and two turns of the user are one."""
     scripted.script = [RequestError(ErrorCode.INVALID_VALUE, f"{refused} is wrong", refused)]
     result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "x"}]}
-    turns = [TURN, turn({"type": "document", "source": PDF})["messages"][1], {"role": "assistant", "content": [CALL]}, result]
+    turns = [
+        TURN,
+        turn({"type": "document", "source": PDF})["messages"][1],
+        {"role": "assistant", "content": [CALL]},
+        result,
+    ]
     error = (await post(api, system="s", messages=turns, stream=stream)).json()["error"]
     assert (error["param"], error["message"]) == (told, f"{told} is wrong")
 
@@ -212,7 +251,9 @@ async def test_a_prompt_that_is_too_long_is_told_in_the_words_that_clients_look_
     ],
     ids=str,
 )
-async def test_other_failures_have_their_types_and_tell_whether_to_repeat(api, scripted, refusal, status, kind, is_repeated):
+async def test_other_failures_have_their_types_and_tell_whether_to_repeat(
+    api, scripted, refusal, status, kind, is_repeated
+):
     scripted.refusal = refusal
     response = await post(api)
     assert (response.status_code, response.json()["error"]["type"]) == (status, kind)
@@ -234,14 +275,18 @@ async def test_other_failures_have_their_types_and_tell_whether_to_repeat(api, s
     ids=str,
 )
 async def test_keys_and_headers(api, scripted, route, headers, status, kind):
-    response = await api.post(route, content=json.dumps(message()), headers={"Content-Type": "application/json", **headers})
+    response = await api.post(
+        route, content=json.dumps(message()), headers={"Content-Type": "application/json", **headers}
+    )
     assert (response.status_code, response.json()["error"]["type"]) == (status, kind)
 
 
 async def test_the_key_may_come_in_either_header_and_its_own_decides(api, scripted):
     for headers in ({"Authorization": "", "x-api-key": KEY}, {"Authorization": "Bearer bad", "x-api-key": KEY}, {}):
         scripted.script = list(HELLO)
-        response = await api.post(ROUTE, json=message(), headers={"anthropic-version": "2023-06-01", "anthropic-beta": "x,y", **headers})
+        response = await api.post(
+            ROUTE, json=message(), headers={"anthropic-version": "2023-06-01", "anthropic-beta": "x,y", **headers}
+        )
         assert response.status_code == 200, headers
 
 

@@ -42,14 +42,22 @@ async def test_the_model_may_be_left_out(api, scripted, model):
 async def test_unknown_fields_and_hints_are_passed_over(api, scripted):
     hint = {"type": "ephemeral", "ttl": "1h"}
     block = {"type": "text", "text": "hi", "cache_control": hint, "citations": None, "new": 1}
-    fields = {"cache_control": hint, "tools": [{**TOOL, "cache_control": hint, "eager_input_streaming": True}], "brand_new": {"a": 1}}
+    fields = {
+        "cache_control": hint,
+        "tools": [{**TOOL, "cache_control": hint, "eager_input_streaming": True}],
+        "brand_new": {"a": 1},
+    }
     request = await asked(api, scripted, messages=[{"role": "user", "content": [block]}], **fields)
     assert request.messages == ({"role": "user", "content": [{"type": "text", "text": "hi"}]},)
 
 
 async def test_tools_of_other_types_are_left_out_and_named(api, scripted):
     """Claude Code offers a search of Anthropic's servers beside its own tools; one that cannot be run made the whole request fail."""
-    tools = [{"type": "web_search_20250305", "name": "web_search", "max_uses": 8}, {**TOOL, "type": "custom"}, {"type": "bash_20250124"}]
+    tools = [
+        {"type": "web_search_20250305", "name": "web_search", "max_uses": 8},
+        {**TOOL, "type": "custom"},
+        {"type": "bash_20250124"},
+    ]
     response = await post(api, tools=tools)
     assert response.status_code == 200, response.text
     assert response.headers["x-lightcone-ignored"] == "tools.0:web_search_20250305, tools.2:bash_20250124"
@@ -57,15 +65,37 @@ async def test_tools_of_other_types_are_left_out_and_named(api, scripted):
 
 
 async def test_null_is_absent(api, scripted):
-    names = ("system", "tools", "tool_choice", "thinking", "output_config", "output_format", "stop_sequences", "temperature", "top_p")
-    others = ("top_k", "stream", "metadata", "service_tier", "container", "context_management", "mcp_servers", "speed", "inference_geo")
+    names = (
+        "system",
+        "tools",
+        "tool_choice",
+        "thinking",
+        "output_config",
+        "output_format",
+        "stop_sequences",
+        "temperature",
+        "top_p",
+    )
+    others = (
+        "top_k",
+        "stream",
+        "metadata",
+        "service_tier",
+        "container",
+        "context_management",
+        "mcp_servers",
+        "speed",
+        "inference_geo",
+    )
     await asked(api, scripted, **dict.fromkeys(names + others))
 
 
 async def test_what_says_no_more_than_the_default_is_taken(api, scripted):
     keeps = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
     pays = {"type": "billing_policy", "bill_to": "self"}
-    await asked(api, scripted, context_management=keeps, mcp_servers=[], speed="standard", fallbacks=[], billing_policy=pays)
+    await asked(
+        api, scripted, context_management=keeps, mcp_servers=[], speed="standard", fallbacks=[], billing_policy=pays
+    )
 
 
 @pytest.mark.parametrize(
@@ -84,7 +114,11 @@ async def test_tools_and_the_choice_among_them(api, scripted, choice, mode, name
     (tool,) = request.tools
     function = {"name": "weather", "description": "The weather.", "parameters": SCHEMA}
     assert (tool.name, tool.is_strict, tool.spec) == ("weather", True, {"type": "function", "function": function})
-    assert (request.tool_choice.mode, request.tool_choice.names, request.tool_choice.is_parallel) == (mode, names, is_parallel)
+    assert (request.tool_choice.mode, request.tool_choice.names, request.tool_choice.is_parallel) == (
+        mode,
+        names,
+        is_parallel,
+    )
 
 
 async def test_examples_of_input_are_told_with_the_description(api, scripted):
@@ -142,7 +176,9 @@ async def test_system_comes_first_as_text_or_blocks(api, scripted):
 async def test_turns_of_one_role_are_one_message(api, scripted):
     more = {"role": "user", "content": [{"type": "text", "text": "there"}]}
     request = await asked(api, scripted, messages=[TURN, more])
-    assert request.messages == ({"role": "user", "content": [{"type": "text", "text": "hi"}, {"type": "text", "text": "there"}]},)
+    assert request.messages == (
+        {"role": "user", "content": [{"type": "text", "text": "hi"}, {"type": "text", "text": "there"}]},
+    )
 
 
 async def test_calls_and_results_in_the_history(api, scripted):
@@ -162,7 +198,12 @@ async def test_calls_and_results_in_the_history(api, scripted):
             "role": "user",
             "content": [
                 {"type": "tool_result", "tool_use_id": "c1", "content": "sunny"},
-                {"type": "tool_result", "tool_use_id": "c2", "is_error": True, "content": [{"type": "text", "text": "no city"}]},
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "c2",
+                    "is_error": True,
+                    "content": [{"type": "text", "text": "no city"}],
+                },
                 {"type": "tool_result", "tool_use_id": "c2"},
                 {"type": "text", "text": "Well?"},
             ],
@@ -179,7 +220,9 @@ async def test_calls_and_results_in_the_history(api, scripted):
     assert user == {"role": "user", "content": [{"type": "text", "text": "Well?"}]}
 
 
-@pytest.mark.parametrize(("is_error", "content", "text"), [(True, "gone", "Error: gone"), (True, None, "Error:"), (False, "fine", "fine")])
+@pytest.mark.parametrize(
+    ("is_error", "content", "text"), [(True, "gone", "Error: gone"), (True, None, "Error:"), (False, "fine", "fine")]
+)
 async def test_a_result_that_is_an_error_says_so(api, scripted, is_error, content, text):
     result = {"type": "tool_result", "tool_use_id": "c", "content": content, "is_error": is_error}
     request = await asked(api, scripted, messages=[{"role": "user", "content": [result]}])
@@ -195,8 +238,16 @@ async def test_text_behind_a_call_stays_behind_it(api, scripted):
 
 async def test_documents_and_search_results_are_text(api, scripted):
     blocks = [
-        {"type": "document", "title": "Moon", "context": "A note.", "source": {"type": "text", "media_type": "text/plain", "data": "Far."}},
-        {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}},
+        {
+            "type": "document",
+            "title": "Moon",
+            "context": "A note.",
+            "source": {"type": "text", "media_type": "text/plain", "data": "Far."},
+        },
+        {
+            "type": "document",
+            "source": {"type": "content", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+        },
         {"type": "search_result", "title": "T", "source": "https://x", "content": [{"type": "text", "text": "found"}]},
     ]
     request = await asked(api, scripted, messages=[{"role": "user", "content": blocks}])
@@ -210,7 +261,11 @@ async def test_documents_and_search_results_are_text(api, scripted):
 
 async def test_a_pdf_is_a_file_for_the_worker(api, scripted):
     data = base64.b64encode(b"%PDF-1.4").decode()
-    document = {"type": "document", "title": "a.pdf", "source": {"type": "base64", "media_type": "application/pdf", "data": data}}
+    document = {
+        "type": "document",
+        "title": "a.pdf",
+        "source": {"type": "base64", "media_type": "application/pdf", "data": data},
+    }
     result = {"type": "tool_result", "tool_use_id": "c", "content": [document]}
     user, tool = (await asked(api, scripted, messages=[{"role": "user", "content": [document, result]}])).messages
     file = {"file_data": f"data:application/pdf;base64,{data}", "filename": "a.pdf"}

@@ -17,7 +17,11 @@ VERSION = {"anthropic-version": "2023-06-01"}
 @pytest.fixture
 def listed(scripted, monkeypatch):
     """Five names of three models."""
-    entries = [MODEL, ModelEntry("b", "lightcone", 0, aliases=("b1", "b2")), ModelEntry("c", "lightcone", 0, max_model_len=8192)]
+    entries = [
+        MODEL,
+        ModelEntry("b", "lightcone", 0, aliases=("b1", "b2")),
+        ModelEntry("c", "lightcone", 0, max_model_len=8192),
+    ]
     entries[0], entries[1] = ModelEntry("org/tiny", "lightcone", MODEL.created_at), entries[1]
 
     async def all_models(*, caller=None):
@@ -86,7 +90,8 @@ async def test_pages(api, listed, query, ids, has_more):
 
 
 @pytest.mark.parametrize(
-    ("query", "param"), [("limit=0", "limit"), ("limit=1001", "limit"), ("limit=x", "limit"), ("after_id=z", "after_id")]
+    ("query", "param"),
+    [("limit=0", "limit"), ("limit=1001", "limit"), ("limit=x", "limit"), ("after_id=z", "after_id")],
 )
 async def test_bad_pages(api, listed, query, param):
     response = await api.get(f"/v1/models?{query}", headers=VERSION)
@@ -113,7 +118,11 @@ async def test_all_other_clients_get_the_plain_list(api, scripted):
 
 async def test_what_goes_wrong_before_any_view_has_this_shape_too(api):
     response = await api.post(ROUTE, json=message(), headers={"Host": "elsewhere.example"})
-    assert (response.status_code, response.json()["type"], response.json()["error"]["code"]) == (400, "error", "invalid_host")
+    assert (response.status_code, response.json()["type"], response.json()["error"]["code"]) == (
+        400,
+        "error",
+        "invalid_host",
+    )
     assert response.json()["request_id"] == response.headers["request-id"] == response.headers["x-request-id"]
 
 

@@ -62,7 +62,9 @@ async def test_a_stream_is_the_events_in_the_official_order(api, scripted):
 
 async def test_thoughts_are_signed_before_their_block_ends(api, scripted):
     scripted.script = [ADMITTED, Delta(0, (1,), reasoning="so"), delta("x"), finished(), completed()]
-    _, _, start, thought, signature, stop, *_ = frames((await post(api, stream=True, thinking={"type": "adaptive"})).text)
+    _, _, start, thought, signature, stop, *_ = frames(
+        (await post(api, stream=True, thinking={"type": "adaptive"})).text
+    )
     assert start["content_block"] == {"type": "thinking", "thinking": "", "signature": ""}
     assert thought["delta"] == {"type": "thinking_delta", "thinking": "so"}
     assert (signature["delta"]["type"], len(signature["delta"]["signature"])) == ("signature_delta", 44)
@@ -70,7 +72,11 @@ async def test_thoughts_are_signed_before_their_block_ends(api, scripted):
 
 
 async def test_a_call_starts_with_an_empty_input_and_grows_as_json_text(api, scripted):
-    call = (ToolCallDelta(0, "c", "weather", ""),), (ToolCallDelta(0, arguments='{"city":'),), (ToolCallDelta(0, arguments=' "Oslo"}'),)
+    call = (
+        (ToolCallDelta(0, "c", "weather", ""),),
+        (ToolCallDelta(0, arguments='{"city":'),),
+        (ToolCallDelta(0, arguments=' "Oslo"}'),),
+    )
     scripted.script = [
         ADMITTED,
         *(Delta(0, (1,), tool_calls=pieces) for pieces in call),
@@ -105,7 +111,11 @@ async def test_a_failure_after_the_first_byte_is_one_error_event_and_the_end(api
 
 
 async def test_a_late_refusal_names_the_field_that_was_sent(api, scripted):
-    scripted.script = [ADMITTED, delta("x"), Failed(ErrorCode.INVALID_VALUE, "response_format leaves no token", param="response_format")]
+    scripted.script = [
+        ADMITTED,
+        delta("x"),
+        Failed(ErrorCode.INVALID_VALUE, "response_format leaves no token", param="response_format"),
+    ]
     form = {"format": {"type": "json_schema", "schema": {"type": "object"}}}
     *_, last = frames((await post(api, stream=True, output_config=form)).text)
     assert last["error"]["type"] == "invalid_request_error"
@@ -142,7 +152,9 @@ async def test_pings_can_be_switched_off(api, scripted, settings):
 
 
 WORDS = st.text(min_size=1, max_size=12)
-ARGUMENTS = st.dictionaries(WORDS, st.one_of(WORDS, st.integers(-(2**53), 2**53), st.booleans(), st.lists(WORDS, max_size=2)), max_size=3)
+ARGUMENTS = st.dictionaries(
+    WORDS, st.one_of(WORDS, st.integers(-(2**53), 2**53), st.booleans(), st.lists(WORDS, max_size=2)), max_size=3
+)
 SEGMENTS = st.lists(
     st.one_of(
         st.tuples(st.just("reasoning"), WORDS),

@@ -47,7 +47,9 @@ async def api(keys: tuple[str, str], calls: list[str]) -> AsyncIterator[httpx.As
     from lightcone_site.asgi import http
 
     headers = {"Authorization": f"Bearer {keys[0]}"}
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(http), base_url="http://localhost", headers=headers) as client:
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(http), base_url="http://localhost", headers=headers
+    ) as client:
         yield client
 
 
@@ -57,10 +59,14 @@ def stranger(keys: tuple[str, str]) -> dict[str, str]:
     return {"Authorization": f"Bearer {keys[1]}"}
 
 
-async def upload(api: httpx.AsyncClient, content: bytes = b"{}\n", name: str = "in.jsonl", **fields: Any) -> httpx.Response:
+async def upload(
+    api: httpx.AsyncClient, content: bytes = b"{}\n", name: str = "in.jsonl", **fields: Any
+) -> httpx.Response:
     data = {"purpose": "batch", **fields}
     return await api.post(
-        "/v1/files", files={"file": (name, content)}, data={key: value for key, value in data.items() if value is not None}
+        "/v1/files",
+        files={"file": (name, content)},
+        data={key: value for key, value in data.items() if value is not None},
     )
 
 

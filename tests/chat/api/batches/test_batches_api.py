@@ -27,7 +27,12 @@ async def test_a_batch_is_entered_and_the_runner_called(api: httpx.AsyncClient, 
     answer = await create(api, metadata={"job": "7"})
     batch = BatchObject.model_validate(answer.json(), strict=True)
     assert answer.status_code == 200
-    assert (batch.status, batch.endpoint, batch.completion_window, batch.metadata) == ("validating", ENDPOINT, "24h", {"job": "7"})
+    assert (batch.status, batch.endpoint, batch.completion_window, batch.metadata) == (
+        "validating",
+        ENDPOINT,
+        "24h",
+        {"job": "7"},
+    )
     assert batch.expires_at == batch.created_at + 24 * 3600
     assert batch.request_counts is not None
     assert batch.request_counts.total == 0
@@ -37,9 +42,14 @@ async def test_a_batch_is_entered_and_the_runner_called(api: httpx.AsyncClient, 
 
 
 async def test_the_openai_client_creates_lists_and_cancels(api: httpx.AsyncClient, keys: tuple[str, str]) -> None:
-    async with openai.AsyncOpenAI(api_key=keys[0], base_url="http://localhost/v1", http_client=api, max_retries=0) as client:
+    async with openai.AsyncOpenAI(
+        api_key=keys[0], base_url="http://localhost/v1", http_client=api, max_retries=0
+    ) as client:
         file = await client.files.create(file=("a.jsonl", b"{}"), purpose="batch")
-        made = [await client.batches.create(input_file_id=file.id, endpoint=ENDPOINT, completion_window="24h") for _ in range(3)]
+        made = [
+            await client.batches.create(input_file_id=file.id, endpoint=ENDPOINT, completion_window="24h")
+            for _ in range(3)
+        ]
         assert [batch.id async for batch in client.batches.list(limit=2)] == [batch.id for batch in reversed(made)]
         cancelled = await client.batches.cancel(made[0].id)
         assert cancelled.status == "cancelling"
@@ -60,18 +70,28 @@ async def test_the_openai_client_creates_lists_and_cancels(api: httpx.AsyncClien
         ({"completion_window": "1h"}, "invalid_value", "completion_window"),
         ({"metadata": {"a": 1}}, "invalid_type", "metadata.a"),
         ({"metadata": {str(number): "x" for number in range(17)}}, "invalid_value", "metadata"),
-        ({"output_expires_after": {"anchor": "created_at", "seconds": 1}}, "invalid_value", "output_expires_after.seconds"),
+        (
+            {"output_expires_after": {"anchor": "created_at", "seconds": 1}},
+            "invalid_value",
+            "output_expires_after.seconds",
+        ),
         ({"output_expires_after": "soon"}, "invalid_type", "output_expires_after"),
     ],
 )
-async def test_a_bad_order_is_refused_by_name(api: httpx.AsyncClient, calls: list[str], fields: Any, code: str, param: str) -> None:
+async def test_a_bad_order_is_refused_by_name(
+    api: httpx.AsyncClient, calls: list[str], fields: Any, code: str, param: str
+) -> None:
     answer = await create(api, **fields)
     error = answer.json()["error"]
-    assert (answer.status_code, error["code"], error["param"]) == (404 if code == "not_found" else 400, code, param), error
+    assert (answer.status_code, error["code"], error["param"]) == (404 if code == "not_found" else 400, code, param), (
+        error
+    )
     assert calls == []
 
 
-async def test_a_file_of_another_purpose_or_project_is_no_input(api: httpx.AsyncClient, stranger: dict[str, str]) -> None:
+async def test_a_file_of_another_purpose_or_project_is_no_input(
+    api: httpx.AsyncClient, stranger: dict[str, str]
+) -> None:
     assert (await create(api, input_file_id=await file_id(api, purpose="user_data"))).status_code == 400
     body = {"input_file_id": await file_id(api), "endpoint": ENDPOINT, "completion_window": "24h"}
     assert (await api.post("/v1/batches", json=body, headers=stranger)).status_code == 404

@@ -27,7 +27,9 @@ def part(name: str, value: str, filename: str | None = None) -> str:
 FILE, PURPOSE, END = part("file", "{}", "a.jsonl"), part("purpose", "batch"), f"--{BOUNDARY}--\r\n"
 
 
-async def post_raw(api: httpx.AsyncClient, body: str | bytes, content_type: str = f"multipart/form-data; boundary={BOUNDARY}") -> Any:
+async def post_raw(
+    api: httpx.AsyncClient, body: str | bytes, content_type: str = f"multipart/form-data; boundary={BOUNDARY}"
+) -> Any:
     return await api.post("/v1/files", content=body, headers={"Content-Type": content_type})
 
 
@@ -37,7 +39,12 @@ async def test_a_file_comes_back_as_it_was_sent(api: httpx.AsyncClient) -> None:
     assert answer.status_code == 200
     assert answer.headers["x-request-id"]
     file = FileObject.model_validate(answer.json(), strict=True)
-    assert (file.bytes, file.filename, file.purpose, file.status) == (len(content), "übung .jsonl", "batch", "processed")
+    assert (file.bytes, file.filename, file.purpose, file.status) == (
+        len(content),
+        "übung .jsonl",
+        "batch",
+        "processed",
+    )
     assert file.id.startswith("file-")
     assert file.expires_at == file.created_at + 30 * 24 * 3600
     assert (await api.get(f"/v1/files/{file.id}")).json() == answer.json()
@@ -56,7 +63,9 @@ async def test_routes_exist_with_and_without_a_slash(api: httpx.AsyncClient, sla
 
 
 async def test_the_openai_client_does_all_of_it(api: httpx.AsyncClient, keys: tuple[str, str]) -> None:
-    async with openai.AsyncOpenAI(api_key=keys[0], base_url="http://localhost/v1", http_client=api, max_retries=0) as client:
+    async with openai.AsyncOpenAI(
+        api_key=keys[0], base_url="http://localhost/v1", http_client=api, max_retries=0
+    ) as client:
         made = await client.files.create(
             file=("a.jsonl", b"{}"), purpose="user_data", expires_after={"anchor": "created_at", "seconds": 3600}
         )
@@ -125,8 +134,14 @@ REFUSED: dict[str, tuple[str, str | None]] = {
     PURPOSE + FILE: ("invalid_value", "file"),
     "": ("missing_required_parameter", "purpose"),
     "no parts at all": ("missing_required_parameter", "purpose"),
-    FILE + PURPOSE + part("expires_after[anchor]", "now") + END: ("missing_required_parameter", "expires_after.seconds"),
-    FILE + PURPOSE + part("expires_after[seconds]", "3600") + END: ("missing_required_parameter", "expires_after.anchor"),
+    FILE + PURPOSE + part("expires_after[anchor]", "now") + END: (
+        "missing_required_parameter",
+        "expires_after.seconds",
+    ),
+    FILE + PURPOSE + part("expires_after[seconds]", "3600") + END: (
+        "missing_required_parameter",
+        "expires_after.anchor",
+    ),
     FILE + PURPOSE + part("expires_after[anchor]", "created_at") + part("expires_after[seconds]", "5") + END: (
         "invalid_value",
         "expires_after.seconds",
@@ -135,9 +150,15 @@ REFUSED: dict[str, tuple[str, str | None]] = {
         "invalid_value",
         "expires_after.anchor",
     ),
-    FILE + PURPOSE + part("expires_after", '{"anchor": "created_at", "seconds": 3600}') + END: ("invalid_type", "expires_after"),
+    FILE + PURPOSE + part("expires_after", '{"anchor": "created_at", "seconds": 3600}') + END: (
+        "invalid_type",
+        "expires_after",
+    ),
     FILE + PURPOSE + part("x", "y") * 1100 + END: ("invalid_value", None),
-    f"--{BOUNDARY}\r\nX: a; filename*=UTF-8''%ff; filename*0*=b\r\n\r\n\r\n{FILE}{PURPOSE}{END}": ("invalid_value", "file"),
+    f"--{BOUNDARY}\r\nX: a; filename*=UTF-8''%ff; filename*0*=b\r\n\r\n\r\n{FILE}{PURPOSE}{END}": (
+        "invalid_value",
+        "file",
+    ),
 }
 
 
@@ -150,13 +171,17 @@ async def test_a_bad_upload_is_refused_by_name(api: httpx.AsyncClient, body: str
     assert answer.json()["message"] == error["message"]
 
 
-@pytest.mark.parametrize("content_type", ["application/json", "", "multipart/form-data", "multipart/form-data; boundary=" + "x" * 300])
+@pytest.mark.parametrize(
+    "content_type", ["application/json", "", "multipart/form-data", "multipart/form-data; boundary=" + "x" * 300]
+)
 async def test_a_body_that_is_no_form_is_refused(api: httpx.AsyncClient, content_type: str) -> None:
     answer = await post_raw(api, FILE + PURPOSE + END, content_type)
     assert answer.status_code == 400, answer.text
 
 
-@pytest.mark.parametrize(("sent", "kept"), [("../../etc/passwd", "passwd"), ("C:\\x\\a.jsonl", "a.jsonl"), ("x" * 300 + ".jsonl", None)])
+@pytest.mark.parametrize(
+    ("sent", "kept"), [("../../etc/passwd", "passwd"), ("C:\\x\\a.jsonl", "a.jsonl"), ("x" * 300 + ".jsonl", None)]
+)
 async def test_hostile_names_become_plain_ones(api: httpx.AsyncClient, sent: str, kept: str | None) -> None:
     name = (await upload(api, name=sent)).json()["filename"]
     assert len(name) <= 255
@@ -181,7 +206,9 @@ async def test_other_methods_are_405(api: httpx.AsyncClient) -> None:
     assert "POST" in answer.headers["allow"]
 
 
-async def test_an_upload_that_breaks_off_leaves_nothing(api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_upload_that_breaks_off_leaves_nothing(
+    api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def finish(self: Any) -> None:
         raise OSError("disk full")
 

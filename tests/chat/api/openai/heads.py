@@ -71,7 +71,15 @@ def deltas(chunks: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def accumulate(chunks: list[dict[str, Any]], index: int = 0) -> dict[str, Any]:
     """What a client has of one choice after the stream: strings joined, calls by their index."""
-    seen: dict[str, Any] = {"role": "", "content": "", "reasoning": "", "calls": [], "token_ids": [], "logprobs": [], "finish": []}
+    seen: dict[str, Any] = {
+        "role": "",
+        "content": "",
+        "reasoning": "",
+        "calls": [],
+        "token_ids": [],
+        "logprobs": [],
+        "finish": [],
+    }
     for choice in choices(chunks):
         if choice["index"] != index:
             continue

@@ -24,7 +24,13 @@ from tests.chat.api.openai.heads import ChatAnswer, answer, events, finished, he
 CALLS = [
     Delta(0, (1,), tool_calls=(ToolCallDelta(0, "id-a", "add"),)),
     Delta(
-        0, (2, 3), tool_calls=(ToolCallDelta(0, arguments='{"x"'), ToolCallDelta(0, arguments=":1}"), ToolCallDelta(1, "id-b", "sub", "{"))
+        0,
+        (2, 3),
+        tool_calls=(
+            ToolCallDelta(0, arguments='{"x"'),
+            ToolCallDelta(0, arguments=":1}"),
+            ToolCallDelta(1, "id-b", "sub", "{"),
+        ),
     ),
     finished(reason=FinishReason.TOOL_CALLS, tool_calls=(ToolCallDelta(1, arguments="}"),)),
 ]
@@ -35,7 +41,9 @@ def message(payloads, **fields):
 
 
 def test_reasoning_stands_under_both_names_and_content_after_it():
-    shown = message([Delta(0, (1,), reasoning="I think"), Delta(0, (2,), "so", reasoning=", "), finished(text=".", reasoning="")])
+    shown = message(
+        [Delta(0, (1,), reasoning="I think"), Delta(0, (2,), "so", reasoning=", "), finished(text=".", reasoning="")]
+    )
     assert (shown["reasoning"], shown["reasoning_content"], shown["content"]) == ("I think, ", "I think, ", "so.")
 
 
@@ -101,15 +109,24 @@ def test_scores_of_the_prompt_are_by_id_with_null_first():
     scored = PromptScored(((), (RankedLogprob(5, -0.5, 3, "a"), RankedLogprob(9, float("-inf"), 1, "b"))))
     assert answer([scored, Delta(0, (1,)), finished()])["prompt_logprobs"] == [
         None,
-        {"5": {"logprob": -0.5, "rank": 3, "decoded_token": "a"}, "9": {"logprob": -9999.0, "rank": 1, "decoded_token": "b"}},
+        {
+            "5": {"logprob": -0.5, "rank": 3, "decoded_token": "a"},
+            "9": {"logprob": -9999.0, "rank": 1, "decoded_token": "b"},
+        },
     ]
 
 
 def test_tokens_are_named_by_id_wherever_a_token_stands():
     entry = TokenLogprob(5, -0.5, "é", "é".encode(), (TopLogprob(6, -0.1, "x", b"x"),))
-    (choice,) = answer([Delta(0, (5,), "é", (entry,)), finished()], has_logprobs=True, names_tokens_by_id=True)["choices"]
+    (choice,) = answer([Delta(0, (5,), "é", (entry,)), finished()], has_logprobs=True, names_tokens_by_id=True)[
+        "choices"
+    ]
     (shown,) = choice["logprobs"]["content"]
-    assert (shown["token"], shown["bytes"], shown["top_logprobs"][0]["token"]) == ("token_id:5", [195, 169], "token_id:6")
+    assert (shown["token"], shown["bytes"], shown["top_logprobs"][0]["token"]) == (
+        "token_id:5",
+        [195, 169],
+        "token_id:6",
+    )
 
 
 def test_usage_tells_what_was_thought_and_predicted():
@@ -122,7 +139,11 @@ def test_usage_tells_what_was_thought_and_predicted():
         "completion_tokens": 9,
         "total_tokens": 12,
         "prompt_tokens_details": {"cached_tokens": 1},
-        "completion_tokens_details": {"reasoning_tokens": 4, "accepted_prediction_tokens": 2, "rejected_prediction_tokens": 1},
+        "completion_tokens_details": {
+            "reasoning_tokens": 4,
+            "accepted_prediction_tokens": 2,
+            "rejected_prediction_tokens": 1,
+        },
     }
 
 

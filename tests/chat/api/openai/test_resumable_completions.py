@@ -80,7 +80,9 @@ async def test_a_stream_picked_up_has_the_same_chunks_from_the_next_on(api, scri
         assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
         again = re.sub(r"^id: (\d+)\n", "", response.text, flags=re.MULTILINE)
         assert again == "".join(f"{chunk}\n\n" for chunk in chunks[:-1][after + 1 :] + chunks[-1:])
-        assert re.findall(r"^id: (\d+)$", response.text, re.MULTILINE) == [str(number) for number in range(after + 1, len(chunks) - 1)]
+        assert re.findall(r"^id: (\d+)$", response.text, re.MULTILINE) == [
+            str(number) for number in range(after + 1, len(chunks) - 1)
+        ]
 
 
 async def test_a_reader_that_comes_back_says_where_it_was(api, scripted, picked_up):
@@ -115,7 +117,11 @@ async def test_a_stored_resumable_answer_is_begun_before_it_ends(api, scripted, 
 
 PAYLOADS = st.lists(
     st.one_of(
-        st.builds(lambda choice, text: Delta(choice, (1,), text), st.integers(0, 1), st.sampled_from(["a", "", "\n\ndata: [DONE]\n\n"])),
+        st.builds(
+            lambda choice, text: Delta(choice, (1,), text),
+            st.integers(0, 1),
+            st.sampled_from(["a", "", "\n\ndata: [DONE]\n\n"]),
+        ),
         st.builds(lambda choice: Delta(choice, (1,), "t", reasoning="r"), st.integers(0, 1)),
         st.builds(lambda: Delta(0, (1,), "", tool_calls=(ToolCallDelta(0, "c", "f", "{}"),))),
     ),

@@ -75,7 +75,11 @@ async def test_a_server_that_keeps_nothing_takes_the_field(api, scripted, settin
 
 
 async def test_an_answer_that_breaks_off_is_not_kept(api, scripted):
-    scripted.script = [ADMITTED, delta("Hel"), Failed(ErrorCode.WORKER_LOST, "gone", Usage(), None, Outcome.WORKER_LOST)]
+    scripted.script = [
+        ADMITTED,
+        delta("Hel"),
+        Failed(ErrorCode.WORKER_LOST, "gone", Usage(), None, Outcome.WORKER_LOST),
+    ]
     await post(api, store=True, stream=True)
     assert (await fetch(api, ""))["data"] == []
 
@@ -126,7 +130,8 @@ async def test_a_list_goes_page_by_page_in_both_orders_and_by_model_and_labels(a
 
 
 @pytest.mark.parametrize(
-    ("query", "param"), [({"limit": 0}, "limit"), ({"limit": "x"}, "limit"), ({"order": "up"}, "order"), ({"after": "x"}, "after")]
+    ("query", "param"),
+    [({"limit": 0}, "limit"), ({"limit": "x"}, "limit"), ({"order": "up"}, "order"), ({"after": "x"}, "after")],
 )
 async def test_bad_queries_are_named(api, scripted, query, param):
     response = await api.get(ROUTE, params=query)
@@ -147,7 +152,9 @@ async def test_an_unfinished_answer_is_not_there_yet(api, scripted):
     made = await keep(api, scripted)
     await StoredAnswer.objects.aupdate(state="unfinished", answer=b"")
     for method in ("GET", "POST"):
-        response = await api.request(method, f"{ROUTE}/{made['id']}", json={"metadata": {}} if method == "POST" else None)
+        response = await api.request(
+            method, f"{ROUTE}/{made['id']}", json={"metadata": {}} if method == "POST" else None
+        )
         assert (response.status_code, response.json()["error"]["code"]) == (404, "not_found")
     assert (await fetch(api, ""))["data"] == []
 
@@ -172,7 +179,9 @@ async def test_a_deleted_answer_is_gone(api, scripted):
     response = await api.delete(f"{ROUTE}/{made['id']}")
     assert response.json() == {"object": "chat.completion.deleted", "id": made["id"], "deleted": True}
     for method, path in (("GET", ""), ("DELETE", ""), ("GET", "/messages"), ("POST", "")):
-        gone = await api.request(method, f"{ROUTE}/{made['id']}{path}", json={"metadata": {}} if method == "POST" else None)
+        gone = await api.request(
+            method, f"{ROUTE}/{made['id']}{path}", json={"metadata": {}} if method == "POST" else None
+        )
         assert (gone.status_code, gone.json()["error"]["code"]) == (404, "not_found")
 
 
@@ -188,7 +197,11 @@ async def test_another_project_sees_nothing(api, scripted):
 async def test_an_id_sent_again_stands_for_the_later_answer(api, scripted):
     for text in ("first", "second"):
         scripted.script = [ADMITTED, delta(text), *HELLO[3:]]
-        await api.post(ROUTE, json={"messages": [{"role": "user", "content": "hi"}], "store": True}, headers={"X-Request-Id": "mine"})
+        await api.post(
+            ROUTE,
+            json={"messages": [{"role": "user", "content": "hi"}], "store": True},
+            headers={"X-Request-Id": "mine"},
+        )
     assert (await fetch(api, "/chatcmpl-mine"))["choices"][0]["message"]["content"] == "second"
     assert len((await fetch(api, ""))["data"]) == 1
 

@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chat.errors import ApiError
-from engine.api import ChoiceFinished, Delta, FinishReason, Payload, PromptScored, RankedLogprob, TokenLogprob, ToolCallDelta
+from engine.api import (
+    ChoiceFinished,
+    Delta,
+    FinishReason,
+    Payload,
+    PromptScored,
+    RankedLogprob,
+    TokenLogprob,
+    ToolCallDelta,
+)
 from tests.chat.api.openai.heads import ChatStream, accumulate, answer, choices, deltas, events, finished, head, stream
 
 ROLE = {"role": "assistant", "content": ""}
@@ -36,7 +45,13 @@ def test_reasoning_content_and_calls_are_chunks_of_their_own_in_this_order():
 
 def test_the_last_chunk_has_the_last_delta_and_both_reasons():
     last = choices(stream([Delta(0, (1,), "a"), finished(text="b", stop_reason="END")]))[-1]
-    assert last == {"index": 0, "delta": {"content": "b"}, "logprobs": None, "finish_reason": "stop", "stop_reason": "END"}
+    assert last == {
+        "index": 0,
+        "delta": {"content": "b"},
+        "logprobs": None,
+        "finish_reason": "stop",
+        "stop_reason": "END",
+    }
 
 
 def test_the_deprecated_form_streams_its_function_call():
@@ -53,7 +68,9 @@ def test_the_deprecated_form_streams_its_function_call():
 
 
 def test_reasoning_that_is_not_wanted_sends_no_chunk():
-    chunks = stream([Delta(0, (1,), reasoning="hm"), Delta(0, (2,), "x"), finished(reasoning="m")], includes_reasoning=False)
+    chunks = stream(
+        [Delta(0, (1,), reasoning="hm"), Delta(0, (2,), "x"), finished(reasoning="m")], includes_reasoning=False
+    )
     assert deltas(chunks) == [ROLE, {"content": "x"}, {}]
 
 
@@ -87,7 +104,13 @@ def test_an_invisible_step_is_seen_by_who_counts():
 
 
 def test_running_usage_is_of_the_chunks_own_choice():
-    payloads: list[Payload] = [Delta(0, (1, 2), "a"), Delta(1, (3,), "b"), Delta(0, (4,), "c"), finished(0), finished(1)]
+    payloads: list[Payload] = [
+        Delta(0, (1, 2), "a"),
+        Delta(1, (3,), "b"),
+        Delta(0, (4,), "c"),
+        finished(0),
+        finished(1),
+    ]
     *chunks, last = stream(payloads, num_choices=2, continuous_usage=True, include_usage=True)
     counted = [(chunk["choices"][0]["index"], chunk["usage"]["completion_tokens"]) for chunk in chunks]
     assert counted == [(0, 0), (1, 0), (0, 2), (1, 1), (0, 3), (0, 3), (1, 1)]
@@ -111,9 +134,19 @@ def test_an_error_ends_the_stream_after_what_was_waiting():
     text = b"".join(map(writer.feed, events([Delta(0, (1,), "a"), Delta(0, (2,), "b")])))
     text += writer.error(ApiError("invalid_value", "no token is left", "allowed_token_ids"))
     *chunks, error, done, _ = text.decode().split("\n\n")
-    assert json.loads(chunks[-1][6:])["choices"][0] == {"index": 0, "delta": {"content": "b"}, "logprobs": None, "finish_reason": None}
+    assert json.loads(chunks[-1][6:])["choices"][0] == {
+        "index": 0,
+        "delta": {"content": "b"},
+        "logprobs": None,
+        "finish_reason": None,
+    }
     assert json.loads(error[6:]) == {
-        "error": {"message": "no token is left", "type": "invalid_request_error", "param": "allowed_token_ids", "code": "invalid_value"}
+        "error": {
+            "message": "no token is left",
+            "type": "invalid_request_error",
+            "param": "allowed_token_ids",
+            "code": "invalid_value",
+        }
     }
     assert done == "data: [DONE]"
 
@@ -141,8 +174,14 @@ def runs(draw: st.DrawFn) -> list[Payload]:
                     num_calls += 1
                 calls.append(ToolCallDelta(num_calls - 1, arguments=draw(TEXTS)))
             reasoning = draw(TEXTS) if step < num_thoughts else ""
-            queue.append(Delta(choice, ids, "" if step < num_thoughts else draw(TEXTS), logprobs, reasoning, tuple(calls)))
-        queue.append(ChoiceFinished(choice, draw(st.sampled_from(FinishReason)), draw(st.sampled_from([None, 7, "x"])), draw(TEXTS)))
+            queue.append(
+                Delta(choice, ids, "" if step < num_thoughts else draw(TEXTS), logprobs, reasoning, tuple(calls))
+            )
+        queue.append(
+            ChoiceFinished(
+                choice, draw(st.sampled_from(FinishReason)), draw(st.sampled_from([None, 7, "x"])), draw(TEXTS)
+            )
+        )
         queues.append(queue)
     payloads: list[Payload] = []
     while any(queues):
@@ -174,7 +213,12 @@ def test_the_joined_stream_equals_the_plain_answer(payloads, interval, includes_
 
 @pytest.mark.parametrize("text", ["\n\ndata: [DONE]\n\n", "\u2028\u2029\x85", '"}]}', "event: x\nid: 5\nretry: 1"])
 def test_text_calls_and_thoughts_cannot_form_a_frame(text):
-    chunks = stream([Delta(0, (1,), text, reasoning=text, tool_calls=(ToolCallDelta(0, text, text, text),)), finished(stop_reason=text)])
+    chunks = stream(
+        [
+            Delta(0, (1,), text, reasoning=text, tool_calls=(ToolCallDelta(0, text, text, text),)),
+            finished(stop_reason=text),
+        ]
+    )
     seen = accumulate(chunks)
     assert (seen["content"], seen["reasoning"]) == (text, text)
     assert seen["calls"] == [{"id": text, "type": "function", "function": {"name": text, "arguments": text}}]

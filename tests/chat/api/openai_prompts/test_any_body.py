@@ -17,7 +17,9 @@ from engine.api.wire import request_from_plain, request_to_plain
 from tests.chat.api.request.test_any_body import CALLER, JSON, TYPED
 from tests.examples import examples
 
-PROMPTS = st.text(max_size=5) | st.lists(st.integers(0, 9), max_size=3) | st.lists(st.text(max_size=3), max_size=3) | JSON
+PROMPTS = (
+    st.text(max_size=5) | st.lists(st.integers(0, 9), max_size=3) | st.lists(st.text(max_size=3), max_size=3) | JSON
+)
 DOORS = {
     "completions": (TEXT_COMPLETIONS, CompletionRequest, "prompt", lambda values: prompt_values(values, 0)),
     "embeddings": (EMBEDDINGS, EmbeddingRequest, "input", lambda values: input_values(values, 0)),
@@ -28,7 +30,9 @@ DOORS = {
 
 def outcome(door, run_values, body) -> GenerationRequest | ApiError:
     try:
-        return generation_request(run_values(door.read(body)), model="m", sampling_defaults={}, caller=CALLER, arrived_at=0.0)
+        return generation_request(
+            run_values(door.read(body)), model="m", sampling_defaults={}, caller=CALLER, arrived_at=0.0
+        )
     except ApiError as error:
         return error
 
@@ -39,7 +43,9 @@ def outcome(door, run_values, body) -> GenerationRequest | ApiError:
 def test_fields_of_any_json(name, data):
     door, schema, prompt, run_values = DOORS[name]
     names = sorted({*schema().fields, "messages", "content"})
-    fields = data.draw(st.dictionaries(st.sampled_from(names), JSON, max_size=3)) | dict(data.draw(st.lists(TYPED, max_size=2)))
+    fields = data.draw(st.dictionaries(st.sampled_from(names), JSON, max_size=3)) | dict(
+        data.draw(st.lists(TYPED, max_size=2))
+    )
     result = outcome(door, run_values, {**fields, prompt: data.draw(PROMPTS)})
     if isinstance(result, GenerationRequest):
         assert request_from_plain(json.loads(json.dumps(request_to_plain(result)))) == result

@@ -60,9 +60,23 @@ def test_a_shared_field_means_what_it_means_in_a_chat(name):
     chat = request_check({"messages": [{"role": "user", "content": "hi"}], **fields})
     asked = generation_request(chat, model="m", sampling_defaults={}, caller=CALLER, arrived_at=0.0)
     mine, plain = built(**fields), built()
-    parts = ("sampling", "stop", "logprobs", "constraint", "num_choices", "beam", "prediction", "priority", "cache_salt", "group")
+    parts = (
+        "sampling",
+        "stop",
+        "logprobs",
+        "constraint",
+        "num_choices",
+        "beam",
+        "prediction",
+        "priority",
+        "cache_salt",
+        "group",
+    )
     assert {part: getattr(mine, part) for part in parts} == {part: getattr(asked, part) for part in parts}
-    assert (mine.prompt.truncate_to, mine.prompt.truncation_side) == (asked.prompt.truncate_to, asked.prompt.truncation_side)
+    assert (mine.prompt.truncate_to, mine.prompt.truncation_side) == (
+        asked.prompt.truncate_to,
+        asked.prompt.truncation_side,
+    )
     relevant = (*parts, "prompt")
     assert any(getattr(mine, part) != getattr(plain, part) for part in relevant), "the field changes something"
 
@@ -70,10 +84,33 @@ def test_a_shared_field_means_what_it_means_in_a_chat(name):
 def test_every_field_of_a_chat_is_shared_or_about_messages_and_their_answers():
     """A new field of chats has to be thought of here."""
     chat_only = {
-        *("messages", "top_logprobs", "max_completion_tokens", "tools", "tool_choice", "reasoning_effort", "include_reasoning"),
+        *(
+            "messages",
+            "top_logprobs",
+            "max_completion_tokens",
+            "tools",
+            "tool_choice",
+            "reasoning_effort",
+            "include_reasoning",
+        ),
         *("parallel_tool_calls", "add_generation_prompt", "continue_final_message", "documents", "chat_template"),
-        *("chat_template_kwargs", "mm_processor_kwargs", "thinking_token_budget", "return_prompt_text", "media_io_kwargs", "store"),
-        *("modalities", "audio", "functions", "function_call", "verbosity", "web_search_options", "prompt_cache_retention"),
+        *(
+            "chat_template_kwargs",
+            "mm_processor_kwargs",
+            "thinking_token_budget",
+            "return_prompt_text",
+            "media_io_kwargs",
+            "store",
+        ),
+        *(
+            "modalities",
+            "audio",
+            "functions",
+            "function_call",
+            "verbosity",
+            "web_search_options",
+            "prompt_cache_retention",
+        ),
     }
     assert set(ChatCompletionRequest().fields) - set(CompletionRequest().fields) == chat_only
 
@@ -86,7 +123,9 @@ def test_beam_search_and_the_best_of_several_reach_the_engine():
     assert built(use_beam_search=True, n=2, length_penalty=0.5).beam.length_penalty == 0.5
     request = built(best_of=3, n=2)
     assert (request.best_of, request.num_choices) == (3, 2)
-    assert built(repetition_detection={"max_pattern_size": 4, "min_count": 2}).stop.repetition == RepetitionRule(4, 1, 2)
+    assert built(repetition_detection={"max_pattern_size": 4, "min_count": 2}).stop.repetition == RepetitionRule(
+        4, 1, 2
+    )
 
 
 REFUSALS = [
@@ -145,7 +184,9 @@ def test_a_bad_request_is_refused_with_the_field_at_fault(body, code, param):
     assert refused.value.message.startswith(param.partition(".")[0])
 
 
-@pytest.mark.parametrize("fields", [{"logprobs": 20, "echo": True, "n": 3}, {"logprobs": 20, "n": 128}, {"prompt_logprobs": 20}], ids=str)
+@pytest.mark.parametrize(
+    "fields", [{"logprobs": 20, "echo": True, "n": 3}, {"logprobs": 20, "n": 128}, {"prompt_logprobs": 20}], ids=str
+)
 def test_what_choices_repeat_of_their_prompt_is_bounded_and_nothing_else(fields):
     assert built(**fields, max_tokens=4).num_choices == fields.get("n", 1)
 

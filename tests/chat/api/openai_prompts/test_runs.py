@@ -143,7 +143,9 @@ async def test_news_of_all_runs_come_in_the_order_in_which_they_happen(service):
         second.play(*SCRIPT)
         await settle()
         first.play(*SCRIPT)
-        assert await collect(group) == [(index, name) for index in (1, 0) for name in ("Admitted", "Delta", "ChoiceFinished", "Completed")]
+        assert await collect(group) == [
+            (index, name) for index in (1, 0) for name in ("Admitted", "Delta", "ChoiceFinished", "Completed")
+        ]
         assert group.headers == {"x-ratelimit-remaining-tokens": "7"}
     assert first.has_left
     assert second.has_left

@@ -2,7 +2,16 @@
 
 import pytest
 
-from engine.api import Admitted, FinishReason, LogprobOptions, PromptScored, RankedLogprob, RawPrompt, TokenLogprob, TopLogprob
+from engine.api import (
+    Admitted,
+    FinishReason,
+    LogprobOptions,
+    PromptScored,
+    RankedLogprob,
+    RawPrompt,
+    TokenLogprob,
+    TopLogprob,
+)
 from tests.chat.api.conftest import ADMITTED, completed, delta, finished
 
 ROUTE = "/v1/completions"
@@ -39,7 +48,11 @@ async def test_an_answer_is_an_object_of_the_old_shape(api, path):
             "completion_tokens": 2,
             "total_tokens": 5,
             "prompt_tokens_details": {"cached_tokens": 1},
-            "completion_tokens_details": {"reasoning_tokens": 0, "accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0},
+            "completion_tokens_details": {
+                "reasoning_tokens": 0,
+                "accepted_prediction_tokens": 0,
+                "rejected_prediction_tokens": 0,
+            },
         },
     }
     assert response.headers["x-request-id"] == "req-1"
@@ -69,7 +82,14 @@ async def test_every_prompt_is_a_run_without_messages(api, scripted, prompt, raw
 
 
 async def test_choices_stand_in_the_order_of_the_prompts(api, scripted):
-    scripted.script = [ADMITTED, delta("b", 1), delta("a", 0), finished(1), finished(0, FinishReason.LENGTH), completed()]
+    scripted.script = [
+        ADMITTED,
+        delta("b", 1),
+        delta("a", 0),
+        finished(1),
+        finished(0, FinishReason.LENGTH),
+        completed(),
+    ]
     body = await complete(api, prompt=["x", "y"], n=2)
     assert [(choice["index"], choice["text"], choice["finish_reason"]) for choice in body["choices"]] == [
         (0, "a", "length"),
@@ -115,7 +135,12 @@ async def test_a_token_may_be_named_by_its_id(api, scripted):
 
 
 async def test_of_two_tokens_with_one_text_the_likelier_counts(api, scripted):
-    scripted.script = [ADMITTED, delta("x", logprobs=(entry("x", -5.0, ("x", -1.0), ("y", -float("inf"))),)), finished(), completed()]
+    scripted.script = [
+        ADMITTED,
+        delta("x", logprobs=(entry("x", -5.0, ("x", -1.0), ("y", -float("inf"))),)),
+        finished(),
+        completed(),
+    ]
     (top,) = (await complete(api, logprobs=2))["choices"][0]["logprobs"]["top_logprobs"]
     assert top == {"x": -1.0, "y": -9999.0}
 

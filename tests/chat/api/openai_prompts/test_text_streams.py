@@ -71,7 +71,12 @@ async def test_an_echo_comes_first_with_the_prompt_s_log_probabilities(api, scri
     choices = [chunk["choices"][0] for chunk in chunks]
     assert [choice["text"] for choice in choices] == ["Once", "!", "?", ""]
     assert choices[0]["logprobs"]["tokens"] == ["<s>", "On", "ce"]
-    assert choices[1]["logprobs"] == {"tokens": ["!"], "token_logprobs": [-0.125], "top_logprobs": [{"!": -0.125}], "text_offset": [4]}
+    assert choices[1]["logprobs"] == {
+        "tokens": ["!"],
+        "token_logprobs": [-0.125],
+        "top_logprobs": [{"!": -0.125}],
+        "text_offset": [4],
+    }
     assert choices[2]["logprobs"]["text_offset"] == [5]
     assert choices[3]["logprobs"] is None
 
@@ -126,14 +131,23 @@ async def test_a_failure_behind_the_first_token_travels_in_the_stream_which_then
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_refusal_before_the_first_token_is_a_plain_http_error(api, scripted, stream):
-    scripted.script = [RequestError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, "This model's maximum context length is 9 tokens.", "prompt.1")]
+    scripted.script = [
+        RequestError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, "This model's maximum context length is 9 tokens.", "prompt.1")
+    ]
     response = await api.post(ROUTE, json={"prompt": ["a", "b"], "stream": stream})
     body = response.json()
-    assert (response.status_code, body["error"]["code"], body["error"]["param"]) == (400, "context_length_exceeded", "prompt.1")
+    assert (response.status_code, body["error"]["code"], body["error"]["param"]) == (
+        400,
+        "context_length_exceeded",
+        "prompt.1",
+    )
 
 
 async def test_a_request_that_leaves_no_first_token_is_a_plain_400_also_for_streams(api, scripted):
-    scripted.script = [ADMITTED, Failed(ErrorCode.INVALID_VALUE, "allowed_token_ids leaves no token", param="allowed_token_ids")]
+    scripted.script = [
+        ADMITTED,
+        Failed(ErrorCode.INVALID_VALUE, "allowed_token_ids leaves no token", param="allowed_token_ids"),
+    ]
     response = await api.post(ROUTE, json={"prompt": "a", "stream": True, "allowed_token_ids": [7]})
     assert (response.status_code, response.json()["error"]["param"]) == (400, "allowed_token_ids")
 
@@ -173,7 +187,10 @@ def test_a_stream_joins_to_the_plain_answer(deltas):
         raw += streamed.feed(index, item)
     *chunks, usage, done = frames((raw + streamed.end()).decode())
     plain = json.loads(answer.body())
-    joined = [{"index": index, "text": "", "token_ids": [], "prompt_token_ids": None, "finish_reason": None} for index in range(4)]
+    joined = [
+        {"index": index, "text": "", "token_ids": [], "prompt_token_ids": None, "finish_reason": None}
+        for index in range(4)
+    ]
     for chunk in chunks:
         (choice,) = chunk["choices"]
         mine = joined[choice["index"]]
@@ -195,5 +212,9 @@ def test_usage_is_summed_over_what_all_runs_have_used():
         "completion_tokens": 4,
         "total_tokens": 10,
         "prompt_tokens_details": {"cached_tokens": 2},
-        "completion_tokens_details": {"reasoning_tokens": 2, "accepted_prediction_tokens": 8, "rejected_prediction_tokens": 10},
+        "completion_tokens_details": {
+            "reasoning_tokens": 2,
+            "accepted_prediction_tokens": 8,
+            "rejected_prediction_tokens": 10,
+        },
     }

@@ -30,11 +30,20 @@ async def post(api, path, **body):
 
 @pytest.mark.parametrize("path", ["/tokenize", "/v1/tokenize", "/tokenize/", "/v1/tokenize/"])
 async def test_a_text_is_counted_and_split_into_tokens(api, reading, path):
-    assert await post(api, path, prompt="ab") == {"count": 2, "max_model_len": 2048, "tokens": [5, 6], "token_strs": ["a", "b"]}
+    assert await post(api, path, prompt="ab") == {
+        "count": 2,
+        "max_model_len": 2048,
+        "tokens": [5, 6],
+        "token_strs": ["a", "b"],
+    }
     (request,) = reading.requests
     assert request.task is Task.READ
     assert request.raw == RawPrompt("ab", param="prompt")
-    assert (request.prompt.add_special_tokens, request.prompt.returns_ids, request.prompt.returns_tokens) == (True, True, False)
+    assert (request.prompt.add_special_tokens, request.prompt.returns_ids, request.prompt.returns_tokens) == (
+        True,
+        True,
+        False,
+    )
     assert reading.readers[0].num_left == 1
 
 
@@ -47,7 +56,12 @@ async def test_texts_of_tokens_and_special_tokens_are_as_asked(api, reading):
 async def test_messages_are_rendered_first(api, reading):
     messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "so"}]
     tools = [{"type": "function", "function": {"name": "f"}}]
-    fields = {"add_generation_prompt": False, "continue_final_message": True, "chat_template_kwargs": {"a": 1}, "tools": tools}
+    fields = {
+        "add_generation_prompt": False,
+        "continue_final_message": True,
+        "chat_template_kwargs": {"a": 1},
+        "tools": tools,
+    }
     assert (await post(api, "/tokenize", messages=messages, **fields))["count"] == 2
     (request,) = reading.requests
     assert (request.task, request.raw, len(request.messages)) == (Task.READ, None, 2)
@@ -59,7 +73,9 @@ async def test_messages_are_rendered_first(api, reading):
     assert reading.requests[1].prompt.add_special_tokens
 
 
-@given(st.lists(st.tuples(st.integers(0, 2**31), st.text(alphabet=st.characters(codec="utf-8"), max_size=4)), max_size=20))
+@given(
+    st.lists(st.tuples(st.integers(0, 2**31), st.text(alphabet=st.characters(codec="utf-8"), max_size=4)), max_size=20)
+)
 def test_pieces_are_one_array_however_many_are_written_at_once(pairs):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tokens, "PIECES_AT_ONCE", 3)
@@ -67,7 +83,9 @@ def test_pieces_are_one_array_however_many_are_written_at_once(pairs):
     assert orjson.loads(written) == [{"id": token_id, "piece": text} for token_id, text in pairs]
 
 
-@pytest.mark.parametrize(("sent", "is_ordinary"), [({}, False), ({"parse_special": True}, False), ({"parse_special": False}, True)])
+@pytest.mark.parametrize(
+    ("sent", "is_ordinary"), [({}, False), ({"parse_special": True}, False), ({"parse_special": False}, True)]
+)
 async def test_llama_cpp_s_word_for_ordinary_text_is_heard(api, reading, sent, is_ordinary):
     await post(api, "/tokenize", content="<s>", **sent)
     assert [request.raw for request in reading.requests] == [RawPrompt("<s>", param="content", is_ordinary=is_ordinary)]
@@ -92,7 +110,9 @@ async def test_tokens_become_text_under_the_names_of_both(api, reading):
 
 
 async def test_a_chat_is_rendered_without_an_answer(api, reading):
-    body = await post(api, "/v1/chat/completions/render", **chat(stream=True, max_tokens=9, stop=["x"], temperature=0.5, seed=3))
+    body = await post(
+        api, "/v1/chat/completions/render", **chat(stream=True, max_tokens=9, stop=["x"], temperature=0.5, seed=3)
+    )
     assert body == {
         "object": "chat.completion.prompt",
         "model": "org/tiny",
@@ -136,7 +156,12 @@ BAD = [
     ("/tokenize", {"prompt": "x" * (token_requests.MAX_CHARS + 1)}, "invalid_value", "prompt"),
     ("/tokenize", {"messages": []}, "invalid_value", "messages"),
     ("/tokenize", {"messages": [5]}, "invalid_type", "messages.0"),
-    ("/tokenize", {"messages": [{"role": "user", "content": "a"}], "chat_template": "x"}, "untrusted_chat_template", "chat_template"),
+    (
+        "/tokenize",
+        {"messages": [{"role": "user", "content": "a"}], "chat_template": "x"},
+        "untrusted_chat_template",
+        "chat_template",
+    ),
     ("/detokenize", {}, "missing_required_parameter", "tokens"),
     ("/detokenize", {"tokens": "5"}, "invalid_type", "tokens"),
     ("/detokenize", {"tokens": [5, -1]}, "invalid_value", "tokens.1"),
@@ -147,7 +172,9 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("path", "body", "code", "param"), BAD, ids=[f"{row[0]}-{number}" for number, row in enumerate(BAD)])
+@pytest.mark.parametrize(
+    ("path", "body", "code", "param"), BAD, ids=[f"{row[0]}-{number}" for number, row in enumerate(BAD)]
+)
 async def test_a_bad_request_is_refused_with_the_field_at_fault(api, reading, path, body, code, param):
     response = await api.post(path, json=body)
     error = response.json()["error"]

@@ -20,7 +20,9 @@ OWN = [(page, name) for page, (schema, _) in DESCRIBED.items() for name in schem
 
 
 def sections(page: str) -> dict[str, str]:
-    return dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^#|\Z)", (PAGES / f"{page}.md").read_text(), re.MULTILINE | re.DOTALL))
+    return dict(
+        re.findall(r"^### `(\w+)`\n(.*?)(?=^#|\Z)", (PAGES / f"{page}.md").read_text(), re.MULTILINE | re.DOTALL)
+    )
 
 
 @pytest.mark.parametrize(("page", "name"), OWN)
@@ -39,11 +41,20 @@ def test_the_page_describes_no_other_field_and_names_all_shared_ones(page):
     schema, _ = DESCRIBED[page]
     assert list(sections(page)) == [name for name in sections(page) if name not in schema.shared]
     assert set(sections(page)) | set(schema.shared) == set(schema.fields)
-    shared = (PAGES / f"{page}.md").read_text().partition("## Fields shared")[2].partition("\n\nFields of")[0].partition("\n## ")[0]
+    shared = (
+        (PAGES / f"{page}.md")
+        .read_text()
+        .partition("## Fields shared")[2]
+        .partition("\n\nFields of")[0]
+        .partition("\n## ")[0]
+    )
     assert set(re.findall(r"`(\w+)`", shared)) == set(schema.shared)
 
 
 def test_every_field_of_the_routes_of_tokens_is_on_their_page():
     text = (PAGES / "tokens.md").read_text()
-    names = {*TokenizeRequest().fields, *DetokenizeRequest().fields, *PROMPT_FIELDS} - {"mm_processor_kwargs", "media_io_kwargs"}
+    names = {*TokenizeRequest().fields, *DetokenizeRequest().fields, *PROMPT_FIELDS} - {
+        "mm_processor_kwargs",
+        "media_io_kwargs",
+    }
     assert [name for name in sorted(names) if f"`{name}`" not in text] == []

@@ -55,4 +55,7 @@ def test_every_route_of_the_page_is_served(route):
 def test_every_link_leads_to_a_heading():
     for page, anchor in re.findall(r"\((\w+\.md)?#([\w-]+)\)", PAGE):
         headings = re.findall(r"^#+ (.*)$", PAGE if not page else (PAGES / page).read_text(), re.MULTILINE)
-        assert anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}, (page, anchor)
+        assert anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}, (
+            page,
+            anchor,
+        )

@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MESSAGES = [{"role": "user", "content": "hi"}]
-TYPE, VALUE, MISSING, UNSUPPORTED = "invalid_type", "invalid_value", "missing_required_parameter", "unsupported_parameter"
+TYPE, VALUE, MISSING, UNSUPPORTED = (
+    "invalid_type",
+    "invalid_value",
+    "missing_required_parameter",
+    "unsupported_parameter",
+)
 INT64 = "must fit into 64 bits"
 
 
@@ -109,7 +114,15 @@ NUMBERS = {
     "frequency_penalty": (-2.5, "at least -2 and at most 2"),
     "repetition_penalty": (0, "greater than 0"),
 }
-TEXTS = ("model", "user", "request_id", "chat_template", "prompt_cache_key", "prompt_cache_retention", "safety_identifier")
+TEXTS = (
+    "model",
+    "user",
+    "request_id",
+    "chat_template",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "safety_identifier",
+)
 LABELS = ("model", "user", "prompt_cache_key", "safety_identifier")
 CHOICES = {
     "reasoning_effort": "none, minimal, low, medium, high, xhigh, max",
@@ -153,7 +166,11 @@ BAD = [
     *[Bad({name: value}, name, TYPE, "must be an integer") for name in INTEGERS for value in (2.5, "1e3", {})],
     *[Bad({name: 2**64}, name, VALUE, INT64) for name in INTEGERS],
     *[Bad({name: value}, name, VALUE, says) for name, (value, says) in NUMBERS.items()],
-    *[Bad({name: value}, name, TYPE, "must be a number") for name in (*NUMBERS, "length_penalty") for value in ("1e3", "hot", [1])],
+    *[
+        Bad({name: value}, name, TYPE, "must be a number")
+        for name in (*NUMBERS, "length_penalty")
+        for value in ("1e3", "hot", [1])
+    ],
     *[Bad({name: 5}, name, TYPE, "must be a string") for name in TEXTS],
     *[Bad({name: "a\0b"}, name, VALUE, "must not contain NUL") for name in LABELS],
     *[Bad({name: "x" * 257}, name, VALUE, "at most 256 characters") for name in LABELS],
@@ -190,7 +207,10 @@ BAD = [
     Bad({"max_tokens": 9, "max_completion_tokens": 4, "min_tokens": 5}, "min_tokens", VALUE, "token limit 4"),
     Bad({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens", VALUE, "must not be 0"),
     Bad({"thinking_token_budget": -2}, "thinking_token_budget", VALUE, "at least -1"),
-    *[Bad({"thinking_token_budget": value}, "thinking_token_budget", TYPE, "JSON integer") for value in ("5", 5.0, True)],
+    *[
+        Bad({"thinking_token_budget": value}, "thinking_token_budget", TYPE, "JSON integer")
+        for value in ("5", 5.0, True)
+    ],
     # Log-probabilities.
     Bad({"logprobs": 5}, "logprobs", TYPE),
     Bad({"logprobs": -1}, "logprobs", TYPE),
@@ -233,7 +253,12 @@ BAD = [
     Bad({"logits_processors": [{"qualname": 5}]}, "logits_processors.0.qualname", TYPE),
     Bad({"logits_processors": [{"qualname": "a", "args": {}}]}, "logits_processors.0.args", TYPE),
     Bad({"logits_processors": [{"qualname": "a", "kwargs": []}]}, "logits_processors.0.kwargs", TYPE),
-    Bad({"logits_processors": [{"qualname": "a", "code": "b"}]}, "logits_processors.0.code", VALUE, "qualname, args, kwargs"),
+    Bad(
+        {"logits_processors": [{"qualname": "a", "code": "b"}]},
+        "logits_processors.0.code",
+        VALUE,
+        "qualname, args, kwargs",
+    ),
     Bad({"logits_processors": ["a"] * 33}, "logits_processors", VALUE, "at most 32"),
     Bad({"vllm_xargs": {"a": {"b": 1}}}, "vllm_xargs.a", TYPE),
     Bad({"vllm_xargs": {"a": [1, [1]]}}, "vllm_xargs.a.1", TYPE),
@@ -249,21 +274,41 @@ BAD = [
     Bad({"stop": ["x" * 1025]}, "stop.0", VALUE, "1 to 1024"),
     Bad({"stop": ["x"] * 33}, "stop", VALUE, "at most 32"),
     Bad({"stop_token_ids": [1] * 1025}, "stop_token_ids", VALUE, "at most 1024"),
-    Bad({"repetition_detection": {"max_pattern_size": 1025, "min_count": 2}}, "repetition_detection.max_pattern_size", VALUE, "1024"),
+    Bad(
+        {"repetition_detection": {"max_pattern_size": 1025, "min_count": 2}},
+        "repetition_detection.max_pattern_size",
+        VALUE,
+        "1024",
+    ),
     Bad({"repetition_detection": {"max_pattern_size": -1}}, "repetition_detection.max_pattern_size", VALUE, "1024"),
     Bad({"repetition_detection": {"max_pattern_size": "x"}}, "repetition_detection.max_pattern_size", TYPE),
     Bad({"repetition_detection": {"max_pattern_size": 4}}, "repetition_detection.min_count", VALUE, "at least 2"),
-    Bad({"repetition_detection": {"max_pattern_size": 4, "min_count": 1}}, "repetition_detection.min_count", VALUE, "at least 2"),
-    Bad({"repetition_detection": {"max_pattern_size": 2, "min_pattern_size": 3, "min_count": 2}}, "repetition_detection.min_pattern_size"),
+    Bad(
+        {"repetition_detection": {"max_pattern_size": 4, "min_count": 1}},
+        "repetition_detection.min_count",
+        VALUE,
+        "at least 2",
+    ),
+    Bad(
+        {"repetition_detection": {"max_pattern_size": 2, "min_pattern_size": 3, "min_count": 2}},
+        "repetition_detection.min_pattern_size",
+    ),
     Bad({"repetition_detection": {"min_count": -1}}, "repetition_detection.min_count", VALUE, "at least 0"),
     # Streams.
     Bad({"stream_options": {"include_usage": True}}, "stream_options", VALUE, "stream is true"),
     Bad({"stream_options": {"include_usage": True}, "stream": "false"}, "stream_options", VALUE, "stream is true"),
     Bad({"stream_options": {"a": 1}, "stream": None}, "stream_options", VALUE, "stream is true"),
     Bad({"stream_options": {"include_usage": "maybe"}, "stream": True}, "stream_options.include_usage", TYPE),
-    Bad({"stream_options": {"continuous_usage_stats": 2}, "stream": True}, "stream_options.continuous_usage_stats", TYPE),
+    Bad(
+        {"stream_options": {"continuous_usage_stats": 2}, "stream": True}, "stream_options.continuous_usage_stats", TYPE
+    ),
     # The prompt.
-    Bad({"continue_final_message": True, "add_generation_prompt": True}, "continue_final_message", VALUE, "add_generation_prompt"),
+    Bad(
+        {"continue_final_message": True, "add_generation_prompt": True},
+        "continue_final_message",
+        VALUE,
+        "add_generation_prompt",
+    ),
     Bad({"continue_final_message": "1", "add_generation_prompt": 1}, "continue_final_message"),
     Bad({"documents": ["a"]}, "documents.0", TYPE),
     Bad({"documents": [{"title": 5}]}, "documents.0.title", TYPE),
@@ -286,14 +331,23 @@ BAD = [
             "continue_final_message",
         )
     ],
-    Bad({"chat_template_kwargs": {"chat_template": "{{ 1 }}"}}, "chat_template_kwargs.chat_template", "untrusted_chat_template"),
+    Bad(
+        {"chat_template_kwargs": {"chat_template": "{{ 1 }}"}},
+        "chat_template_kwargs.chat_template",
+        "untrusted_chat_template",
+    ),
     Bad({"media_io_kwargs": {"image": 5}}, "media_io_kwargs.image", TYPE),
     Bad({"prediction": {}}, "prediction.type", MISSING),
     Bad({"prediction": {"type": "other", "content": "x"}}, "prediction.type", VALUE, "content"),
     Bad({"prediction": {"type": "content"}}, "prediction.content", MISSING),
     Bad({"prediction": {"type": "content", "content": 5}}, "prediction.content", TYPE),
     Bad({"prediction": {"type": "content", "content": [5]}}, "prediction.content.0", TYPE),
-    Bad({"prediction": {"type": "content", "content": [{"type": "image_url"}]}}, "prediction.content.0.type", VALUE, "text"),
+    Bad(
+        {"prediction": {"type": "content", "content": [{"type": "image_url"}]}},
+        "prediction.content.0.type",
+        VALUE,
+        "text",
+    ),
     Bad({"prediction": {"type": "content", "content": [{"type": "text"}]}}, "prediction.content.0.text", TYPE),
     # Tools.
     Bad({"tools": [5]}, "tools.0", TYPE),
@@ -311,15 +365,32 @@ BAD = [
     Bad({"tools": [tool(parameters=[])]}, "tools.0.function.parameters", TYPE),
     Bad({"tools": [tool(parameters={"type": "string"})]}, "tools.0.function.parameters.type", VALUE, "must be object"),
     Bad({"tools": [tool(parameters={"type": 5})]}, "tools.0.function.parameters.type", TYPE),
-    Bad({"tools": [tool(parameters={"enum": [1, 2]})]}, "tools.0.function.parameters.enum", VALUE, "must admit an object"),
-    Bad({"tools": [tool(parameters={"$ref": "#/$defs/a"})]}, "tools.0.function.parameters.$ref", VALUE, "leads nowhere"),
-    Bad({"functions": [{"name": "f", "parameters": {"const": 1}}]}, "functions.0.parameters.const", VALUE, "must admit an object"),
+    Bad(
+        {"tools": [tool(parameters={"enum": [1, 2]})]},
+        "tools.0.function.parameters.enum",
+        VALUE,
+        "must admit an object",
+    ),
+    Bad(
+        {"tools": [tool(parameters={"$ref": "#/$defs/a"})]}, "tools.0.function.parameters.$ref", VALUE, "leads nowhere"
+    ),
+    Bad(
+        {"functions": [{"name": "f", "parameters": {"const": 1}}]},
+        "functions.0.parameters.const",
+        VALUE,
+        "must admit an object",
+    ),
     Bad({"tools": [tool(parameters={"properties": []})]}, "tools.0.function.parameters.properties", TYPE),
     Bad({"tools": [tool(parameters={"properties": {"x": 5}})]}, "tools.0.function.parameters.properties.x", TYPE),
     Bad({"tools": [tool(parameters=nested(66))]}, "tools.0.function.parameters", VALUE, "at most 64 levels"),
     Bad({"tools": [tool(parameters={"enum": lists(70)})]}, "tools.0.function.parameters", VALUE, "at most 64 levels"),
     Bad({"tools": [tool(str(index)) for index in range(1025)]}, "tools", VALUE, "at most 1024"),
-    Bad({"tools": [tool(str(index), description="x" * 210_000) for index in range(5)]}, "tools", VALUE, "at most 1048576 bytes"),
+    Bad(
+        {"tools": [tool(str(index), description="x" * 210_000) for index in range(5)]},
+        "tools",
+        VALUE,
+        "at most 1048576 bytes",
+    ),
     Bad({"tool_choice": 5}, "tool_choice", TYPE),
     Bad({"tool_choice": "sometimes"}, "tool_choice", VALUE, "none, auto, required"),
     Bad({"tool_choice": "sometimes", "tools": [tool()]}, "tool_choice", VALUE, "none, auto, required"),
@@ -331,18 +402,33 @@ BAD = [
     Bad({"tool_choice": {"function": {}}, "tools": [tool()]}, "tool_choice.function.name", MISSING),
     Bad({"tool_choice": {"type": "allowed_tools"}, "tools": [tool()]}, "tool_choice.allowed_tools", MISSING),
     Bad({"tool_choice": {"function": {"name": ""}}, "tools": [tool()]}, "tool_choice.function.name"),
-    Bad({"tool_choice": {"function": {"name": "g"}}, "tools": [tool()]}, "tool_choice.function.name", VALUE, "one of tools"),
-    Bad({"tool_choice": {"type": "allowed_tools", "allowed_tools": None}, "tools": [tool()]}, "tool_choice.allowed_tools", TYPE),
+    Bad(
+        {"tool_choice": {"function": {"name": "g"}}, "tools": [tool()]},
+        "tool_choice.function.name",
+        VALUE,
+        "one of tools",
+    ),
+    Bad(
+        {"tool_choice": {"type": "allowed_tools", "allowed_tools": None}, "tools": [tool()]},
+        "tool_choice.allowed_tools",
+        TYPE,
+    ),
     Bad(
         {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}, "tools": [tool()]},
         "tool_choice.allowed_tools.tools",
     ),
     Bad(
-        {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "none", "tools": [tool()]}}, "tools": [tool()]},
+        {
+            "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "none", "tools": [tool()]}},
+            "tools": [tool()],
+        },
         "tool_choice.allowed_tools.mode",
     ),
     Bad(
-        {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [tool("g")]}}, "tools": [tool()]},
+        {
+            "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [tool("g")]}},
+            "tools": [tool()],
+        },
         "tool_choice.allowed_tools.tools.0.function.name",
     ),
     Bad({"functions": [{"name": "f"}], "tools": [tool()]}, "functions", VALUE, "use tools"),
@@ -351,7 +437,9 @@ BAD = [
     Bad({"function_call": "auto"}, "function_call", VALUE, "needs functions"),
     Bad({"function_call": {"name": "f"}}, "function_call", VALUE, "needs functions"),
     Bad({"function_call": "required", "functions": [{"name": "f"}]}, "function_call", VALUE, "none, auto"),
-    Bad({"function_call": {"name": "g"}, "functions": [{"name": "f"}]}, "function_call.name", VALUE, "one of functions"),
+    Bad(
+        {"function_call": {"name": "g"}, "functions": [{"name": "f"}]}, "function_call.name", VALUE, "one of functions"
+    ),
     Bad({"function_call": {}, "functions": [{"name": "f"}]}, "function_call.name", MISSING),
     Bad({"function_call": 5}, "function_call", TYPE),
     Bad({"functions": [{}]}, "functions.0.name", MISSING),
@@ -361,12 +449,32 @@ BAD = [
     Bad({"structured_outputs": {"disable_any_whitespace": False}}, "structured_outputs", VALUE, "needs one of"),
     Bad({"structured_outputs": {"disable_fallback": True}, "response_format": {"type": "text"}}, "structured_outputs"),
     Bad({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs", VALUE, "takes one constraint"),
-    Bad({"structured_outputs": {"json_object": False, "grammar": "root ::= 'a'"}}, "structured_outputs", VALUE, "takes one constraint"),
-    Bad({"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}}, "structured_outputs", VALUE, "response_format"),
-    Bad({"structured_outputs": {"regex": "a"}, "tools": [tool()], "tool_choice": "required"}, "structured_outputs", VALUE, "tool_choice"),
-    Bad({"structured_outputs": {"regex": "a"}, "functions": [{"name": "f"}], "function_call": {"name": "f"}}, "structured_outputs"),
+    Bad(
+        {"structured_outputs": {"json_object": False, "grammar": "root ::= 'a'"}},
+        "structured_outputs",
+        VALUE,
+        "takes one constraint",
+    ),
+    Bad(
+        {"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}},
+        "structured_outputs",
+        VALUE,
+        "response_format",
+    ),
+    Bad(
+        {"structured_outputs": {"regex": "a"}, "tools": [tool()], "tool_choice": "required"},
+        "structured_outputs",
+        VALUE,
+        "tool_choice",
+    ),
+    Bad(
+        {"structured_outputs": {"regex": "a"}, "functions": [{"name": "f"}], "function_call": {"name": "f"}},
+        "structured_outputs",
+    ),
     Bad({"guided_regex": "a", "guided_choice": ["a"]}, "guided_regex", VALUE, "cannot be combined with guided_choice"),
-    Bad({"structured_outputs": {"regex": "a"}, "guided_json": {}}, "structured_outputs", VALUE, "regex and guided_json"),
+    Bad(
+        {"structured_outputs": {"regex": "a"}, "guided_json": {}}, "structured_outputs", VALUE, "regex and guided_json"
+    ),
     Bad({"guided_json": {}, "response_format": {"type": "json_object"}}, "guided_json", VALUE, "response_format"),
     Bad({"guided_json": {}, "tools": [tool()], "tool_choice": "required"}, "guided_json", VALUE, "tool_choice"),
     Bad({"guided_json": "{"}, "guided_json", VALUE, "valid JSON"),
@@ -391,7 +499,12 @@ BAD = [
     Bad({"structured_outputs": {"json": 5}}, "structured_outputs.json", TYPE, "JSON object"),
     Bad({"structured_outputs": {"json": []}}, "structured_outputs.json", TYPE, "JSON object"),
     Bad({"structured_outputs": {"json": nested(65)}}, "structured_outputs.json", VALUE, "at most 64 levels"),
-    Bad({"structured_outputs": {"json": {"enum": ["x" * 300_000]}}}, "structured_outputs.json", VALUE, "at most 262144 bytes"),
+    Bad(
+        {"structured_outputs": {"json": {"enum": ["x" * 300_000]}}},
+        "structured_outputs.json",
+        VALUE,
+        "at most 262144 bytes",
+    ),
     Bad({"structured_outputs": {"regex": ""}}, "structured_outputs.regex", VALUE, "must not be empty"),
     Bad({"structured_outputs": {"regex": 5}}, "structured_outputs.regex", TYPE),
     Bad({"structured_outputs": {"regex": "a\0"}}, "structured_outputs.regex", VALUE, "NUL"),
@@ -401,13 +514,22 @@ BAD = [
     Bad({"structured_outputs": {"choice": ["a", 5]}}, "structured_outputs.choice.1", TYPE),
     Bad({"structured_outputs": {"choice": "a"}}, "structured_outputs.choice", TYPE),
     Bad({"structured_outputs": {"choice": ["a"] * 10_001}}, "structured_outputs.choice", VALUE, "at most 10000"),
-    Bad({"structured_outputs": {"choice": ["a" * 600_000] * 2}}, "structured_outputs.choice", VALUE, "at most 1048576 bytes"),
+    Bad(
+        {"structured_outputs": {"choice": ["a" * 600_000] * 2}},
+        "structured_outputs.choice",
+        VALUE,
+        "at most 1048576 bytes",
+    ),
     Bad({"structured_outputs": {"grammar": "  "}}, "structured_outputs.grammar", VALUE, "must not be empty"),
     Bad({"structured_outputs": {"grammar": {}}}, "structured_outputs.grammar", TYPE),
-    Bad({"structured_outputs": {"grammar": "a" * 262_145}}, "structured_outputs.grammar", VALUE, "at most 262144 bytes"),
+    Bad(
+        {"structured_outputs": {"grammar": "a" * 262_145}}, "structured_outputs.grammar", VALUE, "at most 262144 bytes"
+    ),
     Bad({"structured_outputs": {"json_object": False}}, "structured_outputs.json_object", VALUE, "must be true"),
     Bad({"structured_outputs": {"json_object": "maybe"}}, "structured_outputs.json_object", TYPE),
-    Bad({"structured_outputs": {"structural_tag": ""}}, "structured_outputs.structural_tag", VALUE, "must not be empty"),
+    Bad(
+        {"structured_outputs": {"structural_tag": ""}}, "structured_outputs.structural_tag", VALUE, "must not be empty"
+    ),
     Bad({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag", VALUE, "valid JSON"),
     Bad({"structured_outputs": {"structural_tag": {}}}, "structured_outputs.structural_tag", TYPE),
     Bad({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs.structural_tag.format"),
@@ -415,10 +537,20 @@ BAD = [
         {"structured_outputs": {"json": {}, "disable_any_whitespace": True, "whitespace_pattern": " "}},
         "structured_outputs.disable_any_whitespace",
     ),
-    Bad({"structured_outputs": {"json": {}, "disable_any_whitespace": "x"}}, "structured_outputs.disable_any_whitespace", TYPE),
-    Bad({"structured_outputs": {"json": {}, "disable_additional_properties": 5}}, "structured_outputs.disable_additional_properties", TYPE),
+    Bad(
+        {"structured_outputs": {"json": {}, "disable_any_whitespace": "x"}},
+        "structured_outputs.disable_any_whitespace",
+        TYPE,
+    ),
+    Bad(
+        {"structured_outputs": {"json": {}, "disable_additional_properties": 5}},
+        "structured_outputs.disable_additional_properties",
+        TYPE,
+    ),
     *[
-        Bad({"structured_outputs": {"json": {}, "whitespace_pattern": pattern}}, "structured_outputs.whitespace_pattern")
+        Bad(
+            {"structured_outputs": {"json": {}, "whitespace_pattern": pattern}}, "structured_outputs.whitespace_pattern"
+        )
         for pattern in (".", r"\s*", "[^a]", "a", "( ", " )", "*", " {2,1}", "\u00a0", r"\v")
     ],
     Bad({"structured_outputs": {"json": {}, "whitespace_pattern": 5}}, "structured_outputs.whitespace_pattern", TYPE),
@@ -427,7 +559,11 @@ BAD = [
     Bad({"response_format": {"type": "json_schema"}}, "response_format.json_schema", MISSING),
     Bad({"response_format": {"type": "json_schema", "json_schema": 5}}, "response_format.json_schema", TYPE),
     Bad({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format.json_schema.name", MISSING),
-    Bad({"response_format": {"type": "json_schema", "json_schema": {"name": 5}}}, "response_format.json_schema.name", TYPE),
+    Bad(
+        {"response_format": {"type": "json_schema", "json_schema": {"name": 5}}},
+        "response_format.json_schema.name",
+        TYPE,
+    ),
     Bad(
         {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": True}}},
         "response_format.json_schema.schema",
@@ -456,17 +592,32 @@ BAD = [
         MISSING,
     ),
     Bad(
-        {"response_format": {"type": "structural_tag", "structures": [{"begin": "<b>", "end": "</b>"}], "triggers": ["<a"]}},
+        {
+            "response_format": {
+                "type": "structural_tag",
+                "structures": [{"begin": "<b>", "end": "</b>"}],
+                "triggers": ["<a"],
+            }
+        },
         "response_format.structures.0.begin",
         VALUE,
         "triggers",
     ),
     # Beam search.
-    Bad({"use_beam_search": True, "n": 2, "structured_outputs": {"regex": "a"}}, "use_beam_search", VALUE, "constraint"),
+    Bad(
+        {"use_beam_search": True, "n": 2, "structured_outputs": {"regex": "a"}}, "use_beam_search", VALUE, "constraint"
+    ),
     Bad({"use_beam_search": True, "response_format": {"type": "json_object"}}, "use_beam_search", VALUE, "constraint"),
-    Bad({"use_beam_search": True, "tools": [tool()], "tool_choice": "required"}, "use_beam_search", VALUE, "tool_choice"),
+    Bad(
+        {"use_beam_search": True, "tools": [tool()], "tool_choice": "required"}, "use_beam_search", VALUE, "tool_choice"
+    ),
     Bad({"use_beam_search": True, "tools": [tool(strict=True)]}, "use_beam_search", VALUE, "strict"),
-    Bad({"use_beam_search": True, "logprobs": True, "logprob_token_ids": [1]}, "use_beam_search", VALUE, "logprob_token_ids"),
+    Bad(
+        {"use_beam_search": True, "logprobs": True, "logprob_token_ids": [1]},
+        "use_beam_search",
+        VALUE,
+        "logprob_token_ids",
+    ),
     # Fields of other servers.
     Bad({"metadata": {"k": 5}}, "metadata.k", TYPE),
     Bad({"metadata": {"k" * 65: "v"}}, "metadata", VALUE, "64"),
@@ -482,12 +633,19 @@ BAD = [
     Bad({"web_search_options": 5}, "web_search_options", TYPE),
     # Several faults: the first step, and in it the first rule or field, answers.
     Bad({"cache_salt": "", "temperature": 5, "structured_outputs": {}}, "cache_salt"),
-    Bad({"continue_final_message": True, "add_generation_prompt": True, "function_call": "auto"}, "continue_final_message"),
+    Bad(
+        {"continue_final_message": True, "add_generation_prompt": True, "function_call": "auto"},
+        "continue_final_message",
+    ),
     Bad({"function_call": "auto", "structured_outputs": {}, "messages": []}, "function_call"),
     Bad({"tool_choice": "required", "structured_outputs": {}, "top_logprobs": 5}, "tool_choice"),
     Bad({"structured_outputs": {}, "top_logprobs": 5, "stream_options": {"include_usage": True}}, "structured_outputs"),
-    Bad({"top_logprobs": 5, "stream_options": {"include_usage": True}, "response_format": {"type": "x"}}, "top_logprobs"),
-    Bad({"stream_options": {"include_usage": True}, "response_format": {"type": "x"}, "messages": []}, "stream_options"),
+    Bad(
+        {"top_logprobs": 5, "stream_options": {"include_usage": True}, "response_format": {"type": "x"}}, "top_logprobs"
+    ),
+    Bad(
+        {"stream_options": {"include_usage": True}, "response_format": {"type": "x"}, "messages": []}, "stream_options"
+    ),
     Bad({"response_format": {"type": "x"}, "messages": [], "n": 0}, "response_format.type"),
     Bad({"messages": [], "model": 5, "n": 0}, "messages"),
     Bad({"temperature": 5, "seed": "x", "n": 0}, "n"),

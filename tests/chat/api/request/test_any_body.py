@@ -18,11 +18,36 @@ from tests.examples import examples
 
 CALLER = Caller(1, "testing0001", 1, 1, "1", frozenset(Right.values), min_priority=-10)
 FIELDS = list(ChatCompletionRequest().fields)
-KEYS = sorted({key for bad in BAD for value in bad.fields.values() if isinstance(value, dict) for key in value if len(key) < 40})
-EDGES = (0, 1, -1, 2, 2**31, 2**63 - 1, -(2**63), 2**64, 0.5, 1e308, "", "5", "none", "auto", "function", "f", "\0", "é", " ")
+KEYS = sorted(
+    {key for bad in BAD for value in bad.fields.values() if isinstance(value, dict) for key in value if len(key) < 40}
+)
+EDGES = (
+    0,
+    1,
+    -1,
+    2,
+    2**31,
+    2**63 - 1,
+    -(2**63),
+    2**64,
+    0.5,
+    1e308,
+    "",
+    "5",
+    "none",
+    "auto",
+    "function",
+    "f",
+    "\0",
+    "é",
+    " ",
+)
 LEAVES = st.none() | st.booleans() | st.sampled_from(EDGES) | st.text(max_size=5)
 JSON = st.recursive(
-    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=3), inner, max_size=3)
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=3), inner, max_size=3)
+    ),
 )
 TYPED = st.sampled_from([(name, value) for bad in BAD for name, value in bad.fields.items() if len(str(value)) < 200])
 

@@ -26,7 +26,15 @@ from engine.api.wire import request_from_plain, request_to_plain
 from engine.inputs.limits import ContextLimits, choice_token_limit
 from tests.chat.api.request.bad_requests import MESSAGES, tool
 
-CALLER = Caller(1, "testing0001", 1, 1, "1", frozenset({"inference", "chat_template", "logits_processors", "mm_kwargs"}), min_priority=-5)
+CALLER = Caller(
+    1,
+    "testing0001",
+    1,
+    1,
+    "1",
+    frozenset({"inference", "chat_template", "logits_processors", "mm_kwargs"}),
+    min_priority=-5,
+)
 LOOSE = r"[ \t\n\r]{0,64}"
 
 
@@ -45,7 +53,9 @@ def test_a_blank_is_an_expression_too():
 
 def test_masks_and_biases():
     sampling = build(
-        logit_bias={"5": 101, "7": -1000, "9": "1.5", "11": True}, allowed_token_ids=["3", 4.0], bad_words=["no", " never"]
+        logit_bias={"5": 101, "7": -1000, "9": "1.5", "11": True},
+        allowed_token_ids=["3", 4.0],
+        bad_words=["no", " never"],
     ).sampling
     assert sampling.logit_bias == ((5, 100.0), (7, -100.0), (9, 1.5), (11, 1.0))
     assert sampling.allowed_token_ids == (3, 4)
@@ -73,7 +83,12 @@ def test_stopping():
         spaces_between_special_tokens=False,
         repetition_detection={"max_pattern_size": 4, "min_count": 3},
     ).stop
-    assert (stop.stop, stop.stop_token_ids, stop.ignore_eos, stop.include_stop_str_in_output) == (("a",), (7,), True, True)
+    assert (stop.stop, stop.stop_token_ids, stop.ignore_eos, stop.include_stop_str_in_output) == (
+        ("a",),
+        (7,),
+        True,
+        True,
+    )
     assert (stop.skip_special_tokens, stop.spaces_between_special_tokens) == (False, False)
     assert stop.repetition == RepetitionRule(4, 1, 3)
     assert build(repetition_detection={"min_count": 1}).stop.repetition is None
@@ -96,7 +111,11 @@ def test_the_prompt():
         return_token_ids=True,
         return_prompt_text=True,
     ).prompt
-    assert (prompt.add_generation_prompt, prompt.add_special_tokens, prompt.chat_template) == (True, True, "{{ messages }}")
+    assert (prompt.add_generation_prompt, prompt.add_special_tokens, prompt.chat_template) == (
+        True,
+        True,
+        "{{ messages }}",
+    )
     assert (prompt.documents, prompt.truncate_to, prompt.truncation_side) == (({"title": "t"},), 5, "right")
     assert (prompt.returns_ids, prompt.returns_text) == (True, True)
 
@@ -127,12 +146,18 @@ def test_tools_as_the_template_sees_them():
     schema = {"type": "object", "properties": {"b": {}, "a": {}}}
     request = build(
         tools=[
-            {"type": "function", "function": {"name": "f", "description": "d", "parameters": schema, "strict": True}, "cache_control": {}},
+            {
+                "type": "function",
+                "function": {"name": "f", "description": "d", "parameters": schema, "strict": True},
+                "cache_control": {},
+            },
             {"function": {"name": "g", "parameters": None}},
         ]
     )
     assert request.tools == (
-        Tool("f", schema, True, {"type": "function", "function": {"name": "f", "description": "d", "parameters": schema}}),
+        Tool(
+            "f", schema, True, {"type": "function", "function": {"name": "f", "description": "d", "parameters": schema}}
+        ),
         Tool("g", None, False, {"type": "function", "function": {"name": "g"}}),
     )
     assert request.tool_choice == ToolChoice(ToolMode.AUTO)
@@ -168,7 +193,8 @@ def test_one_call_at_most():
 
 
 @pytest.mark.parametrize(
-    ("call", "mode", "names"), [(None, ToolMode.AUTO, ()), ("none", ToolMode.NONE, ()), ({"name": "f"}, ToolMode.NAMED, ("f",))]
+    ("call", "mode", "names"),
+    [(None, ToolMode.AUTO, ()), ("none", ToolMode.NONE, ()), ({"name": "f"}, ToolMode.NAMED, ("f",))],
 )
 def test_functions_are_tools_in_an_older_form(call, mode, names):
     request = build(functions=[{"name": "f", "parameters": {}}], function_call=call)
@@ -210,7 +236,9 @@ def test_constraints(keys, kind, source):
 def test_older_names_of_constraints_hold_as_well(name, value, kind, source):
     """They were dropped with a 200, and the answer was anything."""
     assert build(**{name: value}).constraint == Constraint(kind, source, name)
-    gaps = build(**{name: value}, guided_whitespace_pattern=" ", structured_outputs={"disable_additional_properties": False}).constraint
+    gaps = build(
+        **{name: value}, guided_whitespace_pattern=" ", structured_outputs={"disable_additional_properties": False}
+    ).constraint
     assert (gaps.kind, gaps.param, gaps.whitespace, gaps.closes_objects) == (kind, name, " ", False)
 
 
@@ -219,7 +247,11 @@ def test_options_of_json():
     assert structured(json={}, disable_any_whitespace=True).whitespace == ""
     assert structured(json={}, whitespace_pattern=r"[ \n]?").whitespace == r"[ \n]?"
     assert structured(json={}, disable_any_whitespace=False, whitespace_pattern=" ").whitespace == " "
-    assert structured(json={}).closes_objects is structured(json={}, disable_additional_properties=None).closes_objects is True
+    assert (
+        structured(json={}).closes_objects
+        is structured(json={}, disable_additional_properties=None).closes_objects
+        is True
+    )
     assert structured(json={}, disable_additional_properties=False).closes_objects is False
 
 
@@ -230,14 +262,24 @@ SCHEMA = {"type": "object"}
     ("given", "kind", "source", "param"),
     [
         ({"type": "json_object"}, ConstraintKind.JSON_OBJECT, "", "response_format"),
-        ({"type": "json_object", "schema": SCHEMA}, ConstraintKind.JSON_SCHEMA, json.dumps(SCHEMA), "response_format.schema"),
+        (
+            {"type": "json_object", "schema": SCHEMA},
+            ConstraintKind.JSON_SCHEMA,
+            json.dumps(SCHEMA),
+            "response_format.schema",
+        ),
         (
             {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA, "strict": False}},
             ConstraintKind.JSON_SCHEMA,
             json.dumps(SCHEMA),
             "response_format.json_schema.schema",
         ),
-        ({"type": "json_schema", "json_schema": {"name": "n"}}, ConstraintKind.JSON_OBJECT, "", "response_format.json_schema"),
+        (
+            {"type": "json_schema", "json_schema": {"name": "n"}},
+            ConstraintKind.JSON_OBJECT,
+            "",
+            "response_format.json_schema",
+        ),
         (
             {"type": "structural_tag", "structures": [{"begin": "<a>", "end": "</a>"}], "triggers": ["<"]},
             ConstraintKind.STRUCTURAL_TAG,
@@ -327,5 +369,8 @@ def test_a_models_own_limit_holds_for_those_who_set_none():
 
 def test_several_choices_without_a_limit_share_what_one_request_may_have_and_fit_any_context():
     request = build(n=2)
-    assert (request.stop.max_tokens, request.stop.absent_max_tokens) == (None, settings.LIGHTCONE_LIMITS.max_choice_tokens // 2)
+    assert (request.stop.max_tokens, request.stop.absent_max_tokens) == (
+        None,
+        settings.LIGHTCONE_LIMITS.max_choice_tokens // 2,
+    )
     assert choice_token_limit(request, 10, ContextLimits(max_model_len=4096, logits_width=1000)) == 4086

@@ -12,7 +12,9 @@ from chat.api.request.problems import Problems
 from chat.errors import ApiError
 
 NAMES, IDS = st.sampled_from("fg"), st.sampled_from("123")
-STEPS = st.one_of(st.tuples(st.just("add"), NAMES, IDS), st.tuples(st.just("remove"), IDS), st.tuples(st.just("take"), NAMES))
+STEPS = st.one_of(
+    st.tuples(st.just("add"), NAMES, IDS), st.tuples(st.just("remove"), IDS), st.tuples(st.just("take"), NAMES)
+)
 
 
 @given(st.lists(STEPS, max_size=30))

@@ -12,14 +12,34 @@ from chat.api.request.fields import boolean_read, echo, integer_read, number_rea
 
 
 @pytest.mark.parametrize(
-    ("given_value", "read"), [("5", 5), (2.0, 2), (1e9, 10**9), (True, 1), ("-7", -7), ("+3", 3), (-0.0, 0), (2**63 - 1, 2**63 - 1)]
+    ("given_value", "read"),
+    [("5", 5), (2.0, 2), (1e9, 10**9), (True, 1), ("-7", -7), ("+3", 3), (-0.0, 0), (2**63 - 1, 2**63 - 1)],
 )
 def test_integers_are_read_from_whole_numbers_in_any_dress(given_value, read):
     assert integer_read(given_value) == read
 
 
 @pytest.mark.parametrize(
-    "value", [2.5, "2.5", "1e3", "", " 5", "5 ", "٥", "0x10", "1_000", None, [], {}, 2**63, -(2**63) - 1, -(2.0**63), 1e30, "9" * 64]
+    "value",
+    [
+        2.5,
+        "2.5",
+        "1e3",
+        "",
+        " 5",
+        "5 ",
+        "٥",
+        "0x10",
+        "1_000",
+        None,
+        [],
+        {},
+        2**63,
+        -(2**63) - 1,
+        -(2.0**63),
+        1e30,
+        "9" * 64,
+    ],
 )
 def test_anything_else_is_no_integer(value):
     with pytest.raises(ValidationError):
@@ -31,7 +51,9 @@ def test_fields_that_take_no_strings_say_so():
         integer_read("5", accepts_strings=False)
 
 
-@pytest.mark.parametrize(("given_value", "read"), [("0.5", 0.5), (".5", 0.5), ("-1.", -1.0), (True, 1.0), (3, 3.0), (-0.0, 0.0)])
+@pytest.mark.parametrize(
+    ("given_value", "read"), [("0.5", 0.5), (".5", 0.5), ("-1.", -1.0), (True, 1.0), (3, 3.0), (-0.0, 0.0)]
+)
 def test_numbers_are_read_from_numbers_booleans_and_plain_decimals(given_value, read):
     assert number_read(given_value) == read
 
@@ -67,4 +89,11 @@ def test_readers_answer_or_raise_validation_error_and_echo_is_short(value):
 
 
 def test_values_are_told_in_the_words_of_json():
-    assert [echo(value) for value in (None, True, 1.5, "a", {}, [])] == ["null", "true", "1.5", "'a'", "an object", "an array"]
+    assert [echo(value) for value in (None, True, 1.5, "a", {}, [])] == [
+        "null",
+        "true",
+        "1.5",
+        "'a'",
+        "an object",
+        "an array",
+    ]

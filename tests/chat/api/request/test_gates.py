@@ -12,7 +12,12 @@ from tests.chat.api.request.bad_requests import MESSAGES, tool
 GATED = [
     ({"chat_template": "{{ messages }}"}, "untrusted_chat_template", "chat_template", "Send chat templates"),
     ({"logits_processors": ["x"]}, "unsupported_parameter", "logits_processors", "Use logits processors"),
-    ({"kv_transfer_params": {"remote_host": "10.0.0.1"}}, "unsupported_parameter", "kv_transfer_params", "leave it out"),
+    (
+        {"kv_transfer_params": {"remote_host": "10.0.0.1"}},
+        "unsupported_parameter",
+        "kv_transfer_params",
+        "leave it out",
+    ),
     ({"mm_processor_kwargs": {"a": 1}}, "unsupported_parameter", "mm_processor_kwargs", "Set media options"),
     ({"media_io_kwargs": {"image": {}}}, "unsupported_parameter", "media_io_kwargs", "Set media options"),
     ({"priority": -1}, "invalid_value", "priority", "at least 0"),
@@ -62,7 +67,12 @@ def test_options_that_no_processor_declares_are_refused_even_with_the_right(name
 
 @pytest.mark.parametrize(
     "fields",
-    [{"kv_transfer_params": {"a": False, "b": None}}, {"mm_processor_kwargs": {}}, {"media_io_kwargs": {}}, {"logits_processors": []}],
+    [
+        {"kv_transfer_params": {"a": False, "b": None}},
+        {"mm_processor_kwargs": {}},
+        {"media_io_kwargs": {}},
+        {"logits_processors": []},
+    ],
 )
 def test_what_asks_for_nothing_passes(fields):
     assert seat(caller(), **fields) == Seat(0, None)

@@ -17,7 +17,12 @@ def refused(*messages, **kwargs) -> ApiError:
 
 
 def test_strings_and_text_parts_of_every_role_pass():
-    content = ["plain", {"type": "text", "text": "a"}, {"type": "input_text", "text": "b"}, {"type": "output_text", "text": "c"}]
+    content = [
+        "plain",
+        {"type": "text", "text": "a"},
+        {"type": "input_text", "text": "b"},
+        {"type": "output_text", "text": "c"},
+    ]
     for role in ("system", "developer", "user", "assistant", "tool", "critic", ""):
         (message,) = walk({"role": role, "content": content})
         assert [part["text"] for part in message["content"]] == ["plain", "a", "b", "c"]
@@ -40,7 +45,12 @@ def test_labels_that_are_null_are_absent():
 
 
 def test_extra_keys_reach_the_template():
-    assert walk({"role": "user", "content": "x", "name": "Ann", "mood": 5})[0] == {"role": "user", "content": "x", "name": "Ann", "mood": 5}
+    assert walk({"role": "user", "content": "x", "name": "Ann", "mood": 5})[0] == {
+        "role": "user",
+        "content": "x",
+        "name": "Ann",
+        "mood": 5,
+    }
 
 
 @pytest.mark.parametrize(
@@ -68,14 +78,23 @@ def test_extra_keys_reach_the_template():
         ({"role": "assistant", "tool_calls": [5]}, "messages.0.tool_calls.0"),
         ({"role": "assistant", "tool_calls": [{"id": "a"}]}, "messages.0.tool_calls.0.function"),
         ({"role": "assistant", "tool_calls": [{"id": 5, "function": {"name": "f"}}]}, "messages.0.tool_calls.0.id"),
-        ({"role": "assistant", "tool_calls": [{"type": "custom", "function": {"name": "f"}}]}, "messages.0.tool_calls.0.custom"),
+        (
+            {"role": "assistant", "tool_calls": [{"type": "custom", "function": {"name": "f"}}]},
+            "messages.0.tool_calls.0.custom",
+        ),
         ({"role": "assistant", "function_call": {}}, "messages.0.function_call"),
-        ({"role": "assistant", "function_call": {"name": "f"}, "tool_calls": [{"function": {"name": "f"}}]}, "messages.0.function_call"),
+        (
+            {"role": "assistant", "function_call": {"name": "f"}, "tool_calls": [{"function": {"name": "f"}}]},
+            "messages.0.function_call",
+        ),
         ({"role": "assistant", "audio": {"id": "a"}}, "messages.0.audio"),
         ({"role": "assistant", "reasoning": 5}, "messages.0.reasoning"),
         ({"role": "assistant", "reasoning_content": []}, "messages.0.reasoning_content"),
         ({"role": "assistant", "content": [{"type": "thinking", "thinking": 5}]}, "messages.0.content.0.thinking"),
-        ({"role": "assistant", "content": [{"type": "thinking", "thinking": "x", "closed": "no"}]}, "messages.0.content.0.closed"),
+        (
+            {"role": "assistant", "content": [{"type": "thinking", "thinking": "x", "closed": "no"}]},
+            "messages.0.content.0.closed",
+        ),
         ({"role": "critic", "tool_calls": [{}]}, "messages.0.tool_calls.0.function"),
         ({"role": "critic", "tools": [{"type": "function"}]}, "messages.0.tools.0"),
         ({"role": "developer", "tools": 5}, "messages.0.tools"),
@@ -84,8 +103,14 @@ def test_extra_keys_reach_the_template():
         ({"role": "user", "content": [{"type": "file", "file": {"file_data": ""}}]}, "messages.0.content.0.file"),
         ({"role": "user", "content": [{"type": "file", "file": {"file_data": 5}}]}, "messages.0.content.0.file"),
         ({"role": "user", "content": [{"type": "file", "file": {"file_id": "file-1"}}]}, "messages.0.content.0.file"),
-        ({"role": "user", "content": [{"type": "file", "file": {"file_data": "eA==", "filename": "a\nb"}}]}, "messages.0.content.0.file"),
-        ({"role": "user", "content": [{"type": "file", "file": {"file_data": "eA==", "filename": 5}}]}, "messages.0.content.0.file"),
+        (
+            {"role": "user", "content": [{"type": "file", "file": {"file_data": "eA==", "filename": "a\nb"}}]},
+            "messages.0.content.0.file",
+        ),
+        (
+            {"role": "user", "content": [{"type": "file", "file": {"file_data": "eA==", "filename": 5}}]},
+            "messages.0.content.0.file",
+        ),
     ],
     ids=str,
 )
@@ -126,20 +151,36 @@ def test_a_file_beyond_the_limit_is_refused_without_decoding():
 
 @pytest.mark.parametrize(
     ("arguments", "read"),
-    [('{"a": 1}', {"a": 1}), ("", {}), (None, {}), ("not json", "not json"), ({"a": 1}, {"a": 1}), ("[1", "[1"), ("NaN", "NaN")],
+    [
+        ('{"a": 1}', {"a": 1}),
+        ("", {}),
+        (None, {}),
+        ("not json", "not json"),
+        ({"a": 1}, {"a": 1}),
+        ("[1", "[1"),
+        ("NaN", "NaN"),
+    ],
 )
 def test_arguments_of_calls_are_objects_where_they_can_be(arguments, read):
     (message,) = walk(
-        {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": arguments}}]}
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": arguments}}],
+        }
     )
     assert message["tool_calls"][0]["function"] == {"name": "f", "arguments": read}
     assert message["content"] == ""
 
 
-@pytest.mark.parametrize("arguments", [r'{"a": "\ud800"}', '{"a": 1e999}', '{"a": ' + "9" * 400 + "}", "[" * 300 + "]" * 300])
+@pytest.mark.parametrize(
+    "arguments", [r'{"a": "\ud800"}', '{"a": 1e999}', '{"a": ' + "9" * 400 + "}", "[" * 300 + "]" * 300]
+)
 def test_arguments_that_a_body_could_not_hold_stay_text(arguments):
     """A lone surrogate or an integer beyond 64 bits in here could not be packed for the worker: 500."""
-    (message,) = walk({"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": arguments}}]})
+    (message,) = walk(
+        {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": arguments}}]}
+    )
     assert message["tool_calls"][0]["function"]["arguments"] == arguments
 
 
@@ -151,8 +192,12 @@ def test_deeply_nested_arguments_stay_text():
 
 def test_an_empty_list_of_calls_is_removed_and_a_custom_call_reads_as_a_function():
     assert "tool_calls" not in walk({"role": "assistant", "content": "x", "tool_calls": []})[0]
-    (message,) = walk({"role": "assistant", "tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "f", "input": "x"}}]})
-    assert message["tool_calls"] == [{"id": "c", "type": "function", "function": {"name": "f", "arguments": {"input": "x"}}}]
+    (message,) = walk(
+        {"role": "assistant", "tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "f", "input": "x"}}]}
+    )
+    assert message["tool_calls"] == [
+        {"id": "c", "type": "function", "function": {"name": "f", "arguments": {"input": "x"}}}
+    ]
 
 
 def test_the_old_function_form_becomes_a_call_and_its_answer_finds_it():
@@ -218,7 +263,10 @@ def test_ids_that_are_missing_have_nine_letters_and_digits():
         ({"role": "assistant", "content": ["a", {"type": "text", "text": "b"}]}, ("assistant", "a\nb")),
         ({"role": "assistant", "content": None}, ("assistant", "")),
         ({"role": "function", "name": "f", "content": "x"}, ("function", "x")),
-        ({"role": "assistant", "content": [{"type": "thinking", "thinking": "x", "closed": False}, "y"]}, ("assistant", "y")),
+        (
+            {"role": "assistant", "content": [{"type": "thinking", "thinking": "x", "closed": False}, "y"]},
+            ("assistant", "y"),
+        ),
     ],
 )
 def test_the_text_of_the_last_message_is_that_of_its_parts(message, expected):
@@ -242,7 +290,11 @@ def test_work_stops_at_the_tenth_problem():
 
 
 def test_the_callers_messages_are_left_as_they_were():
-    given = {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "f", "input": "x"}}]}
+    given = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "f", "input": "x"}}],
+    }
     before = repr(given)
     walk(given)
     assert repr(given) == before

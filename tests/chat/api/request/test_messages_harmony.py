@@ -41,7 +41,9 @@ def test_analysis_is_the_reasoning_of_the_next_message_of_the_assistant():
         said("assistant", "so", channel="analysis"),
         said("assistant", "yes", channel="final"),
     )
-    assert messages[1:] == [{"role": "assistant", "content": "yes", "reasoning": "hm\nso", "reasoning_content": "hm\nso"}]
+    assert messages[1:] == [
+        {"role": "assistant", "content": "yes", "reasoning": "hm\nso", "reasoning_content": "hm\nso"}
+    ]
 
 
 def test_an_ordinary_message_takes_analysis_too_and_nothing_is_lost_at_the_end():
@@ -68,7 +70,10 @@ def test_a_call_finds_its_result():
     assert [message["role"] for message in messages] == ["assistant", "tool", "tool", "assistant"]
     first, one, two, last = messages
     assert (first["reasoning"], first["content"]) == ("need data", "Looking.")
-    assert [call["function"] for call in first["tool_calls"]] == [{"name": "f", "arguments": {"a": 1}}, {"name": "g", "arguments": {}}]
+    assert [call["function"] for call in first["tool_calls"]] == [
+        {"name": "f", "arguments": {"a": 1}},
+        {"name": "g", "arguments": {}},
+    ]
     assert [one["tool_call_id"], two["tool_call_id"]] == [call["id"] for call in first["tool_calls"]]
     assert (one["name"], one["content"], last["content"]) == ("f", "one", "done")
 
@@ -86,7 +91,10 @@ def test_a_result_answers_the_latest_call_that_has_none():
 
 
 def test_a_result_may_answer_a_call_of_an_ordinary_message():
-    messages = walk({"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f"}}]}, said("tool", "x", name="functions.f"))
+    messages = walk(
+        {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f"}}]},
+        said("tool", "x", name="functions.f"),
+    )
     assert messages[1]["tool_call_id"] == "c"
 
 
@@ -102,8 +110,14 @@ def test_a_result_may_answer_a_call_of_an_ordinary_message():
         ({"role": 5, "author": {"role": "user"}, "content": "x"}, "messages.0.content"),
         ({"author": {"role": "user"}, "content": {}}, "messages.0.content"),
         ({"author": {"role": "user"}, "content": [5]}, "messages.0.content.0"),
-        ({"author": {"role": "user"}, "content": [{"type": "image_url", "image_url": "x"}]}, "messages.0.content.0.image_url"),
-        ({"author": {"role": "user"}, "content": [{"type": "file", "file": {"file_data": "eA=="}}]}, "messages.0.content"),
+        (
+            {"author": {"role": "user"}, "content": [{"type": "image_url", "image_url": "x"}]},
+            "messages.0.content.0.image_url",
+        ),
+        (
+            {"author": {"role": "user"}, "content": [{"type": "file", "file": {"file_data": "eA=="}}]},
+            "messages.0.content",
+        ),
         (said("assistant", "x", channel="commentary", recipient="python"), "messages.0.recipient"),
         (said("assistant", "x", channel="commentary", recipient="functions."), "messages.0.recipient"),
         (said("assistant", "x", channel="commentary", recipient=["functions.f"]), "messages.0.recipient"),
@@ -126,10 +140,17 @@ CHANNELS = st.sampled_from(["analysis", "final", None])
 MESSAGES = st.one_of(
     st.builds(lambda words: said("user", words), st.text(max_size=5)),
     st.builds(
-        lambda words, channel: said("assistant", words, channel=channel), st.text(max_size=5), st.sampled_from(["analysis", "final", None])
+        lambda words, channel: said("assistant", words, channel=channel),
+        st.text(max_size=5),
+        st.sampled_from(["analysis", "final", None]),
     ),
-    st.builds(lambda name: said("assistant", '{"n": 1}', channel="commentary", recipient=f"functions.{name}"), st.sampled_from("fg")),
-    st.builds(lambda words, name: said("tool", words, name=f"functions.{name}"), st.text(max_size=5), st.sampled_from("fg")),
+    st.builds(
+        lambda name: said("assistant", '{"n": 1}', channel="commentary", recipient=f"functions.{name}"),
+        st.sampled_from("fg"),
+    ),
+    st.builds(
+        lambda words, name: said("tool", words, name=f"functions.{name}"), st.text(max_size=5), st.sampled_from("fg")
+    ),
 )
 
 
@@ -143,9 +164,13 @@ def test_no_word_and_no_call_is_lost(given_messages):
         if message["content"][0] and message.get("channel") not in ("analysis", "commentary")
     ]
     thoughts = [message["reasoning"] for message in messages if "reasoning" in message]
-    assert "\n".join(thoughts) == "\n".join(message["content"][0] for message in given_messages if message.get("channel") == "analysis")
+    assert "\n".join(thoughts) == "\n".join(
+        message["content"][0] for message in given_messages if message.get("channel") == "analysis"
+    )
     calls = [call["id"] for message in messages for call in message.get("tool_calls", [])]
     assert len(calls) == len(set(calls)) == sum(message.get("channel") == "commentary" for message in given_messages)
-    answered = [message["tool_call_id"] for message in messages if message["role"] == "tool" and "tool_call_id" in message]
+    answered = [
+        message["tool_call_id"] for message in messages if message["role"] == "tool" and "tool_call_id" in message
+    ]
     assert len(answered) == len(set(answered))
     assert set(answered) <= set(calls)

@@ -15,8 +15,13 @@ from tests.engine.inputs.families import FAMILIES, TOOL, source
 from tests.engine.tiny_tokenizer import tiny_tokenizer
 from tests.examples import examples
 
-PROCESSORS = [PromptProcessor(tiny_tokenizer(**{"tokenizer.chat_template": source(family)}), LocalRenderer()) for family in FAMILIES]
-TEXT = st.sampled_from(["", "hi", "<|im_end|>", '{"a": 1}', "functions.f", "f", "analysis", "<think>x</think>y", " \n", "\0", "é"])
+PROCESSORS = [
+    PromptProcessor(tiny_tokenizer(**{"tokenizer.chat_template": source(family)}), LocalRenderer())
+    for family in FAMILIES
+]
+TEXT = st.sampled_from(
+    ["", "hi", "<|im_end|>", '{"a": 1}', "functions.f", "f", "analysis", "<think>x</think>y", " \n", "\0", "é"]
+)
 ANY = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXT, inner, max_size=2),
@@ -29,7 +34,9 @@ def mostly(strategy):
     return st.integers(0, 9).flatmap(lambda number: strategy if number else ANY)
 
 
-KINDS = st.sampled_from(["text", "input_text", "output_text", "refusal", "thinking", "image_url", "file", "prompt_embeds"])
+KINDS = st.sampled_from(
+    ["text", "input_text", "output_text", "refusal", "thinking", "image_url", "file", "prompt_embeds"]
+)
 PART = TEXT | st.fixed_dictionaries(
     {},
     optional={
@@ -64,7 +71,11 @@ ORDINARY = st.fixed_dictionaries({"role": mostly(ROLES)}, optional=OPTIONAL)
 AUTHOR = st.fixed_dictionaries({"role": mostly(ROLES)}, optional={"name": mostly(TEXT)})
 HARMONY = st.fixed_dictionaries(
     {"author": mostly(AUTHOR)},
-    optional={"content": mostly(st.lists(mostly(PART), max_size=2)), "channel": mostly(TEXT), "recipient": mostly(TEXT)},
+    optional={
+        "content": mostly(st.lists(mostly(PART), max_size=2)),
+        "channel": mostly(TEXT),
+        "recipient": mostly(TEXT),
+    },
 )
 MESSAGES = st.lists(mostly(ORDINARY | HARMONY), min_size=1, max_size=5)
 OPTIONS = st.builds(
@@ -72,7 +83,9 @@ OPTIONS = st.builds(
     add_generation_prompt=st.booleans(),
     add_special_tokens=st.booleans(),
     continue_final_message=st.booleans(),
-    template_kwargs=st.dictionaries(st.sampled_from(["enable_thinking", "date_string", "reasoning_effort", "bos_token"]), ANY, max_size=2),
+    template_kwargs=st.dictionaries(
+        st.sampled_from(["enable_thinking", "date_string", "reasoning_effort", "bos_token"]), ANY, max_size=2
+    ),
     documents=st.just(()) | st.lists(st.dictionaries(TEXT, TEXT, max_size=2), max_size=2).map(tuple),
     truncate_to=st.none() | st.integers(1, 20),
     truncation_side=st.sampled_from(["left", "right"]),

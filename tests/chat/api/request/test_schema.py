@@ -210,7 +210,21 @@ def test_a_good_value_passes(fields):
 
 def test_at_most_ten_problems_are_told_and_the_first_field_leads():
     fields = dict.fromkeys(
-        ("temperature", "top_p", "top_k", "min_p", "n", "seed", "max_tokens", "user", "stop", "metadata", "priority", "min_tokens"), [[]]
+        (
+            "temperature",
+            "top_p",
+            "top_k",
+            "min_p",
+            "n",
+            "seed",
+            "max_tokens",
+            "user",
+            "stop",
+            "metadata",
+            "priority",
+            "min_tokens",
+        ),
+        [[]],
     )
     error = refused(**fields)
     assert error.param == "max_tokens"
@@ -223,7 +237,10 @@ def test_continuous_usage_switches_usage_on_unless_it_is_refused():
         return check(stream=True, stream_options=given)["stream_options"]
 
     assert options(continuous_usage_stats=True) == {"include_usage": True, "continuous_usage_stats": True}
-    assert options(continuous_usage_stats=True, include_usage=False) == {"include_usage": False, "continuous_usage_stats": False}
+    assert options(continuous_usage_stats=True, include_usage=False) == {
+        "include_usage": False,
+        "continuous_usage_stats": False,
+    }
 
 
 def test_one_field_per_limit_of_the_settings():
@@ -232,6 +249,16 @@ def test_one_field_per_limit_of_the_settings():
 
 def test_errors_stay_small_whatever_is_echoed():
     long = "🙂\\" * 50_000
-    error = refused(vllm_xargs={long: None}, metadata={long: 1}, documents=[{long: 5}], stop=[long], user=[long], verbosity=long, n=long)
-    assert len(json.dumps({"error": error.described(), "message": error.message}, ensure_ascii=False).encode()) <= 16_384
+    error = refused(
+        vllm_xargs={long: None},
+        metadata={long: 1},
+        documents=[{long: 5}],
+        stop=[long],
+        user=[long],
+        verbosity=long,
+        n=long,
+    )
+    assert (
+        len(json.dumps({"error": error.described(), "message": error.message}, ensure_ascii=False).encode()) <= 16_384
+    )
     assert len(refused(documents=[{long: 5}]).param) <= 200

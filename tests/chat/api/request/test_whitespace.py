@@ -15,7 +15,9 @@ PIECES = st.sampled_from(BLANKS + OTHERS)
 TEXTS = st.text(st.sampled_from(" \t\n\ra.{2},*1"), max_size=6)
 
 
-@pytest.mark.parametrize("pattern", ["", " ", r"[ \t\n\r]*", "[ \n]{0,3}", r"( |\n)?", r"[\x20\x0a]+", "(?: ){2,}", "\t"])
+@pytest.mark.parametrize(
+    "pattern", ["", " ", r"[ \t\n\r]*", "[ \n]{0,3}", r"( |\n)?", r"[\x20\x0a]+", "(?: ){2,}", "\t"]
+)
 def test_patterns_of_white_space_pass(pattern):
     whitespace_check(pattern)
 

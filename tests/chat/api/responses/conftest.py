@@ -39,7 +39,18 @@ async def answer(api: httpx.AsyncClient, **fields: Any) -> dict[str, Any]:
 
 def checked(body: dict[str, Any]) -> dict[str, Any]:
     Response.model_validate(body)
-    assert set(body) >= {"id", "object", "created_at", "model", "output", "status", "usage", "error", "incomplete_details", "metadata"}
+    assert set(body) >= {
+        "id",
+        "object",
+        "created_at",
+        "model",
+        "output",
+        "status",
+        "usage",
+        "error",
+        "incomplete_details",
+        "metadata",
+    }
     return body
 
 

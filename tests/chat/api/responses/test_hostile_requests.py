@@ -15,20 +15,43 @@ from chat.errors import ApiError
 from tests.examples import examples
 
 WORDS = st.sampled_from(
-    ["", "user", "assistant", "message", "function", "function_call", "reasoning", "json_schema", "auto", "x", "\0", "\u2028"]
+    [
+        "",
+        "user",
+        "assistant",
+        "message",
+        "function",
+        "function_call",
+        "reasoning",
+        "json_schema",
+        "auto",
+        "x",
+        "\0",
+        "\u2028",
+    ]
 )
-SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-2, 5), st.floats(allow_nan=False, allow_infinity=False), WORDS)
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(-2, 5), st.floats(allow_nan=False, allow_infinity=False), WORDS
+)
 NAMES = st.sampled_from(
     [
         *("type", "role", "content", "text", "name", "id", "call_id", "arguments"),
         *("output", "summary", "format", "schema", "effort", "tools", "mode"),
     ]
 )
-JSON = st.recursive(SCALARS, lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(NAMES, inner, max_size=4)), max_leaves=8)
-FIELDS = st.sampled_from([*ResponseRequest().fields, "tool_choice", "model", "stream", "metadata", "top_k", "stop", "structured_outputs"])
+JSON = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(NAMES, inner, max_size=4)),
+    max_leaves=8,
+)
+FIELDS = st.sampled_from(
+    [*ResponseRequest().fields, "tool_choice", "model", "stream", "metadata", "top_k", "stop", "structured_outputs"]
+)
 
 PART_TYPES = st.sampled_from(["input_text", "output_text", "input_file", "refusal", "x"])
-CONTENT = st.one_of(WORDS, st.lists(st.fixed_dictionaries({"type": PART_TYPES}, optional={"text": SCALARS}), max_size=2))
+CONTENT = st.one_of(
+    WORDS, st.lists(st.fixed_dictionaries({"type": PART_TYPES}, optional={"text": SCALARS}), max_size=2)
+)
 ITEM = st.one_of(
     st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant", "x"]), "content": CONTENT}),
     st.fixed_dictionaries({"type": st.just("function_call"), "call_id": WORDS, "name": WORDS, "arguments": WORDS}),

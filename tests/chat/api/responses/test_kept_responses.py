@@ -65,7 +65,11 @@ async def test_a_project_that_has_stored_enough_keeps_no_more_and_who_insists_is
     settings.LIGHTCONE_MAX_PROJECT_ANSWERS = 0
     assert (await make(api, scripted))["store"] is False
     refused = await respond(api, store=True)
-    assert (refused.status_code, refused.json()["error"]["code"], refused.json()["error"]["param"]) == (429, "insufficient_quota", "store")
+    assert (refused.status_code, refused.json()["error"]["code"], refused.json()["error"]["param"]) == (
+        429,
+        "insufficient_quota",
+        "store",
+    )
 
 
 async def test_input_items_are_listed_in_their_full_form(api, scripted):
@@ -99,7 +103,11 @@ async def test_items_are_referred_to_by_their_ids(api, scripted):
     first = await make(api, scripted, input="one")
     [said] = first["output"]
     [asked] = (await fetch(api, first["id"], "/input_items"))["data"]
-    await make(api, scripted, input=[{"type": "item_reference", "id": asked["id"]}, {"id": said["id"]}, {"role": "user", "content": "two"}])
+    await make(
+        api,
+        scripted,
+        input=[{"type": "item_reference", "id": asked["id"]}, {"id": said["id"]}, {"role": "user", "content": "two"}],
+    )
     assert [message["content"] for message in scripted.requests[-1].messages] == ["one", "Hello", "two"]
 
 
@@ -134,17 +142,29 @@ async def test_a_short_request_stands_for_no_more_than_a_body_may_hold(api, scri
 async def test_another_project_can_neither_fetch_nor_go_on_nor_refer(api, scripted, runs):
     made = await make(api, scripted)
     await StoredAnswer.objects.aupdate(project_id=2)
-    for method, path in (("GET", ""), ("DELETE", ""), ("GET", "/input_items"), ("POST", "/cancel"), ("GET", "?stream=true")):
+    for method, path in (
+        ("GET", ""),
+        ("DELETE", ""),
+        ("GET", "/input_items"),
+        ("POST", "/cancel"),
+        ("GET", "?stream=true"),
+    ):
         response = await api.request(method, f"{ROUTE}/{made['id']}{path}")
         assert (response.status_code, response.json()["error"]["code"]) == (404, "not_found")
     unknown = (await respond(api, previous_response_id=UNKNOWN)).json()["message"]
-    assert (await respond(api, previous_response_id=made["id"])).json()["message"] == unknown.replace(UNKNOWN, made["id"])
+    assert (await respond(api, previous_response_id=made["id"])).json()["message"] == unknown.replace(
+        UNKNOWN, made["id"]
+    )
     assert (await respond(api, input=[{"id": made["output"][0]["id"]}])).status_code == 400
 
 
 async def test_a_deleted_response_is_gone(api, scripted):
     made = await make(api, scripted)
-    assert (await api.delete(f"{ROUTE}/{made['id']}")).json() == {"id": made["id"], "object": "response.deleted", "deleted": True}
+    assert (await api.delete(f"{ROUTE}/{made['id']}")).json() == {
+        "id": made["id"],
+        "object": "response.deleted",
+        "deleted": True,
+    }
     assert (await api.get(f"{ROUTE}/{made['id']}")).status_code == 404
 
 
@@ -192,7 +212,11 @@ async def test_its_end_is_written_when_it_is_asked_for(api, scripted, runs):
     made = await begin(api, scripted, ADMITTED, metadata={"a": "b"})
     runs.state, runs.said = "ended", list(HELLO)
     ended = checked(await fetch(api, made["id"]))
-    assert (ended["status"], ended["output"][0]["content"][0]["text"], ended["metadata"]) == ("completed", "Hello", {"a": "b"})
+    assert (ended["status"], ended["output"][0]["content"][0]["text"], ended["metadata"]) == (
+        "completed",
+        "Hello",
+        {"a": "b"},
+    )
     assert (await StoredAnswer.objects.aget()).state == StoredState.FINISHED
     runs.state = None
     assert await fetch(api, made["id"]) == ended
@@ -302,7 +326,9 @@ async def test_input_tokens_are_counted_without_an_answer(api, scripted):
 
 
 async def test_the_oldest_give_way_where_that_is_asked_for(api, scripted, monkeypatch):
-    items = [{"role": "developer", "content": "be"}] + [{"role": "user", "content": str(number) * 100} for number in range(10)]
+    items = [{"role": "developer", "content": "be"}] + [
+        {"role": "user", "content": str(number) * 100} for number in range(10)
+    ]
     lengths = iter([200, 120, 90])
 
     class Reading(list[Any]):
@@ -323,7 +349,12 @@ async def test_the_oldest_give_way_where_that_is_asked_for(api, scripted, monkey
 
 def test_what_must_stay_stays():
     call = {"role": "assistant", "content": "", "tool_calls": [{}]}
-    said = [{"role": "system", "content": "s"}, {"role": "user", "content": "a"}, call, {"role": "tool", "content": "r" * 50}]
+    said = [
+        {"role": "system", "content": "s"},
+        {"role": "user", "content": "a"},
+        call,
+        {"role": "tool", "content": "r" * 50},
+    ]
     assert messages_shorten([*said, {"role": "user", "content": "b"}], 0.01) == [0, 2, 3, 4]
     assert messages_shorten([*said, {"role": "user", "content": "b"}], 0.9) == [0, 4]
     assert messages_shorten([*said[:2], call, said[3]], 0.9) == [0, 2, 3]

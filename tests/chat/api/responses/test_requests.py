@@ -10,7 +10,13 @@ from engine.api import ConstraintKind, Delta, ErrorCode, FinishReason, RequestEr
 from tests.chat.api.conftest import ADMITTED, completed, finished
 from tests.chat.api.responses.conftest import answer, respond
 
-TOOL = {"type": "function", "name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}, "strict": True}
+TOOL = {
+    "type": "function",
+    "name": "f",
+    "description": "d",
+    "parameters": {"type": "object", "properties": {}},
+    "strict": True,
+}
 
 
 async def messages(api, scripted, items: Any, **fields: Any) -> tuple[Any, ...]:
@@ -27,9 +33,18 @@ def call(call_id: str, **fields: Any) -> dict[str, Any]:
     [
         ("hi", [("user", "hi")]),
         ([{"role": "user", "content": "hi"}], [("user", "hi")]),
-        ([{"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "be"}]}], [("developer", "be")]),
-        ([{"role": "assistant", "content": [{"type": "output_text", "text": "yes", "annotations": []}]}], [("assistant", "yes")]),
-        ([{"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}], [("assistant", [{"type": "text", "text": "no"}])]),
+        (
+            [{"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "be"}]}],
+            [("developer", "be")],
+        ),
+        (
+            [{"role": "assistant", "content": [{"type": "output_text", "text": "yes", "annotations": []}]}],
+            [("assistant", "yes")],
+        ),
+        (
+            [{"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}],
+            [("assistant", [{"type": "text", "text": "no"}])],
+        ),
         (
             [{"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]}],
             [("user", [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])],
@@ -99,13 +114,18 @@ async def test_fields_mean_what_they_mean_in_chats(api, scripted):
     request = scripted.requests[0]
     assert (request.sampling.temperature, request.sampling.top_k, request.sampling.seed) == (0.5, 3, 5)
     assert (request.stop.max_tokens, request.stop.stop, request.group) == (7, ("x",), "k")
-    assert (request.tool_choice.mode, request.tool_choice.names, request.tool_choice.is_parallel) == (ToolMode.NAMED, ("f",), False)
+    assert (request.tool_choice.mode, request.tool_choice.names, request.tool_choice.is_parallel) == (
+        ToolMode.NAMED,
+        ("f",),
+        False,
+    )
     assert request.tools[0].is_strict
     assert request.prompt.template_kwargs["reasoning_effort"] == "low"
     assert request.prompt.template_kwargs["verbosity"] == "low"
     assert scripted.traces[0].metadata == {"a": "b"}
     told = {
-        name: made[name] for name in ("temperature", "top_p", "max_output_tokens", "max_tool_calls", "metadata", "service_tier", "user")
+        name: made[name]
+        for name in ("temperature", "top_p", "max_output_tokens", "max_tool_calls", "metadata", "service_tier", "user")
     }
     assert told == {
         "temperature": 0.5,
@@ -159,14 +179,20 @@ async def test_a_grouped_function_can_be_forced(api, scripted):
 async def test_some_tools_may_be_allowed(api, scripted):
     choice = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "f"}]}
     await answer(api, tools=[TOOL, {**TOOL, "name": "g"}], tool_choice=choice)
-    assert (scripted.requests[0].tool_choice.mode, scripted.requests[0].tool_choice.names) == (ToolMode.REQUIRED, ("f",))
+    assert (scripted.requests[0].tool_choice.mode, scripted.requests[0].tool_choice.names) == (
+        ToolMode.REQUIRED,
+        ("f",),
+    )
 
 
 @pytest.mark.parametrize(
     ("form", "kind"),
     [
         ({"type": "json_object"}, ConstraintKind.JSON_OBJECT),
-        ({"type": "json_schema", "name": "n", "schema": {"type": "object"}, "strict": True}, ConstraintKind.JSON_SCHEMA),
+        (
+            {"type": "json_schema", "name": "n", "schema": {"type": "object"}, "strict": True},
+            ConstraintKind.JSON_SCHEMA,
+        ),
     ],
 )
 async def test_formats_constrain_the_text(api, scripted, form, kind):
@@ -184,14 +210,27 @@ REFUSALS = [
     ({"input": [{"role": "tool", "content": "x"}]}, "invalid_value", "input.0.role"),
     ({"input": [{"role": "user", "content": 5}]}, "invalid_type", "input.0.content"),
     ({"input": [{"role": "user", "content": [{"type": "audio"}]}]}, "invalid_value", "input.0.content.0.type"),
-    ({"input": [{"role": "user", "content": [{"type": "input_text"}]}]}, "missing_required_parameter", "input.0.content.0.text"),
-    ({"input": [{"type": "function_call", "call_id": "a", "name": "f"}]}, "missing_required_parameter", "input.0.arguments"),
+    (
+        {"input": [{"role": "user", "content": [{"type": "input_text"}]}]},
+        "missing_required_parameter",
+        "input.0.content.0.text",
+    ),
+    (
+        {"input": [{"type": "function_call", "call_id": "a", "name": "f"}]},
+        "missing_required_parameter",
+        "input.0.arguments",
+    ),
     ({"input": [{"type": "function_call_output", "call_id": "", "output": "x"}]}, "invalid_type", "input.0.call_id"),
     ({"input": [{"type": "item_reference"}]}, "missing_required_parameter", "input.0.id"),
     ({"input": [{"type": "reasoning", "summary": "x"}]}, "invalid_value", "input.0.summary"),
     ({"input": [{"role": "user", "content": "x", "status": "x"}]}, "invalid_value", "input.0.status"),
     (
-        {"input": [{"role": "user", "content": "x"}, {"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
+        {
+            "input": [
+                {"role": "user", "content": "x"},
+                {"role": "user", "content": [{"type": "input_image", "image_url": "x"}]},
+            ]
+        },
         "unsupported_parameter",
         "input.1.content.0",
     ),
@@ -205,13 +244,21 @@ REFUSALS = [
     ({"max_output_tokens": 10**9}, "invalid_value", "max_output_tokens"),
     ({"max_tool_calls": 0}, "invalid_value", "max_tool_calls"),
     ({"temperature": 3}, "invalid_value", "temperature"),
-    ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "unsupported_parameter", "tool_choice.type"),
+    (
+        {"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}},
+        "unsupported_parameter",
+        "tool_choice.type",
+    ),
     ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "invalid_value", "tool_choice"),
     ({"tools": [{}]}, "missing_required_parameter", "tools.0.type"),
     ({"tools": [{"type": "web_search"}, {"type": "function"}]}, "missing_required_parameter", "tools.1.name"),
     ({"tools": [{"type": "namespace", "name": "n"}]}, "invalid_type", "tools.0.tools"),
     ({"tools": [{"type": "namespace", "tools": []}]}, "invalid_type", "tools.0.name"),
-    ({"tools": [{"type": "namespace", "name": "n", "description": {}, "tools": []}]}, "invalid_type", "tools.0.description"),
+    (
+        {"tools": [{"type": "namespace", "name": "n", "description": {}, "tools": []}]},
+        "invalid_type",
+        "tools.0.description",
+    ),
     (
         {"tools": [{"type": "namespace", "name": "n", "tools": [TOOL, {**TOOL, "parameters": 5}]}]},
         "invalid_type",
@@ -243,7 +290,11 @@ REFUSALS = [
     ({"response_format": {"type": "text"}}, "unsupported_parameter", "response_format"),
     ({"n": 2}, "unsupported_parameter", "n"),
     ({"n": 0}, "unsupported_parameter", "n"),
-    ({"input": [{"role": "user", "content": [{"type": "input_file", "file_data": {}}]}]}, "invalid_type", "input.0.content.0.file_data"),
+    (
+        {"input": [{"role": "user", "content": [{"type": "input_file", "file_data": {}}]}]},
+        "invalid_type",
+        "input.0.content.0.file_data",
+    ),
     ({"background": True, "store": False}, "invalid_value", "background"),
     ({"previous_response_id": "resp_x"}, "invalid_value", "previous_response_id"),
     ({"input": [{"type": "item_reference", "id": "msg_x"}]}, "invalid_value", "input.0.id"),
@@ -298,6 +349,17 @@ async def test_unknown_keys_of_any_depth_are_passed_over(api, scripted, fields):
 
 async def test_unknown_fields_and_nulls_are_as_good_as_absent(api, scripted):
     fields = dict.fromkeys(
-        ("instructions", "tools", "text", "reasoning", "store", "include", "metadata", "conversation", "max_tokens", "n")
+        (
+            "instructions",
+            "tools",
+            "text",
+            "reasoning",
+            "store",
+            "include",
+            "metadata",
+            "conversation",
+            "max_tokens",
+            "n",
+        )
     )
     assert (await answer(api, **fields, whatever=1))["status"] == "completed"

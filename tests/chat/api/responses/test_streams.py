@@ -47,7 +47,14 @@ async def test_a_text_streams_in_the_official_order(api, scripted):
     assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
     read = events(response.text)
     assert names(read) == [
-        *("created", "in_progress", "output_item.added", "content_part.added", "output_text.delta", "output_text.delta"),
+        *(
+            "created",
+            "in_progress",
+            "output_item.added",
+            "content_part.added",
+            "output_text.delta",
+            "output_text.delta",
+        ),
         *("output_text.done", "content_part.done", "output_item.done", "completed"),
     ]
     assert read[0]["response"]["status"] == "in_progress"
@@ -69,7 +76,14 @@ async def test_reasoning_text_and_calls_are_items_of_their_own(api, scripted):
         *("created", "in_progress"),
         *("output_item.added", "content_part.added", "reasoning_text.delta", "reasoning_text.delta"),
         *("reasoning_text.done", "content_part.done", "output_item.done"),
-        *("output_item.added", "content_part.added", "output_text.delta", "output_text.done", "content_part.done", "output_item.done"),
+        *(
+            "output_item.added",
+            "content_part.added",
+            "output_text.delta",
+            "output_text.done",
+            "content_part.done",
+            "output_item.done",
+        ),
         *("output_item.added", "function_call_arguments.delta", "function_call_arguments.delta"),
         *("function_call_arguments.done", "output_item.done"),
         *("output_item.added", "function_call_arguments.delta", "function_call_arguments.done", "output_item.done"),
@@ -80,7 +94,9 @@ async def test_reasoning_text_and_calls_are_items_of_their_own(api, scripted):
     assert items[0]["content"] == [{"type": "reasoning_text", "text": "I see."}]
     assert (items[0]["summary"], items[2]["arguments"], items[2]["call_id"]) == ([], '{"x":1}', "call_a")
     added = [event["item"] for event in read if event["type"] == "response.output_item.added"]
-    assert [(item["status"], item.get("arguments")) for item in added] == [("in_progress", None)] * 2 + [("in_progress", "")] * 2
+    assert [(item["status"], item.get("arguments")) for item in added] == [("in_progress", None)] * 2 + [
+        ("in_progress", "")
+    ] * 2
     assert [item["id"][:3] for item in items] == ["rs_", "msg", "fc_", "fc_"]
 
 
@@ -93,7 +109,11 @@ async def test_a_cut_answer_is_incomplete(api, scripted):
 
 
 async def test_a_failure_in_the_stream_is_an_error_and_a_failed_response_with_what_there_was(api, scripted):
-    scripted.script = [ADMITTED, delta("Hel"), Failed(ErrorCode.WORKER_LOST, "gone", Usage(), None, Outcome.WORKER_LOST)]
+    scripted.script = [
+        ADMITTED,
+        delta("Hel"),
+        Failed(ErrorCode.WORKER_LOST, "gone", Usage(), None, Outcome.WORKER_LOST),
+    ]
     read = events((await respond(api, stream=True)).text)
     assert names(read)[-2:] == ["error", "failed"]
     assert (read[-2]["code"], read[-2]["message"]) == ("worker_lost", "gone")
@@ -103,7 +123,13 @@ async def test_a_failure_in_the_stream_is_an_error_and_a_failed_response_with_wh
 
 async def test_log_probabilities_come_with_their_text(api, scripted):
     entry = TokenLogprob(5, -0.5, "Hel", b"Hel", ())
-    scripted.script = [ADMITTED, delta("", logprobs=(entry,)), delta("Hello", logprobs=(entry,)), finished(), completed()]
+    scripted.script = [
+        ADMITTED,
+        delta("", logprobs=(entry,)),
+        delta("Hello", logprobs=(entry,)),
+        finished(),
+        completed(),
+    ]
     read = events((await respond(api, stream=True, include=["message.output_text.logprobs"], top_logprobs=2)).text)
     [more] = [event for event in read if event["type"] == "response.output_text.delta"]
     assert [logprob["token"] for logprob in more["logprobs"]] == ["Hel", "Hel"]
@@ -134,7 +160,14 @@ HEAD = AnswerHead(
     continuous_usage=False,
     service_tier=None,
     num_prompt_tokens=3,
-    told={"id": "resp_" + "0" * 32, "background": False, "parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "metadata": {}},
+    told={
+        "id": "resp_" + "0" * 32,
+        "background": False,
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "metadata": {},
+    },
 )
 PIECES = st.lists(
     st.one_of(
@@ -153,8 +186,13 @@ def told(writer, payloads: list[Payload]):
 @examples(15)
 @given(pieces=PIECES, num_calls=st.integers(0, 3), reason=st.sampled_from([FinishReason.STOP, FinishReason.LENGTH]))
 def test_any_stream_adds_up_to_the_plain_response_and_goes_on_behind_any_of_its_events(pieces, num_calls, reason):
-    calls = [Delta(0, (1,), "", tool_calls=(ToolCallDelta(index, f"c{index}", "f", "{"),)) for index in range(num_calls)]
-    end = [ChoiceFinished(0, reason, None, "!"), Completed(Outcome.FINISHED, Usage(3, 0, 2), Timings(0.0, 0.1, 0.2, 0.3))]
+    calls = [
+        Delta(0, (1,), "", tool_calls=(ToolCallDelta(index, f"c{index}", "f", "{"),)) for index in range(num_calls)
+    ]
+    end = [
+        ChoiceFinished(0, reason, None, "!"),
+        Completed(Outcome.FINISHED, Usage(3, 0, 2), Timings(0.0, 0.1, 0.2, 0.3)),
+    ]
     payloads: list[Payload] = [Admitted(3, 100, 1), *pieces, *calls, *end]
     stream = b"".join(told(ResponseStream(HEAD), payloads))
     plain = ResponseAnswer(HEAD)
@@ -170,4 +208,6 @@ def test_any_stream_adds_up_to_the_plain_response_and_goes_on_behind_any_of_its_
         assert grown.get(index, "") == text
     frames = stream.split(b"\n\n")[:-1]
     for after in range(-1, len(frames)):
-        assert b"".join(told(ResponseStream(HEAD, after=after), payloads)) == b"".join(frame + b"\n\n" for frame in frames[after + 1 :])
+        assert b"".join(told(ResponseStream(HEAD, after=after), payloads)) == b"".join(
+            frame + b"\n\n" for frame in frames[after + 1 :]
+        )

@@ -6,7 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MESSAGES = [{"role": "user", "content": "hi"}]
-TYPE, VALUE, MISSING, UNSUPPORTED = "invalid_type", "invalid_value", "missing_required_parameter", "unsupported_parameter"
+TYPE, VALUE, MISSING, UNSUPPORTED = (
+    "invalid_type",
+    "invalid_value",
+    "missing_required_parameter",
+    "unsupported_parameter",
+)
 ONE_KIND = "You can only use one kind of guided decoding but multiple are specified"
 TOOL = {"type": "function", "function": {"name": "f"}}
 
@@ -31,7 +36,11 @@ class Bad:
         return not {"stream", "stream_options", "best_of"} & set(self.fields)
 
     def body(self, model: str) -> dict[str, Any]:
-        return {name: value for name, value in {"model": model, "messages": MESSAGES, **self.fields}.items() if name not in self.drops}
+        return {
+            name: value
+            for name, value in {"model": model, "messages": MESSAGES, **self.fields}.items()
+            if name not in self.drops
+        }
 
 
 def extra(**params: Any) -> dict[str, Any]:
@@ -78,10 +87,22 @@ BAD = [
     Bad({"guided_choice": ["a"], "guided_grammar": "root ::= 'a'"}, "guided_choice", says=ONE_KIND),
     Bad({"guided_choice": ["a"], "response_format": {"type": "json_object"}}, "guided_choice", says=ONE_KIND),
     Bad({"guided_choice": ["a"], **extra(structured_outputs={"regex": "a"})}, "guided_choice", says=ONE_KIND),
-    Bad({"response_format": {"type": "json_object"}, **extra(structured_outputs={"regex": "a"})}, "response_format", says=ONE_KIND),
-    Bad(extra(structured_outputs={"regex": "a", "choice": ["b"]}), "inference_extra_params.structured_outputs.regex", says=ONE_KIND),
+    Bad(
+        {"response_format": {"type": "json_object"}, **extra(structured_outputs={"regex": "a"})},
+        "response_format",
+        says=ONE_KIND,
+    ),
+    Bad(
+        extra(structured_outputs={"regex": "a", "choice": ["b"]}),
+        "inference_extra_params.structured_outputs.regex",
+        says=ONE_KIND,
+    ),
     Bad({"guided_json": {}, **extra(structured_outputs=5)}, "inference_extra_params.structured_outputs", TYPE),
-    Bad({"guided_choice": ["a"], "tools": [TOOL], "tool_choice": "required"}, "guided_choice", says="guided_choice cannot be combined"),
+    Bad(
+        {"guided_choice": ["a"], "tools": [TOOL], "tool_choice": "required"},
+        "guided_choice",
+        says="guided_choice cannot be combined",
+    ),
     # What several answers need.
     Bad({"best_of": 0}, "best_of"),
     Bad({"best_of": 129}, "best_of", says="128"),
@@ -166,10 +187,18 @@ BAD_MESSAGES = [
     Bad({"messages": [5, *MESSAGES], "suffix": "x"}, "messages.0", TYPE),
     Bad({"messages": [{"content": [IMAGE]}, *MESSAGES], "suffix": "x"}, "messages.0.content.0.image_url", UNSUPPORTED),
     Bad({"messages": [{"role": "user", "content": [IMAGE]}]}, "messages.0.content.0.image_url", UNSUPPORTED),
-    Bad({"messages": [{"content": IMAGE}]}, "messages.0.content.image_url", UNSUPPORTED, says="messages.0.content.image_url cannot"),
+    Bad(
+        {"messages": [{"content": IMAGE}]},
+        "messages.0.content.image_url",
+        UNSUPPORTED,
+        says="messages.0.content.image_url cannot",
+    ),
     Bad({"messages": [{"role": "system", "content": IMAGE}]}, "messages.0.content", TYPE),
     Bad(
-        {"messages": [{"role": "system", "content": "s"}, *MESSAGES, *MESSAGES, {"content": [IMAGE]}], "memory_strategy": {"k": 1}},
+        {
+            "messages": [{"role": "system", "content": "s"}, *MESSAGES, *MESSAGES, {"content": [IMAGE]}],
+            "memory_strategy": {"k": 1},
+        },
         "messages.3.content.0.image_url",
         UNSUPPORTED,
         says="messages.3.content.0.image_url cannot",

@@ -19,7 +19,9 @@ async def scale(scripted) -> AsyncIterator[httpx.AsyncClient]:
     """A client with the key where Scale's clients put it."""
     from lightcone_site.asgi import http
 
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(http), base_url="http://localhost", headers={"x-api-key": KEY}) as client:
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(http), base_url="http://localhost", headers={"x-api-key": KEY}
+    ) as client:
         yield client
 
 

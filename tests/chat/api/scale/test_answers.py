@@ -84,7 +84,9 @@ async def test_logprobs_are_in_the_chat_form(scale, scripted):
 # Models.
 
 
-@pytest.mark.parametrize("model", ["org/tiny", "tiny", "lightcone/tiny", "any/org/tiny", "org/tiny/blue", "a/tiny/b", "openai/tiny"])
+@pytest.mark.parametrize(
+    "model", ["org/tiny", "tiny", "lightcone/tiny", "any/org/tiny", "org/tiny/blue", "a/tiny/b", "openai/tiny"]
+)
 async def test_a_model_is_found_by_its_own_name_beneath_any_labels(scale, scripted, model):
     response = await post(scale, model=model)
     assert (response.status_code, response.json()["model"]) == (200, "org/tiny")
@@ -118,7 +120,9 @@ async def test_the_key_may_come_as_a_bearer_and_the_dialects_own_header_decides(
     from lightcone_site.asgi import http
 
     async def status(**headers):
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(http), base_url="http://localhost", headers=headers) as client:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(http), base_url="http://localhost", headers=headers
+        ) as client:
             return (await client.post(ROUTE, json=body())).status_code
 
     assert await status(Authorization=f"Bearer {KEY}") == 200
@@ -129,7 +133,9 @@ async def test_the_key_may_come_as_a_bearer_and_the_dialects_own_header_decides(
 
 async def test_the_key_of_another_provider_is_accepted_dropped_and_never_logged(scale, scripted, caplog):
     with caplog.at_level("DEBUG"):
-        response = await scale.post(ROUTE, json=body(), headers={"x-openai-api-key": "sk-secret", "x-selected-account-id": "acc"})
+        response = await scale.post(
+            ROUTE, json=body(), headers={"x-openai-api-key": "sk-secret", "x-selected-account-id": "acc"}
+        )
     assert response.status_code == 200
     assert "sk-secret" not in caplog.text
     assert "sk-secret" not in repr(scripted.traces)

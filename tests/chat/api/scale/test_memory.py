@@ -18,7 +18,11 @@ RESULTS = ("tool", "function")
 
 def conversation(roles: str | list[str]) -> list[dict[str, Any]]:
     """Messages with these roles; a string has one letter each."""
-    names = [next(role for role in ROLES if role.startswith(letter)) for letter in roles] if isinstance(roles, str) else roles
+    names = (
+        [next(role for role in ROLES if role.startswith(letter)) for letter in roles]
+        if isinstance(roles, str)
+        else roles
+    )
     return [{"role": role, "content": str(place)} for place, role in enumerate(names)]
 
 
@@ -27,7 +31,10 @@ KEEP = st.integers(1, 16)
 
 
 def num_leading(messages: list[dict[str, Any]]) -> int:
-    return next((place for place, message in enumerate(messages) if message["role"] not in ("system", "developer")), len(messages))
+    return next(
+        (place for place, message in enumerate(messages) if message["role"] not in ("system", "developer")),
+        len(messages),
+    )
 
 
 @pytest.mark.parametrize(

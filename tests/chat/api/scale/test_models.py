@@ -41,19 +41,26 @@ async def test_v4_lists_pages_until_one_is_empty(scale):
     assert datetime.fromisoformat(item["created_at"]) == datetime.fromtimestamp(1_700_000_001, UTC)
     assert all(isinstance(item[name], str) for name in ("account_id", "created_by_user_id"))
     second = (await scale.get("/v4/models/?page=2&limit=1")).json()
-    assert ([item["name"] for item in second["items"]], second["current_page"], second["items_per_page"]) == (["bare"], 2, 1)
+    assert ([item["name"] for item in second["items"]], second["current_page"], second["items_per_page"]) == (
+        ["bare"],
+        2,
+        1,
+    )
     assert (await scale.get("/v4/models?page=3&limit=1")).json()["items"] == []
 
 
 @pytest.mark.parametrize(
-    "query", ["page=0", "page=x", "page=-1", "page=1.5", "page=", "limit=0", "limit=10001", "page=" + "9" * 30, "page=²"]
+    "query",
+    ["page=0", "page=x", "page=-1", "page=1.5", "page=", "limit=0", "limit=10001", "page=" + "9" * 30, "page=²"],
 )
 async def test_a_bad_page_is_refused_by_name(scale, query):
     response = await scale.get(f"/v4/models?{query}")
     assert (response.status_code, response.json()["error"]["param"]) == (400, query.partition("=")[0])
 
 
-@pytest.mark.parametrize("path", ["/v4/models/bare", "/v4/models/lightcone/bare", "/v4/models/lightcone%2Fbare/", "/v4/models/naked"])
+@pytest.mark.parametrize(
+    "path", ["/v4/models/bare", "/v4/models/lightcone/bare", "/v4/models/lightcone%2Fbare/", "/v4/models/naked"]
+)
 async def test_v4_tells_of_one_model_by_any_of_its_names(scale, path):
     assert (await scale.get(path)).json()["id"] == "lightcone/bare"
 
@@ -114,7 +121,8 @@ async def test_an_unknown_cursor_is_refused(scale, path):
 
 
 @pytest.mark.parametrize(
-    ("query", "names"), [("limit=1", ["org/tiny"]), ("starting_after=org/tiny", ["bare"]), ("ending_before=bare&limit=5", ["org/tiny"])]
+    ("query", "names"),
+    [("limit=1", ["org/tiny"]), ("starting_after=org/tiny", ["bare"]), ("ending_before=bare&limit=5", ["org/tiny"])],
 )
 async def test_models_that_can_be_asked_are_listed_by_cursor_too(scale, query, names):
     told = (await scale.get(f"/v5/chat/completions/models?{query}")).json()

@@ -35,7 +35,10 @@ def alike(first: dict[str, Any], second: dict[str, Any]) -> bool:
 SAME = {
     "chat_template": "{{ messages }}",
     "chat_template_kwargs": {"a": 1},
-    "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}, "strict": False}},
+    "response_format": {
+        "type": "json_schema",
+        "json_schema": {"name": "x", "schema": {"type": "object"}, "strict": False},
+    },
     "include_stop_str_in_output": True,
     "stream": True,
     "stream_options": {},
@@ -71,12 +74,20 @@ WITH_OTHERS = {
 
 
 @pytest.mark.parametrize(
-    "fields", [*({name: value} for name, value in SAME.items()), *WITH_OTHERS.values()], ids=lambda fields: "+".join(fields)
+    "fields",
+    [*({name: value} for name, value in SAME.items()), *WITH_OTHERS.values()],
+    ids=lambda fields: "+".join(fields),
 )
 def test_a_shared_parameter_means_what_it_means_in_the_lightcone_request(fields):
     values = read(**fields)
     assert alike(values, plain(**fields))
-    assert not alike(values, plain()) or set(fields) & {"store", "modalities", "stream_options", "top_logprobs", "audio"}
+    assert not alike(values, plain()) or set(fields) & {
+        "store",
+        "modalities",
+        "stream_options",
+        "top_logprobs",
+        "audio",
+    }
 
 
 def test_every_shared_parameter_is_tried():
@@ -152,7 +163,13 @@ def test_a_whitespace_pattern_is_for_json_alone():
     assert constraint(response_format={"type": "json_object"}, **pattern).whitespace == "[ \n]?"
     assert read(tools=[TOOL], tool_choice="required", **pattern)["tool_choice"].whitespace == "[ \n]?"
     assert constraint(inference_extra_params={"structured_outputs": {"json": {}}}, **pattern).whitespace == "[ \n]?"
-    for unused in ({}, {"guided_regex": "a"}, {"guided_choice": ["a"]}, {"response_format": {"type": "text"}}, {"tools": [TOOL]}):
+    for unused in (
+        {},
+        {"guided_regex": "a"},
+        {"guided_choice": ["a"]},
+        {"response_format": {"type": "text"}},
+        {"tools": [TOOL]},
+    ):
         assert alike(read(**unused, **pattern), read(**unused))
 
 
@@ -175,7 +192,10 @@ def test_options_of_structured_outputs_join_a_guided_parameter():
 
 
 def test_a_tool_may_have_any_type_and_a_cache_control():
-    tools = [{"type": "search", "function": {"name": "f"}, "cache_control": {"type": "ephemeral"}}, {"function": {"name": "g"}}]
+    tools = [
+        {"type": "search", "function": {"name": "f"}, "cache_control": {"type": "ephemeral"}},
+        {"function": {"name": "g"}},
+    ]
     values = read(tools=tools)
     assert [tool.name for tool in values["tools"]] == ["f", "g"]
     assert alike(values, plain(tools=[TOOL, {"type": "function", "function": {"name": "g"}}]))
@@ -185,7 +205,9 @@ def test_a_tool_may_have_any_type_and_a_cache_control():
 # Candidates.
 
 
-@pytest.mark.parametrize(("fields", "best_of"), [({"best_of": 1}, None), ({"best_of": 3}, 3), ({"best_of": 2, "n": 2}, 2)])
+@pytest.mark.parametrize(
+    ("fields", "best_of"), [({"best_of": 1}, None), ({"best_of": 3}, 3), ({"best_of": 2, "n": 2}, 2)]
+)
 def test_best_of_is_a_number_of_candidates(fields, best_of):
     values = read(**fields)
     assert (values["best_of"], values["n"]) == (best_of, fields.get("n", 1))
@@ -198,14 +220,18 @@ def test_a_best_of_one_may_be_streamed_and_greedy():
 # Suffix.
 
 
-@pytest.mark.parametrize("content", ["def f():", [{"type": "text", "text": "def "}, {"type": "input_text", "text": "f():"}], ["def f():"]])
+@pytest.mark.parametrize(
+    "content", ["def f():", [{"type": "text", "text": "def "}, {"type": "input_text", "text": "f():"}], ["def f():"]]
+)
 def test_a_suffix_follows_the_text_of_the_last_user_message(content):
     messages = [{"content": "no"}, {"role": "user", "content": content}, {"role": "assistant", "content": "x"}]
     values = read(messages=messages, suffix="return 1")
     assert values["raw"] == RawPrompt(text="def f():", suffix="return 1", param="messages")
 
 
-@pytest.mark.parametrize(("extra", "adds"), [({}, True), ({"add_special_tokens": None}, True), ({"add_special_tokens": False}, False)])
+@pytest.mark.parametrize(
+    ("extra", "adds"), [({}, True), ({"add_special_tokens": None}, True), ({"add_special_tokens": False}, False)]
+)
 def test_a_text_to_fill_in_begins_as_the_tokenizer_lets_texts_begin_not_as_a_template_does(extra, adds):
     assert read(suffix="x", inference_extra_params=extra)["add_special_tokens"] is adds
     assert read(inference_extra_params=extra)["add_special_tokens"] is False
@@ -223,7 +249,11 @@ def test_a_timeout_is_a_number_of_seconds(sent, seconds):
     assert read(inference_timeout=sent)["timeout_s"] == seconds
 
 
-@given(st.fixed_dictionaries({}, optional={"min_p": st.floats(0, 1), "top_k": st.integers(0, 9), "seed": st.integers(0, 9)}))
+@given(
+    st.fixed_dictionaries(
+        {}, optional={"min_p": st.floats(0, 1), "top_k": st.integers(0, 9), "seed": st.integers(0, 9)}
+    )
+)
 def test_extra_params_are_fields_of_the_lightcone_request(extra):
     assert alike(read(inference_extra_params=extra), plain(**extra))
 
@@ -234,7 +264,17 @@ def test_a_field_beside_the_extra_params_wins():
 
 
 @pytest.mark.parametrize(
-    "name", ["model", "messages", "stream", "stream_options", "inference_timeout", "inference_extra_params", "guided_json", "x"]
+    "name",
+    [
+        "model",
+        "messages",
+        "stream",
+        "stream_options",
+        "inference_timeout",
+        "inference_extra_params",
+        "guided_json",
+        "x",
+    ],
 )
 def test_extra_params_hold_nothing_of_the_request_itself(name):
     values = read(inference_extra_params={name: object()})

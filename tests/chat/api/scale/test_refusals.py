@@ -35,7 +35,11 @@ async def test_a_bad_request_names_what_was_sent_also_where_it_would_stream(scal
 @pytest.mark.parametrize("model", ["gpt-9", "tiny/", "a/b/c/tiny", "Tiny", "org/tiny/x/y"])
 async def test_an_unknown_model_is_404(scale, route, model):
     response = await post(scale, route, model=model)
-    assert (response.status_code, response.json()["error"]["code"], response.json()["error"]["param"]) == (404, "model_not_found", "model")
+    assert (response.status_code, response.json()["error"]["code"], response.json()["error"]["param"]) == (
+        404,
+        "model_not_found",
+        "model",
+    )
     assert "detail" in response.json()
 
 
@@ -44,15 +48,27 @@ async def test_an_unknown_model_is_404(scale, route, model):
     [
         ({"guided_json": {"type": "foo"}}, "structured_outputs.json", "guided_json"),
         ({"guided_regex": "("}, "structured_outputs.regex", "guided_regex"),
-        ({"guided_json": {}, "guided_whitespace_pattern": " "}, "structured_outputs.whitespace_pattern", "guided_whitespace_pattern"),
+        (
+            {"guided_json": {}, "guided_whitespace_pattern": " "},
+            "structured_outputs.whitespace_pattern",
+            "guided_whitespace_pattern",
+        ),
         (
             {"inference_extra_params": {"structured_outputs": {"json": {}}}},
             "structured_outputs.json",
             "inference_extra_params.structured_outputs.json",
         ),
-        ({"inference_extra_params": {"allowed_token_ids": [5]}}, "allowed_token_ids", "inference_extra_params.allowed_token_ids"),
+        (
+            {"inference_extra_params": {"allowed_token_ids": [5]}},
+            "allowed_token_ids",
+            "inference_extra_params.allowed_token_ids",
+        ),
         ({"max_completion_tokens": 9}, "max_tokens", "max_completion_tokens"),
-        ({"inference_extra_params": {"max_completion_tokens": 9}}, "max_tokens", "inference_extra_params.max_completion_tokens"),
+        (
+            {"inference_extra_params": {"max_completion_tokens": 9}},
+            "max_tokens",
+            "inference_extra_params.max_completion_tokens",
+        ),
         ({"functions": [{"name": "f"}]}, "tools.0.function.parameters", "functions.0.parameters"),
         ({"suffix": "x"}, "suffix", "suffix"),
         (
@@ -88,7 +104,9 @@ async def test_the_overflow_text_stays_as_clients_look_for_it(scale, scripted):
 
 
 async def test_limits_and_missing_workers_answer_in_the_same_shape(scale, scripted):
-    scripted.refusal = LimitExceeded(LimitKind.REQUESTS, "slow down", retry_after_s=5, headers={"x-ratelimit-limit-requests": "5"})
+    scripted.refusal = LimitExceeded(
+        LimitKind.REQUESTS, "slow down", retry_after_s=5, headers={"x-ratelimit-limit-requests": "5"}
+    )
     response = await post(scale)
     assert (response.status_code, response.headers["retry-after"], response.json()["detail"]) == (429, "5", "slow down")
     assert response.headers["x-ratelimit-limit-requests"] == "5"
@@ -97,7 +115,8 @@ async def test_limits_and_missing_workers_answer_in_the_same_shape(scale, script
 
 
 @pytest.mark.parametrize(
-    "ending", [completed(outcome=Outcome.TIMED_OUT), Failed(ErrorCode.INFERENCE_TIMEOUT, "late", outcome=Outcome.TIMED_OUT)]
+    "ending",
+    [completed(outcome=Outcome.TIMED_OUT), Failed(ErrorCode.INFERENCE_TIMEOUT, "late", outcome=Outcome.TIMED_OUT)],
 )
 async def test_a_deadline_is_408_without_text_and_not_to_be_repeated(scale, scripted, ending):
     scripted.script = [ADMITTED, delta("partial"), ending]

@@ -75,7 +75,12 @@ async def test_log_probabilities_of_the_older_clients_have_the_shape_of_chats(sc
 async def test_log_probabilities_of_the_newer_clients_have_the_shape_from_before_chats(scale, scripted):
     scripted.script = list(SCRIPT)
     logprobs = (await post(scale, logprobs=1)).json()["choices"][0]["logprobs"]
-    assert logprobs == {"tokens": ["Hi"], "token_logprobs": [-0.5], "top_logprobs": [{"Hi": -0.5, "Ho": -1.5}], "text_offset": [0]}
+    assert logprobs == {
+        "tokens": ["Hi"],
+        "token_logprobs": [-0.5],
+        "top_logprobs": [{"Hi": -0.5, "Ho": -1.5}],
+        "text_offset": [0],
+    }
 
 
 async def test_a_prompt_is_scored_for_the_shape_alone_that_tells_of_it(scale, scripted):
@@ -106,12 +111,26 @@ def test_the_limit_has_three_names(fields, limit, must_fit):
 
 def test_other_parameters_are_those_of_chats_and_of_text_completions():
     values = read(
-        guided_regex="a+", stop_sequences=["x"], suffix="s", inference_timeout="3", best_of=2, inference_extra_params={"min_p": 0.5}
+        guided_regex="a+",
+        stop_sequences=["x"],
+        suffix="s",
+        inference_timeout="3",
+        best_of=2,
+        inference_extra_params={"min_p": 0.5},
     )
     assert values["constraint"].kind == ConstraintKind.REGEX
-    assert (values["stop"], values["suffix"], values["timeout_s"], values["best_of"], values["min_p"]) == (["x"], "s", 3.0, 2, 0.5)
+    assert (values["stop"], values["suffix"], values["timeout_s"], values["best_of"], values["min_p"]) == (
+        ["x"],
+        "s",
+        3.0,
+        2,
+        0.5,
+    )
     assert values["model_names"] == ("m",)
-    plain, shared = {"temperature": 0.5, "seed": 3, "echo": True, "user": "ann", "top_k": 4, "n": 2, "logit_bias": {"5": 1}}, text_check
+    plain, shared = (
+        {"temperature": 0.5, "seed": 3, "echo": True, "user": "ann", "top_k": 4, "n": 2, "logit_bias": {"5": 1}},
+        text_check,
+    )
     expected = shared({"prompt": "p", **plain})
     assert all(read(**plain)[name] == expected[name] for name in plain)
 
@@ -119,7 +138,9 @@ def test_other_parameters_are_those_of_chats_and_of_text_completions():
 @pytest.mark.parametrize("name", [name for name in (*OWN_TEXT, *SHARED_TEXT) if name not in ("model", "prompt")])
 def test_null_is_as_good_as_absent(name):
     sent, without = read(**{name: None}), read()
-    assert {key: value for key, value in sent.items() if key != "names"} == {key: value for key, value in without.items() if key != "names"}
+    assert {key: value for key, value in sent.items() if key != "names"} == {
+        key: value for key, value in without.items() if key != "names"
+    }
 
 
 @given(

@@ -20,7 +20,14 @@ from tests.chat.relay.world import Voice, World
 
 pytestmark = pytest.mark.django_db(transaction=True)
 RESPONSE_ID = "resp_" + "0" * 32
-TOLD = {"id": RESPONSE_ID, "background": True, "parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "metadata": {}}
+TOLD = {
+    "id": RESPONSE_ID,
+    "background": True,
+    "parallel_tool_calls": True,
+    "tool_choice": "auto",
+    "tools": [],
+    "metadata": {},
+}
 
 
 @pytest.fixture
@@ -80,7 +87,8 @@ async def test_an_answer_is_written_when_its_run_has_ended_and_not_before(world,
 
 
 @pytest.mark.parametrize(
-    ("outcome", "status"), [(Outcome.STOPPED, "cancelled"), (Outcome.DISCONNECTED, "failed"), (Outcome.TIMED_OUT, "failed")]
+    ("outcome", "status"),
+    [(Outcome.STOPPED, "cancelled"), (Outcome.DISCONNECTED, "failed"), (Outcome.TIMED_OUT, "failed")],
 )
 async def test_a_response_that_was_ended_early_keeps_what_there_was(world, outcome, status):
     voice = await run(world, StoredKind.RESPONSE)
@@ -122,4 +130,7 @@ async def test_an_answer_that_cannot_be_ended_keeps_no_other_waiting(world):
     await StoredAnswer.objects.aupdate(request=b"no JSON", kind=StoredKind.RESPONSE)
     await begin(f"{1:032x}", StoredKind.RESPONSE)
     await UnfinishedAnswers(world.runs).turn()
-    assert [row.state async for row in StoredAnswer.objects.order_by("run_id")] == [StoredState.UNFINISHED, StoredState.FAILED]
+    assert [row.state async for row in StoredAnswer.objects.order_by("run_id")] == [
+        StoredState.UNFINISHED,
+        StoredState.FAILED,
+    ]

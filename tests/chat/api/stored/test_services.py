@@ -36,7 +36,14 @@ PLACE: dict[str, Any] = {"project_id": 1, "kind": StoredKind.CHAT}
 
 def keep(public_id: str = "a", **changes: Any) -> str:
     run_id = changes.pop("run_id", None) or run_id_create()
-    values = {"model": "m", "metadata": {}, "request": {"text": "\0\u2028"}, "created_at": datetime.now(UTC), "answer": b"{}", **PLACE}
+    values = {
+        "model": "m",
+        "metadata": {},
+        "request": {"text": "\0\u2028"},
+        "created_at": datetime.now(UTC),
+        "answer": b"{}",
+        **PLACE,
+    }
     answer_keep(run_id=run_id, public_id=public_id, **{**values, **changes})
     return run_id
 
@@ -143,7 +150,9 @@ def test_labels_and_deletion_are_of_the_project():
 
 def test_what_has_expired_is_not_seen_and_then_deleted():
     run_ids = [keep(name) for name in "abc"]
-    StoredAnswer.objects.filter(run_id__in=[UUID(hex=run_id) for run_id in run_ids[:2]]).update(expires_at=timezone.now())
+    StoredAnswer.objects.filter(run_id__in=[UUID(hex=run_id) for run_id in run_ids[:2]]).update(
+        expires_at=timezone.now()
+    )
     assert [row.public_id for row in answers_page(**PLACE)[0]] == ["c"]
     assert answers_prune(before=timezone.now(), batch_size=1) == 2
     assert StoredAnswer.objects.count() == 1

@@ -8,7 +8,12 @@ from reporting import FORCED, HELLO, KEY, MODEL, URL, feature, raised, run, same
 
 CLIENT = anthropic.Anthropic(api_key=KEY, base_url=URL, max_retries=0, timeout=60)
 CHAT = {"model": MODEL, "messages": HELLO, "max_tokens": 8, "extra_body": {"temperature": 0}}
-PLACE = {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"], "additionalProperties": False}
+PLACE = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Rome", "Oslo"]}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
 TOOL = {"name": "weather", "description": "The weather of a city.", "input_schema": PLACE}
 
 
@@ -98,7 +103,10 @@ def _():
 def _():
     counted = CLIENT.messages.count_tokens(model=MODEL, messages=HELLO)
     usage = CLIENT.messages.create(**CHAT).usage
-    same(counted.input_tokens, usage.input_tokens + (usage.cache_read_input_tokens or 0) + (usage.cache_creation_input_tokens or 0))
+    same(
+        counted.input_tokens,
+        usage.input_tokens + (usage.cache_read_input_tokens or 0) + (usage.cache_creation_input_tokens or 0),
+    )
 
 
 @feature("models: list and one")
@@ -117,7 +125,10 @@ def _():
         body = raised(kind, CLIENT.messages.create, **{**CHAT, **fields}).body
         same((body["type"], body["error"]["type"]), ("error", word))
     stranger = anthropic.Anthropic(api_key="bad", base_url=URL, max_retries=0)
-    same(raised(anthropic.AuthenticationError, stranger.messages.create, **CHAT).body["error"]["type"], "authentication_error")
+    same(
+        raised(anthropic.AuthenticationError, stranger.messages.create, **CHAT).body["error"]["type"],
+        "authentication_error",
+    )
 
 
 run()

@@ -31,7 +31,10 @@ def weather(city: Literal["Rome", "Oslo"]) -> str:
 def _():
     answer = CHAT.invoke(HELLO)
     assert answer.content
-    same(answer.usage_metadata["total_tokens"], answer.usage_metadata["input_tokens"] + answer.usage_metadata["output_tokens"])
+    same(
+        answer.usage_metadata["total_tokens"],
+        answer.usage_metadata["input_tokens"] + answer.usage_metadata["output_tokens"],
+    )
     assert answer.response_metadata["finish_reason"] in ("stop", "length")
 
 
@@ -113,7 +116,10 @@ def _():
     assert "".join(model.stream("The sky is"))
 
 
-@feature("embeddings: documents and query", note="with `check_embedding_ctx_length=False`, else it sends tokens of another vocabulary")
+@feature(
+    "embeddings: documents and query",
+    note="with `check_embedding_ctx_length=False`, else it sends tokens of another vocabulary",
+)
 def _():
     vectors = OpenAIEmbeddings(**AT, check_embedding_ctx_length=False)
     one, two = vectors.embed_documents(["a cat", "a dog"])

@@ -11,7 +11,12 @@ from reporting import FORCED, HELLO, KEY, MODEL, URL, feature, raised, run, same
 litellm.telemetry = False
 AT = {"api_base": f"{URL}/v1", "api_key": KEY, "num_retries": 0, "timeout": 60}
 CHAT = {**AT, "model": f"openai/{MODEL}", "messages": HELLO, "max_tokens": 8, "temperature": 0}
-ORDER = {"type": "object", "properties": {"drink": {"enum": ["tea", "coffee"]}}, "required": ["drink"], "additionalProperties": False}
+ORDER = {
+    "type": "object",
+    "properties": {"drink": {"enum": ["tea", "coffee"]}},
+    "required": ["drink"],
+    "additionalProperties": False,
+}
 
 
 @feature("chat: text, usage and finish reason")
@@ -24,7 +29,9 @@ def _():
 
 @feature("chat: as a server of vLLM's kind, with further fields")
 def _():
-    answer = litellm.completion(**{**CHAT, "model": f"hosted_vllm/{MODEL}"}, extra_body={"min_tokens": 8, "ignore_eos": True})
+    answer = litellm.completion(
+        **{**CHAT, "model": f"hosted_vllm/{MODEL}"}, extra_body={"min_tokens": 8, "ignore_eos": True}
+    )
     same(answer.usage.completion_tokens, 8)
 
 
@@ -47,12 +54,20 @@ def _():
     schema = {"type": "object", "properties": {}, "additionalProperties": False}
     tools = [{"type": "function", "function": {"name": "now", "parameters": schema}}]
     message = (
-        litellm.completion(**{**CHAT, "max_tokens": 24}, tools=tools, tool_choice="required", parallel_tool_calls=False).choices[0].message
+        litellm.completion(**{**CHAT, "max_tokens": 24}, tools=tools, tool_choice="required", parallel_tool_calls=False)
+        .choices[0]
+        .message
     )
     (call,) = message.tool_calls
     same((call.function.name, call.function.arguments), ("now", "{}"))
-    history = [*HELLO, message.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": call.id, "content": "noon"}]
-    assert litellm.completion(**{**CHAT, "messages": history}, tools=tools, tool_choice="none").choices[0].message.content
+    history = [
+        *HELLO,
+        message.model_dump(exclude_none=True),
+        {"role": "tool", "tool_call_id": call.id, "content": "noon"},
+    ]
+    assert (
+        litellm.completion(**{**CHAT, "messages": history}, tools=tools, tool_choice="none").choices[0].message.content
+    )
 
 
 @feature("structured: JSON Schema")
@@ -64,7 +79,9 @@ def _():
 
 @feature("completions: text")
 def _():
-    answer = litellm.text_completion(model=f"text-completion-openai/{MODEL}", prompt="The sky is", max_tokens=8, temperature=0, **AT)
+    answer = litellm.text_completion(
+        model=f"text-completion-openai/{MODEL}", prompt="The sky is", max_tokens=8, temperature=0, **AT
+    )
     assert answer.choices[0].text
 
 

@@ -31,7 +31,9 @@ BRIEF = ("-o", "temperature", "0", "-o", "max_tokens", "8")
 
 
 def command(*words, status=0):
-    done = subprocess.run([str(Path(sys.executable).with_name("llm")), *words], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("llm")), *words], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == status, done.stderr
     return done.stdout if status == 0 else done.stderr
 
@@ -54,12 +56,31 @@ def _():
 
 @feature("structured: a schema")
 def _():
-    schema = {"type": "object", "properties": {"drink": {"enum": ["tea", "coffee"]}}, "required": ["drink"], "additionalProperties": False}
-    made = command("-m", "lightcone", "A drink?", "--schema", json.dumps(schema), "-o", "temperature", "0", "-o", "max_tokens", "24")
+    schema = {
+        "type": "object",
+        "properties": {"drink": {"enum": ["tea", "coffee"]}},
+        "required": ["drink"],
+        "additionalProperties": False,
+    }
+    made = command(
+        "-m",
+        "lightcone",
+        "A drink?",
+        "--schema",
+        json.dumps(schema),
+        "-o",
+        "temperature",
+        "0",
+        "-o",
+        "max_tokens",
+        "24",
+    )
     assert json.loads(made)["drink"] in ("tea", "coffee")
 
 
-@feature("tools: offered without being forced", note="the test model answers in words, and this client cannot force a call")
+@feature(
+    "tools: offered without being forced", note="the test model answers in words, and this client cannot force a call"
+)
 def _():
     code = 'def weather(city: str) -> str:\n    "The weather of a city."\n    return "sunny"\n'
     assert command("-m", "lightcone", "Say hello.", "--functions", code, *BRIEF).strip()

@@ -100,7 +100,9 @@ def _():
 
 @feature("stream: helper with events")
 def _():
-    with CLIENT.chat.completions.stream(**CHAT, stop=[" ", "."]) as stream:  # its end at a token limit is an error of this helper
+    with CLIENT.chat.completions.stream(
+        **CHAT, stop=[" ", "."]
+    ) as stream:  # its end at a token limit is an error of this helper
         kinds = {event.type for event in stream}
         final = stream.get_final_completion()
     assert {"chunk", "content.delta", "content.done"} <= kinds, kinds
@@ -201,7 +203,9 @@ def _():
     assert events[-1].type in ("response.completed", "response.incomplete"), events[-1].type
     text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
     same(text, events[-1].response.output_text)
-    with CLIENT.responses.stream(**{**ANSWER, "max_output_tokens": 40}, text_format=City) as stream:  # asks for an end, not for a limit
+    with CLIENT.responses.stream(
+        **{**ANSWER, "max_output_tokens": 40}, text_format=City
+    ) as stream:  # asks for an end, not for a limit
         list(stream)
         assert isinstance(stream.get_final_response().output_parsed, City)
 
@@ -238,10 +242,14 @@ def _():
 @feature("responses: in the background, and cancelled")
 def _():
     begun = CLIENT.responses.create(**ANSWER, background=True)
-    ended = wait_for(lambda: CLIENT.responses.retrieve(begun.id), lambda seen: seen.status not in ("queued", "in_progress"))
+    ended = wait_for(
+        lambda: CLIENT.responses.retrieve(begun.id), lambda seen: seen.status not in ("queued", "in_progress")
+    )
     assert ended.status in ("completed", "incomplete"), ended.status
     assert ended.output_text
-    long = CLIENT.responses.create(**{**ANSWER, "max_output_tokens": 1500}, background=True, extra_body={"ignore_eos": True})
+    long = CLIENT.responses.create(
+        **{**ANSWER, "max_output_tokens": 1500}, background=True, extra_body={"ignore_eos": True}
+    )
     same(CLIENT.responses.cancel(long.id).status, "cancelled")
 
 
@@ -250,7 +258,10 @@ def _():
     events = list(CLIENT.responses.create(**ANSWER, background=True, stream=True))
     middle = len(events) // 2
     again = list(CLIENT.responses.retrieve(events[0].response.id, stream=True, starting_after=middle - 1))
-    same([(event.sequence_number, event.type) for event in again], [(event.sequence_number, event.type) for event in events[middle:]])
+    same(
+        [(event.sequence_number, event.type) for event in again],
+        [(event.sequence_number, event.type) for event in events[middle:]],
+    )
 
 
 @feature("responses: count input tokens")
@@ -281,7 +292,9 @@ def begin_batch(num_lines, **body):
 @feature("batches: run, watch, read the output")
 def _():
     begun = begin_batch(3)
-    ended = wait_for(lambda: CLIENT.batches.retrieve(begun.id), lambda seen: seen.status in ("completed", "failed", "expired"))
+    ended = wait_for(
+        lambda: CLIENT.batches.retrieve(begun.id), lambda seen: seen.status in ("completed", "failed", "expired")
+    )
     same((ended.status, ended.request_counts.completed, ended.request_counts.failed), ("completed", 3, 0))
     assert begun.id in [entry.id for entry in CLIENT.batches.list()]
     answers = [json.loads(line) for line in CLIENT.files.content(ended.output_file_id).text.splitlines()]

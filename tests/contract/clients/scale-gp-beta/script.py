@@ -7,7 +7,12 @@ from reporting import FORCED, HELLO, KEY, MODEL, URL, feature, raised, run, same
 
 CLIENT = scale_gp_beta.SGPClient(api_key=KEY, account_id="acc", base_url=URL, max_retries=0, timeout=60)
 CHAT = {"model": f"lightcone/{MODEL}", "messages": HELLO, "max_tokens": 8, "temperature": 0}
-ORDER = {"type": "object", "properties": {"drink": {"enum": ["tea", "coffee"]}}, "required": ["drink"], "additionalProperties": False}
+ORDER = {
+    "type": "object",
+    "properties": {"drink": {"enum": ["tea", "coffee"]}},
+    "required": ["drink"],
+    "additionalProperties": False,
+}
 
 
 def create(**fields):
@@ -25,7 +30,11 @@ def _():
 
 @feature("chat: fields that only older clients name, by extra_body")
 def _():
-    extra = {"guided_choice": ["tea", "coffee"], "memory_strategy": {"name": "last_k", "k": 1}, "inference_timeout": "30"}
+    extra = {
+        "guided_choice": ["tea", "coffee"],
+        "memory_strategy": {"name": "last_k", "k": 1},
+        "inference_timeout": "30",
+    }
     assert create(extra_body=extra).choices[0].message.content in ("tea", "coffee")
 
 
@@ -38,7 +47,9 @@ def _():
 
 @feature("async: answer and stream")
 async def _():
-    async with scale_gp_beta.AsyncSGPClient(api_key=KEY, account_id="acc", base_url=URL, max_retries=0, timeout=60) as client:
+    async with scale_gp_beta.AsyncSGPClient(
+        api_key=KEY, account_id="acc", base_url=URL, max_retries=0, timeout=60
+    ) as client:
         assert (await client.chat.completions.create(**CHAT)).choices[0].message.content
         chunks = [chunk async for chunk in await client.chat.completions.create(**CHAT, stream=True)]
     assert chunks
@@ -51,14 +62,21 @@ def _():
     (choice,) = create(tools=tools, tool_choice="required", parallel_tool_calls=False, max_tokens=24).choices
     (call,) = choice.message.tool_calls
     same((choice.finish_reason, call.function.name, call.function.arguments), ("tool_calls", "now", "{}"))
-    history = [*HELLO, choice.message.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": call.id, "content": "noon"}]
+    history = [
+        *HELLO,
+        choice.message.model_dump(exclude_none=True),
+        {"role": "tool", "tool_call_id": call.id, "content": "noon"},
+    ]
     assert create(messages=history, tools=tools, tool_choice="none").choices[0].message.content
 
 
 @feature("structured: response format")
 def _():
     form = {"type": "json_schema", "json_schema": {"name": "order", "schema": ORDER, "strict": True}}
-    assert json.loads(create(response_format=form, max_tokens=24).choices[0].message.content)["drink"] in ("tea", "coffee")
+    assert json.loads(create(response_format=form, max_tokens=24).choices[0].message.content)["drink"] in (
+        "tea",
+        "coffee",
+    )
 
 
 @feature("models: both lists")

@@ -67,7 +67,15 @@ def _():
 
 @feature("chat: seed, top_k, log-probabilities, stop, user")
 def _():
-    asked = {"seed": 3, "temperature": 1, "top_k": 5, "logprobs": True, "top_logprobs": 2, "stop": ["\n\n"], "user": "ann"}
+    asked = {
+        "seed": 3,
+        "temperature": 1,
+        "top_k": 5,
+        "logprobs": True,
+        "top_logprobs": 2,
+        "stop": ["\n\n"],
+        "user": "ann",
+    }
     first, second = create(**asked), create(**asked)
     same(text(first), text(second))
     same(len(plain(first.choices[0])["logprobs"]["content"][0]["top_logprobs"]), 2)
@@ -102,7 +110,9 @@ def _():
 
 @feature("async: answer and stream")
 async def _():
-    async with scale_gp.AsyncSGPClient(api_key=KEY, base_url=URL, account_id="acc", max_retries=0, timeout=60) as client:
+    async with scale_gp.AsyncSGPClient(
+        api_key=KEY, base_url=URL, account_id="acc", max_retries=0, timeout=60
+    ) as client:
         assert text(await client.beta.chat.completions.create(**CHAT))
         chunks = [chunk async for chunk in await client.beta.chat.completions.create(**CHAT, stream=True)]
     assert chunks
@@ -114,8 +124,14 @@ def _():
     tools = [{"type": "function", "function": {"name": "now", "parameters": schema}}]
     called = plain(create(tools=tools, tool_choice="required", parallel_tool_calls=False, max_tokens=24).choices[0])
     (call,) = called["message"]["tool_calls"]
-    same((called["finish_reason"], call["function"]["name"], call["function"]["arguments"]), ("tool_calls", "now", "{}"))
-    turn = {"role": "assistant", "content": None, "tool_calls": [{key: call[key] for key in ("id", "type", "function")}]}
+    same(
+        (called["finish_reason"], call["function"]["name"], call["function"]["arguments"]), ("tool_calls", "now", "{}")
+    )
+    turn = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{key: call[key] for key in ("id", "type", "function")}],
+    }
     history = [*HELLO, turn, {"role": "tool", "tool_call_id": call["id"], "content": "noon"}]
     assert text(create(messages=history, tools=tools, tool_choice="none"))
 
@@ -144,7 +160,9 @@ def _():
 
 @feature("completions: prompt")
 def _():
-    answer = CLIENT.beta.completions.create(model=f"lightcone/{MODEL}", prompt="The sky is", max_tokens=8, temperature=0)
+    answer = CLIENT.beta.completions.create(
+        model=f"lightcone/{MODEL}", prompt="The sky is", max_tokens=8, temperature=0
+    )
     assert plain(answer.choices[0])["text"]
 
 

@@ -68,7 +68,9 @@ def run() -> None:
         except Exception as error:
             traceback.print_exc()
             where = traceback.extract_tb(error.__traceback__)
-            line_number = next((frame.lineno for frame in reversed(where) if frame.filename == function.__code__.co_filename), 0)
+            line_number = next(
+                (frame.lineno for frame in reversed(where) if frame.filename == function.__code__.co_filename), 0
+            )
             why = " ".join(f"line {line_number}: {type(error).__name__}: {error}".split())
             line |= {"passed": False, "why": why[:LONGEST_WHY]}
         sys.stdout.write(json.dumps(line) + "\n")

@@ -72,7 +72,12 @@ def _():
 
 @feature("structured: JSON Schema")
 def _():
-    schema = {"type": "object", "properties": {"drink": {"enum": ["tea", "coffee"]}}, "required": ["drink"], "additionalProperties": False}
+    schema = {
+        "type": "object",
+        "properties": {"drink": {"enum": ["tea", "coffee"]}},
+        "required": ["drink"],
+        "additionalProperties": False,
+    }
     form = {"type": "json_schema", "json_schema": {"name": "order", "schema": schema}}
     answer = CLIENT.chat.create_completion(**{**CHAT, "max_tokens": 24}, response_format=form)
     assert json.loads(answer["choices"][0]["message"]["content"])["drink"] in ("tea", "coffee")

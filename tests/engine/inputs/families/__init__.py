@@ -9,9 +9,17 @@ BOS, EOS = "<|im_start|>", "<|im_end|>"
 
 TOOL: dict[str, Any] = {
     "type": "function",
-    "function": {"name": "weather", "description": "Tells the weather.", "parameters": {"type": "object", "properties": {"city": {}}}},
+    "function": {
+        "name": "weather",
+        "description": "Tells the weather.",
+        "parameters": {"type": "object", "properties": {"city": {}}},
+    },
 }
-CALL: dict[str, Any] = {"id": "abcdef123", "type": "function", "function": {"name": "weather", "arguments": {"city": "Köln"}}}
+CALL: dict[str, Any] = {
+    "id": "abcdef123",
+    "type": "function",
+    "function": {"name": "weather", "arguments": {"city": "Köln"}},
+}
 USER, ANSWER = {"role": "user", "content": "Hello <b>"}, {"role": "assistant", "content": "Good day."}
 SYSTEM = {"role": "system", "content": "Be kind."}
 RESULT = {"role": "tool", "tool_call_id": "abcdef123", "content": "rain"}

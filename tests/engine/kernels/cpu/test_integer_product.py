@@ -44,7 +44,12 @@ def quantised(x: torch.Tensor) -> torch.Tensor:
     """What the product makes of its inputs: levels of each 32, in float64."""
     groups = x.view(x.shape[0], -1, GROUP_SIZE)
     # As in quantize_group: a level has two bits less than a float.
-    level = (groups.abs().amax(-1, keepdim=True) * torch.tensor(1 / 127)).view(torch.int32).bitwise_and(-4).view(torch.float32)
+    level = (
+        (groups.abs().amax(-1, keepdim=True) * torch.tensor(1 / 127))
+        .view(torch.int32)
+        .bitwise_and(-4)
+        .view(torch.float32)
+    )
     return ((groups * (1 / level.clamp(min=1e-30))).round().double() * level).flatten(1)
 
 

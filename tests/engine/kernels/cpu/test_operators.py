@@ -39,7 +39,9 @@ def test_adding_and_normalising_equal_two_operators(rows, given, dtype):
 def test_the_gate_equals_silu_times_up(rows, given, dtype):
     gate_up = (torch.randn(rows, 130) * 20).to(given)
     gate, up = gate_up.float().chunk(2, -1)
-    torch.testing.assert_close(operators.gate(gate_up, dtype), (functional.silu(gate) * up).to(dtype), **ROUNDING[dtype])
+    torch.testing.assert_close(
+        operators.gate(gate_up, dtype), (functional.silu(gate) * up).to(dtype), **ROUNDING[dtype]
+    )
 
 
 @pytest.mark.parametrize("rows", ROWS)

@@ -56,7 +56,9 @@ def rows_to_draw(seed, num_blocks, share):
 def test_a_draw_equals_the_one_in_torch(seed, num_blocks, share):
     logits, best, temperature = rows_to_draw(seed, num_blocks, share)
     uniforms = torch.rand(4, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    assert torch.equal(operators.draw(logits, best, temperature, uniforms), draw_in_torch(logits, best, temperature, uniforms))
+    assert torch.equal(
+        operators.draw(logits, best, temperature, uniforms), draw_in_torch(logits, best, temperature, uniforms)
+    )
 
 
 @pytest.mark.parametrize("uniform", [0.0, 1.0 - 2.0**-53])

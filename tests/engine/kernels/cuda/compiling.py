@@ -28,11 +28,20 @@ def product(rows: int, outputs: int):
 
 def attention(cache: str):
     """The kernels that write and read the cache, in bf16 or fp8e4nv."""
-    types = {"queries": "*bf16", "keys": f"*{cache}", "values": f"*{cache}", "table": "*i32", "scale": "fp32"} | SUMS | STRIDES
+    types = (
+        {"queries": "*bf16", "keys": f"*{cache}", "values": f"*{cache}", "table": "*i32", "scale": "fp32"}
+        | SUMS
+        | STRIDES
+    )
     heads = {"heads": "*bf16", "rotations": "*fp32", "slots": "*i64", "keys": f"*{cache}", "values": f"*{cache}"}
     heads |= {"num_heads": "i32", "kv_heads": "i32"}
     return [
-        (paged_attention._attend_part, types, CUT | {"GROUP_BLOCK": 16, "PAGE": 16, "IS_EXACT": False}, {"num_warps": 4}),
+        (
+            paged_attention._attend_part,
+            types,
+            CUT | {"GROUP_BLOCK": 16, "PAGE": 16, "IS_EXACT": False},
+            {"num_warps": 4},
+        ),
         (rotary._rotate_and_store, heads, {"SIZE": SIZE, "HALF": SIZE // 2, "BLOCK": SIZE // 2}, {"num_warps": 1}),
     ]
 
@@ -54,8 +63,12 @@ def main() -> None:
         for kernel, types, constants, options in kernels(capability):
             names = kernel.arg_names
             signature = {name: "constexpr" if name in constants else types[name] for name in names}
-            aligned = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if types.get(name, "").startswith("*")}
-            source = ASTSource(kernel, signature, {name: constants[name] for name in names if name in constants}, aligned)
+            aligned = {
+                (i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if types.get(name, "").startswith("*")
+            }
+            source = ASTSource(
+                kernel, signature, {name: constants[name] for name in names if name in constants}, aligned
+            )
             compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
             sys.stdout.write(f"{capability} {kernel.__name__} {compiled.metadata.shared}\n")
 

@@ -18,7 +18,9 @@ def random_product(num_rows, num_outputs, num_inputs, dtype, device):
     return [part.to(device) for part in (x, values, scales, bias)], expected
 
 
-@pytest.mark.parametrize(("num_rows", "num_outputs", "num_inputs"), [(1, 32, 128), (3, 50, 200), (17, 96, 64), (40, 33, 1)])
+@pytest.mark.parametrize(
+    ("num_rows", "num_outputs", "num_inputs"), [(1, 32, 128), (3, 50, 200), (17, 96, 64), (40, 33, 1)]
+)
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
 def test_bytes_give_the_product_of_the_opened_matrix(device, dtype, num_rows, num_outputs, num_inputs):
     from engine.kernels.cuda.byte_product import multiply

@@ -15,7 +15,9 @@ FAST_MEMORY = {80: 163 << 10, 89: 99 << 10, 90: 227 << 10}
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", FAST_MEMORY)
 def test_every_kernel_compiles_for_the_device_and_fits_its_memory(capability, tmp_path):
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"} | {"TRITON_CACHE_DIR": str(tmp_path)}
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"} | {
+        "TRITON_CACHE_DIR": str(tmp_path)
+    }
     command = [sys.executable, "-W", "error::UserWarning", "-m", "tests.engine.kernels.cuda.compiling", str(capability)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr[-2000:]

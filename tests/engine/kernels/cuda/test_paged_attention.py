@@ -40,7 +40,9 @@ class Cache:
         tensors = (part.to(self.device) for part in (self.queries[rows], self.keys, self.values))
         contexts = self.contexts[rows].to(self.device)
         size = self.queries.shape[-1]
-        return attend_rows(*tensors, table, contexts, block_size=BLOCK_SIZE, scale=size**-0.5, num_parts=num_parts).cpu()
+        return attend_rows(
+            *tensors, table, contexts, block_size=BLOCK_SIZE, scale=size**-0.5, num_parts=num_parts
+        ).cpu()
 
 
 @pytest.mark.parametrize(("num_heads", "kv_heads", "size"), [(6, 2, 16), (2, 2, 40), (2, 1, 8), (2, 1, 136)])
@@ -75,7 +77,8 @@ def test_a_table_may_lie_the_other_way_round(device):
 
 
 @pytest.mark.parametrize(
-    ("num_rows", "max_context", "parts"), [(1, 1 << 17, 32), (1, 300, 4), (1, 100, 1), (8, 1 << 17, 8), (64, 1 << 17, 1), (512, 1 << 17, 1)]
+    ("num_rows", "max_context", "parts"),
+    [(1, 1 << 17, 32), (1, 300, 4), (1, 100, 1), (8, 1 << 17, 8), (64, 1 << 17, 1), (512, 1 << 17, 1)],
 )
 def test_few_rows_are_cut_into_more_parts(device, num_rows, max_context, parts):
     from engine.kernels.cuda.paged_attention import parts_for

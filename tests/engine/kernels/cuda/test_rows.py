@@ -71,7 +71,9 @@ def test_eight_bit_keys_and_values_are_those_of_torch_and_saturate(device, dtype
 
     grid = torch.arange(0, 127, dtype=torch.uint8).view(torch.float8_e4m3fn).float()
     ties = (grid[1:] + grid[:-1]) / 2
-    numbers = torch.cat((grid, ties, ties * (1 + 2**-7), ties * (1 - 2**-7), torch.tensor([2.0**-14, 450.0, 470.0, 5e4])))
+    numbers = torch.cat(
+        (grid, ties, ties * (1 + 2**-7), ties * (1 - 2**-7), torch.tensor([2.0**-14, 450.0, 470.0, 5e4]))
+    )
     numbers = torch.cat((numbers, -numbers))
     numbers = torch.cat((numbers, torch.zeros(-len(numbers) % 32))).to(dtype)
     heads = numbers.view(-1, 1, 16).repeat(1, 4, 1).to(device)  # two queries, a key, a value

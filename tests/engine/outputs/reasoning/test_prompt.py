@@ -8,7 +8,9 @@ from engine.outputs.reasoning.parser import Beginning
 from engine.outputs.reasoning.prompt import harmony_head, prompt_beginning
 from tests.engine.outputs.marked_tokenizer import marked_tokenizer
 
-TOKENIZER = marked_tokenizer(control=["<|start|>", "<|channel|>", "<|message|>", "<|end|>", "[THINK]", "[/THINK]"], markers=["</think>"])
+TOKENIZER = marked_tokenizer(
+    control=["<|start|>", "<|channel|>", "<|message|>", "<|end|>", "[THINK]", "[/THINK]"], markers=["</think>"]
+)
 USER = "<|im_start|>user\nhi<|im_end|>\n"
 HEADER = "<|im_start|>assistant\n"
 UNSAID, OPEN, OVER = Beginning.UNSAID, Beginning.OPEN, Beginning.OVER
@@ -17,7 +19,11 @@ UNSAID, OPEN, OVER = Beginning.UNSAID, Beginning.OPEN, Beginning.OVER
 def beginning(name, prompt, typed="", tokenizer=TOKENIZER, **options):
     """`typed`: ordinary text of the user, in front."""
     request = GenerationRequest("run", "tiny", (), 0.0, prompt=PromptOptions(**options))
-    prompt_ids = tokenizer.encode("<|im_start|>user\n") + tokenizer.encode_ordinary(typed) + tokenizer.encode("<|im_end|>\n" + prompt)
+    prompt_ids = (
+        tokenizer.encode("<|im_start|>user\n")
+        + tokenizer.encode_ordinary(typed)
+        + tokenizer.encode("<|im_end|>\n" + prompt)
+    )
     return prompt_beginning(FORMATS[name], tokenizer, request, prompt_ids)
 
 

@@ -47,7 +47,9 @@ def test_none_is_none_and_a_template_without_signs_has_none():
 
 
 QWEN_3 = "{%- if add_generation_prompt %}{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
-QWEN_THINKING = "{{ content.split('</think>') }}{%- if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+QWEN_THINKING = (
+    "{{ content.split('</think>') }}{%- if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+)
 
 
 @pytest.mark.parametrize(

@@ -56,4 +56,6 @@ def test_a_tag_whose_edges_grow_together_with_its_neighbours_is_seen(before, aft
     tokenizer = merging_tokenizer()
     said = tokenizer.encode(f"{before}</think>{after}")
     assert any(holds(said, ids) for ids in marker_spellings(["</think>"], tokenizer))
-    assert not any(holds(tokenizer.encode(f"{before}</thin>{after}"), ids) for ids in marker_spellings(["</think>"], tokenizer))
+    assert not any(
+        holds(tokenizer.encode(f"{before}</thin>{after}"), ids) for ids in marker_spellings(["</think>"], tokenizer)
+    )

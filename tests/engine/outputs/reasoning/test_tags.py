@@ -13,7 +13,18 @@ from tests.engine.outputs.splits import cut, cuts, every_cut_in_two, joined, say
 TAGGED = [form for form in FORMATS.values() if form.name != HARMONY]
 OPTIONAL = [form.name for form in TAGGED if not form.needs_start and not form.is_shown and not form.wrapper]
 NEEDED = [form.name for form in TAGGED if form.needs_start and not form.wrapper]
-TAGS = ["<think>", "</think>", "<answer>", "</answer>", "<response>", "</response>", "[THINK]", "[/THINK]", "<seed:think>", "</seed:think>"]
+TAGS = [
+    "<think>",
+    "</think>",
+    "<answer>",
+    "</answer>",
+    "<response>",
+    "</response>",
+    "[THINK]",
+    "[/THINK]",
+    "<seed:think>",
+    "</seed:think>",
+]
 WORDS = [*TAGS, "Here is my thought process:", "Here's my response:"]
 
 

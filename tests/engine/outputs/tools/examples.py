@@ -39,7 +39,9 @@ DSML_PARAMETERS = (
     '<｜DSML｜parameter name="days" string="false">3</｜DSML｜parameter>'
 )
 STEP_3_CALL = "<｜tool_call_begin｜>function<｜tool_sep｜>"
-STEP_3_NAMED = '<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜>get_weather\n<steptml:invoke name="get_weather">'
+STEP_3_NAMED = (
+    '<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜>get_weather\n<steptml:invoke name="get_weather">'
+)
 
 EXAMPLES = {
     "hermes": TEXT + HERMES,
@@ -79,9 +81,11 @@ EXAMPLES = {
     "deepseek_v3": TEXT
     + f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n{WEATHER}\n```<｜tool▁call▁end｜>\n"
     "<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_time\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-    "deepseek_v31": TEXT + f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{WEATHER}<｜tool▁call▁end｜>"
+    "deepseek_v31": TEXT
+    + f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{WEATHER}<｜tool▁call▁end｜>"
     "<｜tool▁call▁begin｜>get_time<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-    "deepseek_v32": TEXT + f"<｜DSML｜function_calls>\n{_invokes('｜DSML｜', DSML_PARAMETERS)}</｜DSML｜function_calls>",
+    "deepseek_v32": TEXT
+    + f"<｜DSML｜function_calls>\n{_invokes('｜DSML｜', DSML_PARAMETERS)}</｜DSML｜function_calls>",
     "deepseek_v4": TEXT + f"<｜DSML｜tool_calls>\n{_invokes('｜DSML｜', DSML_PARAMETERS)}</｜DSML｜tool_calls>",
     "kimi_k2": TEXT
     + f"<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{WEATHER}<|tool_call_end|>"
@@ -97,7 +101,8 @@ EXAMPLES = {
     + "<minimax:tool_call>\n"
     + _invokes("", '<parameter name="city">Zürich "Nord" {1}</parameter>\n<parameter name="days">3</parameter>')
     + "</minimax:tool_call>",
-    "step3": TEXT + f'<｜tool_calls_begin｜>{STEP_3_CALL}<steptml:invoke name="get_weather"><steptml:parameter name="city">'
+    "step3": TEXT
+    + f'<｜tool_calls_begin｜>{STEP_3_CALL}<steptml:invoke name="get_weather"><steptml:parameter name="city">'
     'Zürich "Nord" {1}</steptml:parameter><steptml:parameter name="days">3</steptml:parameter></steptml:invoke><｜tool_call_end｜>'
     f'{STEP_3_CALL}<steptml:invoke name="get_time"></steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>',
     "step3, with headings": TEXT
@@ -108,7 +113,8 @@ EXAMPLES = {
     "nemotron_json": TEXT + f"<TOOLCALL>[{FIRST}, {SECOND}]</TOOLCALL>",
     "longcat": TEXT + HERMES.replace("tool_call>", "longcat_tool_call>"),
     "ernie45": f"<response>\n{TEXT[:-1]}\n</response>\n\n{HERMES}",
-    "gigachat3": TEXT + f"<|message_sep|>\n\nfunction call<|role_sep|>\n{FIRST}<|message_sep|>\n\nfunction call<|role_sep|>\n{SECOND}",
+    "gigachat3": TEXT
+    + f"<|message_sep|>\n\nfunction call<|role_sep|>\n{FIRST}<|message_sep|>\n\nfunction call<|role_sep|>\n{SECOND}",
     "gigachat3, newer": TEXT + f"<|function_call|>{FIRST}<|function_call|>{SECOND}",
     "functiongemma": TEXT + _gemma("<start_function_call>", "<end_function_call>", "<escape>"),
     "openai": f"<|channel|>commentary<|message|>{TEXT}<|end|><|start|>assistant<|channel|>commentary to=functions.get_weather "

@@ -18,7 +18,16 @@ SCHEMAS = {
     },
     "get_time": {"type": "object", "properties": {}, "additionalProperties": False},
 }
-ONE_CALL_A_BLOCK = {"mistral", "jamba", "hunyuan_a13b", "phi4_mini_json", "minimax", "nemotron_json", "cohere_command", "apertus"}
+ONE_CALL_A_BLOCK = {
+    "mistral",
+    "jamba",
+    "hunyuan_a13b",
+    "phi4_mini_json",
+    "minimax",
+    "nemotron_json",
+    "cohere_command",
+    "apertus",
+}
 """Formats with lists of calls: under a rule each call has a list of its own."""
 
 RULED = [name for name in known_tool_parsers() if tool_format(name).call_format and name not in ONE_CALL_A_BLOCK]

@@ -140,7 +140,9 @@ def test_a_call_cut_inside_its_arguments_keeps_them_and_stays_open():
 
 def test_known_calls_beside_unknown_ones_in_a_list_are_committed():
     said = parse_with("hunyuan_a13b", '<tool_calls>[{"name": "x", "arguments": {}}, {"name": "get_time"}]</tool_calls>')
-    assert said == Said(content='<tool_calls>[{"name": "x", "arguments": {}}]</tool_calls>', calls=[Call("get_time", "{}")])
+    assert said == Said(
+        content='<tool_calls>[{"name": "x", "arguments": {}}]</tool_calls>', calls=[Call("get_time", "{}")]
+    )
 
 
 def test_llama_calls_may_stand_within_text():
@@ -149,14 +151,18 @@ def test_llama_calls_may_stand_within_text():
 
 
 def test_known_calls_behind_a_broken_one_are_committed():
-    said = parse_with("minimax", '<tool_calls>\n{"name": "get_time"}\n{no JSON here}\n{"name": "get_time"}\n</tool_calls>')
+    said = parse_with(
+        "minimax", '<tool_calls>\n{"name": "get_time"}\n{no JSON here}\n{"name": "get_time"}\n</tool_calls>'
+    )
     assert said.calls == [Call("get_time", "{}")] * 2
     assert said.content == "{no JSON here}</tool_calls>"
 
 
 def test_known_tagged_calls_beside_unknown_ones_are_committed():
     call = '<invoke name="{}"><parameter name="city">Bern</parameter></invoke>'
-    said = parse_with("minimax_m2", f"<minimax:tool_call>{call.format('other')}\n{call.format('get_time')}</minimax:tool_call>")
+    said = parse_with(
+        "minimax_m2", f"<minimax:tool_call>{call.format('other')}\n{call.format('get_time')}</minimax:tool_call>"
+    )
     assert said.calls == [Call("get_time", '{"city": "Bern"}')]
     assert said.content == f"<minimax:tool_call>{call.format('other')}</minimax:tool_call>"
 

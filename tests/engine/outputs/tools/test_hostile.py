@@ -103,7 +103,9 @@ def test_code_in_a_tagged_value_is_a_plain_string(name, key):
     assert json.loads(said.calls[0].arguments) == {key: CODE}
 
 
-@pytest.mark.parametrize("value", [CODE, "[x for x in ()]", "1 + 1", "f'{1}'", "lambda: 0", "city", "().__class__", "2**9**9"])
+@pytest.mark.parametrize(
+    "value", [CODE, "[x for x in ()]", "1 + 1", "f'{1}'", "lambda: 0", "city", "().__class__", "2**9**9"]
+)
 def test_code_in_a_python_call_is_a_plain_string(value):
     said = parse_with("pythonic", f"[get_weather(city={value}, days=1)]")
     assert json.loads(said.calls[0].arguments) == {"city": value, "days": 1}
@@ -117,5 +119,7 @@ def test_a_python_call_too_deep_is_a_plain_string():
 
 def test_a_tagged_object_too_deep_is_a_plain_string():
     value = "[" * 10_000 + "]" * 10_000
-    said = parse_with("qwen3_coder", f"<tool_call><function=get_weather><parameter=tags>{value}</parameter></function></tool_call>")
+    said = parse_with(
+        "qwen3_coder", f"<tool_call><function=get_weather><parameter=tags>{value}</parameter></function></tool_call>"
+    )
     assert json.loads(said.calls[0].arguments) == {"tags": value}

@@ -23,9 +23,15 @@ READ = {
     "the tag around the tools": (f"I look.\n<tools>\n{CALL}\n</tools>", Said("I look.\n", [WEATHER])),
     "after prose": (f"I look.\n\n```json\n{CALL}\n```\nDone.", Said("I look.\n\nDone.", [WEATHER])),
     "after code": (f"```python\n{{}}\n```\n{CALL}", Said("```python\n{}\n```\n", [WEATHER])),
-    "after an object that is no call": (f'```json\n{{"a": 1}}\n```\n```json\n{CALL}\n```', Said('```json\n{"a": 1}\n```\n', [WEATHER])),
+    "after an object that is no call": (
+        f'```json\n{{"a": 1}}\n```\n```json\n{CALL}\n```',
+        Said('```json\n{"a": 1}\n```\n', [WEATHER]),
+    ),
     "the fence does not close": (f"```json\n{CALL}", Said(calls=[WEATHER])),
-    "arguments as a string": ('{"name": "get_weather", "arguments": "{\\"city\\": \\"Paris\\"}"}', Said(calls=[WEATHER])),
+    "arguments as a string": (
+        '{"name": "get_weather", "arguments": "{\\"city\\": \\"Paris\\"}"}',
+        Said(calls=[WEATHER]),
+    ),
     "arguments before the name": ('{"arguments": {"city": "Paris"}, "name": "get_weather"}', Said(calls=[WEATHER])),
     "as requests write calls": (f'{{"type": "function", "function": {CALL}}}', Said(calls=[WEATHER])),
 }

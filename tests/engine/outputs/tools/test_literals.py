@@ -14,7 +14,9 @@ from tests.examples import examples
 texts = st.text(st.characters(blacklist_categories=["Cs"]), max_size=12)
 plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts
 literals = st.recursive(
-    plain, lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.dictionaries(texts, inner, max_size=3), max_leaves=8
+    plain,
+    lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
 )
 
 

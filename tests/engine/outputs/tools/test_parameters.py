@@ -74,12 +74,32 @@ def test_wide_and_deep_alternatives_are_followed_only_so_far():
 
 def tagged(*parameters):
     body = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in parameters)
-    return parse_with("qwen3_coder", f"<tool_call>\n<function=get_weather>\n{body}</function>\n</tool_call>").calls[0].arguments
+    return (
+        parse_with("qwen3_coder", f"<tool_call>\n<function=get_weather>\n{body}</function>\n</tool_call>")
+        .calls[0]
+        .arguments
+    )
 
 
 def test_tagged_values_have_the_types_of_their_parameters():
-    values = {"city": "1", "days": 2, "ratio": 0.5, "is_metric": True, "tags": ["a"], "options": {"b": 1}, "limit": None, "place": {}}
-    texts = [("city", "1"), ("days", "2"), ("ratio", "0.5"), ("is_metric", "True"), ("tags", "['a']"), ("options", '{"b": 1}')]
+    values = {
+        "city": "1",
+        "days": 2,
+        "ratio": 0.5,
+        "is_metric": True,
+        "tags": ["a"],
+        "options": {"b": 1},
+        "limit": None,
+        "place": {},
+    }
+    texts = [
+        ("city", "1"),
+        ("days", "2"),
+        ("ratio", "0.5"),
+        ("is_metric", "True"),
+        ("tags", "['a']"),
+        ("options", '{"b": 1}'),
+    ]
     assert json.loads(tagged(*texts, ("limit", "null"), ("place", "{}"))) == values
     assert set(values) == set(WEATHER.parameters["properties"])
 
@@ -107,14 +127,28 @@ def test_a_tagged_string_that_is_cut_is_kept():
 
 
 def test_gemma_strings_have_the_types_of_their_parameters():
-    call = "<start_function_call>call:get_weather{city:<escape>7<escape>days:<escape>3<escape>,tags:[<escape>a<escape>,1]}"
-    assert json.loads(parse_with("functiongemma", call).calls[0].arguments) == {"city": "7", "days": 3, "tags": ["a", 1]}
+    call = (
+        "<start_function_call>call:get_weather{city:<escape>7<escape>days:<escape>3<escape>,tags:[<escape>a<escape>,1]}"
+    )
+    assert json.loads(parse_with("functiongemma", call).calls[0].arguments) == {
+        "city": "7",
+        "days": 3,
+        "tags": ["a", 1],
+    }
     nested = '<|tool_call>call:get_weather{options:{a:{},b:[true,<|"|>x}<|"|>],c:null}}<tool_call|>'
-    assert json.loads(parse_with("gemma4", *nested).calls[0].arguments) == {"options": {"a": {}, "b": [True, "x}"], "c": None}}
+    assert json.loads(parse_with("gemma4", *nested).calls[0].arguments) == {
+        "options": {"a": {}, "b": [True, "x}"], "c": None}
+    }
 
 
 def test_deepseek_says_itself_what_is_a_string():
-    begin, end = '<｜DSML｜function_calls><｜DSML｜invoke name="get_weather">', "</｜DSML｜invoke></｜DSML｜function_calls>"
+    begin, end = (
+        '<｜DSML｜function_calls><｜DSML｜invoke name="get_weather">',
+        "</｜DSML｜invoke></｜DSML｜function_calls>",
+    )
     days = '<｜DSML｜parameter name="days" string="true">3</｜DSML｜parameter>'
     odd = '<｜DSML｜parameter name="odd" string="false">[1]</｜DSML｜parameter>'
-    assert json.loads(parse_with("deepseek_v32", begin + days + odd + end).calls[0].arguments) == {"days": "3", "odd": [1]}
+    assert json.loads(parse_with("deepseek_v32", begin + days + odd + end).calls[0].arguments) == {
+        "days": "3",
+        "odd": [1],
+    }

@@ -52,7 +52,9 @@ def test_the_start_marker_stands_before_the_calls(name):
     assert FORMATS[name].start_marker in text[: text.index("get_weather")]
 
 
-WITH_FORMAT = [name for name in known_tool_parsers() if FORMATS[name].call_format and FORMATS[name].call_format.style == "json"]
+WITH_FORMAT = [
+    name for name in known_tool_parsers() if FORMATS[name].call_format and FORMATS[name].call_format.style == "json"
+]
 
 
 @pytest.mark.parametrize("name", WITH_FORMAT)
@@ -62,7 +64,9 @@ def test_a_call_that_is_written_by_its_format_is_read(name):
     number = "0" + form.number_end if form.number_end else ""
     call = f'{form.begin}get_weather{form.middle}{number}{{"city": "Bern"}}{form.end}'
     said = parse_with(name, call, call)
-    assert [(said.name, said.arguments, said.is_complete) for said in said.calls] == [("get_weather", '{"city": "Bern"}', True)] * 2
+    assert [(said.name, said.arguments, said.is_complete) for said in said.calls] == [
+        ("get_weather", '{"city": "Bern"}', True)
+    ] * 2
     assert said.content == ""
 
 
@@ -104,7 +108,12 @@ def test_every_marked_parser_can_be_chosen(name):
 
 
 def test_without_markers_the_choice_is_hermes():
-    assert choose_tool_parser(None) == choose_tool_parser("{{ messages }}") == choose_tool_parser("<tool_call>") == "hermes"
+    assert (
+        choose_tool_parser(None)
+        == choose_tool_parser("{{ messages }}")
+        == choose_tool_parser("<tool_call>")
+        == "hermes"
+    )
 
 
 def test_calls_come_through_the_reasoning_parser_of_harmony():

@@ -11,8 +11,20 @@ from engine.outputs.tools.registry import make_tool_parser
 from tests.engine.outputs.tools.joined import parse
 from tests.examples import examples
 
-TYPES = {"s": "string", "t": "string", "i": "integer", "x": "number", "b": "boolean", "a": "array", "o": "object", "n": ["string", "null"]}
-TOOLS = (Tool("do_it", {"type": "object", "properties": {name: {"type": kind} for name, kind in TYPES.items()}}), Tool("ns.sub"))
+TYPES = {
+    "s": "string",
+    "t": "string",
+    "i": "integer",
+    "x": "number",
+    "b": "boolean",
+    "a": "array",
+    "o": "object",
+    "n": ["string", "null"],
+}
+TOOLS = (
+    Tool("do_it", {"type": "object", "properties": {name: {"type": kind} for name, kind in TYPES.items()}}),
+    Tool("ns.sub"),
+)
 
 PIECES = ["a", "é", "😀", "\t", '"', "'", "\\", *"{}[],:<>=()#|3", " ", "</", "&amp;", "true", "\\n", "```"]
 TEXT = st.lists(st.sampled_from(PIECES), max_size=6)
@@ -58,13 +70,17 @@ def _qwen(call, begin, end):
 
 def _invoke(call, prefix, attribute=lambda value: ""):
     parameters = "".join(
-        f'<{prefix}parameter name="{name}"{attribute(value)}>{_plain(value)}</{prefix}parameter>\n' for name, value in call[1].items()
+        f'<{prefix}parameter name="{name}"{attribute(value)}>{_plain(value)}</{prefix}parameter>\n'
+        for name, value in call[1].items()
     )
     return f'<{prefix}invoke name="{call[0]}">\n{parameters}</{prefix}invoke>\n'
 
 
 def _glm(call, line):
-    pairs = [f"<arg_key>{name}</arg_key>{line}<arg_value>{_plain(value)}</arg_value>{line}" for name, value in call[1].items()]
+    pairs = [
+        f"<arg_key>{name}</arg_key>{line}<arg_value>{_plain(value)}</arg_value>{line}"
+        for name, value in call[1].items()
+    ]
     return f"<tool_call>{call[0]}{line}{''.join(pairs)}</tool_call>"
 
 
@@ -94,7 +110,9 @@ FORMATS = {
     "xlam": lambda calls: f"```json\n{_list(calls)}\n```",
     "phi4_mini_json": lambda calls: f"functools{_list(calls)}",
     "deepseek_v3": _all(
-        lambda call: f"<｜tool▁call▁begin｜>function<｜tool▁sep｜>{call[0]}\n```json\n{json.dumps(call[1])}\n```<｜tool▁call▁end｜>",
+        lambda call: (
+            f"<｜tool▁call▁begin｜>function<｜tool▁sep｜>{call[0]}\n```json\n{json.dumps(call[1])}\n```<｜tool▁call▁end｜>"
+        ),
         "<｜tool▁calls▁begin｜>",
         "<｜tool▁calls▁end｜>",
         "\n",
@@ -114,7 +132,9 @@ FORMATS = {
         "<｜tool_calls_begin｜>",
         "<｜tool_calls_end｜>",
     ),
-    "functiongemma": _all(lambda call: f"<start_function_call>call:{call[0]}{_gemma(call[1], '<escape>')}<end_function_call>"),
+    "functiongemma": _all(
+        lambda call: f"<start_function_call>call:{call[0]}{_gemma(call[1], '<escape>')}<end_function_call>"
+    ),
     "gemma4": _all(lambda call: f"<|tool_call>call:{call[0]}{_gemma(call[1], '<|' + chr(34) + '|>')}<tool_call|>"),
 }
 
@@ -126,6 +146,8 @@ def test_arguments_come_back_as_they_were_written(label, calls):
     text = FORMATS[label](calls)
     name = label.partition(",")[0]
     said = parse(make_tool_parser(name, TOOLS), [text])
-    assert [(call.name, json.loads(call.arguments), call.is_complete) for call in said.calls] == [(*call, True) for call in calls]
+    assert [(call.name, json.loads(call.arguments), call.is_complete) for call in said.calls] == [
+        (*call, True) for call in calls
+    ]
     assert said.content == ""
     assert parse(make_tool_parser(name, TOOLS), list(text)) == said

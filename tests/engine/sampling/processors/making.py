@@ -73,7 +73,9 @@ class OddKind(Reviver):
 def apply(name, output_ids, *args, prompt_ids=(1,), stop_ids=(), free=None, logits=None, registry=None, **kwargs):
     """The logits (V,), zeros unless given, after one processor has seen this output."""
     sampling = SamplingParams(processors=(ProcessorCall(name, args, kwargs),), processor_args=free or {})
-    chain = (registry or ProcessorRegistry()).chain(make_sequence(1, sampling, list(prompt_ids), stop_ids=stop_ids), VOCAB_SIZE)
+    chain = (registry or ProcessorRegistry()).chain(
+        make_sequence(1, sampling, list(prompt_ids), stop_ids=stop_ids), VOCAB_SIZE
+    )
     row = torch.zeros(VOCAB_SIZE) if logits is None else logits.clone()
     chain.apply(list(output_ids), row)
     return row

@@ -20,7 +20,8 @@ def test_a_number_that_is_none_to_compute_with_is_refused(value):
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"), [(True, "true"), ([None, {"a": False}], '[null, {"a": false}]'), ("2", "'2'"), ([1] * 200, "[1, 1")]
+    ("value", "shown"),
+    [(True, "true"), ([None, {"a": False}], '[null, {"a": false}]'), ("2", "'2'"), ([1] * 200, "[1, 1")],
 )
 def test_a_refused_value_is_shown_as_the_caller_wrote_it(value, shown):
     """Python's words for it once went out: `got True`, for JSON's `true`."""

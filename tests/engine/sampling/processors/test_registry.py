@@ -68,12 +68,19 @@ def test_processors_apply_in_the_order_of_the_request():
         registry.chain(make_sequence(1, SamplingParams(processors=calls)), VOCAB_SIZE).apply([], row)
         return row[0].item()
 
-    assert [run("halver"), run("halver", "halver"), run("halver", "reviver"), run("reviver", "halver")] == [4.0, 2.0, 1.0, 0.5]
+    assert [run("halver"), run("halver", "halver"), run("halver", "reviver"), run("reviver", "halver")] == [
+        4.0,
+        2.0,
+        1.0,
+        0.5,
+    ]
 
 
 def test_a_processor_reads_its_arguments_and_the_free_values():
     registry = ProcessorRegistry([Halver])
-    assert apply("halver", [], 0.25, free={"by": 4}, logits=torch.full((VOCAB_SIZE,), 8.0), registry=registry)[0] == 2.25
+    assert (
+        apply("halver", [], 0.25, free={"by": 4}, logits=torch.full((VOCAB_SIZE,), 8.0), registry=registry)[0] == 2.25
+    )
 
 
 def test_what_was_forbidden_stays_forbidden():
@@ -85,7 +92,11 @@ def test_what_was_forbidden_stays_forbidden():
 
 def test_a_processor_that_cannot_be_made_keeps_its_sequence_out():
     sampler = Sampler(VOCAB_SIZE, "cpu", ProcessorRegistry([Bomb]))
-    for call, error in ((ProcessorCall("bomb", (0,)), RuntimeError), (ProcessorCall("bomb"), RequestError), (ProcessorCall("x"), KeyError)):
+    for call, error in (
+        (ProcessorCall("bomb", (0,)), RuntimeError),
+        (ProcessorCall("bomb"), RequestError),
+        (ProcessorCall("x"), KeyError),
+    ):
         with pytest.raises(error):
             sampler.add(make_sequence(1, SamplingParams(processors=(call,))))
 

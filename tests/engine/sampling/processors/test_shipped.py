@@ -20,12 +20,16 @@ def repeats(output_ids, size, window_size, always=()):
     window = output_ids[-window_size:] if window_size else output_ids
     ngrams = {tuple(window[start : start + size]) for start in range(len(window) - size + 1)}
     before = tuple(output_ids[len(output_ids) - size + 1 :])
-    return {token_id for token_id in range(VOCAB_SIZE) if len(before) == size - 1 and (*before, token_id) in ngrams} - set(always)
+    return {
+        token_id for token_id in range(VOCAB_SIZE) if len(before) == size - 1 and (*before, token_id) in ngrams
+    } - set(always)
 
 
 @given(OUTPUTS, st.integers(1, 4), st.integers(0, 10), st.sets(TOKENS, max_size=2))
 def test_no_ngram_comes_twice_in_the_window(output_ids, size, window_size, always):
-    kwargs = {"ngram_size": size, "window_size": window_size} | ({"whitelist_token_ids": sorted(always)} if always else {})
+    kwargs = {"ngram_size": size, "window_size": window_size} | (
+        {"whitelist_token_ids": sorted(always)} if always else {}
+    )
     assert forbidden("no_repeat_ngram", output_ids, **kwargs) == repeats(output_ids, size, window_size, always)
 
 
