@@ -94,7 +94,9 @@ class RequestTrace:
 
 @dataclass(frozen=True, slots=True)
 class DetachPolicy:
-    """What becomes of a run without its first reader. `detach_grace_s`: how long it goes on; `log_ttl_s`: how long its log stays after its end,
+    """What becomes of a run without its first reader.
+
+    `detach_grace_s`: how long it goes on; `log_ttl_s`: how long its log stays after its end,
     where longer than usual. `public_id`: by which its project may pick it up, with `kept`, JSON of whoever started it.
     """
 
@@ -117,7 +119,9 @@ async def completion_start(
     is_further: bool = False,
     afterlife: DetachPolicy | None = None,
 ) -> RunReader:
-    """Admit the request and hand it to a worker of its model; returns before the worker has looked at it. `detach_grace_s`: how long the run goes
+    """Admit the request and hand it to a worker of its model; returns before the worker has looked at it.
+
+    `detach_grace_s`: how long the run goes
     on without a reader, where no `afterlife` says more. `is_further`: another run of one HTTP request, which counts as a request of the key
     once.
 

@@ -109,7 +109,8 @@ def refused_if_too_large() -> Iterator[None]:
     except torch.OutOfMemoryError as error:
         problem = textwrap.shorten(str(error), MESSAGE_CHARS)
         raise ModelLoadError(
-            f"the device's memory does not suffice for this model: {problem} Use a smaller model, weights 'int8', a lower max_num_batched_tokens or "
+            f"the device's memory does not suffice for this model: {problem} Use a smaller model, weights 'int8', "
+            f"a lower max_num_batched_tokens or "
             "max_num_seqs, a kv_cache_bytes that leaves more, or end what else uses the device"
         ) from error
 

@@ -25,7 +25,10 @@ def bad_word_ids(words: Sequence[str], tokenizer: Tokenizer, limits: ContextLimi
             raise _refusal("bad_words must not hold empty words")
         unknown = max(plain + spaced)
         if unknown >= limits.logits_width:
-            message = f"bad_words hold {word[:200]!r}, which is token {unknown}; this model has the tokens 0 to {limits.logits_width - 1} only"
+            message = (
+                f"bad_words hold {word[:200]!r}, which is token {unknown}; "
+                f"this model has the tokens 0 to {limits.logits_width - 1} only"
+            )
             raise _refusal(message)
         spellings |= {plain: None, spaced: None}
     return [list(spelling) for spelling in spellings]

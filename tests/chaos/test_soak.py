@@ -189,7 +189,7 @@ def test_a_crowd_leaves_nothing_running_nothing_unlogged_and_no_memory_behind(se
     after = {name: resident_bytes(pid) for name, pid in pids.items()}
     growth = {name: after[name] - before[name] for name in pids}
     kinds = Counter(seen.kind for seen in crowd.seen)
-    print(
+    print(  # noqa: T201  the figures are what it is run for
         f"\n{dict(kinds)} {core}\n"
         + "  ".join(f"{name} {before[name] / MIB:.0f}{growth[name] / MIB:+.1f} MiB" for name in pids)
     )  # noqa: T201

@@ -46,7 +46,8 @@ class NotNow(Exception):
 class Admission:
     """What admission checks and keeps of one request. Limits of 0 are none.
 
-    `about`: fields of the terminal record that are known now; `detach_grace_s`: how long the run goes on without a reader; `has_task`: workers
+    `about`: fields of the terminal record that are known now; `detach_grace_s`: how long the run goes on without a reader;
+    `has_task`: workers
     are to take it. `public_id`: by which its project finds the run, refused while it stands for another one; `kept`: what is kept for
     whoever does (JSON); `log_ttl_s`: how long its log stays after its end, where longer than usual.
     """

@@ -32,7 +32,10 @@ def bind_arguments(
     """The value of each argument that the request gives. `path`: the call's place in the request. Raises RequestError."""
     names = [parameter.name for parameter in spec.parameters]
     if len(call.args) > len(names):
-        message = f"the logits processor {spec.name!r} takes at most {len(names)} positional arguments ({_listed(names)}), got {len(call.args)}"
+        message = (
+            f"the logits processor {spec.name!r} takes at most {len(names)} positional arguments "
+            f"({_listed(names)}), got {len(call.args)}"
+        )
         raise RequestError(ErrorCode.INVALID_VALUE, message, f"{path}.args")
     given = {
         name: (value, f"{path}.args.{index}") for index, (name, value) in enumerate(zip(names, call.args, strict=False))

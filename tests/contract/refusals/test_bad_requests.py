@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.chat.api.request.bad_requests import BAD, Bad, tool
+from tests.chat.api.request.bad_requests import BAD
+from tests.chat.api.request.bad_values import Bad, tool
 from tests.contract.refusals.conftest import QUESTION, post, streamed_text
 
 BATCH = 60

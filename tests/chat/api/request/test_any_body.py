@@ -13,7 +13,8 @@ from chat.api.request.schema import ChatCompletionRequest, request_check
 from chat.errors import ApiError
 from engine.api import GenerationRequest
 from engine.api.wire import request_from_plain, request_to_plain
-from tests.chat.api.request.bad_requests import BAD, MESSAGES
+from tests.chat.api.request.bad_requests import BAD
+from tests.chat.api.request.bad_values import MESSAGES
 from tests.examples import examples
 
 CALLER = Caller(1, "testing0001", 1, 1, "1", frozenset(Right.values), min_priority=-10)

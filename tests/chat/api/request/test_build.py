@@ -24,7 +24,7 @@ from engine.api import (
 )
 from engine.api.wire import request_from_plain, request_to_plain
 from engine.inputs.limits import ContextLimits, choice_token_limit
-from tests.chat.api.request.bad_requests import MESSAGES, tool
+from tests.chat.api.request.bad_values import MESSAGES, tool
 
 CALLER = Caller(
     1,

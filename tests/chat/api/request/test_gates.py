@@ -7,7 +7,7 @@ from chat.access.keys import Caller
 from chat.api.request.gates import Seat, gates_check
 from chat.api.request.schema import request_check
 from chat.errors import ApiError
-from tests.chat.api.request.bad_requests import MESSAGES, tool
+from tests.chat.api.request.bad_values import MESSAGES, tool
 
 GATED = [
     ({"chat_template": "{{ messages }}"}, "untrusted_chat_template", "chat_template", "Send chat templates"),

@@ -5,7 +5,7 @@ import pytest
 from chat.api.request.refusals import refusal_reworded
 from chat.api.request.schema import request_check
 from engine.api import ErrorCode, RequestError
-from tests.chat.api.request.bad_requests import MESSAGES, tool
+from tests.chat.api.request.bad_values import MESSAGES, tool
 
 
 @pytest.mark.parametrize(

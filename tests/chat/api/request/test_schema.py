@@ -7,7 +7,8 @@ from django.conf import settings
 
 from chat.api.request.schema import ChatCompletionRequest, request_check
 from chat.errors import ApiError
-from tests.chat.api.request.bad_requests import BAD, MESSAGES, NOT_NULL, Bad, nested, tool
+from tests.chat.api.request.bad_requests import BAD
+from tests.chat.api.request.bad_values import MESSAGES, NOT_NULL, Bad, nested, tool
 
 SPECIFIED_ORDER = [
     "messages",
