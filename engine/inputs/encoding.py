@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from engine.api.errors import ErrorCode, RequestError
 from engine.api.prompt_size import prompt_tokens, too_many_tokens
 from engine.api.request import GenerationRequest, PromptOptions
-from engine.inputs.marks import ControlTexts, Piece
-from engine.inputs.truncation import SPARE_TOKENS, cut_ids, cut_pieces
+from engine.inputs.escaping import ControlTexts, PromptPiece
 from engine.tokenizers.tokenizer import Tokenizer
 
+SPARE_TOKENS = 64
+"""Kept beyond what is asked for: near a cut, text may fall into other tokens than it would uncut."""
 MIN_SLICE_CHARS, COMMON_TOKEN_CHARS = 100_000, 8
 """Text of at most so many characters (the second per token of the context) is tokenised without a look at its first slices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """`text` is that of `token_ids`: where the prompt was truncated, what is left of it; None where nobody has spelled it yet.
+
+    `end_ids`: tokens that end an answer to this prompt, beside those that end any answer of the model.
+    """
+
+    token_ids: list[int]
+    text: str | None
+    end_ids: tuple[int, ...] = ()
 
 
 class PieceEncoder:
@@ -24,7 +40,7 @@ class PieceEncoder:
             token_id for text in tokenizer.added_texts if text.strip() and (token_id := known(text)) is not None
         )
 
-    def check(self, pieces: list[Piece], request: GenerationRequest, max_model_len: int) -> None:
+    def check(self, pieces: list[PromptPiece], request: GenerationRequest, max_model_len: int) -> None:
         """Refuse text of far more tokens than it may have before all of it is tokenised; ordinary text is short enough to pass at once."""
         slice_chars = MIN_SLICE_CHARS + COMMON_TOKEN_CHARS * max_model_len
         num_chars = sum(len(piece.text) for piece in pieces)
@@ -39,7 +55,7 @@ class PieceEncoder:
             if num_tokens > most:
                 raise too_many_tokens(request, num_tokens, max_model_len)
 
-    def encode_kept(self, pieces: list[Piece], num_kept: int, options: PromptOptions) -> tuple[list[int], str]:
+    def encode_kept(self, pieces: list[PromptPiece], num_kept: int, options: PromptOptions) -> tuple[list[int], str]:
         """Token ids and text of at most `num_kept` tokens; text far beyond them is not tokenised."""
         side = options.truncation_side
         cut = cut_pieces(pieces, num_kept, self._tokenizer.longest_token_chars, side)
@@ -49,7 +65,7 @@ class PieceEncoder:
             return kept, "".join(piece.text for piece in cut)
         return kept, b"".join(map(self._tokenizer.token_bytes, kept)).decode("utf-8", "replace")
 
-    def encode(self, pieces: list[Piece], add_special_tokens: bool) -> list[int]:
+    def encode(self, pieces: list[PromptPiece], add_special_tokens: bool) -> list[int]:
         """Token ids of all pieces; `add_special_tokens` adds BOS and the like in front."""
         token_ids: list[int] = []
         if add_special_tokens and pieces and pieces[0].is_typed:
@@ -82,3 +98,33 @@ class PieceEncoder:
             )
             position = match.end()
         return token_ids + self._tokenizer.encode_ordinary(text[position:])
+
+
+def num_kept_tokens(truncate_to: int | None, max_model_len: int) -> int | None:
+    """How many tokens a prompt may keep; None for all. Raises RequestError."""
+    if truncate_to is None:
+        return None
+    if truncate_to == -1:
+        return max_model_len - 1
+    if not 1 <= truncate_to <= max_model_len:
+        message = f"truncate_prompt_tokens must be from 1 to {max_model_len}, the model's context length, or -1, got {truncate_to}"
+        raise RequestError(ErrorCode.INVALID_VALUE, message, "truncate_prompt_tokens")
+    return truncate_to
+
+
+def cut_pieces(pieces: list[PromptPiece], num_kept: int, longest_token_chars: int, side: str) -> list[PromptPiece]:
+    """The pieces that `num_kept` tokens of at most `longest_token_chars` could come from, at the end or ("right") at the beginning."""
+    budget = (num_kept + SPARE_TOKENS) * longest_token_chars
+    cut: list[PromptPiece] = []
+    for piece in pieces if side == "right" else reversed(pieces):
+        if budget <= 0:
+            break
+        text = piece.text[:budget] if side == "right" else piece.text[-budget:]
+        cut.append(PromptPiece(text, piece.is_typed))
+        budget -= len(text)
+    return cut if side == "right" else cut[::-1]
+
+
+def cut_ids(token_ids: list[int], num_kept: int, side: str) -> list[int]:
+    """The last `num_kept` ids, or the first."""
+    return token_ids[:num_kept] if side == "right" else token_ids[-num_kept:]

@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.api.errors import ErrorCode, RequestError
-from engine.inputs.prompt import Prompt
+from engine.inputs.encoding import Prompt
 from engine.tokenizers.tokenizer import Tokenizer
 
 ENDS = (

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from engine.api.errors import ErrorCode, RequestError
 from engine.api.prompt_size import context_length_exceeded
 from engine.api.request import GenerationRequest, RawPrompt
+from engine.api.sampling import SamplingParams
 from engine.messages import ProcessorSpec
+from engine.sampling.processors.arguments import bind_arguments
 
 POOLINGS = ("mean", "last")
 
@@ -120,3 +122,15 @@ def check_prompt_ids(prompt_ids: list[int], limits: ContextLimits, raw: RawPromp
         place, param = ("the prompt holds", raw.param) if raw is not None else ("the messages hold", "messages")
         message = f"{place} a token that the model does not have: {unknown}, its ids end at {width - 1}"
         raise RequestError(ErrorCode.INVALID_VALUE, message, param)
+
+
+def check_processors(sampling: SamplingParams, limits: ContextLimits) -> None:
+    """Every name must be registered and its arguments must be as declared. Raises RequestError."""
+    specs = {spec.name: spec for spec in limits.processors}
+    for index, call in enumerate(sampling.processors):
+        spec = specs.get(call.name)
+        if spec is None:
+            known = ", ".join(sorted(specs)) or "none"
+            message = f"there is no logits processor {call.name[:200]!r}; this server has {known[:600]}"
+            raise RequestError(ErrorCode.INVALID_VALUE, message, "logits_processors")
+        bind_arguments(spec, call, sampling.processor_args, limits.logits_width, f"logits_processors.{index}")

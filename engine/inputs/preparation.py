@@ -17,7 +17,7 @@ from engine.inputs.template import ChatTemplate
 CALL_START, CALL_END = "<tool_call>", "</tool_call>"
 
 
-def prepared_messages(messages: list[Message], template: ChatTemplate) -> list[Message]:
+def prepare_messages(messages: list[Message], template: ChatTemplate) -> list[Message]:
     """The messages in the form that `template` takes.
 
     1. `developer` is `system` where the template does not know it; reasoning gets both of its names.
@@ -31,7 +31,7 @@ def prepared_messages(messages: list[Message], template: ChatTemplate) -> list[M
     return [message | {"content": _shaped(message, template)} for message in prepared]
 
 
-def with_tools_told(messages: list[Message], tools: list[dict[str, Json]], *, in_system: bool) -> list[Message]:
+def describe_tools(messages: list[Message], tools: list[dict[str, Json]], *, in_system: bool) -> list[Message]:
     """The messages with the tools described in hermes form: in the system message, or in the first one of the user."""
     if in_system:
         first = messages[0] if messages else {}
@@ -41,8 +41,8 @@ def with_tools_told(messages: list[Message], tools: list[dict[str, Json]], *, in
     place = next((index for index, message in enumerate(messages) if message.get("role") == "user"), None)
     if place is None:
         return [{"role": "user", "content": tools_text(tools)}, *messages]
-    told = messages[place] | {"content": _joined(tools_text(tools), messages[place].get("content"))}
-    return [*messages[:place], told, *messages[place + 1 :]]
+    described = messages[place] | {"content": _joined(tools_text(tools), messages[place].get("content"))}
+    return [*messages[:place], described, *messages[place + 1 :]]
 
 
 def tools_text(tools: list[dict[str, Json]]) -> str:
@@ -119,12 +119,12 @@ def _in_part(parts: list[Json], index: int, change: Callable[[str], str]) -> lis
 def _calls_text(calls: Any) -> str:
     """Calls as a model in hermes form has written them."""
     functions = [call.get("function") for call in calls if isinstance(call, dict)]
-    told = [
+    described = [
         {"name": function.get("name"), "arguments": function.get("arguments")}
         for function in functions
         if isinstance(function, dict)
     ]
-    return "\n".join(f"{CALL_START}\n{json.dumps(call, ensure_ascii=False)}\n{CALL_END}" for call in told)
+    return "\n".join(f"{CALL_START}\n{json.dumps(call, ensure_ascii=False)}\n{CALL_END}" for call in described)
 
 
 def _with_argument_object(call: Any) -> Any:

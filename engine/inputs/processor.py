@@ -1,7 +1,7 @@
 """Messages to token ids: files read, control texts marked, rendered, cut, tokenised. Called in the thread that submits a run.
 
 Prompts without messages go another way (raw_prompt.py). Control tokens that a client types in a message, document, tool or variable are not
-control tokens (marks.py). Messages of the assistant are exempt: they may quote the model's own output.
+control tokens (escaping.py). Messages of the assistant are exempt: they may quote the model's own output.
 """
 
 from __future__ import annotations
@@ -12,15 +12,12 @@ from engine.api.errors import ErrorCode, ModelLoadError, RequestError
 from engine.api.prompt_size import MAX_PROMPT_CHARS, prompt_chars, prompt_too_long
 from engine.api.request import GenerationRequest, Message
 from engine.api.tools import Json
-from engine.inputs.continuation import ended, left_open
-from engine.inputs.encoding import PieceEncoder
+from engine.inputs.encoding import PieceEncoder, Prompt, num_kept_tokens
+from engine.inputs.escaping import ControlTexts, ControlTokenEscaper
 from engine.inputs.files import FileReader
-from engine.inputs.marks import ControlTexts, Marks
-from engine.inputs.prompt import Prompt
 from engine.inputs.raw_prompt import RawPromptReader
 from engine.inputs.rendering import KillableRenderer, Renderer, RenderJob
 from engine.inputs.template import KNOWN_ROLES
-from engine.inputs.truncation import kept_tokens
 from engine.slow_work import SlowWork
 from engine.tokenizers.tokenizer import Tokenizer
 
@@ -60,16 +57,16 @@ class PromptProcessor:
             with self._work.on_text(len(request.raw.text) + len(request.raw.suffix or ""), request.tenant):
                 return self._raw.prompt(request, request.raw, max_model_len)
         options = request.prompt
-        num_kept = kept_tokens(options.truncate_to, max_model_len)
-        marks = Marks(self._controls)
-        messages = [_marked(message, marks) for message in self._files.read(request.messages, request.tenant)]
+        num_kept = num_kept_tokens(options.truncate_to, max_model_len)
+        escaper = ControlTokenEscaper(self._controls)
+        messages = [_escape_message(message, escaper) for message in self._files.read(request.messages, request.tenant)]
         if options.continue_final_message and messages:
-            messages = [*messages[:-1], left_open(messages[-1], marks)]
+            messages = [*messages[:-1], _leave_open(messages[-1], escaper)]
         max_chars = prompt_chars(request, self._tokenizer.longest_token_chars, max_model_len)
-        text = self._rendered(request, messages, marks, marks.spread(max_chars))
+        text = self._render(request, messages, escaper, escaper.escaped_length(max_chars))
         if text is not None:
-            text = ended(text, messages[-1], marks) if options.continue_final_message and messages else text
-            pieces = marks.split(marks.close_open_reasoning(text))
+            text = _cut_at_end(text, messages[-1], escaper) if options.continue_final_message and messages else text
+            pieces = escaper.split(escaper.close_open_reasoning(text))
         num_chars = 0 if text is None else sum(len(piece.text) for piece in pieces)
         if text is None or num_chars > max_chars:
             raise prompt_too_long(request, max_chars, max_model_len)
@@ -81,31 +78,31 @@ class PromptProcessor:
                 self._encoder.encode(pieces, options.add_special_tokens), "".join(piece.text for piece in pieces)
             )
 
-    def _rendered(
-        self, request: GenerationRequest, messages: list[Message], marks: Marks, max_chars: int
+    def _render(
+        self, request: GenerationRequest, messages: list[Message], escaper: ControlTokenEscaper, max_chars: int
     ) -> str | None:
         options = request.prompt
         source = self._tokenizer.chat_template if options.chat_template is None else options.chat_template
         if source is None:
             raise RequestError(ErrorCode.INVALID_VALUE, "this model has no chat template", "messages")
-        documents = marks.swap(list(options.documents)) if options.documents else None
+        documents = escaper.escape(list(options.documents)) if options.documents else None
         variables: dict[str, Json] = {
             **self._tokenizer.special_tokens,
             "add_generation_prompt": options.add_generation_prompt and not options.continue_final_message,
             "documents": documents,
         }
-        free: Any = marks.swap(options.template_kwargs)
-        tools: Any = marks.swap([tool.spec for tool in request.tools])
+        free: Any = escaper.escape(options.template_kwargs)
+        tools: Any = escaper.escape([tool.spec for tool in request.tools])
         job = RenderJob(messages, variables, free, tools, min(max_chars, MAX_PROMPT_CHARS), request.tenant)
         return self._renderer.render(source, job, is_models=options.chat_template is None)
 
 
-def _marked(message: Message, marks: Marks) -> Message:
+def _escape_message(message: Message, escaper: ControlTokenEscaper) -> Message:
     """The message with its control texts marked, and reasoning that is to stay open."""
     role, content = message.get("role"), message.get("content")
     if role != "assistant":
         return {
-            name: value if name == "role" and value in KNOWN_ROLES else marks.swap(value)
+            name: value if name == "role" and value in KNOWN_ROLES else escaper.escape(value)
             for name, value in message.items()
         }
     if not isinstance(content, list):
@@ -117,10 +114,61 @@ def _marked(message: Message, marks: Marks) -> Message:
         return message | {"content": parts}
     return message | {
         "content": parts,
-        "reasoning": reasoning + marks.open,
-        "reasoning_content": reasoning + marks.open,
+        "reasoning": reasoning + escaper.open_mark,
+        "reasoning_content": reasoning + escaper.open_mark,
     }
 
 
 def _is_thinking(part: Json) -> bool:
     return isinstance(part, dict) and part.get("type") == "thinking"
+
+
+def _leave_open(message: Message, escaper: ControlTokenEscaper) -> Message:
+    """The last message with a mark, and a blank that tells whether the template trims, behind its text. Raises RequestError."""
+    if message.get("tool_calls"):
+        raise _cannot_continue("it ends with tool calls")
+    ending = escaper.end_mark + " "
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message | {"content": f"{content or ''}{ending}"}
+    parts: list[Json] = list(content)
+    last = next(
+        (part for part in reversed(parts) if isinstance(part, dict) and isinstance(part.get("text"), str)), None
+    )
+    if last is None:
+        return message | {"content": [*parts, {"type": "text", "text": ending}]}
+    return message | {
+        "content": [part | {"text": f"{part['text']}{ending}"} if part is last else part for part in parts]
+    }
+
+
+def _cut_at_end(text: str, message: Message, escaper: ControlTokenEscaper) -> str:
+    """Rendered text up to the end of its last message, as transformers cuts it. Raises RequestError.
+
+    Where the message is nothing but open reasoning, it ends with that. White space that the template would have trimmed is cut too.
+    """
+    place = text.rfind(escaper.end_mark)
+    if place < 0:
+        raise _cannot_continue("the chat template changes it so that its end cannot be found")
+    content = message["content"]
+    written = "".join(_texts(content)).removesuffix(" ").removesuffix(escaper.end_mark)
+    open_place = text.rfind(escaper.open_mark)
+    if not written and open_place >= 0:
+        return text[:open_place]
+    after = place + len(escaper.end_mark)
+    if text[after : after + 1] == " ":
+        return text[:place]
+    num_blanks = len(written) - len(written.rstrip())
+    return text[: place - num_blanks] if not text[place - num_blanks : place].strip() else text[:place]
+
+
+def _texts(content: Json) -> list[str]:
+    """The text of a message, one for each of its parts."""
+    if isinstance(content, list):
+        return [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]  # type: ignore[misc]
+    return [content] if isinstance(content, str) else []
+
+
+def _cannot_continue(reason: str) -> RequestError:
+    message = f"continue_final_message cannot continue the last message: {reason}"
+    return RequestError(ErrorCode.INVALID_VALUE, message, "messages")

@@ -8,11 +8,9 @@ from __future__ import annotations
 from engine.api.errors import ErrorCode, RequestError
 from engine.api.prompt_size import prompt_chars, prompt_too_long
 from engine.api.request import GenerationRequest, RawPrompt, Task
-from engine.inputs.encoding import PieceEncoder
+from engine.inputs.encoding import PieceEncoder, Prompt, cut_ids, num_kept_tokens
+from engine.inputs.escaping import PromptPiece
 from engine.inputs.fill_in_the_middle import FillInTheMiddle
-from engine.inputs.marks import Piece
-from engine.inputs.prompt import Prompt
-from engine.inputs.truncation import cut_ids, kept_tokens
 from engine.tokenizers.tokenizer import Tokenizer
 
 
@@ -26,7 +24,7 @@ class RawPromptReader:
 
     def prompt(self, request: GenerationRequest, raw: RawPrompt, max_model_len: int) -> Prompt:
         """The prompt of a request that has one of its own. Raises RequestError; too long a text is refused before it is tokenised."""
-        num_kept = kept_tokens(request.prompt.truncate_to, max_model_len)
+        num_kept = num_kept_tokens(request.prompt.truncate_to, max_model_len)
         if raw.suffix:
             if num_kept is not None:
                 message = (
@@ -39,7 +37,7 @@ class RawPromptReader:
             return Prompt(
                 token_ids if num_kept is None else cut_ids(token_ids, num_kept, request.prompt.truncation_side), None
             )
-        pieces = [Piece(raw.text, is_typed=raw.is_ordinary)] if raw.text else []
+        pieces = [PromptPiece(raw.text, is_typed=raw.is_ordinary)] if raw.text else []
         self._check(pieces, request, raw.param, max_model_len)
         if num_kept is None:
             return Prompt(
@@ -50,12 +48,12 @@ class RawPromptReader:
 
     def _around_a_gap(self, request: GenerationRequest, raw: RawPrompt, suffix: str, max_model_len: int) -> Prompt:
         self._filling.require()
-        before = [] if raw.token_ids is not None else [Piece(raw.text, True)]
-        self._check([*before, Piece(suffix, True)], request, raw.param, max_model_len)
+        before = [] if raw.token_ids is not None else [PromptPiece(raw.text, True)]
+        self._check([*before, PromptPiece(suffix, True)], request, raw.param, max_model_len)
         prefix_ids = self._encoder.encode(before, False) if raw.token_ids is None else list(raw.token_ids)
         return self._filling.prompt(prefix_ids, suffix, adds_bos=request.prompt.add_special_tokens)
 
-    def _check(self, pieces: list[Piece], request: GenerationRequest, param: str, max_model_len: int) -> None:
+    def _check(self, pieces: list[PromptPiece], request: GenerationRequest, param: str, max_model_len: int) -> None:
         """Refuse text that cannot be tokenised, or need not be as it is too long."""
         max_chars = prompt_chars(request, self._tokenizer.longest_token_chars, max_model_len)
         if sum(len(piece.text) for piece in pieces) > max_chars:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from engine.api.errors import EngineError, ErrorCode, ModelLoadError, RequestError
 from engine.api.request import Message
 from engine.api.tools import Json
-from engine.inputs.preparation import prepared_messages, with_tools_told
+from engine.inputs.preparation import describe_tools, prepare_messages
 from engine.inputs.template import ChatTemplate, PromptTooLong
 from engine.killable import KillableExceeded, KillablePool
 from engine.slow_work import SlowWork
@@ -158,13 +158,13 @@ def _text(template: ChatTemplate, job: RenderJob) -> str:
         variables["tools"] = job.tools or None
         messages = job.messages
     else:
-        messages = _told(template, job, variables)
-    return template.render(prepared_messages(messages, template), variables, job.max_chars)
+        messages = _with_tools(template, job, variables)
+    return template.render(prepare_messages(messages, template), variables, job.max_chars)
 
 
-def _told(template: ChatTemplate, job: RenderJob, variables: dict[str, Any]) -> list[Message]:
+def _with_tools(template: ChatTemplate, job: RenderJob, variables: dict[str, Any]) -> list[Message]:
     """Messages that tell of the tools themselves: in the system message, unless the template refuses one that the request did not send."""
-    told = with_tools_told(job.messages, job.tools, in_system=True)
-    if len(told) == len(job.messages) or not template.refuses(prepared_messages(told, template), variables):
-        return told
-    return with_tools_told(job.messages, job.tools, in_system=False)
+    described = describe_tools(job.messages, job.tools, in_system=True)
+    if len(described) == len(job.messages) or not template.refuses(prepare_messages(described, template), variables):
+        return described
+    return describe_tools(job.messages, job.tools, in_system=False)

@@ -13,11 +13,10 @@ from engine.api.tools import ToolMode
 from engine.messages import Thinking
 from engine.outputs.pieces import OutputParser
 from engine.outputs.reasoning.formats import HARMONY, ReasoningFormat
-from engine.outputs.reasoning.parser import Beginning, ReasoningParser
-from engine.outputs.reasoning.prompt import harmony_head, prompt_beginning
-from engine.outputs.reasoning.registry import AUTO, NONE, make_reasoning_parser
+from engine.outputs.reasoning.parser import ReasoningParser, ReasoningState
+from engine.outputs.reasoning.prompt import harmony_head, prompt_reasoning_state
+from engine.outputs.reasoning.registry import AUTO, NONE, make_reasoning_parser, marker_spellings
 from engine.outputs.reasoning.registry import reasoning_format as resolve_reasoning_format
-from engine.outputs.reasoning.spellings import marker_spellings
 from engine.outputs.tools.call_ids import CallIdStyle, call_id
 from engine.outputs.tools.forced import NamedCallReader, RequiredCallsReader
 from engine.outputs.tools.registry import DEFAULT, check_tool_parser, choose_tool_parser, make_tool_parser, tool_format
@@ -103,11 +102,11 @@ class OutputParsing:
         form = self.reasoning_format
         if form is None or request.raw is not None:
             return RunParsing(partial(self._choice_parsers, request, None))
-        beginning = prompt_beginning(form, self._tokenizer, request, prompt_ids)
+        state = prompt_reasoning_state(form, self._tokenizer, request, prompt_ids)
         head = harmony_head(self._tokenizer, prompt_ids) if form.name == HARMONY else ""
         keeps_calls = self.tool_format is not None and bool(request.tools) and request.tool_choice.mode is ToolMode.AUTO
-        make_reasoning = partial(make_reasoning_parser, form, beginning, keeps_calls=keeps_calls, head=head)
-        thinking = self._thinking(form, beginning, request) if _follows_reasoning(request) else None
+        make_reasoning = partial(make_reasoning_parser, form, state, keeps_calls=keeps_calls, head=head)
+        thinking = self._thinking(form, state, request) if _follows_reasoning(request) else None
         return RunParsing(partial(self._choice_parsers, request, make_reasoning), thinking)
 
     def _choice_parsers(
@@ -154,10 +153,10 @@ class OutputParsing:
         chosen = choose_tool_parser(self._tokenizer.chat_template)
         return chosen if all(find_token(text) is not None for text in tool_format(chosen).special) else DEFAULT
 
-    def _thinking(self, form: ReasoningFormat, beginning: Beginning, request: GenerationRequest) -> Thinking | None:
-        if beginning is Beginning.OVER:
+    def _thinking(self, form: ReasoningFormat, state: ReasoningState, request: GenerationRequest) -> Thinking | None:
+        if state is ReasoningState.CLOSED:
             return None
-        is_open = beginning is Beginning.OPEN or not form.needs_start
+        is_open = state is ReasoningState.OPEN or not form.needs_start
         budget = request.thinking_token_budget
         (start_ids, *other_starts), (end_ids, *other_ends) = self._start_spellings, self._end_spellings
         return Thinking(start_ids, end_ids, is_open, None if budget == UNLIMITED else budget, other_starts, other_ends)

@@ -11,14 +11,14 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class ContentText:
     """Text for the reader."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Reasoning:
+class ReasoningText:
     """Text that the model has thought before it answers."""
 
     text: str
@@ -44,7 +44,7 @@ class CallEnd:
     """The open call is complete."""
 
 
-Piece = Content | Reasoning | CallStart | CallArguments | CallEnd
+Piece = ContentText | ReasoningText | CallStart | CallArguments | CallEnd
 
 
 class OutputParser(Protocol):

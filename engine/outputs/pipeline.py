@@ -15,10 +15,9 @@ from engine.api.sampling import LogprobOptions, StopRules
 from engine.messages import SampledLogprobs
 from engine.outputs.detokenizer import Detokenizer
 from engine.outputs.parsing import ChoiceParsers
-from engine.outputs.pieces import Content, Piece, Reasoning
-from engine.outputs.repetition import RepetitionFinder
-from engine.outputs.stop import StopFinder, StopMatch
-from engine.outputs.writing import AnswerWriter
+from engine.outputs.pieces import ContentText, Piece, ReasoningText
+from engine.outputs.stop import RepetitionFinder, StopFinder, StopMatch
+from engine.outputs.writing import OutputWriter
 from engine.tokenizers.tokenizer import Tokenizer
 
 LEAST_LOGPROB = -9999.0
@@ -64,7 +63,7 @@ class ChoicePipeline:
         self._repetition = RepetitionFinder(stop.repetition) if stop.repetition else None
         self._parsers = parsers or ChoiceParsers()
         self._reasoning = self._parsers.reasoning
-        self._writer = AnswerWriter(self._parsers)
+        self._writer = OutputWriter(self._parsers)
         self._speller = Detokenizer(tokenizer, skip_special_tokens=False) if logprobs.enabled else None
         self._follow_reasoning()
 
@@ -81,34 +80,34 @@ class ChoicePipeline:
         end: _End | None = None
         for index, token_id in enumerate(token_ids):
             used.append(token_id)
-            end = self._take(token_id, is_stop_id=finish == "stop" and index == len(token_ids) - 1)
+            end = self._feed_token(token_id, is_stop_id=finish == "stop" and index == len(token_ids) - 1)
             if end is not None:
                 break
         if end is None and finish in CORE_REASONS:
             end = _End(CORE_REASONS[finish])
         events: list[Delta | ChoiceFinished] = []
         if used:
-            said = self._writer.take()
+            delta = self._writer.drain()
             events.append(
-                Delta(self.choice, tuple(used), said.text, self._entries(used, logprobs), said.reasoning, said.calls)
+                Delta(self.choice, tuple(used), delta.text, self._entries(used, logprobs), delta.reasoning, delta.calls)
             )
         if end is not None:
             events.append(self._finish(end))
         return events
 
-    def _take(self, token_id: int, is_stop_id: bool) -> _End | None:
+    def _feed_token(self, token_id: int, is_stop_id: bool) -> _End | None:
         """Take one token; why the answer ends with it, if it does."""
         self.num_tokens += 1
         is_repeating = self._repetition is not None and self._repetition.feed(token_id)
         was_open = self._is_open
-        end = self._take_text(token_id, is_stop_id)
+        end = self._feed_text(token_id, is_stop_id)
         if was_open or self._is_open:
             self.num_reasoning_tokens += 1
         if end is None and is_repeating and self.num_tokens >= self._stop.min_tokens:
             return _End(FinishReason.REPETITION, REPEATED)
         return end
 
-    def _take_text(self, token_id: int, is_stop_id: bool) -> _End | None:
+    def _feed_text(self, token_id: int, is_stop_id: bool) -> _End | None:
         if is_stop_id:
             self._parse(self._stop_id_text(token_id))
             return _End(FinishReason.STOP, self._stop_id_reason(token_id))
@@ -136,9 +135,9 @@ class ChoicePipeline:
     def _write(self, pieces: list[Piece], is_shown: bool) -> None:
         """Pieces of the reasoning parser."""
         for piece in pieces:
-            if isinstance(piece, Content):
+            if isinstance(piece, ContentText):
                 self._writer.write_content(piece.text)
-            elif isinstance(piece, Reasoning):
+            elif isinstance(piece, ReasoningText):
                 write = self._writer.write_text if is_shown else self._writer.write_reasoning
                 write(piece.text)
 
@@ -158,10 +157,10 @@ class ChoicePipeline:
         if self._reasoning is not None:
             self._write(self._reasoning.flush(), self._reasoning.is_shown)
         self._writer.flush()
-        said = self._writer.take()
+        delta = self._writer.drain()
         is_called = self._writer.num_calls > 0 and self._parsers.mode is not ToolMode.NAMED
         reason = FinishReason.TOOL_CALLS if end.reason is FinishReason.STOP and is_called else end.reason
-        return ChoiceFinished(self.choice, reason, end.stop_reason, said.text, said.reasoning, said.calls)
+        return ChoiceFinished(self.choice, reason, end.stop_reason, delta.text, delta.reasoning, delta.calls)
 
     def _flush_text(self) -> str:
         """Text that was held back, at an end that no stop string has made; a stop string may still be completed by half a character."""

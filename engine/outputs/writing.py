@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from engine.api.tools import ToolCallDelta
 from engine.outputs.parsing import ChoiceParsers
-from engine.outputs.pieces import CallArguments, CallEnd, CallStart, Content, Piece, Reasoning
+from engine.outputs.pieces import CallArguments, CallEnd, CallStart, ContentText, Piece, ReasoningText
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class OutputDelta:
     """As the fields of a Delta."""
 
     reasoning: str
@@ -18,7 +18,7 @@ class Said:
     calls: tuple[ToolCallDelta, ...]
 
 
-class AnswerWriter:
+class OutputWriter:
     """Content goes through the parser of calls, if there is one. The text is what stands before the first call, nothing if that is only
     white space; it is dropped after it. `is_full`: the one call that may be is complete, and nothing more is taken.
     """
@@ -43,7 +43,7 @@ class AnswerWriter:
         if self._parser is None:
             self._text.append(text)
         else:
-            self._take_pieces(self._parser.feed(text))
+            self._write_pieces(self._parser.feed(text))
 
     def write_text(self, text: str) -> None:
         """Text before the first call, in which nobody looks for calls."""
@@ -59,28 +59,28 @@ class AnswerWriter:
     def flush(self) -> None:
         """The content has ended."""
         if self._parser is not None:
-            self._take_pieces(self._parser.flush())
+            self._write_pieces(self._parser.flush())
         if not self.num_calls:
             self._text += self._space
         self._space.clear()
 
-    def take(self) -> Said:
+    def drain(self) -> OutputDelta:
         """What has been written since the last time."""
         self._end_arguments()
-        said = Said("".join(self._reasoning), "".join(self._text), tuple(self._calls))
+        delta = OutputDelta("".join(self._reasoning), "".join(self._text), tuple(self._calls))
         self._reasoning.clear()
         self._text.clear()
         self._calls.clear()
-        return said
+        return delta
 
-    def _take_pieces(self, pieces: list[Piece]) -> None:
+    def _write_pieces(self, pieces: list[Piece]) -> None:
         for piece in pieces:
             if self.is_full:
                 return
             match piece:
-                case Content(text):
+                case ContentText(text):
                     self.write_text(text)
-                case Reasoning(text):
+                case ReasoningText(text):
                     self.write_reasoning(text)
                 case CallStart(name, call_id):
                     self._end_arguments()

@@ -14,19 +14,18 @@ from typing import Any
 
 from engine.api import Admitted, GenerationRequest, Task, Timings
 from engine.config import EngineConfig
-from engine.inputs.bad_words import bad_word_ids
+from engine.inputs.encoding import Prompt
 from engine.inputs.limits import (
     ContextLimits,
     check_alternatives,
     check_embedding,
+    check_processors,
     check_prompt_ids,
     check_token_ids,
     choice_token_limit,
 )
-from engine.inputs.prediction import prediction_ids
 from engine.inputs.processor import PromptProcessor
-from engine.inputs.processor_calls import check_processors
-from engine.inputs.prompt import Prompt
+from engine.inputs.text_fields import bad_word_ids, prediction_ids
 from engine.outputs.detokenizer import Detokenizer
 from engine.outputs.parsing import OutputParsing
 from engine.outputs.pipeline import ChoicePipeline

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 
 from engine.outputs.markers import MarkerCutter
-from engine.outputs.pieces import Content, Piece, Reasoning
+from engine.outputs.pieces import ContentText, Piece, ReasoningText
 
 START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
 ENDS = ("<|end|>", "<|call|>", "<|return|>")
@@ -24,7 +24,7 @@ class _Part(Enum):
     CALL = "call"
 
 
-class HarmonyParser:
+class HarmonyReasoningParser:
     """Channel `analysis` is reasoning, all other text is content.
 
     With `keeps_calls` a message to a function is content with a header and its end marker, for the parser of calls. `head`: what the
@@ -50,36 +50,36 @@ class HarmonyParser:
     def feed(self, text: str) -> list[Piece]:
         for index, piece in enumerate(self._cutter.feed(text)):
             if index % 2:
-                self._mark(piece)
+                self._read_marker(piece)
             elif piece:
-                self._say(piece)
-        return self._take()
+                self._write(piece)
+        return self._drain()
 
     def flush(self) -> list[Piece]:
         rest = self._cutter.flush()
         if rest:
-            self._say(rest)
+            self._write(rest)
         if self._part is _Part.HEADER and CHANNEL not in self._header:
-            self._pieces += [Content(self._header)] if self._header else []
+            self._pieces += [ContentText(self._header)] if self._header else []
             self._header = ""
-        return self._take()
+        return self._drain()
 
-    def _say(self, text: str) -> None:
+    def _write(self, text: str) -> None:
         match self._part:
             case _Part.HEADER:
                 self._extend_header(text)
             case _Part.REASONING:
-                self._pieces.append(Reasoning(text))
+                self._pieces.append(ReasoningText(text))
             case _:
-                self._pieces.append(Content(text))
+                self._pieces.append(ContentText(text))
 
     def _extend_header(self, text: str) -> None:
         self._header += text
         if len(self._header) > LONGEST_HEADER:
-            self._pieces.append(Content(self._header))
+            self._pieces.append(ContentText(self._header))
             self._header, self._part = "", _Part.CONTENT
 
-    def _mark(self, marker: str) -> None:
+    def _read_marker(self, marker: str) -> None:
         if marker == MESSAGE and self._part is _Part.HEADER:
             self._begin_text()
         elif marker in (CHANNEL, CONSTRAIN) and self._part is _Part.HEADER:
@@ -88,7 +88,7 @@ class HarmonyParser:
             self._header, self._part = marker.removeprefix(START), _Part.HEADER
         elif marker in ENDS:
             if self._part is _Part.CALL and self._keeps_calls:
-                self._pieces.append(Content(marker))
+                self._pieces.append(ContentText(marker))
             self._header, self._part = "", _Part.HEADER
 
     def _begin_text(self) -> None:
@@ -99,10 +99,10 @@ class HarmonyParser:
         self._header = ""
         if recipient:
             self._part = _Part.CALL
-            self._pieces += [Content(f"{CHANNEL}commentary {recipient}{MESSAGE}")] if self._keeps_calls else []
+            self._pieces += [ContentText(f"{CHANNEL}commentary {recipient}{MESSAGE}")] if self._keeps_calls else []
         else:
             self._part = _Part.REASONING if words[:1] == ["analysis"] else _Part.CONTENT
 
-    def _take(self) -> list[Piece]:
+    def _drain(self) -> list[Piece]:
         pieces, self._pieces = self._pieces, []
         return pieces

@@ -8,12 +8,12 @@ from typing import Protocol
 from engine.outputs.pieces import OutputParser
 
 
-class Beginning(Enum):
+class ReasoningState(Enum):
     """What the prompt says of the reasoning, behind the last header of the assistant: nothing, that it is open, or over."""
 
-    UNSAID = "unsaid"
+    UNKNOWN = "unknown"
     OPEN = "open"
-    OVER = "over"
+    CLOSED = "closed"
 
 
 class ReasoningParser(OutputParser, Protocol):

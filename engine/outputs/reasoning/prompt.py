@@ -7,24 +7,26 @@ from collections.abc import Sequence
 from engine.api.request import GenerationRequest
 from engine.outputs.reasoning.formats import HARMONY, ReasoningFormat
 from engine.outputs.reasoning.harmony import START
-from engine.outputs.reasoning.parser import Beginning
+from engine.outputs.reasoning.parser import ReasoningState
 from engine.tokenizers.tokenizer import Tokenizer
 
 SWITCHES = ("thinking", "enable_thinking")
 
 
-def prompt_beginning(
+def prompt_reasoning_state(
     form: ReasoningFormat, tokenizer: Tokenizer, request: GenerationRequest, prompt_ids: list[int]
-) -> Beginning:
+) -> ReasoningState:
     """What the prompt and the request's switches say of the reasoning. A message that is continued without it has none."""
     if form.name == HARMONY:
-        return Beginning.OVER if form.ends[0] in harmony_head(tokenizer, prompt_ids) else Beginning.OPEN
+        return ReasoningState.CLOSED if form.ends[0] in harmony_head(tokenizer, prompt_ids) else ReasoningState.OPEN
     is_wanted = _switch(form, request)
     if is_wanted is False:
-        return Beginning.OVER
-    said = _marked_beginning(form, tokenizer, prompt_ids)
-    if said is Beginning.UNSAID and (request.prompt.continue_final_message or (form.switch is False and not is_wanted)):
-        return Beginning.OVER
+        return ReasoningState.CLOSED
+    said = _marked_state(form, tokenizer, prompt_ids)
+    if said is ReasoningState.UNKNOWN and (
+        request.prompt.continue_final_message or (form.switch is False and not is_wanted)
+    ):
+        return ReasoningState.CLOSED
     return said
 
 
@@ -43,7 +45,7 @@ def _switch(form: ReasoningFormat, request: GenerationRequest) -> bool | None:
     return any(values) if values and form.switch is not None else None
 
 
-def _marked_beginning(form: ReasoningFormat, tokenizer: Tokenizer, prompt_ids: list[int]) -> Beginning:
+def _marked_state(form: ReasoningFormat, tokenizer: Tokenizer, prompt_ids: list[int]) -> ReasoningState:
     """The last marker behind the last header tells."""
     head = _answer_head(form, tokenizer, prompt_ids)
     if form.vocabulary:
@@ -52,8 +54,8 @@ def _marked_beginning(form: ReasoningFormat, tokenizer: Tokenizer, prompt_ids: l
         text = _text(tokenizer, head)
         start, end = max(map(text.rfind, form.starts)), max(map(text.rfind, form.ends))
     if start == end:
-        return Beginning.UNSAID
-    return Beginning.OPEN if start > end else Beginning.OVER
+        return ReasoningState.UNKNOWN
+    return ReasoningState.OPEN if start > end else ReasoningState.CLOSED
 
 
 def _answer_head(form: ReasoningFormat, tokenizer: Tokenizer, prompt_ids: list[int]) -> list[int]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from engine.api.errors import ModelLoadError
 from engine.outputs.reasoning.formats import FORMATS, HARMONY, ReasoningFormat
-from engine.outputs.reasoning.harmony import HarmonyParser
-from engine.outputs.reasoning.parser import Beginning, ReasoningParser
+from engine.outputs.reasoning.harmony import HarmonyReasoningParser
+from engine.outputs.reasoning.parser import ReasoningParser, ReasoningState
 from engine.outputs.reasoning.tags import TagParser
 from engine.tokenizers.tokenizer import Tokenizer
 
 AUTO, NONE = "auto", "none"
+BEFORE = ("", " ", "\n", "\n\n", ".", ".\n", ".\n\n", "!", "?", ")", '"', "`", ":", ",")
+AFTER = ("", "\n", "\n\n", " ")
 
 SIGNS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("<|channel|>", "analysis"), HARMONY),
@@ -52,12 +56,12 @@ def reasoning_format(name: str, tokenizer: Tokenizer) -> ReasoningFormat | None:
 
 
 def make_reasoning_parser(
-    form: ReasoningFormat, beginning: Beginning = Beginning.UNSAID, *, keeps_calls: bool = False, head: str = ""
+    form: ReasoningFormat, state: ReasoningState = ReasoningState.UNKNOWN, *, keeps_calls: bool = False, head: str = ""
 ) -> ReasoningParser:
-    """A parser for one answer. `keeps_calls`, `head`: as HarmonyParser has them; other formats go by `beginning`."""
+    """A parser for one answer. `keeps_calls`, `head`: as HarmonyReasoningParser has them; other formats go by `state`."""
     if form.name == HARMONY:
-        return HarmonyParser(keeps_calls, head)
-    return TagParser(form, beginning)
+        return HarmonyReasoningParser(keeps_calls, head)
+    return TagParser(form, state)
 
 
 def _choose(tokenizer: Tokenizer) -> ReasoningFormat | None:
@@ -84,3 +88,14 @@ def _plain_tags(template: str) -> str:
 
 def _missing(form: ReasoningFormat, tokenizer: Tokenizer) -> list[str]:
     return [text for text in form.vocabulary if tokenizer.backend.token_to_id(text) is None]
+
+
+def marker_spellings(texts: Iterable[str], tokenizer: Tokenizer) -> list[list[int]]:
+    """Each way to spell one of the texts, that of the first on its own first; none holds another one."""
+    spaced = [before + text + after for text in texts for before in BEFORE for after in AFTER]
+    spellings = [list(ids) for ids in dict.fromkeys(tuple(tokenizer.encode(text)) for text in spaced)]
+    return [ids for ids in spellings if not any(other != ids and _holds(ids, other) for other in spellings)]
+
+
+def _holds(ids: list[int], other: list[int]) -> bool:
+    return any(ids[start : start + len(other)] == other for start in range(len(ids) - len(other) + 1))

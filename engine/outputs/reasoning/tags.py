@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.outputs.markers import MarkerCutter, TagAhead
-from engine.outputs.pieces import Content, Piece, Reasoning
+from engine.outputs.pieces import ContentText, Piece, ReasoningText
 from engine.outputs.reasoning.formats import ReasoningFormat
-from engine.outputs.reasoning.parser import Beginning
+from engine.outputs.reasoning.parser import ReasoningState
 
 
 class TagParser:
@@ -15,12 +15,12 @@ class TagParser:
     returns what it leaves to the next.
     """
 
-    def __init__(self, form: ReasoningFormat, beginning: Beginning = Beginning.UNSAID) -> None:
+    def __init__(self, form: ReasoningFormat, state: ReasoningState = ReasoningState.UNKNOWN) -> None:
         self.control_texts = form.control_texts
         self.is_open = self.is_over = False
         self.is_shown = form.is_shown
         self._form = form
-        self._needs_start = form.needs_start and beginning is Beginning.UNSAID
+        self._needs_start = form.needs_start and state is ReasoningState.UNKNOWN
         self._opener = TagAhead(*form.starts)
         self._ender = MarkerCutter(*_with_breaks(form.ends, form.takes_breaks))
         self._leader: TagAhead
@@ -28,7 +28,7 @@ class TagParser:
         self._stage: Callable[[str], str] = self._opening
         self._pieces: list[Piece] = []
         self._skips_break = False
-        if beginning is Beginning.OVER:
+        if state is ReasoningState.CLOSED:
             self._begin_content()
         elif not self._needs_start:
             self._begin_reasoning("")
@@ -40,18 +40,18 @@ class TagParser:
                 text = text.removeprefix("\n")
                 continue
             text = self._stage(text)
-        return self._take()
+        return self._drain()
 
     def flush(self) -> list[Piece]:
         if self._stage == self._opening:
-            self._say_opening("".join(self._opener.flush()))
+            self._write_opening("".join(self._opener.flush()))
         elif self._stage == self._reasoning:
-            self._say_reasoning(self._ender.flush())
+            self._write_reasoning(self._ender.flush())
         elif self._stage == self._lead:
-            self._say_content(self._leader.flush()[1])
+            self._write_content(self._leader.flush()[1])
         elif self._stage == self._wrapped:
-            self._say_content(self._closer.flush())
-        return self._take()
+            self._write_content(self._closer.flush())
+        return self._drain()
 
     # The stages
 
@@ -72,12 +72,12 @@ class TagParser:
 
     def _reasoning(self, text: str) -> str:
         before, *found = self._ender.feed(text, most=1)
-        self._say_reasoning(before)
+        self._write_reasoning(before)
         if not found:
             return ""
         tag, rest = found
         if self.is_shown:
-            self._say_reasoning(tag)
+            self._write_reasoning(tag)
         self.is_open = False
         self._begin_content()
         return rest
@@ -94,14 +94,14 @@ class TagParser:
 
     def _wrapped(self, text: str) -> str:
         before, *found = self._closer.feed(text, most=1)
-        self._say_content(before)
+        self._write_content(before)
         if not found:
             return ""
         self._begin_content()
         return found[1]
 
     def _answer(self, text: str) -> str:
-        self._say_content(text)
+        self._write_content(text)
         return ""
 
     # Between the stages
@@ -109,7 +109,7 @@ class TagParser:
     def _begin_reasoning(self, tag: str) -> None:
         self.is_open = True
         if self.is_shown:
-            self._say_reasoning(tag or self._form.starts[0])
+            self._write_reasoning(tag or self._form.starts[0])
 
     def _begin_content(self) -> None:
         wrapper = self._form.wrapper
@@ -120,21 +120,21 @@ class TagParser:
         self._closer = MarkerCutter(*_with_breaks(wrapper[1:], True))
         self._stage = self._lead
 
-    def _say_opening(self, text: str) -> None:
+    def _write_opening(self, text: str) -> None:
         if self._needs_start:
-            self._say_content(text)
+            self._write_content(text)
         else:
-            self._say_reasoning(text)
+            self._write_reasoning(text)
 
-    def _say_reasoning(self, text: str) -> None:
+    def _write_reasoning(self, text: str) -> None:
         if text:
-            self._pieces.append(Reasoning(text))
+            self._pieces.append(ReasoningText(text))
 
-    def _say_content(self, text: str) -> None:
+    def _write_content(self, text: str) -> None:
         if text:
-            self._pieces.append(Content(text))
+            self._pieces.append(ContentText(text))
 
-    def _take(self) -> list[Piece]:
+    def _drain(self) -> list[Piece]:
         pieces, self._pieces = self._pieces, []
         return pieces
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.outputs.pieces import Content, Piece
+from engine.outputs.pieces import ContentText, Piece
 from engine.outputs.tools.json_calls import JsonCallFormat, JsonCallParser
 from engine.outputs.tools.reader import Steps
 from engine.outputs.tools.scripted import ScriptedParser
@@ -17,7 +17,7 @@ class RequiredCallsReader(JsonCallParser):
 
     def flush(self) -> list[Piece]:
         """As in ScriptedParser, but the beginning of a call that is cut before its name is no content."""
-        return [piece for piece in super().flush() if not isinstance(piece, Content)]
+        return [piece for piece in super().flush() if not isinstance(piece, ContentText)]
 
 
 class NamedCallReader(ScriptedParser):

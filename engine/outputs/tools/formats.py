@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.outputs.tools.json_object import JsonCallFormat
+from engine.outputs.tools.json_calls import JsonCallFormat
 from engine.outputs.tools.python_calls import PythonCallFormat
 from engine.outputs.tools.tagged_calls import TaggedCallFormat
 

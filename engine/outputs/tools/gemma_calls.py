@@ -11,7 +11,7 @@ from engine.api.tools import Tool
 from engine.outputs.tools.object_writer import ObjectWriter
 from engine.outputs.tools.parameters import STRING, ParameterTypes, quote, text_to_json
 from engine.outputs.tools.reader import SPACE, Steps
-from engine.outputs.tools.scripted import Held, ScriptedParser
+from engine.outputs.tools.scripted import HeldText, ScriptedParser
 from engine.outputs.tools.values import Syntax, read_value
 
 SCALARS = frozenset({"number", "boolean", "null", "string"})
@@ -41,11 +41,11 @@ class GemmaCallParser(ScriptedParser):
 
     def _run(self) -> Steps[None]:
         while marker := (yield from self._reader.until((self._format.begin,), self._answer.content)):
-            held = Held(self._answer, marker)
+            held = HeldText(self._answer, marker)
             yield from self._read_call(held)
             held.release()
 
-    def _read_call(self, held: Held) -> Steps[None]:
+    def _read_call(self, held: HeldText) -> Steps[None]:
         yield from self._reader.take_run(SPACE, held.write)
         held.write((yield from self._reader.take("call:")))
         header: list[str] = []

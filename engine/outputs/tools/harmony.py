@@ -10,7 +10,7 @@ parser stands before this one it has taken that out, and plain text that it pass
 from __future__ import annotations
 
 from engine.outputs.tools.reader import SPACE, Steps, both
-from engine.outputs.tools.scripted import Held, ScriptedParser, read_rest
+from engine.outputs.tools.scripted import HeldText, ScriptedParser, read_rest
 from engine.outputs.tools.values import read_value
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
@@ -20,14 +20,14 @@ COMMENTARY = f"{CHANNEL}commentary {RECIPIENT}{PREFIX}"
 """What every call begins with, up to its name."""
 
 
-class HarmonyParser(ScriptedParser):
+class HarmonyCallParser(ScriptedParser):
     """One message after the other."""
 
     def __init__(self, names: frozenset[str]) -> None:
         super().__init__(names, frozenset((START, CHANNEL, MESSAGE, CONSTRAIN, *ENDS)))
 
     def _run(self) -> Steps[None]:
-        held = Held(self._answer)
+        held = HeldText(self._answer)
         yield from self._reader.take_run(SPACE, held.write)
         marker = yield from self._reader.see(RECIPIENT + PREFIX)
         if not marker:
@@ -45,7 +45,7 @@ class HarmonyParser(ScriptedParser):
             if marker not in ENDS:
                 return marker
 
-    def _read_message(self, held: Held) -> Steps[str]:
+    def _read_message(self, held: HeldText) -> Steps[str]:
         """A message whose header has begun; returns the marker of the next header if that ended it, else ""."""
         parts: list[str] = []
         stop = yield from self._reader.until((MESSAGE, *ENDS), both(parts.append, held.write))
@@ -62,13 +62,13 @@ class HarmonyParser(ScriptedParser):
             return "" if marker in ENDS else marker
         return ""
 
-    def _give_up(self, held: Held, is_text: bool) -> None:
+    def _give_up(self, held: HeldText, is_text: bool) -> None:
         """A header without a body; what did not begin with a marker may have been text."""
         if is_text:
             held.release()
         held.drop()
 
-    def _read_call(self, name: str, held: Held) -> Steps[str]:
+    def _read_call(self, name: str, held: HeldText) -> Steps[str]:
         if name not in self._answer.names:
             held.write(MESSAGE)
             held.release()

@@ -1,13 +1,205 @@
-"""Calls written as JSON objects, one by one or in a list, between markers or bare.
-
-The arguments are passed on as they come, exactly as the model writes them.
-"""
+"""One call written as a JSON object: `{"name": …, "arguments": {…}}`, its keys in any order."""
 
 from __future__ import annotations
 
-from engine.outputs.tools.json_object import JsonCallFormat, JsonObjectCall
-from engine.outputs.tools.reader import SPACE, Steps
-from engine.outputs.tools.scripted import Held, ScriptedParser
+from dataclasses import dataclass
+
+from engine.outputs.tools.reader import SPACE, Reader, Steps
+from engine.outputs.tools.scripted import HeldText, PieceCollector, ScriptedParser, read_rest
+from engine.outputs.tools.values import read_string, read_value
+
+ARGUMENT_KEYS = ("arguments", "parameters")
+SIDE_KEYS = ("type", "id")
+"""Keys that an object without a marker may have beside name and arguments and still be taken for a call."""
+WRAPPER_KEY = "function"
+"""Of an object in which name and arguments may stand, as requests write calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonCallFormat:
+    """What sets one family apart.
+
+    `begins`: markers before an object or a list of them, `openers`: what may follow such a marker; `ends`: markers after it. `is_bare`:
+    the answer may also begin with an object or a list, without a marker; `is_inline`: objects may stand anywhere in the text.
+    `name_key`: see `JsonObjectCall`. `dropped`: markers around plain text. `has_doubled_braces`: `{{` may stand for `{`, as some templates
+    show it.
+    """
+
+    begins: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+    is_bare: bool = False
+    is_inline: bool = False
+    name_key: str = "name"
+    openers: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    has_doubled_braces: bool = False
+
+    @property
+    def markers(self) -> frozenset[str]:
+        return frozenset(marker.strip() for marker in self.begins + self.openers + self.ends + self.dropped)
+
+
+class JsonObjectCall:
+    """Reads one object into `answer`, from its `{` on.
+
+    Until the name is read all of it is kept in `held`, and arguments that come before the name wait. `name_key` "": the key itself is the
+    function's name, its value the arguments. The markers of the format cut an object which does not close. `loose_names`: it is a call only
+    if it names one of these functions and has arguments, for whose key it waits.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        answer: PieceCollector,
+        held: HeldText,
+        call_format: JsonCallFormat,
+        loose_names: frozenset[str] | None = None,
+    ) -> None:
+        self._reader = reader
+        self._answer = answer
+        self._held = held
+        self._name_key = call_format.name_key
+        self._begins = call_format.begins
+        self._ends = call_format.ends
+        self._has_doubled_braces = call_format.has_doubled_braces
+        self._names = answer.names if loose_names is None else loose_names
+        self._needs_arguments = loose_names is not None
+        self._loose_name: str | None = None
+        self._is_doubled = False
+        self._is_committed = False
+        self._depth = 0
+        self._has_arguments = False
+        self._early_arguments: list[str] = []
+        self._gap: list[str] = []
+
+    def read(self, is_marked: bool) -> Steps[bool]:
+        """Read the object; False: it is content, as it is no call, or one of an unknown function."""
+        if (yield from self._read_object(is_marked)):
+            return self._finish()
+        if self._is_committed:
+            yield from self._read_rest()
+            return True
+        self._held.release()
+        if is_marked:
+            yield from read_value(self._reader, self._answer.content, self._begins + self._ends, depth=self._depth)
+        return False
+
+    def _read_object(self, is_marked: bool) -> Steps[bool]:
+        """Up to its closing bracket; False: it is not as it should be, or names an unknown function."""
+        self._keep((yield from self._reader.take("{")))
+        if self._has_doubled_braces and self._depth == 0 and (yield from self._take("{")):
+            self._is_doubled = True
+        self._depth += 1
+        is_good = True
+        while is_good:
+            yield from self._reader.take_run(SPACE, self._keep)
+            if (yield from self._take("}")):
+                self._depth -= 1
+                return True
+            is_good = (yield from self._read_member(is_marked)) and (yield from self._read_separator())
+        return False
+
+    def _finish(self) -> bool:
+        if self._is_committed:
+            self._answer.end()
+        else:
+            self._held.release()
+        return self._is_committed
+
+    def _read_rest(self) -> Steps[None]:
+        """The object is not as it should be: all up to the end marker is arguments."""
+        yield from read_rest(self._reader, self._answer, self._ends, "".join(self._gap))
+
+    def _read_separator(self) -> Steps[bool]:
+        self._gap.clear()
+        yield from self._reader.take_run(SPACE, self._gap.append)
+        self._keep("".join(self._gap))
+        is_good = (yield from self._take(",")) or (yield from self._reader.see("}"))
+        return bool(is_good)
+
+    def _read_member(self, is_marked: bool) -> Steps[bool]:
+        """One key and its value; False: they are not as they should be, or name an unknown function."""
+        parts: list[str] = []
+        if not (yield from self._reader.see('"')) or not (
+            yield from read_string(self._reader, parts.append, self._keep)
+        ):
+            return False
+        yield from self._reader.take_run(SPACE, self._keep)
+        if not (yield from self._take(":")):
+            return False
+        yield from self._reader.take_run(SPACE, self._keep)
+        key = "".join(parts)
+        if not self._is_committed and key == self._name_key:
+            return (yield from self._read_name())
+        if not self._is_committed and not self._name_key:
+            return self._commit(key) and (yield from self._read_arguments())
+        if key in ARGUMENT_KEYS and not self._has_arguments:
+            if self._loose_name is not None:
+                self._start(self._loose_name)
+            return (yield from self._read_arguments())
+        if key == WRAPPER_KEY and self._depth == 1 and not self._is_committed and (yield from self._reader.see("{")):
+            return (yield from self._read_object(is_marked))
+        if not is_marked and not self._is_committed and key not in SIDE_KEYS:
+            return False
+        return (yield from read_value(self._reader, self._keep, self._ends))
+
+    def _read_name(self) -> Steps[bool]:
+        parts: list[str] = []
+        if not (yield from self._reader.see('"')) or not (
+            yield from read_string(self._reader, parts.append, self._keep)
+        ):
+            return False
+        return self._commit("".join(parts))
+
+    def _commit(self, name: str) -> bool:
+        if name not in self._names:
+            return False
+        if self._needs_arguments and not self._has_arguments:
+            self._loose_name = name
+        else:
+            self._start(name)
+        return True
+
+    def _start(self, name: str) -> None:
+        self._loose_name = None
+        self._is_committed = True
+        self._held.drop()
+        self._answer.start(name)
+        self._answer.arguments("".join(self._early_arguments))
+
+    def _read_arguments(self) -> Steps[bool]:
+        """The value as it is written; JSON within a string is taken out of it; null is no arguments."""
+        if (yield from self._take("null")):
+            return True
+        self._has_arguments = True
+        if (yield from self._reader.see('"')):
+            return (yield from read_string(self._reader, self._write_arguments, self._keep))
+        is_doubled = self._is_doubled and (yield from self._reader.see("{{"))
+        if is_doubled:
+            yield from self._take("{")
+        is_whole = yield from read_value(self._reader, self._write_raw_arguments, self._ends)
+        if is_doubled and is_whole:
+            yield from self._take("}")
+        return is_whole
+
+    def _write_arguments(self, text: str) -> None:
+        if self._is_committed:
+            self._answer.arguments(text)
+        else:
+            self._early_arguments.append(text)
+
+    def _write_raw_arguments(self, text: str) -> None:
+        self._write_arguments(text)
+        self._keep(text)
+
+    def _take(self, literal: str) -> Steps[bool]:
+        taken = yield from self._reader.take(literal)
+        self._keep(taken)
+        return bool(taken)
+
+    def _keep(self, text: str) -> None:
+        if not self._is_committed:
+            self._held.write(text)
 
 
 class JsonCallParser(ScriptedParser):
@@ -19,18 +211,20 @@ class JsonCallParser(ScriptedParser):
 
     def _run(self) -> Steps[None]:
         if self._format.is_bare:
-            yield from self._read_block(Held(self._answer), is_marked=False)
+            yield from self._read_block(HeldText(self._answer), is_marked=False)
         stops = self._format.begins + self._format.dropped + (("{",) if self._format.is_inline else ())
         while marker := (yield from self._reader.until(stops, self._answer.content)):
             if marker in self._format.dropped:
                 yield from self._reader.skip_space()
             elif marker == "{":
                 self._reader.give_back(marker)
-                yield from self._read_block(Held(self._answer), is_marked=False)
+                yield from self._read_block(HeldText(self._answer), is_marked=False)
             else:
-                yield from self._read_block(Held(self._answer, marker))
+                yield from self._read_block(HeldText(self._answer, marker))
 
-    def _read_block(self, held: Held, is_marked: bool = True, loose_names: frozenset[str] | None = None) -> Steps[bool]:
+    def _read_block(
+        self, held: HeldText, is_marked: bool = True, loose_names: frozenset[str] | None = None
+    ) -> Steps[bool]:
         """Objects, what is between them, and the end marker: whether some was a call. Where an object is content, what surrounds it is too.
 
         `loose_names`: only calls of these functions count, and only with arguments.
@@ -56,7 +250,7 @@ class JsonCallParser(ScriptedParser):
         held.release()
         return has_called
 
-    def _take_opening(self, held: Held) -> Steps[None]:
+    def _take_opening(self, held: HeldText) -> Steps[None]:
         for literals in (self._format.openers, ("[",)):
             yield from self._reader.take_run(SPACE, held.write)
             held.write((yield from self._reader.take(*literals)))

@@ -7,10 +7,9 @@ only there a grammar holds them.
 
 from __future__ import annotations
 
-from engine.outputs.tools.json_calls import JsonCallParser
-from engine.outputs.tools.json_object import JsonCallFormat
+from engine.outputs.tools.json_calls import JsonCallFormat, JsonCallParser
 from engine.outputs.tools.reader import SPACE, Steps
-from engine.outputs.tools.scripted import Held
+from engine.outputs.tools.scripted import HeldText
 
 FENCE = "```"
 LANGUAGES = ("json", "xml", "tool_call")
@@ -28,7 +27,7 @@ class LenientCallParser(JsonCallParser):
         self._loose_names = names - strict_names
 
     def _run(self) -> Steps[None]:
-        yield from self._read_block(Held(self._answer), is_marked=False, loose_names=self._loose_names)
+        yield from self._read_block(HeldText(self._answer), is_marked=False, loose_names=self._loose_names)
         stops = (*self._format.begins, *OTHER_TAGS, FENCE, LINE_START)
         while marker := (yield from self._reader.until(stops, self._answer.content)):
             if marker == FENCE:
@@ -36,11 +35,11 @@ class LenientCallParser(JsonCallParser):
             elif marker == LINE_START:
                 self._answer.content(marker[0])
                 self._reader.give_back(marker[1:])
-                yield from self._read_block(Held(self._answer), is_marked=False, loose_names=self._loose_names)
+                yield from self._read_block(HeldText(self._answer), is_marked=False, loose_names=self._loose_names)
             else:
-                yield from self._read_tagged(Held(self._answer, marker), marker)
+                yield from self._read_tagged(HeldText(self._answer, marker), marker)
 
-    def _read_tagged(self, held: Held, tag: str) -> Steps[bool]:
+    def _read_tagged(self, held: HeldText, tag: str) -> Steps[bool]:
         """What follows a tag, which may be "": whether that were calls."""
         if tag in self._format.begins:
             return (yield from self._read_block(held))
@@ -48,7 +47,7 @@ class LenientCallParser(JsonCallParser):
 
     def _read_fence(self) -> Steps[None]:
         """Calls up to the closing fence, which goes with them; a fence around anything else is content, and so is what it holds."""
-        held = Held(self._answer, FENCE)
+        held = HeldText(self._answer, FENCE)
         held.write((yield from self._reader.take(*LANGUAGES)))
         if (yield from self._read_entries(held)):
             held.write(closing := (yield from self._reader.take(FENCE)))
@@ -62,7 +61,7 @@ class LenientCallParser(JsonCallParser):
         else:
             self._reader.give_back(marker)
 
-    def _read_entries(self, held: Held) -> Steps[bool]:
+    def _read_entries(self, held: HeldText) -> Steps[bool]:
         """What a fence holds, tag after tag: whether it is calls and nothing else."""
         has_called = False
         while True:

@@ -9,7 +9,7 @@ import string
 
 from engine.outputs.tools.json_calls import JsonCallFormat, JsonCallParser
 from engine.outputs.tools.reader import SPACE, Steps
-from engine.outputs.tools.scripted import Held
+from engine.outputs.tools.scripted import HeldText
 from engine.outputs.tools.values import read_value
 
 MARKER, CALL_ID, ARGUMENTS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
@@ -25,7 +25,9 @@ class MistralParser(JsonCallParser):
         super().__init__(names, MISTRAL)
         self.control_texts |= {CALL_ID, ARGUMENTS}
 
-    def _read_block(self, held: Held, is_marked: bool = True, loose_names: frozenset[str] | None = None) -> Steps[bool]:
+    def _read_block(
+        self, held: HeldText, is_marked: bool = True, loose_names: frozenset[str] | None = None
+    ) -> Steps[bool]:
         yield from self._reader.take_run(SPACE, held.write)
         if (yield from self._reader.peek()) in ("[", "{"):
             return (yield from super()._read_block(held, is_marked, loose_names))
@@ -44,7 +46,7 @@ class MistralParser(JsonCallParser):
         held.release()
         return is_call
 
-    def _read_call_id(self, held: Held) -> Steps[str]:
+    def _read_call_id(self, held: HeldText) -> Steps[str]:
         """The model's own id, where it has one of the form that its template accepts."""
         parts: list[str] = []
         marker = yield from self._reader.take(CALL_ID)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.outputs.tools.reader import SPACE, Steps, both
-from engine.outputs.tools.scripted import Held, ScriptedParser, read_rest
+from engine.outputs.tools.scripted import HeldText, ScriptedParser, read_rest
 from engine.outputs.tools.values import read_value
 
 
@@ -50,11 +50,11 @@ class NamedCallParser(ScriptedParser):
     def _run(self) -> Steps[None]:
         begins = (*self._format.section_begins, self._format.call_begin)
         while marker := (yield from self._reader.until(begins, self._answer.content)):
-            held = Held(self._answer, marker)
+            held = HeldText(self._answer, marker)
             yield from self._read_calls(held, is_in_call=marker == self._format.call_begin)
             held.release()
 
-    def _read_calls(self, held: Held, is_in_call: bool) -> Steps[None]:
+    def _read_calls(self, held: HeldText, is_in_call: bool) -> Steps[None]:
         """Calls up to the end of the section, or up to what is none."""
         has_called = False
         while True:
@@ -70,7 +70,7 @@ class NamedCallParser(ScriptedParser):
                 return
             has_called, is_in_call = True, False
 
-    def _read_call(self, held: Held) -> Steps[bool]:
+    def _read_call(self, held: HeldText) -> Steps[bool]:
         """One call, its begin marker consumed; False: it is none, or of an unknown function."""
         name, call_id = yield from self._read_header(held)
         if name not in self._answer.names:
@@ -93,14 +93,87 @@ class NamedCallParser(ScriptedParser):
         """White space, where a subclass does not know more."""
         yield from self._reader.skip_space()
 
-    def _read_header(self, held: Held) -> Steps[tuple[str, str]]:
+    def _read_header(self, held: HeldText) -> Steps[tuple[str, str]]:
         """The function's name, "" if there is none, and the id that the model gave the call, or ""."""
         raise NotImplementedError
 
-    def _read_until(self, separator: str, held: Held) -> Steps[str]:
+    def _read_until(self, separator: str, held: HeldText) -> Steps[str]:
         """The text before the separator, "" where another marker or the end comes first."""
         parts: list[str] = []
         stops = (separator, *sorted(self._format.markers - {separator}))
         stop = yield from self._reader.until(stops, both(parts.append, held.write))
         held.write(stop)
         return "".join(parts) if stop == separator else ""
+
+
+DEEPSEEK = NamedCallFormat(
+    section_begin="<｜tool▁calls▁begin｜>",
+    section_end="<｜tool▁calls▁end｜>",
+    call_begin="<｜tool▁call▁begin｜>",
+    separator="<｜tool▁sep｜>",
+    call_end="<｜tool▁call▁end｜>",
+)
+FENCE = "```"
+
+
+class DeepseekV3Parser(NamedCallParser):
+    """The separator stands between the word `function` and the name, which ends with its line."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        super().__init__(names, DEEPSEEK)
+
+    def _read_header(self, held: HeldText) -> Steps[tuple[str, str]]:
+        if not (yield from self._read_until(self._format.separator, held)):
+            return "", ""
+        name = yield from self._read_until("\n", held)
+        return name.strip(), ""
+
+    def _take_fence(self) -> Steps[None]:
+        yield from self._reader.skip_space()
+        if (yield from self._reader.take(FENCE)):
+            yield from self._reader.take("json")
+            yield from self._reader.skip_space()
+
+
+class DeepseekV31Parser(NamedCallParser):
+    """The name stands before the separator, the arguments after it."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        super().__init__(names, DEEPSEEK)
+
+    def _read_header(self, held: HeldText) -> Steps[tuple[str, str]]:
+        name = yield from self._read_until(self._format.separator, held)
+        return name.strip(), ""
+
+
+KIMI_K2 = NamedCallFormat(
+    section_begin="<|tool_calls_section_begin|>",
+    section_end="<|tool_calls_section_end|>",
+    call_begin="<|tool_call_begin|>",
+    separator="<|tool_call_argument_begin|>",
+    call_end="<|tool_call_end|>",
+    section_variants=(("<|tool_call_section_begin|>", "<|tool_call_section_end|>"),),
+)
+PREFIX = "functions."
+MAX_DIGITS = 9
+
+
+class KimiK2Parser(NamedCallParser):
+    """The id is taken over where it has the whole form."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        super().__init__(names, KIMI_K2)
+
+    def _read_header(self, held: HeldText) -> Steps[tuple[str, str]]:
+        header = (yield from self._read_until(self._format.separator, held)).strip()
+        name, colon, number = header.removeprefix(PREFIX).rpartition(":")
+        if not colon:
+            name = number
+        is_id = (
+            header.startswith(PREFIX)
+            and number.isascii()
+            and number.isdigit()
+            and len(number) <= MAX_DIGITS
+            and bool(colon)
+        )
+        return name, header if is_id else ""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from engine.outputs.tools.parameters import quote
-from engine.outputs.tools.scripted import Answer
+from engine.outputs.tools.scripted import PieceCollector
 
 
 class ObjectWriter:
     """Each `member` is followed by its value: through `raw` as JSON text, or between `open_string` and `close_string` piece by piece."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: PieceCollector) -> None:
         self._answer = answer
         self._num_members = 0
 

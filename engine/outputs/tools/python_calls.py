@@ -12,7 +12,7 @@ from engine.outputs.tools.literals import literal_to_json
 from engine.outputs.tools.object_writer import ObjectWriter
 from engine.outputs.tools.parameters import quote
 from engine.outputs.tools.reader import SPACE, Steps
-from engine.outputs.tools.scripted import Held, ScriptedParser
+from engine.outputs.tools.scripted import HeldText, ScriptedParser
 from engine.outputs.tools.values import PYTHON, PYTHON_REST, read_value
 
 NAME_CHARACTERS = string.ascii_letters + string.digits + "_.-"
@@ -40,15 +40,15 @@ class PythonCallParser(ScriptedParser):
 
     def _run(self) -> Steps[None]:
         if self._format.is_bare:
-            held = Held(self._answer)
+            held = HeldText(self._answer)
             yield from self._read_block(held, is_marked=False)
             held.release()
         while marker := (yield from self._reader.until(self._format.begins, self._answer.content)):
-            held = Held(self._answer, marker)
+            held = HeldText(self._answer, marker)
             yield from self._read_block(held)
             held.release()
 
-    def _read_block(self, held: Held, is_marked: bool = True) -> Steps[None]:
+    def _read_block(self, held: HeldText, is_marked: bool = True) -> Steps[None]:
         """Calls, what separates them, and the end marker, up to what is no call. Beside a call that is content these are content too."""
         yield from self._reader.take_run(SPACE, held.write)
         bracket = yield from self._reader.take("[")
@@ -71,7 +71,7 @@ class PythonCallParser(ScriptedParser):
         if not has_content:
             held.drop()
 
-    def _skip_call(self, held: Held) -> Steps[bool]:
+    def _skip_call(self, held: HeldText) -> Steps[bool]:
         """What is left of a call of an unknown function, whose name is consumed, is content."""
         if not (yield from self._reader.take("(")):
             return False
@@ -83,7 +83,7 @@ class PythonCallParser(ScriptedParser):
             )
         )
 
-    def _read_call(self, held: Held) -> Steps[bool]:
+    def _read_call(self, held: HeldText) -> Steps[bool]:
         """One call; False: it is none, or of an unknown function."""
         parts: list[str] = []
         yield from self._reader.take_run(NAME_CHARACTERS, parts.append)

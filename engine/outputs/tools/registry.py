@@ -10,14 +10,12 @@ from engine.api.tools import Tool
 from engine.outputs.pieces import OutputParser
 from engine.outputs.tools import formats
 from engine.outputs.tools.call_ids import CallIdStyle
-from engine.outputs.tools.deepseek import DEEPSEEK, DeepseekV3Parser, DeepseekV31Parser
 from engine.outputs.tools.gemma_calls import FUNCTION_GEMMA, GEMMA_4, GemmaCallFormat, GemmaCallParser
-from engine.outputs.tools.harmony import CHANNEL, COMMENTARY, MESSAGE, START, HarmonyParser
-from engine.outputs.tools.json_calls import JsonCallParser
-from engine.outputs.tools.json_object import JsonCallFormat
-from engine.outputs.tools.kimi_k2 import KIMI_K2, KimiK2Parser
+from engine.outputs.tools.harmony import CHANNEL, COMMENTARY, MESSAGE, START, HarmonyCallParser
+from engine.outputs.tools.json_calls import JsonCallFormat, JsonCallParser
 from engine.outputs.tools.lenient_calls import LenientCallParser
 from engine.outputs.tools.mistral import ARGUMENTS, MARKER, MistralParser
+from engine.outputs.tools.named_calls import DEEPSEEK, KIMI_K2, DeepseekV3Parser, DeepseekV31Parser, KimiK2Parser
 from engine.outputs.tools.python_calls import PythonCallFormat, PythonCallParser
 from engine.outputs.tools.tagged_calls import TaggedCallFormat, TaggedCallParser
 
@@ -203,7 +201,7 @@ FORMATS: dict[str, ToolFormat] = {
     ),
     "functiongemma": _gemma(FUNCTION_GEMMA),
     "openai": ToolFormat(
-        lambda names, tools: HarmonyParser(names),
+        lambda names, tools: HarmonyCallParser(names),
         COMMENTARY,
         CallFormat(COMMENTARY, COMMENTARY, f" <|constrain|>json{MESSAGE}", ""),
         special=(START, CHANNEL, MESSAGE, "<|call|>"),

@@ -5,11 +5,11 @@ White space directly before the first call (where nothing else precedes it), bet
 
 from __future__ import annotations
 
-from engine.outputs.pieces import CallArguments, CallEnd, CallStart, Content, Piece, Reasoning
+from engine.outputs.pieces import CallArguments, CallEnd, CallStart, ContentText, Piece, ReasoningText
 from engine.outputs.tools.reader import SPACE, Reader, Steps
 
 
-class Answer:
+class PieceCollector:
     """Collects the pieces of one choice. `names`: the functions that may be called."""
 
     def __init__(self, names: frozenset[str]) -> None:
@@ -48,10 +48,10 @@ class Answer:
 
     def _write(self, text: str) -> None:
         if text:
-            self._pieces.append(Content(text))
+            self._pieces.append(ContentText(text))
 
     def reasoning(self, text: str) -> None:
-        self._pieces.append(Reasoning(text))
+        self._pieces.append(ReasoningText(text))
 
     def start(self, name: str, call_id: str = "") -> None:
         """Commit a call; one that is still open was complete."""
@@ -83,10 +83,10 @@ class Answer:
         self._space = []
 
 
-class Held:
+class HeldText:
     """Structure around calls since the last commit: dropped with the next commit, content if no call comes of it."""
 
-    def __init__(self, answer: Answer, text: str = "") -> None:
+    def __init__(self, answer: PieceCollector, text: str = "") -> None:
         self._answer = answer
         self._parts = [text]
 
@@ -107,7 +107,7 @@ class ScriptedParser:
     def __init__(self, names: frozenset[str], control_texts: frozenset[str] = frozenset()) -> None:
         self.control_texts = control_texts
         self._reader = Reader()
-        self._answer = Answer(names)
+        self._answer = PieceCollector(names)
         self._script = self._run()
 
     def feed(self, text: str) -> list[Piece]:
@@ -127,7 +127,7 @@ class ScriptedParser:
         raise NotImplementedError
 
 
-def read_rest(reader: Reader, answer: Answer, ends: tuple[str, ...], begun: str = "") -> Steps[None]:
+def read_rest(reader: Reader, answer: PieceCollector, ends: tuple[str, ...], begun: str = "") -> Steps[None]:
     """The open call is not as it should be: all up to an end marker, without the white space before it, is arguments."""
     space = [begun]
 

@@ -11,7 +11,7 @@ from engine.api.tools import Tool
 from engine.outputs.tools.object_writer import ObjectWriter
 from engine.outputs.tools.parameters import STRING, ParameterTypes, text_to_json
 from engine.outputs.tools.reader import SPACE, Steps
-from engine.outputs.tools.scripted import Held, ScriptedParser
+from engine.outputs.tools.scripted import HeldText, ScriptedParser
 from engine.outputs.tools.values import read_value
 
 
@@ -53,11 +53,11 @@ class TaggedCallParser(ScriptedParser):
         tags = self._tags
         begins = (tags.block_begin, tags.call_begin) if tags.is_block_optional else (tags.block_begin,)
         while marker := (yield from self._reader.until(begins, self._answer.content)):
-            held = Held(self._answer, marker)
+            held = HeldText(self._answer, marker)
             yield from self._read_block(held, is_in_call=marker == tags.call_begin)
             held.release()
 
-    def _read_block(self, held: Held, is_in_call: bool) -> Steps[None]:
+    def _read_block(self, held: HeldText, is_in_call: bool) -> Steps[None]:
         """Calls up to the end of the block, or up to what is none. Where a call is content, what surrounds it is content too."""
         has_called = has_content = False
         while True:
@@ -79,7 +79,7 @@ class TaggedCallParser(ScriptedParser):
             if end != self._tags.call_end:
                 return
 
-    def _skip_call(self, held: Held) -> Steps[str]:
+    def _skip_call(self, held: HeldText) -> Steps[str]:
         """What is left of a call of an unknown function is content; returns the tag that ended it, "" if none did."""
         held.release()
         end = yield from self._reader.until(
@@ -91,14 +91,14 @@ class TaggedCallParser(ScriptedParser):
         self._answer.content(end)
         return end
 
-    def _take_marker(self, held: Held) -> Steps[str]:
+    def _take_marker(self, held: HeldText) -> Steps[str]:
         """The begin of a call or the end of the block, if one comes next; behind a heading where calls have one."""
         markers = (self._tags.call_begin, self._tags.block_end)
         if self._tags.has_headings:
             return (yield from self._reader.until(markers, held.write))
         return (yield from self._reader.take(*markers))
 
-    def _read_call(self, held: Held) -> Steps[str]:
+    def _read_call(self, held: HeldText) -> Steps[str]:
         """One call, its begin consumed; returns the tag that ended it, "" if it is none, or of an unknown function, or cut."""
         tags = self._tags
         header: list[str] = []

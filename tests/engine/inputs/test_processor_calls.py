@@ -4,8 +4,7 @@ import pytest
 
 from engine.api.errors import ErrorCode, RequestError
 from engine.api.sampling import ProcessorCall, SamplingParams
-from engine.inputs.limits import ContextLimits
-from engine.inputs.processor_calls import check_processors
+from engine.inputs.limits import ContextLimits, check_processors
 from engine.messages import ProcessorParameter, ProcessorSpec
 
 SPEC = ProcessorSpec(

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from engine.outputs.pieces import CallArguments, Content, Reasoning
+from engine.outputs.pieces import CallArguments, ContentText, ReasoningText
 
 
 def cut(text, points):
@@ -20,7 +20,7 @@ def joined(pieces):
     result = []
     for piece in pieces:
         last = result[-1] if result else None
-        if isinstance(piece, Content | Reasoning | CallArguments) and type(piece) is type(last):
+        if isinstance(piece, ContentText | ReasoningText | CallArguments) and type(piece) is type(last):
             result[-1] = type(piece)(last.text + piece.text)
         else:
             result.append(piece)

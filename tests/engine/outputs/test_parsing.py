@@ -16,7 +16,7 @@ from engine.api import (
 )
 from engine.messages import Thinking
 from engine.outputs.parsing import OutputParsing
-from engine.outputs.pieces import CallStart, Content
+from engine.outputs.pieces import CallStart, ContentText
 from tests.engine.outputs.marked_tokenizer import marked_tokenizer, template_of
 from tests.engine.tiny_tokenizer import THINK, tiny_tokenizer
 
@@ -88,7 +88,7 @@ def test_calls_are_looked_for_only_where_there_may_be_some(mode, tools, has_pars
     assert (parsers.calls is not None) == has_parser
 
 
-@pytest.mark.parametrize(("constraint", "kind"), [(None, CallStart), (A_CONSTRAINT, Content)])
+@pytest.mark.parametrize(("constraint", "kind"), [(None, CallStart), (A_CONSTRAINT, ContentText)])
 def test_an_answer_of_constrained_json_is_no_call_outside_the_tags(constraint, kind):
     """Its schema may ask for a name and arguments; where calls are meant, the grammar has them in their tags."""
     free = request(tools=TOOLS, tool_choice=ToolChoice(ToolMode.AUTO), constraint=constraint)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api import RepetitionRule
-from engine.outputs.repetition import RepetitionFinder
+from engine.outputs.stop import RepetitionFinder
 
 
 def repeats(ids, rule):

@@ -2,8 +2,8 @@
 
 from hypothesis import given
 
-from engine.outputs.pieces import Content, Reasoning
-from engine.outputs.reasoning.harmony import HarmonyParser
+from engine.outputs.pieces import ContentText, ReasoningText
+from engine.outputs.reasoning.harmony import HarmonyReasoningParser
 from tests.engine.outputs.splits import cut, cuts, every_cut_in_two, say, texts_of
 
 ANALYSIS = "<|channel|>analysis<|message|>why"
@@ -12,49 +12,51 @@ CALL = "<|start|>assistant to=functions.f<|channel|>commentary <|constrain|>json
 
 
 def parsed(text, **options):
-    results = {tuple(say(HarmonyParser(**options), pieces)) for pieces in [*every_cut_in_two(text), list(text)]}
+    results = {
+        tuple(say(HarmonyReasoningParser(**options), pieces)) for pieces in [*every_cut_in_two(text), list(text)]
+    }
     assert len(results) == 1
     return list(results.pop())
 
 
 @given(texts_of(ANALYSIS, FINAL, CALL, "<|end|>", "<|channel|>", "<|start|>", "<|message|>"), cuts)
 def test_any_split_says_the_same(text, points):
-    assert say(HarmonyParser(True), cut(text, points)) == say(HarmonyParser(True), [text])
+    assert say(HarmonyReasoningParser(True), cut(text, points)) == say(HarmonyReasoningParser(True), [text])
 
 
 def test_analysis_is_reasoning_and_final_is_content():
-    assert parsed(f"{ANALYSIS}<|end|>{FINAL}<|return|>") == [Reasoning("why"), Content("so")]
-    assert parsed(ANALYSIS) == [Reasoning("why")]
-    assert parsed("<|channel|>final<|message|>so") == [Content("so")]
+    assert parsed(f"{ANALYSIS}<|end|>{FINAL}<|return|>") == [ReasoningText("why"), ContentText("so")]
+    assert parsed(ANALYSIS) == [ReasoningText("why")]
+    assert parsed("<|channel|>final<|message|>so") == [ContentText("so")]
 
 
 def test_a_preamble_is_content_and_reasoning_may_go_on_behind_it():
     text = f"<|channel|>commentary<|message|>I look.<|end|><|start|>assistant{ANALYSIS}<|end|>{FINAL}"
-    assert parsed(text) == [Content("I look."), Reasoning("why"), Content("so")]
+    assert parsed(text) == [ContentText("I look."), ReasoningText("why"), ContentText("so")]
 
 
 def test_a_forced_end_within_the_analysis_is_an_end():
-    assert parsed(f"{ANALYSIS}<|channel|>final<|message|>so") == [Reasoning("why"), Content("so")]
+    assert parsed(f"{ANALYSIS}<|channel|>final<|message|>so") == [ReasoningText("why"), ContentText("so")]
 
 
 def test_a_call_is_left_to_its_parser_whichever_way_it_is_addressed():
-    call = Content("<|channel|>commentary to=functions.f<|message|>{}<|call|>")
-    assert parsed(f"{ANALYSIS}<|end|>{CALL}", keeps_calls=True) == [Reasoning("why"), call]
+    call = ContentText("<|channel|>commentary to=functions.f<|message|>{}<|call|>")
+    assert parsed(f"{ANALYSIS}<|end|>{CALL}", keeps_calls=True) == [ReasoningText("why"), call]
     late = "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>"
-    assert parsed(f"{ANALYSIS}<|end|><|start|>assistant{late}", keeps_calls=True) == [Reasoning("why"), call]
+    assert parsed(f"{ANALYSIS}<|end|><|start|>assistant{late}", keeps_calls=True) == [ReasoningText("why"), call]
 
 
 def test_without_a_parser_of_calls_their_text_is_content():
-    assert parsed(CALL) == [Content("{}")]
+    assert parsed(CALL) == [ContentText("{}")]
 
 
 def test_what_the_prompt_has_begun_goes_on():
-    assert parsed(" more", head="assistant<|channel|>final<|message|>part") == [Content(" more")]
-    assert parsed("why", head="assistant<|channel|>analysis<|message|>") == [Reasoning("why")]
-    assert parsed(ANALYSIS, head="assistant") == [Reasoning("why")]
+    assert parsed(" more", head="assistant<|channel|>final<|message|>part") == [ContentText(" more")]
+    assert parsed("why", head="assistant<|channel|>analysis<|message|>") == [ReasoningText("why")]
+    assert parsed(ANALYSIS, head="assistant") == [ReasoningText("why")]
 
 
 def test_text_that_is_no_message_is_content_and_half_a_header_is_nothing():
-    assert parsed("plain") == [Content("plain")]
+    assert parsed("plain") == [ContentText("plain")]
     assert parsed("<|channel|>analys") == []
     assert "".join(piece.text for piece in parsed("x" * 600)) == "x" * 600

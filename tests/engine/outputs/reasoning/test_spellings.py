@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.outputs.reasoning.spellings import AFTER, BEFORE, marker_spellings
+from engine.outputs.reasoning.registry import AFTER, BEFORE, marker_spellings
 from tests.engine.outputs.marked_tokenizer import marked_tokenizer
 from tests.engine.tiny_tokenizer import THINK, tiny_tokenizer
 

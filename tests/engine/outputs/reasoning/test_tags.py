@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.outputs.pieces import Content, Reasoning
+from engine.outputs.pieces import ContentText, ReasoningText
 from engine.outputs.reasoning.formats import FORMATS, HARMONY
-from engine.outputs.reasoning.parser import Beginning
+from engine.outputs.reasoning.parser import ReasoningState
 from engine.outputs.reasoning.registry import make_reasoning_parser
 from tests.engine.outputs.splits import cut, cuts, every_cut_in_two, joined, say, texts_of
 
@@ -28,16 +28,18 @@ TAGS = [
 WORDS = [*TAGS, "Here is my thought process:", "Here's my response:"]
 
 
-def parser(name, beginning=Beginning.UNSAID):
-    return make_reasoning_parser(FORMATS[name], beginning)
+def parser(name, state=ReasoningState.UNKNOWN):
+    return make_reasoning_parser(FORMATS[name], state)
 
 
-def parsed(name, text, beginning=Beginning.UNSAID):
+def parsed(name, text, state=ReasoningState.UNKNOWN):
     """(reasoning, content), the same in every cut in two."""
-    results = {tuple(say(parser(name, beginning), pieces)) for pieces in [*every_cut_in_two(text), list(text)]}
+    results = {tuple(say(parser(name, state), pieces)) for pieces in [*every_cut_in_two(text), list(text)]}
     assert len(results) == 1
     (said,) = results
-    return tuple("".join(piece.text for piece in said if isinstance(piece, kind)) for kind in (Reasoning, Content))
+    return tuple(
+        "".join(piece.text for piece in said if isinstance(piece, kind)) for kind in (ReasoningText, ContentText)
+    )
 
 
 def tags(name):
@@ -45,14 +47,14 @@ def tags(name):
     return form.starts[0], form.ends[0]
 
 
-@given(st.sampled_from(TAGGED), st.sampled_from(Beginning), texts_of(*WORDS), cuts)
-def test_any_split_says_the_same(form, beginning, text, points):
-    assert say(parser(form.name, beginning), cut(text, points)) == say(parser(form.name, beginning), [text])
+@given(st.sampled_from(TAGGED), st.sampled_from(ReasoningState), texts_of(*WORDS), cuts)
+def test_any_split_says_the_same(form, state, text, points):
+    assert say(parser(form.name, state), cut(text, points)) == say(parser(form.name, state), [text])
 
 
-@given(st.sampled_from(TAGGED), st.sampled_from(Beginning), texts_of(*WORDS))
-def test_nothing_but_tags_and_white_space_beside_them_is_lost(form, beginning, text):
-    said = "".join(piece.text for piece in say(parser(form.name, beginning), [text]))
+@given(st.sampled_from(TAGGED), st.sampled_from(ReasoningState), texts_of(*WORDS))
+def test_nothing_but_tags_and_white_space_beside_them_is_lost(form, state, text):
+    said = "".join(piece.text for piece in say(parser(form.name, state), [text]))
     left = "".join(text.split())
     for tag in (*form.starts, *form.ends, *(form.wrapper or ())):
         left, said = left.replace("".join(tag.split()), ""), said.replace(tag, "")
@@ -75,13 +77,13 @@ def test_without_its_start_tag_all_is_content(name):
     assert parsed(name, f"{start}why{end}so") == ("why", "so")
     assert parsed(name, f"{start}never leaves") == ("never leaves", "")
     assert parsed(name, f"so{end}\n{start}") == ("", f"so{end}\n{start}")
-    assert parsed(name, f"why{end}so", Beginning.OPEN) == ("why", "so")
+    assert parsed(name, f"why{end}so", ReasoningState.OPEN) == ("why", "so")
 
 
 @pytest.mark.parametrize("name", [form.name for form in TAGGED])
 def test_where_the_prompt_has_ended_the_reasoning_all_is_content(name):
     start, _ = tags(name)
-    assert parsed(name, f"so {start} and on", Beginning.OVER) == ("", f"so {start} and on")
+    assert parsed(name, f"so {start} and on", ReasoningState.CLOSED) == ("", f"so {start} and on")
 
 
 def test_granite_knows_both_spellings_of_its_headings():
@@ -107,10 +109,10 @@ def test_minimax_can_leave_its_reasoning_in_the_content():
 
 def test_no_more_is_held_back_than_may_become_a_tag():
     one = parser("deepseek_r1")
-    assert joined(one.feed("a</thi")) == [Reasoning("a")]
-    assert joined(one.feed("s is")) == [Reasoning("</this is")]
+    assert joined(one.feed("a</thi")) == [ReasoningText("a")]
+    assert joined(one.feed("s is")) == [ReasoningText("</this is")]
     assert one.is_open
-    assert joined(one.feed("</think>b<")) == [Content("b<")]
+    assert joined(one.feed("</think>b<")) == [ContentText("b<")]
     assert one.is_over
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from engine.api.tools import Tool
-from engine.outputs.pieces import CallArguments, CallEnd, CallStart, Content, Reasoning
+from engine.outputs.pieces import CallArguments, CallEnd, CallStart, ContentText, ReasoningText
 from engine.outputs.tools.registry import make_tool_parser
 
 WEATHER = Tool(
@@ -47,11 +47,11 @@ def join(pieces):
     said, open_call = Said(), None
     for piece in pieces:
         match piece:
-            case Content(text):
+            case ContentText(text):
                 assert text
                 assert open_call is None
                 said.content += text
-            case Reasoning(text):
+            case ReasoningText(text):
                 said.reasoning += text
             case CallStart(name, call_id):
                 assert open_call is None

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from engine.api import ModelLoadError
-from engine.outputs.pieces import CallEnd, Content
-from engine.outputs.reasoning.harmony import HarmonyParser
+from engine.outputs.pieces import CallEnd, ContentText
+from engine.outputs.reasoning.harmony import HarmonyReasoningParser
 from engine.outputs.tools.registry import (
     FORMATS,
     TEMPLATE_MARKS,
@@ -117,11 +117,11 @@ def test_without_markers_the_choice_is_hermes():
 
 
 def test_calls_come_through_the_reasoning_parser_of_harmony():
-    reasoning, passed = HarmonyParser(keeps_calls=True), []
+    reasoning, passed = HarmonyReasoningParser(keeps_calls=True), []
     for character in EXAMPLES["openai"]:
         passed += reasoning.feed(character)
     passed += reasoning.flush()
-    said = parse_with("openai", *(piece.text for piece in passed if isinstance(piece, Content)))
+    said = parse_with("openai", *(piece.text for piece in passed if isinstance(piece, ContentText)))
     assert said == parse_with("openai", EXAMPLES["openai"])
 
 

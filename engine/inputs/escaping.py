@@ -73,14 +73,14 @@ def _longest_of(texts: list[str], depth: int = 0) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PromptPiece:
     """Prompt text. `is_typed`: a control text that a client typed, to be encoded as ordinary text."""
 
     text: str
     is_typed: bool = False
 
 
-class Marks:
+class ControlTokenEscaper:
     """The marks of one request. `end` goes behind the text of a message that is left open, `open` behind such reasoning."""
 
     def __init__(self, controls: ControlTexts) -> None:
@@ -88,29 +88,29 @@ class Marks:
         self._nonce = secrets.token_hex(NONCE_BYTES)
         self._texts: list[str] = []
         self._numbers: dict[str, int] = {}
-        self._edge, self.end, self.open = self._spell(EDGE), self._spell(END), self._spell(OPEN)
+        self._edge, self.end_mark, self.open_mark = self._spell(EDGE), self._spell(END), self._spell(OPEN)
 
-    def swap(self, value: Json) -> Json:
+    def escape(self, value: Json) -> Json:
         """The value with marks in its strings, however deep. Raises RequestError where that is deeper than Python goes."""
         try:
-            return self._swapped(value)
+            return self._escape_value(value)
         except RecursionError:
             raise RequestError(
                 ErrorCode.INVALID_VALUE, "the messages, tools or variables are nested too deeply", "messages"
             ) from None
 
-    def spread(self, num_chars: int) -> int:
+    def escaped_length(self, num_chars: int) -> int:
         """A bound on text with marks, where `num_chars` bounds the text without."""
         return num_chars * 4 * len(self._spell(str(len(self._texts)) + EDGE))
 
     def close_open_reasoning(self, text: str) -> str:
         """Take away what the template wrote to close reasoning that is left open, and the marks of it."""
-        before, *others = text.split(self.open)
+        before, *others = text.split(self.open_mark)
         return before + "".join(_CLOSED.sub("", other, count=1) if _CLOSED.match(other) else other for other in others)
 
-    def split(self, text: str) -> list[Piece]:
+    def split(self, text: str) -> list[PromptPiece]:
         """Cut rendered text into pieces, in order, no empty ones and no marks."""
-        pieces: list[Piece] = []
+        pieces: list[PromptPiece] = []
         plain: list[str] = []
         position = 0
         for match in _MARK.finditer(text):
@@ -120,26 +120,26 @@ class Marks:
             plain.append(text[position : match.start()])
             position = match.end()
             if word.isdecimal():
-                pieces += self._without_forged(plain)
-                pieces.append(Piece(self._texts[int(word)], True))
+                pieces += self._part_forged(plain)
+                pieces.append(PromptPiece(self._texts[int(word)], True))
                 plain = []
-        pieces += self._without_forged([*plain, text[position:]])
+        pieces += self._part_forged([*plain, text[position:]])
         return [piece for piece in pieces if piece.text]
 
-    def _swapped(self, value: Json) -> Json:
+    def _escape_value(self, value: Json) -> Json:
         if isinstance(value, str):
-            return self._swap_text(value)
+            return self._escape_text(value)
         if isinstance(value, list):
-            return [self._swapped(item) for item in value]
+            return [self._escape_value(item) for item in value]
         if isinstance(value, dict):
-            return {self._swap_text(key): self._swapped(item) for key, item in value.items()}
+            return {self._escape_text(key): self._escape_value(item) for key, item in value.items()}
         return value
 
-    def _without_forged(self, strings: list[str]) -> list[Piece]:
+    def _part_forged(self, strings: list[str]) -> list[PromptPiece]:
         """Joined strings; a control text that stands across one of their borders was made by a client, not by the template."""
         text = "".join(strings)
         if len(strings) == 1 or self._controls.pattern is None:
-            return [Piece(text)]
+            return [PromptPiece(text)]
         edges, offset = set(), 0
         for string in strings[:-1]:
             offset += len(string)
@@ -147,18 +147,18 @@ class Marks:
         pieces, position = [], 0
         for match in self._controls.pattern.finditer(text):
             if any(edge in edges for edge in range(match.start() + 1, match.end())):
-                pieces += [Piece(text[position : match.start()]), Piece(match.group(), True)]
+                pieces += [PromptPiece(text[position : match.start()]), PromptPiece(match.group(), True)]
                 position = match.end()
-        return [*pieces, Piece(text[position:])]
+        return [*pieces, PromptPiece(text[position:])]
 
-    def _swap_text(self, text: str) -> str:
+    def _escape_text(self, text: str) -> str:
         controls = self._controls
         if controls.pattern is None:
             return text
-        swapped = controls.pattern.sub(self._mark, text)
-        if controls.may_begin_at_end_of(swapped):
-            swapped += self._edge
-        return self._edge + swapped if controls.may_end_at_start_of(swapped) else swapped
+        escaped = controls.pattern.sub(self._mark, text)
+        if controls.may_begin_at_end_of(escaped):
+            escaped += self._edge
+        return self._edge + escaped if controls.may_end_at_start_of(escaped) else escaped
 
     def _mark(self, match: re.Match[str]) -> str:
         text = match.group()

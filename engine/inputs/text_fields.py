@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from engine.api.errors import ErrorCode, RequestError
 from engine.inputs.limits import ContextLimits
 from engine.tokenizers.tokenizer import Tokenizer
 
-MAX_TOKENS = 1_024
+MAX_BAD_WORD_TOKENS = 1_024
 """Of all words together, each counted as it is written."""
 
 
@@ -19,8 +20,10 @@ def bad_word_ids(words: Sequence[str], tokenizer: Tokenizer, limits: ContextLimi
     for word in words:
         plain, spaced = tuple(tokenizer.encode(word)), tuple(tokenizer.encode(" " + word))
         num_tokens += len(plain)
-        if num_tokens > MAX_TOKENS:
-            raise _refusal(f"bad_words must hold at most {MAX_TOKENS} tokens together; send fewer or shorter words")
+        if num_tokens > MAX_BAD_WORD_TOKENS:
+            raise _refusal(
+                f"bad_words must hold at most {MAX_BAD_WORD_TOKENS} tokens together; send fewer or shorter words"
+            )
         if not plain:
             raise _refusal("bad_words must not hold empty words")
         unknown = max(plain + spaced)
@@ -36,3 +39,16 @@ def bad_word_ids(words: Sequence[str], tokenizer: Tokenizer, limits: ContextLimi
 
 def _refusal(message: str) -> RequestError:
     return RequestError(ErrorCode.INVALID_VALUE, message, "bad_words")
+
+
+CHARS_PER_TOKEN = 16
+"""Of a text that is worth predicting; what is cut off of any other is only not predicted."""
+
+
+def prediction_ids(prediction: str, tokenizer: Tokenizer, max_tokens: int, logits_width: int) -> list[int]:
+    """Token ids that the answer is expected to begin with: at most `max_tokens`, up to the first that the model does not have.
+
+    The text is cut before it is tokenised, so that a long one costs no more than the answer may be long.
+    """
+    token_ids = tokenizer.encode_ordinary(prediction[: max_tokens * CHARS_PER_TOKEN])[:max_tokens]
+    return list(takewhile(lambda token_id: token_id < logits_width, token_ids))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, normalizers
 
 from engine.api import GenerationRequest, PromptOptions, Tool
-from engine.inputs.marks import ControlTexts, Marks
+from engine.inputs.escaping import ControlTexts, ControlTokenEscaper
 from engine.inputs.processor import PromptProcessor
 from engine.inputs.rendering import LocalRenderer
 from engine.tokenizers.tokenizer import Tokenizer
@@ -88,19 +88,19 @@ def test_a_control_text_between_the_template_and_what_is_typed_is_none():
 
 
 def test_a_vocabulary_that_has_words_as_added_tokens_does_not_change_the_words_that_templates_compare():
-    marks = Marks(ControlTexts(["response", "ruser", "textual"]))
-    assert marks.swap({"role": "user", "type": "text"}) == {"role": "user", "type": "text"}
+    escaper = ControlTokenEscaper(ControlTexts(["response", "ruser", "textual"]))
+    assert escaper.escape({"role": "user", "type": "text"}) == {"role": "user", "type": "text"}
 
 
 def test_runs_of_spaces_are_no_control_texts():
-    marks = Marks(ControlTexts(["  ", "\n\n", "<x>"]))
-    assert marks.swap("a  b\n\n") == "a  b\n\n"
+    escaper = ControlTokenEscaper(ControlTexts(["  ", "\n\n", "<x>"]))
+    assert escaper.escape("a  b\n\n") == "a  b\n\n"
 
 
 def test_marks_of_two_requests_differ():
     """Or a client could type the marks of another's request."""
     controls = ControlTexts(["<x>"])
-    assert Marks(controls).swap("<x>") != Marks(controls).swap("<x>")
+    assert ControlTokenEscaper(controls).escape("<x>") != ControlTokenEscaper(controls).escape("<x>")
 
 
 @given(st.lists(st.text("ab|", min_size=1, max_size=5), min_size=1, max_size=12), st.text("ab|", max_size=30))
@@ -115,8 +115,8 @@ def test_a_vocabulary_of_a_thousand_reserved_tokens_costs_no_more_than_one():
     """Tried one by one, their common beginnings took 18 seconds of a text that the character bound lets pass."""
     controls = ControlTexts(["<|im_end|>", *(f"<|reserved_special_token_{number}|>" for number in range(1000))])
     for typed in ("<|" * 500_000, "<|reserved_special_token_9" * 40_000):
-        marks = Marks(controls)
-        assert "".join(piece.text for piece in marks.split(marks.swap(typed))) == typed
+        escaper = ControlTokenEscaper(controls)
+        assert "".join(piece.text for piece in escaper.split(escaper.escape(typed))) == typed
 
 
 def test_control_texts_of_any_length_and_number_can_be_read():
