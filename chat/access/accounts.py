@@ -1,4 +1,7 @@
-"""People and the first start: an installation begins with one organisation, one project, one administrator and one key."""
+"""The first start of an installation, and the callers that stand for users and for requests without a key.
+
+An installation begins with one organisation, one project, one administrator and one key.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,9 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import transaction
 from django.http import HttpRequest
 
+from chat.access.checks import Right
 from chat.access.keys import Caller, KeyInvalid, KeyRefused, key_caller, key_create, key_has_secret, key_public_id
-from chat.access.models import ApiKey, Org, Project, Right
+from chat.access.models import ApiKey, Org, Project
 from chat.access.permissions import playground_is_open_to
 
 ADMIN_NAME = "admin"
@@ -24,7 +28,7 @@ MAX_NAMES = 10
 
 
 class UserUnknown(Exception):
-    """No user has this name; the message lists some that there are."""
+    """Raised for a user name that does not exist; the message lists some that do."""
 
     def __init__(self, name: str, known: list[str]) -> None:
         others = f"there are {', '.join(known)}" if known else "there is none yet: run make serve first"
@@ -33,7 +37,7 @@ class UserUnknown(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """What was made now and by us; None for what existed or was given. The supervisor prints it once."""
+    """What the first start has made, for the supervisor to print once. None for what existed or was given."""
 
     admin_name: str
     admin_created: bool
@@ -42,11 +46,11 @@ class Bootstrap:
 
 
 def bootstrap_create(*, admin_password: str | None = None, api_key: str | None = None) -> Bootstrap:
-    """Make what a fresh installation lacks; harmless on every later start.
+    """Create the organisation, project, administrator and key that are missing. Repeat calls change nothing.
 
-    An administrator is made when there is no superuser, a key when there never was one or `api_key` is not known yet.
-    What the administrator changed since (password, disabled or deleted key) is left alone.
-    Raises KeyRefused when `api_key` is malformed, or its key id exists with another secret.
+    It creates an administrator if there is no superuser, and a key if there never was one or `api_key` is unknown.
+    It leaves alone what an administrator has changed since: a password, a disabled or deleted key.
+    Raises KeyRefused if `api_key` is malformed, or if its key id exists with another secret.
     """
     with transaction.atomic():
         project = default_project()
@@ -66,7 +70,7 @@ def bootstrap_create(*, admin_password: str | None = None, api_key: str | None =
 
 
 def password_renew(*, name: str) -> str:
-    """Give a user a new random password, which ends their sessions. Return it; it is not kept. Raises UserUnknown."""
+    """Set a new random password, which ends the user's sessions, and return it. Raises UserUnknown."""
     users = get_user_model().objects
     user = users.filter(username=name).first()
     if user is None:
@@ -78,7 +82,7 @@ def password_renew(*, name: str) -> str:
 
 
 def default_project() -> Project:
-    """The oldest project; made, with its organisation, where there is none."""
+    """Return the oldest project. Create it, with its organisation, if there is none."""
     project: Project | None = Project.objects.order_by("id").first()
     if project is None:
         org = Org.objects.order_by("id").first() or Org.objects.create(name=DEFAULT_NAME)
@@ -87,16 +91,18 @@ def default_project() -> Project:
 
 
 def session_caller(*, session_key: str | None) -> Caller:
-    """`playground_caller` for whoever is signed in with this session now. Raises KeyInvalid when it has ended, as by signing out, a new
-    password, or a user made inactive."""
+    """Return `playground_caller` of the user that this session belongs to.
+
+    Raises KeyInvalid if the session has ended: by signing out, a new password, or a user made inactive.
+    """
     session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
     return playground_caller(user=get_user(cast(HttpRequest, SimpleNamespace(session=session))))
 
 
 def playground_caller(*, user: AbstractBaseUser | AnonymousUser) -> Caller:
-    """The caller for a signed-in user of the playground: no key, all models, the default project.
+    """Return the caller for a signed-in user of the playground: no key, all models, the default project.
 
-    The tenant is the user's own, so that chats of two people share no cached prefix. Raises KeyInvalid for who may not use it.
+    Each user is a tenant, so that chats of two users share no cached prefix. Raises KeyInvalid without the permission.
     """
     if not playground_is_open_to(user):
         raise KeyInvalid
@@ -112,7 +118,7 @@ def playground_caller(*, user: AbstractBaseUser | AnonymousUser) -> Caller:
 
 
 def anonymous_caller() -> Caller:
-    """The caller of a request without a key, where the operator allows them: inference in the default project."""
+    """Return the caller of requests without a key, which an operator may allow: inference in the default project."""
     project = default_project()
     return Caller(
         key_id=0, public_id="", org_id=project.org_id, project_id=project.pk, tenant=f"{project.pk}:anonymous"
@@ -120,9 +126,9 @@ def anonymous_caller() -> Caller:
 
 
 def caller_of_key(*, public_id: str, project_id: int) -> Caller:
-    """The caller for work that this key has left behind; an empty id stands for requests without a key.
+    """Return the caller for background work of this key. An empty id stands for requests without a key.
 
-    Raises KeyInvalid for a key that is good no more, or not in this project, and where the operator does not allow to have none.
+    Raises KeyInvalid if the key is no longer valid or not in this project, or if requests without a key are not allowed.
     """
     if public_id:
         caller = key_caller(public_id=public_id)

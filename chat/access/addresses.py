@@ -1,5 +1,6 @@
-"""Whose address a request or a socket comes from; the one place that believes forwarding headers, and only from trusted proxies.
-And which addresses mean this machine.
+"""The address of a client, and which addresses mean this machine.
+
+This is the one place that believes forwarding headers, and only those of trusted proxies.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ MAX_ADDRESS_CHARS = 64
 
 
 def client_address(*, peer: str, forwarded: str) -> str:
-    """The peer's address, or the nearest untrusted one of X-Forwarded-For when the peer is a trusted proxy. "" on a Unix socket."""
+    """Return the peer's address, or the nearest untrusted one of X-Forwarded-For if the peer is a trusted proxy.
+
+    It is empty on a Unix socket.
+    """
     if not settings.LIGHTCONE_TRUSTED_PROXIES:
         return peer
     address = peer
@@ -25,14 +29,14 @@ def client_address(*, peer: str, forwarded: str) -> str:
 
 
 def request_address(request: HttpRequest) -> str:
-    """`client_address` of an HTTP request."""
+    """Return the client's address of an HTTP request."""
     return client_address(
         peer=request.META.get("REMOTE_ADDR") or "", forwarded=request.headers.get("X-Forwarded-For", "")
     )
 
 
 def is_loopback(place: str) -> bool:
-    """Whether an address, in brackets or not, or the name `localhost`, means this machine."""
+    """Return True if an address, in brackets or not, or the name `localhost` means this machine."""
     try:
         return _address(place.strip("[]")).is_loopback
     except ValueError:
@@ -40,7 +44,7 @@ def is_loopback(place: str) -> bool:
 
 
 def is_trusted_proxy(address: str) -> bool:
-    """Whether the address is one of LIGHTCONE_TRUSTED_PROXIES."""
+    """Return True if the address is one of LIGHTCONE_TRUSTED_PROXIES."""
     try:
         peer = _address(address)
         return any(peer in ipaddress.ip_network(proxy, strict=False) for proxy in settings.LIGHTCONE_TRUSTED_PROXIES)

@@ -1,6 +1,6 @@
-"""Who is calling an API route: find the key in the headers, check it, and slow down those who guess.
+"""Authentication of API requests: find the key in the headers, check it, and slow down clients that guess.
 
-Keys are never read from the query string. Called by api/view.py; the check itself is keys.py.
+Keys are never read from the query string. `api/view.py` calls this; `keys.py` checks the key.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FORWARDING_HEADERS = frozenset(
         *("true-client-ip", "cf-connecting-ip", "fastly-client-ip"),
     )
 )
-"""Beside all that begin with `X-Forwarded`: what a proxy may say of those who stand before it."""
+"""Headers by which a proxy names its client, beside those that begin with `X-Forwarded`."""
 MISSING_KEY = "You didn't provide an API key. Send it as 'Authorization: Bearer YOUR_KEY' or as 'x-api-key: YOUR_KEY'."
 NOT_BEARER = "Incorrect API key provided: the Authorization header must read 'Bearer YOUR_KEY'."
 TOO_MANY = "Too many requests with a wrong API key from your address. Wait, then send a valid key."
@@ -41,7 +41,10 @@ class _Failures:
 
 
 class AuthFailures:
-    """Wrong keys per address within a window, in this process. Bounded: the address that failed longest ago is forgotten first."""
+    """Counts wrong keys by address within a window, in this process.
+
+    At most `MAX_ADDRESSES` are kept; the address that failed longest ago goes first.
+    """
 
     def __init__(self, *, limit: int, window_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit = limit
@@ -50,7 +53,7 @@ class AuthFailures:
         self._failures: OrderedDict[str, _Failures] = OrderedDict()
 
     def wait_s(self, address: str) -> float:
-        """How long this address has to wait; 0 if it may try."""
+        """Return the seconds that this address has to wait; 0 if it may try."""
         failures = self._failures.get(address)
         if failures is None or failures.count < self.limit:
             return 0.0
@@ -71,10 +74,11 @@ class AuthFailures:
 
 
 async def caller_identify(request: HttpRequest, *, key_header: str, failures: AuthFailures) -> Caller:
-    """The caller of this request. `key_header`: the dialect's own header, which decides alone where both are present.
+    """Return the caller of this request. `key_header`: the dialect's own header, which wins if both are present.
 
-    The key is looked at first: a good one passes, whatever others at its address have sent (they may share a proxy).
-    Raises ApiError: 401 without a good key, 403 for a key that is good elsewhere, 429 for a wrong one after too many from its address.
+    A valid key passes even if its address has sent many wrong ones, as clients may share a proxy.
+    Raises ApiError: 401 without a valid key, 403 for a key that is valid elsewhere, 429 for a wrong key after too many of
+    its address.
     """
     address = request_address(request)
     scheme, raw = _sent_key(request, key_header)
@@ -95,7 +99,7 @@ async def caller_identify(request: HttpRequest, *, key_header: str, failures: Au
 
 
 def _wrong_key(message: str, failures: AuthFailures | None, address: str) -> ApiError:
-    """Count a wrong key and say what is wrong with it, or that its address has to wait. `failures` None: this one does not count."""
+    """Count a wrong key and return its error, or the error that asks its address to wait. `failures` None: do not count."""
     if failures is not None:
         wait_s = failures.wait_s(address)
         if wait_s:
@@ -105,7 +109,7 @@ def _wrong_key(message: str, failures: AuthFailures | None, address: str) -> Api
 
 
 def _sent_key(request: HttpRequest, key_header: str) -> tuple[str, str]:
-    """Return the scheme, `bearer` for a good one, and the key as sent; the key is empty where none was."""
+    """Return the scheme, `bearer` for a usable one, and the key as sent, which is empty if there is none."""
     bearer = request.headers.get("Authorization")
     plain = request.headers.get("X-Api-Key")
     if plain is not None and (key_header == "x-api-key" or bearer is None):
@@ -117,10 +121,10 @@ def _sent_key(request: HttpRequest, key_header: str) -> tuple[str, str]:
 
 
 def _may_be_anonymous(request: HttpRequest) -> bool:
-    """Return True if the operator lets in requests without a key of ours and this one comes from a program on this machine.
+    """Return True if the operator admits requests without a key and this one comes from a program on this machine.
 
-    Such a program has a loopback address, uses no proxy, asks for a loopback name (a page whose name was bound to this address anew has
-    another) and is no page of another origin.
+    Such a program has a loopback address, uses no proxy and asks for a loopback name. The name excludes pages whose host
+    name was rebound to this address. It is no page of another origin either.
     """
     return (
         settings.LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK
@@ -133,14 +137,14 @@ def _may_be_anonymous(request: HttpRequest) -> bool:
 
 
 def _is_from_allowed_page(request: HttpRequest) -> bool:
-    """Browsers name the page's origin; other programs, and pages that only read from their own, name none."""
+    """Return True without an Origin header, or if it names an allowed page. Only browsers send one."""
     origin = request.headers.get("Origin")
     allowed = settings.LIGHTCONE_CORS_ALLOWED_ORIGINS
     return origin is None or "*" in allowed or origin in (*allowed, f"{request.scheme}://{request.get_host()}")
 
 
 def _is_local(request: HttpRequest, address: str) -> bool:
-    """Whether the caller sits on this machine and came without a proxy."""
+    """Return True if the request comes from this machine without a proxy."""
     return not _is_forwarded(request) and (address == "" or is_loopback(address))
 
 

@@ -1,4 +1,7 @@
-"""Validators of JSON columns: each raises ValidationError with what was wrong and what is allowed."""
+"""The rights of keys, and validators of JSON columns.
+
+Each validator raises a ValidationError that says what was wrong and what is allowed.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,37 @@ import re
 from collections.abc import Iterator
 
 from django.core.exceptions import ValidationError
+from django.db import models
 
 ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\](:[0-9]{1,5})?", re.ASCII)
-RIGHTS = ("inference", "usage_read", "keys_manage", "chat_template", "logits_processors", "mm_kwargs")
 MAX_ENTRIES = 100
 MAX_ENTRY_CHARS = 200
 
 
+class Right(models.TextChoices):
+    """What a key may be used for.
+
+    The last three give power over the model's worker: code, templates and memory that a request brings.
+    """
+
+    INFERENCE = "inference", "Inference"
+    USAGE_READ = "usage_read", "Read usage"
+    KEYS_MANAGE = "keys_manage", "Manage keys"
+    CHAT_TEMPLATE = "chat_template", "Send chat templates"
+    LOGITS_PROCESSORS = "logits_processors", "Use logits processors"
+    MM_KWARGS = "mm_kwargs", "Set media options"
+
+
 def check_texts(value: object) -> None:
-    """A list of at most 100 non-empty texts of at most 200 characters."""
+    """Require a list of at most 100 non-empty texts of at most 200 characters."""
     for _ in _texts(value):
         pass
 
 
 def check_rights(value: object) -> None:
     for text in _texts(value):
-        if text not in RIGHTS:
-            raise ValidationError(f"{text!r} is no right; the rights are {', '.join(RIGHTS)}.")
+        if text not in Right.values:
+            raise ValidationError(f"{text!r} is no right; the rights are {', '.join(Right.values)}.")
 
 
 def check_networks(value: object) -> None:

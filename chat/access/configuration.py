@@ -1,8 +1,8 @@
-"""Notice that keys, projects or models changed, for everything that keeps copies of them.
+"""Announce changes of keys, projects and models to everything that caches them.
 
-Services call `configuration_touch()` beside each write. After the commit the copies of this process are forgotten
-(`configuration_changed`) and the epoch in Valkey rises, by which every other process learns of it with its next request
-(chat.access.configuration_copies).
+Services call `configuration_touch()` beside each write. After the commit `configuration_changed` empties the caches of
+this process, and the epoch in Valkey rises. Every other process compares the epoch with its next request
+(`configuration_copies.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ configuration_changed = Signal()
 
 
 def configuration_touch() -> None:
-    """Make the change known once the current transaction has committed."""
+    """Announce the change once the current transaction has committed."""
     transaction.on_commit(_make_known)
 
 
@@ -35,5 +35,5 @@ def _make_known() -> None:
         with redis.Redis.from_url(url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S) as client:
             client.incr(keys.configuration_epoch)
     except redis.RedisError as error:
-        # While Valkey is away nobody trusts a copy; a process that does not notice keeps its copies for seconds only.
+        # While Valkey is away no cache is trusted, and entries live for seconds only.
         logger.warning("configuration epoch not raised: %s", error)

@@ -1,6 +1,7 @@
-"""Which keys a person may make and change in the console: those of projects that he is a member of, with no more than he may give.
+"""The keys that a user may create and change in the console: those of the user's projects, with rights that the user may give.
 
-Superusers may do everything. What acts a person may do on keys at all are Django's permissions, which the pages ask for.
+Superusers may do everything. Whether a user may work on keys at all is a matter of Django's permissions, which the pages
+check.
 """
 
 from __future__ import annotations
@@ -11,22 +12,25 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from chat.access.models import ApiKey, Project, Right, give_permission
+from chat.access.checks import Right
+from chat.access.models import ApiKey, Project, give_permission
 
 
 @dataclass(frozen=True, slots=True)
 class KeyScope:
-    """`project_ids` None: every project. `min_priority` None: every priority, else the smallest that may be given."""
+    """The projects, rights and priorities that a user may give to keys."""
 
     project_ids: frozenset[int] | None
+    """None: every project."""
     rights: frozenset[str]
     min_priority: int | None
+    """The smallest priority that may be given. None: every priority."""
 
     def has_project(self, project_id: int) -> bool:
         return self.project_ids is None or project_id in self.project_ids
 
     def covers(self, key: ApiKey) -> bool:
-        """Return True if the key is in the scope with all that it may do, so that having its text gives nobody more than he has."""
+        """Return True if everything that the key may do is within the scope, so that its text gives the user nothing new."""
         return self.has_project(key.project_id) and self.may_give(key.rights) and self.may_hurry(key.min_priority)
 
     def may_give(self, rights: Collection[str]) -> bool:
@@ -36,13 +40,13 @@ class KeyScope:
         return self.min_priority is None or priority >= self.min_priority
 
     def projects(self) -> QuerySet[Project]:
-        """The projects in which keys may be made."""
+        """Return the projects in which the user may create keys."""
         every = Project.objects.select_related("org")
         return every if self.project_ids is None else every.filter(pk__in=self.project_ids)
 
 
 def key_scope(*, user: Any) -> KeyScope:
-    """The scope of a signed-in person."""
+    """Return the scope of a signed-in user."""
     if user.is_active and user.is_superuser:
         return KeyScope(None, frozenset(Right.values), None)
     given = {

@@ -1,11 +1,11 @@
-"""Every act on API keys, and the check of a key at the door.
+"""API keys: create, change, rotate, disable, delete, authenticate.
 
-A key reads `lc_<keyid>_<secret>`: the key id is its public name, the secret has 192 random bits. The database holds
-HMAC-SHA-256 of the whole text under a pepper from the settings; a fast digest is right because the secret is random.
-The text exists only in what `key_create` and `key_rotate` return. Past `key_authenticate` only a `Caller` goes on.
+A key reads `lc_<keyid>_<secret>`. The key id is its public name; the secret has 192 random bits. The database holds the
+HMAC-SHA-256 of the whole text under a pepper from the settings. A fast digest suffices because the secret is random.
+Only `key_create` and `key_rotate` return the text. `key_authenticate` turns it into a `Caller`.
 
-LIGHTCONE_KEY_PEPPER may hold several peppers, separated by commas, the newest first: new secrets use the first, and all
-are accepted.
+LIGHTCONE_KEY_PEPPER may hold several peppers, separated by commas, the newest first. New secrets use the first; all are
+accepted.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
+from chat.access.checks import Right
 from chat.access.configuration import configuration_changed, configuration_touch
-from chat.access.models import ApiKey, ApiKeySecret, Project, Right, default_rights
-from chat.access.ttl_cache import ShortCache
+from chat.access.models import ApiKey, ApiKeySecret, Project, default_rights
+from chat.access.ttl_cache import TTLCache
 
 KEY_PREFIX = "lc_"
 KEY_FORMAT = re.compile(r"lc_(?P<public_id>[a-z0-9]{8,16})_(?P<secret>[0-9a-f]{48})", re.ASCII)
@@ -41,23 +42,23 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class KeyInvalid(Exception):
-    """No usable key: 401. The text is the same for unknown, disabled, deleted and expired keys."""
+    """Raised for a key that cannot be used: 401. Unknown, disabled, deleted and expired keys get the same text."""
 
     def __init__(self) -> None:
         super().__init__("Incorrect API key provided. Create or look up keys in the Lightcone console under API keys.")
 
 
 class KeyForbidden(Exception):
-    """A good key, but not for this route, address or origin: 403."""
+    """Raised for a valid key that may not be used from this address or origin: 403."""
 
 
 class KeyRefused(ValueError):
-    """A key text given by the operator cannot be used; the message does not repeat it."""
+    """Raised for a key text of the operator that cannot be used. The message does not repeat the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyLimits:
-    """What a key may use; None is unlimited."""
+    """The limits of a key. None: unlimited."""
 
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
@@ -65,32 +66,34 @@ class KeyLimits:
 
     @property
     def live_runs(self) -> int:
-        """How many runs the key may have at once."""
+        """Return the most runs that the key may have at once."""
         most: int = settings.LIGHTCONE_MAX_LIVE_PER_KEY
         return min(self.max_concurrency or most, most)
 
     @property
     def live_share(self) -> int:
-        """How many of them may be of work in the background: half, as the key's other requests need room too."""
+        """Return the most runs of background work: half, which leaves room for the key's other requests."""
         return max(1, self.live_runs // 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """What is left of a key past authentication. `tenant` separates prefix caches; `min_priority` is the smallest
-    (most urgent) priority that a request may ask for; `models` None means all."""
+    """An authenticated caller: what the rest of a request needs to know of its key."""
 
     key_id: int
     public_id: str
     org_id: int
     project_id: int
     tenant: str
+    """Separates prefix caches and fair shares."""
     rights: frozenset[str] = frozenset({str(Right.INFERENCE)})
     models: frozenset[str] | None = None
+    """Names of models that may be used. None: all."""
     networks: tuple[Network, ...] = ()
     origins: frozenset[str] = frozenset()
     limits: KeyLimits = field(default_factory=KeyLimits)
     min_priority: int = 0
+    """The smallest priority, which is the most urgent one, that a request may ask for."""
 
     def has_right(self, right: str) -> bool:
         return right in self.rights
@@ -101,7 +104,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class KeyPolicy:
-    """Scopes and limits of a key, as its maker chose them. Empty means unrestricted."""
+    """The scopes and limits chosen for a new key. Empty: unrestricted."""
 
     rights: tuple[str, ...] = tuple(default_rights())
     model_names: tuple[str, ...] | None = None
@@ -117,7 +120,7 @@ class KeyPolicy:
 def key_create(
     *, project: Project, name: str, policy: KeyPolicy | None = None, raw: str | None = None
 ) -> tuple[ApiKey, str]:
-    """Make a key; return it with its text, which is not kept. `raw` sets the text, for automation.
+    """Create a key and return it with its text, which is not stored. `raw` sets the text, for automation.
 
     Raises KeyRefused for an unusable `raw`, ValidationError for a bad policy.
     """
@@ -155,7 +158,10 @@ def key_update(*, key: ApiKey) -> None:
 
 
 def key_rotate(*, key: ApiKey, overlap: timedelta = DEFAULT_OVERLAP) -> str:
-    """Give the key a new secret and return the new text. Older secrets stay valid for `overlap`, never longer than they were."""
+    """Give the key a new secret and return the new text.
+
+    Older secrets stay valid for `overlap`, and not longer than before.
+    """
     if key.deleted_at is not None:
         raise ValidationError("A deleted key cannot be rotated.")
     raw = _random_text(key.public_id)
@@ -178,14 +184,14 @@ def key_enable(*, key: ApiKey) -> None:
 
 
 def key_delete(*, key: ApiKey) -> None:
-    """Refuse the key for ever and forget its secrets; its name and history stay."""
+    """Delete the key's secrets and refuse it from now on. Its name and history stay."""
     with transaction.atomic():
         _mark(key, deleted_at=key.deleted_at or timezone.now())
         key.secrets.all().delete()
 
 
 def key_public_id(*, raw: str) -> str:
-    """The key id in a well-formed key text. Raises KeyRefused."""
+    """Return the key id of a key text. Raises KeyRefused if the text is malformed."""
     match = KEY_FORMAT.fullmatch(raw) if len(raw) <= MAX_KEY_CHARS else None
     if match is None:
         raise KeyRefused(KEY_FORMAT_HELP)
@@ -193,28 +199,28 @@ def key_public_id(*, raw: str) -> str:
 
 
 def key_has_secret(*, key: ApiKey, raw: str) -> bool:
-    """Whether `raw` is, or was before a rotation, the text of this key."""
+    """Return True if `raw` is a text of this key, current or from before a rotation."""
     digests = [_digest(raw, pepper) for pepper in _peppers()]
     return any(secret.digest in digests for secret in key.secrets.all())
 
 
 def key_authenticate(*, raw: str, address: str = "", origin: str = "") -> Caller:
-    """The caller behind a key text. `origin`: the Origin header, empty when absent.
+    """Return the caller of a key text. `origin`: the Origin header, empty if absent.
 
-    Raises KeyInvalid, or KeyForbidden when the key is good but not for this address or origin.
+    Raises KeyInvalid, or KeyForbidden if the key is valid but not for this address or origin.
     """
     caller = _cached(raw) or _load(raw)
     return _check_place(caller, address, origin)
 
 
 async def key_authenticate_async(*, raw: str, address: str = "", origin: str = "") -> Caller:
-    """`key_authenticate` for async code: a thread is used only when the key is not in the cache."""
+    """Do as `key_authenticate`, using a thread only if the key is not in the cache."""
     caller = _cached(raw) or await database_sync_to_async(_load)(raw)
     return _check_place(caller, address, origin)
 
 
 def key_caller(*, public_id: str) -> Caller:
-    """The caller that a key stands for now, for work that goes on without its text. Raises KeyInvalid."""
+    """Return the present caller of a key, for work that goes on without the key's text. Raises KeyInvalid."""
     key = ApiKey.objects.select_related("project").filter(public_id=public_id).first()
     if (
         key is None
@@ -227,11 +233,11 @@ def key_caller(*, public_id: str) -> Caller:
 
 
 def keys_cache_clear() -> None:
-    """Forget what is known of keys; the next request of each reads the database."""
+    """Empty the cache of keys. The next request of each key reads the database."""
     _cache.clear()
 
 
-_cache: ShortCache[Caller] = ShortCache(max_entries=CACHE_KEYS, ttl_s=CACHE_TTL_S)
+_cache: TTLCache[Caller] = TTLCache(max_entries=CACHE_KEYS, ttl_s=CACHE_TTL_S)
 
 
 def _forget_keys(**_: object) -> None:
@@ -242,7 +248,7 @@ configuration_changed.connect(_forget_keys, dispatch_uid="chat.access.keys")
 
 
 def _cached(raw: str) -> Caller | None:
-    """Raises KeyInvalid for a text that cannot be a key, before anything is hashed."""
+    """Return the cached caller of a key text. Raises KeyInvalid for a malformed text, before hashing it."""
     if len(raw) > MAX_KEY_CHARS or KEY_FORMAT.fullmatch(raw) is None:
         raise KeyInvalid
     return _cache.get(_digest(raw, _peppers()[0]))
@@ -314,7 +320,7 @@ def _secret_add(*, key: ApiKey, raw: str) -> None:
 
 
 def pepper_version(pepper: bytes) -> str:
-    """A short name of a pepper, by which rows show which secrets still need it."""
+    """Return a short name of a pepper. Rows carry it, to show which secrets still need which pepper."""
     return hmac.new(pepper, b"lightcone pepper version", hashlib.sha256).hexdigest()[:8]
 
 

@@ -1,4 +1,4 @@
-"""Who may call: organisation > project > key. A key is an identity; its secrets come and go under it (rotation)."""
+"""The tables of access: organisation > project > key. A key is an identity; rotation replaces its secrets."""
 
 from __future__ import annotations
 
@@ -7,22 +7,11 @@ from django.core.validators import MinValueValidator
 from django.db import models
 from django.utils import timezone
 
-from chat.access.checks import check_networks, check_origins, check_rights, check_texts
-
-
-class Right(models.TextChoices):
-    """What a key may be used for. The last three are powers over the model's worker: code, templates and memory that a request brings."""
-
-    INFERENCE = "inference", "Inference"
-    USAGE_READ = "usage_read", "Read usage"
-    KEYS_MANAGE = "keys_manage", "Manage keys"
-    CHAT_TEMPLATE = "chat_template", "Send chat templates"
-    LOGITS_PROCESSORS = "logits_processors", "Use logits processors"
-    MM_KWARGS = "mm_kwargs", "Set media options"
+from chat.access.checks import Right, check_networks, check_origins, check_rights, check_texts
 
 
 def give_permission(right: str) -> str:
-    """The name of the permission to make keys with this right, without its application."""
+    """Return the codename of the permission to give keys this right."""
     return f"give_{right}"
 
 
@@ -45,14 +34,12 @@ class Org(models.Model):
 
 
 class Project(models.Model):
-    """Owns keys and their usage; it is the tenant that prefix caches are separated by.
-
-    `members` are the people who may make and change its keys, as far as their permissions on keys go; superusers may in every project.
-    """
+    """The owner of keys and their usage, and the tenant that prefix caches are separated by."""
 
     org = models.ForeignKey(Org, on_delete=models.PROTECT, related_name="projects", verbose_name="organisation")
     name = models.CharField(max_length=120)
     members = models.ManyToManyField(settings.AUTH_USER_MODEL, related_name="projects", blank=True)
+    """Users who may make and change keys here, within their permissions. Superusers may do so in every project."""
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
@@ -65,19 +52,18 @@ class Project(models.Model):
 
 
 class ApiKey(models.Model):
-    """The identity of a key: scopes, limits and history belong to it, never to one of its secrets.
-
-    `model_names` None means every model, and an empty list none; names are kept as text, so that deleting a model never
-    widens a key. No network and no origin means every one.
-    """
+    """The identity of a key: scopes, limits and history belong to it, not to one of its secrets."""
 
     public_id = models.CharField("key id", max_length=16, unique=True, editable=False)
     name = models.CharField(max_length=120)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="keys")
     rights = models.JSONField(default=default_rights, blank=True, validators=[check_rights])
     model_names = models.JSONField("allowed models", null=True, blank=True, default=None, validators=[check_texts])
+    """None allows every model, an empty list none. Names are text, so that deleting a model never widens a key."""
     networks = models.JSONField("allowed networks", default=list, blank=True, validators=[check_networks])
+    """Empty: every network."""
     origins = models.JSONField("allowed browser origins", default=list, blank=True, validators=[check_origins])
+    """Empty: every origin."""
     requests_per_minute = models.PositiveIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
     tokens_per_minute = models.PositiveIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
     max_concurrency = models.PositiveIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
@@ -105,7 +91,7 @@ class ApiKey(models.Model):
 
 
 class ApiKeySecret(models.Model):
-    """One secret of a key: a keyed digest of the whole key text and its last four characters, never the text."""
+    """One secret of a key: a keyed digest of the whole key text, and its last four characters. The text is not stored."""
 
     key = models.ForeignKey(ApiKey, on_delete=models.CASCADE, related_name="secrets")
     digest = models.CharField(max_length=64, unique=True, editable=False)

@@ -1,7 +1,7 @@
-"""What people may do to each other's accounts in the console, and what stays of an account that is deleted.
+"""What users may do to other users' accounts in the console, and what remains of a deleted account.
 
-Nobody gets more than he has by way of another's account: who is no superuser changes and deletes only accounts that may do no more than
-his own. One administrator always stays.
+A user who is no superuser may change and delete only accounts with no more powers than his own, so that no account is a
+way to more rights. One administrator always remains.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from django.db.models import Q
 from chat.access.permissions import USE_PLAYGROUND
 
 DELETED = "(deleted "
-"""How the names of accounts begin that stand for deleted ones in the history of changes; forms take no such name."""
+"""The beginning of the names that stand for deleted accounts in the history of changes. Forms refuse such names."""
 LAST_ADMINISTRATOR = "This is the only administrator: make another active superuser with staff status first."
 OWN_ACCOUNT = "You cannot delete the account that you are signed in with; ask another administrator."
 
 
 def playground_grant(*, user: User) -> None:
-    """Let a new account chat. Does nothing in a database whose permissions are still to be made, which migrations do."""
+    """Give a new account the permission to chat. Do nothing before migrations have created the permissions."""
     app_label, codename = USE_PLAYGROUND.split(".")
     permission = Permission.objects.filter(content_type__app_label=app_label, codename=codename).first()
     if permission is not None:
@@ -32,9 +32,9 @@ def playground_grant(*, user: User) -> None:
 
 
 def account_is_manageable(*, actor: Any, account: User) -> bool:
-    """Return True if `actor` may change this account as far as its powers go: he has all of them, or is a superuser.
+    """Return True if `actor` is a superuser or has all powers of this account.
 
-    Powers of an account that is not active count, as it may be made active again; the default permission does not.
+    Powers of an inactive account count, as it may become active again. The default permission does not count.
     """
     if actor.is_superuser:
         return True
@@ -42,14 +42,14 @@ def account_is_manageable(*, actor: Any, account: User) -> bool:
 
 
 def account_deletion_problem(*, actor: Any, account: User) -> str:
-    """Say why `actor` cannot delete this account; empty where he can, as far as this is about people and not permissions."""
+    """Return why `actor` cannot delete this account, or an empty text. Permissions are not checked here."""
     if account.pk == actor.pk:
         return OWN_ACCOUNT
     return LAST_ADMINISTRATOR if _is_last_administrator(account) else ""
 
 
 def account_change_check(*, account: User, is_active: bool, is_staff: bool, is_superuser: bool) -> None:
-    """Raise ValidationError where the change would leave no administrator. Called in the transaction of the change."""
+    """Raise ValidationError if the change would leave no administrator. Call it in the transaction of the change."""
     if not (is_active and is_staff and is_superuser):
         _lock_administrators()
         if _is_last_administrator(account):
@@ -57,7 +57,7 @@ def account_change_check(*, account: User, is_active: bool, is_staff: bool, is_s
 
 
 def accounts_delete(*, actor: Any, accounts: Collection[User]) -> None:
-    """Delete accounts for good; what they did stays in the history of changes. Raises ValidationError."""
+    """Delete accounts. Their history of changes stays. Raises ValidationError."""
     with transaction.atomic():
         _lock_administrators()
         for account in accounts:
@@ -67,7 +67,7 @@ def accounts_delete(*, actor: Any, accounts: Collection[User]) -> None:
 
 
 def account_heir(*, account: User) -> User:
-    """Make the account that stands for one that is being deleted: it has its name, cannot sign in and may do nothing."""
+    """Create the account that stands for a deleted one in the history: it has its name, no permission and no sign-in."""
     heir = get_user_model().objects.create_user(
         f"{DELETED}{account.pk}) {account.get_username()}"[:150], is_active=False
     )
@@ -81,7 +81,7 @@ def _is_last_administrator(account: User) -> bool:
 
 
 def _lock_administrators() -> None:
-    """Make others who take an administrator away wait until this transaction ends, so that two cannot take each other away."""
+    """Lock the rows of administrators until the transaction ends, so that two of them cannot remove each other."""
     list(_administrators().select_for_update().order_by("pk").values_list("pk", flat=True))
 
 
@@ -90,7 +90,7 @@ def _administrators() -> Any:
 
 
 def _powers(account: Any) -> set[tuple[str, int]]:
-    """Permissions, of groups too, and projects."""
+    """Return the permissions of an account, those of its groups included, and its projects."""
     app_label, codename = USE_PLAYGROUND.split(".")
     permissions = Permission.objects.filter(Q(user=account) | Q(group__user=account)).exclude(
         content_type__app_label=app_label, codename=codename

@@ -1,11 +1,11 @@
-"""What a caller may do on an API route beyond having a good key, and what a signed-in person may do on pages."""
+"""Rights of callers on API routes, and permissions of signed-in users on pages."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from chat.access.checks import Right
 from chat.access.keys import Caller
-from chat.access.models import Right
 from chat.errors import ApiError
 
 USE_PLAYGROUND = "chat.use_playground"
@@ -22,5 +22,5 @@ def right_require(caller: Caller, right: str) -> None:
 
 
 def playground_is_open_to(user: Any) -> bool:
-    """Return True if this user, signed in or not, may chat. Every new account may, until an administrator takes it away."""
+    """Return True if this user may chat. Every new account may, until an administrator takes the permission away."""
     return bool(user.is_active and user.has_perm(USE_PLAYGROUND))

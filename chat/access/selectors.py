@@ -1,4 +1,4 @@
-"""Reads of keys, projects and organisations for pages and commands. Look-ups on the way of a request are cached, in `keys.py`."""
+"""Queries of keys, projects and organisations for pages and commands. Requests use the cached look-ups of `keys.py`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from chat.access.models import ApiKey, ApiKeySecret, Org, Project
 
 
 def keys_listed() -> QuerySet[ApiKey]:
-    """Keys that are not deleted, with project and organisation, and `last4`: how the newest secret ends."""
+    """Return keys that are not deleted, with project, organisation and `last4`, the end of the newest secret."""
     newest = ApiKeySecret.objects.filter(key=OuterRef("pk")).order_by("-id").values("last4")[:1]
     return ApiKey.objects.filter(deleted_at=None).select_related("project__org").annotate(last4=Subquery(newest))
 
 
 def key_choices() -> list[tuple[str, str]]:
-    """The 200 newest keys, deleted ones too: (key id, name and key id)."""
+    """Return (key id, label) of the 200 newest keys, deleted ones included."""
     return [
         (public_id, f"{name} ({public_id})")
         for public_id, name in ApiKey.objects.values_list("public_id", "name")[:200]
@@ -22,10 +22,10 @@ def key_choices() -> list[tuple[str, str]]:
 
 
 def project_names() -> dict[int, str]:
-    """`organisation / project` by project id."""
+    """Return `organisation / project` by project id."""
     return {pk: f"{org} / {name}" for pk, org, name in Project.objects.values_list("pk", "org__name", "name")}
 
 
 def orgs_counted() -> QuerySet[Org]:
-    """Organisations with `num_projects`."""
+    """Return organisations with `num_projects`."""
     return Org.objects.annotate(num_projects=Count("projects"))

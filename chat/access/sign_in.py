@@ -1,10 +1,11 @@
-"""Sign-in of people, with bounds on failures that are counted in Valkey, so that all web processes agree.
+"""Sign-in of users, with limits on failures that are counted in Valkey for all web processes.
 
-A try is counted before its password is looked at, so tries at the same time cannot pass a bound together; one that succeeds is taken back.
-Three bounds hold in a window: of an account from an address, of an address, and of an account from everywhere. Who has signed in to an
-account from an address before answers to the first alone there: nobody elsewhere can lock him out.
+A try is counted before its password is checked, so that concurrent tries cannot pass a limit together. A successful try
+is taken back. Three limits hold in a window: for an account from an address, for an address, and for an account from
+everywhere. At an address from which an account has signed in before, only the first applies, so that failures elsewhere
+cannot lock the user out.
 
-While Valkey is away sign-in works without bounds: locking every administrator out would be the greater harm.
+While Valkey is away sign-in works without limits, as locking every administrator out would do more harm.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ SUCCEED = Path(__file__).with_name("sign_in_succeed.lua").read_text()
 
 @dataclass(frozen=True, slots=True)
 class SignIn:
-    """One try: who says to be whom, from where."""
+    """One try to sign in: an account and the address it comes from."""
 
     account: str
     address: str
 
     @property
     def known_mark(self) -> str:
-        """The name of what Valkey keeps of an account that has signed in from an address."""
+        """Return the key in Valkey that marks an account as known at an address."""
         return _name("known", self.account, self.address)
 
     def bounds(self, *, is_known: bool) -> dict[str, int]:
-        """The counters of this try and the bound of each, that of account and address first."""
+        """Return the limit of each counter of this try, by counter; the counter of account and address comes first."""
         own = {_name("pair", self.account, self.address): int(settings.LIGHTCONE_MAX_LOGIN_FAILURES)}
         if is_known:
             return own
@@ -57,35 +58,35 @@ class SignIn:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """A try that was counted in `counters`, or has to wait `wait_s` seconds."""
+class SignInAttempt:
+    """A try that was counted in `counters`, or that has to wait `wait_s` seconds."""
 
     wait_s: int = 0
     counters: tuple[str, ...] = ()
 
 
-def sign_in_begin(*, tried: SignIn) -> Begun:
-    """Count a try, whose password is looked at next, unless there were too many failures."""
+def sign_in_begin(*, tried: SignIn) -> SignInAttempt:
+    """Count a try before its password is checked, unless there were too many failures."""
     try:
         with _client() as client:
             bounds = tried.bounds(is_known=bool(client.exists(tried.known_mark)))
             wait_s = int(client.eval(COUNT, len(bounds), *bounds, WINDOW_S, *bounds.values()))
     except redis.RedisError as error:
         logger.warning("sign-in failures cannot be counted: %s", error)
-        return Begun()
+        return SignInAttempt()
     if wait_s:
         _log(logging.WARNING, tried, "refused after too many failures")
-        return Begun(wait_s)
-    return Begun(counters=tuple(bounds))
+        return SignInAttempt(wait_s)
+    return SignInAttempt(counters=tuple(bounds))
 
 
 def sign_in_fail(*, tried: SignIn) -> None:
-    """Note that a try failed. It is counted already."""
+    """Log that a try failed. It has been counted already."""
     _log(logging.WARNING, tried, "failed")
 
 
-def sign_in_succeed(*, tried: SignIn, begun: Begun) -> None:
-    """Note that a try succeeded: take back what it counted, and keep that its account has signed in from there."""
+def sign_in_succeed(*, tried: SignIn, begun: SignInAttempt) -> None:
+    """Take back what a successful try counted, and remember that its account has signed in from this address."""
     _log(logging.INFO, tried, "succeeded")
     if not begun.counters:
         return
@@ -97,12 +98,12 @@ def sign_in_succeed(*, tried: SignIn, begun: Begun) -> None:
 
 
 class ThrottledAuthenticationForm(AuthenticationForm):
-    """Django's form with the bounds and a line in the log; used by the playground and the console."""
+    """Django's form with limits on failures and a log line. The playground and the console use it."""
 
     request: HttpRequest
 
     def clean(self) -> dict[str, object]:
-        """Raise ValidationError for a wrong password, and without a look at it after too many."""
+        """Raise ValidationError for a wrong password, and without checking it after too many failures."""
         if self.errors:
             return dict(self.cleaned_data)
         tried = SignIn(str(self.cleaned_data["username"]), request_address(self.request))
@@ -122,7 +123,7 @@ class ThrottledAuthenticationForm(AuthenticationForm):
 
 
 class PlaygroundSignInForm(ThrottledAuthenticationForm):
-    """For people with a place to go after signing in: the playground, or the console."""
+    """The playground's form, which admits users who may use the playground or the console."""
 
     def confirm_login_allowed(self, user: AbstractBaseUser) -> None:
         super().confirm_login_allowed(user)
@@ -142,7 +143,7 @@ def _name(kind: str, *parts: str) -> str:
 
 
 def _log(level: int, tried: SignIn, outcome: str) -> None:
-    """One line: what was typed as a name is cut and written as a literal, so that it stays within its quotes."""
+    """Log one line. The typed name is cut and written as a literal, so that it cannot leave its quotes."""
     logger.log(
         level,
         "sign-in %s: account %a, address %s",

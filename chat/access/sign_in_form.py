@@ -1,4 +1,4 @@
-"""The console's sign-in: unfold's form with the bounds on failures. Outside chat.admin, as the admin site imports it while it is made."""
+"""The console's sign-in: unfold's form with limits on failures. The admin site imports it while it is set up."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from chat.access.sign_in import ThrottledAuthenticationForm
 
 
 class ConsoleSignInForm(ThrottledAuthenticationForm, AuthenticationForm):
-    """Staff only."""
+    """The sign-in form of the console, for staff."""
 
 
 def console_login(request: HttpRequest) -> HttpResponse:
-    """The console's page to sign in; who is signed in and no staff is told so instead. Raises PermissionDenied."""
-    from django.contrib import admin  # which is made by now
+    """Render the console's sign-in page. Raises PermissionDenied for a signed-in user who is not staff."""
+    from django.contrib import admin  # the site imports this module while it is set up
 
     if request.method == "GET" and request.user.is_authenticated and not request.user.is_staff:
         raise PermissionDenied

@@ -1,4 +1,4 @@
-"""A small in-process cache whose entries live for seconds. Used for keys and models, so that a request costs no query."""
+"""A small in-process cache whose entries live for seconds. Keys and models use it, so that a request costs no query."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Generic, TypeVar
 Value = TypeVar("Value")
 
 
-class ShortCache(Generic[Value]):
-    """Least recently used first out, at most `max_entries`; safe between threads. `clock` gives seconds that never go back.
+class TTLCache(Generic[Value]):
+    """A thread-safe cache of at most `max_entries` that evicts the least recently used entry. `clock`: monotonic seconds.
 
-    `generation` counts the clearings: a reader notes it before it reads the database and hands it to `put`, so that what
-    was read before a change is never stored after it.
+    `generation` counts the clearings. A reader notes it before it reads the database and passes it to `put`, which drops
+    a value that was read before a change.
     """
 
     def __init__(self, *, max_entries: int, ttl_s: float, clock: Callable[[], float] = time.monotonic) -> None:

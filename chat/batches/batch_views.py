@@ -10,8 +10,8 @@ from django.http import HttpRequest, HttpResponseBase
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
+from chat.access.checks import Right
 from chat.access.keys import Caller
-from chat.access.models import Right
 from chat.api.body import object_read
 from chat.api.dialect import Door
 from chat.api.request.fields import Text, field_problems

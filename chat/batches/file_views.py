@@ -10,7 +10,7 @@ from channels.db import database_sync_to_async
 from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 
-from chat.access.models import Right
+from chat.access.checks import Right
 from chat.api.dialect import Door
 from chat.api.view import api_view, caller_require, json_response
 from chat.batches.door import BATCHES

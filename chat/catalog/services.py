@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from chat.access.configuration import configuration_changed, configuration_touch
 from chat.access.keys import Caller
-from chat.access.ttl_cache import ShortCache
+from chat.access.ttl_cache import TTLCache
 from chat.catalog.fingerprint import system_fingerprint
 from chat.catalog.generation_defaults import sampling_defaults_merge
 from chat.catalog.models import ModelState, ServedModel
@@ -161,7 +161,7 @@ def models_cache_clear() -> None:
     _cache.clear()
 
 
-_cache: ShortCache[tuple[ModelEntry, ...]] = ShortCache(max_entries=1, ttl_s=CACHE_TTL_S)
+_cache: TTLCache[tuple[ModelEntry, ...]] = TTLCache(max_entries=1, ttl_s=CACHE_TTL_S)
 
 
 def _forget_models(**_: object) -> None:

@@ -1,4 +1,4 @@
-"""Forms of the key pages: scopes and limits, the overlap of a rotation, the name typed before a deletion."""
+"""Forms of the key pages: scopes and limits, the overlap of a rotation, the confirmation of a deletion."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
+from chat.access.checks import Right
 from chat.access.key_scope import KeyScope
 from chat.access.keys import KeyPolicy
-from chat.access.models import ApiKey, Right, default_rights
+from chat.access.models import ApiKey, default_rights
 from chat.console.fields import LinesField
 
 
 class ApiKeyForm(forms.ModelForm):
-    """What may be chosen of a key, within what its maker may give (`scope`). The secret is never a field."""
+    """The choices for a key, limited to the `scope` of the user. The secret is never a field."""
 
     scope: KeyScope
 
@@ -77,7 +78,7 @@ class ApiKeyForm(forms.ModelForm):
             self.fields["model_names"].choices = [(name, name) for name in names]
 
     def _keep_to_scope(self) -> None:
-        """Offer and take no more than the scope has. A form that only shows a key may lack the fields."""
+        """Limit choices to the scope. A form that only shows a key may lack these fields."""
         if "rights" in self.fields:
             self.fields["rights"].choices = [
                 (right, label) for right, label in Right.choices if self.scope.may_give([right])
@@ -107,7 +108,7 @@ class ApiKeyForm(forms.ModelForm):
         return expires_at
 
     def policy(self) -> KeyPolicy:
-        """The choices of a valid form, for key_create."""
+        """Return the choices of a valid form, for `key_create`."""
         chosen = self.cleaned_data
         return KeyPolicy(
             rights=tuple(chosen["rights"]),
@@ -136,7 +137,7 @@ class RotateForm(forms.Form):
 
 
 class DeleteForm(forms.Form):
-    """Wants the key's name typed."""
+    """The confirmation of a deletion, in which the user types the name of the key."""
 
     name = forms.CharField(label="Type the name of the key", widget=UnfoldAdminTextInputWidget, max_length=120)
 

@@ -1,6 +1,6 @@
-"""API keys: list, create (the text is shown once, in the answer to the form), change, rotate, disable, delete.
+"""Console pages of API keys: list, create, change, rotate, disable, delete.
 
-The text of a key goes from the service into one response and nowhere else: no session, no message, no log entry.
+The text of a key is shown once, in the response to the form. It enters no session, message or log entry.
 """
 
 from __future__ import annotations
@@ -86,7 +86,10 @@ class ApiKeyAdmin(ModelAdmin):
         return selectors.keys_listed().filter(project__in=key_scope(user=request.user).projects())
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Besides the permission: a key that one's scope covers. Unfold asks with an id, acts ask again with the key."""
+        """Return True if the user has the permission and a scope that covers the key.
+
+        Unfold asks with an id; the actions ask again with the key.
+        """
         return super().has_change_permission(request, obj) and (
             not isinstance(obj, ApiKey) or key_scope(user=request.user).covers(obj)
         )
@@ -192,7 +195,7 @@ class ApiKeyAdmin(ModelAdmin):
         return self._confirm(request, key, "Enable", "Requests with it are served again.")
 
     def get_actions_detail(self, request: HttpRequest, object_id: str) -> list[Any]:
-        """Offer what is allowed, and of disabling and enabling the one that applies."""
+        """Return the allowed actions, and of disable and enable the one that applies."""
         key = self.get_object(request, unquote(str(object_id)))
         if key is None or not self.has_change_permission(request, key):
             return []

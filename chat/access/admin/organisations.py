@@ -1,4 +1,4 @@
-"""Organisations and projects."""
+"""Console pages of organisations and projects."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ProjectAdmin(ModelAdmin):
     fields = ("org", "name", "members")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
-        """Members may make keys in the project, so only superusers choose them."""
+        """Return `members` as read-only except for superusers, as members may create keys in the project."""
         return () if request.user.is_superuser else ("members",)
 
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""People who may sign in. What they may do to each other is in chat.access.people."""
+"""Console pages of users and groups. `chat.access.people` decides what users may do to each other's accounts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ admin.site.unregister(Group)
 
 @receiver(pre_delete, sender=User)
 def _keep_history(instance: User, **_: Any) -> None:
-    """Hand on the entries of the history of changes, which would go with the account that made them."""
+    """Keep an account's entries in the history of changes by giving them to a stand-in account."""
     entries = LogEntry.objects.filter(user=instance)
     if entries.exists():
         entries.update(user=account_heir(account=instance))

@@ -15,8 +15,8 @@ from django.conf import settings
 from django.http import HttpRequest
 
 from chat.access.addresses import request_address
+from chat.access.checks import Right
 from chat.access.keys import Caller
-from chat.access.models import Right
 from chat.access.permissions import right_require
 from chat.api.body import body_read, object_parse, run_in_thread_if_large
 from chat.api.dialect import ReadingDoor

@@ -10,8 +10,8 @@ from channels.db import database_sync_to_async
 from django.http import HttpRequest, HttpResponseBase
 from rest_framework.exceptions import ValidationError
 
+from chat.access.checks import Right
 from chat.access.keys import Caller
-from chat.access.models import Right
 from chat.api.answering.answer import answer_collect
 from chat.api.answering.heads import head_admitted
 from chat.api.answering.rejoining import run_rejoin

@@ -6,8 +6,8 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponseBase
 
+from chat.access.checks import Right
 from chat.access.keys import Caller
-from chat.access.models import Right
 from chat.api.chat_completion import completion
 from chat.api.dialect import Door
 from chat.api.openai import stored

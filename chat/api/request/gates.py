@@ -11,8 +11,8 @@ from typing import Any
 
 from django.conf import settings
 
+from chat.access.checks import Right
 from chat.access.keys import Caller
-from chat.access.models import Right
 from chat.api.request.fields import echo
 from chat.errors import ApiError
 from engine.api import ToolMode

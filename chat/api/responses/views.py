@@ -12,8 +12,8 @@ from channels.db import database_sync_to_async
 from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
+from chat.access.checks import Right
 from chat.access.keys import Caller
-from chat.access.models import Right
 from chat.api.answering.accepting import Accepted, request_start
 from chat.api.answering.answer import run_answer
 from chat.api.answering.heads import head_admitted

@@ -20,7 +20,7 @@ from django.db import DatabaseError, IntegrityError, transaction
 from django.db.models import Count, F, QuerySet, Sum
 from django.utils import timezone
 
-from chat.access.ttl_cache import ShortCache
+from chat.access.ttl_cache import TTLCache
 from chat.api.stored.models import StoredAnswer, StoredKind, StoredState
 
 __all__ = [
@@ -73,7 +73,7 @@ def _kept_size(project_id: int) -> tuple[int, int]:
     return size["count"], size["num_bytes"]
 
 
-_room: ShortCache[bool] = ShortCache(max_entries=10_000, ttl_s=ROOM_TTL_S)
+_room: TTLCache[bool] = TTLCache(max_entries=10_000, ttl_s=ROOM_TTL_S)
 
 
 def answer_keep(

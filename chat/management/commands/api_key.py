@@ -12,8 +12,9 @@ from django.utils import timezone
 
 from chat.access import selectors
 from chat.access.accounts import default_project
+from chat.access.checks import Right
 from chat.access.keys import KeyPolicy, KeyRefused, key_create, key_delete, key_rotate
-from chat.access.models import ApiKey, Project, Right, default_rights
+from chat.access.models import ApiKey, Project, default_rights
 
 
 class Command(BaseCommand):

@@ -14,9 +14,9 @@ from django.test import RequestFactory
 
 from chat.access.authentication import AuthFailures, caller_identify
 from chat.access.configuration import configuration_changed
-from chat.access.configuration_copies import CopiesOfConfiguration, configuration_ask
+from chat.access.configuration_copies import ConfigurationCopies, configuration_ask
 from chat.access.keys import Caller, key_create, key_disable, key_update
-from chat.access.ttl_cache import ShortCache
+from chat.access.ttl_cache import TTLCache
 from chat.catalog.services import model_delete, model_register, model_resolve_async
 from chat.errors import ApiError
 from chat.models import ApiKey, Project, ServedModel
@@ -28,8 +28,8 @@ class Process:
     """A web process as far as its copies go."""
 
     def __init__(self) -> None:
-        self.cache: ShortCache[str] = ShortCache(max_entries=10, ttl_s=60.0)
-        self.copies = CopiesOfConfiguration(self.cache.clear)
+        self.cache: TTLCache[str] = TTLCache(max_entries=10, ttl_s=60.0)
+        self.copies = ConfigurationCopies(self.cache.clear)
 
     async def look_up(self, rows: dict[str, str], epoch: list[int]) -> str | None:
         async def read_epoch() -> bytes:

@@ -12,7 +12,7 @@ from django.contrib.auth import authenticate
 from django.test import Client, RequestFactory
 
 from chat.access import sign_in
-from chat.access.sign_in import Begun, PlaygroundSignInForm, SignIn, sign_in_begin, sign_in_succeed
+from chat.access.sign_in import PlaygroundSignInForm, SignIn, SignInAttempt, sign_in_begin, sign_in_succeed
 
 HOME, AWAY = "192.0.2.1", "198.51.100.7"
 
@@ -79,7 +79,7 @@ def test_names_count_without_their_case() -> None:
 
 def test_without_valkey_people_can_sign_in(settings: Any) -> None:
     settings.LIGHTCONE_REDIS_URL = "unix:///nowhere/valkey.sock"
-    assert sign_in_begin(tried=SignIn("admin", HOME)) == Begun()
+    assert sign_in_begin(tried=SignIn("admin", HOME)) == SignInAttempt()
 
 
 def form(name: str, password: str) -> PlaygroundSignInForm:

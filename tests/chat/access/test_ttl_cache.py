@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from chat.access.ttl_cache import ShortCache
+from chat.access.ttl_cache import TTLCache
 
 
 class Clock:
@@ -12,7 +12,7 @@ class Clock:
 
 def test_an_entry_lives_for_its_time_only() -> None:
     clock = Clock()
-    cache: ShortCache[str] = ShortCache(max_entries=10, ttl_s=5, clock=clock)
+    cache: TTLCache[str] = TTLCache(max_entries=10, ttl_s=5, clock=clock)
     cache.put("long", "a", generation=0)
     cache.put("short", "b", generation=0, max_ttl_s=1)
     clock.now_s = 1
@@ -22,7 +22,7 @@ def test_an_entry_lives_for_its_time_only() -> None:
 
 
 def test_the_least_recently_used_entry_goes_first() -> None:
-    cache: ShortCache[int] = ShortCache(max_entries=2, ttl_s=5)
+    cache: TTLCache[int] = TTLCache(max_entries=2, ttl_s=5)
     cache.put("a", 1, generation=0)
     cache.put("b", 2, generation=0)
     cache.get("a")
@@ -31,7 +31,7 @@ def test_the_least_recently_used_entry_goes_first() -> None:
 
 
 def test_what_was_read_before_a_change_is_not_stored_after_it() -> None:
-    cache: ShortCache[int] = ShortCache(max_entries=2, ttl_s=5)
+    cache: TTLCache[int] = TTLCache(max_entries=2, ttl_s=5)
     generation = cache.generation
     cache.clear()
     cache.put("a", 1, generation=generation)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chat.access.ttl_cache import ShortCache
+from chat.access.ttl_cache import TTLCache
 from chat.api.openai import stored
 from chat.models import StoredAnswer
 from engine.api import ErrorCode, Failed, Outcome, Usage
@@ -21,7 +21,7 @@ def _nothing_resumable(monkeypatch: pytest.MonkeyPatch) -> None:
         return None
 
     monkeypatch.setattr(stored, "run_find_public", none)
-    monkeypatch.setattr("chat.api.stored.services._room", ShortCache(max_entries=1, ttl_s=0.0))
+    monkeypatch.setattr("chat.api.stored.services._room", TTLCache(max_entries=1, ttl_s=0.0))
 
 
 async def keep(api, scripted, **fields: Any) -> dict[str, Any]:

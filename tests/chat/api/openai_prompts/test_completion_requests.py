@@ -2,8 +2,8 @@
 
 import pytest
 
+from chat.access.checks import Right
 from chat.access.keys import Caller
-from chat.access.models import Right
 from chat.api.openai.completion_request import TEXT_COMPLETIONS
 from chat.api.request.build import generation_request
 from chat.api.request.schema import ChatCompletionRequest, request_check

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from chat.access.checks import Right
 from chat.access.keys import Caller
-from chat.access.models import Right
 from chat.api.request.gates import gates_check
 from chat.api.request.schema import ChatCompletionRequest, request_check
 from chat.errors import ANSWERS

@@ -8,8 +8,8 @@ import re
 import pytest
 from django.urls import resolve
 
+from chat.access.checks import Right
 from chat.access.keys import Caller
-from chat.access.models import Right
 from chat.api.request.gates import gates_check
 from chat.api.scale.fields import ScaleChatRequest
 from chat.api.scale.read import scale_values

@@ -5,8 +5,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chat.access.checks import Right
 from chat.access.keys import Caller
-from chat.access.models import Right
 from chat.api.request.build import generation_request
 from chat.api.request.cross_field import FOREIGN_CONSTRAINTS
 from chat.api.request.schema import ChatCompletionRequest, request_check

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chat.access.ttl_cache import ShortCache
+from chat.access.ttl_cache import TTLCache
 from chat.api.responses import history, views
 from chat.api.responses.truncation import messages_shorten
 from chat.api.stored.services import StoredState, answer_find
@@ -23,7 +23,7 @@ UNKNOWN = "resp_" + "0" * 32
 @pytest.fixture(autouse=True)
 def _found(runs, monkeypatch) -> None:
     """Every run can be found, and room for answers is looked for each time."""
-    monkeypatch.setattr("chat.api.stored.services._room", ShortCache(max_entries=1, ttl_s=0.0))
+    monkeypatch.setattr("chat.api.stored.services._room", TTLCache(max_entries=1, ttl_s=0.0))
 
 
 async def make(api, scripted, **fields: Any) -> dict[str, Any]:
