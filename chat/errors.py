@@ -1,7 +1,7 @@
-"""What can go wrong on an API route, as a status, two words and a sentence; the one table for all dialects.
+"""The failures of API routes: one table of codes with status and type, for all dialects.
 
-An `ApiError` knows nothing of body shapes: each dialect writes its own (`api/*/errors.py`). Errors of the engine become
-one here, and nowhere else.
+An `ApiError` knows no body shape: each dialect writes its own (`api/*/errors.py`). Errors of the engine become an
+`ApiError` here and nowhere else.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from engine.api import EngineError, ErrorCode
 MAX_PROBLEMS = 10
 MAX_PROBLEM_CHARS = 1_000
 MAX_MESSAGE_BYTES = 3_200
-"""Of all problems together: bodies hold the message up to three times, where 200 echoed characters of each problem may take two bytes, and
-are at most 16 KiB."""
+"""The most bytes of all problems together.
+
+Bodies of at most 16 KiB hold the message up to three times, and the 200 echoed characters of a problem may take two
+bytes each.
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ErrorKind:
     """How a code reaches the client: HTTP status, `error.type`, and whether SDKs should repeat the request."""
 
     status: int
@@ -28,8 +31,8 @@ class Answer:
     should_retry: bool | None = None
 
 
-INVALID = Answer(400, "invalid_request_error")
-ANSWERS = {
+INVALID = ErrorKind(400, "invalid_request_error")
+ERROR_KINDS = {
     "invalid_json": INVALID,
     "invalid_content_type": INVALID,
     "missing_required_parameter": INVALID,
@@ -40,37 +43,38 @@ ANSWERS = {
     "context_length_exceeded": INVALID,
     "invalid_media": INVALID,
     "invalid_host": INVALID,
-    "invalid_api_key": Answer(401, "invalid_request_error"),
-    "insufficient_credits": Answer(402, "insufficient_quota", False),
-    "permission_denied": Answer(403, "permission_error"),
-    "model_not_found": Answer(404, "invalid_request_error"),
-    "not_found": Answer(404, "invalid_request_error"),
-    "not_resumable": Answer(404, "invalid_request_error"),
-    "method_not_allowed": Answer(405, "invalid_request_error"),
-    "inference_timeout": Answer(408, "timeout_error", False),
-    "request_id_in_use": Answer(409, "invalid_request_error", False),
-    "request_too_large": Answer(413, "invalid_request_error"),
-    "rate_limit_exceeded": Answer(429, "rate_limit_error", True),
-    "insufficient_quota": Answer(429, "insufficient_quota", False),
-    "headers_too_large": Answer(431, "invalid_request_error"),
-    "internal_error": Answer(500, "server_error", False),
-    "engine_error": Answer(500, "server_error", False),
-    "overloaded": Answer(503, "server_error", True),
-    "model_loading": Answer(503, "server_error", True),
-    "model_unloaded": Answer(503, "server_error", True),
-    "model_load_failed": Answer(503, "server_error", False),
-    "worker_lost": Answer(503, "server_error", True),
+    "invalid_api_key": ErrorKind(401, "invalid_request_error"),
+    "insufficient_credits": ErrorKind(402, "insufficient_quota", False),
+    "permission_denied": ErrorKind(403, "permission_error"),
+    "model_not_found": ErrorKind(404, "invalid_request_error"),
+    "not_found": ErrorKind(404, "invalid_request_error"),
+    "not_resumable": ErrorKind(404, "invalid_request_error"),
+    "method_not_allowed": ErrorKind(405, "invalid_request_error"),
+    "inference_timeout": ErrorKind(408, "timeout_error", False),
+    "request_id_in_use": ErrorKind(409, "invalid_request_error", False),
+    "request_too_large": ErrorKind(413, "invalid_request_error"),
+    "rate_limit_exceeded": ErrorKind(429, "rate_limit_error", True),
+    "insufficient_quota": ErrorKind(429, "insufficient_quota", False),
+    "headers_too_large": ErrorKind(431, "invalid_request_error"),
+    "internal_error": ErrorKind(500, "server_error", False),
+    "engine_error": ErrorKind(500, "server_error", False),
+    "overloaded": ErrorKind(503, "server_error", True),
+    "model_loading": ErrorKind(503, "server_error", True),
+    "model_unloaded": ErrorKind(503, "server_error", True),
+    "model_load_failed": ErrorKind(503, "server_error", False),
+    "worker_lost": ErrorKind(503, "server_error", True),
 }
 STORE_AWAY = (OperationalError, InterfaceError)
-"""What a database raises that is away, full or locked; the same request may succeed later."""
+"""What a database raises while it is away, full or locked. The same request may succeed later."""
 STORE_AWAY_MESSAGE = "The server's database does not answer at the moment; please try again shortly."
 INTERNAL_MESSAGE = "The server had an error while processing your request."
 
 
 class ApiError(Exception):
-    """One failure of one request. `param` is the dotted path of the field at fault; `retry_after_s` is sent as 1..60.
+    """One failure of one request.
 
-    `request_id` is filled in where the answer is made, for dialects whose bodies hold it.
+    `param` is the dotted path of the field at fault. `retry_after_s` is sent as 1 to 60. `request_id` is set when the
+    response is made, for dialects whose bodies hold it.
     """
 
     def __init__(
@@ -91,19 +95,19 @@ class ApiError(Exception):
         self.request_id: str | None = None
 
     @property
-    def answer(self) -> Answer:
-        return ANSWERS[self.code]
+    def kind(self) -> ErrorKind:
+        return ERROR_KINDS[self.code]
 
     @property
     def status(self) -> int:
-        return self.answer.status
+        return self.kind.status
 
     def described(self) -> dict[str, str | None]:
-        """The `error` object that every dialect has in its body."""
-        return {"message": self.message, "type": self.answer.type, "param": self.param, "code": self.code}
+        """Return the `error` object of OpenAI's shape."""
+        return {"message": self.message, "type": self.kind.type, "param": self.param, "code": self.code}
 
     def headers(self) -> dict[str, str]:
-        """The response headers that go with the status."""
+        """Return the response headers that belong to the error."""
         headers = dict(self.extra_headers)
         if self.status == 401:
             headers["WWW-Authenticate"] = 'Bearer realm="lightcone"'
@@ -111,19 +115,19 @@ class ApiError(Exception):
         if (
             retry_after_s is None
             and (self.status == 503 or self.code == "rate_limit_exceeded")
-            and self.answer.should_retry
+            and self.kind.should_retry
         ):
             retry_after_s = 1.0
         if retry_after_s is not None:
             headers["Retry-After"] = str(min(60, max(1, -int(-retry_after_s // 1))))
-        if self.answer.should_retry is not None:
-            headers["x-should-retry"] = "true" if self.answer.should_retry else "false"
+        if self.kind.should_retry is not None:
+            headers["x-should-retry"] = "true" if self.kind.should_retry else "false"
         return headers
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with a request; `message` is a sentence that begins with the field's name."""
+    """One thing wrong with a request. `message` is a sentence that begins with the field's name."""
 
     code: str
     message: str
@@ -131,22 +135,22 @@ class Problem:
 
 
 def problems_error(problems: list[Problem]) -> ApiError:
-    """All problems as one error: code and param are the first one's, at most ten sentences of bounded length."""
+    """Join problems into one error: code and param of the first, and at most ten sentences of bounded length."""
     sentences = [problem.message[:MAX_PROBLEM_CHARS] for problem in problems[:MAX_PROBLEMS]]
     message = "; ".join(sentences).encode(errors="replace")[:MAX_MESSAGE_BYTES].decode(errors="ignore")
     return ApiError(problems[0].code, message, problems[0].param)
 
 
 def engine_api_error(error: EngineError) -> ApiError:
-    """The engine's failure in the words of the API; codes that are ours alone become `internal_error`."""
-    if error.code == ErrorCode.INTERNAL_ERROR or error.code not in ANSWERS:
+    """Return the API's error for a failure of the engine. Internal codes become `internal_error`."""
+    if error.code == ErrorCode.INTERNAL_ERROR or error.code not in ERROR_KINDS:
         code = "worker_lost" if error.code == ErrorCode.LOG_LOST else "internal_error"
         return ApiError(code, INTERNAL_MESSAGE)
     return ApiError(str(error.code), error.message, error.param)
 
 
 def unforeseen_error(error: Exception, headers: dict[str, str] | None = None) -> ApiError:
-    """An exception that no step has turned into an answer: a database that is away, or a defect of ours."""
+    """Return the API's error for an unhandled exception: a database that is away, or a defect."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, STORE_AWAY):

@@ -1,4 +1,4 @@
-"""The catalogue of models."""
+"""Console pages of served models."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ServedModelForm(forms.ModelForm):
         }
 
     def _get_validation_exclusions(self) -> set[str]:
-        # Saving takes the default from the model that had it, so that two defaults in between are no error.
+        # Saving moves the default from the previous model, so two defaults are no error before that.
         return super()._get_validation_exclusions() | {"is_default"}
 
     def clean_sampling_defaults(self) -> dict[str, Any]:

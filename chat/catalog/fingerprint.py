@@ -1,7 +1,8 @@
-"""`system_fingerprint` of the answers: equal as long as the same build serves the same files in the same form.
+"""The `system_fingerprint` of answers: equal while the same build serves the same files in the same form.
 
-Depends on the code of the engine, the model's files and how weights and cache are stored, never on times or machines, so that all web
-processes agree. Large files count with their size, beginning and end. Files that are on another machine only count with their path.
+It depends on the engine's code, the model's files and the forms of weights and cache. It does not depend on times or
+machines, so that all web processes agree. A large file counts with its size, beginning and end; a file on another
+machine with its path.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ EDGE_BYTES = 2**16
 MAX_FILES = 1_000
 
 FileState = tuple[str, int, int]
-"""Path, bytes and time of the last change: what tells that a file has to be read again."""
+"""Path, bytes and modification time (ns) of a file. A change of these means that the file has to be read again."""
 
 
 def system_fingerprint(*, path: str) -> str:
-    """The fingerprint of the model at `path`. Reads files; never raises for what it finds."""
+    """Return the fingerprint of the model at `path`. It reads files, and does not raise for unreadable ones."""
     form = f"{settings.LIGHTCONE_WEIGHTS}\0{settings.LIGHTCONE_KV_CACHE}"
     digest = hashlib.sha256(f"{_build()}\0{form}\0{path}\0".encode())
     digest.update(_files_digest(_file_states(Path(path))))
@@ -30,7 +31,7 @@ def system_fingerprint(*, path: str) -> str:
 
 @cache
 def _build() -> str:
-    """The code of the engine."""
+    """Return a digest of the engine's code."""
     root = settings.BASE_DIR / "engine"
     digest = hashlib.sha256()
     for file in sorted(root.rglob("*.py")):
@@ -39,7 +40,7 @@ def _build() -> str:
 
 
 def _file_states(path: Path) -> tuple[FileState, ...]:
-    """The file, or those right inside the folder; none where it cannot be read."""
+    """Return the state of the file, or of the files in the folder; empty if it cannot be read."""
     try:
         files = sorted(path.iterdir())[:MAX_FILES] if path.is_dir() else [path]
         states = [(str(file), file.stat()) for file in files if file.is_file()]

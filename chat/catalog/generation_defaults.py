@@ -1,13 +1,13 @@
-"""What a request that leaves a sampling field out is computed with. From the strongest to the weakest:
+"""The values of sampling fields that a request leaves out. From the strongest source to the weakest:
 
 1. the request itself;
-2. what the operator has set for the model, in the console;
-3. what the operator has set for the installation (`LIGHTCONE_DEFAULT_MAX_TOKENS`);
-4. what the model's files say, or where they are silent the card of a model that is known (engine/loading/maker_defaults.py): its worker
-   reads that and tells it in its lease;
+2. the operator's defaults of the model, in the console;
+3. the operator's defaults of the installation (`LIGHTCONE_DEFAULT_MAX_TOKENS`);
+4. the model's files, or the card of a known model if they are silent (engine/loading/maker_defaults.py). The worker
+   reads these and reports them in its lease;
 5. neutral values, which change nothing.
 
-Shown by the lists of models and the playground.
+The lists of models and the playground show them.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ NEUTRAL: Mapping[str, Any] = {
 
 
 def sampling_defaults_merge(*, of_operator: Mapping[str, Any], of_files: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that hold for fields left out; a None of the operator stands for the neutral value."""
+    """Return the values that apply to fields left out. None from the operator stands for the neutral value."""
     limit = settings.LIGHTCONE_DEFAULT_MAX_TOKENS
     of_installation = {"max_completion_tokens": limit} if limit else {}
     return {**of_files, **of_installation, **of_operator}
 
 
 def sampling_defaults_effective(defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a value for each field that has a default, `defaults` being those of a catalogue entry."""
+    """Return a value for each field that has a default. `defaults`: those of a catalog entry."""
     return {name: neutral if defaults.get(name) is None else defaults[name] for name, neutral in NEUTRAL.items()}

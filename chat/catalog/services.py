@@ -1,4 +1,4 @@
-"""Every act on the catalogue of models, and the look-up of a model by name on the way of each request."""
+"""The catalog of models: add, change, delete, and the cached look-up by name that each request makes."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ GGUF_MAGIC = b"GGUF"
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """What requests need to know of an enabled model. `created_at`: unix seconds; `fingerprint`: changes with what is served.
-
-    `sampling_defaults`: values for fields that a request leaves out (chat.catalog.generation_defaults)."""
+    """An enabled model, as far as requests need to know it."""
 
     name: str
     owned_by: str
     created_at: int
+    """Unix seconds."""
     fingerprint: str = ""
+    """Changes with what is served."""
     aliases: tuple[str, ...] = ()
     is_default: bool = False
     max_model_len: int | None = None
     sampling_defaults: dict[str, Any] = field(default_factory=dict)
+    """Values for fields that a request leaves out (`generation_defaults.py`)."""
 
 
 def model_register(
@@ -45,7 +46,7 @@ def model_register(
 ) -> ServedModel:
     """Add the model, or point an existing one of this name to `path`. The first model becomes the default.
 
-    Raises ValidationError, for instance when a name is taken by another model's alias.
+    Raises ValidationError, for example if another model's alias has the name.
     """
     with transaction.atomic():
         model = ServedModel.objects.filter(name=name).first() or ServedModel(name=name, owned_by=owned_by)
@@ -57,7 +58,7 @@ def model_register(
 
 
 def model_update(*, model: ServedModel) -> None:
-    """Store a new or changed model; making it the default takes that from the one before. Raises ValidationError."""
+    """Store a new or changed model. A new default replaces the previous one. Raises ValidationError."""
     with transaction.atomic():
         model.full_clean(validate_constraints=False)
         model_names_check(names=(model.name, *model.aliases), own_pk=model.pk)
@@ -68,7 +69,7 @@ def model_update(*, model: ServedModel) -> None:
 
 
 def model_names_check(*, names: Iterable[str], own_pk: int | None) -> None:
-    """Raise ValidationError where a name or alias leads to another model already."""
+    """Raise ValidationError if a name or alias leads to another model already."""
     taken: dict[str, str] = {}
     for other in ServedModel.objects.exclude(pk=own_pk):
         taken.update(dict.fromkeys((other.name, *other.aliases), other.name))
@@ -78,9 +79,10 @@ def model_names_check(*, names: Iterable[str], own_pk: int | None) -> None:
 
 
 def model_path_check(*, path: str) -> None:
-    """Raise ValidationError where this machine has no model at `path`, by a first look at the file or folder; loading it checks all.
+    """Raise ValidationError if this machine has no model at `path`.
 
-    Not for models of other machines, whose files only their workers see.
+    It looks at the kind of file or folder; loading checks the rest. Do not use it for models of other machines, whose
+    files only their workers see.
     """
     place = Path(path)
     try:
@@ -117,9 +119,9 @@ def model_state_report(
     max_model_len: int | None = None,
     maker_defaults: dict[str, Any] | None = None,
 ) -> None:
-    """Note what a worker says of its model; unknown names are ignored.
+    """Store the state that a worker reports of its model. Ignore unknown names.
 
-    `max_model_len` fills in what nobody has set; `maker_defaults` None leaves those of the worker before.
+    `max_model_len` is stored if none is set. `maker_defaults` None leaves those of the previous worker.
     """
     model = ServedModel.objects.filter(name=name).first()
     if model is None:
@@ -135,20 +137,20 @@ def model_state_report(
 
 
 def model_resolve(*, name: str | None, caller: Caller | None = None) -> ModelEntry | None:
-    """The enabled model of this name or alias, the default one when `name` is None or empty.
+    """Return the enabled model of this name or alias, or the default one if `name` is None or empty.
 
-    None when there is no such model or the caller may not use it: both are the same 404.
+    Returns None if there is no such model or the caller may not use it: both are the same 404.
     """
     return _find(_entries(), name, caller)
 
 
 async def model_resolve_async(*, name: str | None, caller: Caller | None = None) -> ModelEntry | None:
-    """`model_resolve` for async code: a thread is used only when the catalogue is not in the cache."""
+    """Do as `model_resolve`, using a thread only if the catalog is not in the cache."""
     return _find(_cache.get(ALL) or await database_sync_to_async(_entries)(), name, caller)
 
 
 def models_for_caller(*, caller: Caller | None = None) -> list[ModelEntry]:
-    """The enabled models that the caller may use, the default first, then by name."""
+    """Return the enabled models that the caller may use, the default first, then by name."""
     return [entry for entry in _entries() if caller is None or caller.can_use_model(entry.name)]
 
 
@@ -203,5 +205,5 @@ def _find(entries: tuple[ModelEntry, ...], name: str | None, caller: Caller | No
 
 
 def model_names() -> list[str]:
-    """Names of all models, enabled or not."""
+    """Return the names of all models, enabled or not."""
     return list(ServedModel.objects.order_by("name").values_list("name", flat=True))

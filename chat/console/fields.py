@@ -10,7 +10,7 @@ from unfold.widgets import UnfoldAdminTextareaWidget
 
 
 class LinesField(forms.CharField):
-    """A list of texts, one a line. Empty lines do not count."""
+    """A form field for a list of texts, one per line, without empty lines."""
 
     widget = UnfoldAdminTextareaWidget
 
@@ -29,12 +29,12 @@ class LinesField(forms.CharField):
 
 
 def milliseconds(value: float | None) -> str:
-    """`850 ms`, `1.24 s`, or a dash."""
+    """Format milliseconds as `850 ms`, `1.24 s`, or a dash."""
     if value is None:
         return "–"
     return f"{value:,.0f} ms" if value < 1000 else f"{value / 1000:,.2f} s"
 
 
 def instant(value: Any) -> str:
-    """`2026-01-31 12:00:05 UTC`, or a dash."""
+    """Format an instant as `2026-01-31 12:00:05 UTC`, or a dash."""
     return f"{timezone.localtime(value):%Y-%m-%d %H:%M:%S %Z}" if value else "–"

@@ -1,6 +1,6 @@
-"""Lists of big tables: newest first by primary key, paged by the last key seen, never counted, never sorted otherwise.
+"""Lists of large tables: newest first, paged by primary key, not counted, not sortable.
 
-One page costs one query on the primary key (or on an index that ends with it), however large the table is.
+A page costs one query on the primary key, or on an index that ends with it, however large the table is.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ BEFORE = "before"
 
 
 class OlderNewerPaginator(Paginator):
-    """Only names the template; the rows of the page are already here."""
+    """A paginator that names the template. The rows of the page have been read already."""
 
     template_name = "admin/older_newer.html"
 
 
 class NewestFirstChangeList(ChangeList):
-    """`before` in the query string is the primary key where the page before ended; `older` is the one for the next page."""
+    """The list behind a page. `before` in the query string is the last primary key of the previous page."""
 
     older: str | None = None
+    """The query string of the next page."""
 
     def get_ordering(self, request: HttpRequest, queryset: QuerySet) -> list[str]:
         return ["-pk"]
@@ -61,7 +62,7 @@ class NewestFirstChangeList(ChangeList):
 
 
 class ReadOnlyNewestFirst(ModelAdmin):
-    """A table that only services write. `list_filter` holds SimpleListFilter classes; nothing else of the query string filters."""
+    """The page of a table that only services write. It filters by the SimpleListFilter classes of `list_filter` alone."""
 
     show_full_result_count = False
     list_per_page = 50

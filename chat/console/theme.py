@@ -1,4 +1,4 @@
-"""How the admin console looks and what its sidebar lists (django-unfold's UNFOLD setting). The pages are in chat.admin."""
+"""The look of the console and its sidebar: django-unfold's UNFOLD setting."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _item(title: str, icon: str, url_name: str) -> dict[str, Any]:
 
 
 def _list(title: str, icon: str, model: str) -> dict[str, Any]:
-    """The list of a model, as `app.name`, for those who may view or change it."""
+    """Return the sidebar's entry for the list of a model (`app.name`), visible to users who may view or change it."""
     app_label, name = model.split(".")
 
     def is_open(request: HttpRequest) -> bool:

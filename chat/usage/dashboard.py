@@ -1,6 +1,6 @@
-"""The overview: requests and tokens over time, errors and time to the first token, all from the hourly sums.
+"""The overview of the console: requests, tokens, errors and time to the first token, from the hourly sums.
 
-The charts are drawn here as plain numbers; the template writes them as SVG. No script takes part.
+The charts are computed here as plain numbers; the template writes them as SVG, without a script.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SPANS = {"24h": "Last 24 hours", "30d": "Last 30 days"}
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One stacked part, in units of the drawing; `kind` is its CSS class."""
+    """One part of a stacked bar, in units of the drawing. `kind` is its CSS class."""
 
     x: float
     y: float
@@ -38,7 +38,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A label and where it stands along its axis."""
+    """A label and its place on the axis."""
 
     at: float
     text: str
@@ -46,7 +46,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A stacked bar chart. `legend`: (CSS class, name) per part; `summary` says in words what it shows."""
+    """A stacked bar chart. `legend`: (CSS class, name) of each part; `summary`: the chart in words."""
 
     title: str
     summary: str
@@ -63,7 +63,7 @@ class Chart:
 def dashboard_context(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """Add the overview to the context of the console's first page. `?span=30d` shows days instead of hours.
 
-    Who may not see usage gets no figures: the page then says what he may do.
+    Users without the permission to see usage get no figures; the page then shows what they may do.
     """
     context["title"] = "Overview"
     context["sees_usage"] = request.user.has_perm(SEE_USAGE)
@@ -92,7 +92,7 @@ def _figures(request: HttpRequest) -> dict[str, Any]:
 
 
 def _tiles(usage: UsageSummary) -> list[tuple[str, str, str]]:
-    """(name, value, remark) each. Errors are shares of the requests whose clients stayed."""
+    """Return (name, value, remark) of each tile. Shares of errors leave out requests whose clients left."""
     total = usage.total
     num_ended = total.num_requests - total.num_left
     return [
@@ -190,7 +190,7 @@ def _chart(
 
 
 def nice_ceiling(value: float) -> int:
-    """The smallest of 2, 4, 10, 20, 40, 100, ... that is not below the value: half of it is a whole number too."""
+    """Return the smallest of 2, 4, 10, 20, 40, 100, … that is not below the value. Half of it is a whole number too."""
     if value <= 2:
         return 2
     power = 10 ** math.floor(math.log10(value))

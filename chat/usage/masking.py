@@ -1,6 +1,6 @@
-"""Keeps API keys out of whatever is kept: log lines (the one log formatter masks every record) and request rows.
+"""Keep API keys out of log lines and stored rows. The log formatter masks every record.
 
-A client may put a key anywhere: in a user agent, a label, a model name, an error text that quotes it.
+A client may put a key anywhere: in a user agent, a label, a model name, or an error text that quotes it.
 """
 
 from __future__ import annotations
@@ -12,5 +12,5 @@ BEARER = re.compile(r"(?i)\bbearer\s+[^\s'\",]{8,}")
 
 
 def mask_secrets(text: str) -> str:
-    """Hide the secret part of API keys and of bearer tokens; the public id of a key stays."""
+    """Replace the secret part of API keys and bearer tokens. The public id of a key stays."""
     return BEARER.sub("Bearer ***", API_KEY.sub(r"lc_\1_***", text))

@@ -1,7 +1,7 @@
-"""What Prometheus is told: counters and histograms of finished requests, gauges of workers, queues and Valkey.
+"""Metrics for Prometheus: counters and histograms of finished requests, gauges of workers, queues and Valkey.
 
-Labels are model, route and status, each from a list of our own; nothing that a client sends becomes one. Requests are counted by
-whoever stores their terminal records, so each once; gauges are read when somebody asks. Refuses to know sockets (metrics_server.py).
+Labels are model, route and status, each from a fixed list, so that clients cannot add any. The maintenance worker counts
+a request once, when it stores the terminal record. Gauges are read when Prometheus asks (metrics_server.py).
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ TOKENS = tuple(float(4**power) for power in range(10))
 
 
 def route_label(path: str) -> str:
-    """A route of ours without its trailing slash; `other` for anything else."""
+    """Return a known route without its trailing slash, or `other`."""
     route = path.rstrip("/")
     return route if ROUTE.fullmatch(route) else OTHER
 
 
 class RequestMetrics:
-    """Counters and histograms since this process began. `render` gives the text that Prometheus reads."""
+    """The counters and histograms of this process. `render` returns the text that Prometheus reads."""
 
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
@@ -78,7 +78,7 @@ class RequestMetrics:
         self._completion_size = histogram("request_completion_tokens", "Tokens generated for one request.", TOKENS)
 
     def count(self, records: Iterable[TerminalRecord]) -> None:
-        """Take records that have just been stored for the first time."""
+        """Count records that have just been stored for the first time."""
         for record in records:
             self._count(record)
 
@@ -115,7 +115,7 @@ class RequestMetrics:
             self._per_token.labels(model).observe(spent_s / (record.completion_tokens - 1))
 
     def _model_label(self, name: str) -> str:
-        """The served name; `other` where a request named no model of ours, and beyond so many names that no operator serves them."""
+        """Return the name of the model, or `other` for no model and beyond `MAX_MODELS` names."""
         if name and name not in self._models and len(self._models) < MAX_MODELS:
             self._models.add(name)
         return name if name in self._models else OTHER
@@ -123,20 +123,23 @@ class RequestMetrics:
 
 @dataclass(frozen=True, slots=True)
 class SystemState:
-    """What the gauges show. `queued`, `live`: tasks without a worker and runs that have not ended, by model; `memory`: bytes in Valkey
-    and its limit, 0 where there is none; `num_unwritten`: terminal records that wait for the usage writer."""
+    """The state of the installation that the gauges show."""
 
     leases: tuple[WorkerLease, ...]
     queued: dict[str, int]
+    """Tasks without a worker, by model."""
     live: dict[str, int]
+    """Runs that have not ended, by model."""
     num_webs: int
     num_unwritten: int
+    """Terminal records that wait for the usage writer."""
     memory: tuple[int, int]
+    """Bytes in Valkey, and its limit, 0 if there is none."""
     refused: dict[str, int]
 
 
 async def system_state(client: Redis, keys: Keys, models: Iterable[str] = ()) -> SystemState:
-    """Read now; `models`: names that are shown although no worker serves them. Raises redis.RedisError."""
+    """Read the present state. `models`: names to show even without a worker. Raises redis.RedisError."""
     valkey: Answers = client
     leases = tuple(await worker_leases(valkey, keys))
     names = sorted({lease.model for lease in leases} | set(models))[:MAX_MODELS]
@@ -165,12 +168,12 @@ async def system_state(client: Redis, keys: Keys, models: Iterable[str] = ()) ->
 
 
 def system_render(state: SystemState | None) -> bytes:
-    """The gauges as text; None: Valkey does not answer, and nothing else is known."""
+    """Return the gauges as text. None: Valkey does not answer, and nothing else is known."""
     return generate_latest(_Families(_families(state)))
 
 
 class _Families:
-    """Families as what `generate_latest` collects from."""
+    """The collector of a list of families, for `generate_latest`."""
 
     def __init__(self, families: list[Metric]) -> None:
         self._families = families

@@ -1,7 +1,7 @@
-"""The port on which Prometheus asks: one small HTTP/1.1 server beside the maintenance worker's loops, off the public port.
+"""The HTTP/1.1 server of the metrics port, beside the loops of the maintenance worker and off the public port.
 
-It knows `GET /metrics` alone, answers one request per connection and takes no body. On a loopback address it answers to loopback names
-only, so that no page of a browser reads it under a name that was bound to this machine.
+It serves `GET /metrics`, answers one request per connection and reads no body. On a loopback address it accepts loopback
+names only, so that no web page reads it under a host name that was rebound to this machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Render = Callable[[], Awaitable[bytes]]
 
 
 class MetricsServer:
-    """Serves what `render` gives at the time of asking. `port`: where it listens once it has begun; 0 before, and where it could not."""
+    """Serves what `render` returns. `port`: where it listens; 0 before `start`, and if it cannot listen."""
 
     def __init__(self, render: Render) -> None:
         self.port = 0
@@ -33,10 +33,10 @@ class MetricsServer:
         self._is_local_only = True
 
     async def start(self, host: str, port: int) -> None:
-        """Listen; a place that cannot be listened on means that there are no metrics, and is logged."""
+        """Listen. An address that cannot be listened on is logged, and there are no metrics."""
         try:
             self._server = await asyncio.start_server(self._serve, host, port, limit=MAX_HEAD_BYTES)
-        except (OSError, UnicodeError) as error:  # a name that is none is a UnicodeError
+        except (OSError, UnicodeError) as error:  # UnicodeError: the host is no valid name
             logger.warning(
                 "no metrics: %s:%d cannot be listened on (%s); LIGHTCONE_METRICS_PORT chooses another port",
                 host,
@@ -49,7 +49,7 @@ class MetricsServer:
         logger.info("metrics at http://%s:%d/metrics", host, self.port)
 
     def close(self) -> None:
-        """Listen no more. A client that is being answered is not waited for."""
+        """Stop listening, without waiting for clients that are being answered."""
         if self._server is not None:
             self._server.close()
 
@@ -59,9 +59,9 @@ class MetricsServer:
                 writer.write(await self._answer(await reader.readuntil(b"\r\n\r\n")))
                 await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
-            pass  # it asked for nothing, too slowly or for too much, or has left
+            pass  # the client sent nothing, too slowly or too much, or has disconnected
         except asyncio.CancelledError:
-            pass  # the worker ends; asyncio's streams would log their cancelled callback as a defect
+            pass  # the worker ends; asyncio's streams would log the cancelled callback as a defect
         finally:
             writer.close()
 
@@ -94,7 +94,7 @@ def _response(status: int, body: bytes, *, allow: str = "", has_body: bool = Tru
 
 
 def _host(fields: list[str]) -> str:
-    """The name in the Host header, without its port; "" where there is none, or more than one."""
+    """Return the name in the Host header, without its port; "" without exactly one such header."""
     values = [value.strip() for name, _, value in (field.partition(":") for field in fields) if name.lower() == "host"]
     if len(values) != 1:
         return ""

@@ -1,7 +1,7 @@
-"""What happened: one row per run, and sums per hour. Only chat.usage.services writes here.
+"""The tables of usage: one row per run, and sums per hour. Only `services.py` writes them.
 
-Rows name organisations, projects and keys by value, without foreign keys: history stays when they go, and inserting
-a batch checks nothing but the run ids. Id 0 and an empty key stand for a run without one (the playground).
+Rows name organisations, projects and keys by value, without foreign keys. History stays when they are deleted, and an
+insert checks the run ids alone. Id 0 and an empty key stand for a run without one (the playground).
 """
 
 from __future__ import annotations
@@ -13,10 +13,7 @@ TTFT_COLUMNS = (*(f"ttft_le_{bound}" for bound in TTFT_BOUNDS_MS), f"ttft_over_{
 
 
 class RequestLog(models.Model):
-    """Metadata of one run; no prompt and no output. Newest first is descending run id.
-
-    `cost_nanos`: billionths of the currency (LIGHTCONE_CURRENCY), by the prices that held when the run ended; later prices change no row.
-    """
+    """The metadata of one run, without prompt and output. Run ids begin with their time, so the newest has the largest."""
 
     run_id = models.UUIDField(primary_key=True)
     arrived_at = models.DateTimeField()
@@ -39,6 +36,7 @@ class RequestLog(models.Model):
     ttft_ms = models.FloatField("time to first token (ms)", null=True)
     duration_ms = models.FloatField("duration (ms)", null=True)
     cost_nanos = models.BigIntegerField("cost (billionths)", default=0)
+    """Billionths of LIGHTCONE_CURRENCY, by the prices at the end of the run. Later prices change no row."""
     attempts = models.PositiveSmallIntegerField(default=0)
     worker = models.CharField(max_length=100, default="")
     client_request_id = models.CharField(max_length=200, default="")
@@ -68,11 +66,11 @@ class RequestLog(models.Model):
 
 
 class UsageHour(models.Model):
-    """Sums over the runs that arrived in one hour, per key, model and status class (2, 4, 5).
+    """Sums over the runs that arrived in one hour, by key, model and status class (2, 4, 5).
 
-    `num_left` counts those of status class 4 whose client left (499), which is nobody's error.
-    `ttft_le_X` counts runs whose first token came within X ms and later than the bound before.
-    Milliseconds are whole numbers here, so that sums are exact.
+    `num_left` counts the runs of status class 4 whose client disconnected (499), which is no error. `ttft_le_X` counts
+    runs whose first token came within X ms and after the next lower bound. Milliseconds are whole numbers, so that sums
+    are exact.
     """
 
     period_start = models.DateTimeField()

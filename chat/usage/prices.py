@@ -1,4 +1,4 @@
-"""What runs cost: tokens times the prices of their model, exact until the last rounding. Called by chat.usage.services, once per run."""
+"""The cost of runs: tokens times the prices of their model, exact up to one rounding at the end."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from chat.usage.models import RequestLog
 NANOS = 10**9
 TOKENS_PER_PRICE = 10**6
 MAX_NANOS = 10**15
-"""A million of the currency for one run is a mistake in a price, and must not keep the column from taking the row."""
+"""The most that a run may cost. A million of the currency is a mistake in a price, which must still fit into the column."""
 SMALLEST_SHOWN = Decimal("0.000001")
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Of a million tokens each."""
+    """The prices of a million tokens."""
 
     input: Decimal
     cached: Decimal
@@ -28,7 +28,7 @@ class Prices:
 
 
 def prices_of(names: Iterable[str]) -> dict[str, Prices]:
-    """The prices that hold now, of those models that have any."""
+    """Return the present prices of models that have any, by name."""
     zero = Decimal(0)
     rows = ServedModel.objects.filter(name__in=[name for name in names if name])
     prices = {}
@@ -39,7 +39,7 @@ def prices_of(names: Iterable[str]) -> dict[str, Prices]:
 
 
 def cost_nanos(log: RequestLog, prices: Prices | None) -> int:
-    """The cost of a run in billionths of the currency; requests of batches cost LIGHTCONE_BATCH_PRICE_FACTOR of it."""
+    """Return the cost of a run in billionths of the currency. Batches cost LIGHTCONE_BATCH_PRICE_FACTOR of it."""
     if prices is None:
         return 0
     cached = min(log.cached_tokens, log.prompt_tokens)
@@ -51,7 +51,7 @@ def cost_nanos(log: RequestLog, prices: Prices | None) -> int:
 
 
 def cost_text(nanos: int) -> str:
-    """`12.50 USD`; sums below one with up to six digits behind the point."""
+    """Format a cost as `12.50 USD`. Sums below one have up to six digits after the point."""
     value = Decimal(nanos) / NANOS
     if not nanos or value >= 1:
         text = f"{value:,.2f}"

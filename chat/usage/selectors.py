@@ -16,7 +16,7 @@ SUMMED_COLUMNS = ("prompt_tokens", "cached_tokens", "completion_tokens", "cost_n
 
 @dataclass(frozen=True, slots=True)
 class UsagePoint:
-    """Sums over one hour or one day: all requests; errors of clients (4xx) and of the server (5xx); requests whose clients left."""
+    """The sums of one hour or day: requests, errors of clients (4xx) and of the server (5xx), clients that left, tokens."""
 
     start: datetime
     num_requests: int = 0
@@ -30,13 +30,13 @@ class UsagePoint:
 
     @property
     def num_answered(self) -> int:
-        """Requests that were answered without an error."""
+        """Return the number of requests that were answered without an error."""
         return self.num_requests - self.num_client_errors - self.num_server_errors - self.num_left
 
 
 @dataclass(frozen=True, slots=True)
 class UsageSummary:
-    """A span of time: its points, oldest first and without holes, their sums, and percentiles of the time to the first token."""
+    """The usage of a span: points without gaps, oldest first, their sums, and percentiles of the time to the first token."""
 
     points: tuple[UsagePoint, ...]
     total: UsagePoint
@@ -46,7 +46,7 @@ class UsageSummary:
 
 
 def usage_summary(*, now: datetime, hours: int = 0, days: int = 0) -> UsageSummary:
-    """Usage of the last `hours` by hour, or of the last `days` by day (UTC), the current one included. Rollups only."""
+    """Return the usage of the last `hours` by hour, or of the last `days` by day (UTC), the current one included."""
     step = timedelta(hours=1) if hours else timedelta(days=1)
     last = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     last = last if hours else last.replace(hour=0)
@@ -78,9 +78,9 @@ def usage_summary(*, now: datetime, hours: int = 0, days: int = 0) -> UsageSumma
 
 
 def histogram_percentile(counts: list[int], share: float) -> float | None:
-    """The time to the first token, in ms, that `share` of the runs stayed within; None without runs.
+    """Return the time to the first token (ms) that `share` of the runs stayed within; None without runs.
 
-    Linear within a bucket, as Prometheus does it; in the last, open bucket its lower bound.
+    It interpolates linearly within a bucket, as Prometheus does. For the last, open bucket it returns the lower bound.
     """
     target = sum(counts) * share
     if not target:

@@ -1,7 +1,7 @@
-"""The usage writer: terminal records of runs become request rows and hourly sums, each exactly once.
+"""The usage writer: it turns terminal records of runs into request rows and hourly sums, each exactly once.
 
-A record comes from the engine's terminal event, so that it is exact whatever became of the client. Records may arrive
-more than once (the stream is acknowledged after the commit); the run id decides. Called by the flusher alone.
+A record comes from the engine's terminal event, so it is exact whatever the client did. A record may arrive more than
+once, as the stream is acknowledged after the commit; the run id identifies it. The maintenance worker calls this.
 """
 
 from __future__ import annotations
@@ -28,21 +28,17 @@ logger = logging.getLogger(__name__)
 
 MAX_TRIES = 3
 CLIENT_LEFT = 499
-"""The status of a request whose client left before its answer was whole."""
+"""The status of a request whose client disconnected before the answer was complete."""
 
 HourKey = tuple[datetime, int, int, str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class TerminalRecord:
-    """How one run ended. Instants are unix seconds, None where the run never got there.
-
-    `run_id` is a UUID of version 7 in hex (relay/state/run_id.py). `project_id` 0 and an empty `key_public_id` stand for none.
-    `retry_count`: how often the client's library had sent the request before; `patience_s`: how long it waits for bytes, None where it
-    does not say.
-    """
+    """How one run ended. Instants are unix seconds, or None if the run never got there."""
 
     run_id: str
+    """A UUID of version 7, in hex (relay/state/run_id.py)."""
     arrived_at: float
     status: int
     outcome: str
@@ -51,6 +47,7 @@ class TerminalRecord:
     ended_at: float | None = None
     org_id: int = 0
     project_id: int = 0
+    """0: none, as of the playground."""
     key_public_id: str = ""
     dialect: str = ""
     route: str = ""
@@ -69,7 +66,9 @@ class TerminalRecord:
     user_agent: str = ""
     address: str = ""
     retry_count: int = 0
+    """How often the client's library had sent the request before."""
     patience_s: float | None = None
+    """The client's read time-out; None if it sends none."""
     metadata: dict[str, str] = field(default_factory=dict)
     batch_id: str = ""
 
@@ -78,7 +77,7 @@ class TerminalRecord:
 
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> TerminalRecord:
-        """Unknown names are ignored, so that an older writer reads newer records. Raises TypeError where one is missing."""
+        """Read a record. Ignore unknown names, so that an older writer reads newer records. Raises TypeError."""
         return cls(**{name: record[name] for name in _RECORD_NAMES if name in record})
 
 
@@ -86,17 +85,17 @@ _RECORD_NAMES = tuple(item.name for item in fields(TerminalRecord))
 
 
 def usage_records_write(records: list[dict[str, Any]]) -> list[TerminalRecord]:
-    """Store terminal records in one transaction; return those that were new.
+    """Store terminal records in one transaction and return the new ones.
 
-    A record that cannot be read is logged and left out: it must not hold up the others.
+    A record that cannot be read is logged and left out, so that it does not hold up the others.
     """
     rows: dict[UUID, RequestLog] = {}
     read: dict[UUID, TerminalRecord] = {}
-    told: dict[UUID, str] = {}
+    corrections: dict[UUID, str] = {}
     for raw in records:
         try:
             if "told" in raw:
-                told[UUID(hex=raw["run_id"])] = Outcome(raw["told"]).value
+                corrections[UUID(hex=raw["run_id"])] = Outcome(raw["told"]).value
                 continue
             record = TerminalRecord.from_dict(raw)
             row = _row(record)
@@ -107,17 +106,20 @@ def usage_records_write(records: list[dict[str, Any]]) -> list[TerminalRecord]:
         read.setdefault(row.run_id, record)
     for last_try in (False,) * (MAX_TRIES - 1) + (True,):
         try:
-            return [read[run_id] for run_id in _write(rows, told)]
+            return [read[run_id] for run_id in _write(rows, corrections)]
         except IntegrityError:
-            # Another writer stored one of these runs, or made one of these hours, between our look and our insert.
+            # Another writer stored one of these runs, or created one of these hours, after the query.
             if last_try:
                 raise
     raise AssertionError("unreachable")
 
 
-def _write(rows: dict[UUID, RequestLog], told: dict[UUID, str]) -> list[UUID]:
-    """1. Leave out what is stored. 2. Insert the rest. 3. Add it to its hours. 4. Note when keys were last used. 5. Correct rows of runs
-    whose clients were `told` of another end. Returns what was new."""
+def _write(rows: dict[UUID, RequestLog], corrections: dict[UUID, str]) -> list[UUID]:
+    """Store rows and return the ids of the new ones.
+
+    1. Skip rows that are stored. 2. Insert the rest. 3. Add them to their hours. 4. Update the last use of keys.
+    5. Correct the outcome of runs whose clients were sent another end (`corrections`).
+    """
     with transaction.atomic():
         stored = set(RequestLog.objects.filter(run_id__in=rows).values_list("run_id", flat=True))
         new = [row for run_id, row in rows.items() if run_id not in stored]
@@ -131,14 +133,14 @@ def _write(rows: dict[UUID, RequestLog], told: dict[UUID, str]) -> list[UUID]:
             ApiKey.objects.filter(Q(last_used_at=None) | Q(last_used_at__lt=used_at), public_id=public_id).update(
                 last_used_at=used_at
             )
-        for row in RequestLog.objects.filter(run_id__in=told):
-            _correct(row, told[row.run_id])
+        for row in RequestLog.objects.filter(run_id__in=corrections):
+            _correct(row, corrections[row.run_id])
     return [row.run_id for row in new]
 
 
-def _correct(row: RequestLog, told: str) -> None:
-    """Let a row say what its client was told; it moves to the sums of another status. What was computed stays as it was counted."""
-    corrected = told_fields(told)
+def _correct(row: RequestLog, outcome: str) -> None:
+    """Set the outcome that the client was sent, and move the row to the sums of its new status. Token counts stay."""
+    corrected = told_fields(outcome)
     if row.outcome == corrected["outcome"]:
         return
     for key, sums in _hours([row]).items():
@@ -162,7 +164,7 @@ def _hours(rows: Iterable[RequestLog]) -> dict[HourKey, dict[str, int]]:
 
 
 def _amounts(row: RequestLog) -> dict[str, int]:
-    """What a run adds to its hour. A rejected one is counted, and adds nothing else."""
+    """Return what a run adds to its hour. A rejected run adds its count alone."""
     counts = {"num_requests": 1, "num_left": int(row.status == CLIENT_LEFT)}
     if row.outcome == Outcome.REJECTED:
         return counts
@@ -180,7 +182,7 @@ def _amounts(row: RequestLog) -> dict[str, int]:
 
 
 def ttft_column(ttft_ms: float) -> str:
-    """The histogram column for a time to the first token."""
+    """Return the histogram column of a time to the first token."""
     return next(
         (column for column, bound in zip(TTFT_COLUMNS, TTFT_BOUNDS_MS, strict=False) if ttft_ms <= bound),
         TTFT_COLUMNS[-1],
@@ -203,7 +205,7 @@ def _last_uses(rows: Iterable[RequestLog]) -> dict[str, datetime]:
 
 
 def _row(record: TerminalRecord) -> RequestLog:
-    """Texts are cut to their columns and made storable, as some of them come from clients."""
+    """Make the row of a record. Texts may come from clients; they are cut to their columns and made storable."""
     texts = {item.name: _text(item, getattr(record, item.name)) for item in _TEXT_FIELDS}
     return RequestLog(
         run_id=UUID(hex=record.run_id),
@@ -234,19 +236,19 @@ def _text(column: models.CharField[str, str], value: object) -> str:
 
 
 def storable_text(text: str) -> str:
-    """The text as it may be kept: keys masked; NUL and lone surrogates, which the stores cannot hold, become U+FFFD and `?`."""
+    """Mask keys, and replace what databases cannot store: NUL by U+FFFD, lone surrogates by `?`."""
     return mask_secrets(text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8"))
 
 
 def _span_ms(start_s: float, end_s: float | None) -> float | None:
-    """Never negative: the two clocks may belong to different machines."""
+    """Return the span in ms, at least 0, as the two clocks may belong to different machines."""
     return None if end_s is None else max(0.0, (end_s - start_s) * 1000)
 
 
 def request_logs_prune(*, before: datetime, batch_size: int = 1000) -> int:
-    """Delete request logs that arrived earlier, oldest first; return how many.
+    """Delete request logs that arrived before an instant, oldest first, and return their number.
 
-    Each batch is a transaction of its own, found and deleted by primary key, so that writers wait for milliseconds only.
+    Each batch is a transaction that finds and deletes by primary key, so that writers wait for milliseconds only.
     """
     num_deleted = 0
     while run_ids := list(

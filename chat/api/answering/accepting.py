@@ -81,7 +81,7 @@ def error_headers_set(request: HttpRequest, error: Exception, headers: dict[str,
 def rejection_record(error: Exception, *, caller: Caller | None, trace: RequestTrace, arrived_at: float) -> None:
     """Log a request that never became a run; what is no ApiError is a defect of ours."""
     known = unforeseen_error(error)
-    if trace.batch_id and known.answer.should_retry:
+    if trace.batch_id and known.kind.should_retry:
         return  # the batch sends it again, as often as it takes
     run_id = run_id_create(at_s=arrived_at)
     request_rejected_record(

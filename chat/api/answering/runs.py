@@ -133,7 +133,7 @@ class RunGroup:
                 if error.status not in (429, 503):
                     raise
                 if not self._num_live:
-                    if not self._accepted.trace.batch_id or not error.answer.should_retry:
+                    if not self._accepted.trace.batch_id or not error.kind.should_retry:
                         raise
                     await asyncio.sleep(RETRY_S if error.retry_after_s is None else error.retry_after_s)
                     continue

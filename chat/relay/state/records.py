@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from chat.errors import ANSWERS
+from chat.errors import ERROR_KINDS
 from engine.api import Admitted, Completed, Delta, ErrorCode, Event, Failed, Outcome, Rejected, Timings, Usage
 
 STATUSES = {
@@ -22,7 +22,7 @@ STATUSES = {
 
 def status_of(code: str, default: int) -> int:
     """The HTTP status that clients see for an error code."""
-    answer = ANSWERS.get(code)
+    answer = ERROR_KINDS.get(code)
     return default if answer is None else answer.status
 
 

@@ -1,4 +1,4 @@
-"""Requests: the log, newest first. Every filter is a named one on an index."""
+"""Console pages of the request log, newest first. Every filter uses an index."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STATUSES = (200, 400, 401, 403, 404, 408, 413, 429, 499, 500, 503)
 
 
 class TimeFilter(DropdownFilter):
-    """How far back; a range of the primary key, as run ids begin with their time."""
+    """A filter by age: a range of the primary key, as run ids begin with their time."""
 
     title = "time"
     parameter_name = "span"
@@ -43,7 +43,7 @@ class TimeFilter(DropdownFilter):
 
 
 class ColumnFilter(DropdownFilter):
-    """Equality on one indexed column."""
+    """A filter by equality on one indexed column."""
 
     column = ""
 

@@ -1,4 +1,4 @@
-"""Usage: the hourly sums, newest first."""
+"""Console pages of the hourly sums, newest first."""
 
 from __future__ import annotations
 

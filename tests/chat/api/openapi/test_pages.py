@@ -13,7 +13,7 @@ from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.api.request.gates import gates_check
 from chat.api.request.schema import ChatCompletionRequest, request_check
-from chat.errors import ANSWERS
+from chat.errors import ERROR_KINDS
 
 PAGE = (Path(__file__).resolve().parents[4] / "docs" / "api" / "lightcone.md").read_text()
 NOT_SERVED_YET = {"insufficient_credits", "insufficient_quota"}
@@ -66,4 +66,4 @@ def test_the_page_describes_no_other_field():
 
 
 def test_every_error_code_is_on_the_page():
-    assert [code for code in ANSWERS if code not in NOT_SERVED_YET and f"`{code}`" not in PAGE] == []
+    assert [code for code in ERROR_KINDS if code not in NOT_SERVED_YET and f"`{code}`" not in PAGE] == []
