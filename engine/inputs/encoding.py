@@ -1,4 +1,7 @@
-"""Pieces of prompt text to token ids, with bounds on the work. No control token comes of anything but a control text of the template."""
+"""Prompt pieces to token ids, cut to a limit where the request asks for it, with bounds on the work.
+
+Only control texts that the template wrote become control tokens.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +14,25 @@ from engine.inputs.escaping import ControlTexts, PromptPiece
 from engine.tokenizers.tokenizer import Tokenizer
 
 SPARE_TOKENS = 64
-"""Kept beyond what is asked for: near a cut, text may fall into other tokens than it would uncut."""
+"""Text for this many further tokens is kept at a cut, because near a cut text may split into other tokens."""
 MIN_SLICE_CHARS, COMMON_TOKEN_CHARS = 100_000, 8
-"""Text of at most so many characters (the second per token of the context) is tokenised without a look at its first slices."""
+"""A text of at most this many characters (the second: per token of the context) is tokenised in one go. A longer one is
+first counted in slices of that size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """`text` is that of `token_ids`: where the prompt was truncated, what is left of it; None where nobody has spelled it yet.
-
-    `end_ids`: tokens that end an answer to this prompt, beside those that end any answer of the model.
-    """
+    """The prompt of one request, ready for the core."""
 
     token_ids: list[int]
     text: str | None
+    """The text of `token_ids`, after truncation; None if it has not been decoded yet."""
     end_ids: tuple[int, ...] = ()
+    """Tokens that end an answer to this prompt, besides the model's own end tokens."""
 
 
 class PieceEncoder:
-    """Encodes with the tokenizer of one model."""
+    """An encoder of prompt pieces with the tokenizer of one model."""
 
     def __init__(self, tokenizer: Tokenizer, controls: ControlTexts) -> None:
         self._tokenizer = tokenizer
@@ -41,7 +44,10 @@ class PieceEncoder:
         )
 
     def check(self, pieces: list[PromptPiece], request: GenerationRequest, max_model_len: int) -> None:
-        """Refuse text of far more tokens than it may have before all of it is tokenised; ordinary text is short enough to pass at once."""
+        """Refuse a text with far too many tokens before all of it is tokenised. Raises RequestError.
+
+        A short text passes without being counted.
+        """
         slice_chars = MIN_SLICE_CHARS + COMMON_TOKEN_CHARS * max_model_len
         num_chars = sum(len(piece.text) for piece in pieces)
         if num_chars <= slice_chars:
@@ -56,7 +62,7 @@ class PieceEncoder:
                 raise too_many_tokens(request, num_tokens, max_model_len)
 
     def encode_kept(self, pieces: list[PromptPiece], num_kept: int, options: PromptOptions) -> tuple[list[int], str]:
-        """Token ids and text of at most `num_kept` tokens; text far beyond them is not tokenised."""
+        """Return ids and text of at most `num_kept` tokens. Text far beyond them is not tokenised."""
         side = options.truncation_side
         cut = cut_pieces(pieces, num_kept, self._tokenizer.longest_token_chars, side)
         token_ids = self.encode(cut, options.add_special_tokens)
@@ -66,7 +72,7 @@ class PieceEncoder:
         return kept, b"".join(map(self._tokenizer.token_bytes, kept)).decode("utf-8", "replace")
 
     def encode(self, pieces: list[PromptPiece], add_special_tokens: bool) -> list[int]:
-        """Token ids of all pieces; `add_special_tokens` adds BOS and the like in front."""
+        """Return the token ids of all pieces; `add_special_tokens` adds BOS and the like in front."""
         token_ids: list[int] = []
         if add_special_tokens and pieces and pieces[0].is_typed:
             token_ids += self._tokenizer.beginning
@@ -83,12 +89,15 @@ class PieceEncoder:
         return token_ids
 
     def _has_forged(self, text: str, token_ids: list[int]) -> bool:
-        """Whether more control tokens came out than are spelled: a tokenizer that normalises first can make one of other characters."""
+        """Return True if more control tokens came out than the text spells.
+
+        A tokenizer that normalises first can make a control token out of other characters.
+        """
         num_tokens = sum(token_id in self._control_ids for token_id in token_ids)
         return bool(self._controls.pattern and num_tokens > sum(1 for _ in self._controls.pattern.finditer(text)))
 
     def _encode_spelled(self, text: str) -> list[int]:
-        """Token ids of text in which control texts count as spelled only."""
+        """Return ids of a text in which only literally spelled control texts become control tokens."""
         assert self._controls.pattern is not None
         token_ids: list[int] = []
         position = 0
@@ -101,19 +110,25 @@ class PieceEncoder:
 
 
 def num_kept_tokens(truncate_to: int | None, max_model_len: int) -> int | None:
-    """How many tokens a prompt may keep; None for all. Raises RequestError."""
+    """Return how many tokens a prompt may keep, None for all. Raises RequestError."""
     if truncate_to is None:
         return None
     if truncate_to == -1:
         return max_model_len - 1
     if not 1 <= truncate_to <= max_model_len:
-        message = f"truncate_prompt_tokens must be from 1 to {max_model_len}, the model's context length, or -1, got {truncate_to}"
+        message = (
+            f"truncate_prompt_tokens must be from 1 to {max_model_len}, the model's context length, or -1, "
+            f"got {truncate_to}"
+        )
         raise RequestError(ErrorCode.INVALID_VALUE, message, "truncate_prompt_tokens")
     return truncate_to
 
 
 def cut_pieces(pieces: list[PromptPiece], num_kept: int, longest_token_chars: int, side: str) -> list[PromptPiece]:
-    """The pieces that `num_kept` tokens of at most `longest_token_chars` could come from, at the end or ("right") at the beginning."""
+    """Return the pieces that the last `num_kept` tokens could come from, or with side "right" the first.
+
+    Counting characters first keeps a huge text from being tokenised.
+    """
     budget = (num_kept + SPARE_TOKENS) * longest_token_chars
     cut: list[PromptPiece] = []
     for piece in pieces if side == "right" else reversed(pieces):
@@ -126,5 +141,5 @@ def cut_pieces(pieces: list[PromptPiece], num_kept: int, longest_token_chars: in
 
 
 def cut_ids(token_ids: list[int], num_kept: int, side: str) -> list[int]:
-    """The last `num_kept` ids, or the first."""
+    """Return the last `num_kept` ids, or with side "right" the first."""
     return token_ids[:num_kept] if side == "right" else token_ids[-num_kept:]

@@ -1,8 +1,9 @@
-"""Private marks in the strings of one request: what a client typed as a control text, and where a message is left open.
+"""Escapes for control texts that a client types, so that they never become control tokens.
 
-Control tokens that a client types are not control tokens: before rendering they are swapped for marks that cannot be guessed, and what
-stood there is encoded as ordinary text afterwards. A control text that only comes about when a template joins two strings is
-found by marks at the ends of such strings. Marks pass through templates as ordinary characters do.
+Before rendering, each control text in a client's string is replaced by a mark that cannot be guessed. After rendering,
+the marks become pieces that are encoded as ordinary text. Marks at the edges of strings reveal a control text that only
+arises when the template joins two strings. Marks pass through templates like ordinary characters. Two more marks show
+where a message, or its reasoning, is left open.
 """
 
 from __future__ import annotations
@@ -20,29 +21,30 @@ FIRST, LAST = "\ue000", "\ue001"
 EDGE, END, OPEN = "edge", "end", "open"
 NONCE_BYTES = 8
 REASONING_ENDS = ("</think>", "</seed:think>", "[/THINK]")
-"""How templates close the block of reasoning; taken away behind reasoning that is left open."""
+"""Texts with which templates close reasoning; removed after reasoning that is left open."""
 
 MAX_CUT_CHARS = 256
-"""Of control texts whose pieces are known; real ones have a few dozen characters."""
+"""Only control texts up to this length are looked for across the edges of strings; real ones have a few dozen
+characters."""
 MAX_BRANCHES = 100
-"""How deep expressions may be nested before Python refuses to compile them."""
+"""The deepest nesting of an expression that Python still compiles."""
 
-# NOTE: of any request's nonce, as compiling an expression for each takes longer than all else here. A client's mark holds none of ours:
-# what is between the ends of one can be no beginning of another.
+# NOTE: matches the marks of every request; compiling an expression per nonce would cost more than all the rest. A mark
+# that a client forges cannot swallow one of ours, because no mark can begin between the ends of another.
 _MARK = re.compile(rf"(?:{FIRST}|\\ue000)([0-9a-f]{{{2 * NONCE_BYTES}}})\.(\w+)(?:{LAST}|\\ue001)")
 _CLOSED = re.compile(r"\s*(?:" + "|".join(map(re.escape, REASONING_ENDS)) + r")\s*")
 
 
 class ControlTexts:
-    """The texts that a tokenizer reads as one control token wherever they stand, and the pieces they can begin and end with."""
+    """The texts that a tokenizer reads as one control token anywhere, and the beginnings and ends of these texts."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        """`texts` that are blank are no control texts: some vocabularies have runs of spaces."""
+        """Index the texts. Blank ones are left out, because some vocabularies have runs of spaces as tokens."""
         ordered = sorted({text for text in texts if text.strip()}, key=len, reverse=True)
         self.pattern = re.compile(_longest_of(ordered)) if ordered else None
         cut = [text for text in ordered if len(text) <= MAX_CUT_CHARS]
         self.longest = max(map(len, cut), default=0)
-        # NOTE: a plain word is no piece of a control text, or the words that templates compare with would get marks.
+        # NOTE: plain words are left out, or the words that templates compare with ("user") would get marks.
         self._heads = frozenset(text[:at] for text in cut for at in range(1, len(text)) if not text[:at].isalnum())
         self._tails = frozenset(text[at:] for text in cut for at in range(1, len(text)) if not text[at:].isalnum())
 
@@ -54,9 +56,9 @@ class ControlTexts:
 
 
 def _longest_of(texts: list[str], depth: int = 0) -> str:
-    """An expression for the longest of `texts` (different, longest first), in time that hardly grows with their number.
+    """Return an expression that matches the longest of `texts` (distinct, longest first).
 
-    What they begin with in common is written once, or a vocabulary's thousand reserved tokens would be tried one by one.
+    Common beginnings are written once, so that matching does not try a thousand reserved tokens one by one.
     """
     if depth > MAX_BRANCHES:
         return "|".join(map(re.escape, texts))
@@ -74,14 +76,18 @@ def _longest_of(texts: list[str], depth: int = 0) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PromptPiece:
-    """Prompt text. `is_typed`: a control text that a client typed, to be encoded as ordinary text."""
+    """A run of prompt text."""
 
     text: str
     is_typed: bool = False
+    """A client typed it: encode it as ordinary text, even where it spells a control token."""
 
 
 class ControlTokenEscaper:
-    """The marks of one request. `end` goes behind the text of a message that is left open, `open` behind such reasoning."""
+    """An escaper for the strings of one request, with marks of its own.
+
+    `end_mark` goes after the text of a message that is left open, `open_mark` after reasoning that is left open.
+    """
 
     def __init__(self, controls: ControlTexts) -> None:
         self._controls = controls
@@ -91,7 +97,10 @@ class ControlTokenEscaper:
         self._edge, self.end_mark, self.open_mark = self._spell(EDGE), self._spell(END), self._spell(OPEN)
 
     def escape(self, value: Json) -> Json:
-        """The value with marks in its strings, however deep. Raises RequestError where that is deeper than Python goes."""
+        """Return the value with control texts escaped in all its strings and keys.
+
+        Raises RequestError for a value that is nested more deeply than Python recurses.
+        """
         try:
             return self._escape_value(value)
         except RecursionError:
@@ -100,16 +109,16 @@ class ControlTokenEscaper:
             ) from None
 
     def escaped_length(self, num_chars: int) -> int:
-        """A bound on text with marks, where `num_chars` bounds the text without."""
+        """Return the most characters that a text of `num_chars` characters can have once it is escaped."""
         return num_chars * 4 * len(self._spell(str(len(self._texts)) + EDGE))
 
     def close_open_reasoning(self, text: str) -> str:
-        """Take away what the template wrote to close reasoning that is left open, and the marks of it."""
+        """Remove `open_mark`, and what the template wrote after it to close the reasoning."""
         before, *others = text.split(self.open_mark)
         return before + "".join(_CLOSED.sub("", other, count=1) if _CLOSED.match(other) else other for other in others)
 
     def split(self, text: str) -> list[PromptPiece]:
-        """Cut rendered text into pieces, in order, no empty ones and no marks."""
+        """Cut rendered text at its marks into pieces, in order. No piece is empty or contains a mark."""
         pieces: list[PromptPiece] = []
         plain: list[str] = []
         position = 0
@@ -136,7 +145,8 @@ class ControlTokenEscaper:
         return value
 
     def _part_forged(self, strings: list[str]) -> list[PromptPiece]:
-        """Joined strings; a control text that stands across one of their borders was made by a client, not by the template."""
+        """Join strings into pieces. A control text across a border between them was typed by a client, not the
+        template."""
         text = "".join(strings)
         if len(strings) == 1 or self._controls.pattern is None:
             return [PromptPiece(text)]

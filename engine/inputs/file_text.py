@@ -1,4 +1,7 @@
-"""The text of one file: UTF-8 text, or the text layer of PDF. No OCR, no other formats. What the processes of files.py run."""
+"""The text of one file: UTF-8 text, or the text layer of a PDF. No OCR, no other formats.
+
+The child processes of files.py run this module.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ MAX_FILE_BYTES = 10 << 20
 MAX_PAGES = 500
 MAX_TEXT_CHARS = 1_000_000
 MAX_URL_HEAD_CHARS = 1024
-"""What stands before the data of a data URL."""
+"""The longest head of a data URL: all that precedes its data."""
 
 _DATA_URL = re.compile(r"data:([^,;]*)((?:;[^,;]*)*),")
 
 
 def extract(file_data: str, filename: str) -> str:
-    """The text of one file, in the child. Raises RequestError."""
+    """Return the text of one file. Runs in the child process. Raises RequestError."""
     media_type, data = _decoded(file_data)
     is_pdf = data.lstrip().startswith(b"%PDF-") or "pdf" in media_type or filename.lower().endswith(".pdf")
     text = _pdf_text(data) if is_pdf else _plain_text(data)
@@ -35,7 +38,7 @@ def extract(file_data: str, filename: str) -> str:
 
 
 def _decoded(file_data: str) -> tuple[str, bytes]:
-    """Media type (or "") and bytes of a base64 text or data URL."""
+    """Return the media type (or "") and the bytes of a base64 text or data URL."""
     media_type, encoded = "", file_data
     if file_data[:5].lower() == "data:":
         url = _DATA_URL.match(file_data[:MAX_URL_HEAD_CHARS])
@@ -66,7 +69,7 @@ def _plain_text(data: bytes) -> str:
 
 
 def _pdf_text(data: bytes) -> str:
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # what it warns of quotes the file
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # its warnings quote the file
     try:
         reader = pypdf.PdfReader(io.BytesIO(data))
         if reader.is_encrypted:
@@ -83,7 +86,7 @@ def _pdf_text(data: bytes) -> str:
                 raise _refused(f"the file must have at most {MAX_TEXT_CHARS} characters of text; send a part of it")
     except (RequestError, MemoryError):
         raise
-    except Exception:  # a broken file raises whatever its bytes lead the library into
+    except Exception:  # the bytes of a broken file can make the library raise anything
         raise _refused("the PDF file cannot be read; it is damaged, or not PDF") from None
     text = "\n".join(pages)
     if not text.strip():

@@ -1,7 +1,6 @@
-"""File parts of messages become text parts. What is in a file is read by file_text.py, in a process that is bounded and killable.
+"""Replaces file parts of messages by text parts. A bounded, killable child process (file_text.py) reads each file.
 
-Web processes pass file parts on as they come (`{"type": "file", "file": {"file_data", "filename"}, "param"}`); nothing in them has been
-decoded before.
+Web processes pass file parts on undecoded: `{"type": "file", "file": {"file_data", "filename"}, "param"}`.
 """
 
 from __future__ import annotations
@@ -19,19 +18,22 @@ POOL_SIZE = 3
 MEMORY_BYTES = 512 << 20
 NICENESS = 10
 EXTRACT_S = 10.0
-"""For all files of a request together; each has its share."""
+"""For all files of a request together; each file has an equal share."""
 MAX_FILES = 8
 UNNAMED = "unnamed"
 
 
 class FileReader:
-    """Puts the text of files in the place of their parts. Thread-safe."""
+    """The reader of the files of requests. Thread-safe."""
 
     def __init__(self, work: SlowWork) -> None:
         self._pool = KillablePool(TARGET, POOL_SIZE, MEMORY_BYTES, niceness=NICENESS, work=work)
 
     def read(self, messages: tuple[Message, ...], tenant: str) -> list[Message]:
-        """The messages with every file part as a text part. Raises RequestError that names the part, and EngineUnavailable."""
+        """Return the messages with every file part replaced by a text part.
+
+        Raises RequestError that names the part, and EngineUnavailable.
+        """
         files = [part for message in messages for part in _parts(message) if _is_file(part)]
         if not files:
             return list(messages)
@@ -51,7 +53,7 @@ class FileReader:
         return read
 
     def close(self) -> None:
-        """Idempotent."""
+        """End the child processes. Idempotent."""
         self._pool.close()
 
     def _as_text(self, part: Any, timeout_s: float, tenant: str) -> Json:

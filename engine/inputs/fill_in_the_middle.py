@@ -1,6 +1,6 @@
-"""Fill in the middle: text before a gap and text behind it, between the control tokens that a model was trained with.
+"""Fill in the middle: the text before a gap and the text after it, between the control tokens of the model's family.
 
-A model is taken to know how if its vocabulary has the tokens; which ones they are also tells in which order it learned the parts.
+A model supports it if its vocabulary has these tokens. They also determine the order of the parts.
 
     marks                                    order                    models
     <|fim_prefix|> and so on                 prefix, suffix, middle   Qwen2.5-Coder, CodeGemma, Granite 4
@@ -12,7 +12,8 @@ A model is taken to know how if its vocabulary has the tokens; which ones they a
     [PREFIX], [SUFFIX]                       suffix, prefix           Codestral
 
 From the models' cards and reference code: QwenLM/Qwen2.5-Coder, bigcode-project/starcoder, meta-llama/codellama,
-deepseek-ai/DeepSeek-Coder, ByteDance-Seed/Seed-Coder, mistralai/mistral-common. Method: Bavarian et al., https://arxiv.org/abs/2207.14255.
+deepseek-ai/DeepSeek-Coder, ByteDance-Seed/Seed-Coder, mistralai/mistral-common. Method: Bavarian et al.,
+https://arxiv.org/abs/2207.14255.
 """
 
 from __future__ import annotations
@@ -45,19 +46,21 @@ ENDS = (
         "<|end_of_text|>",
     ),
 )
-"""What models write behind the middle, besides the marks themselves: the answer ends there."""
+"""Tokens that models write after the middle, besides the marks themselves. They end the answer."""
 
 ANCHOR = "☺"
-"""A character that takes the space which some tokenizers put in front of every text, as in Meta's and Mistral's reference code."""
+"""A character that absorbs the space which some tokenizers put in front of every text. Meta's and Mistral's reference
+code do the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Format:
-    """The marks of a family; `middle` None: the answer follows the second part at once."""
+    """The marks of a family."""
 
     prefix: str
     suffix: str
     middle: str | None
+    """None: the answer follows the second part without a mark."""
     is_suffix_first: bool = False
 
     @property
@@ -77,7 +80,7 @@ FORMATS = (
 
 
 class FillInTheMiddle:
-    """Of one model."""
+    """The maker of such prompts for one model."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         known = tokenizer.backend.token_to_id
@@ -87,14 +90,20 @@ class FillInTheMiddle:
         self._ends = tuple(token_id for text in texts if (token_id := known(text)) is not None)
 
     def require(self) -> _Format:
-        """How this model wants it. Raises RequestError if it cannot do it."""
+        """Return the format of this model. Raises RequestError if it has none."""
         if self._format is None:
-            message = "suffix is not supported by this model: its vocabulary has no tokens for filling in the middle; leave the field out"
+            message = (
+                "suffix is not supported by this model: its vocabulary has no tokens for filling in the middle; "
+                "leave the field out"
+            )
             raise RequestError(ErrorCode.UNSUPPORTED_PARAMETER, message, "suffix")
         return self._format
 
     def prompt(self, prefix_ids: list[int], suffix: str, *, adds_bos: bool) -> Prompt:
-        """The prompt around a gap. Control tokens that the suffix spells are ordinary text. Raises RequestError as `require`."""
+        """Make the prompt around a gap. Control tokens that the suffix spells are ordinary text.
+
+        Raises RequestError as `require` does.
+        """
         form = self.require()
         before = [self._mark(form.prefix), *prefix_ids]
         behind = [self._mark(form.suffix), *self._joined_ids(suffix)]
@@ -103,7 +112,7 @@ class FillInTheMiddle:
         return Prompt([*(self._tokenizer.beginning if adds_bos else ()), *parts, *middle], None, self._ends)
 
     def _joined_ids(self, text: str) -> list[int]:
-        """Ids of text that goes on where other text stands before it: without the space that a tokenizer puts in front."""
+        """Return the ids of a text that follows other text: without the space that a tokenizer puts in front."""
         token_ids = self._tokenizer.encode_ordinary(text)
         if not self._tokenizer.has_prefix_space:
             return token_ids

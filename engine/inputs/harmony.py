@@ -1,6 +1,7 @@
-"""Ordinary messages for templates that write harmony, the channels of gpt-oss (https://github.com/openai/harmony). Pure functions.
+"""Messages for the templates of gpt-oss, which write harmony channels (https://github.com/openai/harmony).
 
-Such a template shows reasoning under `thinking`, takes one call per message, and names a result after the call before it.
+Such a template shows reasoning under `thinking`, takes one call per message, and labels a result with the name of the
+call before it.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ THOUGHTS = ("thinking", "reasoning", "reasoning_content")
 
 
 def harmony_messages(messages: list[Message]) -> list[Message]:
-    """The same conversation in the form that the templates of harmony take.
+    """Return the same conversation in the form that harmony templates take.
 
-    1. Analysis up to the last final answer is dropped, as the model has learned it; that of a message left last stays.
-    2. A message with several calls becomes several, each followed by its result, so that every result carries its call's name.
+    1. Drop analysis up to the last final answer, as in the model's training. Keep that of the last message.
+    2. Split a message with several calls into one per call, each followed by its result, so that every result carries
+       the name of its call.
     """
     finals = [
         index
@@ -55,7 +57,7 @@ def _with_thinking(message: Message, *, is_dropped: bool) -> Message:
 
 
 def _one_by_one(message: Message, calls: list[Any], results: list[Message]) -> list[Message]:
-    """Each call in a message of its own, then its result: the one with its id, else the next in order."""
+    """Return a message for each call, followed by its result: the one with its id, else the next in order."""
     left = list(results)
     mapped: list[Message] = []
     for number, call in enumerate(calls):

@@ -1,7 +1,7 @@
-"""The checks between token ids and the core: does the prompt fit, how many tokens may each choice have, are its ids real.
+"""The checks of a tokenised request against the loaded model: context length, token limit, token ids, processor calls.
 
-Runs after tokenising (engine.api.prompt_size before it); nothing has reached the core yet. Messages name the value, the limit and the
-remedy.
+They run after tokenising and before the request reaches the core; engine.api.prompt_size has the checks that need no
+tokens. Every message names the value, the limit and the remedy.
 """
 
 from __future__ import annotations
@@ -20,17 +20,23 @@ POOLINGS = ("mean", "last")
 
 @dataclass(frozen=True, slots=True)
 class ContextLimits:
-    """Of a loaded model: positions per sequence, logits per position, the logits processors of its core, and numbers per hidden state."""
+    """The limits of a loaded model, as its core reports them."""
 
     max_model_len: int
+    """Positions per sequence."""
     logits_width: int
+    """Logits per position: token ids are below it."""
     processors: tuple[ProcessorSpec, ...] = ()
+    """The logits processors that requests may name."""
     hidden_size: int = 0
+    """Numbers per hidden state."""
 
 
 def choice_token_limit(request: GenerationRequest, num_prompt_tokens: int, limits: ContextLimits) -> int:
-    """Check the request against the model and return the token limit that holds per choice: 0 for the prompt alone, which may fill the
-    context. Raises RequestError."""
+    """Return the token limit of each choice. Raises RequestError.
+
+    A request for the prompt alone has the limit 0; its prompt may fill the whole context.
+    """
     asked, context = request.stop.max_tokens, limits.max_model_len
     check_not_empty(request, num_prompt_tokens)
     has_room = num_prompt_tokens + (asked or 0) <= context or not request.stop.must_fit
@@ -47,7 +53,10 @@ def choice_token_limit(request: GenerationRequest, num_prompt_tokens: int, limit
 
 
 def check_token_ids(request: GenerationRequest, limits: ContextLimits) -> None:
-    """Every id that the request names must have a logit: one that has none would be read or written in another row. Raises RequestError."""
+    """Check that every token id in the request has a logit. Raises RequestError.
+
+    An id beyond the width would be read or written in the row of another sequence.
+    """
     sampling = request.sampling
     named = {
         "logit_bias": [token_id for token_id, _ in sampling.logit_bias],
@@ -71,18 +80,21 @@ def check_token_ids(request: GenerationRequest, limits: ContextLimits) -> None:
 
 
 def check_alternatives(request: GenerationRequest, limits: ContextLimits) -> None:
-    """The whole vocabulary counts as its size against the limit of alternatives per position. Raises RequestError."""
+    """Check -1 alternatives (the whole vocabulary) against the limit per position. Raises RequestError."""
     options = request.logprobs
     if options.max_all is None or limits.logits_width <= options.max_all:
         return
     for param, number in (("top_logprobs", options.top), ("prompt_logprobs", options.prompt)):
         if number == -1:
-            message = f"{param} must be at most {options.max_all}; -1 asks for the whole vocabulary, {limits.logits_width} tokens"
+            message = (
+                f"{param} must be at most {options.max_all}; -1 asks for the whole vocabulary, "
+                f"{limits.logits_width} tokens"
+            )
             raise RequestError(ErrorCode.INVALID_VALUE, message, param)
 
 
 def check_not_empty(request: GenerationRequest, num_prompt_tokens: int) -> None:
-    """There must be something to go on from. Raises RequestError."""
+    """Refuse an empty prompt: the model needs one token to continue from. Raises RequestError."""
     if num_prompt_tokens:
         return
     if request.raw is not None:
@@ -91,7 +103,7 @@ def check_not_empty(request: GenerationRequest, num_prompt_tokens: int) -> None:
 
 
 def check_embedding(request: GenerationRequest, num_prompt_tokens: int, limits: ContextLimits) -> None:
-    """A prompt that becomes a vector may fill the whole context. Raises RequestError."""
+    """Check a prompt that becomes a vector; it may fill the whole context. Raises RequestError."""
     check_not_empty(request, num_prompt_tokens)
     if num_prompt_tokens > limits.max_model_len:
         raise context_length_exceeded(num_prompt_tokens, request, limits.max_model_len)
@@ -107,7 +119,10 @@ def check_embedding(request: GenerationRequest, num_prompt_tokens: int, limits: 
 
 
 def check_prompt_ids(prompt_ids: list[int], limits: ContextLimits, raw: RawPrompt | None = None) -> None:
-    """A tokenizer may know tokens that its model does not, and clients send any; one would fail the whole step. Raises RequestError."""
+    """Check the ids of the prompt. Raises RequestError.
+
+    Clients send any ids, and a tokenizer may have tokens that its model lacks. One such id would fail the whole step.
+    """
     width = limits.logits_width
     if raw is not None and raw.token_ids is not None:
         wrong = next(
@@ -125,7 +140,10 @@ def check_prompt_ids(prompt_ids: list[int], limits: ContextLimits, raw: RawPromp
 
 
 def check_processors(sampling: SamplingParams, limits: ContextLimits) -> None:
-    """Every name must be registered and its arguments must be as declared. Raises RequestError."""
+    """Check that every logits processor is registered and gets the arguments it declares. Raises RequestError.
+
+    Names are looked up in what the core has reported; nothing is imported.
+    """
     specs = {spec.name: spec for spec in limits.processors}
     for index, call in enumerate(sampling.processors):
         spec = specs.get(call.name)

@@ -1,6 +1,6 @@
-"""Messages as one template expects them: content in its form, calls with argument objects, tools that it would lose. No rendering.
+"""Messages in the form that one template expects: its form of content, parsed arguments, and tools it would not show.
 
-Works on messages whose control texts are marked already. What it returns is new; what it is given stays as it is.
+Works on messages whose control texts are already escaped. Never changes its input. Renders nothing.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ CALL_START, CALL_END = "<tool_call>", "</tool_call>"
 
 
 def prepare_messages(messages: list[Message], template: ChatTemplate) -> list[Message]:
-    """The messages in the form that `template` takes.
+    """Return the messages in the form that `template` takes.
 
-    1. `developer` is `system` where the template does not know it; reasoning gets both of its names.
-    2. Arguments of calls are objects. Calls that the template would not show become text of the message, in hermes form.
-    3. A template of harmony's channels gets one call per message, and analysis only where it still counts.
-    4. Content is one string, or a list of parts.
+    1. Replace role `developer` by `system` if the template lacks it. Give reasoning both of its names.
+    2. Parse the arguments of calls. Write calls that the template would not show into the text, in hermes form.
+    3. For harmony templates, split calls and drop old analysis (harmony.py).
+    4. Turn content into one string or a list of parts.
     """
     prepared = [_prepared(message, template) for message in messages]
     if template.is_harmony:
@@ -32,7 +32,7 @@ def prepare_messages(messages: list[Message], template: ChatTemplate) -> list[Me
 
 
 def describe_tools(messages: list[Message], tools: list[dict[str, Json]], *, in_system: bool) -> list[Message]:
-    """The messages with the tools described in hermes form: in the system message, or in the first one of the user."""
+    """Return the messages with the tools described in hermes form, in the system message or the first user message."""
     if in_system:
         first = messages[0] if messages else {}
         if first.get("role") not in ("system", "developer"):
@@ -46,7 +46,7 @@ def describe_tools(messages: list[Message], tools: list[dict[str, Json]], *, in_
 
 
 def tools_text(tools: list[dict[str, Json]]) -> str:
-    """What a model must know of its tools, in the form that the hermes parser reads back."""
+    """Describe the tools for the model and ask for calls in the form that the hermes parser reads."""
     signatures = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
     return (
         "# Tools\n\nYou may call one or more of these functions to help with the request. "
@@ -101,7 +101,7 @@ def _part_text(part: Json) -> str:
 
 
 def _joined(before: Json, after: Json) -> Json:
-    """Two texts one after the other, where either may be a list of parts: then the text joins the part next to it."""
+    """Concatenate two contents. If one is a list of parts, the other joins its nearest part."""
     if isinstance(before, list):
         return _in_part(before, len(before) - 1, lambda text: f"{text}\n\n{after}")
     if isinstance(after, list):
@@ -117,7 +117,7 @@ def _in_part(parts: list[Json], index: int, change: Callable[[str], str]) -> lis
 
 
 def _calls_text(calls: Any) -> str:
-    """Calls as a model in hermes form has written them."""
+    """Write calls as a model in hermes form would."""
     functions = [call.get("function") for call in calls if isinstance(call, dict)]
     described = [
         {"name": function.get("name"), "arguments": function.get("arguments")}
@@ -128,7 +128,7 @@ def _calls_text(calls: Any) -> str:
 
 
 def _with_argument_object(call: Any) -> Any:
-    """A tool call whose arguments are an object where they are the JSON text of one; other text is left as it is."""
+    """Return a tool call with its JSON arguments parsed; arguments that are not JSON stay text."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
         return call

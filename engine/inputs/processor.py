@@ -1,7 +1,8 @@
-"""Messages to token ids: files read, control texts marked, rendered, cut, tokenised. Called in the thread that submits a run.
+"""Messages to token ids: read files, escape control texts, render, truncate, tokenise.
 
-Prompts without messages go another way (raw_prompt.py). Control tokens that a client types in a message, document, tool or variable are not
-control tokens (escaping.py). Messages of the assistant are exempt: they may quote the model's own output.
+Runs in the thread that submits a run. raw_prompt.py handles prompts without messages. A control token that a client
+types in a message, document, tool or variable is ordinary text (escaping.py). Messages of the assistant are exempt,
+because they may quote the model's own output.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ from engine.tokenizers.tokenizer import Tokenizer
 
 
 class PromptProcessor:
-    """Turns the requests of one model into prompts. Thread-safe."""
+    """The maker of prompts for one model. Thread-safe."""
 
     def __init__(self, tokenizer: Tokenizer, renderer: Renderer | None = None, work: SlowWork | None = None) -> None:
-        """`work`: the slow work of the worker. Raises ModelLoadError when the model's template cannot be used."""
+        """Check the model's template. Raises ModelLoadError if it cannot be used.
+
+        `work`: the worker's limit on slow work.
+        """
         self._work = work = work or SlowWork()
         self._tokenizer = tokenizer
         self._controls = ControlTexts(tokenizer.added_texts)
@@ -47,11 +51,11 @@ class PromptProcessor:
         self._files.close()
 
     def prompt(self, request: GenerationRequest, max_model_len: int) -> Prompt:
-        """The prompt of a request. Raises RequestError; a text that no tokenising could make fit is refused before it is tokenised.
+        """Make the prompt of a request. Raises RequestError.
 
-        1. Files become text, control texts become marks, the last message gets a mark if it is left open.
-        2. The template renders; reasoning and message are left open at their marks.
-        3. Text that is too long is cut, or refused; what is left is tokenised and cut to the tokens that are asked for.
+        1. Replace files by their text, escape control texts, and mark the end of a last message that is left open.
+        2. Render the template; cut the text at the marks of an open message and open reasoning.
+        3. Refuse a text that could not fit whatever its tokens, before tokenising it. Tokenise, and truncate if asked.
         """
         if request.raw is not None:
             with self._work.on_text(len(request.raw.text) + len(request.raw.suffix or ""), request.tenant):
@@ -98,7 +102,7 @@ class PromptProcessor:
 
 
 def _escape_message(message: Message, escaper: ControlTokenEscaper) -> Message:
-    """The message with its control texts marked, and reasoning that is to stay open."""
+    """Return the message with control texts escaped, or, for the assistant, with open reasoning marked."""
     role, content = message.get("role"), message.get("content")
     if role != "assistant":
         return {
@@ -124,7 +128,10 @@ def _is_thinking(part: Json) -> bool:
 
 
 def _leave_open(message: Message, escaper: ControlTokenEscaper) -> Message:
-    """The last message with a mark, and a blank that tells whether the template trims, behind its text. Raises RequestError."""
+    """Return the last message with the end mark and a blank after its text. Raises RequestError.
+
+    The mark is where `_cut_at_end` cuts (`continue_final_message`). The blank shows whether the template trims.
+    """
     if message.get("tool_calls"):
         raise _cannot_continue("it ends with tool calls")
     ending = escaper.end_mark + " "
@@ -143,9 +150,10 @@ def _leave_open(message: Message, escaper: ControlTokenEscaper) -> Message:
 
 
 def _cut_at_end(text: str, message: Message, escaper: ControlTokenEscaper) -> str:
-    """Rendered text up to the end of its last message, as transformers cuts it. Raises RequestError.
+    """Cut rendered text at the end of its last message, as transformers does. Raises RequestError.
 
-    Where the message is nothing but open reasoning, it ends with that. White space that the template would have trimmed is cut too.
+    A message with open reasoning and no content ends with the reasoning. White space that the template would have
+    trimmed is cut too.
     """
     place = text.rfind(escaper.end_mark)
     if place < 0:
@@ -163,9 +171,10 @@ def _cut_at_end(text: str, message: Message, escaper: ControlTokenEscaper) -> st
 
 
 def _texts(content: Json) -> list[str]:
-    """The text of a message, one for each of its parts."""
+    """Return the text of each part of a message."""
     if isinstance(content, list):
-        return [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]  # type: ignore[misc]
+        texts = [part.get("text") for part in content if isinstance(part, dict)]
+        return [text for text in texts if isinstance(text, str)]
     return [content] if isinstance(content, str) else []
 
 

@@ -1,6 +1,6 @@
-"""Prompts without a template: text in which control tokens are control tokens, token ids as they are, or both sides of a gap to fill.
+"""Prompts without a template: text, token ids, or the text before and after a gap to fill.
 
-Ids are not looked at here: whether the model has them is checked with the ids of every prompt (limits.py).
+Control tokens that the text spells are control tokens. limits.py checks that the model has the ids.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from engine.tokenizers.tokenizer import Tokenizer
 
 
 class RawPromptReader:
-    """Of one model."""
+    """The maker of raw prompts for one model."""
 
     def __init__(self, tokenizer: Tokenizer, encoder: PieceEncoder) -> None:
         self._tokenizer = tokenizer
@@ -23,7 +23,10 @@ class RawPromptReader:
         self._filling = FillInTheMiddle(tokenizer)
 
     def prompt(self, request: GenerationRequest, raw: RawPrompt, max_model_len: int) -> Prompt:
-        """The prompt of a request that has one of its own. Raises RequestError; too long a text is refused before it is tokenised."""
+        """Make the prompt of a request with a raw prompt. Raises RequestError.
+
+        A text that is too long is refused before it is tokenised.
+        """
         num_kept = num_kept_tokens(request.prompt.truncate_to, max_model_len)
         if raw.suffix:
             if num_kept is not None:
@@ -54,7 +57,7 @@ class RawPromptReader:
         return self._filling.prompt(prefix_ids, suffix, adds_bos=request.prompt.add_special_tokens)
 
     def _check(self, pieces: list[PromptPiece], request: GenerationRequest, param: str, max_model_len: int) -> None:
-        """Refuse text that cannot be tokenised, or need not be as it is too long."""
+        """Refuse text that cannot be tokenised or is too long to fit. Raises RequestError."""
         max_chars = prompt_chars(request, self._tokenizer.longest_token_chars, max_model_len)
         if sum(len(piece.text) for piece in pieces) > max_chars:
             raise prompt_too_long(request, max_chars, max_model_len)
@@ -68,7 +71,7 @@ class RawPromptReader:
             self._encoder.check(pieces, request, max_model_len)
 
     def _start(self, request: GenerationRequest) -> list[int]:
-        """What an empty text begins with, so that there is something to go on from: BOS, if the model has one and it may be added."""
+        """Return [BOS] for an empty text, which the model can continue from, or [] if BOS is missing or not wanted."""
         bos_id = self._tokenizer.bos_id
         wants_one = request.prompt.add_special_tokens and request.task is not Task.READ
         return [bos_id] if wants_one and bos_id is not None else []

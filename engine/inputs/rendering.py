@@ -1,8 +1,8 @@
-"""Where templates run: in processes of their own, bounded in time and memory and killed beyond it, whoever wrote the template.
+"""Template rendering in child processes that are killed when they exceed their time or memory.
 
-The model's template and those of requests have separate processes, so that no request's template keeps others waiting. `serve` is what
-such a process runs; `LocalRenderer` runs it in this process, for tests. Why the model's own template runs there too:
-docs/decisions/0005-templates-in-a-process.md.
+The model's template and the templates of requests have separate pools, so that a request's template never delays
+others. The children run `serve`; `LocalRenderer` runs it in this process, for tests. Why the model's own template runs
+in a child too: docs/decisions/0005-templates-in-a-process.md.
 """
 
 from __future__ import annotations
@@ -26,39 +26,41 @@ POOL_SIZE = 3
 MEMORY_BYTES = 512 << 20
 REQUEST_TEMPLATE_S = 2.0
 MODEL_TEMPLATE_S = 10.0
-"""The model's own template has shown at load that it ends; it may take longer over long conversations."""
+"""Longer, because the model's own template has been checked at load, and long conversations take time."""
 NICENESS = 10
-"""Of the processes for templates of requests. The model's own template is rendered as fast as it can be."""
+"""Applies to the templates of requests; the model's own template runs at full priority."""
 CHECK, RENDER = "check", "render"
 
 
 @dataclass(frozen=True, slots=True)
 class RenderJob:
-    """One conversation of a tenant. `variables` are the server's; `free` those of the request, of which the template gets what it uses."""
+    """One conversation of a tenant to render."""
 
     messages: list[Message]
     variables: dict[str, Json]
+    """Set by the server."""
     free: dict[str, Json] = field(default_factory=dict)
+    """Set by the request; the template gets those that it uses."""
     tools: list[dict[str, Json]] = field(default_factory=list)
     max_chars: int = 0
     tenant: str = ""
 
 
 class Renderer(Protocol):
-    """Renders with the model's template, or with one of a request. Thread-safe."""
+    """A renderer for the model's template and for templates of requests. Thread-safe."""
 
     def check(self, source: str) -> None:
-        """Raises ModelLoadError if the model's template cannot be used."""
+        """Check the model's template. Raises ModelLoadError if it cannot be used."""
 
     def render(self, source: str, job: RenderJob, *, is_models: bool) -> str | None:
-        """Prompt text; None if it has more than `job.max_chars`. Raises RequestError."""
+        """Return the prompt text, None if it has more than `job.max_chars`. Raises RequestError."""
 
     def close(self) -> None:
-        """Idempotent."""
+        """Release the processes. Idempotent."""
 
 
 class KillableRenderer:
-    """Renders in child processes, started on first use."""
+    """A renderer in child processes, which are started on first use."""
 
     def __init__(self, work: SlowWork) -> None:
         self._for_model = KillablePool(TARGET, POOL_SIZE, MEMORY_BYTES)
@@ -80,7 +82,7 @@ class KillableRenderer:
             other.join()
 
     def _warm_other(self, source: str) -> None:
-        """Start the second process too, so that no request waits for that when two come at once."""
+        """Start a second process in advance, so that two requests at once need not wait for one to start."""
         with contextlib.suppress(EngineError, KillableExceeded):
             self._for_model.call(CHECK, source, timeout_s=MODEL_TEMPLATE_S)
 
@@ -102,7 +104,7 @@ class KillableRenderer:
 
 
 class LocalRenderer:
-    """Renders in this process, without bounds on time and memory."""
+    """A renderer in this process, without bounds on time and memory."""
 
     def check(self, source: str) -> None:
         try:
@@ -119,7 +121,7 @@ class LocalRenderer:
 
 
 def serve(word: str, source: str, *arguments: Any) -> str | None:
-    """One call in the child: check a template, or render a job with it. Raises RequestError."""
+    """Serve one call in the child: check a template, or render a job with it. Raises RequestError."""
     if word == CHECK:
         ChatTemplate(source).probe()
         return None
@@ -137,7 +139,7 @@ def _compiled(source: str, param: str) -> ChatTemplate:
 
 
 def _render(template: ChatTemplate, job: RenderJob) -> str | None:
-    """Prompt text; None if it is too long. Raises RequestError, also for text that could not leave the process."""
+    """Return the prompt text, None if it is too long. Raises RequestError, also for text that UTF-8 cannot encode."""
     try:
         text = _text(template, job)
         text.encode()
@@ -163,7 +165,10 @@ def _text(template: ChatTemplate, job: RenderJob) -> str:
 
 
 def _with_tools(template: ChatTemplate, job: RenderJob, variables: dict[str, Any]) -> list[Message]:
-    """Messages that tell of the tools themselves: in the system message, unless the template refuses one that the request did not send."""
+    """Describe the tools in the messages, for a template that does not show them.
+
+    The description goes into the system message, unless the template refuses a system message that the request lacks.
+    """
     described = describe_tools(job.messages, job.tools, in_system=True)
     if len(described) == len(job.messages) or not template.refuses(prepare_messages(described, template), variables):
         return described

@@ -1,9 +1,10 @@
 """A chat template: Jinja source to prompt text, in a sandbox, with the conventions of Hugging Face templates.
 
-The conventions are those of transformers' `apply_chat_template` (https://huggingface.co/docs/transformers/chat_templating): `tojson`,
-`raise_exception`, `strftime_now`, loop controls, generation blocks, trimmed blocks. The source comes from the model's files or from a
-request, so it is not trusted: immutable sandbox, bounded output, and both compiling and rendering happen in a process that can be
-killed (rendering.py). Knows nothing of tokens.
+The conventions are those of transformers' `apply_chat_template`
+(https://huggingface.co/docs/transformers/chat_templating): `tojson`, `raise_exception`, `strftime_now`, loop controls,
+generation blocks, trimmed blocks. The source comes from the model's files or from a request and is not trusted: the
+sandbox is immutable, the output is bounded, and compiling and rendering run in a killable process (rendering.py). Knows
+nothing of tokens.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from engine.api.request import Message
 
 MAX_POWER_BITS = 4096
 MAX_MESSAGE_CHARS = 200
-"""What of a template's own message is repeated to the client."""
+"""At most this much of a template's own message reaches the client."""
 
 KNOWN_ROLES = ("system", "developer", "user", "assistant", "tool")
-"""Roles that every template is given; `function` has become `tool` before."""
+"""Roles that every template gets. `function` has become `tool` before."""
 
 RESERVED = frozenset({"self", "messages", "tools", "documents", "add_generation_prompt", "continue_final_message"})
-"""Variables that free variables of a request never replace."""
+"""Variables that the variables of a request never replace."""
 
 ATTRIBUTE_FILTERS = frozenset({"attr", "map", "selectattr", "rejectattr", "groupby", "sort", "sum", "unique"})
 HARMONY_MARKER = "<|channel|>"
@@ -45,7 +46,7 @@ _INDIGESTIBLE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeE
 
 
 class PromptTooLong(Exception):
-    """Rendering was cut off because the text grew beyond the bound."""
+    """The rendered text grew beyond the bound."""
 
 
 class TemplateRefusal(jinja2.TemplateError):
@@ -53,14 +54,18 @@ class TemplateRefusal(jinja2.TemplateError):
 
 
 class ChatTemplate:
-    """One compiled template, and what it wants of messages.
+    """A compiled template, and the form of messages that it expects.
 
-    `takes_parts`: it loops over `message.content`, so content is given as a list of parts. `takes_thinking_parts`: reasoning is such a
-    part. `names`: the variables that it looks up. `is_harmony`: it writes channels. `param`: the request field that its refusals name.
+    names                   the variables that it looks up
+    takes_parts             it loops over `message.content`, so content is a list of parts
+    takes_thinking_parts    reasoning is such a part
+    knows_developer         it handles the role `developer`; `knows_tools`, `knows_calls` likewise
+    is_harmony              it writes harmony channels
+    param                   the request field that its refusals name
     """
 
     def __init__(self, source: str, param: str = "messages") -> None:
-        """Compile. Raises RequestError for a source that is not a template, or one that reaches for what templates may not have."""
+        """Compile the source. Raises RequestError if it is not a template or uses internal names of Python."""
         environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationBlock])
         environment.filters["tojson"] = _to_json
         environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
@@ -74,9 +79,8 @@ class ChatTemplate:
         attributes = set(_attributes(tree))
         internal = next(filter(_INTERNAL_NAME.fullmatch, sorted(attributes)), None)
         if internal is not None:
-            raise self._refused(
-                f"the chat template cannot be used: it reaches for {internal[:MAX_MESSAGE_CHARS]}, which no template may"
-            )
+            reason = f"it reaches for {internal[:MAX_MESSAGE_CHARS]}, which no template may"
+            raise self._refused(f"the chat template cannot be used: {reason}")
         constants = {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)}
         self._constants = constants
         self.takes_parts = _loops_over_content(tree)
@@ -89,7 +93,10 @@ class ChatTemplate:
         self.is_harmony = HARMONY_MARKER in source
 
     def check_roles(self, messages: list[Message]) -> None:
-        """Raise RequestError for a role that the template does not name: it would be dropped, or be none that the model knows."""
+        """Raise RequestError for a role that the template does not name.
+
+        The template would drop such a message, or write a role that the model does not know.
+        """
         for index, message in enumerate(messages):
             role = message.get("role")
             if role not in KNOWN_ROLES and (not role or role not in self._constants):
@@ -100,7 +107,8 @@ class ChatTemplate:
                 )
 
     def probe(self) -> None:
-        """Render the shortest conversation. Raises RequestError if that meets the walls of the sandbox; a refusal in words is fine."""
+        """Render the shortest conversation. Raises RequestError if the sandbox stops it; the template may itself
+        refuse."""
         num_chars = 0
         try:
             for piece in self._generate(PROBE, {"add_generation_prompt": True, "tools": None, "documents": None}):
@@ -113,8 +121,10 @@ class ChatTemplate:
             return
 
     def render(self, messages: list[Message], variables: Mapping[str, Any], max_chars: int = MAX_PROMPT_CHARS) -> str:
-        """Render to prompt text. Raises RequestError with the template's own message if it refuses or cannot digest the
-        messages, PromptTooLong beyond `max_chars`.
+        """Render to prompt text.
+
+        Raises PromptTooLong beyond `max_chars`, and RequestError, with the template's own message, if the template
+        refuses the messages or fails on them.
         """
         pieces: list[str] = []
         num_chars = 0
@@ -133,7 +143,7 @@ class ChatTemplate:
         return "".join(pieces)
 
     def refuses(self, messages: list[Message], variables: Mapping[str, Any]) -> bool:
-        """Whether the template refuses these messages in its own words."""
+        """Return True if the template itself refuses these messages (`raise_exception`)."""
         try:
             for _ in self._generate(messages, variables):
                 pass
@@ -144,11 +154,11 @@ class ChatTemplate:
         return False
 
     def used(self, variables: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of a request's free variables that the template looks up and that are not reserved."""
+        """Return the request's variables that the template looks up, without reserved ones."""
         return {name: value for name, value in variables.items() if name in self.names and name not in RESERVED}
 
     def _generate(self, messages: list[Message], variables: Mapping[str, Any]) -> Iterator[str]:
-        # NOTE: one positional dictionary. As keyword arguments, variables of a request would be arguments of Jinja's function.
+        # NOTE: one positional dictionary: as keywords, a request's variables could set arguments of Jinja's own.
         return self._template.generate({**variables, "messages": messages})
 
     def _refused(self, reason: str) -> RequestError:
@@ -156,7 +166,7 @@ class ChatTemplate:
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, in which multiplying and formatting cannot make a text beyond the bound either."""
+    """Jinja's sandbox with bounds on powers, repeated texts and wide formats, which could exhaust memory."""
 
     intercepted_binops = frozenset({"*", "**", "%"})
 
@@ -181,7 +191,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
 
 class _GenerationBlock(Extension):
-    """`{% generation %}` marks the assistant's words for training; for prompts only its content counts."""
+    """The tag `{% generation %}`, which marks assistant text for training; for prompts only its content counts."""
 
     tags = {"generation"}  # noqa: RUF012 - the type Jinja declares
 
@@ -191,7 +201,7 @@ class _GenerationBlock(Extension):
 
 
 def _to_json(value: object, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
-    """As in transformers: no HTML escapes, unlike Jinja's own filter."""
+    """Write JSON as transformers does: without the HTML escapes of Jinja's own filter."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
 
 
@@ -204,12 +214,12 @@ def _strftime_now(form: str) -> str:
 
 
 def _clean(reason: str) -> str:
-    """A template's message without addresses and names of modules, bounded."""
+    """Remove addresses and names of modules from a template's message, and bound it."""
     return _INTERNALS.sub("", reason[: 4 * MAX_MESSAGE_CHARS])[:MAX_MESSAGE_CHARS]
 
 
 def _attributes(tree: nodes.Template) -> Iterator[str]:
-    """Every name that the template looks up on a value, as far as the source spells it."""
+    """Yield every name that the source looks up on a value."""
     for node in tree.find_all((nodes.Getattr, nodes.Getitem, nodes.Filter)):
         if isinstance(node, nodes.Getattr):
             yield node.attr
@@ -226,9 +236,10 @@ def _strings(expressions: list[nodes.Expr]) -> Iterator[str]:
 
 
 def _loops_over_content(tree: nodes.Template) -> bool:
-    """Whether a `for` runs over `.content`, directly, through filters, or through a variable set to it."""
+    """Return True if a `for` runs over `.content`, directly, through filters, or through a variable set to it."""
     assigns = [assign for assign in tree.find_all(nodes.Assign) if isinstance(assign.target, nodes.Name)]
-    names = {assign.target.name for assign in assigns if _is_content(assign.node, set())}  # type: ignore[attr-defined]  # checked above
+    # The ignored type: the line above has checked that each target is a Name.
+    names = {assign.target.name for assign in assigns if _is_content(assign.node, set())}  # type: ignore[attr-defined]
     return any(_is_content(loop.iter, names) for loop in tree.find_all(nodes.For))
 
 

@@ -1,4 +1,4 @@
-"""Words that an answer must not hold, as the token sequences that the sampler forbids."""
+"""Request fields that are text and reach the core as token ids: `bad_words` and `prediction`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ from engine.inputs.limits import ContextLimits
 from engine.tokenizers.tokenizer import Tokenizer
 
 MAX_BAD_WORD_TOKENS = 1_024
-"""Of all words together, each counted as it is written."""
+"""All words together, each counted once, as it is written."""
+CHARS_PER_TOKEN = 16
+"""A prediction is cut to this many characters for each token of the limit. Ordinary text has fewer, so it loses
+none."""
 
 
 def bad_word_ids(words: Sequence[str], tokenizer: Tokenizer, limits: ContextLimits) -> list[list[int]]:
-    """Tokenise each word as it is and with a leading space, as it stands at the start and in the middle of a text. Raises RequestError."""
+    """Return the token sequences to forbid: each word as it is and with a leading space. Raises RequestError.
+
+    A word is tokenised differently at the start of a text and within it.
+    """
     spellings: dict[tuple[int, ...], None] = {}
     num_tokens = 0
     for word in words:
@@ -41,14 +47,11 @@ def _refusal(message: str) -> RequestError:
     return RequestError(ErrorCode.INVALID_VALUE, message, "bad_words")
 
 
-CHARS_PER_TOKEN = 16
-"""Of a text that is worth predicting; what is cut off of any other is only not predicted."""
-
-
 def prediction_ids(prediction: str, tokenizer: Tokenizer, max_tokens: int, logits_width: int) -> list[int]:
-    """Token ids that the answer is expected to begin with: at most `max_tokens`, up to the first that the model does not have.
+    """Return the predicted text as draft tokens: at most `max_tokens`, up to the first id that the model does not have.
 
-    The text is cut before it is tokenised, so that a long one costs no more than the answer may be long.
+    The text is cut before it is tokenised, so the cost is bounded by the limit of the answer. Nothing is refused: a
+    prediction only speeds the answer up.
     """
     token_ids = tokenizer.encode_ordinary(prediction[: max_tokens * CHARS_PER_TOKEN])[:max_tokens]
     return list(takewhile(lambda token_id: token_id < logits_width, token_ids))
