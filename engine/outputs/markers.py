@@ -1,4 +1,4 @@
-"""Markers in a text that comes in pieces: cut at them, and hold back no more than may still become one."""
+"""Finds markers in text that arrives in pieces, and holds back only what may still become a marker."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import re
 
 
 class MarkerCutter:
-    """Cuts text at any of its markers; of two that overlap the one that starts first counts. Linear in the text.
+    """A splitter of text at markers; of two that overlap, the one that starts first counts. Linear in the text.
 
-    NOTE: no marker may end before the end of another that starts at the same place or earlier: the shorter one would win in some splits.
+    NOTE: no marker may end before the end of another that starts at the same place or earlier: the shorter one would
+    win in some splits.
     """
 
     def __init__(self, *markers: str) -> None:
@@ -20,9 +21,9 @@ class MarkerCutter:
         self._held = ""
 
     def feed(self, text: str, most: int = 0) -> list[str]:
-        """Texts and markers in turn, texts first and last; cut at `most` markers (0: at all).
+        """Return texts and markers in turn, beginning and ending with a text. Stop after `most` markers (0: never).
 
-        Where that many were found the last text is simply all that is left, and nothing is held back.
+        After `most` markers the last text is all the rest, and nothing is held back.
         """
         pieces = self._pattern.split(self._held + text, maxsplit=most)
         self._held = ""
@@ -35,12 +36,12 @@ class MarkerCutter:
         return pieces
 
     def flush(self) -> str:
-        """What was held back: no marker has come of it."""
+        """Return the text that was held back: it did not become a marker."""
         held, self._held = self._held, ""
         return held
 
     def _num_held(self, text: str) -> int:
-        """Length of the longest end of the text that a marker begins with."""
+        """Return the length of the longest end of the text that begins a marker."""
         start = max(0, len(text) - self._longest + 1)
         for index in range(start, len(text)):
             if text[index] in self._firsts and any(marker.startswith(text[index:]) for marker in self._markers):
@@ -49,7 +50,7 @@ class MarkerCutter:
 
 
 class TagAhead:
-    """Whether a text begins with one of these tags, white space before it left aside."""
+    """A check whether text begins with one of these tags, after white space."""
 
     def __init__(self, *tags: str) -> None:
         self._tags = tags
@@ -57,7 +58,7 @@ class TagAhead:
         self._start = ""
 
     def feed(self, text: str) -> tuple[str, str, str] | None:
-        """None while it may begin so; then once (white space, the tag or '', the text after it)."""
+        """Return None while undecided, then once (white space, the tag or "", the text after it)."""
         if not self._start:
             stripped = text.lstrip()
             self._space.append(text[: len(text) - len(stripped)])
@@ -73,5 +74,5 @@ class TagAhead:
         return "".join(self._space), "", self._start
 
     def flush(self) -> tuple[str, str]:
-        """White space and text that were held back: no tag has come of them."""
+        """Return white space and text that were held back: they did not become a tag."""
         return "".join(self._space), self._start

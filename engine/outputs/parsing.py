@@ -1,4 +1,5 @@
-"""Which parsers read the answers of a model, of one run and of one choice. The names are resolved once, when the model is loaded."""
+"""Chooses the output parsers of a model, of a run and of a choice. Names are resolved once, when the model is
+loaded."""
 
 from __future__ import annotations
 
@@ -31,22 +32,21 @@ MakeReasoning = Callable[[], ReasoningParser]
 
 @dataclass(frozen=True, slots=True)
 class ChoiceParsers:
-    """Of one choice: the parser of its reasoning and that of its calls, if it has any.
-
-    `make_call_id(index, name)`; `takes_one_call`: the choice ends after its first call. `reasoning_ids`, `call_ids`: special tokens that
-    the parsers read.
-    """
+    """The parsers of one choice: of its reasoning and of its tool calls, where it has any."""
 
     reasoning: ReasoningParser | None = None
     calls: OutputParser | None = None
     mode: ToolMode = ToolMode.NONE
     takes_one_call: bool = False
+    """The choice ends after its first call."""
     make_call_id: Callable[[int, str], str] = lambda index, name: ""
     reasoning_ids: frozenset[int] = frozenset()
+    """Special tokens that the reasoning parser reads."""
     call_ids: frozenset[int] = frozenset()
+    """Special tokens that the parser of calls reads."""
 
     def control_ids(self, reasoning: ReasoningParser | None) -> frozenset[int]:
-        """The special tokens that are read now. `reasoning`: its parser while it has a part."""
+        """Return the special tokens that are read now. `reasoning`: its parser, None once reasoning is over."""
         if reasoning is None:
             return self.call_ids
         return self.reasoning_ids if reasoning.is_open else self.reasoning_ids | self.call_ids
@@ -54,17 +54,22 @@ class ChoiceParsers:
 
 @dataclass(frozen=True, slots=True)
 class RunParsing:
-    """Of one run. `thinking`: what the core must know of the reasoning, None if it need not follow it."""
+    """The parsers of one run."""
 
     make_choice: Callable[[int], ChoiceParsers]
+    """Makes the parsers of a choice by its number."""
     thinking: Thinking | None = None
+    """The markers for the core, None if the core need not follow the reasoning."""
 
 
 class OutputParsing:
-    """Of one model. `reasoning_format`, `tool_format`: how it marks reasoning and calls, None where nobody has said. Thread-safe."""
+    """The parsers of one model. Thread-safe.
+
+    `reasoning_format` and `tool_format` say how it marks reasoning and calls; None if that is unknown or turned off.
+    """
 
     def __init__(self, tokenizer: Tokenizer, tool_parser: str, reasoning_parser: str) -> None:
-        """Raises ModelLoadError for an unknown parser, or one whose markers the vocabulary lacks."""
+        """Resolve the names. Raises ModelLoadError for an unknown parser, or one whose markers the vocabulary lacks."""
         self._tokenizer = tokenizer
         self._tool_parser = self._resolve_tool_parser(tool_parser)
         self.tool_format = (
@@ -76,29 +81,31 @@ class OutputParsing:
         logger.info("calls are read as %s, reasoning as %s", self._tool_parser, form.name if form else NONE)
 
     def check(self, request: GenerationRequest) -> None:
-        """Refuse what no prompt could make possible. Raises RequestError."""
+        """Refuse a request that needs a parser this model does not have. Raises RequestError."""
         if request.tools and request.tool_choice.mode is ToolMode.AUTO and self.tool_format is None:
             raise RequestError(
                 ErrorCode.UNSUPPORTED_PARAMETER,
-                "tool_choice must not be auto: the server has no parser for the calls of this model; use none, required or a named tool",
+                "tool_choice must not be auto: the server has no parser for the calls of this model; "
+                "use none, required or a named tool",
                 "tool_choice",
             )
         if request.thinking_token_budget is not None and self.reasoning_format is None:
             raise RequestError(
                 ErrorCode.UNSUPPORTED_PARAMETER,
-                "thinking_token_budget needs a model whose reasoning has an end marker, and the server knows of none for this model; "
-                "leave the field out",
+                "thinking_token_budget needs a model whose reasoning has an end marker, "
+                "and the server knows of none for this model; leave the field out",
                 "thinking_token_budget",
             )
         if request.thinking_token_budget is not None and request.raw is not None:
             raise RequestError(
                 ErrorCode.UNSUPPORTED_PARAMETER,
-                "thinking_token_budget needs messages: what follows a raw prompt is text, in which no reasoning is looked for",
+                "thinking_token_budget needs messages: "
+                "what follows a raw prompt is text, in which no reasoning is looked for",
                 "thinking_token_budget",
             )
 
     def plan(self, request: GenerationRequest, prompt_ids: list[int]) -> RunParsing:
-        """How the answers to this prompt are read. What follows a raw prompt is text, whatever it looks like."""
+        """Choose the parsers for the answers to this prompt. After a raw prompt, no reasoning is looked for."""
         form = self.reasoning_format
         if form is None or request.raw is not None:
             return RunParsing(partial(self._choice_parsers, request, None))
@@ -131,9 +138,8 @@ class OutputParsing:
         match request.tool_choice.mode:
             case ToolMode.AUTO if request.tools:
                 tools = request.tools
-                if (
-                    request.constraint is not None
-                ):  # the grammar holds calls to their tags, and JSON outside of them is the answer
+                if request.constraint is not None:
+                    # The grammar confines calls to their tags; JSON outside the tags is the answer.
                     tools = tuple(replace(tool, is_strict=True) for tool in tools)
                 return make_tool_parser(self._tool_parser, tools, names)
             case ToolMode.REQUIRED:
@@ -143,7 +149,7 @@ class OutputParsing:
         return None
 
     def _resolve_tool_parser(self, name: str) -> str:
-        """The parser's name; for "auto" that of the template, or the default where its markers are missing."""
+        """Return the parser's name; for "auto" that of the template, or the default if its markers are missing."""
         if name == NONE:
             return NONE
         find_token = self._tokenizer.backend.token_to_id
@@ -162,14 +168,14 @@ class OutputParsing:
         return Thinking(start_ids, end_ids, is_open, None if budget == UNLIMITED else budget, other_starts, other_ends)
 
     def _special_ids(self, parser: OutputParser | None) -> frozenset[int]:
-        """Of the texts that a parser reads, those that are special tokens."""
+        """Return the special tokens among the texts that a parser reads."""
         texts = parser.control_texts if parser else ()
         ids = (self._tokenizer.backend.token_to_id(text) for text in texts)
         return frozenset(token_id for token_id in ids if token_id is not None and self._tokenizer.is_special(token_id))
 
 
 def _follows_reasoning(request: GenerationRequest) -> bool:
-    """Whether the core must know where the reasoning ends: to force the end, or to start a grammar behind it."""
+    """Return True if the core must know where reasoning ends: to force the end, or to start a grammar after it."""
     budget = request.thinking_token_budget
     has_grammar = request.constraint is not None or request.tool_choice.mode in (ToolMode.REQUIRED, ToolMode.NAMED)
     return budget not in (None, UNLIMITED) or has_grammar or any(tool.is_strict for tool in request.tools)

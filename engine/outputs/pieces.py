@@ -1,7 +1,7 @@
-"""What the parsers of a model's output say of its text, piece by piece; the pipeline turns pieces into events.
+"""The pieces that output parsers return, and the interface of these parsers. The pipeline turns pieces into events.
 
-A parser is fed the text of one choice in whatever pieces it comes, and must say the same of every split of it: `feed` and `flush`
-may cut a text or arguments into several pieces, but joined they are equal.
+A parser gets the text of one choice in arbitrary fragments. Its pieces, with neighbouring texts and arguments joined,
+are the same for every split of the text.
 """
 
 from __future__ import annotations
@@ -12,24 +12,25 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class ContentText:
-    """Text for the reader."""
+    """Text of the answer."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReasoningText:
-    """Text that the model has thought before it answers."""
+    """Text of the reasoning before the answer."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallStart:
-    """A call is committed: its name is read and is one of the tools'. `call_id`: an id that the model itself gave, else ''."""
+    """The start of a call, sent once its name is read and is that of a tool."""
 
     name: str
     call_id: str = ""
+    """The id that the model itself gave, else ""."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +49,19 @@ Piece = ContentText | ReasoningText | CallStart | CallArguments | CallEnd
 
 
 class OutputParser(Protocol):
-    """One per choice. `control_texts`: markers that it looks for; tokens of these texts reach it although they are special."""
+    """A parser of the text of one choice.
+
+    parser = make_tool_parser("hermes", tools)
+    parser.feed('<tool_call>{"name": "f", "argu')     # []
+    parser.feed('ments": {}}</tool_call>')            # [CallStart("f"), CallArguments("{}"), CallEnd()]
+    parser.flush()                                    # []
+    """
 
     control_texts: frozenset[str]
+    """Markers that it looks for. Special tokens with these texts reach the parser as text."""
 
     def feed(self, text: str) -> list[Piece]:
-        """Take the next text; never raises, whatever the model has written."""
+        """Take the next text. Never raises, whatever the model writes."""
 
     def flush(self) -> list[Piece]:
-        """The answer has ended: what is still held back."""
+        """End the answer and return what was held back."""

@@ -1,8 +1,9 @@
-"""From the ids that the core sampled for one choice to its events: detokenise, find stop strings, cut, part reasoning, content and calls.
+"""From sampled ids to events of one choice: detokenise, find stop strings, separate reasoning, content and tool calls.
 
-One pipeline per choice, fed by the engine's receiver thread with the news of a step. It decides the end by stop string, by
-repetition and after a single call; the core decides the end by stop id, by length and by grammar. Ids go through it one by one, so that
-what has gone out after each depends on the ids alone, and an answer that is taken over goes on where it was.
+The engine's receiver thread feeds one pipeline per choice with the tokens of each step. The pipeline ends the answer at
+a stop string, at repetition and after a single call; the core ends it at a stop id, at the length limit and when the
+grammar is complete. Ids are processed one by one, so the output after each depends on the ids alone. That lets another
+worker continue an answer where it stopped.
 """
 
 from __future__ import annotations
@@ -21,27 +22,26 @@ from engine.outputs.writing import OutputWriter
 from engine.tokenizers.tokenizer import Tokenizer
 
 LEAST_LOGPROB = -9999.0
-"""Stands for minus infinity, which JSON cannot say."""
+"""Replaces minus infinity, which JSON cannot express."""
 
 CORE_REASONS = {"stop": FinishReason.STOP, "complete": FinishReason.STOP, "length": FinishReason.LENGTH}
-"""The core's words for the regular end of a sequence."""
+"""The core's reasons for the regular end of a sequence."""
 
 REPEATED = "repetition_detected"
 
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """Why the answer ends. `is_cut`: text that the search for stop strings holds back does not go out."""
+    """Why the answer ends."""
 
     reason: FinishReason
     stop_reason: str | int | None = None
     is_cut: bool = False
+    """Drop the text that the search for stop strings holds back."""
 
 
 class ChoicePipeline:
-    """`num_tokens` counts the tokens of the answer so far, up to and including the one that ended it; `num_reasoning_tokens` those of
-    its reasoning, with the markers.
-    """
+    """The processing of one choice."""
 
     def __init__(
         self,
@@ -53,7 +53,9 @@ class ChoicePipeline:
     ) -> None:
         self.choice = choice
         self.num_tokens = 0
+        """Tokens of the answer so far, including the one that ended it."""
         self.num_reasoning_tokens = 0
+        """Tokens of the reasoning, including its markers."""
         self.finished = False
         self._tokenizer = tokenizer
         self._stop = stop
@@ -70,11 +72,11 @@ class ChoicePipeline:
     def feed(
         self, token_ids: list[int], logprobs: list[SampledLogprobs] | None = None, finish: str | None = None
     ) -> list[Delta | ChoiceFinished]:
-        """Events for new tokens. `finish` is the core's word on the last of them; other words than CORE_REASONS end nothing here.
+        """Return the events for new tokens. Tokens after one that ends the answer here are dropped.
 
-        `logprobs` has an entry per token; None when tokens of an earlier attempt are replayed, whose entries went out then.
-
-        Tokens after the one that ends the answer here are dropped.
+        `finish` is the core's finish reason for the last token; only those of CORE_REASONS end the choice here.
+        `logprobs` has an entry per token, or is None for replayed tokens of an earlier attempt, whose entries were sent
+        then.
         """
         used: list[int] = []
         end: _End | None = None
@@ -96,7 +98,7 @@ class ChoicePipeline:
         return events
 
     def _feed_token(self, token_id: int, is_stop_id: bool) -> _End | None:
-        """Take one token; why the answer ends with it, if it does."""
+        """Process one token; return why the answer ends with it, or None."""
         self.num_tokens += 1
         is_repeating = self._repetition is not None and self._repetition.feed(token_id)
         was_open = self._is_open
@@ -123,7 +125,7 @@ class ChoicePipeline:
         return self._reasoning is not None and self._reasoning.is_open
 
     def _parse(self, text: str) -> None:
-        """Text that no stop string can take back any more."""
+        """Parse text that no stop string can withdraw any more."""
         if not text:
             return
         if self._reasoning is None:
@@ -133,7 +135,7 @@ class ChoicePipeline:
             self._follow_reasoning()
 
     def _write(self, pieces: list[Piece], is_shown: bool) -> None:
-        """Pieces of the reasoning parser."""
+        """Write the pieces of the reasoning parser."""
         for piece in pieces:
             if isinstance(piece, ContentText):
                 self._writer.write_content(piece.text)
@@ -142,15 +144,16 @@ class ChoicePipeline:
                 write(piece.text)
 
     def _follow_reasoning(self) -> None:
-        """Past its end the reasoning parser has no part any more, and its markers are special tokens like others; so are those of calls
-        while reasoning goes on.
+        """Drop the reasoning parser once reasoning is over, and update the special tokens that parsers read.
+
+        Markers of reasoning are ordinary special tokens after its end, markers of calls while it is open.
         """
         if self._reasoning is not None and self._reasoning.is_over:
             self._reasoning = None
         self._detokenizer.controls = self._parsers.control_ids(self._reasoning)
 
     def _finish(self, end: _End) -> ChoiceFinished:
-        """The end of the choice, with what was held back."""
+        """End the choice; return the event with the text that was held back."""
         self.finished = True
         if not end.is_cut:
             self._parse(self._flush_text())
@@ -163,17 +166,17 @@ class ChoicePipeline:
         return ChoiceFinished(self.choice, reason, end.stop_reason, delta.text, delta.reasoning, delta.calls)
 
     def _flush_text(self) -> str:
-        """Text that was held back, at an end that no stop string has made; a stop string may still be completed by half a character."""
+        """Return the text that was held back. An incomplete character may still complete a stop string."""
         last = self._stop_finder.feed(self._detokenizer.flush())
         return last.text if isinstance(last, StopMatch) else last + self._stop_finder.flush()
 
     def _stop_id_reason(self, token_id: int) -> int | None:
-        """The id, but None for the primary EOS; where that is ignored it ends answers as a stop id only."""
+        """Return the id, or None for the primary EOS, unless the request ignores EOS and lists it as a stop id."""
         is_primary = (token_id,) == self._tokenizer.eos_ids[:1]
         return None if is_primary and not self._stop.ignore_eos else token_id
 
     def _stop_id_text(self, token_id: int) -> str:
-        """The text of a stop token is dropped, unless stop texts were asked for."""
+        """Return the text of a stop token if the request includes stop texts, else ""."""
         if not self._stop.include_stop_str_in_output:
             return ""
         return self._stop_finder.flush() + self._detokenizer.feed(token_id)
@@ -188,7 +191,7 @@ class ChoicePipeline:
         return tuple(self._entry(token_id, sampled) for token_id, sampled in zip(token_ids, logprobs, strict=False))
 
     def _entry(self, token_id: int, sampled: SampledLogprobs) -> TokenLogprob:
-        """`token` is the text with the bytes of the tokens before it: "" while a character is incomplete."""
+        """Make the entry of one token. Its text includes pending bytes of earlier tokens; "" within a character."""
         assert self._speller is not None
         top = tuple(
             TopLogprob(top_id, _finite(value), self._speller.preview(top_id), self._tokenizer.token_bytes(top_id))

@@ -1,4 +1,4 @@
-"""Log-probabilities of a prompt, gathered while the core computes it, for the one event that reports them."""
+"""Collects the log-probabilities of a prompt while the core computes it, for the single event that reports them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from engine.tokenizers.tokenizer import Tokenizer
 
 
 class PromptScores:
-    """Entries of one prompt, in order, spelled as they come. The first token has no prefix, so its entry is empty.
+    """The entries of one prompt, in order. The first token has no prefix, so its entry is empty.
 
-    Texts are those of generated tokens: with the bytes of the tokens before.
+    Each text is decoded with the bytes of the tokens before it, as for generated tokens.
     """
 
     def __init__(self, prompt_ids: list[int], tokenizer: Tokenizer) -> None:
@@ -24,18 +24,18 @@ class PromptScores:
         return len(self._entries) == len(self._prompt_ids)
 
     def restart(self) -> None:
-        """Nothing is known yet, or no longer: another core computes the prompt from its beginning."""
+        """Drop all entries: a new core computes the prompt from its beginning."""
         self._speller = Detokenizer(self._tokenizer, skip_special_tokens=False)
         self._speller.feed(self._prompt_ids[0])
         self._entries: list[tuple[RankedLogprob, ...]] = [()]
 
     def add(self, entries: list[SampledLogprobs]) -> None:
-        """Take what the core has computed next."""
+        """Append the entries that the core has computed next."""
         self._entries += [_ranked(entry, self._speller) for entry in entries]
         assert len(self._entries) <= len(self._prompt_ids)
 
     def payload(self) -> PromptScored:
-        """The event, once all entries are there."""
+        """Return the event. Call it once `is_complete`."""
         return PromptScored(tuple(self._entries))
 
 

@@ -1,6 +1,7 @@
-"""Stop strings in a growing text: the answer ends before (or with) the first one; only what may still become one is held back.
+"""Finds the places where an answer must end: stop strings in its text, repetition in its tokens.
 
-Each stop string is a Knuth-Morris-Pratt automaton, so a character costs constant time per stop string, whatever the text.
+Text that may still become a stop string is held back. Each stop string is a Knuth-Morris-Pratt automaton, so a
+character costs constant time per stop string.
 """
 
 from __future__ import annotations
@@ -12,17 +13,18 @@ from engine.api.sampling import RepetitionRule
 
 @dataclass(frozen=True, slots=True)
 class StopMatch:
-    """The stop string that was found; `text` is what may still go out before the end."""
+    """A stop string that was found."""
 
     stop: str
     text: str
+    """The text to send before the answer ends."""
 
 
 class StopFinder:
-    """Feed text in pieces, one per token.
+    """A search for stop strings in text that arrives token by token.
 
-    If one piece completes several strings, the one that starts first wins, ties by order of the list. With `include_stop`
-    nothing is held back, as the stop string itself goes out too.
+    If one piece completes several strings, the one that starts first wins, ties by order of the list. With
+    `include_stop` nothing is held back, as the stop string itself is sent.
     """
 
     def __init__(self, stops: tuple[str, ...], include_stop: bool = False) -> None:
@@ -31,7 +33,10 @@ class StopFinder:
         self._held = ""
 
     def feed(self, piece: str, search: bool = True) -> str | StopMatch:
-        """Return the text that is released now, or the match. `search` False: no stop string may begin before the end of this piece."""
+        """Return the text to send now, or the match.
+
+        `search` False: a stop string can only begin after this piece.
+        """
         if not self._automata:
             return piece
         if not search:
@@ -54,7 +59,7 @@ class StopFinder:
         return text[: len(text) - num_held]
 
     def flush(self) -> str:
-        """What was held back; no stop string can come any more."""
+        """Return what was held back and start the search anew."""
         held, self._held = self._held, ""
         for automaton in self._automata:
             automaton.matched = 0
@@ -62,17 +67,18 @@ class StopFinder:
 
 
 class _Automaton:
-    """One stop string; `matched`: how many of its characters the text ends with."""
+    """The automaton of one stop string."""
 
     def __init__(self, stop: str) -> None:
         self.stop = stop
         self.matched = 0
+        """How many characters of the stop string the text now ends with."""
         self._borders = [0] * len(stop)
         for index in range(1, len(stop)):
             self._borders[index] = self._next(self._borders[index - 1], stop[index])
 
     def feed(self, piece: str) -> int | None:
-        """Advance over the piece, up to the first full match; returns where in the piece that ends."""
+        """Advance over the piece up to the first full match; return its end in the piece, None without a match."""
         for index, character in enumerate(piece):
             self.matched = self._next(self.matched, character)
             if self.matched == len(self.stop):
@@ -86,23 +92,25 @@ class _Automaton:
 
 
 class RepetitionFinder:
-    """Fed every token of an answer.
+    """A search for repetition at the end of an answer; it is fed every token.
 
-    A pattern of p tokens stands there `count` times when the last p * (count - 1) tokens all equal the one p places before. Where one
-    differs, the next chance is that many tokens later, so a pattern is looked at then, and only at the tokens that have come since.
-    An answer that does not repeat itself costs a comparison per pattern length every so often; none costs more than one a token.
+    A pattern of p tokens occurs `count` times in a row when each of the last p * (count - 1) tokens equals the one p
+    places before it. After a token that differs, the next possible end is that many tokens later, so the pattern is
+    checked again only then, and only over the new tokens. An answer without repetition costs a comparison per pattern
+    length now and then; no answer costs more than one per pattern length and token.
     """
 
     def __init__(self, rule: RepetitionRule) -> None:
         self._count = rule.min_count
         self._ids: list[int] = []
         self._due: dict[int, list[tuple[int, int]]] = {}
-        """At which length of the answer to look at which pattern length; tokens up to the second number are known to repeat."""
+        """Checks by the length of the answer at which they are due: (pattern length, length up to which it is known to
+        repeat)."""
         for size in range(max(1, rule.min_pattern_size), rule.max_pattern_size + 1):
             self._plan(size * self._count, size, size)
 
     def feed(self, token_id: int) -> bool:
-        """Take the next token; whether the answer now ends with repeats."""
+        """Take the next token; return True if the answer now ends with a repeated pattern."""
         self._ids.append(token_id)
         length = len(self._ids)
         is_found = False
@@ -119,7 +127,7 @@ class RepetitionFinder:
         self._due.setdefault(length, []).append((size, known))
 
     def _num_repeating(self, size: int, most: int) -> int:
-        """How many of the last `most` tokens, counted from the end, equal the one `size` places before."""
+        """Count how many of the last `most` tokens, from the end, equal the one `size` places before."""
         ids = self._ids
         last = len(ids) - 1
         for number in range(most):

@@ -1,4 +1,4 @@
-"""What goes out of an answer next: its reasoning, its text and its calls, collected between two events."""
+"""Collects reasoning, text and tool calls of one choice between two events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.outputs.pieces import CallArguments, CallEnd, CallStart, ContentText
 
 @dataclass(frozen=True, slots=True)
 class OutputDelta:
-    """As the fields of a Delta."""
+    """What a choice has produced since the last event, as fields of a Delta."""
 
     reasoning: str
     text: str
@@ -19,13 +19,15 @@ class OutputDelta:
 
 
 class OutputWriter:
-    """Content goes through the parser of calls, if there is one. The text is what stands before the first call, nothing if that is only
-    white space; it is dropped after it. `is_full`: the one call that may be is complete, and nothing more is taken.
+    """A buffer that routes content through the parser of tool calls, if there is one.
+
+    Text counts only before the first call, and only if it is more than white space.
     """
 
     def __init__(self, parsers: ChoiceParsers) -> None:
         self.num_calls = 0
         self.is_full = False
+        """The only call that is allowed is complete; all further output is ignored."""
         self._parser = parsers.calls
         self._parsers = parsers
         self._reasoning: list[str] = []
@@ -39,14 +41,14 @@ class OutputWriter:
         self._reasoning.append(text)
 
     def write_content(self, text: str) -> None:
-        """Content as the model wrote it, calls and all."""
+        """Take content as the model wrote it, including calls."""
         if self._parser is None:
             self._text.append(text)
         else:
             self._write_pieces(self._parser.feed(text))
 
     def write_text(self, text: str) -> None:
-        """Text before the first call, in which nobody looks for calls."""
+        """Take text that is not searched for calls; dropped after the first call."""
         if self.num_calls:
             return
         if self._parser is not None and not self._has_text and not text.strip():
@@ -57,7 +59,7 @@ class OutputWriter:
         self._has_text = True
 
     def flush(self) -> None:
-        """The content has ended."""
+        """End the content: take what its parser still holds back."""
         if self._parser is not None:
             self._write_pieces(self._parser.flush())
         if not self.num_calls:
@@ -65,7 +67,7 @@ class OutputWriter:
         self._space.clear()
 
     def drain(self) -> OutputDelta:
-        """What has been written since the last time."""
+        """Return what has been written since the last call."""
         self._end_arguments()
         delta = OutputDelta("".join(self._reasoning), "".join(self._text), tuple(self._calls))
         self._reasoning.clear()
@@ -93,7 +95,7 @@ class OutputWriter:
                     self.is_full = self._parsers.takes_one_call
 
     def _end_arguments(self) -> None:
-        """Arguments of the open call make one piece in one event, behind the one with the name."""
+        """Join the arguments of the open call, so that an event has them in one delta, after the one with the name."""
         if self._arguments:
             self._calls.append(ToolCallDelta(self.num_calls - 1, arguments="".join(self._arguments)))
             self._arguments.clear()

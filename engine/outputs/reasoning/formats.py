@@ -1,6 +1,7 @@
-"""How families of models mark their reasoning, by the names that operators use.
+"""The reasoning formats of model families, by the names that operators use.
 
-Markers are those of the models' published chat templates.
+The markers are those of the models' published chat templates. A new format is an entry of `_ALL` here and, if its
+template should select it, a row of `SIGNS` in registry.py.
 """
 
 from __future__ import annotations
@@ -15,27 +16,34 @@ RESPONSE = ("Here is my response:", "Here's my response:")
 
 @dataclass(frozen=True, slots=True)
 class ReasoningFormat:
-    """Reasoning between one of `starts` and one of `ends`; the first of each is the usual one.
+    """A format with reasoning between one of `starts` and one of `ends`; the first of each is the usual one.
 
-    `needs_start`: without the start tag at its beginning all of an answer is content; otherwise reasoning begins with the answer, and a
-    start tag is left out. `vocabulary`: texts that must be single tokens. `switch`: the reasoning follows the template's variables
-    `thinking` and `enable_thinking`; the value holds where a request sets neither. `wrapper`: tags around the content.
-    `takes_breaks`: line breaks beside the tags belong to them. `is_shown`: reasoning and its tags go into the content.
+    ReasoningFormat("my_family", ("[THINK]",), ("[/THINK]",), needs_start=True, vocabulary=("[THINK]", "[/THINK]"))
     """
 
     name: str
     starts: tuple[str, ...] = ("<think>",)
     ends: tuple[str, ...] = ("</think>",)
     needs_start: bool = False
+    """An answer without the start tag at its beginning is all content. Otherwise every answer begins with reasoning,
+    and a start tag is optional."""
     vocabulary: tuple[str, ...] = ("<think>", "</think>")
+    """Texts that must be single tokens."""
     switch: bool | None = None
+    """Set: reasoning follows the template's variables `thinking` and `enable_thinking`; this is their default."""
     wrapper: tuple[str, str] | None = None
+    """Tags around the content."""
     takes_breaks: bool = False
+    """Line breaks beside the tags belong to the tags."""
     is_shown: bool = False
+    """Reasoning and its tags go into the content."""
 
     @property
     def sure_ends(self) -> tuple[str, ...]:
-        """Texts that the core takes for the end; it forces the first. A plain tag goes with the one that opens the content."""
+        """The texts that the core recognises as the end; it forces the first.
+
+        A plain-text tag counts only together with the tag that opens the content.
+        """
         return (
             tuple(f"{end}\n{self.wrapper[0]}\n" for end in self.ends)
             if self.wrapper and not self.vocabulary

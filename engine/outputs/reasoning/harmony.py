@@ -1,7 +1,7 @@
-"""The messages of harmony (gpt-oss, https://github.com/openai/harmony): channels instead of tags.
+"""Reasoning in the harmony format of gpt-oss (https://github.com/openai/harmony): channels instead of tags.
 
-An answer is a row of messages, each `<|channel|>NAME to=RECIPIENT<|constrain|>TYPE<|message|>TEXT` and an end marker; a further one
-begins with `<|start|>assistant`. The prompt ends behind the first `<|start|>assistant`.
+An answer is a sequence of messages: `<|channel|>NAME to=RECIPIENT<|constrain|>TYPE<|message|>TEXT` and an end marker.
+Each further message begins with `<|start|>assistant`; the prompt ends after the first one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from engine.outputs.pieces import ContentText, Piece, ReasoningText
 START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
 ENDS = ("<|end|>", "<|call|>", "<|return|>")
 LONGEST_HEADER = 512
-"""A header that grows longer is none: its text is content."""
+"""A longer text is no header; it becomes content."""
 
 
 class _Part(Enum):
@@ -25,10 +25,10 @@ class _Part(Enum):
 
 
 class HarmonyReasoningParser:
-    """Channel `analysis` is reasoning, all other text is content.
+    """A parser for which channel `analysis` is reasoning and all other text is content.
 
-    With `keeps_calls` a message to a function is content with a header and its end marker, for the parser of calls. `head`: what the
-    prompt has of the answer, behind `<|start|>`.
+    With `keeps_calls`, a message to a function keeps a header and its end marker, for the parser of tool calls. `head`
+    is the part of the answer that the prompt already has, after `<|start|>`.
     """
 
     control_texts = frozenset((START, CHANNEL, CONSTRAIN, MESSAGE, *ENDS))
@@ -92,7 +92,7 @@ class HarmonyReasoningParser:
             self._header, self._part = "", _Part.HEADER
 
     def _begin_text(self) -> None:
-        """The header is complete: what kind of text follows. A recipient may stand before the channel or after it."""
+        """Decide from the complete header which text follows. The recipient may precede or follow the channel."""
         before, _, after = self._header.partition(CHANNEL)
         words = after.replace(CONSTRAIN, " ").split()
         recipient = next((word for word in (*before.split(), *words) if word.startswith("to=functions.")), "")

@@ -1,4 +1,4 @@
-"""What all reasoning parsers have in common, and where the prompt leaves the reasoning."""
+"""The interface of reasoning parsers, and the state of reasoning at the end of a prompt."""
 
 from __future__ import annotations
 
@@ -9,24 +9,33 @@ from engine.outputs.pieces import OutputParser
 
 
 class ReasoningState(Enum):
-    """What the prompt says of the reasoning, behind the last header of the assistant: nothing, that it is open, or over."""
+    """The state of reasoning at the end of the prompt, after the last header of the assistant."""
 
     UNKNOWN = "unknown"
+    """No marker follows the header: the answer decides."""
     OPEN = "open"
     CLOSED = "closed"
 
 
 class ReasoningParser(OutputParser, Protocol):
-    """Says `Reasoning` and `Content`. `is_open`: reasoning goes on. `is_over`: none can come, and all further text is content as it is.
+    """A parser of one choice that splits text into `ReasoningText` and `ContentText`.
 
-    `is_shown`: what it calls reasoning belongs into the content, where nobody looks for tool calls in it.
+    Most formats need no parser of their own, only an entry in formats.py:
+
+        ReasoningFormat("my_family", ("<thought>",), ("</thought>",), vocabulary=("<thought>", "</thought>"))
+
+        parser = make_reasoning_parser(FORMATS["my_family"])
+        parser.feed("<thought>why</thought>so")    # [ReasoningText("why"), ContentText("so")]
     """
 
     @property
-    def is_open(self) -> bool: ...
+    def is_open(self) -> bool:
+        """Reasoning goes on."""
 
     @property
-    def is_over(self) -> bool: ...
+    def is_over(self) -> bool:
+        """No more reasoning can come: all further text is content and need not be fed."""
 
     @property
-    def is_shown(self) -> bool: ...
+    def is_shown(self) -> bool:
+        """Reasoning is shown as content, which is then not searched for tool calls."""

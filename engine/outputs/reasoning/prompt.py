@@ -1,4 +1,7 @@
-"""Where a prompt leaves the reasoning: what stands behind its last header, read by tokens where the markers are tokens."""
+"""Finds the state of reasoning at the end of a prompt, by its markers after the last header.
+
+Markers that are single tokens are compared as tokens, so that a marker which a client typed as text does not count.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +19,25 @@ SWITCHES = ("thinking", "enable_thinking")
 def prompt_reasoning_state(
     form: ReasoningFormat, tokenizer: Tokenizer, request: GenerationRequest, prompt_ids: list[int]
 ) -> ReasoningState:
-    """What the prompt and the request's switches say of the reasoning. A message that is continued without it has none."""
+    """Return the state of reasoning that the prompt and the request's switches imply.
+
+    A continued message without an open marker has no reasoning.
+    """
     if form.name == HARMONY:
         return ReasoningState.CLOSED if form.ends[0] in harmony_head(tokenizer, prompt_ids) else ReasoningState.OPEN
     is_wanted = _switch(form, request)
     if is_wanted is False:
         return ReasoningState.CLOSED
-    said = _marked_state(form, tokenizer, prompt_ids)
-    if said is ReasoningState.UNKNOWN and (
+    state = _marked_state(form, tokenizer, prompt_ids)
+    if state is ReasoningState.UNKNOWN and (
         request.prompt.continue_final_message or (form.switch is False and not is_wanted)
     ):
         return ReasoningState.CLOSED
-    return said
+    return state
 
 
 def harmony_head(tokenizer: Tokenizer, prompt_ids: list[int]) -> str:
-    """What follows the last start of a message in the prompt."""
+    """Return the text after the last `<|start|>` of the prompt."""
     start_id = tokenizer.backend.token_to_id(START)
     index = next(
         (index for index in reversed(range(len(prompt_ids))) if prompt_ids[index] == start_id), len(prompt_ids) - 1
@@ -40,13 +46,13 @@ def harmony_head(tokenizer: Tokenizer, prompt_ids: list[int]) -> str:
 
 
 def _switch(form: ReasoningFormat, request: GenerationRequest) -> bool | None:
-    """What the request sets of the thinking switch; None if it sets nothing or the format has no switch."""
+    """Return the thinking switch of the request, None if it sets none or the format has no switch."""
     values = [bool(request.prompt.template_kwargs[name]) for name in SWITCHES if name in request.prompt.template_kwargs]
     return any(values) if values and form.switch is not None else None
 
 
 def _marked_state(form: ReasoningFormat, tokenizer: Tokenizer, prompt_ids: list[int]) -> ReasoningState:
-    """The last marker behind the last header tells."""
+    """Return the state by the last marker after the last header."""
     head = _answer_head(form, tokenizer, prompt_ids)
     if form.vocabulary:
         start, end = _last_id(tokenizer, head, form.starts), _last_id(tokenizer, head, form.ends)
@@ -59,7 +65,7 @@ def _marked_state(form: ReasoningFormat, tokenizer: Tokenizer, prompt_ids: list[
 
 
 def _answer_head(form: ReasoningFormat, tokenizer: Tokenizer, prompt_ids: list[int]) -> list[int]:
-    """The prompt behind its last control token, markers left aside: the rest of the header, and what the answer has already."""
+    """Return the prompt after its last control token that is no marker: the rest of the header and a begun answer."""
     markers = {tokenizer.backend.token_to_id(text) for text in form.control_texts}
     for index in reversed(range(len(prompt_ids))):
         token_id = prompt_ids[index]
@@ -69,7 +75,7 @@ def _answer_head(form: ReasoningFormat, tokenizer: Tokenizer, prompt_ids: list[i
 
 
 def _last_id(tokenizer: Tokenizer, token_ids: Sequence[int], texts: tuple[str, ...]) -> int:
-    """Where the last of these markers is, -1 if nowhere."""
+    """Return the index of the last of these markers, -1 if there is none."""
     wanted = {token_id for text in texts if (token_id := tokenizer.backend.token_to_id(text)) is not None}
     return next((index for index in reversed(range(len(token_ids))) if token_ids[index] in wanted), -1)
 

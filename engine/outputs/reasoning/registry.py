@@ -1,4 +1,5 @@
-"""Reasoning parsers by name: which there are, which a model needs, and the making of one per answer."""
+"""Reasoning parsers by name: choose the format of a model, make a parser for each answer, spell its markers in
+tokens."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from engine.tokenizers.tokenizer import Tokenizer
 AUTO, NONE = "auto", "none"
 BEFORE = ("", " ", "\n", "\n\n", ".", ".\n", ".\n\n", "!", "?", ")", '"', "`", ":", ",")
 AFTER = ("", "\n", "\n\n", " ")
+"""Text with which the tokens of a plain-text marker may merge: before it and after it."""
 
 SIGNS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("<|channel|>", "analysis"), HARMONY),
@@ -29,13 +31,13 @@ SIGNS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("<｜Assistant｜>", "thinking", "</think>"), "deepseek_v3"),
     (("<｜Assistant｜>", "</think>"), "deepseek_r1"),
 )
-"""Texts in a chat template that tell its family; the first row of which all occur."""
+"""Texts that identify a family by its chat template; the first row whose texts all occur decides."""
 
 
 def reasoning_format(name: str, tokenizer: Tokenizer) -> ReasoningFormat | None:
-    """The format of this name, of the model's template for "auto", None for "none".
+    """Return the format of this name: for "auto" the one of the model's template, for "none" None.
 
-    Raises ModelLoadError for another name, or if the vocabulary lacks a marker of the format.
+    Raises ModelLoadError for an unknown name, or if the vocabulary lacks a marker of the format.
     """
     if name == AUTO:
         return _choose(tokenizer)
@@ -58,7 +60,7 @@ def reasoning_format(name: str, tokenizer: Tokenizer) -> ReasoningFormat | None:
 def make_reasoning_parser(
     form: ReasoningFormat, state: ReasoningState = ReasoningState.UNKNOWN, *, keeps_calls: bool = False, head: str = ""
 ) -> ReasoningParser:
-    """A parser for one answer. `keeps_calls`, `head`: as HarmonyReasoningParser has them; other formats go by `state`."""
+    """Make a parser for one answer. HarmonyReasoningParser uses `keeps_calls` and `head`, all others `state`."""
     if form.name == HARMONY:
         return HarmonyReasoningParser(keeps_calls, head)
     return TagParser(form, state)
@@ -78,7 +80,10 @@ def _choose(tokenizer: Tokenizer) -> ReasoningFormat | None:
 
 
 def _plain_tags(template: str) -> str:
-    """Think tags without a sign of the family: does the template open them itself, or follow a switch, or leave it to the model?"""
+    """Return the format of a template with think tags and no other sign of its family.
+
+    "deepseek_r1" if the template always opens the tag itself; "qwen3" if the model or a switch decides.
+    """
     generation = template[template.rfind("add_generation_prompt") :] if "add_generation_prompt" in template else ""
     opens = generation.rfind("<think>") > generation.rfind("</think>")
     if opens and "enable_thinking" not in generation:
@@ -91,7 +96,10 @@ def _missing(form: ReasoningFormat, tokenizer: Tokenizer) -> list[str]:
 
 
 def marker_spellings(texts: Iterable[str], tokenizer: Tokenizer) -> list[list[int]]:
-    """Each way to spell one of the texts, that of the first on its own first; none holds another one."""
+    """Return the token sequences in which a plain-text marker may come, the first text on its own first.
+
+    Tokens merge with the spaces, line breaks and punctuation beside a marker. No sequence contains another.
+    """
     spaced = [before + text + after for text in texts for before in BEFORE for after in AFTER]
     spellings = [list(ids) for ids in dict.fromkeys(tuple(tokenizer.encode(text)) for text in spaced)]
     return [ids for ids in spellings if not any(other != ids and _holds(ids, other) for other in spellings)]

@@ -11,8 +11,9 @@ from engine.outputs.reasoning.parser import ReasoningState
 
 
 class TagParser:
-    """One answer. Goes through `_opening` → `_reasoning` → (`_lead` → `_wrapped` →)* or `_answer`; each stage takes text and
-    returns what it leaves to the next.
+    """A parser of one answer with stages: `_opening` → `_reasoning` → (`_lead` → `_wrapped` →)* or `_answer`.
+
+    Each stage consumes text and returns the rest, which the next stage reads.
     """
 
     def __init__(self, form: ReasoningFormat, state: ReasoningState = ReasoningState.UNKNOWN) -> None:
@@ -56,7 +57,7 @@ class TagParser:
     # The stages
 
     def _opening(self, text: str) -> str:
-        """White space and the start tag, if it comes."""
+        """Read white space and an optional start tag."""
         found = self._opener.feed(text)
         if found is None:
             return ""
@@ -83,7 +84,7 @@ class TagParser:
         return rest
 
     def _lead(self, text: str) -> str:
-        """White space and the tag that opens the content, if it comes; neither belongs to it."""
+        """Skip white space and the optional tag that opens the content."""
         found = self._leader.feed(text)
         if found is None:
             return ""
