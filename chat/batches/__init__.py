@@ -1,1 +1,1 @@
-"""Files, and batches of requests in them: `/v1/files` and `/v1/batches` as OpenAI's clients call them. chat.batching does the work."""
+"""Files, and batches of requests in files: `/v1/files` and `/v1/batches` of OpenAI's API, and the work on batches."""

@@ -1,4 +1,4 @@
-"""`/v1/batches`: create, list, one, cancel. What happens to a batch afterwards is chat.batching's."""
+"""The routes of `/v1/batches`: create, list, retrieve, cancel. `work.py` answers the requests of a batch."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def cancel(request: HttpRequest, dialect: Door, batch_id: str) -> HttpResp
 
 
 async def _batch(request: HttpRequest, dialect: Door, batch_id: str) -> Batch:
-    """One text for a batch that does not exist and for one of another project."""
+    """Return the error for a batch that does not exist or belongs to another project."""
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     try:
         return await database_sync_to_async(batch_get)(project_id=caller.project_id, public_id=batch_id)

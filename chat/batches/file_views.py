@@ -1,4 +1,4 @@
-"""`/v1/files`: upload, list, one, its content, delete. A file is seen by the keys of its project alone."""
+"""The routes of `/v1/files`: upload, list, retrieve, content, delete. Only keys of its project see a file."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def upload(request: HttpRequest, dialect: Door) -> HttpResponseBase:
 
 
 async def _write(writer: FileWriter, sent: Upload) -> ProjectFile:
-    """A piece at a time, as other requests wait for the same thread. A client that leaves takes its file along."""
+    """Write an upload by pieces, as other requests wait for the same thread. Drop it if the client disconnects."""
     try:
         for piece in sent.pieces:
             await database_sync_to_async(writer.write)(piece)
@@ -119,7 +119,7 @@ async def _file(request: HttpRequest, dialect: Door, file_id: str) -> ProjectFil
 
 
 def file_unknown(file_id: str, param: str = "file_id") -> ApiError:
-    """One text for a file that does not exist and for one of another project."""
+    """Return the error for a file that does not exist or belongs to another project."""
     return ApiError("not_found", f"No such File object: {file_id[:64]}", param)
 
 

@@ -1,7 +1,7 @@
-"""Every act on files of projects: write, find, read, delete, and what retention does.
+"""Files of projects: write, find, read, delete, expire.
 
-A file belongs to a project; who asks for another project's learns no more than of one that never was (FileMissing). Content is
-written in chunks, each a transaction of its own, so that other writers wait for milliseconds; a reader sees complete files alone.
+A file of another project is as missing as one that never was (FileMissing). Content is written in chunks, each in its own
+transaction, so that other writers wait for milliseconds. Readers see complete files only.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from chat.batches.models import CHUNK_BYTES, OPEN_STATUSES, Batch, FileChunk, Pr
 from chat.usage.services import storable_text
 
 FORSAKEN_AFTER = timedelta(days=1)
-"""A file that is still not complete then never will be: whoever wrote it is gone."""
+"""A file that is incomplete after this time never completes, as its writer is gone."""
 MAX_FILENAME_CHARS = 255
 EXPIRING = (Purpose.BATCH, Purpose.BATCH_OUTPUT)
-"""Purposes whose files do not stay for ever where nobody says how long."""
+"""Purposes whose files expire by default."""
 
 
 class FileMissing(Exception):
-    """No such file in this project."""
+    """Raised if the project has no such file."""
 
 
 class FileInUse(Exception):
-    """A batch that is not finished reads the file; the argument is its id."""
+    """Raised if an open batch reads the file. The argument is the batch's id."""
 
 
 class QuotaExceeded(Exception):
-    """The files of the project would become larger than LIGHTCONE_MAX_PROJECT_FILE_BYTES, or more than LIGHTCONE_MAX_PROJECT_FILES."""
+    """Raised beyond LIGHTCONE_MAX_PROJECT_FILE_BYTES or LIGHTCONE_MAX_PROJECT_FILES."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileAbout:
-    """What is known of a file before its content. `lives_s` None: as its purpose says."""
+    """A file to be written, without its content. `lives_s` None: by its purpose."""
 
     project_id: int
     key_public_id: str
@@ -52,7 +52,7 @@ class FileAbout:
 
 
 class FileWriter:
-    """Writes one new file: `write` any number of times, then `finish`, or `drop`."""
+    """Writes one new file: call `write` any number of times, then `finish` or `drop`."""
 
     def __init__(self, about: FileAbout, *, num_bytes: int = 0) -> None:
         now = timezone.now()
@@ -94,7 +94,7 @@ class FileWriter:
 
 
 def file_begin(*, about: FileAbout, num_bytes: int) -> FileWriter:
-    """Begin to keep an upload of `num_bytes`, for which there is room from now on. Raises QuotaExceeded."""
+    """Reserve room for an upload of `num_bytes` and return its writer. Raises QuotaExceeded."""
     with transaction.atomic():
         # NOTE: the row of the project is locked, so that two uploads do not both fit into the same room.
         Project.objects.select_for_update().get(pk=about.project_id)
@@ -108,7 +108,7 @@ def file_begin(*, about: FileAbout, num_bytes: int) -> FileWriter:
 
 
 def file_create(*, about: FileAbout, pieces: Iterable[bytes], num_bytes: int) -> ProjectFile:
-    """Keep a whole upload at once. Raises QuotaExceeded, before anything is written."""
+    """Store a whole upload. Raises QuotaExceeded before anything is written."""
     writer = file_begin(about=about, num_bytes=num_bytes)
     try:
         for piece in pieces:
@@ -120,12 +120,12 @@ def file_create(*, about: FileAbout, pieces: Iterable[bytes], num_bytes: int) ->
 
 
 def project_file_bytes(*, project_id: int) -> int:
-    """What the files of the project take, those that are being written included."""
+    """Return the bytes that the project's files take, incomplete ones included."""
     return _files_size(project_id)[1]
 
 
 def _files_size(project_id: int) -> tuple[int, int]:
-    """How many files the project has, and their bytes."""
+    """Return the number of the project's files and their bytes."""
     size = ProjectFile.objects.filter(project_id=project_id).aggregate(
         count=Count("*"), num_bytes=Sum("num_bytes", default=0)
     )
@@ -133,7 +133,7 @@ def _files_size(project_id: int) -> tuple[int, int]:
 
 
 def file_get(*, project_id: int, public_id: str) -> ProjectFile:
-    """Raises FileMissing."""
+    """Return a complete file of the project. Raises FileMissing."""
     file: ProjectFile | None = (
         _visible(project_id).filter(public_id=public_id).first() if "\0" not in public_id else None
     )
@@ -145,9 +145,9 @@ def file_get(*, project_id: int, public_id: str) -> ProjectFile:
 def files_page(
     *, project_id: int, purpose: str = "", limit: int, after: str = "", is_ascending: bool = False
 ) -> tuple[list[ProjectFile], bool]:
-    """Up to `limit` files by time of creation, and whether there are more. `after`: the id that the page before ended with.
+    """Return up to `limit` files by time of creation, and whether there are more. `after`: the last id of the previous page.
 
-    Raises FileMissing where `after` is no file of the project.
+    Raises FileMissing if `after` is no file of the project.
     """
     found = _visible(project_id).order_by("id" if is_ascending else "-id")
     if purpose:
@@ -160,13 +160,13 @@ def files_page(
 
 
 def file_chunk(*, file_pk: int, number: int) -> bytes | None:
-    """The bytes of one chunk, None after the last."""
+    """Return the bytes of one chunk, or None after the last."""
     content = FileChunk.objects.filter(file_id=file_pk, number=number).values_list("content", flat=True).first()
     return None if content is None else bytes(content)
 
 
 def file_chunks(*, file_pk: int) -> Iterator[bytes]:
-    """The content, a chunk at a time."""
+    """Yield the content by chunks."""
     number = 0
     while (chunk := file_chunk(file_pk=file_pk, number=number)) is not None:
         yield chunk
@@ -174,7 +174,7 @@ def file_chunks(*, file_pk: int) -> Iterator[bytes]:
 
 
 def file_of_batch(*, project_id: int, public_id: str, purpose: str) -> ProjectFile:
-    """The input of a batch, whose time may be over: what an open batch reads stays. Raises FileMissing."""
+    """Return the input file of a batch, expired or not: a file that an open batch reads stays. Raises FileMissing."""
     complete = ProjectFile.objects.filter(is_complete=True)
     file: ProjectFile | None = complete.filter(project_id=project_id, public_id=public_id, purpose=purpose).first()
     if file is None:
@@ -183,7 +183,7 @@ def file_of_batch(*, project_id: int, public_id: str, purpose: str) -> ProjectFi
 
 
 def file_delete(*, project_id: int, public_id: str) -> None:
-    """Forget a file at once. Raises FileMissing, or FileInUse while a batch reads it."""
+    """Delete a file. Raises FileMissing, or FileInUse while an open batch reads it."""
     file = file_get(project_id=project_id, public_id=public_id)
     _hide_unread(file)
     _remove(file)

@@ -1,4 +1,4 @@
-"""What a line of an input file must be: one request, with an id of its own. Knows neither the model nor the fields of the request."""
+"""Validate the lines of an input file: each is one request with a unique id. The fields of the request are not checked here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOT_IN_BATCHES = ("stream", "background")
 
 
 class LineRefused(Exception):
-    """A line that is no request: a code, a sentence, and the field at fault."""
+    """Raised for an invalid line: a code, a sentence, and the field at fault."""
 
     def __init__(self, code: str, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class LineRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class InputLine:
-    """One request. `body`: as JSON again, for the route that answers it; `model`: the name that it asks for."""
+    """One request of a batch. `body`: JSON for the route that answers it; `model`: the name it asks for."""
 
     number: int
     custom_id: str
@@ -37,7 +37,7 @@ class InputLine:
 
 
 def line_read(number: int, text: bytes, endpoint: str) -> InputLine:
-    """Raises LineRefused."""
+    """Read one line. Raises LineRefused."""
     limit = settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes
     if len(text) > limit:
         raise LineRefused("invalid_request", f"The line is longer than the limit of {limit} bytes.")
@@ -76,10 +76,10 @@ def _object(text: bytes) -> dict[str, Any]:
 
 
 class InputCheck:
-    """Looks at all lines of an input: `feed` it the content in pieces, then `flush`. What it found is then here.
+    """Validates an input: `feed` it the content in pieces, then `flush`.
 
-    `errors` as the API shows them; `model`: the one that all lines ask for, or empty. Of an input in which so much is wrong that nobody
-    would read of more (`is_hopeless`), the rest need not come.
+    `errors`: as the API shows them; `model`: the one that all lines ask for, or empty. After too many errors
+    (`is_hopeless`) the rest need not be fed.
     """
 
     def __init__(self, endpoint: str) -> None:

@@ -1,4 +1,4 @@
-"""The lines of a file that comes in pieces. Any split of the content gives the same lines."""
+"""Split a file that comes in pieces into lines. Any split of the content gives the same lines."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ BOM = b"\xef\xbb\xbf"
 
 
 class LineSplitter:
-    """`feed` gives the complete lines as (number from 1, bytes without the line end); `flush` the last one. Blank lines are counted only.
+    """Splits content into (number from 1, bytes without line end). `feed` returns complete lines, `flush` the last one.
 
-    A line longer than `max_bytes` comes cut to one byte more: its reader sees that it is too long, and the memory is bounded.
+    Blank lines are counted but not returned. A longer line is cut to `max_bytes` + 1, which bounds memory and lets the
+    reader see that it is too long.
     """
 
     def __init__(self, max_bytes: int) -> None:

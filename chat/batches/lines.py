@@ -1,7 +1,7 @@
-"""One line of a batch, answered by the view of its endpoint as if it had come over HTTP: the same checks, answers and errors.
+"""Answer one line of a batch by the view of its endpoint, with the same checks, answers and errors as over HTTP.
 
-What differs is said here: who calls is known already, the request stands behind all others in the queue and leaves half of what the key may
-have at once to them, and its record is marked as one of a batch.
+Three things differ: the caller is known already; the request queues behind all others and leaves half of the key's
+concurrency to them; and its record names the batch.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from io import BytesIO
 from typing import Any
 
 import orjson
+from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.urls import resolve
 
@@ -31,25 +32,28 @@ ENDPOINT_URLS = {
     "/v1/embeddings": "chat.api.openai.prompt_urls",
     "/v1/responses": "chat.api.responses.urls",
 }
-"""Named, not imported: a maintenance worker without batches loads none of them."""
+"""Modules by endpoint. They are not imported here, so that a maintenance worker without batches does not load them."""
 RETRIED_STATUSES = (429, 503)
 TRIES = 3
-"""Of a line that came to nothing although it was taken: its worker died, or it ran out of time."""
+"""Tries of a line whose run failed: its worker died, or it ran out of time."""
 WAITING_CODE = "model_load_failed"
-"""No client should repeat it at once, but a batch has the time to wait until the operator has mended the model."""
+"""A code that clients should not retry at once. A batch has the time to wait until the operator has repaired the model."""
 FLEETING_CODES = ("worker_lost", "inference_timeout")
 MAX_WAIT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class LineAnswer:
-    """An answer as the route gave it. `body` is JSON. `wait_s`: the request should be sent again after that time; None: it is final."""
+    """The answer of the route to one line."""
 
     status: int
     request_id: str
     body: bytes
+    """JSON."""
     wait_s: float | None = None
+    """Seconds until the request should be sent again. None: the answer is final."""
     is_fleeting: bool = False
+    """True if the run failed in a way that a few more tries may mend."""
 
     @property
     def is_error(self) -> bool:
@@ -57,7 +61,7 @@ class LineAnswer:
 
 
 def endpoint_view(endpoint: str) -> View:
-    """The view of an endpoint; raises KeyError."""
+    """Return the view of an endpoint. Raises KeyError."""
     view: View = resolve(endpoint, urlconf=ENDPOINT_URLS[endpoint]).func
     return view
 
@@ -75,19 +79,19 @@ async def line_answer(line: InputLine, *, endpoint: str, view: View, caller: Cal
 
 
 def _in_background(caller: Caller) -> Caller:
-    """Admission counts all runs of the key: lines are refused while as many as their share are going on, whosever these are."""
+    """Return the caller with the limits of background work.
+
+    Admission counts all runs of the key. Lines are refused while the key's runs, of any kind, reach the share of background
+    work.
+    """
     limits = replace(caller.limits, max_concurrency=caller.limits.live_share)
     return replace(caller, min_priority=max(LATER, caller.min_priority), limits=limits)
 
 
 def _request(body: bytes, endpoint: str) -> HttpRequest:
-    request = HttpRequest()
-    request.method = "POST"
-    request.path = request.path_info = endpoint
-    request.META = {"CONTENT_TYPE": "application/json", "CONTENT_LENGTH": str(len(body)), "REMOTE_ADDR": ""}
-    request._stream = BytesIO(body)  # as ASGIRequest and WSGIRequest do; there is no public way
-    request._read_started = False
-    return request
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    scope = {"type": "http", "method": "POST", "path": endpoint, "query_string": b"", "headers": headers}
+    return ASGIRequest(scope, BytesIO(body))
 
 
 def _answer(response: HttpResponse, sent_id: str) -> LineAnswer:
@@ -111,14 +115,14 @@ def _error_code(body: bytes) -> str:
 
 
 def result_text(line: InputLine, answer: LineAnswer) -> str:
-    """The line of the output file or the error file."""
+    """Return the line of the output file or the error file."""
     head = orjson.dumps({"id": _own_id(), "custom_id": line.custom_id})[:-1]
     response = orjson.dumps({"status_code": answer.status, "request_id": answer.request_id})[:-1]
     return (head + b',"response":' + response + b',"body":' + answer.body.strip() + b'},"error":null}').decode()
 
 
 def unanswered_text(custom_id: str, code: str, message: str) -> str:
-    """The line of the error file for a request that nobody has answered."""
+    """Return the line of the error file for a request without an answer."""
     error = {"code": code, "message": message}
     return orjson.dumps({"id": _own_id(), "custom_id": custom_id, "response": None, "error": error}).decode()
 
@@ -128,7 +132,7 @@ def _own_id() -> str:
 
 
 def tokens_of(body: bytes) -> Tokens:
-    """The usage in an answer, in the words of completions or of responses; nothing where there is none."""
+    """Return the usage in an answer, of completions' or responses' shape; zeros without any."""
     usage = orjson.loads(body).get("usage")
     if not isinstance(usage, dict):
         return Tokens()

@@ -1,6 +1,6 @@
-"""Files of projects, and batches: many requests in one file, answered when there is time.
+"""The tables of files and batches.
 
-Files are what clients upload and what batches put out. They are in SQL, where all web processes and maintenance workers reach them.
+Contents of files are in SQL too, where all web processes and maintenance workers reach them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ CHUNK_BYTES = 2**20
 
 
 class Purpose(models.TextChoices):
-    """What a file is for; the last is for the server alone to give."""
+    """The purpose of a file. Only the server gives the last one."""
 
     BATCH = "batch", "Batch"
     USER_DATA = "user_data", "User data"
@@ -51,7 +51,7 @@ class ProjectFile(models.Model):
 
 
 class FileChunk(models.Model):
-    """Up to CHUNK_BYTES of a file; all but the last are full. `number` counts from 0."""
+    """A part of a file with CHUNK_BYTES, or fewer if it is the last. `number` counts from 0."""
 
     file = models.ForeignKey(ProjectFile, on_delete=models.CASCADE, related_name="chunks")
     number = models.PositiveIntegerField()
@@ -66,7 +66,7 @@ class FileChunk(models.Model):
 
 
 class BatchStatus(models.TextChoices):
-    """Where a batch stands. The last four are ends."""
+    """The state of a batch. The last four are final."""
 
     VALIDATING = "validating", "Validating"
     IN_PROGRESS = "in_progress", "In progress"
@@ -138,7 +138,7 @@ class Batch(models.Model):
 
 
 class BatchResult(models.Model):
-    """The answer to one line, as it will stand in the output file or the error file; gone when the files are written."""
+    """The line of the output or error file for one request. It is deleted when the files are written."""
 
     batch = models.ForeignKey(Batch, on_delete=models.CASCADE, related_name="results")
     line = models.PositiveIntegerField()

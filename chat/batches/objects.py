@@ -1,4 +1,4 @@
-"""Files and batches as the API shows them, and pages of both."""
+"""The JSON objects of files and batches, and pages of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def file_object(file: ProjectFile) -> dict[str, Any]:
 
 
 def batch_object(batch: Batch) -> dict[str, Any]:
-    """Files are named once the batch has ended, when they are complete; usage, once something was used."""
+    """Return the JSON object of a batch. It names files once they are complete, and usage once there is some."""
     return {
         "id": batch.public_id,
         "object": "batch",

@@ -1,4 +1,4 @@
-"""The query strings of lists. What is not named here is ignored, as unknown fields are everywhere."""
+"""The query strings of lists. Unknown names are ignored, as unknown fields are everywhere."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BatchesQuery(serializers.Serializer):
 
 
 def query_read(request: HttpRequest, schema: serializers.Serializer) -> dict[str, Any]:
-    """The values of the schema's fields, the last one of each name; raises ApiError that names the first bad one."""
+    """Read the schema's fields; the last value of a name counts. Raises ApiError that names the first bad field."""
     try:
         values: dict[str, Any] = schema.run_validation(
             {name: value for name, value in request.GET.items() if value != ""}

@@ -1,4 +1,4 @@
-"""Finds open batches and works at those that nobody else has. One in each maintenance worker; a loop of workers/maintenance.py."""
+"""The batch runner: it claims open batches and works on them. Each maintenance worker has one (workers/maintenance.py)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_WORKS = 64
 
 
 class BatchRunner:
-    """Made on its loop. `wake` may be called from any thread."""
+    """Claims batches and works on up to `MAX_WORKS` of them. Create it on its loop; call `wake` from any thread."""
 
     def __init__(self) -> None:
         self.owner = f"{socket.gethostname()[:20]}~{secrets.token_hex(8)}"
@@ -31,11 +31,11 @@ class BatchRunner:
         self._is_called = asyncio.Event()
 
     def wake(self) -> None:
-        """There may be news: do not wait for the next turn."""
+        """Look for batches now rather than at the next turn."""
         self._loop.call_soon_threadsafe(self._is_called.set)
 
     async def turn(self, *, wait_s: float = TURN_S) -> None:
-        """Take up what is open and free, then wait for a call, or `wait_s`. Raises DatabaseError."""
+        """Start work on open, unclaimed batches, then wait for `wake` or `wait_s`. Raises DatabaseError."""
         for pk in await database_sync_to_async(batches_open)():
             if pk not in self._works and len(self._works) < MAX_WORKS:
                 batch = await database_sync_to_async(batch_claim)(pk=pk, owner=self.owner)
@@ -47,11 +47,11 @@ class BatchRunner:
         self._is_called.clear()
 
     async def settle(self) -> None:
-        """Wait for what is being worked at; for tests."""
+        """Wait for the present work; for tests."""
         await asyncio.gather(*self._works.values())
 
     async def close(self) -> None:
-        """Stop where the batches stand and let go of them, so that whoever starts next need not wait. Raises DatabaseError."""
+        """Stop and release the claims, so that the next runner need not wait for them to expire. Raises DatabaseError."""
         works = dict(self._works)
         for task in works.values():
             task.cancel()
@@ -60,7 +60,7 @@ class BatchRunner:
             await database_sync_to_async(batch_release)(pk=pk, owner=self.owner)
 
     async def _work(self, batch: Batch) -> None:
-        # NOTE: the code that answers requests takes tens of megabytes, which a maintenance worker without batches does not need.
+        # NOTE: the code that answers requests takes tens of megabytes; a maintenance worker without batches does without.
         from chat.batches.work import BatchWork
 
         try:

@@ -1,7 +1,7 @@
-"""Every act on batches: what clients ask for, and each step that the runner (chat.batching) takes.
+"""Batches: the requests of clients, and the steps of the runner (runner.py, work.py).
 
-A step is one transaction, and each names the state that it leaves: whoever comes too late changes nothing. The runner of a batch holds
-a claim that it renews; when it dies, another takes the batch over and goes on behind the results that are stored.
+A step is one transaction that names the state it starts from, so that a late step changes nothing. The runner of a batch
+holds a claim and renews it. When the runner dies, another takes the batch over and continues after the stored results.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ ENDING_STATUSES = (BatchStatus.FINALIZING, BatchStatus.CANCELLING)
 
 
 class BatchMissing(Exception):
-    """No such batch in this project."""
+    """Raised if the project has no such batch."""
 
 
 class BatchOver(Exception):
-    """The batch has ended, or is about to; the argument is its status."""
+    """Raised if the batch has ended or is about to. The argument is its status."""
 
 
 class TooManyBatches(Exception):
-    """The project has as many open batches as it may."""
+    """Raised if the project has as many open batches as it may have."""
 
 
 class ClaimLost(Exception):
-    """Another runner has the batch, or its status is no longer what this step begins with."""
+    """Raised if another runner has the batch, or if it has left the state that a step starts from."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchOrder:
-    """What a client asks for."""
+    """A client's request for a batch."""
 
     project_id: int
     key_public_id: str
@@ -70,7 +70,7 @@ class BatchOrder:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What the answer to one line used."""
+    """The tokens that the answer to one line used."""
 
     prompt: int = 0
     cached: int = 0
@@ -82,7 +82,7 @@ class Tokens:
 
 
 def batch_create(*, order: BatchOrder) -> Batch:
-    """Enter a batch; its lines are looked at later. Raises FileMissing, TooManyBatches."""
+    """Create a batch. Its lines are validated later. Raises FileMissing, TooManyBatches."""
     now = timezone.now()
     with transaction.atomic():
         Project.objects.select_for_update().get(pk=order.project_id)
@@ -108,7 +108,7 @@ def batch_create(*, order: BatchOrder) -> Batch:
 
 
 def batch_get(*, project_id: int, public_id: str) -> Batch:
-    """Raises BatchMissing."""
+    """Return a batch of the project. Raises BatchMissing."""
     batch: Batch | None = (
         Batch.objects.filter(project_id=project_id, public_id=public_id).first() if "\0" not in public_id else None
     )
@@ -118,7 +118,7 @@ def batch_get(*, project_id: int, public_id: str) -> Batch:
 
 
 def batches_page(*, project_id: int, limit: int, after: str = "") -> tuple[list[Batch], bool]:
-    """Up to `limit` batches, the newest first, and whether there are more. Raises BatchMissing where `after` is none."""
+    """Return up to `limit` batches, the newest first, and whether there are more. Raises BatchMissing for a bad `after`."""
     found = Batch.objects.filter(project_id=project_id).order_by("-id")
     if after:
         found = found.filter(pk__lt=batch_get(project_id=project_id, public_id=after).pk)
@@ -127,7 +127,7 @@ def batches_page(*, project_id: int, limit: int, after: str = "") -> tuple[list[
 
 
 def batch_cancel(*, batch: Batch) -> Batch:
-    """Ask for the end; running lines stop within a second or two. Asking twice is asking once. Raises BatchOver."""
+    """Ask the runner to end the batch. Running lines stop within two seconds. It is idempotent. Raises BatchOver."""
     stoppable = (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS)
     Batch.objects.filter(pk=batch.pk, status__in=stoppable).update(
         status=BatchStatus.CANCELLING, cancelling_at=timezone.now()
@@ -142,12 +142,12 @@ def batch_cancel(*, batch: Batch) -> Batch:
 
 
 def batches_open() -> list[int]:
-    """Primary keys of batches that have not ended, the oldest first."""
+    """Return the primary keys of batches that have not ended, the oldest first."""
     return list(Batch.objects.filter(status__in=OPEN_STATUSES).order_by("id").values_list("pk", flat=True))
 
 
 def batch_claim(*, pk: int, owner: str) -> Batch | None:
-    """Take a batch that nobody holds, or renew an own claim; None while another runner has it."""
+    """Claim a free batch or renew a claim. Returns None while another runner holds it."""
     now = timezone.now()
     free = Q(claimed_by=owner) | Q(claimed_until=None) | Q(claimed_until__lt=now)
     mine = Batch.objects.filter(free, pk=pk, status__in=OPEN_STATUSES)
@@ -158,7 +158,7 @@ def batch_claim(*, pk: int, owner: str) -> Batch | None:
 
 
 def batch_status(*, pk: int, owner: str) -> str:
-    """Raises ClaimLost where the batch is another runner's or gone."""
+    """Return the status of a claimed batch. Raises ClaimLost if another runner has it or it is gone."""
     status: str | None = Batch.objects.filter(pk=pk, claimed_by=owner).values_list("status", flat=True).first()
     if status is None:
         raise ClaimLost
@@ -170,7 +170,7 @@ def batch_release(*, pk: int, owner: str) -> None:
 
 
 def batch_begin(*, pk: int, owner: str, num_lines: int, model: str) -> None:
-    """The input is good: its lines may be answered. Raises ClaimLost."""
+    """Start to answer the lines of a valid input. Raises ClaimLost."""
     asked = storable_text(model)[:MAX_MODEL_CHARS]
     fields = {
         "status": BatchStatus.IN_PROGRESS,
@@ -182,18 +182,18 @@ def batch_begin(*, pk: int, owner: str, num_lines: int, model: str) -> None:
 
 
 def batch_refuse(*, pk: int, owner: str, errors: Sequence[Mapping[str, Any]]) -> None:
-    """The input cannot be used: the batch has failed without an answer. Raises ClaimLost."""
+    """Fail a batch whose input is invalid. Raises ClaimLost."""
     fields = {"status": BatchStatus.FAILED, "errors": list(errors)[:MAX_ERRORS], "failed_at": timezone.now()}
     _step(pk, owner, (BatchStatus.VALIDATING,), fields)
 
 
 def lines_answered(*, pk: int) -> set[int]:
-    """Numbers of the lines that have a result."""
+    """Return the numbers of lines that have a result."""
     return set(BatchResult.objects.filter(batch_id=pk).values_list("line", flat=True))
 
 
 def result_add(*, pk: int, owner: str, line: int, text: str, is_error: bool, tokens: Tokens | None = None) -> bool:
-    """Store the result of a line and count it; False where it has one already. Raises ClaimLost."""
+    """Store and count the result of a line. Returns False if it has one already. Raises ClaimLost."""
     tokens = tokens or Tokens()
     counted = "num_failed" if is_error else "num_completed"
     with transaction.atomic():
@@ -213,7 +213,7 @@ def result_add(*, pk: int, owner: str, line: int, text: str, is_error: bool, tok
 
 
 def errors_add(*, pk: int, owner: str, texts: Mapping[int, str]) -> None:
-    """Store a result by line number for requests that nobody will answer; those that have one keep it. Raises ClaimLost."""
+    """Store errors, by line number, for lines that will not be answered. Existing results stay. Raises ClaimLost."""
     with transaction.atomic():
         _hold(pk, owner)
         known = set(BatchResult.objects.filter(batch_id=pk, line__in=texts).values_list("line", flat=True))
@@ -227,7 +227,7 @@ def errors_add(*, pk: int, owner: str, texts: Mapping[int, str]) -> None:
 
 
 def batch_finalize(*, pk: int, owner: str, ends_as: str, errors: Sequence[Mapping[str, Any]] = ()) -> None:
-    """No further line will be answered; what is there goes into files. Raises ClaimLost."""
+    """Stop answering lines and start to write the results into files. Raises ClaimLost."""
     fields: dict[str, Any] = {"ends_as": ends_as, "errors": list(errors), "finalizing_at": timezone.now()}
     if ends_as != BatchStatus.CANCELLED:
         fields["status"] = BatchStatus.FINALIZING
@@ -235,7 +235,7 @@ def batch_finalize(*, pk: int, owner: str, ends_as: str, errors: Sequence[Mappin
 
 
 class BatchOutput:
-    """Writes the results of one kind into a file, in the order of their lines."""
+    """Writes the results of one kind into a file, in line order."""
 
     def __init__(self, batch: Batch, writer: FileWriter, *, is_error: bool) -> None:
         self._writer = writer
@@ -243,7 +243,7 @@ class BatchOutput:
         self._last = -1
 
     def write_page(self) -> bool:
-        """Write some more; False when all is written and the file complete."""
+        """Write the next page. Returns False when the file is complete."""
         page = list(self._results.filter(line__gt=self._last).values_list("line", "text")[:PAGE_RESULTS])
         if not page:
             self._writer.finish()
@@ -254,7 +254,7 @@ class BatchOutput:
 
 
 def batch_output_begin(*, pk: int, owner: str, is_error: bool) -> BatchOutput | None:
-    """None where there are no results of that kind. What a runner that died had written of the file is thrown away. Raises ClaimLost."""
+    """Return a writer, or None without results of that kind. Drop what a dead runner had written. Raises ClaimLost."""
     column = "error_file_id" if is_error else "output_file_id"
     batch: Batch | None = Batch.objects.filter(pk=pk).first()
     if batch is None:
@@ -277,19 +277,19 @@ def batch_output_begin(*, pk: int, owner: str, is_error: bool) -> BatchOutput | 
 
 
 def batch_end(*, pk: int, owner: str) -> None:
-    """The files are complete: the batch is over. Raises ClaimLost."""
+    """End a batch whose files are complete. Raises ClaimLost."""
     ends_as = BatchStatus(Batch.objects.values_list("ends_as", flat=True).get(pk=pk))
     _step(pk, owner, ENDING_STATUSES, {"status": ends_as, ENDINGS[ends_as]: timezone.now()})
 
 
 def results_forget(*, pk: int) -> bool:
-    """Delete some results of a batch that has ended; False when none was left."""
+    """Delete some results of an ended batch. Returns False when none are left."""
     pks = list(BatchResult.objects.filter(batch_id=pk).values_list("pk", flat=True)[:FORGOTTEN_AT_ONCE])
     return bool(pks and BatchResult.objects.filter(pk__in=pks).delete()[0])
 
 
 def batches_prune(*, before: datetime) -> int:
-    """Delete batches that ended and were created earlier; their files have times of their own."""
+    """Delete ended batches that were created before an instant. Their files expire on their own."""
     ended = Batch.objects.filter(created_at__lt=before).exclude(status__in=OPEN_STATUSES)
     num_deleted = 0
     while pks := list(ended.values_list("pk", flat=True)[:PAGE_RESULTS]):
@@ -301,7 +301,7 @@ def batches_prune(*, before: datetime) -> int:
 
 
 def _hold(pk: int, owner: str) -> None:
-    """Lock the batch for this transaction: nobody takes it over meanwhile. Raises ClaimLost."""
+    """Lock the batch for this transaction, so that no runner takes it over. Raises ClaimLost."""
     mine = Batch.objects.select_for_update().filter(pk=pk, claimed_by=owner, status__in=OPEN_STATUSES)
     if not mine.values_list("pk", flat=True).first():
         raise ClaimLost

@@ -1,4 +1,4 @@
-"""The multipart body of an upload, read by Django's own parser into memory, within the limit that the HTTP server has kept already."""
+"""Read the multipart body of an upload into memory with Django's parser. The HTTP server has enforced the limit already."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIELDS = ("purpose", "expires_after[anchor]", "expires_after[seconds]")
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A checked upload. `lives_s` None: as long as files of this purpose live."""
+    """A checked upload. `lives_s` None: by its purpose."""
 
     filename: str
     purpose: str
@@ -34,7 +34,7 @@ class Upload:
 
 
 class ExpiresAfter(RequestField):
-    """`{"anchor": "created_at", "seconds": N}`: how long a file is kept. Reads to the seconds."""
+    """The field `{"anchor": "created_at", "seconds": N}`, the life of a file. It reads to the seconds."""
 
     json_schema = {
         "type": "object",
@@ -64,7 +64,7 @@ EXPIRES_AFTER = ExpiresAfter()
 
 
 def upload_read(body: bytes, content_type: str) -> Upload:
-    """The upload in a `multipart/form-data` body; raises ApiError."""
+    """Read the upload in a `multipart/form-data` body. Raises ApiError."""
     if content_type.partition(";")[0].strip().lower() != "multipart/form-data":
         raise ApiError(
             "invalid_content_type",
@@ -104,7 +104,7 @@ def _no_file(fields: QueryDict, files: _Pieces) -> Upload:
 
 
 class _Pieces(FileUploadHandler):
-    """Keeps what arrives of the files in memory; of several, the first alone, as they are refused anyway."""
+    """Keeps the content of the first file in memory. Further files are refused anyway."""
 
     chunk_size = CHUNK_BYTES
 
@@ -132,7 +132,7 @@ class _Pieces(FileUploadHandler):
             raise upload_too_large()
 
     def file_complete(self, file_size: int) -> None:
-        """Nothing goes among Django's files."""
+        """Return None, as the file is not one of Django's uploads."""
 
     def upload_interrupted(self) -> None:
         self.is_cut_off = True

@@ -1,10 +1,11 @@
-"""One batch in the hands of one runner, from wherever it stands to its end.
+"""The work on one batch, from its present state to its end.
 
-1. validating: every line of the input is looked at; one that is no request fails the batch.  2. in progress: the lines that have no
-result yet are answered, some at once; each result is committed by itself, so that who goes on after a crash repeats only what was running.
-3. finalizing: results become files, and the batch ends.
+1. validating: check every line of the input. An invalid one fails the batch.
+2. in progress: answer the lines without a result, some at once. Each result is committed on its own, so that a takeover
+   repeats only lines that were running.
+3. finalizing: write results into files and end the batch.
 
-Beside this the claim is renewed, and what ends a batch early is watched for: a cancel, its time, a key that is good no more.
+Meanwhile it renews the claim and watches for what ends a batch early: a cancel, its expiry, a key that is no longer valid.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from chat.access.keys import Caller, KeyInvalid
 from chat.batches import services as batches
 from chat.batches.files import FileMissing, file_chunk, file_of_batch
 from chat.batches.input_lines import InputCheck, InputLine, LineRefused, line_read
+from chat.batches.limiter import AimdLimiter
 from chat.batches.line_splitter import LineSplitter
 from chat.batches.lines import (
     TRIES,
@@ -37,7 +39,6 @@ from chat.batches.lines import (
     unanswered_text,
 )
 from chat.batches.models import Batch, BatchStatus, Purpose
-from chat.batches.pace import Pace
 from chat.batches.services import ClaimLost
 from chat.errors import INTERNAL_MESSAGE, ApiError
 
@@ -46,7 +47,7 @@ logger = logging.getLogger(__name__)
 WATCH_S = 1.0
 RENEW_S = 10.0
 KEY_LOOKS = 5
-"""Every so many watches the key is looked at too."""
+"""Check the key at every so many watches."""
 CLOSED_AT_ONCE = 200
 INTERNAL_BODY = orjson.dumps(
     {"error": ApiError("internal_error", INTERNAL_MESSAGE).described(), "message": INTERNAL_MESSAGE}
@@ -57,25 +58,25 @@ FILE_ERROR = {"code": "file_missing", "line": None, "message": "The input file i
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """How the lines came to an end: the status that the batch takes, one of BatchStatus."""
+class BatchOutcome:
+    """The end of the lines: the status that the batch takes, one of BatchStatus, and errors."""
 
     status: Any
     errors: list[dict[str, Any]] = field(default_factory=list)
 
 
 class BatchWork:
-    """`slots`: what all batches of a runner share."""
+    """The work on one batch. `slots`: permits for requests, shared by all batches of a runner."""
 
     def __init__(self, batch: Batch, *, owner: str, slots: asyncio.Semaphore) -> None:
         self.batch = batch
         self._owner = owner
         self._slots = slots
-        self._pace = Pace(settings.LIGHTCONE_BATCH_CONCURRENCY)
+        self._limiter = AimdLimiter(settings.LIGHTCONE_BATCH_CONCURRENCY)
         self._caller: Caller | None = None
 
     async def run(self) -> None:
-        """Raises ClaimLost where the batch is another's, or has changed under our hands: it is looked at again then."""
+        """Work until the batch ends. Raises ClaimLost if another runner has it or its state has changed meanwhile."""
         await first_of(self._keep_claim(), self._work())
 
     async def _work(self) -> None:
@@ -90,12 +91,12 @@ class BatchWork:
             self.batch.ends_as = ending.status
         await self._finish()
 
-    async def _come_to_end(self, status: str) -> Ending:
+    async def _come_to_end(self, status: str) -> BatchOutcome:
         if status == BatchStatus.CANCELLING:
-            return Ending(BatchStatus.CANCELLED)
+            return BatchOutcome(BatchStatus.CANCELLED)
         if timezone.now() >= self.batch.expires_at:
-            return Ending(BatchStatus.EXPIRED)
-        ending: Ending = await first_of(self._watch(), self._answer_lines())
+            return BatchOutcome(BatchStatus.EXPIRED)
+        ending: BatchOutcome = await first_of(self._watch(), self._answer_lines())
         return ending
 
     async def _keep_claim(self) -> None:
@@ -127,7 +128,7 @@ class BatchWork:
         return True
 
     async def _chunks(self) -> AsyncIterator[bytes]:
-        """The content of the input. Raises FileMissing."""
+        """Yield the content of the input file. Raises FileMissing."""
         file_pk, number = await database_sync_to_async(self._file_pk)(), 0
         while (chunk := await database_sync_to_async(file_chunk)(file_pk=file_pk, number=number)) is not None:
             yield chunk
@@ -140,7 +141,7 @@ class BatchWork:
         return pk
 
     async def _lines(self) -> AsyncIterator[InputLine]:
-        """All lines once more. Those of a file that has changed since it was validated cannot be; what is no request is left out."""
+        """Yield the requests of the validated input. An invalid line, which cannot occur any more, is logged and left out."""
         splitter = LineSplitter(settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes)
         async for chunk in self._chunks():
             for line in await asyncio.to_thread(self._requests, splitter.feed(chunk)):
@@ -159,7 +160,7 @@ class BatchWork:
 
     # 2. The lines.
 
-    async def _answer_lines(self) -> Ending:
+    async def _answer_lines(self) -> BatchOutcome:
         try:
             await self._look_at_key()
         except KeyInvalid:
@@ -174,47 +175,47 @@ class BatchWork:
                         await window.acquire()
                         group.create_task(self._answer_line(line, view)).add_done_callback(lambda _: window.release())
         except ExceptionGroup as failures:
-            # NOTE: the first has ended the others.
+            # NOTE: the first failure has cancelled the other tasks.
             if isinstance(failures.exceptions[0], FileMissing):
-                return Ending(BatchStatus.FAILED, [FILE_ERROR])
+                return BatchOutcome(BatchStatus.FAILED, [FILE_ERROR])
             raise failures.exceptions[0] from None
-        return Ending(BatchStatus.COMPLETED)
+        return BatchOutcome(BatchStatus.COMPLETED)
 
     async def _answer_line(self, line: InputLine, view: View) -> None:
         answer = await self._send(line, view)
         is_fleeting_left = TRIES - 1
         while answer.wait_s is not None and (not answer.is_fleeting or is_fleeting_left > 0):
             is_fleeting_left -= answer.is_fleeting
-            self._pace.refused(answer.wait_s)
+            self._limiter.back_off(answer.wait_s)
             answer = await self._send(line, view)
-        self._pace.answered()
+        self._limiter.grow()
         tokens = batches.Tokens() if answer.is_error else tokens_of(answer.body)
         text = result_text(line, answer)
         await self._step(batches.result_add, line=line.number, text=text, is_error=answer.is_error, tokens=tokens)
 
     async def _send(self, line: InputLine, view: View) -> LineAnswer:
         assert self._caller is not None
-        async with self._pace.turn(), self._slots:
+        async with self._limiter.permit(), self._slots:
             try:
                 return await line_answer(
                     line, endpoint=self.batch.endpoint, view=view, caller=self._caller, batch_id=self.batch.public_id
                 )
             except Exception:
-                # Views answer for their own failures, so this is a defect of ours; the other lines go on.
+                # Views turn their own failures into answers, so this is a defect. The other lines go on.
                 logger.exception("line %d of %s failed", line.number, self.batch.public_id)
                 return LineAnswer(500, "", INTERNAL_BODY)
 
-    async def _watch(self) -> Ending:
-        """Until something ends the batch early. Raises ClaimLost where it is gone."""
+    async def _watch(self) -> BatchOutcome:
+        """Wait until something ends the batch early. Raises ClaimLost if it is gone."""
         num_looks = 0
         while True:
             await asyncio.sleep(WATCH_S)
             num_looks += 1
             status = await database_sync_to_async(batches.batch_status)(pk=self.batch.pk, owner=self._owner)
             if status == BatchStatus.CANCELLING:
-                return Ending(BatchStatus.CANCELLED)
+                return BatchOutcome(BatchStatus.CANCELLED)
             if timezone.now() >= self.batch.expires_at:
-                return Ending(BatchStatus.EXPIRED)
+                return BatchOutcome(BatchStatus.EXPIRED)
             if num_looks % KEY_LOOKS == 0:
                 try:
                     await self._look_at_key()
@@ -222,11 +223,11 @@ class BatchWork:
                     return _key_gone()
 
     async def _look_at_key(self) -> None:
-        """As it is now. Raises KeyInvalid."""
+        """Read the present caller of the key and adapt the concurrency. Raises KeyInvalid."""
         load = database_sync_to_async(caller_of_key)
         caller: Caller = await load(public_id=self.batch.key_public_id, project_id=self.batch.project_id)
         self._caller = caller
-        self._pace.bound(min(settings.LIGHTCONE_BATCH_CONCURRENCY, caller.limits.live_share))
+        self._limiter.set_most(min(settings.LIGHTCONE_BATCH_CONCURRENCY, caller.limits.live_share))
 
     # 3. The files.
 
@@ -238,14 +239,14 @@ class BatchWork:
                 pk=self.batch.pk, owner=self._owner, is_error=is_error
             )
             while output is not None and await database_sync_to_async(output.write_page)():
-                """A page at a time, as others wait for the same thread."""
+                """Write by pages, as other work waits for the same thread."""
         await self._step(batches.batch_end)
         while await database_sync_to_async(batches.results_forget)(pk=self.batch.pk):
-            """Some at a time, as above."""
+            """Delete by pages, as above."""
         logger.info("batch %s ended: %s", self.batch.public_id, self.batch.ends_as)
 
     async def _close_lines(self) -> None:
-        """A result for each line that was not answered in time."""
+        """Store an error for each line that was not answered in time."""
         answered = await database_sync_to_async(batches.lines_answered)(pk=self.batch.pk)
         texts: dict[int, str] = {}
         try:
@@ -260,14 +261,14 @@ class BatchWork:
         await self._step(batches.errors_add, texts=texts)
 
 
-def _key_gone() -> Ending:
-    return Ending(
+def _key_gone() -> BatchOutcome:
+    return BatchOutcome(
         BatchStatus.FAILED, [{"code": "invalid_api_key", "line": None, "message": KEY_MESSAGE, "param": None}]
     )
 
 
 async def first_of(*works: Coroutine[Any, Any, Any]) -> Any:
-    """What the first of them to end gives or raises; the others are cancelled, and have ended."""
+    """Return or raise the outcome of the first coroutine to end, after the others have been cancelled and have ended."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

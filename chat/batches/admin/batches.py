@@ -1,4 +1,4 @@
-"""Batches: how far they are, and the button that ends one."""
+"""Console pages of batches: their progress, and a button to cancel one."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class BatchAdmin(ReadOnlyNewestFirst):
         return bool(request.user.has_perm("chat.change_batch"))
 
     def get_actions_detail(self, request: HttpRequest, object_id: str) -> list[Any]:
-        """Offer the cancel while there is something to cancel."""
+        """Return the cancel action while the batch can be cancelled."""
         is_stoppable = Batch.objects.filter(pk=unquote(str(object_id)), status__in=STOPPABLE).exists()
         return super().get_actions_detail(request, object_id) if is_stoppable else []
 

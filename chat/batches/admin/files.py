@@ -1,4 +1,4 @@
-"""Files of projects: what there is and how large. Contents are not shown; a file may be deleted unless a batch reads it."""
+"""Console pages of files: names and sizes, without contents. A file may be deleted unless an open batch reads it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ProjectFileAdmin(ReadOnlyNewestFirst):
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """As Django's, which asks; the deletion itself is the service's."""
+        """Confirm as Django does, and delete by the service."""
         if request.method != "POST":
             return super().delete_view(request, object_id, extra_context)
         file = self.get_object(request, object_id)
@@ -82,7 +82,7 @@ class ProjectFileAdmin(ReadOnlyNewestFirst):
     def get_deleted_objects(
         self, objs: Any, request: HttpRequest
     ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
-        """The chunks need no list and no permission of their own."""
+        """Leave out the chunks, which need no permission of their own."""
         return [str(file) for file in objs], {"files": len(objs)}, set(), []
 
     @display(description="Size")

@@ -91,7 +91,7 @@ async def test_a_line_waits_for_limits_instead_of_failing(
     world: BatchWorld, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(work.Pace, "refused", lambda self, wait_s: waits.append(wait_s))
+    monkeypatch.setattr(work.AimdLimiter, "back_off", lambda self, wait_s: waits.append(wait_s))
     plain = world.route.answers
     world.route.answers = lambda body: refused(code, retry_after_s=7) if len(world.route.seen) < 5 else plain(body)
     batch = await world.create({"n": 1})
@@ -104,7 +104,7 @@ async def test_a_line_waits_for_limits_instead_of_failing(
 async def test_a_line_that_came_to_nothing_is_tried_three_times(
     world: BatchWorld, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
-    monkeypatch.setattr(work.Pace, "refused", lambda self, wait_s: None)
+    monkeypatch.setattr(work.AimdLimiter, "back_off", lambda self, wait_s: None)
     world.route.answers = lambda body: refused(code)
     batch = await world.create({"n": 1})
     await world.run()

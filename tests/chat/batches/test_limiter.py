@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from chat.batches.pace import Pace
+from chat.batches.limiter import AimdLimiter
 
 
-async def enter(pace: Pace, entered: list[int], number: int, leave: asyncio.Event) -> None:
-    async with pace.turn():
+async def enter(pace: AimdLimiter, entered: list[int], number: int, leave: asyncio.Event) -> None:
+    async with pace.permit():
         entered.append(number)
         await leave.wait()
 
@@ -19,7 +19,7 @@ async def turns() -> None:
 
 
 async def test_as_many_as_may_be_go_at_once() -> None:
-    pace, entered, leave = Pace(2), [], asyncio.Event()
+    pace, entered, leave = AimdLimiter(2), [], asyncio.Event()
     tasks = [asyncio.create_task(enter(pace, entered, number, leave)) for number in range(3)]
     await turns()
     assert entered == [0, 1]
@@ -29,35 +29,35 @@ async def test_as_many_as_may_be_go_at_once() -> None:
 
 
 async def test_a_refusal_halves_and_each_answer_adds_one() -> None:
-    pace = Pace(8)
+    pace = AimdLimiter(8)
     seen = []
     for is_refused in (True, True, True, True, False, False):
         if is_refused:
-            pace.refused(0.0)
+            pace.back_off(0.0)
         else:
-            pace.answered()
+            pace.grow()
         seen.append(pace.allowed)
     assert seen == [4, 2, 1, 1, 2, 3]
     for _ in range(20):
-        pace.answered()
+        pace.grow()
     assert pace.allowed == 8
 
 
 async def test_a_bound_holds_from_now_on() -> None:
-    pace = Pace(8)
-    pace.bound(3)
+    pace = AimdLimiter(8)
+    pace.set_most(3)
     assert pace.allowed == 3
-    pace.refused(0.0)
+    pace.back_off(0.0)
     assert pace.allowed == 1
-    pace.bound(2)
+    pace.set_most(2)
     for _ in range(5):
-        pace.answered()
+        pace.grow()
     assert pace.allowed == 2
 
 
 async def test_nobody_goes_during_a_pause() -> None:
-    pace, entered, leave = Pace(2), [], asyncio.Event()
-    pace.refused(3600.0)
+    pace, entered, leave = AimdLimiter(2), [], asyncio.Event()
+    pace.back_off(3600.0)
     task = asyncio.create_task(enter(pace, entered, 0, leave))
     await turns()
     assert entered == []
@@ -66,9 +66,9 @@ async def test_nobody_goes_during_a_pause() -> None:
 
 
 async def test_a_pause_ends_by_itself() -> None:
-    pace, entered, leave = Pace(2), [], asyncio.Event()
+    pace, entered, leave = AimdLimiter(2), [], asyncio.Event()
     leave.set()
-    pace.refused(0.01)
+    pace.back_off(0.01)
     async with asyncio.timeout(5):
         await enter(pace, entered, 0, leave)
     assert entered == [0]

@@ -1,4 +1,4 @@
-"""How many lines of a batch are on their way at once: as many as may be, fewer where the server says no."""
+"""Concurrency of a batch by additive increase, multiplicative decrease (AIMD; Chiu and Jain 1989)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Pace:
-    """A refusal halves the number and nobody goes before its wait is over; each answer adds one again. Used on one loop."""
+class AimdLimiter:
+    """Limits concurrent requests. A refusal halves the limit and pauses new requests; each answer adds one. For one loop."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -21,14 +21,14 @@ class Pace:
     def allowed(self) -> int:
         return min(self._allowed, self._most)
 
-    def bound(self, most: int) -> None:
-        """From now on no more than so many."""
+    def set_most(self, most: int) -> None:
+        """Set the upper bound of the limit."""
         self._most = most
         self._has_changed.set()
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait until one more may go, and count it until it is back."""
+    async def permit(self) -> AsyncIterator[None]:
+        """Wait for a permit and hold it within the context."""
         while (wait_s := self._wait_s()) != 0.0:
             self._has_changed.clear()
             try:
@@ -43,16 +43,18 @@ class Pace:
             self._num_running -= 1
             self._has_changed.set()
 
-    def refused(self, wait_s: float) -> None:
+    def back_off(self, wait_s: float) -> None:
+        """Halve the limit, and give no permit for `wait_s` seconds."""
         self._allowed = max(1, self.allowed // 2)
         self._paused_until = max(self._paused_until, asyncio.get_running_loop().time() + wait_s)
 
-    def answered(self) -> None:
+    def grow(self) -> None:
+        """Add one to the limit."""
         self._allowed = min(self._most, self._allowed + 1)
         self._has_changed.set()
 
     def _wait_s(self) -> float | None:
-        """0: go; None: until somebody is back."""
+        """Return the seconds to wait; 0: a permit is free; None: until one is returned."""
         left_s = self._paused_until - asyncio.get_running_loop().time()
         if left_s > 0:
             return left_s
