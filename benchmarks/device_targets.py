@@ -21,6 +21,7 @@ from engine.attention.select import cache_dtype
 from engine.config import EngineConfig
 from engine.core.link import QueueChannel
 from engine.core.loop import EngineCore
+from engine.execution.dummy_batch import dummy_sequence
 from engine.execution.overlap import OverlappedSteps
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import LoadedModel
@@ -196,16 +197,10 @@ class Bench:
         count, length = self.workload.prefill
         per_prompt = -(-length // self._block_size)
         sequences = [
-            Sequence(
+            dummy_sequence(
                 number,
                 [(7 * number + i) % 500 for i in range(length)],
-                SamplingParams(seed=0),
-                StopRules(),
-                LogprobOptions(),
-                frozenset(),
-                1,
-                b"",
-                block_ids=list(range(number * per_prompt, (number + 1) * per_prompt)),
+                list(range(number * per_prompt, (number + 1) * per_prompt)),
             )
             for number in range(count)
         ]

@@ -19,8 +19,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import device_targets
-from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
+from engine.execution.dummy_batch import dummy_sequence
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import load_model
 from engine.scheduling.plan import Chunk, StepPlan
@@ -36,16 +36,11 @@ def make_sequences(count: int, length: int, block_size: int, num_blocks: int) ->
             f"{count} streams of {length} tokens need {count * per_sequence} blocks, the cache has {num_blocks}"
         )
     return [
-        Sequence(
+        dummy_sequence(
             number,
             [100 + (7 * number + i) % 1000 for i in range(length)],
-            SamplingParams(seed=0),
-            StopRules(),
-            LogprobOptions(),
-            frozenset(),
-            1000,
-            b"",
-            block_ids=order[number * per_sequence : (number + 1) * per_sequence],
+            order[number * per_sequence : (number + 1) * per_sequence],
+            max_tokens=1000,
         )
         for number in range(count)
     ]

@@ -22,15 +22,14 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.attention.select import cache_dtype, make_backend
 from engine.execution.batch import BatchBuilder
+from engine.execution.dummy_batch import dummy_sequence
 from engine.loading.loader import LoadedModel, load_model
 from engine.quantization import scheme
 from engine.quantization.int4 import Int4Weight
 from engine.quantization.vnni import VnniWeight
 from engine.scheduling.plan import Chunk, StepPlan
-from engine.sequence import Sequence
 from engine.tokenizers.tokenizer import Tokenizer
 
 TEXT = Path(__file__).parent / "data" / "alice.txt"
@@ -62,8 +61,7 @@ def predictions(loaded: LoadedModel, weights: str, token_ids: list[int]) -> Iter
         CPU, loaded.config.attention_shape, **sizes, dtype=cache_dtype(weights), batch_invariant=False
     )
     batches = BatchBuilder(BLOCK_SIZE, CPU)
-    rules = SamplingParams(seed=0), StopRules(), LogprobOptions()
-    sequence = Sequence(0, token_ids, *rules, frozenset(), 1, b"", block_ids=list(range(num_blocks)))
+    sequence = dummy_sequence(0, token_ids, list(range(num_blocks)))
     for start in range(0, len(token_ids), CHUNK):
         chunk = Chunk(sequence, start, min(CHUNK, len(token_ids) - start), False)
         batch = batches.build(StepPlan((chunk,)))

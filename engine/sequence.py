@@ -1,6 +1,6 @@
-"""One choice of one run inside the core: its tokens, how far they are computed, and the cache blocks it holds.
+"""One sequence inside the core: its request, its tokens, how many of them are computed, and the cache blocks it holds.
 
-Pure Python. Written by the scheduler (blocks, status, computed count) and by the step loop (sampled tokens), read by all.
+Pure Python. The scheduler writes the blocks, the status and the counts, the step loop appends sampled tokens; the others read.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from enum import Enum
 from typing import Any
 
 from engine.api.request import EmbedOptions
-from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
-from engine.messages import Thinking
+from engine.api.sampling import SamplingParams
+from engine.messages import AddSequence
 
 
 class SequenceStatus(Enum):
@@ -23,52 +23,66 @@ class SequenceStatus(Enum):
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """Known tokens (prompt, then output) that computed tokens chase.
+    """A request and its progress: steps compute the known tokens (prompt, then output) from `num_computed` on.
 
-    `num_computed` tokens have their keys and values in `block_ids`; a step computes the next ones. `sampling.seed` is never
-    None here. `cache_root` seeds the prefix-cache hash chain of this tenant and salt. `stop_ids` end the sequence when sampled
-    (EOS included unless ignored); `num_cached` counts prompt tokens that came from the prefix cache at first admission; `num_scored`
-    counts those whose log-probabilities have been reported, the first one included. What the other fields ask for: `messages.AddSequence`.
+    The fields of the request that every step reads are bound to slots of their own.
     """
 
-    seq_id: int
-    prompt_ids: list[int]
-    sampling: SamplingParams
-    stop: StopRules
-    logprobs: LogprobOptions
-    stop_ids: frozenset[int]
-    max_tokens: int
-    cache_root: bytes
-    priority: int = 0
-    grammar: str = ""
-    thinking: Thinking | None = None
-    bad_word_ids: list[list[int]] = field(default_factory=list)
-    draft_ids: list[int] = field(default_factory=list)
-    scores_processed: bool = False
-    group: str = ""
-    tenant: str = ""
-    embed: EmbedOptions | None = None
+    request: AddSequence
+    block_ids: list[int] = field(default_factory=list)
+    """Cache blocks, in the order of positions."""
+    num_computed: int = 0
+    """Tokens that have their keys and values in `block_ids`."""
+    num_cached: int | None = None
+    """Prompt tokens that came from the prefix cache when the sequence first ran."""
+    num_scored: int = 1
+    """Prompt tokens whose log-probabilities have been reported; the first one has none and counts as reported."""
+    pooled: Any = None
+    """The state of a prompt that becomes a vector (execution/pooling.py)."""
+    status: SequenceStatus = SequenceStatus.WAITING
     arrival: int = 0
     place: int = 0
     """Its turn in the queue (scheduling/waiting.py)."""
     waits_since: float = 0.0
     is_owed: bool = False
-    """It was preempted and has got no token since: it keeps its next seat until then (scheduling/fair_share.py)."""
-    output_ids: list[int] = field(default_factory=list)
-    num_computed: int = 0
-    num_cached: int | None = None
-    num_scored: int = 1
-    pooled: Any = None
-    """What is known of the vector of its prompt (execution/pooling.py), where it shall become one."""
-    block_ids: list[int] = field(default_factory=list)
-    status: SequenceStatus = SequenceStatus.WAITING
+    """It was preempted and has got no token since; its next run lasts until then (scheduling/fair_share.py)."""
+
+    seq_id: int = field(init=False)
+    prompt_ids: list[int] = field(init=False)
+    output_ids: list[int] = field(init=False)
+    sampling: SamplingParams = field(init=False)
+    """`seed` is never None here."""
+    stop_ids: frozenset[int] = field(init=False)
+    """Tokens that end the sequence when sampled, EOS included unless the request ignores it."""
+    max_tokens: int = field(init=False)
+    priority: int = field(init=False)
+    tenant: str = field(init=False)
+    embed: EmbedOptions | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        request = self.request
+        self.seq_id = request.seq_id
+        self.prompt_ids = request.prompt_ids
+        self.output_ids = list(request.output_ids)
+        self.sampling = request.sampling
+        self.stop_ids = frozenset(request.stop_ids)
+        self.max_tokens = request.max_tokens
+        self.priority = request.priority
+        self.tenant = request.tenant
+        self.embed = request.embed
+
+    def with_output(self, output_ids: list[int]) -> Sequence:
+        """Return a sequence of the same request that has other output and that nothing has been computed of."""
+        other = Sequence(self.request)
+        other.output_ids = output_ids
+        return other
 
     @property
     def num_tokens(self) -> int:
         return len(self.prompt_ids) + len(self.output_ids)
 
     def token_slice(self, start: int, stop: int) -> list[int]:
-        """Known tokens `start..stop`, across prompt and output."""
+        """Return the known tokens `start..stop`, across prompt and output."""
         num_prompt = len(self.prompt_ids)
         if stop <= num_prompt:
             return self.prompt_ids[start:stop]

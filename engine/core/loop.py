@@ -223,7 +223,7 @@ class EngineCore:
         prompt_logprobs = found.scores.get(sequence.seq_id)
         sequence.num_scored += len(prompt_logprobs or ())
         is_first = sequence.seq_id in self._new
-        num_predicted = len(chunk.draft_ids) if sequence.draft_ids else 0
+        num_predicted = len(chunk.draft_ids) if sequence.request.draft_ids else 0
         accepted = num_accepted(chunk, tokens) if num_predicted else 0
         return SequenceOutput(
             seq_id=sequence.seq_id,
@@ -290,26 +290,7 @@ class EngineCore:
         return True
 
     def _add(self, message: AddSequence) -> None:
-        sequence = Sequence(
-            seq_id=message.seq_id,
-            prompt_ids=message.prompt_ids,
-            sampling=message.sampling,
-            stop=message.stop,
-            logprobs=message.logprobs,
-            stop_ids=frozenset(message.stop_ids),
-            max_tokens=message.max_tokens,
-            cache_root=message.cache_root,
-            priority=message.priority,
-            grammar=message.grammar,
-            thinking=message.thinking,
-            bad_word_ids=message.bad_word_ids,
-            draft_ids=message.draft_ids,
-            scores_processed=message.scores_processed,
-            group=message.group,
-            tenant=message.tenant,
-            embed=message.embed,
-            output_ids=list(message.output_ids),
-        )
+        sequence = Sequence(message)
         try:
             self._scheduler.add(sequence)
             if sequence.embed is None:

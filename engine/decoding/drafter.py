@@ -75,8 +75,10 @@ class Drafter:
 
     def add(self, sequence: Sequence) -> None:
         """Watch a sequence from now on, if there is anything to expect."""
-        if sequence.draft_ids:
-            self._tracks[sequence.seq_id] = _Track(PredictedText(sequence.draft_ids), list(PREDICTED_CONFIDENCES), True)
+        if sequence.request.draft_ids:
+            self._tracks[sequence.seq_id] = _Track(
+                PredictedText(sequence.request.draft_ids), list(PREDICTED_CONFIDENCES), True
+            )
         elif self._looks_back:
             self._tracks[sequence.seq_id] = _Track(SeenText(sequence.prompt_ids), list(SEEN_CONFIDENCES), False)
 

@@ -10,7 +10,6 @@ Leviathan et al., https://arxiv.org/abs/2211.17192.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 
@@ -65,11 +64,11 @@ def _is_plain(sequence: Sequence) -> bool:
     """Whether a draw depends on its logits, the seed and the position alone, so that any position may be drawn first."""
     sampling = sequence.sampling
     return not (
-        sequence.grammar
-        or sequence.thinking
-        or sequence.bad_word_ids
+        sequence.request.grammar
+        or sequence.request.thinking
+        or sequence.request.bad_word_ids
         or sampling.processors
-        or sequence.stop.min_tokens
+        or sequence.request.stop.min_tokens
     ) and not has_penalties(sampling)
 
 
@@ -97,7 +96,7 @@ def _draw_at_once(
 def _after(chunk: Chunk, place: int) -> Sequence:
     """The sequence as it would be with so many of its drafts."""
     sequence = chunk.sequence
-    return replace(sequence, output_ids=[*sequence.output_ids, *chunk.draft_ids[:place]]) if place else sequence
+    return sequence.with_output([*sequence.output_ids, *chunk.draft_ids[:place]]) if place else sequence
 
 
 def _first_rows(chunks: list[Chunk]) -> list[int]:

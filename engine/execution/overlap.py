@@ -56,7 +56,7 @@ class OverlappedSteps:
         sequences = [chunk.sequence for chunk in plan.chunks]
         return (
             self._runner.accepts_device_tokens(plan)
-            and all(not sequence.grammar and sequence.logprobs.prompt is None for sequence in sequences)
+            and all(not sequence.request.grammar and sequence.request.logprobs.prompt is None for sequence in sequences)
             and self._sampler.can_run_ahead(sequences)
         )
 

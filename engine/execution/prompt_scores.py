@@ -24,7 +24,7 @@ def scored_range(chunk: Chunk) -> range:
     Also when a preempted prompt is computed again, each place comes once and in order.
     """
     sequence = chunk.sequence
-    if sequence.logprobs.prompt is None:
+    if sequence.request.logprobs.prompt is None:
         return range(0)
     first = max(sequence.num_scored, chunk.start + 1)
     return range(first, min(chunk.start + chunk.num_tokens + 1, len(sequence.prompt_ids)))
@@ -32,7 +32,7 @@ def scored_range(chunk: Chunk) -> range:
 
 def is_scored(plan: StepPlan) -> bool:
     """Whether any chunk of a step scores tokens."""
-    return any(chunk.sequence.logprobs.prompt is not None and scored_range(chunk) for chunk in plan.chunks)
+    return any(chunk.sequence.request.logprobs.prompt is not None and scored_range(chunk) for chunk in plan.chunks)
 
 
 def score_prompts(
@@ -46,7 +46,7 @@ def score_prompts(
         if places:
             rows = hidden[first_row + places.start - 1 - chunk.start : first_row + places.stop - 1 - chunk.start]
             token_ids = chunk.sequence.prompt_ids[places.start : places.stop]
-            count = chunk.sequence.logprobs.prompt or 0
+            count = chunk.sequence.request.logprobs.prompt or 0
             scores[chunk.sequence.seq_id] = [
                 entry
                 for start in range(0, len(token_ids), SLICE_ROWS)

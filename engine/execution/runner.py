@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.attention.select import cache_dtype, make_backend
 from engine.attention.torch_cpu import TorchCpuAttention
 from engine.config import EngineConfig
 from engine.execution.batch import BatchBuilder
+from engine.execution.dummy_batch import dummy_sequence
 from engine.execution.kv_cache import bytes_per_block, size_cache, step_bytes
 from engine.execution.memory import free_memory
 from engine.execution.pooling import is_pooled, pool_states
@@ -26,7 +26,6 @@ from engine.execution.step_timing import StepTimer
 from engine.kernels.cpu.threads import TEAM
 from engine.messages import SampledLogprobs
 from engine.scheduling.plan import Chunk, StepPlan
-from engine.sequence import Sequence
 
 if TYPE_CHECKING:
     from engine.execution.cuda_graphs import DecodeGraphs
@@ -208,15 +207,4 @@ class ModelRunner:
     def _end_of_prompt(self, length: int, num_new: int) -> Chunk:
         """The last tokens of a prompt of token 0. Uses the first blocks, whose contents nobody reads before writing them again."""
         blocks = list(range(-(-length // self._block_size)))
-        sequence = Sequence(
-            0,
-            [0] * length,
-            SamplingParams(seed=0),
-            StopRules(),
-            LogprobOptions(),
-            frozenset(),
-            1,
-            b"",
-            block_ids=blocks,
-        )
-        return Chunk(sequence, length - num_new, num_new, True)
+        return Chunk(dummy_sequence(0, [0] * length, blocks), length - num_new, num_new, True)

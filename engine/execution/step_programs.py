@@ -21,7 +21,7 @@ import torch
 
 from engine.attention.torch_cpu import FixedRows, TorchCpuAttention
 from engine.execution.batch import StepBatch
-from engine.execution.dummy_batch import trial_batch
+from engine.execution.dummy_batch import dummy_batch
 from engine.kernels.cpu import operators
 from engine.models.decoder import Decoder
 
@@ -97,7 +97,7 @@ class StepPrograms:
         if most <= FEW_ROWS or not self._attention.takes_rows:
             return
         first, second = (
-            trial_batch(number, rows, self._max_tokens, self._attention.block_size)
+            dummy_batch(number, rows, self._max_tokens, self._attention.block_size)
             for number, rows in enumerate((most, FEW_ROWS + 1))
         )
         program = self._recorded(first)
@@ -108,7 +108,7 @@ class StepPrograms:
         """Make and prove the program of a row count by steps of made-up tokens, unless that is done; False if it did not succeed."""
         if num_rows not in self._programs or num_rows in self._unproven:
             for number in range(2):
-                self.forward(trial_batch(number, num_rows, self._max_tokens, self._attention.block_size))
+                self.forward(dummy_batch(number, num_rows, self._max_tokens, self._attention.block_size))
         return self._programs.get(num_rows) is not None and num_rows not in self._unproven
 
     def forward(self, batch: StepBatch) -> torch.Tensor | None:

@@ -11,7 +11,7 @@ from time import thread_time
 import torch
 
 from engine.attention.torch_cpu import TorchCpuAttention
-from engine.execution.dummy_batch import trial_batch
+from engine.execution.dummy_batch import dummy_batch
 from engine.execution.step_programs import StepPrograms
 from engine.kernels.cpu.threads import TEAM
 from engine.models.decoder import Decoder
@@ -40,7 +40,7 @@ class StepTimer:
     def _run(self, num_rows: int) -> None:
         """One step, of other tokens at other places than the one before."""
         self._num_steps += 1
-        batch = trial_batch(self._num_steps, num_rows, self._max_tokens, self._attention.block_size)
+        batch = dummy_batch(self._num_steps, num_rows, self._max_tokens, self._attention.block_size)
         hidden = self._programs.forward(batch)
         if hidden is None:
             hidden = self._decoder.forward(batch.token_ids, batch.positions, self._attention.begin_step(batch.layout))

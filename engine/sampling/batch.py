@@ -110,9 +110,9 @@ class SamplingBatch:
         """
         sampling = sequence.sampling
         bias = dict(sampling.logit_bias)
-        self._check_ids([*(sampling.allowed_token_ids or ()), *bias, *sequence.logprobs.token_ids])
-        self._check_ids([token_id for word in sequence.bad_word_ids for token_id in word])
-        thinking = sequence.thinking
+        self._check_ids([*(sampling.allowed_token_ids or ()), *bias, *sequence.request.logprobs.token_ids])
+        self._check_ids([token_id for word in sequence.request.bad_word_ids for token_id in word])
+        thinking = sequence.request.thinking
         self._check_ids(
             [token_id for end in (thinking.end_ids, *thinking.other_ends) for token_id in end]
             if thinking is not None
@@ -127,17 +127,17 @@ class SamplingBatch:
             is_greedy=sampling.is_greedy,
             counts=TokenCounts(sequence, self._vocab_size) if has_penalties(sampling) else None,
             stop_ids=[token_id for token_id in sequence.stop_ids if token_id < self._vocab_size]
-            if sequence.stop.min_tokens
+            if sequence.request.stop.min_tokens
             else [],
             allowed_ids=None if sampling.allowed_token_ids is None else sorted(set(sampling.allowed_token_ids)),
-            bad_words=BadWords(sequence.bad_word_ids) if sequence.bad_word_ids else None,
+            bad_words=BadWords(sequence.request.bad_word_ids) if sequence.request.bad_word_ids else None,
             bias=bias,
             processors=self._processors.chain(sequence, self._vocab_size) if sampling.processors else None,
             thinking=ThinkingTrack(thinking) if thinking is not None and thinking.budget is not None else None,
-            logprobs=LogprobRow(0, sequence.logprobs.top, sequence.logprobs.token_ids)
-            if sequence.logprobs.enabled
+            logprobs=LogprobRow(0, sequence.request.logprobs.top, sequence.request.logprobs.token_ids)
+            if sequence.request.logprobs.enabled
             else None,
-            scores_processed=sequence.scores_processed,
+            scores_processed=sequence.request.scores_processed,
         )
         self._last_ids = []
 

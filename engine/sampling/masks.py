@@ -86,7 +86,9 @@ def mask_bad_words(logits: torch.Tensor, rows: list[tuple[int, BadWords]], seque
 def mask_stop_ids(logits: torch.Tensor, rows: list[tuple[int, list[int]]], sequences: list[Sequence]) -> None:
     """Forbid the stop ids of those `rows` (number, stop ids) that still lack tokens of their minimum."""
     early = [
-        (row, stop_ids) for row, stop_ids in rows if len(sequences[row].output_ids) < sequences[row].stop.min_tokens
+        (row, stop_ids)
+        for row, stop_ids in rows
+        if len(sequences[row].output_ids) < sequences[row].request.stop.min_tokens
     ]
     _forbid(logits, [(row, token_id) for row, stop_ids in early for token_id in stop_ids])
 

@@ -46,7 +46,7 @@ class BlockTables:
 
         A prompt that is scored needs the hidden states of all its tokens, as does one that becomes their mean.
         """
-        needs_all = sequence.logprobs.prompt is not None or (
+        needs_all = sequence.request.logprobs.prompt is not None or (
             sequence.embed is not None and sequence.embed.pooling == "mean"
         )
         is_matchable = self.shares_prefixes and not needs_all

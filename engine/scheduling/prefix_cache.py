@@ -28,7 +28,7 @@ class BlockChain:
         known = len(digests)
         if known >= num_blocks:
             return digests
-        parent = digests[-1] if digests else sequence.cache_root
+        parent = digests[-1] if digests else sequence.request.cache_root
         token_bytes = array("i", sequence.token_slice(known * block_size, num_blocks * block_size)).tobytes()
         width = len(token_bytes) // (num_blocks - known)
         for start in range(0, len(token_bytes), width):

@@ -212,7 +212,12 @@ class Scheduler:
     def end_reason(self, sequence: Sequence) -> str | None:
         """Why a sequence would end with its last token, or None; `advance` ends it there."""
         reason = end_reason(sequence, self._blocks.capacity_tokens)
-        if reason != "stop" and sequence.grammar and self._is_complete is not None and self._is_complete(sequence):
+        if (
+            reason != "stop"
+            and sequence.request.grammar
+            and self._is_complete is not None
+            and self._is_complete(sequence)
+        ):
             return "complete"
         return reason
 

@@ -84,7 +84,7 @@ class WaitingQueue:
     def arrive(self, sequence: Sequence) -> None:
         """Give a new sequence, whose arrival is the latest, its place, and put it there."""
         sequence.place = FIRST_PLACE if sequence.output_ids else sequence.arrival
-        if sequence.group and not sequence.output_ids:
+        if sequence.request.group and not sequence.output_ids:
             members = self._groups.setdefault(_group_key(sequence), [])
             if len(members) == GROUP_SIZE:
                 members.clear()
@@ -110,4 +110,4 @@ class WaitingQueue:
 
 
 def _group_key(sequence: Sequence) -> GroupKey:
-    return (sequence.group, sequence.priority)
+    return (sequence.request.group, sequence.priority)

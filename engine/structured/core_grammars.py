@@ -61,8 +61,10 @@ class CoreGrammars:
 
     def add(self, sequence: Sequence) -> None:
         """Follow a sequence from where it stands. Raises if its grammar is unknown or could not be built."""
-        if sequence.grammar:
-            self._followers[sequence.seq_id] = Follower(sequence, self._templates[sequence.grammar].result().start())
+        if sequence.request.grammar:
+            self._followers[sequence.seq_id] = Follower(
+                sequence, self._templates[sequence.request.grammar].result().start()
+            )
 
     def remove(self, seq_id: int) -> None:
         """Forget a sequence that has ended; unknown ids are ignored."""

@@ -25,7 +25,7 @@ class Follower:
     def __init__(self, sequence: Sequence, matcher: Matcher) -> None:
         self._sequence = sequence
         self._matcher = matcher
-        self._track = ThinkingTrack(sequence.thinking) if sequence.thinking else None
+        self._track = ThinkingTrack(sequence.request.thinking) if sequence.request.thinking else None
         self._taken: list[int] = []
         self._is_broken = False
         self._stop_bits = [(token_id // 32, bit_of(token_id)) for token_id in sequence.stop_ids]

@@ -129,8 +129,7 @@ def test_a_clock_too_coarse_for_a_small_model_costs_speed_alone(seconds):
 def test_a_source_that_misses_is_given_up_and_one_that_is_right_again_comes_back():
     drafter = Drafter(StepCosts({1: 1.0, 4: 2.0, 32: 8.0}), looks_back=False)
     text = [100 + place for place in range(60)]
-    sequence = make_sequence(1, [1], max_tokens=200)
-    sequence.draft_ids = text
+    sequence = make_sequence(1, [1], max_tokens=200, draft_ids=text)
     drafter.add(sequence)
     assert drafter.propose(sequence, 1, 31)[:3] == tuple(text[:3])
     for place in range(0, 30, 3):
@@ -209,8 +208,7 @@ def test_a_core_that_looks_back_is_quick_where_an_answer_repeats_itself():
 
 def test_a_prediction_is_tried_a_little_even_where_rows_seem_dear_and_given_up_when_it_misses():
     drafter = Drafter(STEEP, looks_back=True)
-    sequence = make_sequence(1, [1], max_tokens=200)
-    sequence.draft_ids = TEXT
+    sequence = make_sequence(1, [1], max_tokens=200, draft_ids=TEXT)
     drafter.add(sequence)
     assert drafter.propose(sequence, 1, 31) == tuple(TEXT[:4])
     assert drafter.propose(sequence, 1, 2) == tuple(TEXT[:2])

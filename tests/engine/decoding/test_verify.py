@@ -95,8 +95,7 @@ def test_right_drafts_save_steps_and_wrong_ones_cost_none():
 
 def chunk_of(draft_ids, is_plain=False):
     """Of a sequence whose draws may depend on the output before them, unless it is plain."""
-    sequence = make_sequence(1, [1])
-    sequence.bad_word_ids = [] if is_plain else [[2, 3]]
+    sequence = make_sequence(1, [1], bad_word_ids=[] if is_plain else [[2, 3]])
     return Chunk(sequence, 0, 1, True, tuple(draft_ids))
 
 

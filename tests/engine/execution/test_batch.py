@@ -6,28 +6,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.execution.batch import BatchBuilder
+from engine.execution.dummy_batch import dummy_sequence
 from engine.scheduling.plan import Chunk, StepPlan
-from engine.sequence import Sequence
 from tests.examples import examples
 
 BLOCK_SIZE = 4
 
 
 def sequence(number, prompt_ids, output_ids, block_ids):
-    return Sequence(
-        number,
-        prompt_ids,
-        SamplingParams(seed=0),
-        StopRules(),
-        LogprobOptions(),
-        frozenset(),
-        100,
-        b"",
-        output_ids=output_ids,
-        block_ids=block_ids,
-    )
+    made = dummy_sequence(number, prompt_ids, block_ids)
+    made.output_ids += output_ids
+    return made
 
 
 @st.composite

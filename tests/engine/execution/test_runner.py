@@ -8,15 +8,14 @@ import pytest
 import torch
 
 from engine.api.errors import ModelLoadError
-from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
+from engine.execution.dummy_batch import dummy_sequence
 from engine.execution.runner import MAX_STEP_TOKENS, MIN_STEP_TOKENS, ModelRunner
 from engine.kernels.cpu.openmp import PARALLEL
 from engine.kernels.cpu.threads import TEAM
 from engine.loading.loader import load_model
 from engine.quantization.vnni import VnniWeight
 from engine.scheduling.plan import Chunk, StepPlan
-from engine.sequence import Sequence
 from tests.engine.random_model import SIZES, random_model
 from tests.engine.threads import threads_of
 
@@ -62,9 +61,7 @@ def runner(request, checkpoint):
 
 def make_sequence(number, length, block_ids):
     ids = torch.randint(0, VOCAB_SIZE, (length,), generator=torch.Generator().manual_seed(number)).tolist()
-    return Sequence(
-        number, ids, SamplingParams(seed=0), StopRules(), LogprobOptions(), frozenset(), 100, b"", block_ids=block_ids
-    )
+    return dummy_sequence(number, ids, block_ids, max_tokens=100)
 
 
 def expected_logits(model, sequence, position):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from typing import Any
 
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
-from engine.messages import Thinking
+from engine.messages import AddSequence, Thinking
 from engine.sampling.randomness import uniform
 from engine.sequence import Sequence
 
@@ -22,20 +24,26 @@ def make_sequence(
     thinking: Thinking | None = None,
     scores_processed: bool = False,
 ) -> Sequence:
-    return Sequence(
+    request = AddSequence(
         seq_id=seq_id,
         prompt_ids=prompt_ids or [1],
+        output_ids=output_ids or [],
         sampling=sampling,
         stop=StopRules(min_tokens=min_tokens),
         logprobs=logprobs or LogprobOptions(),
-        stop_ids=frozenset(stop_ids),
+        stop_ids=list(stop_ids),
         max_tokens=100,
         cache_root=b"",
-        output_ids=list(output_ids or []),
         bad_word_ids=bad_words or [],
         thinking=thinking,
         scores_processed=scores_processed,
     )
+    return Sequence(request)
+
+
+def with_request(sequence: Sequence, **changes: Any) -> Sequence:
+    """Return a new sequence whose request differs in some fields."""
+    return Sequence(dataclasses.replace(sequence.request, **changes))
 
 
 def penalised(logits: list[float], sequence: Sequence) -> list[float]:
@@ -45,10 +53,10 @@ def penalised(logits: list[float], sequence: Sequence) -> list[float]:
     forbidden = (
         set() if sampling.allowed_token_ids is None else set(range(len(logits))) - set(sampling.allowed_token_ids)
     )
-    for word in sequence.bad_word_ids:
+    for word in sequence.request.bad_word_ids:
         if len(output_ids) >= len(word) - 1 and output_ids[len(output_ids) - len(word) + 1 :] == word[:-1]:
             forbidden.add(word[-1])
-    if len(output_ids) < sequence.stop.min_tokens:
+    if len(output_ids) < sequence.request.stop.min_tokens:
         forbidden |= sequence.stop_ids
     logits = [-math.inf if token_id in forbidden else logit for token_id, logit in enumerate(logits)]
     for token_id, bias in dict(sampling.logit_bias).items():
@@ -70,7 +78,7 @@ def constrained(logits: list[float], sequence: Sequence) -> list[float]:
 
 def forced_id(sequence: Sequence) -> int | None:
     """The token of the end marker that must come, for markers of one token."""
-    thinking, output_ids = sequence.thinking, sequence.output_ids
+    thinking, output_ids = sequence.request.thinking, sequence.output_ids
     if thinking is None or thinking.budget is None:
         return None
     (start_id,), (end_id,) = thinking.start_ids, thinking.end_ids

@@ -14,7 +14,7 @@ from engine.messages import Thinking
 from engine.sampling.masks import GrammarBitmask
 from engine.sampling.randomness import uniform
 from engine.sampling.sampler import FAILED_TOKEN, Sampler
-from tests.engine.sampling.reference import constrained, distribution, draw, make_sequence
+from tests.engine.sampling.reference import constrained, distribution, draw, make_sequence, with_request
 from tests.examples import examples
 
 BORDER = 1e-5
@@ -123,7 +123,7 @@ def test_a_row_is_drawn_as_the_reference_draws_it(row):
 def is_on_the_edge_of_top_p(sequence, logits):
     """Whether the mass of some prefix is within rounding of top_p, so that one token more or less is right."""
     cumulative, upper = [], 0.0
-    unlimited = dataclasses.replace(sequence, sampling=dataclasses.replace(sequence.sampling, top_p=1.0))
+    unlimited = with_request(sequence, sampling=dataclasses.replace(sequence.sampling, top_p=1.0))
     for probability in distribution(logits.tolist(), unlimited).values():
         upper += probability
         cumulative.append(upper)
@@ -299,7 +299,7 @@ def test_stop_ids_are_masked_until_min_tokens_exist():
 @examples(60)
 def test_greedy_follows_the_penalties(row):
     sequence, logits = row
-    twin = dataclasses.replace(sequence, sampling=dataclasses.replace(sequence.sampling, temperature=0.0))
+    twin = with_request(sequence, sampling=dataclasses.replace(sequence.sampling, temperature=0.0))
     (token,) = sample_crowd([(twin, logits)])
     expected = constrained(logits.tolist(), twin)
     assert token.is_failed == (max(expected) == -math.inf)
@@ -502,7 +502,7 @@ def test_drafts_that_are_tried_and_withdrawn_leave_no_trace(row, drafts, num_kep
     sampler.add(sequence)
 
     def at(output_ids):
-        return dataclasses.replace(sequence, output_ids=output_ids)
+        return sequence.with_output(output_ids)
 
     tried = [at(sequence.output_ids + drafts[:size]) for size in range(len(drafts) + 1)]
     tokens = sampler.sample(logits.repeat(len(tried), 1), tried)

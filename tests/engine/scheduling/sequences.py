@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from engine.api.request import EmbedOptions
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
+from engine.messages import AddSequence
 from engine.scheduling.drafting import Drafter
 from engine.scheduling.ending import end_reason
 from engine.scheduling.plan import Chunk, Finished, StepPlan
@@ -28,22 +28,28 @@ def make_sequence(
     group: str = "",
     tenant: str = "",
     embed: EmbedOptions | None = None,
+    stop_ids: list[int] | None = None,
+    bad_word_ids: list[list[int]] | None = None,
+    draft_ids: list[int] | None = None,
 ) -> Sequence:
-    return Sequence(
+    request = AddSequence(
         seq_id=seq_id,
         prompt_ids=list(prompt_ids),
+        output_ids=output_ids or [],
         sampling=SamplingParams(temperature=0.0, seed=seq_id),
         stop=StopRules(min_tokens=min_tokens),
         logprobs=LogprobOptions(),
-        stop_ids=frozenset({STOP_ID}),
+        stop_ids=[STOP_ID] if stop_ids is None else stop_ids,
         max_tokens=max_tokens,
         cache_root=cache_root,
         priority=priority,
+        bad_word_ids=bad_word_ids or [],
+        draft_ids=draft_ids or [],
         group=group,
         tenant=tenant,
         embed=embed,
-        output_ids=list(output_ids or []),
     )
+    return Sequence(request)
 
 
 def make_scheduler(
@@ -78,7 +84,7 @@ def solo_output(sequence: Sequence) -> list[int]:
     copy = make_sequence(0, sequence.prompt_ids, output_ids=sequence.output_ids)
     while True:
         copy.output_ids.append(next_token(copy))
-        if copy.output_ids[-1] == STOP_ID and len(copy.output_ids) > sequence.stop.min_tokens:
+        if copy.output_ids[-1] == STOP_ID and len(copy.output_ids) > sequence.request.stop.min_tokens:
             return copy.output_ids
         if len(copy.output_ids) >= sequence.max_tokens:
             return copy.output_ids
@@ -86,7 +92,7 @@ def solo_output(sequence: Sequence) -> list[int]:
 
 def draw(chunk: Chunk) -> list[int]:
     """What is drawn for a chunk: the next token, and one more for as long as drafts hold and the sequence has not ended."""
-    copy = replace(chunk.sequence, output_ids=list(chunk.sequence.output_ids))
+    copy = chunk.sequence.with_output(list(chunk.sequence.output_ids))
     num_before = len(copy.output_ids)
     for draft_id in (*chunk.draft_ids, None):
         copy.output_ids.append(next_token(copy))
@@ -107,7 +113,7 @@ class OracleDrafter:
         self.errs = errs
 
     def propose(self, sequence: Sequence, num_rows: int, limit: int) -> tuple[int, ...]:
-        copy = replace(sequence, output_ids=list(sequence.output_ids))
+        copy = sequence.with_output(list(sequence.output_ids))
         for _ in range(min(limit, self.length)):
             wrong = self.errs(len(copy.output_ids))
             copy.output_ids.append(99 if wrong else next_token(copy))

@@ -331,7 +331,7 @@ def test_drafts_are_computed_behind_the_last_token_and_only_the_accepted_ones_co
 def test_a_draft_may_be_the_stop_id_and_nothing_comes_after_it():
     sequence = make_sequence(1, [1, 2, 3], max_tokens=9)
     expected = solo_output(sequence)[:3]
-    sequence.stop_ids = frozenset(expected[2:])
+    sequence = make_sequence(1, [1, 2, 3], max_tokens=9, stop_ids=expected[2:])
     scheduler = make_scheduler(drafter=OracleDrafter(4))
     scheduler.add(sequence)
     (finished,) = run(scheduler)

@@ -183,7 +183,10 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.check_cache(sequence, start)
             computed = sequence.token_slice(0, start + num_tokens) + list(draft_ids)
             for position in range(start, len(computed)):
-                self.written[self.slot(sequence, position)] = (sequence.cache_root, tuple(computed[: position + 1]))
+                self.written[self.slot(sequence, position)] = (
+                    sequence.request.cache_root,
+                    tuple(computed[: position + 1]),
+                )
             if samples:
                 sampled[sequence.seq_id] = draw(chunk)
         for sequence, reason in self.scheduler.advance(plan, sampled):
@@ -197,13 +200,15 @@ class SchedulerMachine(RuleBasedStateMachine):
             )
 
     def ends_with_stop(self, sequence):
-        return sequence.output_ids[-1] in sequence.stop_ids and len(sequence.output_ids) > sequence.stop.min_tokens
+        return (
+            sequence.output_ids[-1] in sequence.stop_ids and len(sequence.output_ids) > sequence.request.stop.min_tokens
+        )
 
     def slot(self, sequence, position):
         return sequence.block_ids[position // self.block_size] * self.block_size + position % self.block_size
 
     def content(self, sequence, position):
-        return (sequence.cache_root, tuple(sequence.token_slice(0, position + 1)))
+        return (sequence.request.cache_root, tuple(sequence.token_slice(0, position + 1)))
 
     def check_cache(self, sequence, num_computed):
         """Every position that counts as computed holds the keys of exactly this prefix of this tenant."""

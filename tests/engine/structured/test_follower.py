@@ -7,7 +7,7 @@ import pytest
 
 from engine.api import LogprobOptions, SamplingParams, StopRules
 from engine.api.constraint import Constraint, ConstraintKind
-from engine.messages import DefineGrammar, Thinking
+from engine.messages import AddSequence, DefineGrammar, Thinking
 from engine.sequence import Sequence
 from engine.structured.backends.follower import Follower
 from engine.structured.backends.matcher import MatcherFailed
@@ -21,11 +21,11 @@ OPEN = Thinking([THINK], [ord("|")], is_open=True)
 MAYBE = Thinking([THINK], [ord("|")], is_open=False)
 
 
-def sequence(thinking=None, output=b"", seq_id=1):
+def sequence(thinking=None, output=b"", seq_id=1, grammar="key"):
+    rules = SamplingParams(seed=1), StopRules(), LogprobOptions()
     return Sequence(
-        seq_id, [1], SamplingParams(seed=1), StopRules(), LogprobOptions(), frozenset({IM_END}), 99, b"",
-        grammar="key", thinking=thinking, output_ids=list(output),
-    )  # fmt: skip
+        AddSequence(seq_id, [1], list(output), *rules, [IM_END], 99, b"", grammar=grammar, thinking=thinking)
+    )
 
 
 def mask_of(follower):
@@ -146,8 +146,7 @@ def define(grammars, constraint, key="key"):
 
 def test_masks_are_those_of_the_rows_that_have_a_grammar(grammars):
     define(grammars, YES)
-    plain, held, thinking = sequence(seq_id=1), sequence(seq_id=2), sequence(OPEN, seq_id=3)
-    plain.grammar = ""
+    plain, held, thinking = sequence(seq_id=1, grammar=""), sequence(seq_id=2), sequence(OPEN, seq_id=3)
     for one in (plain, held, thinking):
         grammars.add(one)
     assert grammars.bitmask([plain]) is None
