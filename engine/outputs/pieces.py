@@ -52,8 +52,8 @@ class OutputParser(Protocol):
     """A parser of the text of one choice.
 
     parser = make_tool_parser("hermes", tools)
-    parser.feed('<tool_call>{"name": "f", "argu')     # []
-    parser.feed('ments": {}}</tool_call>')            # [CallStart("f"), CallArguments("{}"), CallEnd()]
+    parser.feed('<tool_call>{"name": "f", "argu')     # [CallStart("f")]
+    parser.feed('ments": {}}</tool_call>')            # [CallArguments("{}"), CallEnd()]
     parser.flush()                                    # []
     """
 

@@ -1,4 +1,4 @@
-"""Ids of tool calls. They follow from the run, so a run that is resumed gives its calls the ids that the client has already seen."""
+"""Ids of tool calls, derived from the run: a resumed run gives its calls the ids that the client has already seen."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ MISTRAL_LENGTH = 9
 
 
 class CallIdStyle(StrEnum):
-    """`DEFAULT`: `chatcmpl-tool-` and 32 hexadecimal digits; the templates of Mistral and Kimi K2 want forms of their own."""
+    """The form of ids that a chat template accepts."""
 
     DEFAULT = "default"
+    """`chatcmpl-tool-` and 32 hexadecimal digits."""
     MISTRAL = "mistral"
+    """9 letters and digits."""
     KIMI_K2 = "kimi_k2"
+    """`functions.NAME:INDEX`."""
 
 
 def call_id(style: CallIdStyle, run_id: str, choice: int, index: int, name: str) -> str:
-    """The id of call number `index` of a choice."""
+    """Return the id of call number `index` of a choice."""
     if style is CallIdStyle.KIMI_K2:
         return f"functions.{name}:{index}"
     digest = sha256(f"{run_id}/{choice}/{index}".encode()).digest()

@@ -1,4 +1,5 @@
-"""Readers of answers that a grammar forces to be calls: without markers, and JSON unless they are cut."""
+"""Parsers of answers that a grammar forces to be calls: JSON without markers, incomplete only where the answer is
+cut."""
 
 from __future__ import annotations
 
@@ -10,18 +11,19 @@ from engine.outputs.tools.values import read_value
 
 
 class RequiredCallsReader(JsonCallParser):
-    """`[{"name": …, "parameters": …}, …]`: one call per item."""
+    """A parser of `[{"name": …, "parameters": …}, …]`: one call per item."""
 
     def __init__(self, names: frozenset[str]) -> None:
         super().__init__(names, JsonCallFormat(is_bare=True))
 
     def flush(self) -> list[Piece]:
-        """As in ScriptedParser, but the beginning of a call that is cut before its name is no content."""
+        """End the answer as ScriptedParser does, but drop the beginning of a call that is cut before its name."""
         return [piece for piece in super().flush() if not isinstance(piece, ContentText)]
 
 
 class NamedCallReader(ScriptedParser):
-    """The text is the arguments of one call; it is committed with the first character, so an answer without any has no call."""
+    """A parser of the arguments of a single call. The call begins with the first character; an empty answer has
+    none."""
 
     def __init__(self, name: str) -> None:
         super().__init__(frozenset({name}))

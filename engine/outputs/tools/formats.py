@@ -1,4 +1,4 @@
-"""What each format of tool calls is made of: the data that the shared parsers differ in. `registry` gives them names."""
+"""The formats of tool calls as data for the shared parsers. registry.py gives them names."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""FunctionGemma and Gemma 4: `call:NAME{key:value, …}` between special tokens, strings between delimiters that are special tokens too.
+"""Calls of FunctionGemma and Gemma 4: `call:NAME{key:value, …}` between special tokens; strings have delimiter tokens.
 
-<start_function_call>call:NAME{k:<escape>v<escape>,n:5}<end_function_call>      <|tool_call>call:NAME{k:<|"|>v<|"|>,n:5}<tool_call|>
+FunctionGemma   <start_function_call>call:NAME{k:<escape>v<escape>,n:5}<end_function_call>
+Gemma 4         <|tool_call>call:NAME{k:<|"|>v<|"|>,n:5}<tool_call|>
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ GEMMA_4 = GemmaCallFormat("<|tool_call>", "<tool_call|>", '<|"|>')
 
 
 class GemmaCallParser(ScriptedParser):
-    """Members of the arguments go out as they are read."""
+    """A parser of these calls that sends each member of the arguments as it is read."""
 
     def __init__(self, names: frozenset[str], tools: tuple[Tool, ...], call_format: GemmaCallFormat) -> None:
         super().__init__(names, frozenset((call_format.begin, call_format.end, call_format.delimiter)))
@@ -64,7 +65,8 @@ class GemmaCallParser(ScriptedParser):
             self._answer.end()
 
     def _read_members(self, types: ParameterTypes) -> Steps[None]:
-        """`key:value` pairs up to the closing brace, or the end marker; at the end of the text the call stays open."""
+        """Read `key:value` pairs up to the closing brace or the end marker. At the end of the text the call stays
+        open."""
         writer = ObjectWriter(self._answer)
         while True:
             yield from self._reader.take_run(SPACE + ",", lambda text: None)
@@ -81,13 +83,13 @@ class GemmaCallParser(ScriptedParser):
                 yield from self._read_value(writer)
 
     def _read_typed(self, writer: ObjectWriter, types: frozenset[str]) -> Steps[None]:
-        """What stands in delimiters although it is declared to be no string; cut, it goes out as it is."""
+        """Convert a delimited value whose parameter is not declared a string; one that is cut is sent as it is."""
         parts: list[str] = []
         is_whole = yield from self._reader.until((self._format.delimiter,), parts.append)
         writer.raw(text_to_json("".join(parts), types) if is_whole else "".join(parts))
 
     def _read_key(self) -> Steps[str]:
-        """A key up to its colon, in delimiters or not; "" if the text ends first."""
+        """Read a key up to its colon, with or without delimiters; "" if the text ends first."""
         key: list[str] = []
         yield from self._reader.take(self._format.delimiter)
         stop = yield from self._reader.until((self._format.delimiter, ":"), key.append)
@@ -96,7 +98,7 @@ class GemmaCallParser(ScriptedParser):
         return "".join(key).strip() if stop else ""
 
     def _read_value(self, writer: ObjectWriter) -> Steps[None]:
-        """Turn one value into JSON, bracket by bracket: `closers` is what must still close."""
+        """Turn one value into JSON, bracket by bracket. `closers` are the brackets that must still close."""
         closers: list[str] = []
         while True:
             yield from self._reader.skip_space()
@@ -120,7 +122,7 @@ class GemmaCallParser(ScriptedParser):
                 writer.raw(quote((yield from self._read_key())) + ": ")
 
     def _read_scalar(self, writer: ObjectWriter) -> Steps[None]:
-        """A string in delimiters, passed on as it comes, or a number or word."""
+        """Read a delimited string, sent as it comes, or a number or word."""
         if (yield from self._reader.take(self._format.delimiter)):
             writer.open_string()
             if (yield from self._reader.until((self._format.delimiter,), writer.string)):

@@ -1,10 +1,10 @@
-"""gpt-oss: messages of a header, from `<|start|>` or `<|channel|>` to `<|message|>`, and a body; a call is one to `functions.NAME`.
+"""Calls of gpt-oss: messages to `functions.NAME`. A message is a header, up to `<|message|>`, and a body.
 
 <|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{…}<|call|>
 <|start|>assistant to=functions.NAME<|channel|>commentary json<|message|>{…}<|call|>
 
-Messages to the user, of the final channel or of commentary without a recipient, are content. Analysis is reasoning; where a reasoning
-parser stands before this one it has taken that out, and plain text that it passes on is content.
+Messages of the final channel, and commentary without a recipient, are content. Analysis is reasoning. A reasoning
+parser in front of this one has already removed analysis; the plain text that it passes on is content.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", 
 ENDS = ("<|end|>", "<|call|>", "<|return|>")
 RECIPIENT, PREFIX = "to=", "functions."
 COMMENTARY = f"{CHANNEL}commentary {RECIPIENT}{PREFIX}"
-"""What every call begins with, up to its name."""
+"""The beginning of every call, up to its name."""
 
 
 class HarmonyCallParser(ScriptedParser):
-    """One message after the other."""
+    """A parser that reads one message after the other."""
 
     def __init__(self, names: frozenset[str]) -> None:
         super().__init__(names, frozenset((START, CHANNEL, MESSAGE, CONSTRAIN, *ENDS)))
@@ -39,14 +39,14 @@ class HarmonyCallParser(ScriptedParser):
             marker = marker or (yield from self._read_text())
 
     def _read_text(self) -> Steps[str]:
-        """Text of a message to the user; returns the marker that begins the next one."""
+        """Read the text of a message to the user; return the marker that begins the next message."""
         while True:
             marker = yield from self._reader.until((START, CHANNEL, *ENDS), self._answer.content)
             if marker not in ENDS:
                 return marker
 
     def _read_message(self, held: HeldText) -> Steps[str]:
-        """A message whose header has begun; returns the marker of the next header if that ended it, else ""."""
+        """Read a message whose header has begun; return the marker of the next header if that ended it, else ""."""
         parts: list[str] = []
         stop = yield from self._reader.until((MESSAGE, *ENDS), both(parts.append, held.write))
         header = "".join(parts).replace(CHANNEL, " ").replace(CONSTRAIN, " ").replace(START, " ").split()
@@ -63,7 +63,7 @@ class HarmonyCallParser(ScriptedParser):
         return ""
 
     def _give_up(self, held: HeldText, is_text: bool) -> None:
-        """A header without a body; what did not begin with a marker may have been text."""
+        """Drop a header without a body; release it as content if it did not begin with a marker."""
         if is_text:
             held.release()
         held.drop()

@@ -1,4 +1,6 @@
-"""One call written as a JSON object: `{"name": …, "arguments": {…}}`, its keys in any order."""
+"""Calls written as JSON objects, `{"name": …, "arguments": {…}}` with keys in any order: single, in a list, with or
+without markers. Arguments are passed on exactly as the model writes them.
+"""
 
 from __future__ import annotations
 
@@ -10,29 +12,31 @@ from engine.outputs.tools.values import read_string, read_value
 
 ARGUMENT_KEYS = ("arguments", "parameters")
 SIDE_KEYS = ("type", "id")
-"""Keys that an object without a marker may have beside name and arguments and still be taken for a call."""
+"""Keys that an object without a marker may have besides name and arguments and still be a call."""
 WRAPPER_KEY = "function"
-"""Of an object in which name and arguments may stand, as requests write calls."""
+"""The key of an inner object with name and arguments, as requests write calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class JsonCallFormat:
-    """What sets one family apart.
-
-    `begins`: markers before an object or a list of them, `openers`: what may follow such a marker; `ends`: markers after it. `is_bare`:
-    the answer may also begin with an object or a list, without a marker; `is_inline`: objects may stand anywhere in the text.
-    `name_key`: see `JsonObjectCall`. `dropped`: markers around plain text. `has_doubled_braces`: `{{` may stand for `{`, as some templates
-    show it.
-    """
+    """The differences between families that write calls as JSON objects."""
 
     begins: tuple[str, ...] = ()
+    """Markers before an object or a list of objects."""
     ends: tuple[str, ...] = ()
+    """Markers after it."""
     is_bare: bool = False
+    """The answer may also begin with an object or a list, without a marker."""
     is_inline: bool = False
+    """Objects may occur anywhere in the text."""
     name_key: str = "name"
+    """The key of the function's name. "": the key itself is the name, and its value the arguments."""
     openers: tuple[str, ...] = ()
+    """Texts that may follow a begin marker."""
     dropped: tuple[str, ...] = ()
+    """Markers around plain text, removed."""
     has_doubled_braces: bool = False
+    """`{{` may stand for `{`, as some templates show it."""
 
     @property
     def markers(self) -> frozenset[str]:
@@ -40,11 +44,11 @@ class JsonCallFormat:
 
 
 class JsonObjectCall:
-    """Reads one object into `answer`, from its `{` on.
+    """A reader of one object, from its `{` on, into `answer`.
 
-    Until the name is read all of it is kept in `held`, and arguments that come before the name wait. `name_key` "": the key itself is the
-    function's name, its value the arguments. The markers of the format cut an object which does not close. `loose_names`: it is a call only
-    if it names one of these functions and has arguments, for whose key it waits.
+    Until the name is read, all text is kept in `held`, and arguments that precede the name wait. A marker of the format
+    cuts an object that does not close. With `loose_names`, an object is a call only if it names one of these functions
+    and has arguments; the call then starts at the key of the arguments.
     """
 
     def __init__(
@@ -73,7 +77,7 @@ class JsonObjectCall:
         self._gap: list[str] = []
 
     def read(self, is_marked: bool) -> Steps[bool]:
-        """Read the object; False: it is content, as it is no call, or one of an unknown function."""
+        """Read the object; return False if it is content: no call, or a call of an unknown function."""
         if (yield from self._read_object(is_marked)):
             return self._finish()
         if self._is_committed:
@@ -85,7 +89,7 @@ class JsonObjectCall:
         return False
 
     def _read_object(self, is_marked: bool) -> Steps[bool]:
-        """Up to its closing bracket; False: it is not as it should be, or names an unknown function."""
+        """Read up to the closing bracket; return False if it is malformed or names an unknown function."""
         self._keep((yield from self._reader.take("{")))
         if self._has_doubled_braces and self._depth == 0 and (yield from self._take("{")):
             self._is_doubled = True
@@ -107,7 +111,7 @@ class JsonObjectCall:
         return self._is_committed
 
     def _read_rest(self) -> Steps[None]:
-        """The object is not as it should be: all up to the end marker is arguments."""
+        """Take everything up to the end marker of a malformed object as arguments."""
         yield from read_rest(self._reader, self._answer, self._ends, "".join(self._gap))
 
     def _read_separator(self) -> Steps[bool]:
@@ -118,7 +122,7 @@ class JsonObjectCall:
         return bool(is_good)
 
     def _read_member(self, is_marked: bool) -> Steps[bool]:
-        """One key and its value; False: they are not as they should be, or name an unknown function."""
+        """Read one key and its value; return False if they are malformed or name an unknown function."""
         parts: list[str] = []
         if not (yield from self._reader.see('"')) or not (
             yield from read_string(self._reader, parts.append, self._keep)
@@ -168,7 +172,7 @@ class JsonObjectCall:
         self._answer.arguments("".join(self._early_arguments))
 
     def _read_arguments(self) -> Steps[bool]:
-        """The value as it is written; JSON within a string is taken out of it; null is no arguments."""
+        """Read the value as it is written. A string is unquoted to the JSON in it; null means no arguments."""
         if (yield from self._take("null")):
             return True
         self._has_arguments = True
@@ -203,7 +207,7 @@ class JsonObjectCall:
 
 
 class JsonCallParser(ScriptedParser):
-    """Content up to a begin marker; after it objects, single or in a list."""
+    """A parser that takes text as content up to a begin marker, then reads objects, single or in a list."""
 
     def __init__(self, names: frozenset[str], call_format: JsonCallFormat) -> None:
         super().__init__(names, call_format.markers)
@@ -225,14 +229,15 @@ class JsonCallParser(ScriptedParser):
     def _read_block(
         self, held: HeldText, is_marked: bool = True, loose_names: frozenset[str] | None = None
     ) -> Steps[bool]:
-        """Objects, what is between them, and the end marker: whether some was a call. Where an object is content, what surrounds it is too.
+        """Read objects, separators and the end marker; return True if any object was a call.
 
-        `loose_names`: only calls of these functions count, and only with arguments.
+        If an object is content, so are the separators and markers around it. `loose_names`: only calls of these
+        functions count, and only with arguments.
         """
         yield from self._take_opening(held)
         has_called = has_content = False
         if not is_marked and (yield from self._reader.peek()) != "{":
-            held.release()  # what comes next may be a marker, even where it is one of the ends
+            held.release()  # the next text may be a begin marker, even if it equals an end marker
             return False
         while (yield from self._reader.peek()) == "{":
             call = JsonObjectCall(self._reader, self._answer, held, self._format, loose_names)

@@ -1,8 +1,9 @@
-"""Calls in hermes form as small models really write them: in a fence, bare, in another tag, or with the doubled braces of their template.
+"""Calls in hermes form as small models write them: in a fence, bare, in another tag, or with the doubled braces of a
+template.
 
-What stands within the format's own tags is read as ever. Beside them an object is a call if it names a known function and has arguments;
-anything else comes out as it was written. Functions whose arguments are held to a schema (`strict`) are called within the tags alone, as
-only there a grammar holds them.
+Within the format's own tags calls are read as usual. Elsewhere an object is a call only if it names a known function
+and has arguments; anything else is content, unchanged. Functions with a `strict` schema can be called only within the
+tags, because the grammar enforces the schema only there.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from engine.outputs.tools.scripted import HeldText
 
 FENCE = "```"
 LANGUAGES = ("json", "xml", "tool_call")
-"""What a fence around calls may say of itself."""
+"""Languages of a fence that may hold calls."""
 OTHER_TAGS = ("<function_call>", "<tools>")
-"""The second is what the template has around the descriptions of the tools."""
+"""Tags that models confuse with their own; templates put `<tools>` around the descriptions of the tools."""
 LINE_START = "\n{"
 
 
 class LenientCallParser(JsonCallParser):
-    """`names`: the functions that may be called; `strict_names`: those of them that are called within the format's tags alone."""
+    """A parser of such calls. `strict_names`: the functions among `names` that are called within the tags only."""
 
     def __init__(self, names: frozenset[str], strict_names: frozenset[str], call_format: JsonCallFormat) -> None:
         super().__init__(names, call_format)
@@ -40,13 +41,13 @@ class LenientCallParser(JsonCallParser):
                 yield from self._read_tagged(HeldText(self._answer, marker), marker)
 
     def _read_tagged(self, held: HeldText, tag: str) -> Steps[bool]:
-        """What follows a tag, which may be "": whether that were calls."""
+        """Read what follows a tag (or ""); return True if it was calls."""
         if tag in self._format.begins:
             return (yield from self._read_block(held))
         return (yield from self._read_block(held, is_marked=False, loose_names=self._loose_names))
 
     def _read_fence(self) -> Steps[None]:
-        """Calls up to the closing fence, which goes with them; a fence around anything else is content, and so is what it holds."""
+        """Read calls up to the closing fence, and drop both fences; a fence with anything else in it is content."""
         held = HeldText(self._answer, FENCE)
         held.write((yield from self._reader.take(*LANGUAGES)))
         if (yield from self._read_entries(held)):
@@ -62,7 +63,7 @@ class LenientCallParser(JsonCallParser):
             self._reader.give_back(marker)
 
     def _read_entries(self, held: HeldText) -> Steps[bool]:
-        """What a fence holds, tag after tag: whether it is calls and nothing else."""
+        """Read the inside of a fence, tag by tag; return True if it is calls and nothing else."""
         has_called = False
         while True:
             yield from self._reader.take_run(SPACE, held.write)

@@ -1,6 +1,7 @@
-"""Python literals turned into JSON text by a small parser of our own: strings, numbers, True, False, None, lists, tuples, sets and dicts.
+"""Converts Python literals to JSON text: strings, numbers, True, False, None, lists, tuples, sets and dicts.
 
-Nothing is evaluated and no name is looked up. Whatever is anything else, too long or too deep is refused with None.
+A small parser that evaluates nothing and looks up no name. It returns None for anything else, and for a literal that is
+too long or too deep.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class _NotALiteral(ValueError):
 
 
 def literal_to_json(text: str) -> str | None:
-    """JSON text of the literal, None if it is none."""
+    """Return the JSON text of a literal, None if the text is not a literal."""
     if len(text) > MAX_CHARACTERS:
         return None
     literal = _Literal(text)
@@ -42,7 +43,7 @@ def literal_to_json(text: str) -> str | None:
 
 
 class _Literal:
-    """Recursive descent; the depth is capped."""
+    """A recursive-descent parser with a cap on the depth."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -54,7 +55,7 @@ class _Literal:
         return self._at == len(self._text)
 
     def value(self, depth: int) -> str:
-        """The JSON text of the next value, and the white space after it."""
+        """Return the JSON text of the next value; consume the white space after it."""
         if depth > MAX_DEPTH:
             raise _NotALiteral
         character = self._text[self._at : self._at + 1]
@@ -73,7 +74,7 @@ class _Literal:
         return self._number()
 
     def _items(self, opening: str, closing: str, read_item: Callable[[int], str], depth: int) -> tuple[list[str], bool]:
-        """What stands between brackets, and whether a comma follows the last item."""
+        """Return the items between brackets, and whether a comma follows the last one."""
         items: list[str] = []
         has_comma = False
         self._take(opening)
@@ -88,7 +89,7 @@ class _Literal:
         return items, has_comma
 
     def _braces(self, depth: int) -> str:
-        """A dict, or a set, which becomes a list, as JSON has none."""
+        """Read a dict, or a set, which becomes a list because JSON has no sets."""
         self._num_pairs, outer = 0, self._num_pairs
         items, _ = self._items("{", "}", self._member, depth)
         num_pairs, self._num_pairs = self._num_pairs, outer
@@ -97,7 +98,7 @@ class _Literal:
         return "[" + ", ".join(items) + "]" if items and not num_pairs else "{" + ", ".join(items) + "}"
 
     def _member(self, depth: int) -> str:
-        """A pair of a dict, or an item of a set."""
+        """Read a pair of a dict, or an item of a set."""
         key = self.value(depth)
         if not self._next_is(":"):
             return key
@@ -109,12 +110,12 @@ class _Literal:
         return f"{name}: {self.value(depth)}"
 
     def _parenthesis(self, depth: int) -> str:
-        """A tuple; a single value in parentheses is itself."""
+        """Read a tuple, which becomes a list, or a single value in parentheses."""
         items, has_comma = self._items("(", ")", self.value, depth)
         return items[0] if len(items) == 1 and not has_comma else "[" + ", ".join(items) + "]"
 
     def _number(self) -> str:
-        """JSON has no leading plus, no leading zeros and no bare point, and nobody can read what overflows."""
+        """Read a number without what JSON lacks: leading plus, leading zeros, bare point. Overflow is refused."""
         match = _NUMBER.match(self._text, self._at)
         if not match:
             raise _NotALiteral
@@ -128,7 +129,7 @@ class _Literal:
         return number
 
     def _strings(self) -> str:
-        """Strings side by side are one."""
+        """Read adjacent strings as one."""
         parts: list[str] = []
         while self._next_is("'") or self._next_is('"'):
             self._string(parts)
@@ -156,7 +157,7 @@ class _Literal:
         self._at += len(quote)
 
     def _escape(self) -> str:
-        """Unknown escapes mean themselves, as in Python; half a surrogate pair becomes U+FFFD."""
+        """Read an escape. Unknown ones stand for themselves, as in Python; half a surrogate pair becomes U+FFFD."""
         character = self._text[self._at + 1 : self._at + 2]
         self._at += 2
         if character not in _CODES:

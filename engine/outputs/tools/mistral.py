@@ -1,4 +1,5 @@
-"""Mistral: `[TOOL_CALLS]`, then a JSON list of calls; with newer tokenizers a name and its arguments after each marker.
+"""Calls of Mistral: `[TOOL_CALLS]` and a JSON list of calls; newer tokenizers put a name and its arguments after each
+marker.
 
 [TOOL_CALLS][{"name": …, "arguments": {…}}]     [TOOL_CALLS]NAME{…}     [TOOL_CALLS]NAME[CALL_ID]ID[ARGS]{…}
 """
@@ -19,7 +20,7 @@ ID_LENGTH = 9
 
 
 class MistralParser(JsonCallParser):
-    """Both forms."""
+    """A parser of both forms."""
 
     def __init__(self, names: frozenset[str]) -> None:
         super().__init__(names, MISTRAL)
@@ -47,7 +48,7 @@ class MistralParser(JsonCallParser):
         return is_call
 
     def _read_call_id(self, held: HeldText) -> Steps[str]:
-        """The model's own id, where it has one of the form that its template accepts."""
+        """Read the model's own id; "" if it lacks the form that the template accepts."""
         parts: list[str] = []
         marker = yield from self._reader.take(CALL_ID)
         if marker:

@@ -1,4 +1,11 @@
-"""Calls written as a name between markers, then raw JSON arguments: the common part of DeepSeek V3 and Kimi K2."""
+"""Calls of DeepSeek V3, R1 and V3.1 and of Kimi K2: a name between markers, then JSON arguments.
+
+DeepSeek V3     <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME⏎```json⏎{…}⏎```<｜tool▁call▁end｜>…
+DeepSeek V3.1   <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{…}<｜tool▁call▁end｜><｜tool▁calls▁end｜>
+Kimi K2         <|tool_calls_section_begin|><|tool_call_begin|>functions.NAME:0<|tool_call_argument_begin|>{…}…
+
+Some answers of Kimi K2 have the markers of the section in the singular.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +18,16 @@ from engine.outputs.tools.values import read_value
 
 @dataclass(frozen=True, slots=True)
 class NamedCallFormat:
-    """Markers around all calls and around each; `separator` stands before the name's arguments, or before the name.
-
-    `section_variants`: other spellings of the markers of the section, (begin, end), which a vocabulary may lack.
-    """
+    """The markers of a family: around the section of calls and around each call."""
 
     section_begin: str
     section_end: str
     call_begin: str
     separator: str
+    """Precedes the arguments, or the name."""
     call_end: str
     section_variants: tuple[tuple[str, str], ...] = ()
+    """Other spellings of the section's markers, (begin, end), which a vocabulary may lack."""
 
     @property
     def section_begins(self) -> tuple[str, ...]:
@@ -41,7 +47,7 @@ class NamedCallFormat:
 
 
 class NamedCallParser(ScriptedParser):
-    """Subclasses read what stands between the begin marker of a call and its arguments."""
+    """The shared parser. A subclass reads the text between the begin marker of a call and its arguments."""
 
     def __init__(self, names: frozenset[str], call_format: NamedCallFormat) -> None:
         super().__init__(names, call_format.markers)
@@ -55,7 +61,7 @@ class NamedCallParser(ScriptedParser):
             held.release()
 
     def _read_calls(self, held: HeldText, is_in_call: bool) -> Steps[None]:
-        """Calls up to the end of the section, or up to what is none."""
+        """Read calls up to the end of the section, or up to text that is no call."""
         has_called = False
         while True:
             if not is_in_call:
@@ -71,7 +77,7 @@ class NamedCallParser(ScriptedParser):
             has_called, is_in_call = True, False
 
     def _read_call(self, held: HeldText) -> Steps[bool]:
-        """One call, its begin marker consumed; False: it is none, or of an unknown function."""
+        """Read one call after its begin marker; return False if it is none, or of an unknown function."""
         name, call_id = yield from self._read_header(held)
         if name not in self._answer.names:
             return False
@@ -90,15 +96,15 @@ class NamedCallParser(ScriptedParser):
         return True
 
     def _take_fence(self) -> Steps[None]:
-        """White space, where a subclass does not know more."""
+        """Skip white space; a subclass may skip more."""
         yield from self._reader.skip_space()
 
     def _read_header(self, held: HeldText) -> Steps[tuple[str, str]]:
-        """The function's name, "" if there is none, and the id that the model gave the call, or ""."""
+        """Return the function's name and the id that the model gave the call; each may be ""."""
         raise NotImplementedError
 
     def _read_until(self, separator: str, held: HeldText) -> Steps[str]:
-        """The text before the separator, "" where another marker or the end comes first."""
+        """Return the text before the separator, "" if another marker or the end comes first."""
         parts: list[str] = []
         stops = (separator, *sorted(self._format.markers - {separator}))
         stop = yield from self._reader.until(stops, both(parts.append, held.write))
@@ -117,7 +123,8 @@ FENCE = "```"
 
 
 class DeepseekV3Parser(NamedCallParser):
-    """The separator stands between the word `function` and the name, which ends with its line."""
+    """The parser of V3 and R1: the separator follows the word `function`, the name ends with its line, a fence
+    follows."""
 
     def __init__(self, names: frozenset[str]) -> None:
         super().__init__(names, DEEPSEEK)
@@ -136,7 +143,7 @@ class DeepseekV3Parser(NamedCallParser):
 
 
 class DeepseekV31Parser(NamedCallParser):
-    """The name stands before the separator, the arguments after it."""
+    """The parser of V3.1: the name precedes the separator, the arguments follow it."""
 
     def __init__(self, names: frozenset[str]) -> None:
         super().__init__(names, DEEPSEEK)
@@ -159,7 +166,7 @@ MAX_DIGITS = 9
 
 
 class KimiK2Parser(NamedCallParser):
-    """The id is taken over where it has the whole form."""
+    """The parser of Kimi K2: `functions.NAME:INDEX` is the name and, if complete, the id of the call."""
 
     def __init__(self, names: frozenset[str]) -> None:
         super().__init__(names, KIMI_K2)

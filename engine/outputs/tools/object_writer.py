@@ -1,4 +1,4 @@
-"""Writes the arguments of a call as one JSON object, member by member, where a format names each parameter on its own."""
+"""Writes the arguments of a call as one JSON object, member by member, for formats that name each parameter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from engine.outputs.tools.scripted import PieceCollector
 
 
 class ObjectWriter:
-    """Each `member` is followed by its value: through `raw` as JSON text, or between `open_string` and `close_string` piece by piece."""
+    """A writer of one object. After each `member` write its value: JSON text with `raw`, or a string piece by piece.
+
+    writer.member("city"); writer.open_string(); writer.string("Par"); writer.string("is"); writer.close_string()
+    writer.member("days"); writer.raw("3")
+    writer.end()    # {"city": "Paris", "days": 3}
+    """
 
     def __init__(self, answer: PieceCollector) -> None:
         self._answer = answer
@@ -24,14 +29,14 @@ class ObjectWriter:
         self._answer.arguments('"')
 
     def string(self, text: str) -> None:
-        """More of the open string."""
+        """Write more of the open string."""
         self._answer.arguments(quote(text)[1:-1])
 
     def close_string(self) -> None:
         self._answer.arguments('"')
 
     def end(self) -> None:
-        """The object, and with it the call, is complete."""
+        """Complete the object and with it the call."""
         if self._num_members:
             self._answer.arguments("}")
         self._answer.end()

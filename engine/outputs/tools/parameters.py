@@ -1,4 +1,4 @@
-"""Declared types of parameters, and values that a model wrote as plain text turned into JSON of these types; nothing is ever evaluated."""
+"""Converts values that a model wrote as plain text into JSON of the declared types. Evaluates nothing."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _TYPE_OF = {
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*+)(\.[0-9]++)?+([eE][+-]?[0-9]++)?+")
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]*+)")
 MAX_HOPS = 16
-"""How far references and alternatives are followed for a type."""
+"""The most references and alternatives that are followed for a type."""
 
 
 class ParameterTypes:
-    """What one tool's schema says of its parameters."""
+    """The declared types of one tool's parameters."""
 
     def __init__(self, tool: Tool) -> None:
         self._root = tool.parameters if isinstance(tool.parameters, dict) else {}
@@ -37,7 +37,7 @@ class ParameterTypes:
         self._properties = properties if isinstance(properties, dict) else {}
 
     def types_of(self, name: str) -> frozenset[str]:
-        """The JSON types that the parameter may have; `STRING` where nothing is declared."""
+        """Return the JSON types that the parameter may have; `STRING` if none is declared."""
         return self._types(self._properties.get(name, self._root.get("additionalProperties")), MAX_HOPS) or STRING
 
     def _types(self, schema: Json, hops: int) -> frozenset[str]:
@@ -69,7 +69,7 @@ class ParameterTypes:
         )
 
     def _resolve(self, reference: str) -> Json:
-        """What a reference within the schema points to; None for any other."""
+        """Return the target of a reference within the schema, None for any other reference."""
         if not reference.startswith("#"):
             return None
         node: Json = self._root
@@ -87,7 +87,7 @@ def _items(value: Json) -> Iterable[Json]:
 
 
 def text_to_json(text: str, types: frozenset[str]) -> str:
-    """JSON text of the first type that the value can be read as; what cannot be read as any is a string."""
+    """Return the value as JSON of the first type that fits; as a string if none does."""
     stripped = text.strip()
     word = stripped.lower()
     if "null" in types and word in ("null", "none"):
@@ -106,12 +106,12 @@ def text_to_json(text: str, types: frozenset[str]) -> str:
 
 
 def quote(text: str) -> str:
-    """The text as a JSON string."""
+    """Return the text as a JSON string."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def json_text(text: str) -> str | None:
-    """The text itself if it is JSON within the caps on size and depth, else None."""
+    """Return the text itself if it is JSON within the caps on size and depth, else None."""
     if len(text) > MAX_CHARACTERS or not is_shallow(text):
         return None
     try:
@@ -122,7 +122,8 @@ def json_text(text: str) -> str | None:
 
 
 def is_shallow(text: str) -> bool:
-    """No more brackets are open at once than `MAX_DEPTH`; those in strings are counted too, which only makes the answer stricter."""
+    """Return True if at most `MAX_DEPTH` brackets are open at once. Brackets in strings count too, which only errs
+    towards False."""
     depth = 0
     for character in text:
         if character in "[{":

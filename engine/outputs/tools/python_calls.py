@@ -1,6 +1,6 @@
-"""Calls written as Python: `[f(a=1, b="x"), g()]`, or a call a line. Arguments are literals, read without evaluating anything.
+"""Calls written as Python: `[f(a=1, b="x"), g()]`, or one call per line. Arguments are literals; nothing is evaluated.
 
-An argument goes out as JSON when it is complete. What is no literal becomes a string of its text.
+An argument is sent as JSON when it is complete. One that is no literal becomes a string of its text.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ NAME_CHARACTERS = string.ascii_letters + string.digits + "_.-"
 
 @dataclass(frozen=True, slots=True)
 class PythonCallFormat:
-    """`begins`, `ends`: markers around the calls. `is_bare`: the answer may also begin with the list, without a marker.
-
-    `needs_list`: calls stand in brackets.
-    """
+    """The differences between families that write calls as Python."""
 
     begins: tuple[str, ...] = ()
+    """Markers before the calls."""
     ends: tuple[str, ...] = ()
+    """Markers after the calls."""
     is_bare: bool = False
+    """The answer may also begin with the list, without a marker."""
     needs_list: bool = True
+    """Calls must be in brackets."""
 
 
 class PythonCallParser(ScriptedParser):
-    """Content up to a begin marker; after it calls."""
+    """A parser that takes text as content up to a begin marker, then reads calls."""
 
     def __init__(self, names: frozenset[str], call_format: PythonCallFormat) -> None:
         super().__init__(names, frozenset(call_format.begins + call_format.ends))
@@ -49,7 +50,10 @@ class PythonCallParser(ScriptedParser):
             held.release()
 
     def _read_block(self, held: HeldText, is_marked: bool = True) -> Steps[None]:
-        """Calls, what separates them, and the end marker, up to what is no call. Beside a call that is content these are content too."""
+        """Read calls, separators and the end marker, up to text that is no call.
+
+        If a call is content, so are the separators and markers around it.
+        """
         yield from self._reader.take_run(SPACE, held.write)
         bracket = yield from self._reader.take("[")
         held.write(bracket)
@@ -72,7 +76,8 @@ class PythonCallParser(ScriptedParser):
             held.drop()
 
     def _skip_call(self, held: HeldText) -> Steps[bool]:
-        """What is left of a call of an unknown function, whose name is consumed, is content."""
+        """Take the rest of a call of an unknown function, whose name is consumed, as content; False if it is no
+        call."""
         if not (yield from self._reader.take("(")):
             return False
         held.write("(")
@@ -84,7 +89,7 @@ class PythonCallParser(ScriptedParser):
         )
 
     def _read_call(self, held: HeldText) -> Steps[bool]:
-        """One call; False: it is none, or of an unknown function."""
+        """Read one call; return False if it is none, of an unknown function, or cut."""
         parts: list[str] = []
         yield from self._reader.take_run(NAME_CHARACTERS, parts.append)
         name = "".join(parts)
@@ -100,7 +105,8 @@ class PythonCallParser(ScriptedParser):
         return not self._answer.is_open
 
     def _read_arguments(self) -> Steps[None]:
-        """`key=value` pairs up to the closing parenthesis, the end marker, or the end of the text, where the call stays open."""
+        """Read `key=value` pairs up to the closing parenthesis or the end marker. At the end of the text the call stays
+        open."""
         writer = ObjectWriter(self._answer)
         while True:
             yield from self._reader.take_run(SPACE + ",", lambda text: None)
@@ -112,7 +118,7 @@ class PythonCallParser(ScriptedParser):
             yield from self._read_argument(writer)
 
     def _read_argument(self, writer: ObjectWriter) -> Steps[None]:
-        """One pair; what has no key is passed on as it is."""
+        """Read one pair. An argument without a key is sent as it is."""
         key: list[str] = []
         yield from self._reader.take_run(NAME_CHARACTERS, key.append)
         yield from self._reader.skip_space()
@@ -135,7 +141,7 @@ class PythonCallParser(ScriptedParser):
 
 
 def _cut_value(text: str) -> str:
-    """What is there of a value that the end of the answer has cut: the beginning of a string as JSON, anything else as it is."""
+    """Return a value that the end of the answer has cut: a string as the beginning of JSON, anything else as it is."""
     if text[:1] in ("'", '"'):
         return quote(text[1:])[:-1]
     return text

@@ -1,8 +1,14 @@
-"""Reads a text that comes in pieces: each step waits for exactly the characters that decide it, so any split of the text reads the same.
+"""Reads text that arrives in fragments. Each step waits for exactly the characters that decide it, so every split reads
+alike.
 
-Steps are generators: they yield to wait for more text, and return what they read. Parsers are written as plain nested steps (`yield from`),
-and `ScriptedParser` feeds them. Nothing already consumed is looked at again, and what waits unread is never longer than the longest
-literal: the work is linear in the text, however it is split.
+Steps are generators: they yield to wait for more text and return what they read. Parsers are plain nested steps (`yield
+from`), fed by `ScriptedParser`. Consumed text is never read again, and unread text is never longer than the longest
+literal, so the work is linear in the text, however it is split.
+
+    def read_header(reader: Reader) -> Steps[str]:
+        name: list[str] = []
+        stop = yield from reader.until((":", "\\n"), name.append)
+        return "".join(name) if stop == ":" else ""
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ SPACE = " \t\r\n"
 
 
 def both(first: Write, second: Write) -> Write:
-    """A `Write` to two."""
+    """Return a `Write` that writes to both."""
 
     def write(text: str) -> None:
         first(text)
@@ -30,7 +36,7 @@ def both(first: Write, second: Write) -> Write:
 
 
 class Reader:
-    """`text[at:]` is what has come and is not consumed; `has_ended`: no more will come."""
+    """The text of one choice: `text[at:]` has arrived and is not consumed. `has_ended`: no more will arrive."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -38,12 +44,12 @@ class Reader:
         self.has_ended = False
 
     def add(self, text: str) -> None:
-        """More text has come."""
+        """Append text that has arrived."""
         self.text = self.text[self.at :] + text
         self.at = 0
 
     def peek(self) -> Steps[str]:
-        """The next character, "" at the end of the text; consumes nothing."""
+        """Return the next character without consuming it, "" at the end of the text."""
         while self.at == len(self.text):
             if self.has_ended:
                 return ""
@@ -51,7 +57,7 @@ class Reader:
         return self.text[self.at]
 
     def see(self, *literals: str) -> Steps[str]:
-        """The first of the literals that the text goes on with, or ""; consumes nothing."""
+        """Return the first of the literals that the text continues with, without consuming it, or ""."""
         while True:
             must_wait = False
             for literal in literals:
@@ -65,17 +71,17 @@ class Reader:
             yield
 
     def take(self, *literals: str) -> Steps[str]:
-        """As `see`, but consumes the literal."""
+        """Return the literal as `see` does, and consume it."""
         literal = yield from self.see(*literals)
         self.at += len(literal)
         return literal
 
     def give_back(self, literal: str) -> None:
-        """Undo the step that has just consumed the literal."""
+        """Unread the literal that was just consumed."""
         self.at -= len(literal)
 
     def take_run(self, characters: str, write: Write) -> Steps[None]:
-        """Consume characters as long as they are among these."""
+        """Consume characters while they are among these."""
         while True:
             start, text = self.at, self.text
             while self.at < len(text) and text[self.at] in characters:
@@ -91,9 +97,9 @@ class Reader:
         yield from self.take_run(SPACE, lambda text: None)
 
     def until(self, literals: tuple[str, ...], write: Write) -> Steps[str]:
-        """Consume the text up to the first of the literals, and the literal, which is returned; "" if the text ended first.
+        """Consume the text up to the earliest literal, and the literal. Return it, "" if the text ended first.
 
-        The one that starts first counts. Of the text before it only what may still become a literal is held back.
+        Of the text before it, only what may still become a literal is held back.
         """
         search = _search(literals)
         while True:
@@ -115,7 +121,7 @@ class Reader:
 
 
 class _Search:
-    """The literals as one alternation, which cannot backtrack, and the beginnings of them."""
+    """The literals as one alternation, which cannot backtrack, and their beginnings."""
 
     def __init__(self, literals: tuple[str, ...]) -> None:
         self.pattern = re.compile("|".join(re.escape(literal) for literal in sorted(literals, key=len)))
@@ -123,7 +129,7 @@ class _Search:
         self._longest = max((len(literal) for literal in literals), default=1) - 1
 
     def held_from(self, text: str, at: int) -> int:
-        """Where the longest end of `text[at:]` starts that may become a literal."""
+        """Return where the longest end of `text[at:]` starts that may become a literal."""
         for start in range(max(at, len(text) - self._longest), len(text)):
             if text[start:] in self._beginnings:
                 return start

@@ -1,4 +1,12 @@
-"""Tool parsers by name, what the rest of the engine must know of each, and the choice of one from a model's chat template."""
+"""Tool formats by name, and the choice of one from a model's chat template.
+
+To add a format that a shared parser can read, write its data in formats.py and give it a name in `FORMATS`:
+
+    "my_family": ToolFormat(_json(JsonCallFormat(begins=("<call>",), ends=("</call>",))), "<call>")
+
+Otherwise write a `ScriptedParser` in a module of its own. Add the texts that identify the family's templates to
+`TEMPLATE_MARKS`, an example to tests/engine/outputs/tools/examples.py, and the name to docs/operations.md.
+"""
 
 from __future__ import annotations
 
@@ -21,37 +29,38 @@ from engine.outputs.tools.tagged_calls import TaggedCallFormat, TaggedCallParser
 
 Make = Callable[[frozenset[str], tuple[Tool, ...]], OutputParser]
 FindToken = Callable[[str], int | None]
-"""A token's id by its text, None where the vocabulary lacks it."""
+"""Returns a token's id by its text, None if the vocabulary lacks it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallFormat:
-    """How one call is written, so that its arguments can be held to a schema: `begin` NAME `middle` ARGUMENTS `end`.
-
-    The rule sets in where the model writes `trigger`, with which `begin` begins. Where `number_end` is set, a decimal number and this text
-    stand between `middle` and the arguments. `style`: how arguments are written, "json" or one of the styles of structural tags.
-    """
+    """How one call is written, so that a grammar can hold it to a schema: `begin` NAME `middle` ARGUMENTS `end`."""
 
     trigger: str
+    """The beginning of `begin`; the grammar applies once the model writes it."""
     begin: str
     middle: str
     end: str
     number_end: str = ""
+    """Set: a decimal number and this text come between `middle` and the arguments."""
     style: str = "json"
+    """How arguments are written: "json" or one of the styles of structural tags."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFormat:
-    """One format. `start_marker`: the text that opens calls as the format has them, None where they may begin without any.
-
-    `special`: markers that the vocabulary must have as tokens. `id_style`: what ids its templates accept.
-    """
+    """A format of tool calls."""
 
     make: Make
+    """Makes a parser from the functions that may be called and the tools of the request."""
     start_marker: str | None = None
+    """The text that opens calls, None if they may begin without any."""
     call_format: CallFormat | None = None
+    """None: calls of this format cannot be held to a schema."""
     special: tuple[str, ...] = ()
+    """Markers that the vocabulary must have as tokens."""
     id_style: CallIdStyle = CallIdStyle.DEFAULT
+    """The ids that the family's templates accept."""
 
 
 def _json(call_format: JsonCallFormat) -> Make:
@@ -237,7 +246,7 @@ FORMATS: dict[str, ToolFormat] = {
 
 DEFAULT = "hermes"
 LLAMA_PROMPT = '"parameters": dictionary of argument name'
-"""What the templates of Llama 3.1 to 4 ask for, most of which have no marker."""
+"""A sentence in the templates of Llama 3.1 to 4, most of which have no marker."""
 
 TEMPLATE_MARKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("openai", (CHANNEL, MESSAGE)),
@@ -276,16 +285,16 @@ TEMPLATE_MARKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("llama3_json", (LLAMA_PROMPT,)),
     ("llama3_json", ("<|python_tag|>",)),
 )
-"""Parsers in the order in which they are looked for, each with texts that all stand in the templates of its models and in no earlier's."""
+"""Parsers, each with texts that all occur in the templates of its models. The first row that fits decides."""
 
 
 def known_tool_parsers() -> tuple[str, ...]:
-    """The names of all parsers, sorted."""
+    """Return the names of all parsers, sorted."""
     return tuple(sorted(FORMATS))
 
 
 def tool_format(name: str, find_token: FindToken | None = None) -> ToolFormat:
-    """The format of this name, as a model with this vocabulary writes it. Raises ModelLoadError."""
+    """Return the format of this name, as a model with this vocabulary writes it. Raises ModelLoadError."""
     if name not in FORMATS:
         raise ModelLoadError(f"there is no tool parser {name!r}; known are {', '.join(known_tool_parsers())}")
     form = FORMATS[name]
@@ -295,7 +304,7 @@ def tool_format(name: str, find_token: FindToken | None = None) -> ToolFormat:
 
 
 def make_tool_parser(name: str, tools: tuple[Tool, ...], names: tuple[str, ...] = ()) -> OutputParser:
-    """A parser for one choice. `names`: the functions that may be called; none given, all `tools`."""
+    """Make a parser for one choice. `names`: the functions that may be called; if empty, all `tools`."""
     allowed = frozenset(tool.name for tool in tools)
     return tool_format(name).make(allowed.intersection(names) if names else allowed, tools)
 
@@ -311,6 +320,6 @@ def check_tool_parser(name: str, find_token: FindToken) -> None:
 
 
 def choose_tool_parser(chat_template: str | None) -> str:
-    """The parser whose markers stand in the template; `DEFAULT` where none do."""
+    """Return the parser whose markers occur in the template; `DEFAULT` if none do."""
     template = chat_template or ""
     return next((name for name, marks in TEMPLATE_MARKS if all(mark in template for mark in marks)), DEFAULT)

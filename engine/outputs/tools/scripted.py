@@ -1,6 +1,7 @@
-"""The common part of the tool parsers: pieces out of a script of reading steps, and what of the text is content.
+"""The common part of the tool parsers: a script of reading steps that writes pieces, and the rules for content.
 
-White space directly before the first call (where nothing else precedes it), between calls and after them is dropped; other text is content.
+White space is dropped directly before a first call that no text precedes, between calls and after them. All other text
+outside calls is content.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from engine.outputs.tools.reader import SPACE, Reader, Steps
 
 
 class PieceCollector:
-    """Collects the pieces of one choice. `names`: the functions that may be called."""
+    """The pieces of one choice since the last feed. `names`: the functions that may be called."""
 
     def __init__(self, names: frozenset[str]) -> None:
         self.names = names
@@ -26,7 +27,10 @@ class PieceCollector:
         return pieces
 
     def content(self, text: str) -> None:
-        """Text outside calls. White space waits until it is known what follows, unless it stands within the text before the first call."""
+        """Write text outside calls.
+
+        White space waits until the next text decides about it, except within the text before the first call.
+        """
         stripped = text.lstrip(SPACE)
         if not stripped:
             self._hold_space(text)
@@ -54,7 +58,7 @@ class PieceCollector:
         self._pieces.append(ReasoningText(text))
 
     def start(self, name: str, call_id: str = "") -> None:
-        """Commit a call; one that is still open was complete."""
+        """Start a call; end one that is still open."""
         self.end()
         self._space = []
         self._has_text = False
@@ -69,7 +73,7 @@ class PieceCollector:
             self._pieces.append(CallArguments(text))
 
     def end(self) -> None:
-        """The open call, if any, is complete; without arguments they are `{}`."""
+        """End the open call, if any. A call without arguments gets `{}`."""
         if self.is_open:
             if not self._has_arguments:
                 self.arguments("{}")
@@ -77,14 +81,17 @@ class PieceCollector:
             self.is_open = False
 
     def flush(self) -> None:
-        """Nothing follows: white space alone is content, after a call it is dropped."""
+        """End the answer. White space alone is content; after a call it is dropped."""
         if not self._num_calls:
             self._write("".join(self._space))
         self._space = []
 
 
 class HeldText:
-    """Structure around calls since the last commit: dropped with the next commit, content if no call comes of it."""
+    """Markers and separators around calls, held until it is clear whether they belong to a call.
+
+    `drop` them when a call starts; `release` them as content if none does.
+    """
 
     def __init__(self, answer: PieceCollector, text: str = "") -> None:
         self._answer = answer
@@ -102,7 +109,17 @@ class HeldText:
 
 
 class ScriptedParser:
-    """An `OutputParser` whose subclass reads the whole text in `_run`, in steps. `control_texts` as in `OutputParser`."""
+    """An `OutputParser` whose subclass reads the whole text in `_run`, as nested steps.
+
+    class BracketParser(ScriptedParser):
+        def _run(self) -> Steps[None]:
+            while (yield from self._reader.until(("[[",), self._answer.content)):
+                name: list[str] = []
+                yield from self._reader.until(("]]",), name.append)
+                if "".join(name) in self._answer.names:
+                    self._answer.start("".join(name))
+                    self._answer.end()
+    """
 
     def __init__(self, names: frozenset[str], control_texts: frozenset[str] = frozenset()) -> None:
         self.control_texts = control_texts
@@ -111,13 +128,13 @@ class ScriptedParser:
         self._script = self._run()
 
     def feed(self, text: str) -> list[Piece]:
-        """Take the next text; never raises, whatever the model has written."""
+        """Take the next text. Never raises, whatever the model writes."""
         self._reader.add(text)
         next(self._script, None)
         return self._answer.take_pieces()
 
     def flush(self) -> list[Piece]:
-        """The answer has ended: what is still held back. A call that is not complete stays open."""
+        """End the answer and return what was held back. An incomplete call stays open."""
         self._reader.has_ended = True
         next(self._script, None)
         self._answer.flush()
@@ -128,7 +145,7 @@ class ScriptedParser:
 
 
 def read_rest(reader: Reader, answer: PieceCollector, ends: tuple[str, ...], begun: str = "") -> Steps[None]:
-    """The open call is not as it should be: all up to an end marker, without the white space before it, is arguments."""
+    """Take the rest of a malformed call, up to an end marker and the white space before it, as arguments."""
     space = [begun]
 
     def write(text: str) -> None:

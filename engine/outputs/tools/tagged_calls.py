@@ -1,6 +1,7 @@
-"""Calls written as tags, a tag per parameter, whose values are plain text: Qwen3-Coder, Seed-OSS, MiniMax M2, DeepSeek V3.2, GLM, Step-3.
+"""Calls written as tags, one per parameter: Qwen3-Coder, Seed-OSS, MiniMax M2, DeepSeek V3.2, GLM, Step-3.
 
-Values become JSON by the declared type of their parameter. Strings are passed on as they come, other values when they are complete.
+Values are plain text and become JSON by the declared type of their parameter. Strings are sent as they arrive, other
+values when they are complete.
 """
 
 from __future__ import annotations
@@ -19,10 +20,8 @@ from engine.outputs.tools.values import read_value
 class TaggedCallFormat:
     """The tags of one family.
 
-    A call is `call_begin` NAME `name_end` … `call_end`, a parameter `key_begin` KEY `key_end` (then `value_begin`) VALUE `value_end`.
-    Names and keys may be in quotes, with attributes after them. `name_stops` end a name too and are no part of it. `block_begin`,
-    `block_end` stand around several calls, after which calls may also have a heading each (`has_headings`). `is_block_optional`: calls
-    also stand alone. `strips_lines`: a value stands on lines of its own.
+    A call is `call_begin` NAME `name_end` … `call_end`, a parameter `key_begin` KEY `key_end` (then `value_begin`)
+    VALUE `value_end`. Names and keys may be quoted and followed by attributes.
     """
 
     block_begin: str
@@ -35,14 +34,19 @@ class TaggedCallFormat:
     value_end: str
     value_begin: str = ""
     name_stops: tuple[str, ...] = ()
+    """Further tags that end a name."""
     has_headings: bool = False
+    """Each call may have a heading before `call_begin`."""
     is_block_optional: bool = False
+    """Calls may also occur without a block."""
     strips_lines: bool = False
+    """A value is on lines of its own: drop one line break at either end."""
     controls: frozenset[str] = frozenset()
+    """Further special tokens that reach the parser as text."""
 
 
 class TaggedCallParser(ScriptedParser):
-    """Content up to a block; in it calls."""
+    """A parser that takes text as content up to a block, then reads calls."""
 
     def __init__(self, names: frozenset[str], tools: tuple[Tool, ...], tags: TaggedCallFormat) -> None:
         super().__init__(names, tags.controls | {tags.block_begin, tags.block_end})
@@ -58,7 +62,10 @@ class TaggedCallParser(ScriptedParser):
             held.release()
 
     def _read_block(self, held: HeldText, is_in_call: bool) -> Steps[None]:
-        """Calls up to the end of the block, or up to what is none. Where a call is content, what surrounds it is content too."""
+        """Read calls up to the end of the block, or up to text that is no call.
+
+        If a call is content, so are the markers around it.
+        """
         has_called = has_content = False
         while True:
             if not is_in_call:
@@ -80,7 +87,7 @@ class TaggedCallParser(ScriptedParser):
                 return
 
     def _skip_call(self, held: HeldText) -> Steps[str]:
-        """What is left of a call of an unknown function is content; returns the tag that ended it, "" if none did."""
+        """Take the rest of a call of an unknown function as content; return the tag that ended it, or ""."""
         held.release()
         end = yield from self._reader.until(
             (self._tags.call_end, self._tags.block_end, self._tags.block_begin), self._answer.content
@@ -92,14 +99,14 @@ class TaggedCallParser(ScriptedParser):
         return end
 
     def _take_marker(self, held: HeldText) -> Steps[str]:
-        """The begin of a call or the end of the block, if one comes next; behind a heading where calls have one."""
+        """Consume the begin of a call or the end of the block if it comes next, after a heading where there are any."""
         markers = (self._tags.call_begin, self._tags.block_end)
         if self._tags.has_headings:
             return (yield from self._reader.until(markers, held.write))
         return (yield from self._reader.take(*markers))
 
     def _read_call(self, held: HeldText) -> Steps[str]:
-        """One call, its begin consumed; returns the tag that ended it, "" if it is none, or of an unknown function, or cut."""
+        """Read one call after its begin; return the tag that ended it, "" if it is no call, unknown, or cut."""
         tags = self._tags
         header: list[str] = []
         yield from self._reader.take_run(SPACE, held.write)
@@ -113,7 +120,8 @@ class TaggedCallParser(ScriptedParser):
         return (yield from self._read_parameters(name, stop))
 
     def _read_parameters(self, name: str, stop: str) -> Steps[str]:
-        """Parameters up to the end of the call. Text between them is lost, but a lone JSON object is the arguments."""
+        """Read parameters up to the end of the call. Text between them is dropped; a lone JSON object is the
+        arguments."""
         tags = self._tags
         types, writer = ParameterTypes(self._tools[name]), ObjectWriter(self._answer)
         ends = (tags.call_end, tags.block_end)
@@ -132,7 +140,8 @@ class TaggedCallParser(ScriptedParser):
         return tag
 
     def _read_parameter(self, types: ParameterTypes, writer: ObjectWriter) -> Steps[str]:
-        """One parameter; returns the tag after its value if another than the due one ends it, a blank after the due one, "" at the end."""
+        """Read one parameter. Return " " if its own tag ends the value, else the tag that did, "" at the end of the
+        text."""
         tags = self._tags
         header: list[str] = []
         if not (yield from self._reader.until((tags.key_end,), header.append)):
@@ -153,7 +162,7 @@ class TaggedCallParser(ScriptedParser):
 
 
 class _StringValue:
-    """A string, passed on as it comes, without one line break at either end where these belong to the format."""
+    """A string that is sent as it arrives, without one line break at either end if the format adds them."""
 
     def __init__(self, writer: ObjectWriter, strips_lines: bool) -> None:
         self._writer = writer
@@ -176,7 +185,7 @@ class _StringValue:
 
 
 class _TypedValue:
-    """A value of another type, read when it is complete; one that is cut goes out as it is."""
+    """A value of another type, converted when it is complete; one that is cut is sent as it is."""
 
     def __init__(self, writer: ObjectWriter, types: frozenset[str]) -> None:
         self._writer = writer
@@ -192,7 +201,7 @@ class _TypedValue:
 
 
 def _attribute(header: str) -> str:
-    """The name in `NAME`, `"NAME"` or `"NAME" other="…"`."""
+    """Return the name in `NAME`, `"NAME"` or `"NAME" other="…"`."""
     header = header.strip()
     quote = header[:1]
     return header[1:].partition(quote)[0] if quote in ("'", '"') else header

@@ -1,4 +1,5 @@
-"""Reads one JSON or Python value out of a growing text by counting brackets and quotes: the value itself is neither built nor judged."""
+"""Reads one JSON or Python value from a growing text by counting brackets and quotes. Neither builds nor validates
+it."""
 
 from __future__ import annotations
 
@@ -11,16 +12,14 @@ _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r"
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """What quotes, what nests, and what ends a value that is neither quoted nor nested.
-
-    `ends_closed`: a quoted or nested value ends with its last character; otherwise it goes on, as Python joins strings side by side.
-    """
+    """The characters that quote, that nest, and that end a value which is neither quoted nor nested."""
 
     quotes: str
     opens: str
     closes: str
     stops: str
     ends_closed: bool = True
+    """A quoted or nested value ends with its last character. False: it continues, as Python joins adjacent strings."""
 
 
 JSON = Syntax('"', "{[", "}]", ",}] \t\r\n")
@@ -31,10 +30,11 @@ PYTHON_REST = Syntax("\"'", "{[(", "}])", "")
 def read_value(
     reader: Reader, write: Write, ends: tuple[str, ...] = (), syntax: Syntax = JSON, depth: int = 0
 ) -> Steps[bool]:
-    """Consume one value; with `depth` 1 what is left of one whose bracket is consumed. False: it was cut, by the end or by an end marker.
+    """Consume one value; with `depth` 1, the rest of one whose bracket is consumed. Return False if it was cut.
 
-    `ends` are markers that cut the value where they stand outside strings. Inside one they are text, unless a line break or the end of
-    the answer follows, which no string can contain: then a quote was forgotten.
+    The end of the text cuts a value, and so does one of the markers `ends` outside strings. Inside a string a marker is
+    text, unless a line break or the end of the answer follows it. No string can contain those, so the model has
+    forgotten a quote.
     """
     scan = _Scan(syntax, depth)
     firsts = "".join(end[0] for end in ends)
@@ -50,7 +50,7 @@ def read_value(
 
 
 class _Scan:
-    """Where in a value the text is."""
+    """The position within a value: its depth, its open quote, and whether it has begun and ended."""
 
     def __init__(self, syntax: Syntax, depth: int) -> None:
         self.depth = depth
@@ -61,7 +61,7 @@ class _Scan:
         self._syntax = syntax
 
     def run(self, text: str, at: int, firsts: str) -> int:
-        """Go on from `at`; returns where the value ends, a marker may begin, or the text ends."""
+        """Advance from `at`; return where the value ends, a marker may begin, or the text ends."""
         for index in range(at, len(text)):
             if text[index] in firsts and index > at:
                 return index
@@ -100,7 +100,7 @@ class _Scan:
 
 
 def _is_cut(reader: Reader, ends: tuple[str, ...], in_string: bool) -> Steps[bool]:
-    """An end marker comes next that ends the value."""
+    """Return True if an end marker comes next and cuts the value."""
     end = yield from reader.see(*ends)
     if not end or not in_string:
         return bool(end)
@@ -110,7 +110,11 @@ def _is_cut(reader: Reader, ends: tuple[str, ...], in_string: bool) -> Steps[boo
 
 
 def read_string(reader: Reader, write: Write, write_raw: Write = lambda text: None) -> Steps[bool]:
-    """Consume a JSON string, its first quote included; `write` gets what it means. False: the text ended inside it."""
+    """Consume a JSON string from its first quote on and write its decoded text. Return False if the text ended inside
+    it.
+
+    `write_raw` gets the string as it is written.
+    """
     write_raw((yield from reader.take('"')))
     while True:
         stop = yield from reader.until(("\\", '"'), both(write, write_raw))
@@ -121,7 +125,7 @@ def read_string(reader: Reader, write: Write, write_raw: Write = lambda text: No
 
 
 def _read_escape(reader: Reader, write: Write, write_raw: Write) -> Steps[None]:
-    """What follows a backslash. Escapes that JSON does not know mean themselves; half a surrogate pair becomes U+FFFD."""
+    """Read the text after a backslash. Unknown escapes stand for themselves; half a surrogate pair becomes U+FFFD."""
     character = yield from reader.peek()
     if character == "u":
         code = yield from _read_code(reader, write_raw)
@@ -142,7 +146,7 @@ def _read_escape(reader: Reader, write: Write, write_raw: Write) -> Steps[None]:
 
 
 def _read_code(reader: Reader, write_raw: Write) -> Steps[int]:
-    """`u` and four hexadecimal digits; -1 if the text ends before, U+FFFD for anything else, up to which it is read."""
+    """Read `u` and four hexadecimal digits; return -1 if the text ends before, U+FFFD at any other character."""
     write_raw((yield from reader.take("u")))
     digits = ""
     while len(digits) < 4:
