@@ -25,7 +25,7 @@ from engine.config import EngineConfig
 from engine.core.link import QueueChannel
 from engine.core.loop import EngineCore
 from engine.decoding.costs import StepCosts
-from engine.decoding.drafter import Drafter
+from engine.decoding.drafter import LookupDrafter
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import load_model
 from engine.messages import AddSequence, StepResult
@@ -61,7 +61,11 @@ class Bench:
         self._num_added = 0
 
     def answer(
-        self, prompts: list[list[int]], num_tokens: int, drafter: Drafter | None, predicted: list[int] | None = None
+        self,
+        prompts: list[list[int]],
+        num_tokens: int,
+        drafter: LookupDrafter | None,
+        predicted: list[int] | None = None,
     ) -> Answer:
         """Decode all prompts side by side, from the moment when each has its first token."""
         channel = QueueChannel()
@@ -153,7 +157,7 @@ def main() -> None:
                 if name == "predicted":
                     predicted = without[0].tokens[0]
                 with_drafts.append(
-                    bench.answer(prompts, options.tokens, Drafter(bench.costs, name != "predicted"), predicted)
+                    bench.answer(prompts, options.tokens, LookupDrafter(bench.costs, name != "predicted"), predicted)
                 )
             before, after = (
                 max(without, key=lambda answer: answer.rate),

@@ -26,13 +26,13 @@ from engine.api.events import (
     Usage,
 )
 from engine.api.prompt_size import check_prompt_fits, is_long
-from engine.api.request import BeamSearch, EmbedOptions, GenerationRequest, Message, PromptOptions, RawPrompt, Task
+from engine.api.request import BeamOptions, EmbedOptions, GenerationRequest, Message, PromptOptions, RawPrompt, Task
 from engine.api.sampling import LogprobOptions, ProcessorCall, RepetitionRule, SamplingParams, StopRules
 from engine.api.tools import Json, Tool, ToolCallDelta, ToolChoice, ToolMode
 
 __all__ = [
     "Admitted",
-    "BeamSearch",
+    "BeamOptions",
     "COMPACT",
     "ChoiceFinished",
     "Completed",

@@ -33,7 +33,7 @@ def prompt_tokens(request: GenerationRequest, max_model_len: int) -> int:
     return prompt_chars(request, 1, max_model_len) // READ_CHARS_PER_ID if request.task is Task.READ else max_model_len
 
 
-def certain_chars(request: GenerationRequest) -> int:
+def min_prompt_chars(request: GenerationRequest) -> int:
     """How many characters the prompt is sure to have, whatever the model's template leaves out; 0 where that may be anything.
 
     Templates take off white space around a message and what an assistant thought before it answered, and need not show tools, documents and
@@ -44,13 +44,13 @@ def certain_chars(request: GenerationRequest) -> int:
         return len(raw.text) + len(raw.suffix or "")
     if request.prompt.chat_template is not None:
         return 0
-    return sum(map(_said_chars, request.messages))
+    return sum(map(_min_message_chars, request.messages))
 
 
 def is_long(request: GenerationRequest) -> bool:
     """Return True for a prompt that some model's context may be too short for, so that asking for the context is worth a question."""
     num_ids = len(request.raw.token_ids or ()) if request.raw is not None else 0
-    return num_ids > SHORT_PROMPT or certain_chars(request) > SHORT_PROMPT
+    return num_ids > SHORT_PROMPT or min_prompt_chars(request) > SHORT_PROMPT
 
 
 def check_prompt_fits(request: GenerationRequest, longest_token_chars: int, max_model_len: int) -> None:
@@ -59,7 +59,7 @@ def check_prompt_fits(request: GenerationRequest, longest_token_chars: int, max_
     if num_ids > max_model_len and request.prompt.truncate_to is None and request.task is not Task.READ:
         raise context_length_exceeded(num_ids, request, max_model_len)
     max_chars = prompt_chars(request, longest_token_chars, max_model_len)
-    if certain_chars(request) > max_chars:
+    if min_prompt_chars(request) > max_chars:
         raise prompt_too_long(request, max_chars, max_model_len)
 
 
@@ -94,7 +94,7 @@ def context_length_exceeded(num_prompt_tokens: int, request: GenerationRequest, 
     return RequestError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, message, param)
 
 
-def _said_chars(message: Message) -> int:
+def _min_message_chars(message: Message) -> int:
     content = message.get("content")
     texts = [part.get("text") for part in content if isinstance(part, dict)] if isinstance(content, list) else [content]
     is_thinker = message.get("role") == "assistant"

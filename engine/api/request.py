@@ -77,7 +77,7 @@ class PromptOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class BeamSearch:
+class BeamOptions:
     """Deterministic beam search of width `num_choices`; scores are summed log-probabilities over length ** `length_penalty`."""
 
     length_penalty: float = 1.0
@@ -110,7 +110,7 @@ class GenerationRequest:
     constraint: Constraint | None = None
     num_choices: int = 1
     best_of: int | None = None
-    beam: BeamSearch | None = None
+    beam: BeamOptions | None = None
     prediction: str | None = None
     thinking_token_budget: int | None = None
     priority: int = 0

@@ -37,7 +37,7 @@ from engine.api.request import GenerationRequest, Json
 T = TypeVar("T")
 Convert = Callable[[typing.Any], typing.Any]
 
-KINDS: dict[str, type[Payload]] = {
+PAYLOAD_TYPES: dict[str, type[Payload]] = {
     "admitted": Admitted,
     "rejected": Rejected,
     "prompt_scored": PromptScored,
@@ -47,7 +47,7 @@ KINDS: dict[str, type[Payload]] = {
     "completed": Completed,
     "failed": Failed,
 }
-_KIND_OF = {payload_type: kind for kind, payload_type in KINDS.items()}
+_KIND_OF = {payload_type: kind for kind, payload_type in PAYLOAD_TYPES.items()}
 
 
 def request_to_plain(request: GenerationRequest) -> dict[str, Json]:
@@ -68,10 +68,12 @@ def event_to_plain(event: Event) -> list[Json]:
 def event_from_plain(plain: list[Json]) -> Event:
     """Inverse of `event_to_plain`; raises ValueError."""
     start, count, kind, payload = plain[:4]
-    if kind not in KINDS:
+    if kind not in PAYLOAD_TYPES:
         raise ValueError(f"unknown kind of event: {kind!r}")
     return Event(
-        cast(int, start), cast(int, count), _from_plain(KINDS[cast(str, kind)], cast("dict[str, Json]", payload))
+        cast(int, start),
+        cast(int, count),
+        _from_plain(PAYLOAD_TYPES[cast(str, kind)], cast("dict[str, Json]", payload)),
     )
 
 

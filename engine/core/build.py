@@ -16,7 +16,7 @@ from engine.core.link import CoreChannel
 from engine.core.loop import EngineCore
 from engine.core.step_watch import StepWatch
 from engine.decoding.costs import StepCosts
-from engine.decoding.drafter import Drafter
+from engine.decoding.drafter import LookupDrafter
 from engine.execution.device import check_device, refused_if_too_large
 from engine.execution.overlap import OverlappedSteps
 from engine.execution.runner import ModelRunner
@@ -75,7 +75,7 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
         page_out(TORCH)
     runner = ModelRunner(loaded, config)
     costs = StepCosts.measure(runner.step_timer(), runner.max_model_len) if config.device == "cpu" else StepCosts.flat()
-    drafter = Drafter(costs, config.prompt_lookup)
+    drafter = LookupDrafter(costs, config.prompt_lookup)
     logits_width = loaded.config.vocab_size
     grammars = CoreGrammars(
         lambda: Vocabulary.from_path(config.model_path, logits_width), fills_ahead=config.device != "cpu"

@@ -18,7 +18,7 @@ import torch
 from engine.api.errors import EngineFailure, ErrorCode
 from engine.core.link import CoreChannel
 from engine.core.step_watch import StepWatch
-from engine.decoding.drafter import Drafter
+from engine.decoding.drafter import LookupDrafter
 from engine.decoding.verify import draw_tokens, num_accepted
 from engine.execution.device import has_lost_device
 from engine.execution.overlap import InFlightStep, OverlappedSteps
@@ -83,7 +83,7 @@ class EngineCore:
         sampler: Sampler,
         channel: CoreChannel,
         clock: Callable[[], float] = time.time,
-        drafter: Drafter | None = None,
+        drafter: LookupDrafter | None = None,
         grammars: CoreGrammars | None = None,
         ahead: OverlappedSteps | None = None,
         pace: StepPace | None = None,

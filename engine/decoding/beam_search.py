@@ -33,15 +33,15 @@ class Beam:
 
     logprob: float = 0.0
     num_tokens: int = 0
-    tokens: Link | None = None
+    tokens: TokenLink | None = None
     tail: bytes = b""
-    """What `Ends` must remember of the text."""
+    """What `EndRules` must remember of the text."""
 
     @property
     def token_ids(self) -> list[int]:
         return [link.token_id for link in self.links()]
 
-    def links(self) -> list[Link]:
+    def links(self) -> list[TokenLink]:
         """In order."""
         links, link = [], self.tokens
         while link is not None:
@@ -51,13 +51,13 @@ class Beam:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Link:
+class TokenLink:
     """A token, its log-probability and the alternatives it was chosen from."""
 
     token_id: int
     logprob: float
     alternatives: SampledLogprobs
-    before: Link | None
+    before: TokenLink | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class EndedBeam:
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class EndRules:
     """What ends a beam. `text_of`: the bytes that a token adds to the text."""
 
     stop_ids: frozenset[int]
@@ -83,7 +83,7 @@ class Ends:
     def __post_init__(self) -> None:
         object.__setattr__(self, "tail_bytes", max((len(stop) for stop in self.stops), default=1) - 1)
 
-    def look(self, beam: Beam, token_id: int) -> tuple[str | None, bytes]:
+    def check(self, beam: Beam, token_id: int) -> tuple[str | None, bytes]:
         """Why a beam with one more token ends, if it does, and the end of its text, in which a stop string may have begun.
 
         Bytes are compared: a stop string is found in UTF-8 exactly where it is found in the text.
@@ -103,7 +103,7 @@ class Ends:
 class BeamSearch:
     """Starts with one empty beam. `live`: the beams that need next tokens, best first."""
 
-    def __init__(self, width: int, length_penalty: float, ends: Ends) -> None:
+    def __init__(self, width: int, length_penalty: float, ends: EndRules) -> None:
         self.live: list[Beam] = [Beam()]
         self._width = width
         self._length_penalty = length_penalty
@@ -136,10 +136,10 @@ class BeamSearch:
             if rank >= self._width and len(self.live) == self._width:
                 break
             before = beams[place]
-            reason, tail = self._ends.look(before, token_id)
+            reason, tail = self._ends.check(before, token_id)
             if reason is None and len(self.live) == self._width or reason is not None and rank >= self._width:
                 continue
-            beam = Beam(total, before.num_tokens + 1, Link(token_id, logprob, of_beam, before.tokens), tail)
+            beam = Beam(total, before.num_tokens + 1, TokenLink(token_id, logprob, of_beam, before.tokens), tail)
             if reason is None:
                 self.live.append(beam)
             else:

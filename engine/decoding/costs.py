@@ -61,7 +61,7 @@ class StepCosts:
         below, above = self._seconds[place - 1], self._seconds[place]
         return below + (above - below) * (rows - low) / (high - low)
 
-    def best_length(self, confidences: Iterable[float], num_rows: int, limit: int) -> int:
+    def best_num_drafts(self, confidences: Iterable[float], num_rows: int, limit: int) -> int:
         """How many drafts make a step of `num_rows` rows yield most per second; 0 where they do not pay.
 
         confidences: how likely each draft is right if those before it are.

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engine.decoding.costs import MOST_DRAFTS, StepCosts
-from engine.decoding.ngram import SeenText
+from engine.decoding.ngram import PromptLookup
 from engine.decoding.prediction import PredictedText
 from engine.sequence import Sequence
 
 AGREED_STEPS = (4, 6, 9, 16)
 """Tokens that have agreed are counted in steps; each has a confidence of its own."""
-PREDICTED_CONFIDENCES, SEEN_CONFIDENCES = (0.9,) * 5, (0.25, 0.4, 0.6, 0.8, 0.95)
+PREDICTED_CONFIDENCES, LOOKUP_CONFIDENCES = (0.9,) * 5, (0.25, 0.4, 0.6, 0.8, 0.95)
 """What a source is trusted with before it has shown anything: a prediction was made by somebody who should know."""
 MAX_CONFIDENCE = 0.98
 FLOOR, FLOOR_CONFIDENCE = 4, 0.6
@@ -27,7 +27,7 @@ FLOOR, FLOOR_CONFIDENCE = 4, 0.6
 LEARNING_RATE = 0.15
 
 
-class Source(Protocol):
+class DraftSource(Protocol):
     """A text that the output may follow. It has taken `num_followed` tokens of the output; the last `num_agreed` stand before `ahead`."""
 
     num_followed: int
@@ -36,15 +36,15 @@ class Source(Protocol):
     def follow(self, token_id: int) -> bool | None:
         """Take the next token of the output; returns whether it was the expected one, None if none was expected."""
 
-    def ahead(self, limit: int) -> tuple[int, ...]:
+    def next_ids(self, limit: int) -> tuple[int, ...]:
         """The tokens that should follow, at most `limit`."""
 
 
 @dataclass(slots=True)
-class _Track:
-    source: Source
+class _TrackedSource:
+    source: DraftSource
     confidences: list[float]
-    is_asked_for: bool
+    is_prediction: bool
 
     def catch_up(self, output_ids: list[int]) -> None:
         """Show the source what has been said, and learn how right it was."""
@@ -62,13 +62,13 @@ class _Track:
         return [self.confidences[bisect_right(AGREED_STEPS, agreed + place)] for place in range(count)]
 
 
-class Drafter:
-    """`looks_back`: sequences without a prediction get drafts from their own text."""
+class LookupDrafter:
+    """`prompt_lookup`: sequences without a prediction get drafts from their own text."""
 
-    def __init__(self, costs: StepCosts, looks_back: bool) -> None:
+    def __init__(self, costs: StepCosts, prompt_lookup: bool) -> None:
         self._costs = costs
-        self._looks_back = looks_back
-        self._tracks: dict[int, _Track] = {}
+        self._prompt_lookup = prompt_lookup
+        self._tracks: dict[int, _TrackedSource] = {}
 
     def __len__(self) -> int:
         return len(self._tracks)
@@ -76,11 +76,13 @@ class Drafter:
     def add(self, sequence: Sequence) -> None:
         """Watch a sequence from now on, if there is anything to expect."""
         if sequence.request.draft_ids:
-            self._tracks[sequence.seq_id] = _Track(
+            self._tracks[sequence.seq_id] = _TrackedSource(
                 PredictedText(sequence.request.draft_ids), list(PREDICTED_CONFIDENCES), True
             )
-        elif self._looks_back:
-            self._tracks[sequence.seq_id] = _Track(SeenText(sequence.prompt_ids), list(SEEN_CONFIDENCES), False)
+        elif self._prompt_lookup:
+            self._tracks[sequence.seq_id] = _TrackedSource(
+                PromptLookup(sequence.prompt_ids), list(LOOKUP_CONFIDENCES), False
+            )
 
     def remove(self, seq_id: int) -> None:
         """Forget a sequence; unknown ids are ignored."""
@@ -92,11 +94,11 @@ class Drafter:
         if track is None:
             return ()
         track.catch_up(sequence.output_ids)
-        ahead = track.source.ahead(min(limit, MOST_DRAFTS))
+        ahead = track.source.next_ids(min(limit, MOST_DRAFTS))
         if not ahead:
             return ()
         expected = track.expected(len(ahead))
-        length = self._costs.best_length(expected, num_rows, len(ahead))
-        if track.is_asked_for and expected[0] >= FLOOR_CONFIDENCE:
+        length = self._costs.best_num_drafts(expected, num_rows, len(ahead))
+        if track.is_prediction and expected[0] >= FLOOR_CONFIDENCE:
             length = max(length, FLOOR)
         return ahead[:length]

@@ -16,7 +16,7 @@ MAX_PROMPT_TOKENS = 16_384
 """The end of a prompt that is indexed: it is done between two steps, and everybody waits."""
 
 
-class SeenText:
+class PromptLookup:
     """Prompt and output of one sequence. `num_followed` tokens of the output have been looked at, the last `num_agreed` were found."""
 
     def __init__(self, prompt_ids: list[int]) -> None:
@@ -41,7 +41,7 @@ class SeenText:
             self.num_agreed = self._count_agreed()
         return is_expected
 
-    def ahead(self, limit: int) -> tuple[int, ...]:
+    def next_ids(self, limit: int) -> tuple[int, ...]:
         """The tokens that should follow, at most `limit`."""
         return () if self._next is None else tuple(self._token_ids[self._next : self._next + limit])
 

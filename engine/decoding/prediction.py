@@ -40,7 +40,7 @@ class PredictedText:
         self.num_agreed = 0 if self._next is None else MATCH_TOKENS
         return None if expected is None else False
 
-    def ahead(self, limit: int) -> tuple[int, ...]:
+    def next_ids(self, limit: int) -> tuple[int, ...]:
         """The tokens that should follow, at most `limit`."""
         return () if self._next is None else tuple(self._token_ids[self._next : self._next + limit])
 

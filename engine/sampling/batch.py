@@ -14,7 +14,7 @@ import torch
 from engine.kernels.cpu.transfer import upload
 from engine.sampling.filters import Filters
 from engine.sampling.logprobs import LogprobRow
-from engine.sampling.masks import BadWords, Places
+from engine.sampling.masks import BadWords, LogitEntries
 from engine.sampling.penalties import TokenCounts, has_penalties
 from engine.sampling.processors.chain import ProcessorChain
 from engine.sampling.processors.registry import ProcessorRegistry
@@ -74,12 +74,12 @@ class StepRows:
 
     unfiltered: DrawRows | None = None
     filtered: DrawRows | None = None
-    allowed: Places | None = None
-    worded: list[tuple[int, BadWords]] = field(default_factory=list)
-    floored: list[tuple[int, list[int]]] = field(default_factory=list)
-    biased: Places | None = None
-    penalised: list[tuple[int, TokenCounts]] = field(default_factory=list)
-    processed: list[tuple[int, ProcessorChain]] = field(default_factory=list)
+    allowed: LogitEntries | None = None
+    bad_words: list[tuple[int, BadWords]] = field(default_factory=list)
+    min_tokens: list[tuple[int, list[int]]] = field(default_factory=list)
+    bias: LogitEntries | None = None
+    penalties: list[tuple[int, TokenCounts]] = field(default_factory=list)
+    processors: list[tuple[int, ProcessorChain]] = field(default_factory=list)
     thinking: list[tuple[int, ThinkingTrack]] = field(default_factory=list)
     raw_logprobs: list[LogprobRow] = field(default_factory=list)
     processed_logprobs: list[LogprobRow] = field(default_factory=list)
@@ -169,26 +169,26 @@ class SamplingBatch:
         return StepRows(
             unfiltered=self._draw_rows(unfiltered, records),
             filtered=self._draw_rows(filtered, records),
-            allowed=self._places(
+            allowed=self._entries(
                 {row: dict.fromkeys(record.allowed_ids, 0.0) for row, record in rows if record.allowed_ids is not None}
             ),
-            worded=[(row, record.bad_words) for row, record in rows if record.bad_words is not None],
-            floored=[(row, record.stop_ids) for row, record in rows if record.stop_ids],
-            biased=self._places({row: record.bias for row, record in rows if record.bias}),
-            penalised=[(row, record.counts) for row, record in rows if record.counts is not None],
-            processed=[(row, record.processors) for row, record in rows if record.processors is not None],
+            bad_words=[(row, record.bad_words) for row, record in rows if record.bad_words is not None],
+            min_tokens=[(row, record.stop_ids) for row, record in rows if record.stop_ids],
+            bias=self._entries({row: record.bias for row, record in rows if record.bias}),
+            penalties=[(row, record.counts) for row, record in rows if record.counts is not None],
+            processors=[(row, record.processors) for row, record in rows if record.processors is not None],
             thinking=[(row, record.thinking) for row, record in rows if record.thinking is not None],
             raw_logprobs=[row for record, row in scored if not record.scores_processed],
             processed_logprobs=[row for record, row in scored if record.scores_processed],
         )
 
-    def _places(self, tokens: dict[int, dict[int, float]]) -> Places | None:
+    def _entries(self, tokens: dict[int, dict[int, float]]) -> LogitEntries | None:
         """Where the tokens of some rows (row to token to value) lie in the logits of a step; None without rows."""
         if not tokens:
             return None
         index = [row * self._vocab_size + token_id for row, values in tokens.items() for token_id in values]
         values = [value for row_values in tokens.values() for value in row_values.values()]
-        return Places(
+        return LogitEntries(
             rows=upload(list(tokens), torch.int64, self._device),
             index=upload(index, torch.int64, self._device),
             values=upload(values, torch.float32, self._device),

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import torch
 
 from engine.sampling.draw import block_masses, pick
-from engine.sampling.ranking import rank, rank_without_waiting
+from engine.sampling.ranking import rank, rank_without_sync
 
 FIRST_RANKS = 48
-CERTAIN_RANKS = 512
+FIXED_RANKS = 512
 """Ranked where nobody may look whether fewer are enough."""
 TIE_RANKS = 8
 GROWTH = 8
@@ -64,15 +64,15 @@ class FilteredRows:
         return FilteredRows(**{name: None if tensor is None else tensor[rows] for name, tensor in tensors.items()})
 
 
-def draw_at_once(
+def draw_filtered_without_sync(
     logits: torch.Tensor, maxima: torch.Tensor, best: torch.Tensor, filters: Filters, uniforms: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Draw ids (R,) as `draw_filtered` does, without waiting for the device; and whether too few tokens were ranked for a row (R,).
 
-    The second is true for rows whose filters leave more than CERTAIN_RANKS tokens: they must be drawn by `draw_filtered`.
+    The second is true for rows whose filters leave more than FIXED_RANKS tokens: they must be drawn by `draw_filtered`.
     """
     rows = _filtered_rows(logits, maxima, best, filters, uniforms)
-    values, ids = rank_without_waiting(logits, max(filters.max_top_k + TIE_RANKS, CERTAIN_RANKS))
+    values, ids = rank_without_sync(logits, max(filters.max_top_k + TIE_RANKS, FIXED_RANKS))
     return _draw_from(rows, filters, values, ids)
 
 

@@ -24,7 +24,7 @@ class LogprobRow:
     token_ids: tuple[int, ...] = ()
 
 
-class TakenLogprobs:
+class LogprobSnapshot:
     """A copy, as log-probabilities (L, V) float32, of the L rows that ask; what is changed in logits later does not touch it."""
 
     def __init__(self, logits: torch.Tensor, rows: list[LogprobRow]) -> None:
@@ -32,7 +32,7 @@ class TakenLogprobs:
         self._index = torch.tensor([row.row for row in rows], device=logits.device)
         self._values = logits[self._index].float().log_softmax(1)
 
-    def of(self, token_ids: torch.Tensor) -> dict[int, SampledLogprobs]:
+    def report(self, token_ids: torch.Tensor) -> dict[int, SampledLogprobs]:
         """Report the sampled `token_ids` (R,) by number of row, with the alternatives best first, ties by id."""
         own = self._values.gather(1, token_ids[self._index][:, None]).clamp_(min=LEAST).squeeze(1).tolist()
         width = self._values.shape[1]

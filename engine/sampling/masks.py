@@ -30,7 +30,7 @@ class GrammarBitmask:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class LogitEntries:
     """Some tokens of some `rows`: their flat `index` into the logits of the step, and a value for each."""
 
     rows: torch.Tensor
@@ -70,7 +70,7 @@ def forbid_in_torch(logits: torch.Tensor, rows: torch.Tensor, words: torch.Tenso
     logits.index_add_(0, rows, pad(added, (0, width - added.shape[1]), value=FORBIDDEN))
 
 
-def mask_all_but(logits: torch.Tensor, allowed: Places) -> None:
+def mask_all_but(logits: torch.Tensor, allowed: LogitEntries) -> None:
     """Forbid all tokens of these rows but those at the places."""
     flat = logits.view(-1)
     kept = flat[allowed.index]
@@ -93,7 +93,7 @@ def mask_stop_ids(logits: torch.Tensor, rows: list[tuple[int, list[int]]], seque
     _forbid(logits, [(row, token_id) for row, stop_ids in early for token_id in stop_ids])
 
 
-def add_bias(logits: torch.Tensor, bias: Places) -> None:
+def add_bias(logits: torch.Tensor, bias: LogitEntries) -> None:
     """Add its value to the logit at each place; no place is named twice."""
     logits.view(-1)[bias.index] += bias.values
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.sampling.logprobs import TakenLogprobs
+from engine.sampling.logprobs import LogprobSnapshot
 from engine.sampling.masks import GrammarBitmask
 from engine.sequence import Sequence
 
@@ -52,7 +52,7 @@ class PendingTokens:
 
     sequences: list[Sequence]
     bitmask: GrammarBitmask | None
-    taken: list[TakenLogprobs]
+    snapshots: list[LogprobSnapshot]
     token_ids: torch.Tensor
     best: torch.Tensor
     host: HostCopy

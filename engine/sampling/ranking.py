@@ -57,7 +57,7 @@ def rank(logits: torch.Tensor, maxima: torch.Tensor, count: int) -> tuple[torch.
     return values[:, :count], ids[:, :count]
 
 
-def rank_without_waiting(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+def rank_without_sync(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The same as `rank`, for a device on which the host must not look at a result before it goes on.
 
     A logit and its id become one integer that orders as `rank` does, so that no two are equal: neither `topk` nor the choice of blocks

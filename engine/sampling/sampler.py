@@ -19,8 +19,8 @@ from engine.kernels.cpu.transfer import upload
 from engine.messages import ProcessorSpec, SampledLogprobs
 from engine.sampling.batch import DrawRows, SamplingBatch, StepRows
 from engine.sampling.draw import draw_from_all
-from engine.sampling.filters import draw_at_once, draw_filtered
-from engine.sampling.logprobs import TakenLogprobs
+from engine.sampling.filters import draw_filtered, draw_filtered_without_sync
+from engine.sampling.logprobs import LogprobSnapshot
 from engine.sampling.masks import (
     GrammarBitmask,
     add_bias,
@@ -64,15 +64,15 @@ class Sampler:
         vocab_size: int,
         device: torch.device | str,
         processors: ProcessorRegistry | None = None,
-        waits: bool | None = None,
+        syncs: bool | None = None,
     ) -> None:
         """`vocab_size` is the width of the logits; `processors` None: those that are shipped.
 
-        `waits`: results may be looked at while tokens are drawn, which is cheaper where looking costs nothing (None: on a CPU).
+        `syncs`: results may be looked at while tokens are drawn, which is cheaper where looking costs nothing (None: on a CPU).
         """
         self._processors = processors or ProcessorRegistry()
         self._batch = SamplingBatch(vocab_size, torch.device(device), self._processors)
-        self._waits = torch.device(device).type == "cpu" if waits is None else waits
+        self._syncs = torch.device(device).type == "cpu" if syncs is None else syncs
 
     @property
     def processor_specs(self) -> list[ProcessorSpec]:
@@ -106,7 +106,7 @@ class Sampler:
         `num_ahead`: tokens that the sequences will have before this one, but that nobody knows yet; only where `can_run_ahead`.
         """
         rows = self._batch.rows(sequences)
-        taken = _constrain(logits, rows, sequences, bitmask)
+        snapshots = _constrain(logits, rows, sequences, bitmask)
         logits = pad_to_blocks(logits)
         maxima = block_maxima(logits)
         token_ids, best = first_largest(logits, maxima)
@@ -117,10 +117,10 @@ class Sampler:
                 draws.filters,
                 _uniforms(draws, sequences, logits.device, num_ahead),
             )
-            if self._waits:
+            if self._syncs:
                 drawn = draw_filtered(*selected)
             else:
-                drawn, is_unfinished = draw_at_once(*selected)
+                drawn, is_unfinished = draw_filtered_without_sync(*selected)
                 redraw = draws.index, selected
             token_ids = _place(token_ids, draws.index, drawn)
         if (draws := rows.unfiltered) is not None:
@@ -128,7 +128,7 @@ class Sampler:
             drawn = draw_from_all(*_select(draws.index, logits, best), draws.filters.temperature, uniforms)
             token_ids = _place(token_ids, draws.index, drawn)
         return PendingTokens(
-            sequences, bitmask, taken, token_ids, best, HostCopy(token_ids, best, is_unfinished), redraw
+            sequences, bitmask, snapshots, token_ids, best, HostCopy(token_ids, best, is_unfinished), redraw
         )
 
     @torch.inference_mode()
@@ -140,7 +140,9 @@ class Sampler:
             index, selected = pending.redraw
             token_ids = _place(token_ids, index, draw_filtered(*selected))
             chosen = token_ids.tolist()
-        reported = {row: logprobs for entries in pending.taken for row, logprobs in entries.of(token_ids).items()}
+        reported = {
+            row: logprobs for snapshot in pending.snapshots for row, logprobs in snapshot.report(token_ids).items()
+        }
         sequences, best, bitmask = pending.sequences, pending.best, pending.bitmask
         return [
             SampledToken(token_id, reported.get(row))
@@ -172,30 +174,30 @@ class Sampler:
 
 def _constrain(
     logits: torch.Tensor, rows: StepRows, sequences: list[Sequence], bitmask: GrammarBitmask | None
-) -> list[TakenLogprobs]:
+) -> list[LogprobSnapshot]:
     """Steps 1 to 8 on logits (R, V), in place; returns the log-probabilities that were taken on the way."""
-    taken = []
+    snapshots: list[LogprobSnapshot] = []
     if bitmask is not None:
         mask_grammar(logits, bitmask)
     if rows.raw_logprobs:
-        taken.append(TakenLogprobs(logits, rows.raw_logprobs))
+        snapshots.append(LogprobSnapshot(logits, rows.raw_logprobs))
     if rows.allowed is not None:
         mask_all_but(logits, rows.allowed)
-    if rows.worded:
-        mask_bad_words(logits, rows.worded, sequences)
-    if rows.floored:
-        mask_stop_ids(logits, rows.floored, sequences)
-    if rows.biased is not None:
-        add_bias(logits, rows.biased)
-    if rows.penalised:
-        apply_penalties(logits, rows.penalised, sequences)
-    for row, processors in rows.processed:
+    if rows.bad_words:
+        mask_bad_words(logits, rows.bad_words, sequences)
+    if rows.min_tokens:
+        mask_stop_ids(logits, rows.min_tokens, sequences)
+    if rows.bias is not None:
+        add_bias(logits, rows.bias)
+    if rows.penalties:
+        apply_penalties(logits, rows.penalties, sequences)
+    for row, processors in rows.processors:
         processors.apply(sequences[row].output_ids, logits[row])
     if rows.thinking:
         _force_thinking(logits, rows, sequences)
     if rows.processed_logprobs:
-        taken.append(TakenLogprobs(logits, rows.processed_logprobs))
-    return taken
+        snapshots.append(LogprobSnapshot(logits, rows.processed_logprobs))
+    return snapshots
 
 
 def _force_thinking(logits: torch.Tensor, rows: StepRows, sequences: list[Sequence]) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from engine.api import (
-    BeamSearch,
+    BeamOptions,
     Completed,
     Constraint,
     ConstraintKind,
@@ -69,7 +69,7 @@ KINDS: dict[str, dict[str, object]] = {
     "best of": {"num_choices": 1, "best_of": 3},
     "beams": {
         "num_choices": 2,
-        "beam": BeamSearch(),
+        "beam": BeamOptions(),
         "sampling": SamplingParams(allowed_token_ids=(65, 66, 67, IM_END)),
     },
     "prediction": {

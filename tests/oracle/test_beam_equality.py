@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers
 
-from engine.api import BeamSearch, PromptOptions, StopRules
+from engine.api import BeamOptions, PromptOptions, StopRules
 from engine.tokenizers.tokenizer import Tokenizer
 from tests.engine.real_engine import RealEngine, tokens_of
 from tests.oracle.test_greedy_equality import QUESTIONS, SMOLLM2
@@ -34,7 +34,7 @@ def test_beams_of_the_default_model_are_those_of_transformers(engine, length_pen
         payloads = engine.answer(
             text=question,
             num_choices=WIDTH,
-            beam=BeamSearch(length_penalty),
+            beam=BeamOptions(length_penalty),
             stop=StopRules(max_tokens=NUM_TOKENS),
             prompt=PromptOptions(returns_ids=True),
         )

@@ -16,7 +16,7 @@ from chat.api.request.schema import choices_check
 from chat.catalog.generation_defaults import sampling_defaults_effective
 from chat.errors import ApiError
 from chat.relay.state.run_id import run_id_create
-from engine.api import BeamSearch, GenerationRequest, Json, LogprobOptions, PromptOptions, SamplingParams, StopRules
+from engine.api import BeamOptions, GenerationRequest, Json, LogprobOptions, PromptOptions, SamplingParams, StopRules
 
 LOWEST_TEMPERATURE = 0.01
 
@@ -61,7 +61,7 @@ def generation_request(
         constraint=values["constraint"],
         num_choices=values["n"],
         best_of=values["best_of"],
-        beam=BeamSearch(values["length_penalty"]) if values["use_beam_search"] else None,
+        beam=BeamOptions(values["length_penalty"]) if values["use_beam_search"] else None,
         prediction=values["prediction"],
         thinking_token_budget=None if budget == -1 else budget,
         priority=seat.priority,

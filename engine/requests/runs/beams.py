@@ -19,7 +19,7 @@ from engine.api import (
     StopRules,
     Usage,
 )
-from engine.decoding.beam_search import BeamSearch, EndedBeam, Link
+from engine.decoding.beam_search import BeamSearch, EndedBeam, TokenLink
 from engine.messages import AddSequence, SampledLogprobs, SequenceOutput
 from engine.requests.runs.buffered import BufferedRun
 from engine.requests.runs.run import FAILED, Choice
@@ -165,7 +165,7 @@ class BeamRun(BufferedRun):
             self._with_stop_id(payload, links[-1].token_id) if ended.reason == "stop" else payload for payload in said
         ]
 
-    def _entry(self, link: Link) -> SampledLogprobs:
+    def _entry(self, link: TokenLink) -> SampledLogprobs:
         top = self.request.logprobs.top
         count = len(link.alternatives.top_ids) if top < 0 else top
         return SampledLogprobs(link.logprob, link.alternatives.top_ids[:count], link.alternatives.top_logprobs[:count])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.api import GenerationRequest, Task
-from engine.decoding.beam_search import BeamSearch, Ends
+from engine.decoding.beam_search import BeamSearch, EndRules
 from engine.requests.runs.beams import BeamRun
 from engine.requests.runs.buffered import RankedRun
 from engine.requests.runs.non_generating import EmbedRun, PromptRun, TokenizeRun
@@ -22,7 +22,7 @@ def make_run(tokenizer: Tokenizer, request: GenerationRequest, **fields: Any) ->
     if request.stop.max_tokens == 0:
         return PromptRun(request=request, **{**fields, "choices": fields["choices"][:1]})
     if request.beam is not None:
-        ends = Ends(
+        ends = EndRules(
             stop_ids=frozenset(fields["stop_ids"]),
             stops=tuple(stop.encode() for stop in request.stop.stop),
             min_tokens=request.stop.min_tokens,

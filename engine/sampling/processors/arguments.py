@@ -132,7 +132,7 @@ _READERS: dict[str, Callable[[Json, ProcessorParameter, int], Json]] = {
     "token_ids": _read_token_ids,
     "token_id_lists": _read_token_id_lists,
 }
-KINDS = frozenset(_READERS)
+PARAMETER_KINDS = frozenset(_READERS)
 
 
 def _within(value: float, parameter: ProcessorParameter) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.api.errors import ModelLoadError
 from engine.messages import ProcessorParameter, ProcessorSpec
-from engine.sampling.processors.arguments import KINDS, bind_arguments
+from engine.sampling.processors.arguments import PARAMETER_KINDS, bind_arguments
 from engine.sampling.processors.chain import ProcessorChain
 from engine.sampling.processors.no_repeat_ngram import NoRepeatNgram
 from engine.sampling.processors.processor import LogitsProcessor, ProcessorSetup
@@ -72,7 +72,7 @@ def _load(entry: str) -> Any:
     ):
         raise ModelLoadError(
             f"the logits processor {entry!r} must be a class with a method apply and a ProcessorSpec in `spec`, whose parameters have "
-            f"different names and kinds among {', '.join(sorted(KINDS))}; see docs/adding-a-logits-processor.md"
+            f"different names and kinds among {', '.join(sorted(PARAMETER_KINDS))}; see docs/adding-a-logits-processor.md"
         )
     return cls
 
@@ -81,6 +81,8 @@ def _is_declaration(spec: object) -> bool:
     if not isinstance(spec, ProcessorSpec) or not spec.name or not isinstance(spec.name, str):
         return False
     parameters = spec.parameters
-    if not all(isinstance(parameter, ProcessorParameter) and parameter.kind in KINDS for parameter in parameters):
+    if not all(
+        isinstance(parameter, ProcessorParameter) and parameter.kind in PARAMETER_KINDS for parameter in parameters
+    ):
         return False
     return len({parameter.name for parameter in parameters}) == len(parameters)

@@ -7,7 +7,7 @@ import pytest
 
 from engine.api import (
     Admitted,
-    BeamSearch,
+    BeamOptions,
     Delta,
     ErrorCode,
     Failed,
@@ -255,7 +255,7 @@ def test_deadlines_and_stops_are_heard_while_a_core_loads(make_stage):
 def test_a_search_with_beams_is_asked_its_round_again_by_the_next_core(make_stage):
     second = ScriptedCore(READY)
     stage = make_stage(ScriptedCore(READY), second)
-    stage.submit(num_choices=2, beam=BeamSearch(), stop=StopRules(max_tokens=2))
+    stage.submit(num_choices=2, beam=BeamOptions(), stop=StopRules(max_tokens=2))
     (first,) = stage.core.hear_sequences()
     assert (first.output_ids, first.max_tokens, first.scores_processed) == ([], 1, True)
     stage.core.say(alternatives(first, {97: -1.0, 98: -2.0}))
@@ -280,7 +280,7 @@ def alternatives(sequence, logprobs):
 
 def test_a_search_can_be_stopped_between_two_rounds(make_stage):
     stage = make_stage()
-    stage.submit(num_choices=2, beam=BeamSearch())
+    stage.submit(num_choices=2, beam=BeamOptions())
     (first,) = stage.core.hear_sequences()
     stage.core.say(alternatives(first, {97: -1.0, 98: -2.0}))
     left, right = stage.core.hear_sequences(2)
@@ -292,7 +292,7 @@ def test_a_search_can_be_stopped_between_two_rounds(make_stage):
 
 
 def test_a_search_fails_with_a_step_that_fails(stage):
-    stage.submit("broken", num_choices=2, beam=BeamSearch())
+    stage.submit("broken", num_choices=2, beam=BeamOptions())
     (first,) = stage.core.hear_sequences()
     stage.core.say(output(first, finish="failed"))
     assert payloads(stage.events_to_end("broken"))[-1].outcome == Outcome.FAILED

@@ -12,7 +12,7 @@ from engine.api.errors import EngineFailure
 from engine.core.link import QueueChannel
 from engine.core.loop import EngineCore
 from engine.decoding.costs import StepCosts
-from engine.decoding.drafter import Drafter
+from engine.decoding.drafter import LookupDrafter
 from engine.execution.overlap import OverlappedSteps
 from engine.messages import AbortSequences, AddSequence, AnnounceSteps, StepResult, StepStarted
 from engine.sampling.sampler import Sampler
@@ -73,9 +73,9 @@ class Loop:
         self.channel = QueueChannel()
         self.runner = FedRunner(**runner)
         self.num_blocks = num_blocks
-        drafter = Drafter(StepCosts.flat(), looks_back=True) if drafts else None
+        drafter = LookupDrafter(StepCosts.flat(), prompt_lookup=True) if drafts else None
         self.scheduler = Scheduler(num_blocks, 4, 16, seats, 100, True, drafter=drafter)
-        sampler = Sampler(VOCAB_SIZE, "cpu", waits=not is_ahead)
+        sampler = Sampler(VOCAB_SIZE, "cpu", syncs=not is_ahead)
         ahead = OverlappedSteps(self.scheduler, self.runner, sampler) if is_ahead else None
         self.core = EngineCore(self.scheduler, self.runner, sampler, self.channel, drafter=drafter, ahead=ahead)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.decoding.beam_search import BeamSearch, Ends
+from engine.decoding.beam_search import BeamSearch, EndRules
 from engine.messages import SampledLogprobs
 from tests.examples import examples
 
@@ -15,7 +15,7 @@ EOS = 3
 
 
 def make_ends(max_tokens, stop_ids=(EOS,), stops=(), min_tokens=0):
-    return Ends(frozenset(stop_ids), tuple(stops), min_tokens, max_tokens, lambda token_id: bytes([97 + token_id]))
+    return EndRules(frozenset(stop_ids), tuple(stops), min_tokens, max_tokens, lambda token_id: bytes([97 + token_id]))
 
 
 def search(width, length_penalty, ends, logprobs_after):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from engine.api import (
-    BeamSearch,
+    BeamOptions,
     ChoiceFinished,
     Completed,
     Delta,
@@ -37,7 +37,7 @@ def engine(model):
 
 
 def beams(engine, width, length_penalty=1.0, **changes):
-    return engine.answer(num_choices=width, beam=BeamSearch(length_penalty), **changes)
+    return engine.answer(num_choices=width, beam=BeamOptions(length_penalty), **changes)
 
 
 def answers_of(payloads, width):
@@ -178,10 +178,10 @@ def test_a_round_takes_one_step_and_computes_little_more_than_its_tokens(engine)
 
 
 def test_a_resumed_search_says_what_was_not_logged(model, engine):
-    whole = engine.events(num_choices=2, beam=BeamSearch(), stop=StopRules(max_tokens=6))
+    whole = engine.events(num_choices=2, beam=BeamOptions(), stop=StopRules(max_tokens=6))
     for keep in range(1, len(whole)):
         resumed = engine.events(
-            resume=Resume(tuple(whole[:keep])), num_choices=2, beam=BeamSearch(), stop=StopRules(max_tokens=6)
+            resume=Resume(tuple(whole[:keep])), num_choices=2, beam=BeamOptions(), stop=StopRules(max_tokens=6)
         )
         assert [event.payload for event in resumed[:-1]] == [event.payload for event in whole[keep:-1]]
         assert resumed[0].start == whole[keep - 1].start + whole[keep - 1].count
@@ -189,7 +189,7 @@ def test_a_resumed_search_says_what_was_not_logged(model, engine):
 
 
 def test_a_search_can_be_stopped(engine):
-    engine.submit("run", num_choices=2, beam=BeamSearch(), stop=StopRules(ignore_eos=True))
+    engine.submit("run", num_choices=2, beam=BeamOptions(), stop=StopRules(ignore_eos=True))
     engine.engine.abort("run", Outcome.STOPPED)
     events = engine.events_to_end("run")["run"]
     assert isinstance(events[-1].payload, Completed)

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.decoding.costs import EVEN_ROWS, MOST_DRAFTS, StepCosts
-from engine.decoding.drafter import Drafter
-from engine.decoding.ngram import RUN_TOKENS, SeenText
+from engine.decoding.drafter import LookupDrafter
+from engine.decoding.ngram import RUN_TOKENS, PromptLookup
 from engine.decoding.prediction import PredictedText
 from tests.engine.decoding.table_model import TableCore
 from tests.engine.scheduling.sequences import make_sequence
@@ -22,11 +22,11 @@ def follow(source, token_ids):
 
 def test_a_prediction_is_expected_from_its_first_token_on():
     source = PredictedText(TEXT)
-    assert source.ahead(3) == (10, 11, 12)
+    assert source.next_ids(3) == (10, 11, 12)
     assert follow(source, [10, 11]) == [True, True]
-    assert source.ahead(99) == tuple(TEXT[2:])
+    assert source.next_ids(99) == tuple(TEXT[2:])
     assert follow(source, TEXT[2:]) == [True] * 8
-    assert source.ahead(5) == ()
+    assert source.next_ids(5) == ()
     assert source.follow(5) is None
 
 
@@ -34,29 +34,29 @@ def test_a_prediction_is_found_again_after_replaced_inserted_and_left_out_tokens
     for said in ([10, 11, 99, 13, 14], [10, 11, 98, 99, 97, 13, 14], [10, 13, 14]):
         source = PredictedText(TEXT)
         follow(source, said)
-        assert source.ahead(2) == (15, 16), said
+        assert source.next_ids(2) == (15, 16), said
 
 
 def test_of_several_places_in_a_prediction_the_next_one_counts():
     source = PredictedText([1, 2, 3, 4, 1, 2, 5, 6, 1, 2, 7, 8])
     follow(source, [1, 2, 3, 9, 1, 2])
-    assert source.ahead(2) == (5, 6)
+    assert source.next_ids(2) == (5, 6)
 
 
 def test_what_followed_before_is_expected_again():
-    source = SeenText([1, 2, 3, 4, 5, 6])
+    source = PromptLookup([1, 2, 3, 4, 5, 6])
     assert follow(source, [9, 2, 3, 4]) == [None] * 4
-    assert source.ahead(3) == (5, 6, 9)
+    assert source.next_ids(3) == (5, 6, 9)
     assert follow(source, [5, 6, 7]) == [True, True, False]
-    assert source.ahead(3) == ()
+    assert source.next_ids(3) == ()
 
 
 @given(st.lists(st.integers(0, 3), max_size=40), st.lists(st.integers(0, 3), max_size=40))
 def test_seen_text_expects_only_what_has_stood_after_the_same_run(prompt_ids, output_ids):
-    source = SeenText(prompt_ids)
+    source = PromptLookup(prompt_ids)
     follow(source, output_ids)
     text = prompt_ids + output_ids
-    ahead = source.ahead(4)
+    ahead = source.next_ids(4)
     if ahead:
         run = text[-RUN_TOKENS:]
         starts = [i for i in range(len(text) - RUN_TOKENS) if text[i : i + RUN_TOKENS] == run]
@@ -64,22 +64,22 @@ def test_seen_text_expects_only_what_has_stood_after_the_same_run(prompt_ids, ou
 
 
 def test_rows_that_cost_as_much_as_steps_are_never_worth_it():
-    assert STEEP.best_length([0.98] * 31, 1, 31) == 0
-    assert STEEP.best_length([0.98] * 31, 8, 31) == 0
+    assert STEEP.best_num_drafts([0.98] * 31, 1, 31) == 0
+    assert STEEP.best_num_drafts([0.98] * 31, 8, 31) == 0
 
 
 def test_free_rows_are_used_as_far_as_the_source_is_right():
-    lengths = [FLAT.best_length([confidence] * 31, 1, 31) for confidence in (0.01, 0.3, 0.9, 0.98)]
+    lengths = [FLAT.best_num_drafts([confidence] * 31, 1, 31) for confidence in (0.01, 0.3, 0.9, 0.98)]
     assert lengths == sorted(lengths)
     assert (lengths[0], lengths[-1]) == (0, 31)
-    assert FLAT.best_length([0.98] * 9, 1, 5) == 5 == FLAT.best_length([0.98] * 5, 1, 31)
+    assert FLAT.best_num_drafts([0.98] * 9, 1, 5) == 5 == FLAT.best_num_drafts([0.98] * 5, 1, 31)
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=3, max_size=3), st.integers(1, 40), st.floats(0, 0.98), st.integers(0, 40))
 def test_costs_never_fall_and_lengths_stay_within_their_limit(seconds, rows, confidence, limit):
     costs = StepCosts(dict(zip((1, 4, 16), seconds, strict=True)))
     assert costs.cost(rows) <= costs.cost(rows + 1)
-    length = costs.best_length([confidence] * 40, rows, limit)
+    length = costs.best_num_drafts([confidence] * 40, rows, limit)
     assert 0 <= length <= min(limit, MOST_DRAFTS)
     assert length in (0, limit, MOST_DRAFTS) or rows + length in EVEN_ROWS
 
@@ -111,8 +111,8 @@ def test_a_slow_model_is_measured_with_few_rows_only():
 
 def test_drafts_go_as_far_as_each_is_likely():
     costs = StepCosts({1: 1.0, 32: 8.0})
-    assert costs.best_length([0.9] * 3 + [0.01] * 9, 1, 31) == 3
-    assert costs.best_length([0.1] + [0.98] * 9, 1, 31) == 0
+    assert costs.best_num_drafts([0.9] * 3 + [0.01] * 9, 1, 31) == 3
+    assert costs.best_num_drafts([0.1] + [0.98] * 9, 1, 31) == 0
 
 
 def test_a_disturbed_measurement_of_few_rows_is_bounded_by_that_of_more():
@@ -123,11 +123,11 @@ def test_a_disturbed_measurement_of_few_rows_is_bounded_by_that_of_more():
 @pytest.mark.parametrize("seconds", [(0.0, 0.0, 0.0), (0.0, 0.0, 0.01)])
 def test_a_clock_too_coarse_for_a_small_model_costs_speed_alone(seconds):
     costs = StepCosts(dict(zip((1, 2, 4), seconds, strict=True)))
-    assert 0 <= costs.best_length([0.9] * 4, 1, 4) <= 4
+    assert 0 <= costs.best_num_drafts([0.9] * 4, 1, 4) <= 4
 
 
 def test_a_source_that_misses_is_given_up_and_one_that_is_right_again_comes_back():
-    drafter = Drafter(StepCosts({1: 1.0, 4: 2.0, 32: 8.0}), looks_back=False)
+    drafter = LookupDrafter(StepCosts({1: 1.0, 4: 2.0, 32: 8.0}), prompt_lookup=False)
     text = [100 + place for place in range(60)]
     sequence = make_sequence(1, [1], max_tokens=200, draft_ids=text)
     drafter.add(sequence)
@@ -147,7 +147,7 @@ def test_three_tokens_alike_mean_little_and_a_long_passage_much():
     passage = list(range(100, 140))
 
     def proposed(num_copied):
-        drafter = Drafter(costs, looks_back=True)
+        drafter = LookupDrafter(costs, prompt_lookup=True)
         sequence = make_sequence(1, [*passage, 7, 8], max_tokens=200)
         drafter.add(sequence)
         sequence.output_ids += passage[:num_copied]
@@ -162,7 +162,7 @@ def test_three_tokens_alike_mean_little_and_a_long_passage_much():
 
 @given(st.lists(st.integers(0, 2), min_size=3, max_size=60), st.lists(st.integers(0, 2), max_size=60))
 def test_seen_text_counts_tokens_that_really_agree(prompt_ids, output_ids):
-    source = SeenText(prompt_ids)
+    source = PromptLookup(prompt_ids)
     follow(source, output_ids)
     text = prompt_ids + output_ids
     if source._next is None:
@@ -174,10 +174,10 @@ def test_seen_text_counts_tokens_that_really_agree(prompt_ids, output_ids):
 
 
 def test_sequences_without_a_source_are_not_watched():
-    for looks_back in (False, True):
-        drafter = Drafter(FLAT, looks_back)
+    for prompt_lookup in (False, True):
+        drafter = LookupDrafter(FLAT, prompt_lookup)
         drafter.add(make_sequence(1, [1]))
-        assert len(drafter) == looks_back
+        assert len(drafter) == prompt_lookup
         drafter.remove(1)
         drafter.remove(2)
         assert len(drafter) == 0
@@ -188,7 +188,7 @@ def test_a_core_with_a_right_prediction_takes_fewer_steps_for_the_same_answer():
     plain = TableCore()
     plain.add(1, [1, 2], max_tokens=60, stop_ids=[])
     plain.run()
-    core = TableCore(Drafter(FLAT, looks_back=False))
+    core = TableCore(LookupDrafter(FLAT, prompt_lookup=False))
     core.add(1, [1, 2], max_tokens=60, stop_ids=[], draft_ids=plain.tokens(1))
     core.run()
     assert core.tokens(1) == plain.tokens(1)
@@ -196,8 +196,8 @@ def test_a_core_with_a_right_prediction_takes_fewer_steps_for_the_same_answer():
     assert sum(output.num_accepted for output in core.outputs[1]) > 50
 
 
-def test_a_core_that_looks_back_is_quick_where_an_answer_repeats_itself():
-    plain, core = TableCore(), TableCore(Drafter(FLAT, looks_back=True))
+def test_a_core_that_prompt_lookup_is_quick_where_an_answer_repeats_itself():
+    plain, core = TableCore(), TableCore(LookupDrafter(FLAT, prompt_lookup=True))
     for each in (plain, core):
         each.add(1, [1, 2], max_tokens=120, stop_ids=[])
         each.run()
@@ -207,7 +207,7 @@ def test_a_core_that_looks_back_is_quick_where_an_answer_repeats_itself():
 
 
 def test_a_prediction_is_tried_a_little_even_where_rows_seem_dear_and_given_up_when_it_misses():
-    drafter = Drafter(STEEP, looks_back=True)
+    drafter = LookupDrafter(STEEP, prompt_lookup=True)
     sequence = make_sequence(1, [1], max_tokens=200, draft_ids=TEXT)
     drafter.add(sequence)
     assert drafter.propose(sequence, 1, 31) == tuple(TEXT[:4])
@@ -223,11 +223,11 @@ def test_drafts_are_tried_from_the_first_token_on():
     plain = TableCore()
     plain.add(1, [1, 2], max_tokens=6, stop_ids=[])
     plain.run()
-    core = TableCore(Drafter(FLAT, looks_back=False))
+    core = TableCore(LookupDrafter(FLAT, prompt_lookup=False))
     core.add(1, [1, 2], max_tokens=6, stop_ids=[], draft_ids=plain.tokens(1))
     core.run()
     assert (core.tokens(1), core.runner.num_steps) == (plain.tokens(1), 1)
-    wrong = TableCore(Drafter(FLAT, looks_back=False))
+    wrong = TableCore(LookupDrafter(FLAT, prompt_lookup=False))
     wrong.add(1, [1, 2], max_tokens=6, stop_ids=[], draft_ids=[(plain.tokens(1)[0] + 1) % 20] * 5)
     wrong.run()
     assert wrong.tokens(1) == plain.tokens(1)
@@ -239,11 +239,11 @@ def test_no_more_is_looked_at_than_a_step_verifies():
     weighed = []
 
     class Costs(StepCosts):
-        def best_length(self, confidences, num_rows, limit):
+        def best_num_drafts(self, confidences, num_rows, limit):
             weighed.append((len(list(confidences)), limit))
             return limit
 
-    drafter = Drafter(Costs({1: 1.0, 256: 1.5}), looks_back=True)
+    drafter = LookupDrafter(Costs({1: 1.0, 256: 1.5}), prompt_lookup=True)
     sequence = make_sequence(0, [*range(1000), *range(100)])
     drafter.add(sequence)
     assert drafter.propose(sequence, 1, 8192) == tuple(range(100, 100 + MOST_DRAFTS))

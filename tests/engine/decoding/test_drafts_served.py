@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from engine.api import BeamSearch, Constraint, ConstraintKind, LogprobOptions, Outcome, SamplingParams, StopRules
+from engine.api import BeamOptions, Constraint, ConstraintKind, LogprobOptions, Outcome, SamplingParams, StopRules
 from engine.core.loop import EngineCore
 from engine.decoding.costs import StepCosts
 from engine.engine import Resume
@@ -192,8 +192,8 @@ def test_looking_back_changes_nothing_but_the_number_of_steps(folder, batch_inva
         )
     ]
     answers, steps = [], []
-    for looks_back in (False, True):
-        engine = RealEngine(folder, prompt_lookup=looks_back, batch_invariant=batch_invariant, prefix_caching=False)
+    for prompt_lookup in (False, True):
+        engine = RealEngine(folder, prompt_lookup=prompt_lookup, batch_invariant=batch_invariant, prefix_caching=False)
         answers.append(
             [essence(engine.answer(text="abcabcabc", sampling=each, stop=StopRules(max_tokens=50))) for each in wanted]
         )
@@ -204,6 +204,6 @@ def test_looking_back_changes_nothing_but_the_number_of_steps(folder, batch_inva
 
 
 def test_a_beam_search_makes_no_use_of_a_prediction(engine):
-    asked = {"beam": BeamSearch(), "num_choices": 2, "stop": StopRules(max_tokens=6)}
+    asked = {"beam": BeamOptions(), "num_choices": 2, "stop": StopRules(max_tokens=6)}
     plain = engine.answer(**asked)
     assert engine.answer(prediction=text_of(plain), **asked)[1:-1] == plain[1:-1]

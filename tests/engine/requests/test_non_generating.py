@@ -6,7 +6,7 @@ import pytest
 
 from engine.api import (
     Admitted,
-    BeamSearch,
+    BeamOptions,
     ChoiceFinished,
     Completed,
     Embedded,
@@ -246,7 +246,7 @@ def test_a_prompt_for_no_tokens_is_scored_and_the_token_behind_it_is_nobody_s(st
     assert completed.timings.first_token_at is None
 
 
-@pytest.mark.parametrize("changes", [{}, {"best_of": 3}, {"beam": BeamSearch()}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"best_of": 3}, {"beam": BeamOptions()}], ids=str)
 def test_all_choices_of_no_tokens_share_one_sequence(stage, changes):
     stage.submit(stop=NONE, num_choices=2, **changes)
     (sequence,) = stage.core.hear_sequences()

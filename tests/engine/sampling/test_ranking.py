@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.sampling.ranking import block_maxima, first_largest, pad_to_blocks, rank, rank_without_waiting
+from engine.sampling.ranking import block_maxima, first_largest, pad_to_blocks, rank, rank_without_sync
 from tests.examples import examples
 
 
@@ -19,7 +19,7 @@ def test_ranks_equal_a_stable_sort(num_rows, width, levels, count, seed):
     expected = logits.sort(dim=1, descending=True, stable=True)
     assert torch.equal(values, expected.values[:, :count])
     assert torch.equal(ids, expected.indices[:, :count])
-    values, ids = rank_without_waiting(logits, count)
+    values, ids = rank_without_sync(logits, count)
     assert torch.equal(values, expected.values[:, :count])
     assert torch.equal(ids, expected.indices[:, :count])
 

@@ -78,7 +78,7 @@ def sample_crowd(crowd, **options):
 @given(st.lists(rows(), min_size=1, max_size=4, unique_by=lambda row: row[0].seq_id))
 @examples(60)
 def test_draws_that_look_at_nothing_on_the_way_give_the_same_tokens(crowd):
-    assert sample_crowd(crowd, waits=False) == sample_crowd(crowd)
+    assert sample_crowd(crowd, syncs=False) == sample_crowd(crowd)
 
 
 @pytest.mark.parametrize("scale", [0.0, 0.001])
@@ -88,14 +88,14 @@ def test_rows_for_which_too_few_tokens_were_ranked_are_drawn_again(scale):
     crowd = [(make_sequence(number, SamplingParams(top_p=0.9, seed=number)), logits) for number in range(5)]
     crowd.append((make_sequence(9, SamplingParams(top_k=3, seed=1)), logits))
     crowd.append((make_sequence(10, SamplingParams(seed=2)), logits))
-    assert sample_crowd(crowd, waits=False) == sample_crowd(crowd)
+    assert sample_crowd(crowd, syncs=False) == sample_crowd(crowd)
 
 
 def test_a_token_chosen_ahead_is_the_one_of_its_position():
     """What the sequences will have before it does not change it, but for the number that it is drawn with."""
     logits = torch.randn(3, 640, generator=torch.Generator().manual_seed(1))
     params = [SamplingParams(seed=1), SamplingParams(top_p=0.8, seed=2), SamplingParams(temperature=0.0, seed=3)]
-    sampler = Sampler(640, "cpu", waits=False)
+    sampler = Sampler(640, "cpu", syncs=False)
     sequences = [make_sequence(number, sampling, output_ids=[5]) for number, sampling in enumerate(params)]
     for sequence in sequences:
         sampler.add(sequence)

@@ -12,7 +12,7 @@ from chat.api.request.build import generation_request
 from chat.api.request.schema import request_check
 from chat.errors import ApiError
 from engine.api import (
-    BeamSearch,
+    BeamOptions,
     Constraint,
     ConstraintKind,
     GenerationRequest,
@@ -321,7 +321,7 @@ def test_beams_predictions_budgets_and_groups():
         thinking_token_budget=0,
         prompt_cache_key="k",
     )
-    assert (request.num_choices, request.beam) == (3, BeamSearch(0.5))
+    assert (request.num_choices, request.beam) == (3, BeamOptions(0.5))
     assert (request.prediction, request.thinking_token_budget, request.group) == ("ab", 0, "k")
     assert build(thinking_token_budget=-1).thinking_token_budget is None
     assert build(length_penalty=3).beam is None
