@@ -19,7 +19,7 @@ import torch
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.attention.select import cache_dtype
 from engine.config import EngineConfig
-from engine.core.link import QueueChannel
+from engine.core.in_process import QueueChannel
 from engine.core.loop import EngineCore
 from engine.execution.dummy_batch import dummy_sequence
 from engine.execution.overlap import OverlappedSteps
@@ -162,7 +162,7 @@ class Bench:
         )
         sampler = Sampler(self.loaded.config.vocab_size, self.device)
         ahead = OverlappedSteps(scheduler, self.runner, sampler) if self.device.type == "cuda" else None
-        self.core = EngineCore(scheduler, self.runner, sampler, self._channel, ahead=ahead)
+        self.core = EngineCore(scheduler, self.runner, sampler, self._channel, overlap=ahead)
         self._block_size = config.block_size
         self._num_added = 0
 
@@ -244,7 +244,7 @@ class Bench:
                 max_tokens,
                 b"",
             )
-            self.core._take_messages([message])
+            self.core.handle_messages([message])
 
     def _step(self) -> float:
         started = perf_counter()

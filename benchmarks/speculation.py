@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from engine.api import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
-from engine.core.link import QueueChannel
+from engine.core.in_process import QueueChannel
 from engine.core.loop import EngineCore
 from engine.decoding.costs import StepCosts
 from engine.decoding.drafter import LookupDrafter
@@ -90,7 +90,7 @@ class Bench:
             message = AddSequence(
                 number, prompt, output_ids=[], stop_ids=[], max_tokens=num_tokens, draft_ids=predicted or [], **fields
             )
-            core._take_messages([message])
+            core.handle_messages([message])
         result = Answer([[] for _ in prompts])
         started = 0.0
         while core.step():

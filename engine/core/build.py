@@ -1,20 +1,17 @@
-"""The core in a process or thread of its own: its model loaded and everything sized for it, then the loop, with a heartbeat beside both."""
+"""What a core's process or thread runs: load the model, size everything for it, then serve, with heartbeats from the first second."""
 
 from __future__ import annotations
 
 import gc
-import threading
-import time
 import traceback
-from dataclasses import dataclass
 
 import torch
 
 from engine.api.errors import EngineError
 from engine.config import EngineConfig
+from engine.core.heartbeat import HeartbeatThread
 from engine.core.link import CoreChannel
 from engine.core.loop import EngineCore
-from engine.core.step_watch import StepWatch
 from engine.decoding.costs import StepCosts
 from engine.decoding.drafter import LookupDrafter
 from engine.execution.device import check_device, refused_if_too_large
@@ -22,29 +19,27 @@ from engine.execution.overlap import OverlappedSteps
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import load_model
 from engine.memory import page_out, trim_heap
-from engine.messages import CoreFailed, CoreProgress, CoreReady, Heartbeat
+from engine.messages import CoreFailed, CoreProgress, CoreReady
 from engine.sampling.processors.registry import load_registry
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
 from engine.structured.backends.vocabulary import Vocabulary
 from engine.structured.core_grammars import CoreGrammars
 
-HEARTBEAT_S = 1.0
 TORCH = "libtorch"
-"""The libraries of which importing reads 77 MiB. The runner's first steps, before the core is ready, read what steps need: 18."""
+"""Libraries of which importing reads 77 MiB. Steps need 18 MiB of them, which the runner's first steps read again."""
 COMPILER = "libllvmlite"
-"""The library that has made the kernels: 70 MiB of it are read for that, and none for running them."""
+"""The library that compiles the kernels: that reads 70 MiB of it, and running the kernels none."""
 
 
 def serve(config: EngineConfig, channel: CoreChannel) -> None:
-    """Load the model, say so, and run the loop until Shutdown. Whatever goes wrong is reported as CoreFailed."""
-    is_over, loading = threading.Event(), StepWatch()
-    beats = HeartbeatThread(channel, is_over, loading)
-    threading.Thread(target=beats.beat, name="core-heartbeat", daemon=True).start()
+    """Load the model, report that it is ready, and run the loop until Shutdown. Every error is reported as CoreFailed."""
+    heartbeat = HeartbeatThread(channel)
+    heartbeat.start()
     try:
         with refused_if_too_large():
             core, ready = build_core(config, channel)
-        beats.watch = core.watch
+        heartbeat.watch = core.watch
         channel.send(ready)
         core.run()
     except EngineError as error:
@@ -52,7 +47,7 @@ def serve(config: EngineConfig, channel: CoreChannel) -> None:
     except Exception:
         channel.send(CoreFailed("the engine's core failed; its log has the details", traceback.format_exc()))
     finally:
-        is_over.set()
+        heartbeat.stop()
 
 
 def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, CoreReady]:
@@ -60,9 +55,8 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
     processors = load_registry(config.processors)
-    check_device(
-        config.device, config.weights, config.kv_cache, config.batch_invariant
-    )  # before the minutes that loading may take
+    # NOTE: checked first, as loading may take minutes.
+    check_device(config.device, config.weights, config.kv_cache, config.batch_invariant)
     loaded = load_model(
         config.model_path,
         device=config.device,
@@ -86,20 +80,27 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
         runner.max_num_batched_tokens,
         config.max_num_seqs,
         config.max_waiting,
-        prefix_caching=True,  # who shares with whom is the worker's business: it gives each tenant, or each run, a root of its own
+        prefix_caching=True,  # the worker decides which runs share prefixes, by their cache roots
         prefill_only_token_budget=runner.prefill_only_token_budget,
         drafter=drafter,
         is_complete=grammars.is_complete,
     )
     sampler = Sampler(logits_width, config.device, processors)
-    ahead = OverlappedSteps(scheduler, runner, sampler) if config.device != "cpu" else None
+    overlap = OverlappedSteps(scheduler, runner, sampler) if config.device != "cpu" else None
     core = EngineCore(
-        scheduler, runner, sampler, channel, drafter=drafter, grammars=grammars, ahead=ahead, pace=runner.pace
+        scheduler,
+        runner,
+        sampler,
+        channel,
+        drafter=drafter,
+        grammars=grammars,
+        overlap=overlap,
+        token_budget=runner.token_budget,
     )
     gc.collect()
     trim_heap()
     page_out(COMPILER)
-    gc.freeze()  # what loading has left is never garbage: collections during steps need not look at it
+    gc.freeze()  # objects of loading live on: collections during steps need not visit them
     ready = CoreReady(
         logits_width,
         runner.max_model_len,
@@ -110,16 +111,3 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
         runner.hidden_size,
     )
     return core, ready
-
-
-@dataclass(slots=True)
-class HeartbeatThread:
-    """Sends heartbeats from a thread of its own, with what the `watch` says; while the model is loaded that is nothing."""
-
-    channel: CoreChannel
-    is_over: threading.Event
-    watch: StepWatch
-
-    def beat(self) -> None:
-        while not self.is_over.wait(HEARTBEAT_S):
-            self.channel.send(Heartbeat(time.time(), self.watch.elapsed_s))

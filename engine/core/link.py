@@ -136,50 +136,6 @@ class CoreLink(Protocol):
         """Ask the core to leave, wait for it, then end it by force. Idempotent."""
 
 
-class QueueChannel:
-    """The core's end of an in-process link; the worker's end holds the same two queues."""
-
-    def __init__(self) -> None:
-        self.inbox: queue.SimpleQueue[ToCore] = queue.SimpleQueue()
-        self.outbox: queue.SimpleQueue[FromCore | None] = queue.SimpleQueue()
-
-    def send(self, message: FromCore) -> None:
-        self.outbox.put(message)
-
-    def receive(self, block: bool) -> list[ToCore]:
-        return _drain(self.inbox, block)
-
-
-class ThreadLink:
-    """A core in a thread of this process, for tests and scripts. `serve(config, channel)` returns after Shutdown."""
-
-    def __init__(self, config: EngineConfig, serve: Callable[[EngineConfig, CoreChannel], None]) -> None:
-        self._channel = QueueChannel()
-        self._thread = threading.Thread(target=self._run, args=(config, serve), name="engine-core", daemon=True)
-        self._thread.start()
-
-    def send(self, message: ToCore) -> None:
-        if not self._thread.is_alive():
-            raise LinkClosed
-        self._channel.inbox.put(message)
-
-    def receive(self) -> FromCore:
-        message = self._channel.outbox.get()
-        if message is None:
-            raise LinkClosed
-        return message
-
-    def close(self, timeout_s: float) -> None:
-        self._channel.inbox.put(Shutdown())
-        self._thread.join(timeout_s)
-
-    def _run(self, config: EngineConfig, serve: Callable[[EngineConfig, CoreChannel], None]) -> None:
-        try:
-            serve(config, self._channel)
-        finally:
-            self._channel.outbox.put(None)
-
-
 class ProcessLink:
     """A core in a child process, which must start within the time its model takes to load; the worker waits for CoreReady.
 
@@ -257,7 +213,7 @@ class PipeChannel:
             self._connection.send_bytes(data)
 
     def receive(self, block: bool) -> list[ToCore]:
-        return _drain(self._inbox, block)
+        return drain(self._inbox, block)
 
     def _read(self) -> None:
         try:
@@ -298,7 +254,8 @@ def _timeval(seconds: float) -> bytes:
     return struct.pack("@ll", int(seconds), int(seconds % 1 * 1_000_000))
 
 
-def _drain(inbox: queue.SimpleQueue[ToCore], block: bool) -> list[ToCore]:
+def drain(inbox: queue.SimpleQueue[ToCore], block: bool) -> list[ToCore]:
+    """Return all messages of a queue; with `block` wait for the first one."""
     messages_in = [inbox.get()] if block else []
     with contextlib.suppress(queue.Empty):
         while True:

@@ -1,8 +1,8 @@
-"""EngineCore: the step loop. Plan, forward, sample, advance, emit; then take what the worker has sent, and again.
+"""EngineCore: the step loop. Handle messages of the worker, plan, forward, sample, advance, emit; and again.
 
-It has no I/O but its channel, and waits on that when there is nothing to compute. A failure of one step ends the sequences of that
-step, nothing else; one that has lost the device ends the core, and another goes on with all of them. Runs in a child process or in a
-thread (engine.core.build).
+Its only I/O is the channel, on which it waits when there is nothing to compute. A step that fails ends the sequences of that step and
+no others. A step that loses the device ends the core; another core then goes on with all sequences. Runs in a child process, or in a
+thread for tests.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Protocol
 import torch
 
 from engine.api.errors import EngineFailure, ErrorCode
+from engine.core.heartbeat import StepWatch
 from engine.core.link import CoreChannel
-from engine.core.step_watch import StepWatch
 from engine.decoding.drafter import LookupDrafter
 from engine.decoding.verify import draw_tokens, num_accepted
 from engine.execution.device import has_lost_device
 from engine.execution.overlap import InFlightStep, OverlappedSteps
 from engine.execution.pooling import is_pooled
 from engine.execution.prompt_scores import is_scored
-from engine.execution.step_pace import StepPace
+from engine.execution.token_budget import AdaptiveTokenBudget
 from engine.messages import (
     AbortSequences,
     AddSequence,
@@ -50,21 +50,24 @@ logger = logging.getLogger(__name__)
 
 
 class Runner(Protocol):
-    """What the loop needs of execution.runner.ModelRunner."""
+    """The part of execution.runner.ModelRunner that the loop uses."""
 
     def forward(self, plan: StepPlan) -> torch.Tensor:
-        """Logits (R, V) float32 of the chunks that sample, in the plan's order: after the last known token and after each draft."""
+        """Compute a step; return logits (R, V) float32 of the chunks that sample, in the plan's order.
+
+        A chunk has a row for its last known token and one for each draft.
+        """
 
     def prompt_scores(self, plan: StepPlan) -> dict[int, list[SampledLogprobs]]:
-        """Log-probabilities of the prompt tokens that the step just computed scores, by `seq_id`."""
+        """Return the log-probabilities of the prompt tokens that the last step scores, by `seq_id`."""
 
     def vectors(self, plan: StepPlan) -> dict[int, list[float]]:
-        """The vectors of the prompts that the step just computed completes, by `seq_id`."""
+        """Return the vectors of the prompts that the last step completes, by `seq_id`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class OfPrompts:
-    """What a step has found out about prompts, by `seq_id`."""
+class PromptResults:
+    """Results of one step about prompts, by `seq_id`: their log-probabilities, and vectors of those that become one."""
 
     scores: dict[int, list[SampledLogprobs]] = dataclasses.field(default_factory=dict)
     vectors: dict[int, list[float]] = dataclasses.field(default_factory=dict)
@@ -74,7 +77,7 @@ class OfPrompts:
 
 
 class EngineCore:
-    """Owns the sequences. `run` returns after Shutdown."""
+    """The step loop and the sequences in it."""
 
     def __init__(
         self,
@@ -85,28 +88,28 @@ class EngineCore:
         clock: Callable[[], float] = time.time,
         drafter: LookupDrafter | None = None,
         grammars: CoreGrammars | None = None,
-        ahead: OverlappedSteps | None = None,
-        pace: StepPace | None = None,
+        overlap: OverlappedSteps | None = None,
+        token_budget: AdaptiveTokenBudget | None = None,
     ) -> None:
-        """`drafter`, `grammars`: those that the scheduler asks, if any. `ahead`: begins steps before the ones in front are known.
+        """`drafter`, `grammars`: the same that the scheduler uses. `overlap` launches a step before the tokens of the one before are known.
 
-        `pace`: how many tokens a step has, where nobody has set that.
+        `token_budget` adapts the tokens per step, unless their number is configured.
         """
         self._scheduler = scheduler
         self._runner = runner
         self._sampler = sampler
         self._drafter = drafter
         self._grammars = grammars
-        self._ahead = ahead
-        self._pace = pace
-        self._flight: InFlightStep | None = None
-        """A step that was begun ahead."""
+        self._overlap = overlap
+        self._token_budget = token_budget
+        self._in_flight: InFlightStep | None = None
+        """A step that was launched before the tokens of the step before were known."""
         self._held: list[AddSequence] = []
         """Sequences whose grammars are still being built."""
         self._channel = channel
         self._clock = clock
         self._new: dict[int, float | None] = {}
-        """Sequences that have no output yet, with the time of their first step."""
+        """Sequences that have no output yet, with the time of their first step, if that has begun."""
         self._is_idle = True
         self._announces_steps = False
         self.watch = StepWatch()
@@ -119,7 +122,7 @@ class EngineCore:
     def _turn(self, messages: list[ToCore]) -> bool:
         """Handle messages and compute a step; False after Shutdown."""
         self.watch.begin()
-        is_serving = self._take_messages(messages)
+        is_serving = self.handle_messages(messages)
         if is_serving:
             self._is_idle = not self.step()
         return is_serving
@@ -128,19 +131,19 @@ class EngineCore:
         """Compute one step and emit its results; False if there was nothing to do."""
         if self._held:
             self._add_held()
-        if self._ahead is not None and self._flight is not None:
-            self._announce(self._flight.plan)
-            return self._step_ahead(self._ahead, self._flight.plan)
+        if self._overlap is not None and self._in_flight is not None:
+            self._announce(self._in_flight.plan)
+            return self._step_overlapped(self._overlap, self._in_flight.plan)
         plan = self._scheduler.plan()
         if plan is None:
             return self._await_grammars()
         if self._new:
-            self._note_start(plan)
+            self._record_start(plan)
         self._announce(plan)
-        if self._ahead is not None and self._ahead.takes(plan):
-            return self._step_ahead(self._ahead, plan)
-        if self._pace is not None:
-            self._pace.begin()
+        if self._overlap is not None and self._overlap.takes(plan):
+            return self._step_overlapped(self._overlap, plan)
+        if self._token_budget is not None:
+            self._token_budget.begin()
         try:
             chunks = [chunk for chunk in plan.chunks if chunk.samples]
             if self._grammars is not None:
@@ -152,33 +155,35 @@ class EngineCore:
         except Exception as error:
             self._fail_step(plan, error)
             return True
-        if self._pace is not None and not scores and self._pace.end(plan):
-            self._scheduler.resize(self._pace.max_num_batched_tokens, self._pace.prefill_only_token_budget)
-        self._take_in(plan, chunks, drawn, OfPrompts(scores, vectors))
+        if self._token_budget is not None and not scores and self._token_budget.end(plan):
+            self._scheduler.resize(
+                self._token_budget.max_num_batched_tokens, self._token_budget.prefill_only_token_budget
+            )
+        self._emit(plan, chunks, drawn, PromptResults(scores, vectors))
         return True
 
-    def _step_ahead(self, ahead: OverlappedSteps, plan: StepPlan) -> bool:
-        """Begin the step after this one, then take in this one, which may have been begun already and has been announced.
+    def _step_overlapped(self, overlap: OverlappedSteps, plan: StepPlan) -> bool:
+        """Launch the step after this one, then emit this one, which may have been launched already and has been announced.
 
         The step after it computes no other sequences than this one.
         """
-        flight, self._flight = self._flight, None
+        step, self._in_flight = self._in_flight, None
         try:
-            flight = flight or ahead.begin(plan)
-            self._flight = None if self._expects_drafts(plan) else ahead.follow(flight)
-            tokens, is_final = ahead.finish(flight)
+            step = step or overlap.begin(plan)
+            self._in_flight = None if self._expects_drafts(plan) else overlap.follow(step)
+            tokens, is_final = overlap.finish(step)
         except Exception as error:
-            self._flight = None
+            self._in_flight = None
             self._fail_step(plan, error)
             return True
         if not is_final:
-            self._flight = None  # it was fed with other tokens, and is computed anew
+            self._in_flight = None  # it was launched with other input tokens, and is computed again
         pairs = [(chunk, [token]) for chunk, token in zip(plan.chunks, tokens, strict=True) if self._is_running(chunk)]
-        self._take_in(plan, [chunk for chunk, _ in pairs], [drawn for _, drawn in pairs], OfPrompts())
+        self._emit(plan, [chunk for chunk, _ in pairs], [drawn for _, drawn in pairs], PromptResults())
         return True
 
     def _expects_drafts(self, plan: StepPlan) -> bool:
-        """Whether a sequence may have drafts in the step after this one, by what is known of it so far: that step must then be planned."""
+        """Return True if, by its known tokens, a sequence may have drafts in the next step, which must then be planned."""
         if self._drafter is None or not len(self._drafter):
             return False
         sequences = [chunk.sequence for chunk in plan.chunks if self._is_running(chunk)]
@@ -189,15 +194,17 @@ class EngineCore:
         )
 
     def _is_running(self, chunk: Chunk) -> bool:
-        """False for a row that was computed in vain, as its sequence had ended."""
+        """Return False for a surplus row, whose sequence had ended already."""
         return chunk.sequence.status is SequenceStatus.RUNNING
 
     def _announce(self, plan: StepPlan) -> None:
         if self._announces_steps:
             self._channel.send(StepStarted([chunk.sequence.seq_id for chunk in plan.chunks]))
 
-    def _take_in(self, plan: StepPlan, chunks: list[Chunk], drawn: list[list[SampledToken]], found: OfPrompts) -> None:
-        """Advance the scheduler by what was drawn, and emit it. `chunks`: those that sample."""
+    def _emit(
+        self, plan: StepPlan, chunks: list[Chunk], drawn: list[list[SampledToken]], prompts: PromptResults
+    ) -> None:
+        """Advance the scheduler by the drawn tokens and send the results of the step. `chunks`: those that sample."""
         sampled = {
             chunk.sequence.seq_id: [token.token_id for token in tokens]
             for chunk, tokens in zip(chunks, drawn, strict=True)
@@ -206,9 +213,9 @@ class EngineCore:
         finished = {sequence.seq_id: reason for sequence, reason in self._scheduler.advance(plan, sampled)}
         for seq_id in finished:
             self._forget(seq_id)
-        told = [chunk for chunk in plan.chunks if not chunk.samples and chunk.sequence.seq_id in found]
-        outputs = [self._output(chunk, [], finished, found) for chunk in told]
-        outputs += [self._output(chunk, tokens, finished, found) for chunk, tokens in zip(chunks, drawn, strict=True)]
+        reported = [chunk for chunk in plan.chunks if not chunk.samples and chunk.sequence.seq_id in prompts]
+        outputs = [self._output(chunk, [], finished, prompts) for chunk in reported]
+        outputs += [self._output(chunk, tokens, finished, prompts) for chunk, tokens in zip(chunks, drawn, strict=True)]
         if outputs:
             self._channel.send(StepResult(outputs))
 
@@ -217,10 +224,10 @@ class EngineCore:
         return self._sampler.sample(logits, sequences, bitmask)
 
     def _output(
-        self, chunk: Chunk, tokens: list[SampledToken], finished: dict[int, str], found: OfPrompts
+        self, chunk: Chunk, tokens: list[SampledToken], finished: dict[int, str], prompts: PromptResults
     ) -> SequenceOutput:
         sequence = chunk.sequence
-        prompt_logprobs = found.scores.get(sequence.seq_id)
+        prompt_logprobs = prompts.scores.get(sequence.seq_id)
         sequence.num_scored += len(prompt_logprobs or ())
         is_first = sequence.seq_id in self._new
         num_predicted = len(chunk.draft_ids) if sequence.request.draft_ids else 0
@@ -236,25 +243,25 @@ class EngineCore:
             num_accepted=accepted,
             num_rejected=num_predicted - accepted,
             failed_param=tokens[0].failed_param if tokens else "",
-            vector=found.vectors.get(sequence.seq_id),
+            vector=prompts.vectors.get(sequence.seq_id),
         )
 
     def _forget(self, seq_id: int) -> None:
-        """Drop what is remembered of a sequence outside the scheduler."""
+        """Drop the state of a sequence outside the scheduler."""
         self._sampler.remove(seq_id)
         if self._drafter is not None:
             self._drafter.remove(seq_id)
         if self._grammars is not None:
             self._grammars.remove(seq_id)
 
-    def _note_start(self, plan: StepPlan) -> None:
+    def _record_start(self, plan: StepPlan) -> None:
         now = self._clock()
         for chunk in plan.chunks:
             if self._new.get(chunk.sequence.seq_id, now) is None:
                 self._new[chunk.sequence.seq_id] = now
 
     def _fail_step(self, plan: StepPlan, error: Exception) -> None:
-        """End all sequences of a plan; the step loop goes on with the others. Raises EngineFailure if it cannot, as the device is lost."""
+        """End all sequences of a plan; the loop goes on with the others. Raises EngineFailure if the device is lost."""
         logger.error("a step of %d sequences failed", len(plan.chunks), exc_info=error)
         if has_lost_device(error):
             raise EngineFailure(
@@ -264,8 +271,8 @@ class EngineCore:
         self._scheduler.advance(plan, {})
         self._channel.send(StepResult([output for output in outputs if output is not None]))
 
-    def _take_messages(self, messages: list[ToCore]) -> bool:
-        """Handle what has come before the next step; False after Shutdown."""
+    def handle_messages(self, messages: list[ToCore]) -> bool:
+        """Handle messages before the next step; False after Shutdown."""
         for message in messages:
             match message:
                 case AddSequence():
@@ -307,7 +314,7 @@ class EngineCore:
         self._new[sequence.seq_id] = None
 
     def _prepare(self, sequence: Sequence) -> None:
-        """Have all that draws tokens know a sequence. Raises what they say of one that cannot be drawn as it asks."""
+        """Register a sequence with sampler, drafter and grammars. Raises their errors about its request."""
         self._sampler.add(sequence)
         if self._drafter is not None:
             self._drafter.add(sequence)
@@ -315,7 +322,7 @@ class EngineCore:
             self._grammars.add(sequence)
 
     def _add_held(self) -> None:
-        """Take the sequences whose grammars have been built."""
+        """Add the held sequences whose grammars have been built."""
         held, self._held = self._held, []
         for message in held:
             if self._grammars is None or self._grammars.is_ready(message.grammar):
@@ -324,13 +331,13 @@ class EngineCore:
                 self._held.append(message)
 
     def _await_grammars(self) -> bool:
-        """With nothing to compute, wait a moment for a grammar if a sequence waits for one; False if none does."""
+        """Wait a moment for a grammar if a sequence needs one and nothing is to be computed; False if none does."""
         if self._held and self._grammars is not None:
             self._grammars.wait_for([message.grammar for message in self._held])
         return bool(self._held)
 
     def _drop(self, seq_id: int, reason: str) -> SequenceOutput | None:
-        """Free a sequence; None if it is unknown."""
+        """Free a sequence and return its last output; None if it is unknown."""
         held = [message for message in self._held if message.seq_id == seq_id]
         if held:
             self._held.remove(held[0])

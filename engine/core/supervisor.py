@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from engine.api.errors import ModelLoadError
 from engine.config import EngineConfig
-from engine.core.link import CoreLink, LinkClosed, ProcessLink, ThreadLink
+from engine.core.link import CoreLink, LinkClosed, ProcessLink
 from engine.inputs.limits import ContextLimits
 from engine.messages import CoreFailed, CoreProgress, CoreReady, Heartbeat
 
@@ -25,21 +25,12 @@ Progress = Callable[[str, float], None]
 Connect = Callable[[EngineConfig], CoreLink]
 
 
-def connect_core(config: EngineConfig) -> CoreLink:
-    """Start the core where the configuration wants it."""
-    if config.core_in_process:
-        from engine.core.build import serve  # torch, in this process: tests and scripts only
-
-        return ThreadLink(config, serve)
-    return ProcessLink(config)
-
-
 class CoreRestarter:
     """`num_restarts` counts cores that were started in place of dead ones. `close` may be called from any thread."""
 
     def __init__(self, config: EngineConfig, connect: Connect, clock: Callable[[], float]) -> None:
         self.num_restarts = 0
-        self.has_processes = connect is connect_core and not config.core_in_process
+        self.has_processes = connect is ProcessLink
         """Whether cores are processes, as when serving; helpers are then started ahead of time."""
         self._config = config
         self._connect = connect

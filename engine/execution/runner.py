@@ -20,9 +20,9 @@ from engine.execution.kv_cache import bytes_per_block, size_cache, step_bytes
 from engine.execution.memory import free_memory
 from engine.execution.pooling import is_pooled, pool_states
 from engine.execution.prompt_scores import is_scored, score_prompts
-from engine.execution.step_pace import QUIET_STEPS, STEP_SECONDS, StepPace
 from engine.execution.step_programs import MANY_ROWS, StepPrograms
 from engine.execution.step_timing import StepTimer
+from engine.execution.token_budget import PREFILL_ONLY_STEPS, STEP_SECONDS, AdaptiveTokenBudget
 from engine.kernels.cpu.threads import TEAM
 from engine.messages import SampledLogprobs
 from engine.scheduling.plan import Chunk, StepPlan
@@ -42,12 +42,10 @@ LARGE_DEVICE_BYTES, LARGE_STEP_TOKENS = 70 << 30, 8192
 
 
 class ModelRunner:
-    """A loaded model with its cache. `num_blocks`, `max_model_len`, `hidden_size` and the tokens of a step are fixed once it is built.
-
-    Raises ModelLoadError if the memory affords no useful context.
-    """
+    """A loaded model with its cache. `num_blocks`, `max_model_len` and `hidden_size` are fixed once it is built."""
 
     def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
+        """Raises ModelLoadError if the memory does not suffice for a useful context."""
         model = loaded.config
         self._decoder = loaded.decoder
         self._device = torch.device(config.device)
@@ -78,7 +76,7 @@ class ModelRunner:
             batch_invariant=config.batch_invariant,
         )
         self._kept_hidden: torch.Tensor | None = None
-        """Of the last step (T, E), if it scores tokens of a prompt or makes a vector of one."""
+        """Hidden states of the last step (T, E), if it scores tokens of a prompt or makes a vector of one."""
         self._graphs: DecodeGraphs | None = None
         self._programs: StepPrograms | None = None
         if isinstance(self._attention, TorchCpuAttention):
@@ -87,13 +85,15 @@ class ModelRunner:
             self._programs = StepPrograms(loaded.decoder, self._attention, size.max_model_len)
         self._batches = BatchBuilder(config.block_size, self._device)
         self.max_num_batched_tokens = config.max_num_batched_tokens or self._default_step_tokens(config.max_num_seqs)
-        self.prefill_only_token_budget = QUIET_STEPS * self.max_num_batched_tokens
-        self.pace = None if config.max_num_batched_tokens else self._make_pace(config.max_num_seqs)
+        self.prefill_only_token_budget = PREFILL_ONLY_STEPS * self.max_num_batched_tokens
+        self.token_budget = None if config.max_num_batched_tokens else self._make_token_budget(config.max_num_seqs)
         self._run_prompt(1)
         if self._programs is not None:
             self._programs.prepare_few(config.max_num_seqs)
-            if loaded.uses_own_kernels:  # otherwise in vain, and a recording keeps whatever torch computes in between
-                self._programs.prepare_many(self.prefill_only_token_budget if self.pace is None else MANY_ROWS)
+            if (
+                loaded.uses_own_kernels
+            ):  # a recording of other kernels would be dropped, and keeps all of torch's intermediate tensors
+                self._programs.prepare_many(self.prefill_only_token_budget if self.token_budget is None else MANY_ROWS)
         if self._device.type == "cuda":
             self._graphs = self._capture_graphs(config.max_num_seqs)
         logger.info(
@@ -107,9 +107,10 @@ class ModelRunner:
 
     @torch.inference_mode()
     def forward(self, plan: StepPlan, fed: DeviceTokens | None = None) -> torch.Tensor:
-        """Compute the plan's chunks; logits (R, V) float32 of the chunks that sample, in the plan's order, one more row for each draft.
+        """Compute a step; return logits (R, V) float32 of the chunks that sample, in the plan's order.
 
-        Only those rows go through the vocabulary projection. `fed`: the input tokens, of a plan that `accepts_device_tokens`.
+        A chunk has a row for its last known token and one for each draft; only these rows go through the vocabulary projection.
+        `fed`: the input tokens, for a plan that `accepts_device_tokens`.
         """
         keeps_hidden = is_scored(plan) or is_pooled(plan)
         self._kept_hidden = None
@@ -126,26 +127,26 @@ class ModelRunner:
         return self._decoder.logits(hidden)
 
     def accepts_device_tokens(self, plan: StepPlan) -> bool:
-        """Whether a step may take its tokens from the device, where nobody has looked at them."""
+        """Return True if a step can take input tokens that only the device knows."""
         return self._graphs is not None and self._graphs.takes(plan)
 
     @torch.inference_mode()
     def prompt_scores(self, plan: StepPlan) -> dict[int, list[SampledLogprobs]]:
-        """Log-probabilities of the prompt tokens that the step just computed scores, by `seq_id`."""
+        """Return the log-probabilities of the prompt tokens that the last step scores, by `seq_id`."""
         return {} if self._kept_hidden is None else score_prompts(plan, self._kept_hidden, self._decoder.logits)
 
     @torch.inference_mode()
     def vectors(self, plan: StepPlan) -> dict[int, list[float]]:
-        """The vectors of the prompts that the step just computed completes, by `seq_id`. Called once for each step that `is_pooled`."""
+        """Return the vectors of the prompts that the last step completes, by `seq_id`. Call once for each step that `is_pooled`."""
         return {} if self._kept_hidden is None else pool_states(plan, self._kept_hidden, self._decoder.normed)
 
     def step_timer(self) -> StepTimer:
-        """What tells how long steps last by their rows, on a CPU."""
+        """Return a timer of steps by their number of rows (CPU only)."""
         assert isinstance(self._attention, TorchCpuAttention)
         return StepTimer(self._decoder, self._attention, self.max_model_len)
 
     def _capture_graphs(self, max_num_seqs: int) -> DecodeGraphs:
-        """Capture the decode steps, after the step that needs the most memory has taken it: it must not run out while somebody waits."""
+        """Capture the decode steps, after the longest step has allocated its memory: that must not run out while serving."""
         from engine.execution.cuda_graphs import CudaCapture, DecodeGraphs
 
         self.forward(self._longest_step())
@@ -153,10 +154,10 @@ class ModelRunner:
         return DecodeGraphs(self._decoder, self._attention, max_num_seqs, table_width, CudaCapture())
 
     def _reserved_bytes(self, loaded: LoadedModel, config: EngineConfig) -> int:
-        """What the cache leaves to the longest step: on a CPU nothing, as it takes a small share of the memory there."""
+        """Return the memory that the cache leaves to the longest step: 0 on a CPU, where the cache takes a small share."""
         if self._device.type == "cpu":
             return 0
-        num_tokens = QUIET_STEPS * (config.max_num_batched_tokens or self._device_step_tokens())
+        num_tokens = PREFILL_ONLY_STEPS * (config.max_num_batched_tokens or self._device_step_tokens())
         return step_bytes(loaded.config, num_tokens=num_tokens, dtype=loaded.dtype)
 
     def _device_step_tokens(self) -> int:
@@ -164,7 +165,7 @@ class ModelRunner:
         return LARGE_STEP_TOKENS if is_large else MAX_STEP_TOKENS
 
     def _default_step_tokens(self, max_num_seqs: int) -> int:
-        """On CUDA a number by its memory; on a CPU as many prompt tokens as the machine computes in STEP_SECONDS, found by doubling."""
+        """Return a budget by the memory of a CUDA device; on a CPU the prompt tokens computed in STEP_SECONDS, found by doubling."""
         if self._device.type != "cpu":
             return self._device_step_tokens()
         longest = min(MAX_STEP_TOKENS, self.max_model_len)
@@ -182,29 +183,29 @@ class ModelRunner:
         )
 
     def _least_step_tokens(self, max_num_seqs: int) -> int:
-        """A next token for each seat, if that is more than a step has anyway."""
+        """Return the smallest budget: it has a next token for each running sequence."""
         return max(MIN_STEP_TOKENS, min(max_num_seqs, MAX_STEP_TOKENS))
 
-    def _make_pace(self, max_num_seqs: int) -> StepPace:
-        """What adapts the tokens of a step while serving. On a device steps get no longer than the one that has taken its memory."""
+    def _make_token_budget(self, max_num_seqs: int) -> AdaptiveTokenBudget:
+        """Return the budget to adapt while serving. On a device it never exceeds the step that has allocated the memory."""
         least = min(self._least_step_tokens(max_num_seqs), self.max_num_batched_tokens)
         most = MAX_STEP_TOKENS if self._device.type == "cpu" else self.max_num_batched_tokens
-        return StepPace(self.max_num_batched_tokens, least, most, self._block_size)
+        return AdaptiveTokenBudget(self.max_num_batched_tokens, least, most, self._block_size)
 
     def _longest_step(self) -> StepPlan:
-        """As many tokens as a step may have, at the ends of contexts as long as they may be."""
+        """Plan a step with the most tokens, at the ends of the longest contexts."""
         counts = [self.max_model_len] * (self.prefill_only_token_budget // self.max_model_len)
         if rest := self.prefill_only_token_budget % self.max_model_len:
             counts.append(rest)
         return StepPlan(tuple(self._end_of_prompt(self.max_model_len, count) for count in counts))
 
     def _run_prompt(self, num_tokens: int) -> float:
-        """Seconds for a prompt of token 0, as far as this thread computed: what waits for other processes is not the model's."""
+        """Compute a prompt of token 0; return the processor seconds of this thread, without waits for other processes."""
         start = thread_time()
         self.forward(StepPlan((self._end_of_prompt(num_tokens, num_tokens),)))
         return thread_time() - start
 
     def _end_of_prompt(self, length: int, num_new: int) -> Chunk:
-        """The last tokens of a prompt of token 0. Uses the first blocks, whose contents nobody reads before writing them again."""
+        """Return the last tokens of a prompt of token 0. Uses the first blocks, which are always written again before they are read."""
         blocks = list(range(-(-length // self._block_size)))
         return Chunk(dummy_sequence(0, [0] * length, blocks), length - num_new, num_new, True)

@@ -1,6 +1,6 @@
-"""Tells which runs have come to their deadlines, at once: the core's heartbeats, at which the engine also looks, are a second apart.
+"""A thread that reports runs at their deadlines. The heartbeats of the core, at which the engine also looks, are a second apart.
 
-Knows ids and times only. Used by `engine.engine`.
+Knows ids and times only.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from collections.abc import Callable
 logger = logging.getLogger(__name__)
 
 LONGEST_WAIT_S = 60.0
-"""A clock that is set is seen after this time."""
+"""After this time the thread reads the clock again, which may have been set."""
 
 
 class Deadlines:
-    """`on_due(run_ids)` is called by a thread of its own, which the first deadline starts; also of runs that have ended."""
+    """The deadlines of runs. A thread of its own, which the first deadline starts, calls `on_due(run_ids)`.
+
+    Runs that have ended meanwhile are reported as well.
+    """
 
     def __init__(self, clock: Callable[[], float], on_due: Callable[[list[str]], None]) -> None:
         self._clock = clock
@@ -27,8 +30,8 @@ class Deadlines:
         self._is_closing = False
         self._thread: threading.Thread | None = None
 
-    def note(self, run_id: str, deadline_at: float) -> None:
-        """Remember a deadline (unix seconds). Thread-safe."""
+    def add(self, run_id: str, deadline_at: float) -> None:
+        """Add a deadline (unix seconds). Thread-safe."""
         with self._changed:
             heapq.heappush(self._waiting, (deadline_at, run_id))
             if self._waiting[0][1] == run_id:
@@ -38,7 +41,7 @@ class Deadlines:
                 self._thread.start()
 
     def close(self) -> None:
-        """Tell nothing more. Idempotent."""
+        """Report nothing more. Idempotent."""
         with self._changed:
             self._is_closing = True
             self._changed.notify()
@@ -53,7 +56,7 @@ class Deadlines:
                 logger.exception("%d runs could not be ended at their deadlines", len(due))
 
     def _next_due(self) -> list[str]:
-        """Wait for the next runs that are due; none when it is over."""
+        """Wait for the next runs that are due; return none after `close`."""
         with self._changed:
             while not self._is_closing:
                 now = self._clock()

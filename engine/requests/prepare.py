@@ -1,6 +1,6 @@
-"""From a request to a run: the prompt is made, everything that can be wrong with the request is found, its answers get their parsers.
+"""From a request to a run: renders and tokenises the prompt, checks the request, and plans how its answers are parsed.
 
-Called by `engine.engine` in the thread that submits. Nothing has reached the core yet, and of a run that is only read nothing ever does.
+Called in the thread that submits. Nothing has reached the core yet; a run that only tokenises never sends anything there.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import hmac
 import itertools
 import secrets
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
 
-from engine.api import Admitted, GenerationRequest, Task, Timings
+from engine.api import Admitted, GenerationRequest, Task
 from engine.config import EngineConfig
+from engine.decoding.beam_search import BeamSearch, EndRules
 from engine.inputs.encoding import Prompt
 from engine.inputs.limits import (
     ContextLimits,
@@ -30,15 +31,17 @@ from engine.outputs.detokenizer import Detokenizer
 from engine.outputs.parsing import OutputParsing
 from engine.outputs.pipeline import ChoicePipeline
 from engine.outputs.prompt_scores import PromptScores
-from engine.requests.runs.factory import make_run
-from engine.requests.runs.run import Choice, Run
+from engine.requests.runs.beams import BeamRun
+from engine.requests.runs.buffered import RankedRun
+from engine.requests.runs.non_generating import EmbedRun, PromptRun, TokenizeRun
+from engine.requests.runs.run import Choice, PreparedRequest, Run
 from engine.scheduling.queue_places import has_place, queue_full
 from engine.structured.registry import AnswerGrammars
 from engine.tokenizers.tokenizer import Tokenizer
 
 
-class Admission:
-    """Of one model. Thread-safe."""
+class RequestPreparer:
+    """The preparation of the requests to one model. Thread-safe."""
 
     def __init__(
         self,
@@ -46,17 +49,17 @@ class Admission:
         tokenizer: Tokenizer,
         processor: PromptProcessor,
         parsing: OutputParsing,
-        forms: AnswerGrammars,
+        grammars: AnswerGrammars,
     ) -> None:
         self._config = config
         self._tokenizer = tokenizer
         self._processor = processor
         self._parsing = parsing
-        self._forms = forms
+        self._grammars = grammars
         self._cache_secret = secrets.token_bytes(32)
         self._seq_ids = itertools.count(1)
 
-    def run(
+    def prepare(
         self,
         request: GenerationRequest,
         limits: ContextLimits,
@@ -65,38 +68,30 @@ class Admission:
         position: int = 0,
         admitted: Admitted | None = None,
     ) -> Run:
-        """Check a request and make its run. `num_known`: sequences of each tenant with the core; `admitted`: what an earlier attempt said.
+        """Check a request and make its run, whose first event has this position.
 
+        `num_known`: sequences with the core, by tenant. `admitted`: the first payload of an earlier attempt, if there was one.
         Raises EngineError.
         """
         if request.task is Task.GENERATE:
             self._parsing.check(request)
         prompt = self._processor.prompt(request, limits.max_model_len)
         if request.task is Task.GENERATE:
-            fields = self._answered(request, prompt, limits, num_known, admitted)
-        else:
-            fields = self._unanswered(request, prompt, limits, num_known)
-        return make_run(
-            self._tokenizer,
-            request,
-            prompt_ids=prompt.token_ids,
-            cache_root=self._cache_root(request),
-            position=position,
-            timings=Timings(request.arrived_at),
-            context_length=limits.max_model_len,
-            **self._told(request, prompt),
-            **fields,
-        )
+            return self._generating_run(request, prompt, limits, num_known, position, admitted)
+        if request.task is Task.EMBED:
+            return self._embed_run(request, prompt, limits, num_known, position)
+        check_prompt_ids(prompt.token_ids, limits, request.raw)
+        return TokenizeRun(self._prompt_only(request, prompt, limits), [], position)
 
-    def _answered(
+    def _generating_run(
         self,
         request: GenerationRequest,
         prompt: Prompt,
         limits: ContextLimits,
         num_known: Mapping[str, int],
+        position: int,
         admitted: Admitted | None,
-    ) -> dict[str, Any]:
-        """Of a run that generates: what `Run` holds of its answers."""
+    ) -> Run:
         max_tokens = choice_token_limit(request, len(prompt.token_ids), limits)
         check_prompt_ids(prompt.token_ids, limits, request.raw)
         check_token_ids(request, limits)
@@ -105,67 +100,113 @@ class Admission:
         check_processors(request.sampling, limits)
         parsing = self._parsing.plan(request, prompt.token_ids)
         self._check_queue(request, num_known, request.num_sequences)
-        grammar = self._forms.grammar(request)
+        grammar = self._grammars.grammar(request)
         seed = request.sampling.seed
         if admitted is not None:
-            max_tokens, seed = (
-                min(max_tokens, admitted.max_tokens),
-                admitted.seed,
-            )  # this worker's context may be shorter
+            # NOTE: the context of this worker may be shorter than that of the earlier attempt.
+            max_tokens, seed = min(max_tokens, admitted.max_tokens), admitted.seed
         own_ends = () if request.stop.ignore_eos else (*self._tokenizer.eos_ids, *prompt.end_ids)
-        return {
-            "seed": secrets.randbits(63) if seed is None else seed,
-            "max_tokens": max_tokens,
-            "stop_ids": list(dict.fromkeys((*own_ends, *request.stop.stop_token_ids))),
-            "choices": [
-                Choice(
-                    next(self._seq_ids),
-                    ChoicePipeline(index, self._tokenizer, request.stop, request.logprobs, parsing.make_choice(index)),
-                )
-                for index in range(request.num_sequences)
-            ],
-            "bad_word_ids": forbidden,
-            "thinking": parsing.thinking,
-            "grammar": grammar,
-            "draft_ids": prediction_ids(request.prediction or "", self._tokenizer, max_tokens, limits.logits_width),
-            "scores": PromptScores(prompt.token_ids, self._tokenizer) if request.logprobs.prompt is not None else None,
-        }
-
-    def _unanswered(
-        self, request: GenerationRequest, prompt: Prompt, limits: ContextLimits, num_known: Mapping[str, int]
-    ) -> dict[str, Any]:
-        """Of a run that ends with its prompt: one sequence if that becomes a vector, none if it is only read."""
-        choices = []
-        if request.task is Task.EMBED:
-            check_embedding(request, len(prompt.token_ids), limits)
-            self._check_queue(request, num_known, 1)
-            choices.append(
-                Choice(next(self._seq_ids), ChoicePipeline(0, self._tokenizer, request.stop, request.logprobs))
+        prepared = PreparedRequest(
+            request=request,
+            prompt_ids=prompt.token_ids,
+            cache_root=self._cache_root(request),
+            context_length=limits.max_model_len,
+            prompt_text=self._prompt_text(request, prompt),
+            prompt_tokens=self._prompt_tokens(request, prompt),
+            seed=secrets.randbits(63) if seed is None else seed,
+            max_tokens=max_tokens,
+            stop_ids=list(dict.fromkeys((*own_ends, *request.stop.stop_token_ids))),
+            bad_word_ids=forbidden,
+            draft_ids=prediction_ids(request.prediction or "", self._tokenizer, max_tokens, limits.logits_width),
+            thinking=parsing.thinking,
+            grammar=grammar,
+        )
+        choices = [
+            Choice(
+                next(self._seq_ids),
+                ChoicePipeline(index, self._tokenizer, request.stop, request.logprobs, parsing.make_choice(index)),
             )
+            for index in range(request.num_sequences)
+        ]
+        scores = PromptScores(prompt.token_ids, self._tokenizer) if request.logprobs.prompt is not None else None
+        if request.stop.max_tokens == 0:
+            return PromptRun(prepared, choices[:1], position, scores)
+        if request.beam is not None:
+            search = BeamSearch(request.num_choices, request.beam.length_penalty, self._beam_ends(prepared))
+            return BeamRun(prepared, choices, position, scores, search=search)
+        if (request.best_of or 1) > 1:
+            return RankedRun(prepared, choices, position, scores, num_reported=request.num_choices)
+        return Run(prepared, choices, position, scores)
+
+    def _embed_run(
+        self,
+        request: GenerationRequest,
+        prompt: Prompt,
+        limits: ContextLimits,
+        num_known: Mapping[str, int],
+        position: int,
+    ) -> Run:
+        check_embedding(request, len(prompt.token_ids), limits)
+        self._check_queue(request, num_known, 1)
+        choice = Choice(next(self._seq_ids), ChoicePipeline(0, self._tokenizer, request.stop, request.logprobs))
         check_prompt_ids(prompt.token_ids, limits, request.raw)
-        return {"seed": 0, "max_tokens": 0, "stop_ids": [], "choices": choices}
+        return EmbedRun(self._prompt_only(request, prompt, limits), [choice], position)
+
+    def _prompt_only(self, request: GenerationRequest, prompt: Prompt, limits: ContextLimits) -> PreparedRequest:
+        """Return the preparation of a request that generates nothing."""
+        return PreparedRequest(
+            request=request,
+            prompt_ids=prompt.token_ids,
+            cache_root=self._cache_root(request),
+            context_length=limits.max_model_len,
+            prompt_text=self._prompt_text(request, prompt),
+            prompt_tokens=self._prompt_tokens(request, prompt),
+        )
 
     def _check_queue(self, request: GenerationRequest, num_known: Mapping[str, int], count: int) -> None:
         most = self._config.max_waiting
         if not has_place(num_known, request.tenant, count, most + self._config.max_num_seqs):
             raise queue_full(most)
 
-    def _told(self, request: GenerationRequest, prompt: Prompt) -> dict[str, Any]:
-        """What the request asks to be told of its prompt. The text of a token is that of generated ones: with the bytes before it."""
-        told: dict[str, Any] = {}
-        if request.prompt.returns_text:
-            told["prompt_text"] = self._tokenizer.text_of(prompt.token_ids) if prompt.text is None else prompt.text
-        if request.prompt.returns_tokens:
-            speller = Detokenizer(self._tokenizer, skip_special_tokens=False)
-            told["prompt_tokens"] = tuple(speller.feed(token_id) for token_id in prompt.token_ids)
-        return told
+    def _prompt_text(self, request: GenerationRequest, prompt: Prompt) -> str | None:
+        """Return the text of the prompt if the request asks for it."""
+        if not request.prompt.returns_text:
+            return None
+        return self._tokenizer.text_of(prompt.token_ids) if prompt.text is None else prompt.text
+
+    def _prompt_tokens(self, request: GenerationRequest, prompt: Prompt) -> tuple[str, ...] | None:
+        """Return the texts of the prompt's tokens if the request asks for them.
+
+        The text of a token is the same as among generated ones: it depends on the bytes before it.
+        """
+        if not request.prompt.returns_tokens:
+            return None
+        speller = Detokenizer(self._tokenizer, skip_special_tokens=False)
+        return tuple(speller.feed(token_id) for token_id in prompt.token_ids)
 
     def _cache_root(self, request: GenerationRequest) -> bytes:
-        """Requests of two tenants or salts share no prefix: the root of their hash chains differs. Secret, so nobody can aim at one.
+        """Return the root of the request's hash chains in the prefix cache.
 
-        Without prefix caching no two runs share any; the choices of one still compute their prompt together.
+        It differs between tenants and between salts, so that these share no prefix, and it is keyed by a secret, so that a tenant
+        cannot construct the root of another. Without prefix caching no two runs share one; the choices of one run still compute
+        their prompt together.
         """
         if not self._config.prefix_caching:
             return secrets.token_bytes(32)
         tenant, salt = request.tenant.encode(), request.cache_salt.encode()
         return hmac.digest(self._cache_secret, len(tenant).to_bytes(8, "big") + tenant + salt, hashlib.sha256)
+
+    def _beam_ends(self, prepared: PreparedRequest) -> EndRules:
+        """Return the rules by which a beam ends."""
+        stop = prepared.request.stop
+        return EndRules(
+            stop_ids=frozenset(prepared.stop_ids),
+            stops=tuple(text.encode() for text in stop.stop),
+            min_tokens=stop.min_tokens,
+            max_tokens=prepared.max_tokens,
+            text_of=partial(self._token_bytes, stop.skip_special_tokens),
+        )
+
+    def _token_bytes(self, skip_special_tokens: bool, token_id: int) -> bytes:
+        is_left_out = skip_special_tokens and self._tokenizer.is_special(token_id)
+        return b"" if is_left_out else self._tokenizer.token_bytes(token_id)

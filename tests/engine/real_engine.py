@@ -10,6 +10,7 @@ import torch
 
 from engine.api import ChoiceFinished, Delta, GenerationRequest
 from engine.config import EngineConfig
+from engine.core.in_process import connect_in_process
 from engine.engine import Engine
 from engine.inputs.rendering import LocalRenderer
 from tests.engine.random_model import random_model
@@ -30,7 +31,6 @@ class RealEngine:
     def __init__(self, folder: Path, **config) -> None:
         settings = {
             "weights": "float32",
-            "core_in_process": True,
             "max_num_batched_tokens": 64,
             "max_num_seqs": 8,
             "kv_cache_bytes": 4 << 20,
@@ -39,7 +39,10 @@ class RealEngine:
         torch.set_num_threads(1)
         self._news: queue.SimpleQueue = queue.SimpleQueue()
         self.engine = Engine(
-            EngineConfig(folder, "tiny", **settings | config), self._news.put, renderer=LocalRenderer()
+            EngineConfig(folder, "tiny", **settings | config),
+            self._news.put,
+            connect=connect_in_process,
+            renderer=LocalRenderer(),
         )
         self.engine.start()
 

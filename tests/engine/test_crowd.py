@@ -30,6 +30,7 @@ from engine.api import (
     Task,
 )
 from engine.config import EngineConfig
+from engine.core.in_process import connect_in_process
 from engine.engine import Engine
 from engine.inputs.rendering import LocalRenderer
 from tests.engine.random_model import random_model
@@ -139,10 +140,9 @@ def serving(tmp_path_factory):
         max_num_batched_tokens=48,
         kv_cache_bytes=20 << 12,
         batch_invariant=True,
-        core_in_process=True,
         num_threads=1,
     )
-    engine = Engine(settings, listener.publish, renderer=LocalRenderer())
+    engine = Engine(settings, listener.publish, connect=connect_in_process, renderer=LocalRenderer())
     threads = torch.get_num_threads()
     engine.start()
     yield engine, listener

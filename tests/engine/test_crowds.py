@@ -55,9 +55,9 @@ class Crowd:
         self.engine = engine
         self.seen = []
         self._steps = threading.Semaphore(0)
-        step, publish = EngineCore.step, engine.engine._publish
+        step, publish = EngineCore.step, engine.engine._runs.publish
         monkeypatch.setattr(EngineCore, "step", lambda core: self._steps.acquire(timeout=60) and step(core))
-        engine.engine._publish = lambda news: (
+        engine.engine._runs.publish = lambda news: (
             self.seen.extend((run.run_id, event) for run in news for event in run.events),
             publish(news),
         )

@@ -13,7 +13,7 @@ import torch
 from engine.api import EmbedOptions
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
-from engine.core.link import QueueChannel
+from engine.core.in_process import QueueChannel
 from engine.core.loop import EngineCore
 from engine.execution.overlap import OverlappedSteps
 from engine.execution.runner import ModelRunner
@@ -96,14 +96,14 @@ class Crowd:
         self.channel = QueueChannel()
         sampler = Sampler(VOCAB_SIZE, device)
         ahead = OverlappedSteps(self.scheduler, runner, sampler) if device == "cuda" else None
-        self.core = EngineCore(self.scheduler, runner, sampler, self.channel, ahead=ahead)
+        self.core = EngineCore(self.scheduler, runner, sampler, self.channel, overlap=ahead)
 
     def answers(self, requests):
         tokens = {number: [] for number in range(len(requests))}
         for number, sampling in enumerate(requests):
             prompt_ids = make_sequence(number, 5 + 17 * number % 90, []).prompt_ids
             message = AddSequence(number, prompt_ids, [], sampling, StopRules(), LogprobOptions(), [7], 40, b"")
-            assert self.core._take_messages([message])
+            assert self.core.handle_messages([message])
         is_busy = True
         while is_busy:
             is_busy = self.core.step()

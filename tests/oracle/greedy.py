@@ -6,7 +6,7 @@ import torch
 
 from engine.api import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
-from engine.core.link import QueueChannel
+from engine.core.in_process import QueueChannel
 from engine.core.loop import EngineCore
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import LoadedModel
@@ -53,7 +53,7 @@ class CoreUnderTest:
 
     def stats(self):
         """The core's counters, with the integrity of its blocks checked."""
-        self._core._take_messages([QueryStats(check_integrity=True)])
+        self._core.handle_messages([QueryStats(check_integrity=True)])
         return self._channel.outbox.get()
 
     def _add(self, prompt_ids: list[int], max_tokens: int) -> int:
@@ -69,7 +69,7 @@ class CoreUnderTest:
             max_tokens=max_tokens,
             cache_root=b"",
         )
-        self._core._take_messages([message])
+        self._core.handle_messages([message])
         return self._num_added
 
     def _collect(self, outputs: dict[int, list[int]]) -> None:

@@ -1,1 +1,1 @@
-"""Admitted requests inside the worker: what each has the core compute, and the events that come of it."""
+"""Admitted requests inside the worker: each asks the core for sequences and turns their outputs into events."""

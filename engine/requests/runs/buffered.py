@@ -1,4 +1,4 @@
-"""Runs whose answers are known only when all of them have ended: nothing of a choice goes out before."""
+"""Runs whose answers are known only when all of them have ended; they publish nothing of a choice before."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from engine.requests.runs.run import Choice, Run
 
 @dataclass(eq=False, kw_only=True)
 class BufferedRun(Run):
-    """After a takeover it starts anew, and says what the earlier attempt had not come to log: it always ends in the same words.
+    """A run that starts anew after a takeover and publishes only what the earlier attempt had not logged.
 
-    `num_logged`: positions of choices that are in the log.
+    That is correct because such a run always gives the same answers.
     """
 
     num_logged: int = 0
+    """Positions of choices that are in the log."""
 
     def replay(self, events: tuple[Event, ...]) -> list[Event]:
         for event in events:
@@ -28,7 +29,7 @@ class BufferedRun(Run):
         return []
 
     def release(self, payloads: list[Payload]) -> list[Event]:
-        """Events of what was withheld, past what is logged already."""
+        """Return the events of buffered payloads, without those that are logged already."""
         events, place = [], 0
         for payload in payloads:
             place += len(payload.token_ids) if isinstance(payload, Delta) else 1
@@ -39,17 +40,16 @@ class BufferedRun(Run):
 
 @dataclass(eq=False, kw_only=True)
 class RankedRun(BufferedRun):
-    """Generates all of `choices` and reports the `num_reported` with the best mean log-probability per token, best first (`best_of`).
-
-    `logprob_sums` and `withheld` by number of choice.
-    """
+    """A run that generates all of `choices` and reports those with the best mean log-probability per token, best first (`best_of`)."""
 
     num_reported: int
     logprob_sums: dict[int, float] = field(default_factory=dict)
-    withheld: dict[int, list[Delta | ChoiceFinished]] = field(default_factory=dict)
+    """By index of choice."""
+    buffered: dict[int, list[Delta | ChoiceFinished]] = field(default_factory=dict)
+    """By index of choice."""
 
     def sequences(self) -> list[AddSequence]:
-        """As usual, and every token comes with its log-probability."""
+        """Return the usual sequences, with the log-probability of every token."""
         return [
             dataclasses.replace(sequence, logprobs=dataclasses.replace(sequence.logprobs, enabled=True))
             for sequence in super().sequences()
@@ -65,21 +65,21 @@ class RankedRun(BufferedRun):
         ends: list[Payload] = []
         for payload in payloads:
             if isinstance(payload, Delta | ChoiceFinished):
-                self.withheld.setdefault(index, []).append(payload)
+                self.buffered.setdefault(index, []).append(payload)
             else:
                 ends.append(payload)
         if not ends:
             return []
-        events = self.release(self._ranked()) if self.ending is None else []
+        events = self.release(self._ranked()) if self.termination is None else []
         return events + [self.event(payload) for payload in ends]
 
     def _ranked(self) -> list[Payload]:
-        """What the best choices have said, numbered by their rank."""
-        ranks = sorted(self.withheld, key=lambda index: (-self._mean(index), index))[: self.num_reported]
+        """Return the payloads of the best choices, numbered by rank."""
+        ranks = sorted(self.buffered, key=lambda index: (-self._mean(index), index))[: self.num_reported]
         return [
             dataclasses.replace(payload, choice=rank)
             for rank, index in enumerate(ranks)
-            for payload in self.withheld[index]
+            for payload in self.buffered[index]
         ]
 
     def _mean(self, index: int) -> float:

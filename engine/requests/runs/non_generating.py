@@ -1,4 +1,4 @@
-"""Runs that end with their prompt: one that is only read, one whose prompt becomes a vector, one that is computed for its scores."""
+"""Runs that end with their prompt: it is only tokenised, becomes a vector, or is computed for its log-probabilities."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from engine.requests.runs.run import FAILED, Choice, Run
 
 @dataclass(eq=False, kw_only=True)
 class TokenizeRun(Run):
-    """Admitted and completed at once: it has no choices, and uses nothing."""
+    """A run that only renders and tokenises its prompt: it has no choices, uses no tokens and ends at once."""
 
     def admitted(self) -> Admitted:
-        return dataclasses.replace(super().admitted(), context_length=self.context_length)
+        return dataclasses.replace(super().admitted(), context_length=self.prepared.context_length)
 
     def usage(self) -> Usage:
         return Usage()
@@ -36,7 +36,7 @@ class TokenizeRun(Run):
 
 @dataclass(eq=False, kw_only=True)
 class EmbedRun(Run):
-    """Has one sequence, which ends with its prompt. After a takeover it starts anew, unless the vector is in the log."""
+    """A run of one sequence whose prompt becomes a vector. After a takeover it starts anew, unless the vector is in the log."""
 
     def sequences(self) -> list[AddSequence]:
         return [
@@ -57,25 +57,25 @@ class EmbedRun(Run):
         return []
 
     def _take(self, choice: Choice, output: SequenceOutput, now: float) -> list[Event]:
-        """The vector and the end; a vector that came too late is not told, and one of other than numbers is a failure."""
-        self._note(output, now)
+        """Return the vector and the end. Drops a vector that comes too late, and fails for one that is not finite."""
+        self._record(output, now)
         choice.is_live = False
         vector = output.vector
-        if self.ending is None and (vector is None or not all(map(math.isfinite, vector))):
-            self.ending = FAILED
-        embedded = [self.event(Embedded(tuple(vector)))] if vector is not None and self.ending is None else []
+        if self.termination is None and (vector is None or not all(map(math.isfinite, vector))):
+            self.termination = FAILED
+        embedded = [self.event(Embedded(tuple(vector)))] if vector is not None and self.termination is None else []
         return [*embedded, self.end(now)]
 
 
 @dataclass(eq=False, kw_only=True)
 class PromptRun(BufferedRun):
-    """Computes the prompt of a request for no tokens (`StopRules.max_tokens` 0), and scores it where that is asked for.
+    """A run that computes its prompt and generates nothing (`StopRules.max_tokens` 0); it scores the prompt if asked to.
 
-    Has one sequence for all choices, which end as soon as the prompt is computed. The core draws a token behind it, which is nobody's.
+    One sequence serves all choices, which end as soon as the prompt is computed. The token that the core draws after it is dropped.
     """
 
     def sequences(self) -> list[AddSequence]:
-        """Nothing that the request wants of its tokens matters to this one."""
+        """Return one sequence without the options of the request that concern generated tokens."""
         return [
             dataclasses.replace(
                 sequence,
@@ -91,11 +91,11 @@ class PromptRun(BufferedRun):
         ]
 
     def _take(self, choice: Choice, output: SequenceOutput, now: float) -> list[Event]:
-        self._note(dataclasses.replace(output, token_ids=[]), now)
+        self._record(dataclasses.replace(output, token_ids=[]), now)
         if output.finish is None:
             return []
         choice.is_live = False
-        if self.ending is None and output.finish == "failed":
-            self.ending = FAILED
+        if self.termination is None and output.finish == "failed":
+            self.termination = FAILED
         ends: list[Payload] = [ChoiceFinished(index, FinishReason.LENGTH) for index in range(self.request.num_choices)]
-        return [*(self.release(ends) if self.ending is None else []), self.end(now)]
+        return [*(self.release(ends) if self.termination is None else []), self.end(now)]

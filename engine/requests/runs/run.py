@@ -1,6 +1,6 @@
-"""One admitted run inside the worker: its choices, its positions, its account. Turns the core's news into events.
+"""One admitted run inside the worker: its choices, its positions, its token counts. Turns outputs of the core into events.
 
-Used by `engine.Engine` only, from one thread at a time. It speaks to nobody: the engine sends and publishes.
+Used by one thread at a time. A run sends and publishes nothing itself: the engine does.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from engine.outputs.prompt_scores import PromptScores
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """Why a run ends before its choices do: by somebody's wish (`code` None), or by a failure."""
+class Termination:
+    """Why a run ends before its choices do: it was stopped (`code` None), or it failed."""
 
     outcome: Outcome
     code: ErrorCode | None = None
@@ -39,95 +39,134 @@ class Ending:
     param: str | None = None
 
 
-FAILED = Ending(
+FAILED = Termination(
     Outcome.FAILED, ErrorCode.ENGINE_ERROR, "The engine failed while it generated this answer. Please try again."
 )
-LOST = Ending(
+LOST = Termination(
     Outcome.WORKER_LOST, ErrorCode.WORKER_LOST, "The worker that generated this answer was stopped. Please try again."
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedRequest:
+    """A checked request with all that follows from it and the model; fixed before its run begins.
+
+    A request that generates nothing leaves the fields about generated tokens at their defaults.
+    """
+
+    request: GenerationRequest
+    prompt_ids: list[int]
+    cache_root: bytes
+    context_length: int
+    """Positions per sequence of the model that serves the run."""
+    prompt_text: str | None = None
+    """The text of the prompt, if the request asks for it."""
+    prompt_tokens: tuple[str, ...] | None = None
+    """The texts of its tokens, if the request asks for them."""
+    seed: int = 0
+    max_tokens: int = 0
+    stop_ids: list[int] = field(default_factory=list)
+    bad_word_ids: list[list[int]] = field(default_factory=list)
+    draft_ids: list[int] = field(default_factory=list)
+    """Tokens that the request predicts the answer to begin with."""
+    thinking: Thinking | None = None
+    grammar: DefineGrammar | None = None
+
+
 @dataclass(slots=True, eq=False)
 class Choice:
-    """One answer. `output_ids` are the tokens that its events have reported; `num_accepted` of them were drafts."""
+    """One answer of a run."""
 
     seq_id: int
     pipeline: ChoicePipeline
     output_ids: list[int] = field(default_factory=list)
+    """Tokens that its events have reported."""
     is_live: bool = True
     num_accepted: int = 0
+    """How many of `output_ids` were drafts."""
     num_rejected: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """`position` is the next one. `is_sent`: the core has (or had) the sequences. `ending` is set once, by the first who ends the run."""
+    """A request whose choices are independent of each other; other runs subclass it."""
 
-    request: GenerationRequest
-    prompt_ids: list[int]
-    seed: int
-    max_tokens: int
-    stop_ids: list[int]
-    cache_root: bytes
+    prepared: PreparedRequest
     choices: list[Choice]
     position: int = 0
-    is_sent: bool = False
-    is_ended: bool = False
-    ending: Ending | None = None
-    num_cached: int | None = None
-    timings: Timings = field(default_factory=lambda: Timings(0.0))
-    prompt_text: str | None = None
-    prompt_tokens: tuple[str, ...] | None = None
-    context_length: int = 0
-    bad_word_ids: list[list[int]] = field(default_factory=list)
-    thinking: Thinking | None = None
+    """The position of the next event."""
     scores: PromptScores | None = None
-    """Until they are reported, where they were asked for."""
+    """Log-probabilities of the prompt, until they are reported; None if they were not requested."""
+    timings: Timings = field(init=False)
+    is_sent: bool = False
+    """A core has, or had, the sequences."""
+    is_ended: bool = False
+    termination: Termination | None = None
+    """Set once, by the first cause that ends the run early."""
+    num_cached: int | None = None
     held: list[tuple[Choice, SequenceOutput]] = field(default_factory=list)
-    """News that has to wait for them: the first choice computes the scores, and others may be ahead of it."""
-    grammar: DefineGrammar | None = None
-    draft_ids: list[int] = field(default_factory=list)
+    """Outputs that wait for `scores`: the first choice computes these, and the others may be ahead of it."""
     num_deaths: int = 0
     """Cores that died while they had the run."""
-    has_more: bool = False
-    """The last news has made further `sequences` necessary."""
+    needs_core: bool = False
+    """The last output has made further `sequences` necessary."""
+
+    def __post_init__(self) -> None:
+        self.timings = Timings(self.request.arrived_at)
+
+    @property
+    def request(self) -> GenerationRequest:
+        return self.prepared.request
+
+    @property
+    def run_id(self) -> str:
+        return self.prepared.request.run_id
 
     def admitted(self) -> Admitted:
-        """The first event of the run, with the prompt where the request asks for it."""
-        prompt_ids = tuple(self.prompt_ids) if self.request.prompt.returns_ids else None
+        """Return the first payload of the run, with the prompt if the request asks for it."""
+        prepared = self.prepared
         return Admitted(
-            len(self.prompt_ids), self.max_tokens, self.seed, prompt_ids, self.prompt_text, self.prompt_tokens
+            len(prepared.prompt_ids),
+            prepared.max_tokens,
+            prepared.seed,
+            tuple(prepared.prompt_ids) if self.request.prompt.returns_ids else None,
+            prepared.prompt_text,
+            prepared.prompt_tokens,
         )
 
     def is_overdue(self, now: float) -> bool:
-        """Whether its deadline has passed."""
+        """Return True if the deadline has passed."""
         return self.request.deadline_at is not None and self.request.deadline_at <= now
 
     def live_ids(self) -> list[int]:
-        """Sequences that the core still works on."""
+        """Return the sequences that the core still works on."""
         return [choice.seq_id for choice in self.choices if choice.is_live]
 
     def sequences(self) -> list[AddSequence]:
-        """What the core must work on, from where each choice stands. What an earlier core has said and nobody has heard is forgotten."""
+        """Return what a core must compute, from where each choice stands.
+
+        Drops outputs of an earlier core that have not become events.
+        """
+        prepared = self.prepared
         if self.scores is not None:
             self.scores.restart()
             self.held.clear()
         return [
             AddSequence(
                 seq_id=choice.seq_id,
-                prompt_ids=self.prompt_ids,
+                prompt_ids=prepared.prompt_ids,
                 output_ids=list(choice.output_ids),
-                sampling=dataclasses.replace(self.request.sampling, seed=self.seed + index),
+                sampling=dataclasses.replace(self.request.sampling, seed=prepared.seed + index),
                 stop=self.request.stop,
                 logprobs=self._logprobs(index),
-                stop_ids=self.stop_ids,
-                max_tokens=self.max_tokens,
-                cache_root=self.cache_root,
+                stop_ids=prepared.stop_ids,
+                max_tokens=prepared.max_tokens,
+                cache_root=prepared.cache_root,
                 priority=self.request.priority,
-                bad_word_ids=self.bad_word_ids,
-                thinking=self.thinking,
-                grammar=self.grammar.key if self.grammar else "",
-                draft_ids=self.draft_ids,
+                bad_word_ids=prepared.bad_word_ids,
+                thinking=prepared.thinking,
+                grammar=prepared.grammar.key if prepared.grammar else "",
+                draft_ids=prepared.draft_ids,
                 group=self._group(),
                 tenant=self.request.tenant,
             )
@@ -136,28 +175,28 @@ class Run:
         ]
 
     def take(self, choice: Choice, output: SequenceOutput, now: float) -> list[Event]:
-        """Events of one sequence's news, and of the run's end if this was the last choice."""
+        """Return the events of one output, and the end of the run if this was the last choice."""
         if self.scores is None:
             return self._take(choice, output, now)
         self.scores.add(output.prompt_logprobs or [])
         if not self.scores.is_complete:
             if output.finish in ("aborted", "failed"):
                 events = self._take(choice, output, now)
-                # NOTE: choices whose end is held have left the core, which says no more of them.
+                # NOTE: choices whose end is held have left the core, which reports no more of them.
                 return events if self.is_ended else [*events, self.end(now)]
             self.held.append((choice, output))
             return []
         events = [self.event(self.scores.payload())]
-        news, self.held, self.scores = [*self.held, (choice, output)], [], None
-        for held_choice, held_output in news:
+        outputs, self.held, self.scores = [*self.held, (choice, output)], [], None
+        for held_choice, held_output in outputs:
             if not self.is_ended:
                 events += self._take(held_choice, held_output, now)
         return events
 
     def _take(self, choice: Choice, output: SequenceOutput, now: float) -> list[Event]:
-        self._note(output, now)
-        if output.finish == "failed" and self.ending is None:
-            self.ending = self._no_token_left(output.failed_param) if output.failed_param else FAILED
+        self._record(output, now)
+        if output.finish == "failed" and self.termination is None:
+            self.termination = self._no_token_left(output.failed_param) if output.failed_param else FAILED
         events = []
         if not choice.pipeline.finished:
             payloads = choice.pipeline.feed(output.token_ids, output.logprobs, output.finish)
@@ -168,32 +207,32 @@ class Run:
             choice.num_rejected += output.num_rejected
         if choice.pipeline.finished or output.finish is not None:
             choice.is_live = False
-        if (self.ending is not None and self.ending.outcome is Outcome.FAILED) or not self.live_ids():
+        if (self.termination is not None and self.termination.outcome is Outcome.FAILED) or not self.live_ids():
             events.append(self.end(now))
         return events
 
     def end(self, now: float) -> Event:
-        """The terminal event; nothing follows."""
+        """End the run and return its last event."""
         self.is_ended = True
         for choice in self.choices:
             choice.is_live = False
         self.timings = dataclasses.replace(self.timings, ended_at=now)
-        ending = self.ending or Ending(Outcome.FINISHED)
-        if ending.code is None:
-            return self.event(Completed(ending.outcome, self.usage(), self.timings))
-        return self.event(Failed(ending.code, ending.message, self.usage(), self.timings, ending.outcome, ending.param))
+        cause = self.termination or Termination(Outcome.FINISHED)
+        if cause.code is None:
+            return self.event(Completed(cause.outcome, self.usage(), self.timings))
+        return self.event(Failed(cause.code, cause.message, self.usage(), self.timings, cause.outcome, cause.param))
 
     def event(self, payload: Payload) -> Event:
-        """The payload at the run's next position."""
+        """Return the payload as the event at the next position, and move on."""
         count = len(payload.token_ids) if isinstance(payload, Delta) else 1
         event = Event(self.position, count, payload)
         self.position += count
         return event
 
     def usage(self) -> Usage:
-        """Exact counts so far."""
+        """Return the exact counts so far."""
         return Usage(
-            prompt_tokens=len(self.prompt_ids),
+            prompt_tokens=len(self.prepared.prompt_ids),
             cached_tokens=self.num_cached or 0,
             completion_tokens=sum(choice.pipeline.num_tokens for choice in self.choices),
             reasoning_tokens=sum(choice.pipeline.num_reasoning_tokens for choice in self.choices),
@@ -202,7 +241,10 @@ class Run:
         )
 
     def replay(self, events: tuple[Event, ...]) -> list[Event]:
-        """Bring the choices to where an earlier attempt's events left them; returns events that it had not come to log."""
+        """Bring the choices to where the events of an earlier attempt left them.
+
+        Returns the events that follow from those and that the earlier attempt had not logged yet.
+        """
         for event in events:
             payload = event.payload
             if isinstance(payload, Delta):
@@ -214,19 +256,19 @@ class Run:
                 self.scores = None
         missing: list[Event] = []
         for choice in self.choices:
-            payloads = choice.pipeline.feed(choice.output_ids, finish=self._core_word(choice.output_ids))
+            payloads = choice.pipeline.feed(choice.output_ids, finish=self._finish_of(choice.output_ids))
             if choice.is_live and choice.pipeline.finished:
                 choice.is_live = False
                 missing.append(self.event(payloads[-1]))
         return missing
 
     def _group(self) -> str:
-        """The request's group as the core knows it: one tenant's is never another's."""
+        """Return the group of the request as the core knows it; groups of two tenants never have the same name."""
         tenant, group = self.request.tenant, self.request.group
         return f"{len(tenant)}:{tenant}{group}" if group else ""
 
     def _logprobs(self, index: int) -> LogprobOptions:
-        """What choice number `index` reports; the first one scores the prompt for all, once."""
+        """Return the options of choice number `index`: only the first choice scores the prompt, once for all."""
         options = self.request.logprobs
         return (
             options
@@ -234,21 +276,24 @@ class Run:
             else dataclasses.replace(options, prompt=None)
         )
 
-    def _no_token_left(self, param: str) -> Ending:
-        """The request itself has forbidden every token. `param`: the core's name for the field, one for grammars of all fields."""
+    def _no_token_left(self, param: str) -> Termination:
+        """Return the failure of a request that has forbidden every token.
+
+        `param`: the core's name for the field; all fields that make grammars have one name.
+        """
         field = param
         if param == "structured_outputs":
             field = self.request.constraint.param.partition(".")[0] if self.request.constraint else "tool_choice"
         message = f"{field} and the other constraints of this request left no token to choose; relax one of them"
-        return Ending(Outcome.FAILED, ErrorCode.INVALID_VALUE, message, param)
+        return Termination(Outcome.FAILED, ErrorCode.INVALID_VALUE, message, param)
 
-    def _core_word(self, output_ids: list[int]) -> str | None:
-        """What the core says of the last of these tokens."""
-        if output_ids and output_ids[-1] in self.stop_ids and len(output_ids) > self.request.stop.min_tokens:
+    def _finish_of(self, output_ids: list[int]) -> str | None:
+        """Return the `SequenceOutput.finish` that the core gives with the last of these tokens."""
+        if output_ids and output_ids[-1] in self.prepared.stop_ids and len(output_ids) > self.request.stop.min_tokens:
             return "stop"
-        return "length" if len(output_ids) >= self.max_tokens else None
+        return "length" if len(output_ids) >= self.prepared.max_tokens else None
 
-    def _note(self, output: SequenceOutput, now: float) -> None:
+    def _record(self, output: SequenceOutput, now: float) -> None:
         if output.num_cached is not None:
             self.num_cached = output.num_cached if self.num_cached is None else min(self.num_cached, output.num_cached)
         if self.timings.started_at is None and output.started_at is not None:

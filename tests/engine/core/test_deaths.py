@@ -67,7 +67,7 @@ def test_a_core_that_reports_its_failure_is_replaced(make_stage):
 def test_a_core_that_dies_too_often_fails_its_runs_and_the_engine(make_stage):
     cores = [ScriptedCore(READY) for _ in range(MAX_RESTARTS + 1)]
     stage = make_stage(*cores)
-    stage.engine._starter._closing.wait = lambda delay_s: False  # no back-off
+    stage.engine._restarter._closing.wait = lambda delay_s: False  # no back-off
     stage.submit()
     for core in cores:
         core.hear_sequences()
@@ -93,7 +93,7 @@ def test_an_engine_that_gives_up_says_so_before_it_fails_what_nobody_else_takes(
     """So its worker can hand its runs to another one."""
     cores = [ScriptedCore(READY) for _ in range(MAX_RESTARTS + 1)]
     stage = make_stage(*cores)
-    stage.engine._starter._closing.wait = lambda delay_s: False  # no back-off
+    stage.engine._restarter._closing.wait = lambda delay_s: False  # no back-off
     seen = []
     stage.engine._on_failed = lambda: seen.append((stage.engine.state, stage.engine.stats().num_runs))
     stage.submit()
@@ -126,7 +126,7 @@ def test_a_run_that_is_being_admitted_while_the_last_core_dies_ends_after_its_ad
     """Its end was published first: the receiver did not wait for the thread that publishes the admission."""
     monkeypatch.setattr("engine.core.supervisor.MAX_RESTARTS", 0)
     stage = make_stage()
-    publish = stage.engine._publish
+    publish = stage.engine._runs.publish
 
     def publish_when_the_core_is_gone(news):
         if isinstance(news[0].events[0].payload, Admitted):
@@ -134,7 +134,7 @@ def test_a_run_that_is_being_admitted_while_the_last_core_dies_ends_after_its_ad
             stage.engine._receiver.join(20)
         publish(news)
 
-    stage.engine._publish = publish_when_the_core_is_gone
+    stage.engine._runs.publish = publish_when_the_core_is_gone
     stage.submit()
     assert [type(payload) for payload in payloads(stage.events_to_end())] == [Admitted, Failed]
     assert stage.engine.stats().num_runs == 0
@@ -193,7 +193,7 @@ def test_a_run_that_two_cores_die_of_fails_and_the_others_go_on(make_stage):
     """It took every run with it: the engine gave up after the third restart."""
     cores = [ScriptedCore(READY) for _ in range(3)]
     stage = make_stage(*cores)
-    stage.engine._starter._closing.wait = lambda delay_s: False  # no back-off
+    stage.engine._restarter._closing.wait = lambda delay_s: False  # no back-off
     for run_id in ("poison", "victim", "waiting"):
         stage.submit(run_id)
         stage.news()
@@ -215,7 +215,7 @@ def test_a_run_that_two_cores_die_of_fails_and_the_others_go_on(make_stage):
 def test_a_run_that_was_in_the_step_of_one_death_only_goes_on(make_stage):
     cores = [ScriptedCore(READY) for _ in range(3)]
     stage = make_stage(*cores)
-    stage.engine._starter._closing.wait = lambda delay_s: False  # no back-off
+    stage.engine._restarter._closing.wait = lambda delay_s: False  # no back-off
     stage.submit("old")
     stage.core.hear_sequences()
     stage.core.die()

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from engine import messages
 from engine.api import EmbedOptions, LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
+from engine.core.in_process import ThreadLink
 from engine.core.link import (
     CLOSED_SET,
     LinkClosed,
     PipeChannel,
     ProcessLink,
-    ThreadLink,
     pack,
     pack_config,
     unpack,

@@ -7,9 +7,9 @@ import torch
 
 from engine.api import LogprobOptions, SamplingParams, StopRules
 from engine.api.errors import EngineFailure
-from engine.core.link import QueueChannel
+from engine.core.heartbeat import StepWatch
+from engine.core.in_process import QueueChannel
 from engine.core.loop import EngineCore
-from engine.core.step_watch import StepWatch
 from engine.messages import (
     AbortSequences,
     AddSequence,
@@ -74,7 +74,7 @@ class Stage:
         """One turn of the loop: messages, then a step; what was emitted."""
         for message in messages:
             self.channel.inbox.put(message)
-        assert self.core._take_messages(self.channel.receive(block=False))
+        assert self.core.handle_messages(self.channel.receive(block=False))
         self.core.step()
         return self.emitted()
 
@@ -265,7 +265,7 @@ def test_the_watch_tells_how_long_a_turn_lasts_and_rests_between_turns(stage):
     assert stage.core.watch.elapsed_s == 0.0
 
 
-class Pace:
+class ScriptedBudget:
     """Says after the second step that steps have another number of tokens."""
 
     max_num_batched_tokens = prefill_only_token_budget = 48
@@ -282,7 +282,9 @@ class Pace:
 
 
 def test_steps_get_the_number_of_tokens_that_the_pace_has_come_to(stage):
-    stage.core = EngineCore(stage.scheduler, stage.runner, Sampler(VOCAB_SIZE, "cpu"), stage.channel, pace=Pace())
+    stage.core = EngineCore(
+        stage.scheduler, stage.runner, Sampler(VOCAB_SIZE, "cpu"), stage.channel, token_budget=ScriptedBudget()
+    )
     stage.add(1, list(range(1, 10)) * 20, max_tokens=1)
     for _ in range(4):
         stage.step()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engine.api import LogprobOptions, SamplingParams, StopRules
 from engine.api.errors import EngineFailure
-from engine.core.link import QueueChannel
+from engine.core.in_process import QueueChannel
 from engine.core.loop import EngineCore
 from engine.decoding.costs import StepCosts
 from engine.decoding.drafter import LookupDrafter
@@ -77,7 +77,7 @@ class Loop:
         self.scheduler = Scheduler(num_blocks, 4, 16, seats, 100, True, drafter=drafter)
         sampler = Sampler(VOCAB_SIZE, "cpu", syncs=not is_ahead)
         ahead = OverlappedSteps(self.scheduler, self.runner, sampler) if is_ahead else None
-        self.core = EngineCore(self.scheduler, self.runner, sampler, self.channel, drafter=drafter, ahead=ahead)
+        self.core = EngineCore(self.scheduler, self.runner, sampler, self.channel, drafter=drafter, overlap=ahead)
 
     def play(self, requests, aborts=()):
         """requests: (step at which it comes, AddSequence)   aborts: (step, seq_id)  ->  tokens, finish and log-probabilities of each"""
@@ -87,7 +87,7 @@ class Loop:
         while True:
             messages = [message for when, message in requests if when == step]
             messages += [AbortSequences([seq_id]) for when, seq_id in aborts if when == step]
-            assert self.core._take_messages(messages)
+            assert self.core.handle_messages(messages)
             was_busy = self.core.step()
             self._collect(answers)
             assert self.scheduler.check_integrity() == ""
@@ -232,7 +232,7 @@ def test_a_step_that_loses_the_device_ends_the_core(fatal_at):
 def test_a_step_that_was_begun_ahead_is_announced_while_it_is_computed():
     """A result ends what was announced before it, so that a core which dies of a step ahead would otherwise die of nobody."""
     loop = Loop(True)
-    loop.core._take_messages(
+    loop.core.handle_messages(
         [AnnounceSteps(), request(1, max_tokens=6, stop_ids=()), request(2, max_tokens=9, stop_ids=())]
     )
     while loop.core.step():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from engine.api import LogprobOptions, SamplingParams, StopRules
-from engine.core.link import QueueChannel
+from engine.core.in_process import QueueChannel
 from engine.core.loop import EngineCore
 from engine.messages import AddSequence, SequenceOutput, StepResult
 from engine.sampling.sampler import Sampler
@@ -63,7 +63,7 @@ class TableCore:
         } | changes
         self.outputs[seq_id] = []
         message = AddSequence(seq_id=seq_id, prompt_ids=list(prompt_ids), max_tokens=max_tokens, **fields)
-        assert self.core._take_messages([message])
+        assert self.core.handle_messages([message])
 
     def run(self) -> dict[int, list[SequenceOutput]]:
         """Step until nothing is left; every account must be right at the end."""

@@ -9,7 +9,7 @@ import torch
 
 from engine.api import EmbedOptions, LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
-from engine.core.link import QueueChannel
+from engine.core.in_process import QueueChannel
 from engine.core.loop import EngineCore
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import load_model
@@ -62,7 +62,7 @@ class Stage:
 
     def steps(self, number=10_000):
         for _ in range(number):
-            assert self.core._take_messages(self.channel.receive(block=False))
+            assert self.core.handle_messages(self.channel.receive(block=False))
             if not self.core.step():
                 break
         while not self.channel.outbox.empty():

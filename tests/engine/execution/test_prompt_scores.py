@@ -9,7 +9,7 @@ import torch
 
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
-from engine.core.link import QueueChannel
+from engine.core.in_process import QueueChannel
 from engine.core.loop import EngineCore
 from engine.execution.prompt_scores import SLICE_ROWS
 from engine.execution.runner import ModelRunner
@@ -61,7 +61,7 @@ class Stage:
 
     def steps(self, number=10_000):
         for _ in range(number):
-            assert self.core._take_messages(self.channel.receive(block=False))
+            assert self.core.handle_messages(self.channel.receive(block=False))
             if not self.core.step():
                 break
             while not self.channel.outbox.empty():

@@ -26,7 +26,7 @@ def deadlines(told):
 def test_runs_are_told_in_the_order_of_their_deadlines_whatever_that_of_their_coming(deadlines, told):
     now = time.time()
     for run_id, after_s in (("late", 3600.0), ("second", 0.02), ("first", 0.01), ("past", -5.0)):
-        deadlines.note(run_id, now + after_s)
+        deadlines.add(run_id, now + after_s)
     heard = []
     while len(heard) < 3:
         heard += told.get(timeout=20)
@@ -37,10 +37,10 @@ def test_runs_are_told_in_the_order_of_their_deadlines_whatever_that_of_their_co
 
 def test_none_are_told_after_the_close(told):
     deadlines = Deadlines(time.time, told.put)
-    deadlines.note("run", time.time() + 3600)
+    deadlines.add("run", time.time() + 3600)
     deadlines.close()
     deadlines.close()
-    deadlines.note("other", 0.0)
+    deadlines.add("other", 0.0)
     assert told.empty()
 
 
@@ -51,9 +51,9 @@ def test_a_failure_to_end_one_run_keeps_no_later_one_from_its_deadline(told):
             raise OSError("nobody listens")
 
     deadlines = Deadlines(time.time, end)
-    deadlines.note("broken", 0.0)
+    deadlines.add("broken", 0.0)
     assert told.get(timeout=20) == ["broken"]
-    deadlines.note("next", 0.0)
+    deadlines.add("next", 0.0)
     assert told.get(timeout=20) == ["next"]
     deadlines.close()
 
@@ -61,7 +61,7 @@ def test_a_failure_to_end_one_run_keeps_no_later_one_from_its_deadline(told):
 def test_a_run_ends_at_its_deadline_although_the_core_says_nothing_meanwhile(make_stage):
     stage = make_stage()
     stage.core.answers_aborts = True
-    stage.engine._deadlines._clock = stage.engine._clock = time.time
+    stage.engine._deadlines._clock = stage.engine._runs._clock = time.time
     stage.submit("late", deadline_at=time.time() + 0.02)
     stage.submit("over", deadline_at=1.0)
     stage.submit("long", deadline_at=time.time() + 3600)
@@ -72,7 +72,7 @@ def test_a_run_ends_at_its_deadline_although_the_core_says_nothing_meanwhile(mak
         "late": (Completed, Outcome.TIMED_OUT),
         "over": (Completed, Outcome.TIMED_OUT),
     }
-    assert list(stage.engine._runs) == ["long"]
+    assert [run.run_id for run in stage.engine._runs] == ["long"]
 
 
 def test_a_core_that_hangs_in_a_step_keeps_nobody_beyond_the_deadline(stage):
@@ -82,7 +82,7 @@ def test_a_core_that_hangs_in_a_step_keeps_nobody_beyond_the_deadline(stage):
     while not isinstance(stage.news()["run"][-1].payload, Delta):
         continue
     stage.now = 151.0
-    stage.engine._end_due(["run"])
+    stage.engine._runs.end_due(["run"])
     (end,) = stage.news()["run"]
     assert (end.start, end.payload.outcome) == (3, Outcome.TIMED_OUT)
     assert (end.payload.usage.completion_tokens, end.payload.usage.cached_tokens) == (2, 2)
@@ -98,5 +98,5 @@ def test_a_run_that_ended_before_its_deadline_is_left_alone(stage):
     (sequence,) = stage.core.hear_sequences()
     stage.core.say(output(sequence, b"a", "length"))
     assert payloads(stage.events_to_end())[-1].outcome is Outcome.FINISHED
-    stage.engine._end_due(["run", "unknown"])
+    stage.engine._runs.end_due(["run", "unknown"])
     assert stage.has_no_news()

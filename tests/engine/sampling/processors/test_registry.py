@@ -11,7 +11,8 @@ from engine.api.errors import ModelLoadError, RequestError
 from engine.api.sampling import ProcessorCall, SamplingParams
 from engine.config import EngineConfig
 from engine.core.build import serve
-from engine.core.link import QueueChannel, pack, unpack
+from engine.core.in_process import QueueChannel
+from engine.core.link import pack, unpack
 from engine.messages import CoreFailed, CoreReady
 from engine.sampling.processors.registry import ProcessorRegistry, load_registry
 from engine.sampling.sampler import Sampler

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.execution.step_pace import FEWEST, STEP_SECONDS, StepPace
+from engine.execution.token_budget import MIN_SAMPLES, STEP_SECONDS, AdaptiveTokenBudget
 from engine.scheduling.plan import Chunk, StepPlan
 from tests.engine.scheduling.sequences import make_scheduler, make_sequence, sample
 
@@ -17,92 +17,92 @@ class Machine:
         self.delay = 0.0
         self.now = 0.0
 
-    def compute(self, pace, num_tokens, num_decodes=0):
+    def compute(self, budget, num_tokens, num_decodes=0):
         sequence = make_sequence(1, [1] * max(num_tokens, 1))
         chunks = [Chunk(sequence, 0, 1, True)] * num_decodes + (
             [Chunk(sequence, 0, num_tokens, True)] if num_tokens else []
         )
-        pace.begin()
+        budget.begin()
         self.now += (num_tokens + num_decodes) / self.rate + self.delay
-        return pace.end(StepPlan(tuple(chunks)))
+        return budget.end(StepPlan(tuple(chunks)))
 
-    def settle(self, pace, steps=60):
+    def settle(self, budget, steps=60):
         """Steps full of prompts; what they have in the end."""
         for _ in range(steps):
-            self.compute(pace, pace.max_num_batched_tokens)
-        return pace.max_num_batched_tokens
+            self.compute(budget, budget.max_num_batched_tokens)
+        return budget.max_num_batched_tokens
 
 
-def make_pace(machine, max_num_batched_tokens=LEAST):
-    return StepPace(max_num_batched_tokens, LEAST, MOST, 16, lambda: machine.now)
+def make_budget(machine, max_num_batched_tokens=LEAST):
+    return AdaptiveTokenBudget(max_num_batched_tokens, LEAST, MOST, 16, lambda: machine.now)
 
 
 def test_a_prompt_does_not_stay_slow_after_a_busy_start():
     """64 tokens a step, measured on a busy machine, took 124 s for a prompt of 12,051, for good."""
     machine = Machine(rate=4000.0)
-    pace = make_pace(machine)
+    budget = make_budget(machine)
     scheduler = make_scheduler(num_blocks=4000, max_num_batched_tokens=LEAST)
     scheduler.add(make_sequence(1, list(range(12_051))))
     num_steps = 0
     while plan := scheduler.plan():
-        pace.begin()
+        budget.begin()
         machine.now += sum(chunk.num_positions for chunk in plan.chunks) / machine.rate
         num_steps += 1
-        if pace.end(plan):
-            scheduler.resize(pace.max_num_batched_tokens, pace.max_num_batched_tokens)
+        if budget.end(plan):
+            scheduler.resize(budget.max_num_batched_tokens, budget.max_num_batched_tokens)
         scheduler.advance(plan, sample(plan))
-    assert pace.max_num_batched_tokens == 400
-    assert num_steps < 12_051 / 400 + 3 * FEWEST + 5
+    assert budget.max_num_batched_tokens == 400
+    assert num_steps < 12_051 / 400 + 3 * MIN_SAMPLES + 5
 
 
 def test_steps_get_shorter_where_the_machine_has_become_slow_and_longer_again():
     machine = Machine(rate=10_000.0)
-    pace = make_pace(machine)
-    assert machine.settle(pace) == 992
+    budget = make_budget(machine)
+    assert machine.settle(budget) == 992
     machine.rate = 2000.0
-    assert machine.settle(pace) == 240, "a small difference is no reason to change"
+    assert machine.settle(budget) == 240, "a small difference is no reason to change"
     machine.rate = 10_000.0
-    assert machine.settle(pace) == 960
+    assert machine.settle(budget) == 960
 
 
 def test_steps_stay_within_their_bounds():
     machine = Machine(rate=1e6)
-    pace = make_pace(machine)
-    assert machine.settle(pace) == MOST
+    budget = make_budget(machine)
+    assert machine.settle(budget) == MOST
     machine.rate = 1.0
-    assert machine.settle(pace, 200) == LEAST
+    assert machine.settle(budget, 200) == LEAST
 
 
 def test_a_few_disturbed_steps_change_nothing():
     machine = Machine(rate=4000.0)
-    pace = make_pace(machine)
-    settled = machine.settle(pace)
+    budget = make_budget(machine)
+    settled = machine.settle(budget)
     for number in range(200):
         machine.delay = 1.0 if number % 3 else 0.0
-        assert not machine.compute(pace, settled)
+        assert not machine.compute(budget, settled)
 
 
 def test_steps_that_prompts_do_not_fill_say_nothing():
     machine = Machine(rate=1000.0)
-    pace = make_pace(machine, 512)
+    budget = make_budget(machine, 512)
     for _ in range(50):
-        assert not machine.compute(pace, 0, num_decodes=60)
-        assert not machine.compute(pace, 200)
-    assert machine.compute(pace, 256) is False
-    for _ in range(FEWEST):
-        machine.compute(pace, 256, num_decodes=4)
-    assert pace.max_num_batched_tokens == 256
+        assert not machine.compute(budget, 0, num_decodes=60)
+        assert not machine.compute(budget, 200)
+    assert machine.compute(budget, 256) is False
+    for _ in range(MIN_SAMPLES):
+        machine.compute(budget, 256, num_decodes=4)
+    assert budget.max_num_batched_tokens == 256
 
 
 def test_a_clock_that_stands_still_says_nothing():
     machine = Machine(rate=float("inf"))
-    pace = make_pace(machine)
-    assert machine.settle(pace) == LEAST
+    budget = make_budget(machine)
+    assert machine.settle(budget) == LEAST
 
 
 def test_one_change_is_at_most_by_a_factor_of_two():
     machine = Machine(rate=100 * LEAST / STEP_SECONDS)
-    pace = make_pace(machine)
-    for _ in range(FEWEST):
-        machine.compute(pace, pace.max_num_batched_tokens)
-    assert pace.max_num_batched_tokens == 2 * LEAST
+    budget = make_budget(machine)
+    for _ in range(MIN_SAMPLES):
+        machine.compute(budget, budget.max_num_batched_tokens)
+    assert budget.max_num_batched_tokens == 2 * LEAST

@@ -1,0 +1,65 @@
+"""A core in a thread of the caller's process, for tests and scripts. Imports torch.
+
+engine = Engine(config, publish, connect=connect_in_process)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import queue
+import threading
+from collections.abc import Callable
+
+from engine.config import EngineConfig
+from engine.core.build import serve
+from engine.core.link import CoreChannel, LinkClosed, drain
+from engine.messages import FromCore, Shutdown, ToCore
+
+
+def connect_in_process(config: EngineConfig) -> ThreadLink:
+    """Start a core in a thread of this process."""
+    return ThreadLink(dataclasses.replace(config, core_in_process=True), serve)
+
+
+class QueueChannel:
+    """The core's end of an in-process link; the worker's end holds the same two queues."""
+
+    def __init__(self) -> None:
+        self.inbox: queue.SimpleQueue[ToCore] = queue.SimpleQueue()
+        self.outbox: queue.SimpleQueue[FromCore | None] = queue.SimpleQueue()
+
+    def send(self, message: FromCore) -> None:
+        self.outbox.put(message)
+
+    def receive(self, block: bool) -> list[ToCore]:
+        return drain(self.inbox, block)
+
+
+class ThreadLink:
+    """The worker's end of a link to a core in a thread. `serve(config, channel)` returns after Shutdown."""
+
+    def __init__(self, config: EngineConfig, serve: Callable[[EngineConfig, CoreChannel], None]) -> None:
+        self._channel = QueueChannel()
+        self._thread = threading.Thread(target=self._run, args=(config, serve), name="engine-core", daemon=True)
+        self._thread.start()
+
+    def send(self, message: ToCore) -> None:
+        if not self._thread.is_alive():
+            raise LinkClosed
+        self._channel.inbox.put(message)
+
+    def receive(self) -> FromCore:
+        message = self._channel.outbox.get()
+        if message is None:
+            raise LinkClosed
+        return message
+
+    def close(self, timeout_s: float) -> None:
+        self._channel.inbox.put(Shutdown())
+        self._thread.join(timeout_s)
+
+    def _run(self, config: EngineConfig, serve: Callable[[EngineConfig, CoreChannel], None]) -> None:
+        try:
+            serve(config, self._channel)
+        finally:
+            self._channel.outbox.put(None)
