@@ -2,22 +2,18 @@
 
 from django.urls import include, path, re_path
 
-from chat.api import health, version
+from chat.api import health, registry, version
 from chat.api.openapi import pages
 
-DESCRIBED_IN = ("chat.api.openapi.document", "chat.batches.openapi")
+DESCRIBED_IN = (*(module for entry in registry.DIALECTS for module in entry.described_in), "chat.batches.openapi")
 """Modules that describe routes for the OpenAPI document. They are imported when it is first asked for."""
 
 schema_view = pages.schema_page(DESCRIBED_IN)
 
 urlpatterns = [
-    path("", include("chat.api.openai.prompt_urls")),
-    path("", include("chat.api.anthropic.urls")),
-    path("", include("chat.api.responses.urls")),
     path("", include("chat.api.model_lists")),
     path("", include("chat.batches.urls")),
-    path("", include("chat.api.openai.urls")),
-    path("", include("chat.api.scale.urls")),
+    *(path("", include(module)) for entry in registry.DIALECTS for module in entry.urls),
     re_path(r"^health/live/?\Z", health.live, name="health_live"),
     re_path(r"^health/ready/?\Z", health.ready, name="health_ready"),
     re_path(r"^version/?\Z", version.version, name="version"),

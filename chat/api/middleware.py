@@ -24,12 +24,11 @@ from django.http.response import HttpResponseBase
 from django.urls import Resolver404, ResolverMatch, URLResolver, get_resolver, resolve, set_script_prefix
 
 from chat.access.configuration_copies import configuration_ask
-from chat.api.anthropic.dialect import MESSAGES
 from chat.api.body import body_too_large
 from chat.api.dialect import Door
 from chat.api.openai.dialect import LIGHTCONE
+from chat.api.registry import DIALECTS, load_named
 from chat.api.request.ignored import HEADER as IGNORED_HEADER
-from chat.api.scale.views import SCALE
 from chat.api.server_contract import ADMITTED, Admitted
 from chat.api.view import Handler, error_response, method_told, request_id, takes_delete, unknown_view
 from chat.errors import ApiError, unforeseen_error
@@ -53,29 +52,10 @@ EXPOSED_HEADERS = ", ".join(
         *(f"x-ratelimit-{word}-{kind}" for word in ("limit", "remaining", "reset") for kind in ("requests", "tokens")),
     )
 )
-API_PREFIXES = frozenset(
-    (
-        *(
-            "v1",
-            "v4",
-            "v5",
-            "models",
-            "chat",
-            "health",
-            "completions",
-            "embeddings",
-            "tokenize",
-            "detokenize",
-            "version",
-        ),
-        *(
-            "responses",
-            "messages",
-            "files",
-            "batches",
-        ),  # served below /v1 alone: clients without it in their base URL are told in JSON
-    )
+API_SEGMENTS = frozenset(
+    ("health", "version", "files", "batches", *(segment for entry in DIALECTS for segment in entry.segments))
 )
+"""First segments of the paths of the API."""
 
 FOREIGN_ROUTES = {
     "/api": "Ollama's own API",
@@ -93,10 +73,14 @@ CONSOLE_POLICY = PAGE_POLICY.replace("script-src 'self'", "script-src 'self' 'un
 """The console's theme evaluates Alpine expressions and has inline scripts."""
 
 
-DOORS: tuple[tuple[str, Door], ...] = (("/v1/messages", MESSAGES), ("/v4", SCALE), ("/v5", SCALE))
-"""Whose error shape the paths below a prefix have; all others have that of the Lightcone dialect."""
+ERROR_FORMATS: tuple[tuple[str, Door], ...] = tuple(
+    (prefix, load_named(entry.error_format)) for entry in DIALECTS for prefix in entry.path_prefixes
+)
+"""What writes the errors of paths below a prefix. All others have the shape of the Lightcone dialect."""
 
-UNKNOWN: dict[Door, Handler] = {door: unknown_view(door) for door in (LIGHTCONE, *(door for _, door in DOORS))}
+UNKNOWN: dict[Door, Handler] = {
+    error_format: unknown_view(error_format) for error_format in (LIGHTCONE, *(format_ for _, format_ in ERROR_FORMATS))
+}
 
 
 def is_api_path(path: str) -> bool:
@@ -105,12 +89,12 @@ def is_api_path(path: str) -> bool:
     if not path.startswith("/"):
         return True
     segments = (segment.lower() for segment in path.split("/", 8) if segment not in ("", ".", ".."))
-    return next(segments, "") in API_PREFIXES
+    return next(segments, "") in API_SEGMENTS
 
 
 def dialect_for_path(path: str) -> Door:
     """The dialect whose shape errors on this path have."""
-    return next((door for prefix, door in DOORS if path.startswith(prefix)), LIGHTCONE)
+    return next((format_ for prefix, format_ in ERROR_FORMATS if path.startswith(prefix)), LIGHTCONE)
 
 
 class ApiMiddleware:

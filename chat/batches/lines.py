@@ -19,6 +19,7 @@ from django.urls import resolve
 
 from chat.access.configuration_copies import configuration_refresh
 from chat.access.keys import Caller
+from chat.api.registry import batch_endpoints
 from chat.api.request.gates import LATER
 from chat.api.view import request_id
 from chat.batches.input_lines import InputLine
@@ -26,13 +27,6 @@ from chat.batches.services import Tokens
 
 View = Callable[[HttpRequest], Awaitable[HttpResponseBase]]
 
-ENDPOINT_URLS = {
-    "/v1/chat/completions": "chat.api.openai.urls",
-    "/v1/completions": "chat.api.openai.prompt_urls",
-    "/v1/embeddings": "chat.api.openai.prompt_urls",
-    "/v1/responses": "chat.api.responses.urls",
-}
-"""Modules by endpoint. They are not imported here, so that a maintenance worker without batches does not load them."""
 RETRIED_STATUSES = (429, 503)
 TRIES = 3
 """Tries of a line whose run failed: its worker died, or it ran out of time."""
@@ -61,8 +55,8 @@ class LineAnswer:
 
 
 def endpoint_view(endpoint: str) -> View:
-    """Return the view of an endpoint. Raises KeyError."""
-    view: View = resolve(endpoint, urlconf=ENDPOINT_URLS[endpoint]).func
+    """Return the view of an endpoint, which loads its dialect. Raises KeyError."""
+    view: View = resolve(endpoint, urlconf=batch_endpoints()[endpoint]).func
     return view
 
 

@@ -18,11 +18,12 @@ from django.db.models import F, Q
 from django.utils import timezone
 
 from chat.access.models import Project
+from chat.api.registry import batch_endpoints
 from chat.batches.files import FileAbout, FileWriter, file_drop, file_get
 from chat.batches.models import OPEN_STATUSES, Batch, BatchResult, BatchStatus, Purpose
 from chat.usage.services import storable_text
 
-ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
+ENDPOINTS = tuple(sorted(batch_endpoints()))
 WINDOWS = {"24h": timedelta(hours=24)}
 CLAIM = timedelta(seconds=30)
 PAGE_RESULTS = 50

@@ -6,9 +6,8 @@ a request once, when it stores the terminal record. Gauges are read when Prometh
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
@@ -26,25 +25,25 @@ disable_created_metrics()
 MAX_MODELS = 200
 OTHER = "other"
 STATES = ("ready", "loading", "draining", "failed")
-ROUTE = re.compile(
-    r"(/v1|/v4/beta|/v5)?/(chat/completions(/render)?|completions|embeddings|responses|messages(/count_tokens)?|batches)"
-    r"|(/v1)?/(tokenize|detokenize)|/ws/playground"
-)
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 SECONDS_PER_TOKEN = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
 TOKENS = tuple(float(4**power) for power in range(10))
 
 
-def route_label(path: str) -> str:
-    """Return a known route without its trailing slash, or `other`."""
+def route_label(path: str, routes: Collection[str]) -> str:
+    """Return one of `routes`, without a trailing slash, or `other`."""
     route = path.rstrip("/")
-    return route if ROUTE.fullmatch(route) else OTHER
+    return route if route in routes else OTHER
 
 
 class RequestMetrics:
-    """The counters and histograms of this process. `render` returns the text that Prometheus reads."""
+    """The counters and histograms of this process. `render` returns the text that Prometheus reads.
 
-    def __init__(self) -> None:
+    `routes`: those that are counted by name.
+    """
+
+    def __init__(self, routes: Collection[str]) -> None:
+        self._routes = routes
         registry = self.registry = CollectorRegistry()
         self._models: set[str] = set()
 
@@ -86,7 +85,7 @@ class RequestMetrics:
         return generate_latest(self.registry)
 
     def _count(self, record: TerminalRecord) -> None:
-        model, route = self._model_label(record.model), route_label(record.route)
+        model, route = self._model_label(record.model), route_label(record.route, self._routes)
         status = str(record.status) if 200 <= record.status <= 599 else OTHER
         self._requests.labels(model, route, status).inc()
         if record.retry_count > 0:

@@ -24,6 +24,7 @@ from django.db import Error as DatabaseError
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from chat.api.registry import counted_routes, stored_endings
 from chat.api.stored.recovery import UnfinishedAnswers
 from chat.batches.runner import BatchRunner
 from chat.catalog.services import model_names, model_state_report
@@ -198,9 +199,9 @@ class MaintenanceStep(bootsteps.StartStopStep):
         self._stream = UsageStream(client, keys)
         reaper = Reaper(client=client, keys=keys, clock=time.time, send_task=task_send_async, send_stop=stop_send_async)
         states = ModelStates(client, keys)
-        unfinished = UnfinishedAnswers(Runs(client, keys, time.time))
+        unfinished = UnfinishedAnswers(Runs(client, keys, time.time), stored_endings())
         self._batches = BatchRunner()
-        self._requests = RequestMetrics()
+        self._requests = RequestMetrics(counted_routes() | {"/v1/batches", "/ws/playground"})
         self._metrics = MetricsServer(lambda: metrics_text(self._requests, client, keys))
         if settings.LIGHTCONE_METRICS_PORT:
             await self._metrics.start(settings.LIGHTCONE_METRICS_HOST, settings.LIGHTCONE_METRICS_PORT)

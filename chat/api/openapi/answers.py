@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema_field
+from drf_spectacular.utils import OpenApiParameter, extend_schema_field
 from rest_framework import serializers
 
 from chat.api.request.schema import TIERS
@@ -28,6 +28,20 @@ def shaped(schema: dict[str, Any], help_text: str = "", **options: Any) -> seria
         pass
 
     return Shaped(help_text=help_text, **options)
+
+
+TEXT_FINISH_REASONS = ("stop", "length", "repetition")
+NUMBER_OR_NULL = {"type": ["number", "null"]}
+ALTERNATIVES = {"type": ["object", "null"], "additionalProperties": {"type": "number"}}
+ITEMS = {
+    "type": "array",
+    "items": {"type": "object", "properties": {"type": {"type": "string"}}, "additionalProperties": True},
+}
+PAGING = [
+    OpenApiParameter("limit", int, description="1 to 100, 20 where absent."),
+    OpenApiParameter("after", str, description="The id of the last entry of the page before."),
+    OpenApiParameter("order", str, enum=["asc", "desc"]),
+]
 
 
 class ErrorDetail(serializers.Serializer):
@@ -218,3 +232,54 @@ class ModelList(serializers.Serializer):
 
 class Status(serializers.Serializer):
     status = serializers.CharField()
+
+
+class TextLogprobsBody(serializers.Serializer):
+    tokens = serializers.ListField(child=serializers.CharField())
+    token_logprobs = shaped({"type": "array", "items": NUMBER_OR_NULL}, "The first token of a prompt has null.")
+    top_logprobs = shaped({"type": "array", "items": ALTERNATIVES}, "From text to log-probability.")
+    text_offset = serializers.ListField(child=serializers.IntegerField(), help_text="Characters before each token.")
+
+
+class TextChoiceBody(serializers.Serializer):
+    index = serializers.IntegerField(help_text="Choice c of prompt p is p * n + c.")
+    text = serializers.CharField()
+    logprobs = TextLogprobsBody(allow_null=True)
+    finish_reason = serializers.ChoiceField(choices=TEXT_FINISH_REASONS)
+    stop_reason = shaped(STOP_REASON, STOP_REASON_HELP)
+    token_ids = shaped(TOKEN_IDS, "Where return_token_ids asks for them.", required=False)
+    prompt_token_ids = shaped(TOKEN_IDS, "Where return_token_ids asks for them.", required=False)
+    prompt_logprobs = shaped(PROMPT_LOGPROBS, PROMPT_LOGPROBS_HELP, required=False)
+
+
+class TextChunkChoice(TextChoiceBody):
+    finish_reason = shaped({"type": ["string", "null"], "enum": [*TEXT_FINISH_REASONS, None]})
+    stop_reason = shaped(STOP_REASON, STOP_REASON_HELP + " On the last chunk of a choice.", required=False)
+
+
+class TextCompletion(serializers.Serializer):
+    id = serializers.CharField(help_text="cmpl- and the request id.")
+    object = serializers.ChoiceField(choices=["text_completion"])
+    created = serializers.IntegerField(help_text="Unix seconds.")
+    model = serializers.CharField()
+    system_fingerprint = serializers.CharField()
+    service_tier = serializers.ChoiceField(
+        choices=TIERS, required=False, help_text="The tier used, for requests that sent one."
+    )
+    choices = TextChoiceBody(many=True)
+    usage = UsageBody()
+
+
+class TextCompletionChunk(TextCompletion):
+    """One data frame of a stream."""
+
+    choices = TextChunkChoice(many=True)
+    usage = UsageBody(allow_null=True, required=False)
+
+
+class ItemList(serializers.Serializer):
+    object = serializers.ChoiceField(choices=["list"])
+    data = shaped(ITEMS)
+    first_id = serializers.CharField(allow_null=True)
+    last_id = serializers.CharField(allow_null=True)
+    has_more = serializers.BooleanField()

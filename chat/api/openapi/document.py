@@ -16,11 +16,16 @@ from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_sche
 from drf_spectacular.views import SpectacularJSONAPIView
 from rest_framework.views import APIView
 
-from chat.api.openapi import messages as openapi_messages
-from chat.api.openapi import prompts as openapi_prompts
-from chat.api.openapi import responses as openapi_responses
-from chat.api.openapi import scale as openapi_scale
-from chat.api.openapi.answers import ChatCompletion, ChatCompletionChunk, ErrorBody, Model, ModelList, Status
+from chat.api.openapi.answers import (
+    PAGING,
+    ChatCompletion,
+    ChatCompletionChunk,
+    ErrorBody,
+    ItemList,
+    Model,
+    ModelList,
+    Status,
+)
 from chat.api.request.fields import RequestField
 from chat.api.request.schema import ChatCompletionRequest
 
@@ -63,8 +68,8 @@ class CompletionRoute(APIView):
     @extend_schema(
         operation_id="list_chat_completions",
         summary="List stored chat completions",
-        parameters=[*openapi_responses.PAGING, OpenApiParameter("model", str)],
-        responses={200: openapi_responses.ItemList, **_errors(400, 401, 403, 429, 500, 503)},
+        parameters=[*PAGING, OpenApiParameter("model", str)],
+        responses={200: ItemList, **_errors(400, 401, 403, 429, 500, 503)},
         tags=["chat"],
     )
     def get(self, request: HttpRequest) -> None:
@@ -109,10 +114,6 @@ class ReadyRoute(APIView):
 
 urlpatterns = [
     path("v1/chat/completions", CompletionRoute.as_view()),
-    *openapi_messages.urlpatterns,
-    *openapi_prompts.urlpatterns,
-    *openapi_responses.urlpatterns,
-    *openapi_scale.urlpatterns,
     path("v1/models", ModelsRoute.as_view()),
     path("v1/models/<path:model_id>", ModelRoute.as_view()),
     path("health/live", LiveRoute.as_view()),

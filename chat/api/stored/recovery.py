@@ -18,7 +18,6 @@ from redis.exceptions import RedisError
 
 from chat.api.stored.services import (
     StoredAnswer,
-    StoredKind,
     StoredState,
     answer_drop,
     answer_end,
@@ -31,30 +30,22 @@ from engine.api import Event
 logger = logging.getLogger(__name__)
 
 Ending = tuple[StoredState, bytes] | None
-ENDINGS: Mapping[str, tuple[str, str]] = {
-    str(StoredKind.CHAT): ("chat.api.chat_format.stored", "chat_ended"),
-    str(StoredKind.RESPONSE): ("chat.api.responses.kept", "response_ended"),
-}
-"""Where answers of each kind are ended. Named, not imported: a maintenance worker without unfinished answers loads no dialect."""
-
 unfinished_list = database_sync_to_async(answers_unfinished)
 answer_find = database_sync_to_async(answer_of_run)
 answer_write = database_sync_to_async(answer_end)
 answer_forget = database_sync_to_async(answer_drop)
 
 
-def ending_of(kind: str) -> Callable[[Mapping[str, Any], Iterable[Event]], Ending]:
-    """How an answer of that kind ended, from its request and from everything that its run said; None where nothing is kept of it."""
-    module, name = ENDINGS[kind]
-    ending: Callable[[Mapping[str, Any], Iterable[Event]], Ending] = getattr(import_module(module), name)
-    return ending
-
-
 class UnfinishedAnswers:
-    """`turn` looks at every unfinished answer once."""
+    """`turn` looks at every unfinished answer once.
 
-    def __init__(self, runs: Runs) -> None:
+    `endings`: `module:function` that ends answers of a kind, from the request and all events of the run; it returns None
+    if nothing is to be kept. Modules are imported when first needed.
+    """
+
+    def __init__(self, runs: Runs, endings: Mapping[str, str]) -> None:
         self._runs = runs
+        self._endings = endings
 
     async def turn(self) -> int:
         """End those whose runs have ended; returns how many. Raises redis.RedisError and DatabaseError; then the next turn tries again.
@@ -83,10 +74,15 @@ class UnfinishedAnswers:
         return True
 
     async def _end(self, row: StoredAnswer, events: list[Event]) -> None:
-        ending = ending_of(row.kind)(orjson.loads(row.request), events)
+        ending = self._ending_of(row.kind)(orjson.loads(row.request), events)
         if ending is None:
             await answer_forget(run_id=row.run_id)
             return
         state, body = ending
         if await answer_write(run_id=row.run_id, state=state, answer=body):
             logger.info("answer %s ended as %s", row.public_id, state)
+
+    def _ending_of(self, kind: str) -> Callable[[Mapping[str, Any], Iterable[Event]], Ending]:
+        module, _, name = self._endings[kind].partition(":")
+        ending: Callable[[Mapping[str, Any], Iterable[Event]], Ending] = getattr(import_module(module), name)
+        return ending

@@ -18,7 +18,7 @@ from chat.api.view import error_response
 from chat.batches import runner as runner_module
 from chat.batches import work
 from chat.batches.door import BATCHES
-from chat.batches.lines import ENDPOINT_URLS, endpoint_view
+from chat.batches.lines import endpoint_view
 from chat.batches.services import (
     ENDPOINTS,
     ClaimLost,
@@ -343,6 +343,6 @@ async def test_old_batches_go_and_open_ones_stay(world: BatchWorld) -> None:
 
 
 def test_every_endpoint_has_the_view_of_its_route() -> None:
-    assert tuple(ENDPOINT_URLS) == ENDPOINTS
+    assert ENDPOINTS == ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
     for endpoint in ENDPOINTS:
         assert endpoint_view(endpoint) is resolve(endpoint).func

@@ -14,6 +14,7 @@ import yaml
 from django.db import OperationalError
 from prometheus_client.parser import text_string_to_metric_families
 
+from chat.api.registry import counted_routes
 from chat.relay.state.codec import pack_record
 from chat.relay.state.usage_stream import UsageStream
 from chat.relay.state.workers import WorkerLease
@@ -24,6 +25,7 @@ from chat.workers.maintenance import metrics_text, usage_write_once
 from tests.chat.records import record
 from tests.chat.relay.world import MODEL, World
 
+ROUTES = counted_routes() | {"/ws/playground"}
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAGE = (DOCS / "operations.md").read_text()
 
@@ -39,7 +41,7 @@ def samples(text: bytes) -> dict[tuple[str, ...], float]:
 
 
 def counted(*records: dict[str, Any]) -> dict[tuple[str, ...], float]:
-    metrics = RequestMetrics()
+    metrics = RequestMetrics(ROUTES)
     metrics.count([TerminalRecord.from_dict(one) for one in records])
     return samples(metrics.render())
 
@@ -127,7 +129,7 @@ def test_a_record_without_instants_or_from_a_slow_clock_does_no_harm() -> None:
     ],
 )
 def test_a_route_is_one_of_ours_or_other(path: str, label: str) -> None:
-    assert route_label(path) == label
+    assert route_label(path, ROUTES) == label
 
 
 def test_labels_are_bounded_whatever_records_say() -> None:
@@ -160,7 +162,7 @@ def test_without_valkey_that_is_all_there_is_to_say() -> None:
 
 
 def test_every_metric_is_documented_and_no_other() -> None:
-    metrics = RequestMetrics()
+    metrics = RequestMetrics(ROUTES)
     text = metrics.render() + system_render(STATE)
     told = set(re.findall(r"^# TYPE (\w+)", text.decode(), re.MULTILINE))
     section = PAGE[PAGE.index("## Metrics") :]
@@ -180,7 +182,7 @@ def test_every_metric_is_documented_and_no_other() -> None:
 
 
 def test_alerts_and_dashboard_ask_for_metrics_that_there_are() -> None:
-    text = RequestMetrics().render() + system_render(STATE)
+    text = RequestMetrics(ROUTES).render() + system_render(STATE)
     told = set(re.findall(r"^# TYPE (\w+)", text.decode(), re.MULTILINE))
     rules = yaml.safe_load((DOCS / "monitoring" / "alerts.yml").read_text())["groups"][0]["rules"]
     panels = json.loads((DOCS / "monitoring" / "dashboard.json").read_text())["panels"]
@@ -212,7 +214,7 @@ async def test_leases_and_queues_are_read_from_valkey(world: World) -> None:
 
 @pytest.mark.django_db(transaction=True)
 async def test_records_that_come_twice_are_counted_once(world: World) -> None:
-    metrics = RequestMetrics()
+    metrics = RequestMetrics(ROUTES)
     for one in [record()] * 3 + [record()]:
         await world.client.xadd(world.keys.usage, {"r": pack_record(one)})
         await usage_write_once(UsageStream(world.client, world.keys), gather_s=0.0, count=metrics.count)
@@ -229,5 +231,5 @@ async def test_a_database_that_is_away_is_not_taken_for_valkey(world: World, mon
         raise OperationalError("no such host")
 
     monkeypatch.setattr(maintenance, "model_names", refuse)
-    seen = samples(await metrics_text(RequestMetrics(), world.client, world.keys))
+    seen = samples(await metrics_text(RequestMetrics(ROUTES), world.client, world.keys))
     assert (seen["lightcone_valkey_up",], seen["lightcone_usage_records_waiting",]) == (1, 0)

@@ -7,6 +7,7 @@ import json
 import httpx
 import pytest
 
+from chat.access.keys import Caller
 from chat.catalog import named_models
 from chat.catalog.services import ModelEntry
 from engine.api import Delta
@@ -94,14 +95,15 @@ async def test_a_model_is_found_by_its_own_name_beneath_any_labels(scale, script
 
 
 async def test_the_first_name_that_exists_decides_even_if_the_key_may_not_use_it(scale, monkeypatch):
-    hidden = ModelEntry(name="org/tiny", owned_by="x", created_at=1, fingerprint="x")
+    hidden = ModelEntry(name="hidden", owned_by="x", created_at=1, fingerprint="x")
 
     async def resolve(*, name, caller=None):
         if name == "org/tiny":
-            return hidden if caller is None else None
+            return hidden
         return MODEL if name == "tiny" else None
 
     monkeypatch.setattr(named_models, "model_resolve_async", resolve)
+    monkeypatch.setattr(Caller, "can_use_model", lambda self, name: name != "hidden")
     refused = await post(scale, model="org/tiny")
     assert refused.status_code == 404
     assert "does not exist or you do not have access to it" in refused.json()["message"]

@@ -12,6 +12,7 @@ import pytest
 
 from chat.api.answering.heads import head_dump
 from chat.api.dialect import AnswerHead
+from chat.api.registry import stored_endings
 from chat.api.stored.recovery import UnfinishedAnswers, database_sync_to_async
 from chat.api.stored.services import StoredKind, StoredState, answer_keep
 from chat.models import StoredAnswer
@@ -64,7 +65,7 @@ async def run(world: World, kind: StoredKind) -> Voice:
 
 
 async def ended(world: World) -> tuple[str, Any] | None:
-    await UnfinishedAnswers(world.runs).turn()
+    await UnfinishedAnswers(world.runs, stored_endings()).turn()
     row = await StoredAnswer.objects.afirst()
     return None if row is None else (row.state, orjson.loads(row.answer) if row.answer else None)
 
@@ -129,7 +130,7 @@ async def test_an_answer_that_cannot_be_ended_keeps_no_other_waiting(world):
     await begin(f"{0:032x}", StoredKind.CHAT)
     await StoredAnswer.objects.aupdate(request=b"no JSON", kind=StoredKind.RESPONSE)
     await begin(f"{1:032x}", StoredKind.RESPONSE)
-    await UnfinishedAnswers(world.runs).turn()
+    await UnfinishedAnswers(world.runs, stored_endings()).turn()
     assert [row.state async for row in StoredAnswer.objects.order_by("run_id")] == [
         StoredState.UNFINISHED,
         StoredState.FAILED,

@@ -10,16 +10,11 @@ from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_sche
 from rest_framework import serializers
 from rest_framework.views import APIView
 
-from chat.api.openapi.answers import ChatCompletion, ChatCompletionChunk, ErrorBody, shaped
+from chat.api.openapi.answers import ITEMS, PAGING, ChatCompletion, ChatCompletionChunk, ErrorBody, ItemList, shaped
 from chat.api.request.fields import RequestField
 from chat.api.request.objects import Metadata
 from chat.api.request.schema import ChatCompletionRequest
 from chat.api.responses.schema import ALIKE, FURTHER, ResponseRequest
-
-ITEMS = {
-    "type": "array",
-    "items": {"type": "object", "properties": {"type": {"type": "string"}}, "additionalProperties": True},
-}
 
 
 class Input(RequestField):
@@ -72,14 +67,6 @@ class ResponseEvent(serializers.Serializer):
     sequence_number = serializers.IntegerField()
 
 
-class ItemList(serializers.Serializer):
-    object = serializers.ChoiceField(choices=["list"])
-    data = shaped(ITEMS)
-    first_id = serializers.CharField(allow_null=True)
-    last_id = serializers.CharField(allow_null=True)
-    has_more = serializers.BooleanField()
-
-
 class Deleted(serializers.Serializer):
     id = serializers.CharField()
     object = serializers.CharField()
@@ -98,11 +85,6 @@ def _errors(*statuses: int) -> dict[Any, Any]:
 FETCHED = _errors(400, 401, 403, 404, 429, 500, 503)
 COMPUTED = _errors(400, 401, 402, 403, 404, 408, 413, 429, 500, 503)
 STREAM = OpenApiResponse(ResponseEvent, description="With stream: true, server-sent events, named as their type.")
-PAGING = [
-    OpenApiParameter("limit", int, description="1 to 100, 20 where absent."),
-    OpenApiParameter("after", str, description="The id of the last entry of the page before."),
-    OpenApiParameter("order", str, enum=["asc", "desc"]),
-]
 STARTING_AFTER = OpenApiParameter("starting_after", int, description="The number of the last event that was seen.")
 
 

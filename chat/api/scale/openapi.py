@@ -10,13 +10,21 @@ from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_sche
 from rest_framework import serializers
 from rest_framework.views import APIView
 
-from chat.api.openapi.answers import MODEL_STATES, ChatCompletion, ChatCompletionChunk, ErrorBody
-from chat.api.openapi.prompts import ERRORS, TextCompletion, TextCompletionChunk, shaped
+from chat.api.openapi.answers import (
+    MODEL_STATES,
+    ChatCompletion,
+    ChatCompletionChunk,
+    ErrorBody,
+    TextCompletion,
+    TextCompletionChunk,
+    shaped,
+)
 from chat.api.scale.fields import ScaleChatRequest
 from chat.api.scale.text_read import ScaleTextRequest
 
 ANY = {"type": "object", "additionalProperties": True}
 KEY_HELP = "The key goes into x-api-key, or into Authorization as everywhere."
+ERRORS = (400, 401, 402, 403, 404, 408, 413, 429, 500, 503)
 CURSORS = ("limit", "starting_after", "ending_before")
 STREAM_HELP = "With stream: true, server-sent events: one of these in each, then `event: done` with [DONE]."
 

@@ -13,65 +13,15 @@ from rest_framework.views import APIView
 from chat.api.openai.embedding_request import EmbeddingRequest
 from chat.api.openai.token_requests import DetokenizeRequest, TokenizeRequest
 from chat.api.openapi.answers import (
-    PROMPT_LOGPROBS,
-    PROMPT_LOGPROBS_HELP,
-    STOP_REASON,
-    STOP_REASON_HELP,
-    TOKEN_IDS,
     ErrorBody,
-    UsageBody,
+    TextCompletion,
+    TextCompletionChunk,
     shaped,
 )
-from chat.api.request.schema import TIERS, ChatCompletionRequest
+from chat.api.request.schema import ChatCompletionRequest
 from chat.api.request.text_schema import CompletionRequest
 
-FINISH_REASONS = ("stop", "length", "repetition")
 ERRORS = (400, 401, 402, 403, 404, 408, 413, 429, 500, 503)
-NUMBER_OR_NULL = {"type": ["number", "null"]}
-ALTERNATIVES = {"type": ["object", "null"], "additionalProperties": {"type": "number"}}
-
-
-class TextLogprobsBody(serializers.Serializer):
-    tokens = serializers.ListField(child=serializers.CharField())
-    token_logprobs = shaped({"type": "array", "items": NUMBER_OR_NULL}, "The first token of a prompt has null.")
-    top_logprobs = shaped({"type": "array", "items": ALTERNATIVES}, "From text to log-probability.")
-    text_offset = serializers.ListField(child=serializers.IntegerField(), help_text="Characters before each token.")
-
-
-class TextChoiceBody(serializers.Serializer):
-    index = serializers.IntegerField(help_text="Choice c of prompt p is p * n + c.")
-    text = serializers.CharField()
-    logprobs = TextLogprobsBody(allow_null=True)
-    finish_reason = serializers.ChoiceField(choices=FINISH_REASONS)
-    stop_reason = shaped(STOP_REASON, STOP_REASON_HELP)
-    token_ids = shaped(TOKEN_IDS, "Where return_token_ids asks for them.", required=False)
-    prompt_token_ids = shaped(TOKEN_IDS, "Where return_token_ids asks for them.", required=False)
-    prompt_logprobs = shaped(PROMPT_LOGPROBS, PROMPT_LOGPROBS_HELP, required=False)
-
-
-class TextChunkChoice(TextChoiceBody):
-    finish_reason = shaped({"type": ["string", "null"], "enum": [*FINISH_REASONS, None]})
-    stop_reason = shaped(STOP_REASON, STOP_REASON_HELP + " On the last chunk of a choice.", required=False)
-
-
-class TextCompletion(serializers.Serializer):
-    id = serializers.CharField(help_text="cmpl- and the request id.")
-    object = serializers.ChoiceField(choices=["text_completion"])
-    created = serializers.IntegerField(help_text="Unix seconds.")
-    model = serializers.CharField()
-    system_fingerprint = serializers.CharField()
-    service_tier = serializers.ChoiceField(
-        choices=TIERS, required=False, help_text="The tier used, for requests that sent one."
-    )
-    choices = TextChoiceBody(many=True)
-    usage = UsageBody()
-
-
-class TextCompletionChunk(TextCompletion):
-    """One data frame of a stream."""
-
-    choices = TextChunkChoice(many=True)
-    usage = UsageBody(allow_null=True, required=False)
 
 
 class Tokens(serializers.Serializer):

@@ -1,0 +1,21 @@
+"""The Lightcone dialect, which is also OpenAI's, in the registry."""
+
+from chat.api.dialect_entry import DialectEntry
+
+BOTH_FORMS = ("chat/completions", "chat/completions/render", "completions", "embeddings", "tokenize", "detokenize")
+"""Routes that exist bare and under /v1."""
+
+OPENAI = DialectEntry(
+    urls=("chat.api.openai.prompt_urls", "chat.api.openai.urls"),
+    error_format="chat.api.openai.dialect:LIGHTCONE",
+    path_prefixes=(),
+    segments=("v1", "models", "chat", "completions", "embeddings", "tokenize", "detokenize"),
+    counted_routes=tuple(f"{prefix}/{route}" for route in BOTH_FORMS for prefix in ("/v1", "")),
+    described_in=("chat.api.openapi.document", "chat.api.openai.prompt_openapi"),
+    batch_endpoints={
+        "/v1/chat/completions": "chat.api.openai.urls",
+        "/v1/completions": "chat.api.openai.prompt_urls",
+        "/v1/embeddings": "chat.api.openai.prompt_urls",
+    },
+    stored_endings={"chat.completion": "chat.api.chat_format.stored:chat_ended"},
+)
