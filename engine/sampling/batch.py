@@ -1,7 +1,7 @@
-"""What the sampler must do for the rows of a step, grouped by feature; made anew only when the rows change.
+"""Groups the rows of a step by the features that they use; regroups only when the rows change.
 
-A sequence's state lives in its own record and nowhere else: when it leaves, nothing stays behind that a later sequence could meet.
-The tensors of a `StepRows` are uploaded once and serve until a sequence joins, leaves or moves.
+All state of a sequence is in its record, so nothing of it remains for a later sequence. The tensors of a `StepRows` are
+uploaded once and serve until a sequence joins, leaves or moves.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ MIN_TEMPERATURE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class SequenceRecord:
-    """What sampling remembers of one sequence. What it does not ask for is None or empty; `top_k` is 0 when off."""
+    """The sampling state of one sequence. Features that it does not use are None or empty."""
 
     seed: int
     temperature: float
     top_k: int
+    """0 when off."""
     top_p: float
     min_p: float
     is_greedy: bool
@@ -46,7 +47,7 @@ class SequenceRecord:
 
     @property
     def ignores_output(self) -> bool:
-        """Whether the choice of a token needs no other token of the output, and nothing but the token is reported."""
+        """The choice of a token depends on no other token of the output, and only the token is reported."""
         looks = (self.counts, self.bad_words, self.processors, self.thinking, self.logprobs)
         return not self.stop_ids and all(feature is None for feature in looks)
 
@@ -57,36 +58,38 @@ class SequenceRecord:
 
 @dataclass(frozen=True, slots=True)
 class DrawRows:
-    """Rows that draw in the same way: their numbers (None in `index`: all rows of the step), seeds and parameters."""
+    """Rows that draw in the same way."""
 
     rows: list[int]
+    """Their numbers."""
     index: torch.Tensor | None
+    """Their numbers on the device, None for all rows of the step."""
     seeds: list[int]
     filters: Filters
 
 
 @dataclass(frozen=True, slots=True)
 class StepRows:
-    """The rows of a step by feature. A feature that nobody uses is an empty list or None, and costs nothing.
-
-    `raw_logprobs` are taken before the masks, `processed_logprobs` after masks, bias and penalties.
-    """
+    """The rows of a step by feature. A feature that no row uses is an empty list or None, and costs nothing."""
 
     unfiltered: DrawRows | None = None
     filtered: DrawRows | None = None
     allowed: LogitEntries | None = None
     bad_words: list[tuple[int, BadWords]] = field(default_factory=list)
     min_tokens: list[tuple[int, list[int]]] = field(default_factory=list)
+    """Rows with a minimum length, and their stop ids."""
     bias: LogitEntries | None = None
     penalties: list[tuple[int, TokenCounts]] = field(default_factory=list)
     processors: list[tuple[int, ProcessorChain]] = field(default_factory=list)
     thinking: list[tuple[int, ThinkingTrack]] = field(default_factory=list)
     raw_logprobs: list[LogprobRow] = field(default_factory=list)
+    """Taken before the masks, except that of the grammar."""
     processed_logprobs: list[LogprobRow] = field(default_factory=list)
+    """Taken after masks, bias, penalties and processors."""
 
 
 class SamplingBatch:
-    """Records of the sequences in the engine, and the grouping of the rows of the last step."""
+    """The records of all sequences that are sampled, and the grouping of the last step."""
 
     def __init__(self, vocab_size: int, device: torch.device, processors: ProcessorRegistry) -> None:
         self._vocab_size = vocab_size
@@ -103,10 +106,10 @@ class SamplingBatch:
         return sequence.seq_id in self._records
 
     def add(self, sequence: Sequence) -> None:
-        """Remember a sequence. Its `sampling.seed` must be set unless it is greedy.
+        """Make the record of a sequence. Its `sampling.seed` must be set unless it is greedy.
 
-        Raises ValueError for token ids that the model does not have (the worker refuses them; here they would reach other rows), and
-        whatever the constructor of a logits processor raises.
+        Raises ValueError for token ids that the model does not have, and whatever the constructor of a logits processor
+        raises. The worker has refused such ids; here they would reach the rows of other sequences.
         """
         sampling = sequence.sampling
         bias = dict(sampling.logit_bias)
@@ -183,7 +186,7 @@ class SamplingBatch:
         )
 
     def _entries(self, tokens: dict[int, dict[int, float]]) -> LogitEntries | None:
-        """Where the tokens of some rows (row to token to value) lie in the logits of a step; None without rows."""
+        """Upload the entries of some rows, given as row to token to value; None without rows."""
         if not tokens:
             return None
         index = [row * self._vocab_size + token_id for row, values in tokens.items() for token_id in values]

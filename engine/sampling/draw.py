@@ -1,6 +1,6 @@
-"""One draw per row from weights that need not be normalised: inverse of the cumulative sum, in float64.
+"""Draws one token per row from unnormalised weights by inverting the cumulative sum, in float64.
 
-The sums run along a row only and in a fixed order, so that a row's result is the same in any batch.
+Sums run along a row only and in a fixed order, so a row's result is the same in any batch.
 
 Letters: R rows, V vocabulary (padded to blocks), B blocks of BLOCK logits.
 """
@@ -24,7 +24,8 @@ def pick(cumulative: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
 
 
 def block_masses(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
-    """Return the mass of each block, (R, V) -> (R, B) float64, relative to the most likely token; `best`, `temperature`: (R,)."""
+    """Return the mass of each block, (R, V) -> (R, B) float64, relative to the most likely token; `best`,
+    `temperature`: (R,)."""
     if logits.device.type == "cpu":
         return operators.weigh_blocks(logits, best, temperature)
     weights = logits.sub(best[:, None]).div_(temperature[:, None]).exp_()
@@ -36,7 +37,7 @@ def draw_from_all(
 ) -> torch.Tensor:
     """Draw ids (R,) from whole rows of logits (R, V): first the block, then the token in it.
 
-    What the choice of the block leaves of a row's number chooses inside, so one number serves both.
+    One random number serves both: the position of the number within the block's share chooses the token.
     """
     draw = operators.draw if logits.device.type == "cpu" else draw_in_torch
     return draw(logits, best, temperature, uniforms)

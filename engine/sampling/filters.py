@@ -1,8 +1,9 @@
-"""Temperature, min_p, top_k and top_p, in this order, and the draw from what they leave.
+"""Temperature, min_p, top_k and top_p, in this order, and the draw from the tokens that survive.
 
-Rows without filters draw from the whole vocabulary and are never sorted. For the others only as many tokens are ranked as can survive:
-top_k says how many; for min_p and top_p the count grows until the rest is known to be out. Tokens equal to the k-th survive top_k; top_p
-keeps the smallest set of most likely tokens that reaches its share of the mass left by the filters before it, equal ones by id.
+Rows without filters draw from the whole vocabulary and are never sorted. In the other rows only tokens that can survive
+are ranked: top_k gives their number; for min_p and top_p the number grows until all others are ruled out. Tokens equal
+to the k-th survive top_k. top_p keeps the smallest set of most likely tokens that reaches its share of the mass left by
+the filters before it; among equal tokens the lower id goes first.
 
 Letters: R rows, V vocabulary (padded to blocks), N ranked tokens.
 """
@@ -17,46 +18,52 @@ from engine.sampling.draw import block_masses, pick
 from engine.sampling.ranking import rank, rank_without_sync
 
 FIRST_RANKS = 48
-FIXED_RANKS = 512
-"""Ranked where nobody may look whether fewer are enough."""
-TIE_RANKS = 8
+"""Tokens that are ranked first."""
 GROWTH = 8
+"""The factor by which the number grows while it is too small."""
+FIXED_RANKS = 512
+"""Tokens that are ranked at once where the host must not synchronise with the device."""
+TIE_RANKS = 8
+"""Ranked beyond top_k, for tokens equal to the k-th."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Parameters of R rows that draw; tensors are (R,) on the device.
-
-    Off: `top_k` 0, `top_p` 1, `min_p` 0. `temperature` is at least 0.01. `has_open_mass`: some row has top_p alone, so that its mass is
-    that of the whole vocabulary.
-    """
+    """The parameters of R rows that draw. Tensors are (R,) on the device."""
 
     temperature: torch.Tensor
+    """At least 0.01."""
     top_k: torch.Tensor
+    """0 is off."""
     top_p: torch.Tensor
+    """1 is off."""
     min_p: torch.Tensor
+    """0 is off."""
     max_top_k: int
     has_top_p: bool
     has_min_p: bool
     has_open_mass: bool
+    """Some row has top_p alone, so its share is one of the mass of the whole vocabulary."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilteredRows:
-    """R rows to draw from: logits (R, V), their block maxima, the largest logit, the random number; all but the first two (R,).
-
-    `total` is the mass of the whole row where top_p stands alone, None if there is no such row.
-    """
+    """R rows to draw from. Tensors are (R,) unless their shape is given."""
 
     logits: torch.Tensor
+    """(R, V)."""
     maxima: torch.Tensor
+    """(R, B): the largest logit of each block."""
     best: torch.Tensor
+    """The largest logit."""
     uniforms: torch.Tensor
+    """The random numbers."""
     temperature: torch.Tensor
     top_k: torch.Tensor
     top_p: torch.Tensor
     min_p: torch.Tensor
     total: torch.Tensor | None
+    """The mass of the whole row, None if no row has top_p alone."""
 
     def select(self, rows: torch.Tensor) -> FilteredRows:
         """Copy some of the rows."""
@@ -67,9 +74,10 @@ class FilteredRows:
 def draw_filtered_without_sync(
     logits: torch.Tensor, maxima: torch.Tensor, best: torch.Tensor, filters: Filters, uniforms: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw ids (R,) as `draw_filtered` does, without waiting for the device; and whether too few tokens were ranked for a row (R,).
+    """Draw ids (R,) as `draw_filtered` does, without synchronising with the device.
 
-    The second is true for rows whose filters leave more than FIXED_RANKS tokens: they must be drawn by `draw_filtered`.
+    Also return which rows (R,) are not finished: their filters leave more than FIXED_RANKS tokens, and `draw_filtered`
+    must draw them.
     """
     rows = _filtered_rows(logits, maxima, best, filters, uniforms)
     values, ids = rank_without_sync(logits, max(filters.max_top_k + TIE_RANKS, FIXED_RANKS))
@@ -94,7 +102,7 @@ def _filtered_rows(
 
 
 def _draw_ranked(rows: FilteredRows, filters: Filters, count: int) -> torch.Tensor:
-    """Draw from the `count` best tokens; rows for which these are too few are ranked again, deeper."""
+    """Draw from the `count` best tokens. Rows that need more are ranked again with GROWTH times as many."""
     drawn, is_unfinished = _draw_from(rows, filters, *rank(rows.logits, rows.maxima, count))
     if count >= rows.logits.shape[1]:
         return drawn
@@ -107,7 +115,7 @@ def _draw_ranked(rows: FilteredRows, filters: Filters, count: int) -> torch.Tens
 def _draw_from(
     rows: FilteredRows, filters: Filters, values: torch.Tensor, ids: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw from ranked tokens (R, N), and say of which rows (R,) more would have to be ranked."""
+    """Draw from ranked tokens (R, N). Also return the rows (R,) for which more tokens must be ranked."""
     weights = ((values - rows.best[:, None]) / rows.temperature[:, None]).double().exp_()
     if filters.has_min_p:
         weights.masked_fill_(weights < rows.min_p[:, None], 0.0)

@@ -1,6 +1,6 @@
-"""Log-probabilities of a step, for the rows that ask only, as they are at the moment when they are taken.
+"""Log-probabilities of a step, for the rows that ask for them, as of the moment of the snapshot.
 
--inf is reported as -9999.0, so that a value always fits into JSON.
+-inf is reported as -9999.0, so that every value fits into JSON.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ LEAST = -9999.0
 
 @dataclass(frozen=True, slots=True)
 class LogprobRow:
-    """A row that asks: `token_ids`, if any, are reported instead of the `top` most likely (-1: the whole vocabulary)."""
+    """A row that asks for log-probabilities."""
 
     row: int
     top: int = 0
+    """How many of the most likely tokens to report; -1 for the whole vocabulary."""
     token_ids: tuple[int, ...] = ()
+    """If any, report these tokens instead of the most likely."""
 
 
 class LogprobSnapshot:
-    """A copy, as log-probabilities (L, V) float32, of the L rows that ask; what is changed in logits later does not touch it."""
+    """A copy, as log-probabilities (L, V) float32, of the L rows that ask. Later changes of the logits do not affect
+    it."""
 
     def __init__(self, logits: torch.Tensor, rows: list[LogprobRow]) -> None:
         self._rows = rows
@@ -33,7 +36,7 @@ class LogprobSnapshot:
         self._values = logits[self._index].float().log_softmax(1)
 
     def report(self, token_ids: torch.Tensor) -> dict[int, SampledLogprobs]:
-        """Report the sampled `token_ids` (R,) by number of row, with the alternatives best first, ties by id."""
+        """Return the report of the sampled `token_ids` (R,) by row number, alternatives best first, ties by id."""
         own = self._values.gather(1, token_ids[self._index][:, None]).clamp_(min=LEAST).squeeze(1).tolist()
         width = self._values.shape[1]
         tops = [0 if row.token_ids else width if row.top < 0 else min(row.top, width) for row in self._rows]
@@ -55,7 +58,8 @@ class LogprobSnapshot:
 
 
 def top_values(values: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the `count` largest of values (L, V) and their ids, both (L, count): best first, ties by id, -inf as LEAST."""
+    """Return the `count` largest of values (L, V) and their ids, both (L, count): best first, ties by id, -inf as
+    LEAST."""
     padded = pad_to_blocks(values)
     best, ids = rank(padded, block_maxima(padded), count)
     return best.clamp_(min=LEAST), ids

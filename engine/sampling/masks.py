@@ -1,6 +1,7 @@
-"""What forbids or favours tokens whatever was said: grammar, allowed ids, bad words, stop ids below a minimum, bias, a forced token.
+"""Masks and bias: grammar, allowed ids, bad words, stop ids before the minimum length, logit bias, a forced token.
 
-Each function changes logits (R, V) in place, for the rows that ask only, all of them at once. Called by the sampler, in its order.
+Each function changes logits (R, V) in place, for all rows that use the feature at once. The sampler calls them in its
+order.
 """
 
 from __future__ import annotations
@@ -20,21 +21,22 @@ FORBIDDEN = float("-inf")
 
 @dataclass(frozen=True, slots=True)
 class GrammarBitmask:
-    """What grammars allow in some rows of a step: `rows` (G numbers, each once) and `words` (G, ceil(V / 32)) int32.
-
-    Bit `i % 32` of word `i // 32` is set where token i is allowed; ids beyond the words are forbidden.
-    """
+    """The tokens that grammars allow in some rows of a step."""
 
     rows: list[int]
+    """G row numbers, each once."""
     words: torch.Tensor
+    """(G, ceil(V / 32)) int32. Bit `i % 32` of word `i // 32` is set if token i is allowed. Ids beyond the words are
+    forbidden."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogitEntries:
-    """Some tokens of some `rows`: their flat `index` into the logits of the step, and a value for each."""
+    """Some tokens of some rows, each with a value."""
 
     rows: torch.Tensor
     index: torch.Tensor
+    """Flat indices into the logits of the step."""
     values: torch.Tensor
 
 
@@ -42,17 +44,17 @@ class BadWords:
     """Token sequences that one output must not complete."""
 
     def __init__(self, words: list[list[int]]) -> None:
-        """`words`: none of them empty."""
+        """Index the words, none of which may be empty."""
         self._always = [word[0] for word in words if len(word) == 1]
         self._after = [(word[:-1], word[-1]) for word in words if len(word) > 1]
 
     def next_ids(self, output_ids: list[int]) -> list[int]:
-        """The tokens that would complete one now."""
+        """Return the tokens that would complete a bad word now."""
         return self._always + [last for before, last in self._after if output_ids[-len(before) :] == before]
 
 
 def mask_grammar(logits: torch.Tensor, bitmask: GrammarBitmask) -> None:
-    """Forbid what the grammars do not allow."""
+    """Forbid the tokens that the grammars do not allow."""
     index = upload(bitmask.rows, torch.int64, logits.device)
     if logits.device.type == "cpu":
         operators.forbid(logits, index, bitmask.words)
@@ -61,7 +63,7 @@ def mask_grammar(logits: torch.Tensor, bitmask: GrammarBitmask) -> None:
 
 
 def forbid_in_torch(logits: torch.Tensor, rows: torch.Tensor, words: torch.Tensor) -> None:
-    """`operators.forbid` on any device. A table says what each byte of a mask adds to eight logits."""
+    """Do as `operators.forbid` on any device. A table holds what each byte of a mask adds to eight logits."""
     width = logits.shape[1]
     eights = words.view(torch.uint8).int()
     added = (
@@ -71,7 +73,7 @@ def forbid_in_torch(logits: torch.Tensor, rows: torch.Tensor, words: torch.Tenso
 
 
 def mask_all_but(logits: torch.Tensor, allowed: LogitEntries) -> None:
-    """Forbid all tokens of these rows but those at the places."""
+    """Forbid all tokens of these rows except the entries."""
     flat = logits.view(-1)
     kept = flat[allowed.index]
     logits.index_fill_(0, allowed.rows, FORBIDDEN)
@@ -79,12 +81,12 @@ def mask_all_but(logits: torch.Tensor, allowed: LogitEntries) -> None:
 
 
 def mask_bad_words(logits: torch.Tensor, rows: list[tuple[int, BadWords]], sequences: list[Sequence]) -> None:
-    """Forbid the tokens that would complete a bad word of their row's output."""
+    """Forbid the tokens that would complete a bad word in the output of their row."""
     _forbid(logits, [(row, token_id) for row, words in rows for token_id in words.next_ids(sequences[row].output_ids)])
 
 
 def mask_stop_ids(logits: torch.Tensor, rows: list[tuple[int, list[int]]], sequences: list[Sequence]) -> None:
-    """Forbid the stop ids of those `rows` (number, stop ids) that still lack tokens of their minimum."""
+    """Forbid the stop ids of those `rows` (number, stop ids) that have fewer tokens than their minimum."""
     early = [
         (row, stop_ids)
         for row, stop_ids in rows
@@ -94,12 +96,12 @@ def mask_stop_ids(logits: torch.Tensor, rows: list[tuple[int, list[int]]], seque
 
 
 def add_bias(logits: torch.Tensor, bias: LogitEntries) -> None:
-    """Add its value to the logit at each place; no place is named twice."""
+    """Add to each logit the value of its entry; no entry may occur twice."""
     logits.view(-1)[bias.index] += bias.values
 
 
 def force(logits: torch.Tensor, tokens: list[tuple[int, int]]) -> None:
-    """Leave one token to each of these rows (row, token), whatever was forbidden before."""
+    """Force one token in each of these rows (row, token), even a forbidden one."""
     index = upload([row for row, _ in tokens], torch.int64, logits.device)
     logits.index_fill_(0, index, FORBIDDEN)
     logits[index, upload([token_id for _, token_id in tokens], torch.int64, logits.device)] = 0.0
@@ -113,6 +115,6 @@ def _forbid(logits: torch.Tensor, tokens: list[tuple[int, int]]) -> None:
 
 @cache
 def _byte_table(device: torch.device) -> torch.Tensor:
-    """(256, 8): 0 where a bit of the byte is set, counted from the lowest, else -inf."""
+    """Return (256, 8): 0 where a bit of the byte is set, counted from the lowest, else -inf."""
     bits = torch.arange(256)[:, None] >> torch.arange(8) & 1
     return torch.zeros(256, 8).masked_fill_(bits == 0, FORBIDDEN).to(device)

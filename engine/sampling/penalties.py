@@ -1,7 +1,9 @@
-"""Repetition, frequency and presence penalties, sparse: only the tokens that a sequence has seen are touched.
+"""Repetition, frequency and presence penalties, sparse: only logits of tokens that a sequence has seen change.
 
-repetition: tokens of prompt and output; a positive logit is divided, a negative one multiplied (Keskar et al., CTRL, 2019)
-frequency:  subtracted as many times as the token was generated        presence: subtracted once if it was
+repetition: for tokens of prompt and output; divides a positive logit, multiplies a negative one
+            (Keskar et al., CTRL, 2019)
+frequency:  subtracted once for each time the token was generated
+presence:   subtracted once if the token was generated
 """
 
 from __future__ import annotations
@@ -14,18 +16,18 @@ from engine.kernels.cpu.transfer import upload
 from engine.sequence import Sequence
 
 LEAST_FACTOR = 1e-30
-"""Repetition penalties beyond this, and beyond one over it, have no effect of their own: they would leave the range of float32."""
+"""Repetition penalties are clamped to this and its inverse; more extreme ones would leave the range of float32."""
 
 
 def has_penalties(sampling: SamplingParams) -> bool:
-    """Tell whether any penalty is on."""
+    """Return True if any penalty is on."""
     return sampling.repetition_penalty != 1.0 or sampling.frequency_penalty != 0.0 or sampling.presence_penalty != 0.0
 
 
 class TokenCounts:
-    """The distinct tokens of one sequence and how often each was generated, kept up to date with its output.
+    """The distinct tokens of one sequence, and how often each was generated.
 
-    The output may also shrink, as drafts are withdrawn: from its end, and with at most one token in their place.
+    The output may also shrink: rejected drafts are removed from its end, and at most one token replaces them.
     """
 
     def __init__(self, sequence: Sequence, vocab_size: int) -> None:
@@ -53,13 +55,13 @@ class TokenCounts:
 
     @property
     def repeats(self) -> np.ndarray:
-        """Whether each stands in prompt or output; a token that was withdrawn does in neither."""
+        """Whether each is in the prompt or the output now."""
         repeats = self.counts > 0
         repeats[: self._num_known] = True
         return repeats
 
     def update(self, output_ids: list[int]) -> None:
-        """Count the tokens that were generated since the last call, and no longer those that were withdrawn."""
+        """Count the tokens that were generated since the last call; uncount those that were removed."""
         counted = self._counted
         while len(counted) > len(output_ids) or (counted and counted[-1] != output_ids[len(counted) - 1]):
             self._counts[self._places[counted.pop()]] -= 1
@@ -87,5 +89,5 @@ def apply_penalties(logits: torch.Tensor, rows: list[tuple[int, TokenCounts]], s
     flat = logits.view(-1)
     values = flat[index]
     changed = torch.where(values > 0, values / factors, values * factors) - less
-    # NOTE: the most extreme penalties leave float32's range; they may not turn a sound row into a broken one.
+    # NOTE: the most extreme penalties leave the range of float32, which must not make a sound row fail.
     flat[index] = torch.where(values.isfinite(), changed.nan_to_num_(0.0), values)

@@ -1,4 +1,4 @@
-"""Tokens that a step has chosen on the device, on their way to the host."""
+"""Sampled tokens on their way from the device to the host."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ from engine.sequence import Sequence
 
 
 class HostCopy:
-    """Tokens of a step (R,), which rows are sound, and whether rows must be drawn again: in one copy that nobody waits for until `wait`."""
+    """One asynchronous copy of the tokens of a step, of which rows are sound, and of whether rows must be drawn
+    again."""
 
     def __init__(self, token_ids: torch.Tensor, best: torch.Tensor, is_unfinished: torch.Tensor | None) -> None:
-        """best: (R,) the largest logit of each row, finite in sound ones   is_unfinished: of any rows"""
+        """Start the copy.
+
+        token_ids: (R,)   best: (R,) the largest logit of each row, finite in sound rows   is_unfinished: of any rows
+        """
         self._event: torch.cuda.Event | None = None
         if token_ids.device.type != "cuda":
             self._token_ids, self._best, self._is_unfinished = token_ids, best, is_unfinished
@@ -27,7 +31,7 @@ class HostCopy:
         self._event.record()
 
     def wait(self) -> tuple[list[int], list[bool]]:
-        """The tokens, and which rows are sound."""
+        """Wait for the copy; return the tokens, and which rows are sound."""
         if self._event is None:
             return self._token_ids.tolist(), self._best.isfinite().tolist()
         self._event.synchronize()
@@ -36,7 +40,7 @@ class HostCopy:
         return numbers[:half], [bool(number) for number in numbers[half:-1]]
 
     def is_final(self) -> bool:
-        """Whether no row must be drawn again."""
+        """Return True if no row must be drawn again. Waits for the copy."""
         if self._event is None:
             return self._is_unfinished is None or not bool(self._is_unfinished.any())
         self._event.synchronize()
@@ -45,15 +49,14 @@ class HostCopy:
 
 @dataclass(frozen=True, slots=True)
 class PendingTokens:
-    """What `Sampler.start` leaves for `finish`. `token_ids` (R,) may already feed the next step on the device.
-
-    `redraw`: the rows (None: all) and arguments of a draw that may have ranked too few tokens.
-    """
+    """The state of a sampling step between `Sampler.start` and `Sampler.finish`."""
 
     sequences: list[Sequence]
     bitmask: GrammarBitmask | None
     snapshots: list[LogprobSnapshot]
     token_ids: torch.Tensor
+    """(R,) on the device, where they may already feed the next step."""
     best: torch.Tensor
     host: HostCopy
     redraw: tuple[torch.Tensor | None, tuple] | None
+    """Rows (None: all) and arguments of a draw that may have ranked too few tokens."""

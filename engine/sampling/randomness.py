@@ -1,7 +1,8 @@
-"""The random stream of a sequence: a number that depends on (seed, position) only, never on device, batch or history.
+"""The random stream of a sequence: numbers that depend on (seed, position) only, never on device, batch or history.
 
-One uniform number per draw, from a keyed hash of the counter. Why one number and a hash: docs/decisions/0002-counter-based-sampling.md.
-Method: counter-based generators, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011), with BLAKE2b as the mixer.
+Each draw takes one uniform number from a hash of seed and position. Why: docs/decisions/0002-counter-based-sampling.md.
+Method: counter-based generators, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011), with BLAKE2b as
+the mixer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The largest logits of each row, exactly: ties always go to the lower id, on every device and in any batch.
+"""The largest logits of each row, exactly: ties go to the lower id, on every device and in any batch.
 
-`torch.topk` and `torch.argmax` read a whole row of the vocabulary slowly on a CPU, and `topk` returns ties in no fixed order. Both
-are mended by looking at blocks first: the maximum of each block is cheap, and only the blocks that can matter are opened.
+`torch.topk` and `torch.argmax` are slow over a whole vocabulary on a CPU, and `topk` returns ties in no fixed order. So
+the maximum of each block is taken first, which is cheap, and only the blocks that can matter are read.
 
 Letters: R rows, V vocabulary (a multiple of BLOCK here), B blocks of BLOCK logits, N ranks asked for.
 """
@@ -41,7 +41,8 @@ def first_largest(logits: torch.Tensor, maxima: torch.Tensor) -> tuple[torch.Ten
 
 
 def rank(logits: torch.Tensor, maxima: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return values (R, N) and ids (R, N) of the `count` largest logits, best first, equal ones by id; N = min(count, V)."""
+    """Return values (R, N) and ids (R, N) of the `count` largest logits, best first, equal ones by id; N = min(count,
+    V)."""
     width = logits.shape[1]
     if count >= width // 4:
         values, ids = logits.sort(dim=1, descending=True, stable=True)
@@ -58,10 +59,10 @@ def rank(logits: torch.Tensor, maxima: torch.Tensor, count: int) -> tuple[torch.
 
 
 def rank_without_sync(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same as `rank`, for a device on which the host must not look at a result before it goes on.
+    """Rank as `rank` does, without synchronising with the device.
 
-    A logit and its id become one integer that orders as `rank` does, so that no two are equal: neither `topk` nor the choice of blocks
-    can then leave anything open.
+    Logit and id are packed into one integer with the order of `rank`. No two are equal, so neither `topk` nor the
+    choice of blocks depends on the order of ties.
     """
     num_rows, width = logits.shape
     count = min(count, width)
@@ -76,9 +77,10 @@ def rank_without_sync(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, t
 
 
 def _largest(logits: torch.Tensor, maxima: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the `count` largest values (R, count), best first, and the id of each; which of equal ones is left out is open.
+    """Return the `count` largest values (R, count), best first, and their ids. Which of equal ones is left out is open.
 
-    The `count` blocks with the largest maxima hold them: any other block is no better than the least of these.
+    The `count` blocks with the largest maxima contain them: no logit of another block is larger than the least of
+    these.
     """
     num_rows, num_blocks = maxima.shape
     if count * 4 > num_blocks:

@@ -1,12 +1,19 @@
 """Chooses the next token of every sequence of a step. Called by the core; knows nothing of blocks, text or requests.
 
-Order, as docs/api/lightcone.md promises it:
-1. grammar mask; raw log-probabilities are taken           2. allowed_token_ids           3. bad_words           4. min_tokens
-5. logit_bias           6. repetition, frequency and presence penalties
-7. logits processors; what is forbidden by now stays so    8. the end of reasoning, forced when its budget is spent;
-processed log-probabilities, as beam search wants them, are taken
-9. greedy choice, ties to the lowest id                    10. temperature, min_p, top_k, top_p, draw
-Each stage looks only at the rows that asked for it, and each row's result is a function of that row alone.
+The order, as docs/api/lightcone.md promises it:
+ 1. grammar mask; then the snapshot of raw log-probabilities
+ 2. allowed_token_ids
+ 3. bad_words
+ 4. min_tokens
+ 5. logit_bias
+ 6. repetition, frequency and presence penalties
+ 7. logits processors; tokens that are forbidden by now stay forbidden
+ 8. the end marker of reasoning, forced when the budget is spent; then the snapshot of processed log-probabilities,
+    which beam search uses
+ 9. greedy choice, ties to the lowest id
+10. temperature, min_p, top_k, top_p, draw
+
+Each stage reads only the rows that use it, and the result of a row is a function of that row alone.
 """
 
 from __future__ import annotations
@@ -42,14 +49,12 @@ FAILED_TOKEN = -1
 
 @dataclass(frozen=True, slots=True)
 class SampledToken:
-    """The token of one row. A row that held NaN or +inf, or whose tokens are all forbidden, has failed and has no token.
-
-    `failed_param`: the request field that has forbidden the last tokens, if one did.
-    """
+    """The token of one row. A row with NaN or +inf, or with all tokens forbidden, has failed and has no token."""
 
     token_id: int
     logprobs: SampledLogprobs | None = None
     failed_param: str = ""
+    """The request field that forbade every token, "" if none did."""
 
     @property
     def is_failed(self) -> bool:
@@ -57,7 +62,7 @@ class SampledToken:
 
 
 class Sampler:
-    """Keeps what sampling needs of each sequence between `add` and `remove`."""
+    """The sampler of one core. It keeps the sampling state of each sequence between `add` and `remove`."""
 
     def __init__(
         self,
@@ -66,9 +71,9 @@ class Sampler:
         processors: ProcessorRegistry | None = None,
         syncs: bool | None = None,
     ) -> None:
-        """`vocab_size` is the width of the logits; `processors` None: those that are shipped.
+        """`vocab_size` is the width of the logits; `processors` None means those that are shipped.
 
-        `syncs`: results may be looked at while tokens are drawn, which is cheaper where looking costs nothing (None: on a CPU).
+        `syncs`: the draw may read results on the host, which saves work where synchronising is free (None: on a CPU).
         """
         self._processors = processors or ProcessorRegistry()
         self._batch = SamplingBatch(vocab_size, torch.device(device), self._processors)
@@ -80,11 +85,11 @@ class Sampler:
         return self._processors.specs
 
     def add(self, sequence: Sequence) -> None:
-        """Remember a new sequence, or one that resumes with output already there. Raises if it cannot be sampled as it asks."""
+        """Add a sequence, new or resumed with output. Raises ValueError, RequestError or what a processor raises."""
         self._batch.add(sequence)
 
     def remove(self, seq_id: int) -> None:
-        """Forget a sequence that has ended; unknown ids are ignored."""
+        """Remove a sequence that has ended. Unknown ids are ignored."""
         self._batch.remove(seq_id)
 
     @torch.inference_mode()
@@ -93,7 +98,7 @@ class Sampler:
     ) -> list[SampledToken]:
         """Choose a token per row of logits (R, V) float32, row i for `sequences[i]`. Overwrites logits.
 
-        A sequence comes at most once, unless nothing that it asks for looks at its output.
+        A sequence occurs at most once, unless none of its features reads its output.
         """
         return self.finish(self.start(logits, sequences, bitmask)) if sequences else []
 
@@ -101,9 +106,9 @@ class Sampler:
     def start(
         self, logits: torch.Tensor, sequences: list[Sequence], bitmask: GrammarBitmask | None = None, num_ahead: int = 0
     ) -> PendingTokens:
-        """Begin to choose, on CUDA without waiting for the device. Overwrites logits.
+        """Start sampling, on CUDA without waiting for the device. Overwrites logits.
 
-        `num_ahead`: tokens that the sequences will have before this one, but that nobody knows yet; only where `can_run_ahead`.
+        `num_ahead`: tokens before this one that the host does not know yet; not 0 only if `can_run_ahead`.
         """
         rows = self._batch.rows(sequences)
         snapshots = _constrain(logits, rows, sequences, bitmask)
@@ -133,7 +138,10 @@ class Sampler:
 
     @torch.inference_mode()
     def finish(self, pending: PendingTokens) -> list[SampledToken]:
-        """Wait for the tokens. Where too few were ranked they are drawn again, and are then not those that `token_ids` held."""
+        """Wait for the tokens and return them.
+
+        Rows for which too few tokens were ranked are drawn again; their tokens then differ from `pending.token_ids`.
+        """
         token_ids = pending.token_ids
         chosen, is_sound = pending.host.wait()
         if pending.redraw is not None and not pending.host.is_final():
@@ -152,13 +160,16 @@ class Sampler:
         ]
 
     def can_run_ahead(self, sequences: list[Sequence]) -> bool:
-        """Whether the tokens of all these may be chosen before those that go before them are known."""
+        """Return True if each of these can be sampled before the tokens that precede it are known."""
         return all(self._batch.record(sequence).ignores_output for sequence in sequences)
 
     def _failure(
         self, row: int, sequence: Sequence, best: torch.Tensor, bitmask: GrammarBitmask | None
     ) -> SampledToken:
-        """A row without a token, and the field to blame if every token was forbidden. The sequence may have left meanwhile."""
+        """Return a failed token, with the request field to blame if every token was forbidden.
+
+        The sequence may have been removed in the meantime.
+        """
         if not best.isneginf() or sequence not in self._batch:
             return SampledToken(FAILED_TOKEN)
         record = self._batch.record(sequence)
@@ -175,7 +186,7 @@ class Sampler:
 def _constrain(
     logits: torch.Tensor, rows: StepRows, sequences: list[Sequence], bitmask: GrammarBitmask | None
 ) -> list[LogprobSnapshot]:
-    """Steps 1 to 8 on logits (R, V), in place; returns the log-probabilities that were taken on the way."""
+    """Apply steps 1 to 8 to logits (R, V) in place; return the snapshots of log-probabilities."""
     snapshots: list[LogprobSnapshot] = []
     if bitmask is not None:
         mask_grammar(logits, bitmask)
@@ -201,7 +212,7 @@ def _constrain(
 
 
 def _force_thinking(logits: torch.Tensor, rows: StepRows, sequences: list[Sequence]) -> None:
-    """Force the end marker where the budget is spent."""
+    """Force the end marker of reasoning in rows whose budget is spent."""
     forced = []
     for row, track in rows.thinking:
         track.update(sequences[row].output_ids)
@@ -212,7 +223,7 @@ def _force_thinking(logits: torch.Tensor, rows: StepRows, sequences: list[Sequen
 
 
 def _select(index: torch.Tensor | None, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Take the rows at `index` of each tensor; nothing is copied when these are all rows."""
+    """Take the rows at `index` of each tensor; index None takes all without copying."""
     return tensors if index is None else tuple(tensor[index] for tensor in tensors)
 
 
@@ -222,7 +233,7 @@ def _place(token_ids: torch.Tensor, index: torch.Tensor | None, drawn: torch.Ten
 
 
 def _uniforms(draws: DrawRows, sequences: list[Sequence], device: torch.device, num_ahead: int) -> torch.Tensor:
-    """Return the numbers (R,) that these rows draw with at their positions."""
+    """Return the random numbers (R,) of these rows at their positions."""
     numbers = [
         uniform(seed, len(sequences[row].output_ids) + num_ahead)
         for seed, row in zip(draws.seeds, draws.rows, strict=True)

@@ -1,6 +1,6 @@
-"""Where a sequence stands with its reasoning, by its output tokens alone: not begun, open or over. Pure Python.
+"""Tracks the reasoning of a sequence by its output tokens: not begun, open or over. Pure Python.
 
-Kept by the sampler, which forces the end marker when the budget is spent, and by grammars, which wait for the end.
+The sampler uses it to force the end marker when the budget is spent, grammars to wait for the end of reasoning.
 """
 
 from __future__ import annotations
@@ -9,11 +9,15 @@ from engine.messages import Thinking
 
 
 class ThinkingTrack:
-    """Follows the output of one sequence. An answer that is not open at its start opens only if it begins with a start marker.
+    """The state of one sequence's reasoning. Unless the prompt opens it, only a start marker at the very beginning
+    does.
 
-    `is_open`: reasoning goes on. `is_over`: the answer has begun, with the output token number `answer_start`. Neither holds while a
-    start marker may still come: `opening_ids` are then the tokens that go on with one, and any other is already the answer's
-    (`answer_start` 0). `forced_id`: the token that must come next, as the budget is spent. `num_tokens`: length of the reasoning.
+    is_open         reasoning goes on
+    is_over         the answer has begun, at output token number `answer_start`
+    num_tokens      tokens of the reasoning, without its end marker
+
+    Neither `is_open` nor `is_over` holds while a start marker may still complete. Any token other than `opening_ids`
+    then belongs to the answer (`answer_start` 0).
     """
 
     def __init__(self, thinking: Thinking) -> None:
@@ -26,7 +30,7 @@ class ThinkingTrack:
 
     @property
     def opening_ids(self) -> tuple[int, ...]:
-        """The tokens that go on with a start marker, while one may still come."""
+        """The tokens that continue a start marker, while one may still complete."""
         if self.is_open or self.is_over:
             return ()
         return tuple(
@@ -35,7 +39,7 @@ class ThinkingTrack:
 
     @property
     def forced_id(self) -> int | None:
-        """The next token of an end marker once the budget is spent; what the model has already said of one is not repeated."""
+        """The next token of an end marker once the budget is spent. A marker that the model has begun is continued."""
         if not self.is_open or self._budget is None or self.num_tokens < self._budget or not self._ends:
             return None
         end, size = max(self._begun_ends, key=lambda begun: begun[1], default=(self._ends[0], 0))
@@ -44,8 +48,8 @@ class ThinkingTrack:
     def update(self, output_ids: list[int]) -> None:
         """Follow the output to its present end, forwards or backwards.
 
-        NOTE: tokens are withdrawn from the end only, and at most one comes in their place before the next call. So the last token that
-        was looked at tells whether what is known still holds.
+        NOTE: rejected drafts are removed from the end, and at most one token replaces them before the next call. So the
+        state is valid exactly if the last token that was seen is still in its place.
         """
         seen = self._num_seen
         if seen > len(output_ids) or (seen and output_ids[seen - 1] != self._last_id):
@@ -65,7 +69,7 @@ class ThinkingTrack:
         self.num_tokens = 0
         self._opening: list[int] = []
         self._begun_ends: list[tuple[list[int], int]] = []
-        """End markers that the reasoning now ends with the beginning of, and how much of each."""
+        """End markers of which the reasoning now ends with a beginning, and the length of each beginning."""
         self._num_seen = 0
 
     def _follow_opening(self, token_id: int) -> None:
@@ -74,7 +78,7 @@ class ThinkingTrack:
         self.is_over = not self.is_open and all(start[: self._num_seen] != self._opening for start in self._starts)
 
     def _follow_reasoning(self, token_id: int) -> None:
-        """Count the token, or meet an end marker, whose tokens are not counted."""
+        """Count the token, and close the reasoning at an end marker, whose tokens do not count."""
         self.num_tokens += 1
         candidates = [*self._begun_ends, *((end, 0) for end in self._ends)]
         self._begun_ends = [(end, size + 1) for end, size in candidates if end[size] == token_id]

@@ -1,1 +1,2 @@
-"""Logits processors: code of the server, or of its operator, that requests call by name. See docs/adding-a-logits-processor.md."""
+"""Logits processors: code of the server or its operator that requests call by name. See
+docs/adding-a-logits-processor.md."""

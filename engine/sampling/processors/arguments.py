@@ -1,7 +1,7 @@
-"""What a request passes to a logits processor, checked against the processor's declaration. Pure Python.
+"""Checks the arguments of a logits processor against its declaration. Pure Python.
 
-The worker checks before a request is admitted; the core binds the same values again where it makes the processor. A declared argument
-that the call leaves out is taken from the request's free values (vllm_xargs) of the same name, if there is one.
+The worker checks before a request is admitted; the core binds the same values again when it makes the processor. An
+argument that the call omits is taken from the request's free value (vllm_xargs) of the same name, if there is one.
 """
 
 from __future__ import annotations
@@ -16,20 +16,23 @@ from engine.api.tools import Json
 from engine.messages import ProcessorParameter, ProcessorSpec
 
 MAX_ITEMS = 65_536
-"""Numbers in one argument, nested lists together."""
+"""The most numbers in one argument, over all nested lists."""
 
 MAX_TEXT_CHARS = 65_536
 MAX_ECHO_CHARS = 200
 
 
 class _Refusal(ValueError):
-    """The value is not what the parameter takes; the text says what that is."""
+    """The value does not fit the parameter."""
 
 
 def bind_arguments(
     spec: ProcessorSpec, call: ProcessorCall, free: dict[str, Json], logits_width: int, path: str = "logits_processors"
 ) -> dict[str, Json]:
-    """The value of each argument that the request gives. `path`: the call's place in the request. Raises RequestError."""
+    """Return the checked value of each argument that the request gives. Raises RequestError.
+
+    `path`: the position of the call in the request, for errors.
+    """
     names = [parameter.name for parameter in spec.parameters]
     if len(call.args) > len(names):
         message = (
@@ -45,14 +48,18 @@ def bind_arguments(
             message = f"the logits processor {spec.name!r} has no argument {name[:200]!r}; it takes {_listed(names)}"
             raise RequestError(ErrorCode.INVALID_VALUE, message, f"{path}.kwargs.{name[:200]}")
         if name in given:
-            message = f"the argument {name!r} of the logits processor {spec.name!r} is given twice; give it in args or in kwargs"
+            message = (
+                f"the argument {name!r} of the logits processor {spec.name!r} is given twice; "
+                "give it in args or in kwargs"
+            )
             raise RequestError(ErrorCode.INVALID_VALUE, message, f"{path}.kwargs.{name}")
         given[name] = (value, f"{path}.kwargs.{name}")
     bound: dict[str, Json] = {}
     for parameter in spec.parameters:
         value, param = given.get(parameter.name) or (free.get(parameter.name), f"vllm_xargs.{parameter.name}")
         if value is None and parameter.is_required:
-            message = f"the logits processor {spec.name!r} needs the argument {parameter.name!r}: {_wanted(parameter, logits_width)}"
+            wanted = _wanted(parameter, logits_width)
+            message = f"the logits processor {spec.name!r} needs the argument {parameter.name!r}: {wanted}"
             raise RequestError(ErrorCode.INVALID_VALUE, message, f"{path}.kwargs.{parameter.name}")
         if value is not None:
             bound[parameter.name] = _read(spec, parameter, value, logits_width, param)
@@ -64,7 +71,10 @@ def _read(spec: ProcessorSpec, parameter: ProcessorParameter, value: Json, logit
         return _READERS[parameter.kind](value, parameter, logits_width)
     except _Refusal:
         wanted = _wanted(parameter, logits_width)
-        message = f"the argument {parameter.name!r} of the logits processor {spec.name!r} must be {wanted}, got {_shown(value)}"
+        message = (
+            f"the argument {parameter.name!r} of the logits processor {spec.name!r} must be {wanted}, "
+            f"got {_shown(value)}"
+        )
         raise RequestError(ErrorCode.INVALID_VALUE, message, param) from None
 
 
@@ -89,7 +99,7 @@ def _read_float(value: Json, parameter: ProcessorParameter, logits_width: int) -
 
 
 def _read_bool(value: Json, parameter: ProcessorParameter, logits_width: int) -> Json:
-    if value not in (0, 1):  # free values know no booleans
+    if value not in (0, 1):  # free values have no booleans
         raise _Refusal
     return bool(value)
 
@@ -143,7 +153,7 @@ def _within(value: float, parameter: ProcessorParameter) -> float:
 
 
 def _wanted(parameter: ProcessorParameter, logits_width: int) -> str:
-    """What the parameter takes, for people."""
+    """Describe the values that the parameter takes."""
     noun = {
         "int": "an integer",
         "float": "a number",
@@ -151,7 +161,8 @@ def _wanted(parameter: ProcessorParameter, logits_width: int) -> str:
         "str": f"a string of at most {MAX_TEXT_CHARS} characters",
         "int_list": f"an array of at most {MAX_ITEMS} integers",
         "token_ids": f"a non-empty array of at most {MAX_ITEMS} token ids from 0 to {logits_width - 1}",
-        "token_id_lists": f"a non-empty array of non-empty arrays of token ids from 0 to {logits_width - 1}, at most {MAX_ITEMS} together",
+        "token_id_lists": f"a non-empty array of non-empty arrays of token ids from 0 to {logits_width - 1}, "
+        f"at most {MAX_ITEMS} together",
     }[parameter.kind]
     least, most = parameter.minimum, parameter.maximum
     if least is not None and most is not None:
@@ -162,7 +173,7 @@ def _wanted(parameter: ProcessorParameter, logits_width: int) -> str:
 
 
 def _shown(value: Json) -> str:
-    """The value in the words of JSON, in which the caller wrote it; texts in single quotes, as other refusals show them."""
+    """Show the value as JSON, as the caller wrote it; strings in single quotes, as in other errors."""
     return (repr(value) if isinstance(value, str) else json.dumps(value))[:MAX_ECHO_CHARS]
 
 

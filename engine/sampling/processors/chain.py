@@ -1,4 +1,4 @@
-"""The logits processors of one sequence, in the order of its request."""
+"""Applies the logits processors of one sequence, in the order of its request."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ logger = logging.getLogger(__name__)
 
 
 class ProcessorChain:
-    """What was forbidden before stays forbidden, whatever a processor writes."""
+    """The processors of one sequence. Tokens that are already forbidden stay forbidden, whatever a processor writes."""
 
     def __init__(self, processors: list[LogitsProcessor], prompt_ids: list[int]) -> None:
         self._processors = processors
         self._prompt_ids = prompt_ids
 
     def apply(self, output_ids: list[int], logits: torch.Tensor) -> None:
-        """Change logits (V,) in place. When a processor raises, the row becomes NaN, which ends its sequence alone."""
+        """Change logits (V,) in place. If a processor raises, the row becomes NaN, which ends only its sequence."""
         is_forbidden = logits.isneginf()
         for processor in self._processors:
             try:

@@ -1,4 +1,4 @@
-"""Repetition guard: no n-gram of tokens comes twice in an answer, or in its last part."""
+"""Repetition guard: no n-gram of tokens occurs twice in an answer, or in its last part."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ MAX_SIZE = 1024
 
 
 class NoRepeatNgram:
-    """Forbids each token that would repeat an n-gram of the last `window_size` tokens of the output (0: of all of it).
+    """A processor that forbids each token that would repeat an n-gram of the last `window_size` output tokens (0: of
+    all).
 
-    `whitelist_token_ids` may always come.
+    `whitelist_token_ids` are never forbidden.
     """
 
     spec: ClassVar[ProcessorSpec] = ProcessorSpec(
@@ -33,7 +34,7 @@ class NoRepeatNgram:
         self._always: set[int] = set(setup.arguments.get("whitelist_token_ids", ()))
         self._seen: list[int] = []
         self._places: dict[tuple[int, ...], list[int]] = {}
-        """Where each run of `ngram_size - 1` tokens was followed by one more, in order."""
+        """The positions after each run of `ngram_size - 1` tokens, in order."""
 
     def apply(self, prompt_ids: list[int], output_ids: list[int], logits: torch.Tensor) -> None:
         self._follow(output_ids)
@@ -45,7 +46,7 @@ class NoRepeatNgram:
             logits[torch.tensor(sorted(repeats), device=logits.device)] = float("-inf")
 
     def _follow(self, output_ids: list[int]) -> None:
-        """Take note of new tokens, and forget those that were withdrawn."""
+        """Index new tokens and drop those that were removed with rejected drafts."""
         seen = self._seen
         while len(seen) > len(output_ids) or (seen and seen[-1] != output_ids[len(seen) - 1]):
             place = len(seen) - 1

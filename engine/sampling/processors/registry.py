@@ -1,6 +1,7 @@
-"""The logits processors that requests may name: those that are shipped, and those that the operator's configuration adds.
+"""The logits processors that requests may name: those that are shipped and those that the operator configures.
 
-Only configuration is imported, when the core starts; a name in a request is looked up here and nowhere else.
+Modules are imported only for the configuration, when the core starts. A name in a request is looked up here, never
+imported.
 """
 
 from __future__ import annotations
@@ -23,18 +24,21 @@ SHIPPED: tuple[type[LogitsProcessor], ...] = (NoRepeatNgram, TokenTrie)
 
 
 class ProcessorRegistry:
-    """Processors by the name of their declaration."""
+    """Processors by the name in their declaration."""
 
     def __init__(self, classes: Iterable[type[LogitsProcessor]] = SHIPPED) -> None:
         self._classes = {cls.spec.name: cls for cls in classes}
 
     @property
     def specs(self) -> list[ProcessorSpec]:
-        """The declarations, by name."""
+        """The declarations, sorted by name."""
         return [self._classes[name].spec for name in sorted(self._classes)]
 
     def chain(self, sequence: Sequence, vocab_size: int) -> ProcessorChain:
-        """Make the processors that a sequence names. Raises KeyError for an unknown name, RequestError, and what constructors raise."""
+        """Make the processors that a sequence names.
+
+        Raises KeyError for an unknown name, RequestError for wrong arguments, and what the constructors raise.
+        """
         processors = []
         free = sequence.sampling.processor_args
         for call in sequence.sampling.processors:
@@ -45,7 +49,7 @@ class ProcessorRegistry:
 
 
 def load_registry(entries: Iterable[str]) -> ProcessorRegistry:
-    """The shipped processors and those at `entries`, each `module:name`. Raises ModelLoadError."""
+    """Return a registry of the shipped processors and those at `entries`, each `module:name`. Raises ModelLoadError."""
     classes = list(SHIPPED)
     for entry in entries:
         cls = _load(entry)
@@ -63,16 +67,17 @@ def _load(entry: str) -> Any:
         raise ModelLoadError(f"the logits processor {entry!r} must be written module:name")
     try:
         cls = getattr(importlib.import_module(module_name), class_name)
-    except Exception as error:  # whatever the operator's module does when it is imported
+    except Exception as error:  # the operator's module may raise anything when it is imported
         raise ModelLoadError(f"the logits processor {entry!r} cannot be loaded: {error}") from error
     if (
         not inspect.isclass(cls)
         or not callable(getattr(cls, "apply", None))
         or not _is_declaration(getattr(cls, "spec", None))
     ):
+        kinds = ", ".join(sorted(PARAMETER_KINDS))
         raise ModelLoadError(
-            f"the logits processor {entry!r} must be a class with a method apply and a ProcessorSpec in `spec`, whose parameters have "
-            f"different names and kinds among {', '.join(sorted(PARAMETER_KINDS))}; see docs/adding-a-logits-processor.md"
+            f"the logits processor {entry!r} must be a class with a method apply and a ProcessorSpec in `spec`, "
+            f"whose parameters have different names and kinds among {kinds}; see docs/adding-a-logits-processor.md"
         )
     return cls
 

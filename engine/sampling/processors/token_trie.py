@@ -1,4 +1,4 @@
-"""Answers from a list: the output must be one of the given sequences of tokens, and then end."""
+"""Answers from a list: the output must be one of the given token sequences, and then end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ Node = dict[int, "Node"]
 
 
 class TokenTrie:
-    """After a complete sequence the stop ids may come, and whatever goes on with a longer sequence; at any other place only the latter."""
+    """A processor that allows only tokens which continue one of the sequences, and the stop ids after a complete
+    one."""
 
     spec: ClassVar[ProcessorSpec] = ProcessorSpec(
         "token_trie", [ProcessorParameter("sequences", "token_id_lists", is_required=True)]
@@ -38,7 +39,8 @@ class TokenTrie:
         logits[index] = kept
 
     def _next_ids(self, output_ids: list[int]) -> list[int]:
-        """The tokens that may come; only stop ids where the output has left the sequences, as a forced token may have made it do."""
+        """Return the allowed tokens: only stop ids if the output has left the sequences, which a forced token can
+        cause."""
         node: Any = self._root
         for token_id in output_ids:
             node = node.get(token_id)
