@@ -111,18 +111,17 @@ def distribution(logits: list[float], sequence: Sequence) -> dict[int, float]:
     return {token_id: weight / mass for token_id, weight in kept.items()}
 
 
-def draw(logits: list[float], sequence: Sequence) -> tuple[int, float]:
-    """Return the token and how near the number came to a border between tokens: below rounding, either neighbour is right."""
+def draw(logits: list[float], sequence: Sequence, shift: float = 0.0) -> int:
+    """Return the token that the sequence draws, with its random number moved by `shift`."""
     probabilities = distribution(logits, sequence)
     if not (
         0 < sequence.sampling.top_k < len(logits) or sequence.sampling.top_p < 1.0 or sequence.sampling.min_p > 0.0
     ):
         probabilities = dict(sorted(probabilities.items()))
-    number = uniform(sequence.sampling.seed, len(sequence.output_ids))
-    upper, drawn, margin = 0.0, None, 1.0
+    number = uniform(sequence.sampling.seed, len(sequence.output_ids)) + shift
+    upper = 0.0
     for token_id, probability in probabilities.items():
         upper += probability
-        margin = min(margin, abs(upper - number))
-        if drawn is None and upper > number:
-            drawn = token_id
-    return (drawn if drawn is not None else token_id), margin
+        if upper > number:
+            return token_id
+    return list(probabilities)[-1]
