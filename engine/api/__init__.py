@@ -1,7 +1,9 @@
-"""The contract between the web side and the engine side: frozen dataclasses, standard library only.
+"""The contract between `chat` and `engine`: frozen dataclasses, standard library only.
 
-Everything that crosses the border between `chat` and `engine` is one of the types exported here. A dialect
-translates to and from them; nothing else of the engine is visible to a web process.
+Everything that crosses the border is one of the types exported here. Dialects translate to and from them; a web process
+sees nothing else of the engine.
+
+    request = GenerationRequest("run-1", "qwen2.5", ({"role": "user", "content": "Hi"},), arrived_at=time.time())
 """
 
 from engine.api.constraint import COMPACT, Constraint, ConstraintKind

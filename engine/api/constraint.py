@@ -1,4 +1,5 @@
-"""What the text of an answer must be, in the engine's own words; compiled by engine.structured. Standard library only."""
+"""Constraints on the text of an answer, in the engine's terms. engine.structured compiles them. Standard library
+only."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 COMPACT = ""
-"""`Constraint.whitespace` of JSON without any white space outside strings."""
+"""The `Constraint.whitespace` of JSON without white space outside strings."""
 
 
 class ConstraintKind(StrEnum):
@@ -22,17 +23,17 @@ class ConstraintKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """One constraint; `param` is the request field that refusals name.
-
-    `source`: the JSON text of a schema, of the list of choices or of a structural tag; a regular expression; a grammar (EBNF or Lark);
-    nothing for any JSON object. For JSON: `whitespace` is the regular expression of each gap between tokens (`COMPACT`: none), and
-    `closes_objects` admits no unlisted properties where a schema lists some and does not say otherwise.
-    `has_control` is for the engine's own structural tags: constants that are texts of control tokens stand for these tokens.
-    """
+    """A constraint of one request."""
 
     kind: ConstraintKind
     source: str = ""
+    """The JSON text of a schema, of the list of choices or of a structural tag; a regular expression; a grammar (EBNF
+    or Lark); "" for any JSON object."""
     param: str = "structured_outputs"
+    """The request field that errors name."""
     whitespace: str = COMPACT
+    """JSON: a regular expression for each gap between tokens."""
     closes_objects: bool = True
+    """JSON: no unlisted properties where a schema lists some and does not say otherwise."""
     has_control: bool = False
+    """Set in the engine's own structural tags: constants that spell control tokens mean these tokens."""

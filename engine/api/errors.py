@@ -1,4 +1,4 @@
-"""The one tree of errors. `code` is for programs, `message` for people, `param` names the request field.
+"""The tree of errors. `code` is for programs, `message` for people, `param` names the request field.
 
     EngineError
     ├── RequestError        the request is at fault: the web answers 4xx
@@ -15,7 +15,7 @@ from enum import StrEnum
 
 
 class ErrorCode(StrEnum):
-    """Stable words; they reach clients as `error.code`."""
+    """Stable codes, which reach clients as `error.code`."""
 
     INVALID_VALUE = "invalid_value"
     INVALID_TYPE = "invalid_type"
@@ -33,7 +33,7 @@ class ErrorCode(StrEnum):
 
 
 class EngineError(Exception):
-    """Any failure the engine reports. `message` says what was wrong, the limit and the remedy."""
+    """Any failure that the engine reports. `message` names the mistake, the limit and the remedy."""
 
     def __init__(self, code: ErrorCode, message: str, param: str | None = None) -> None:
         super().__init__(message)

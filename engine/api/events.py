@@ -1,15 +1,15 @@
-"""What the engine reports about a run, in order.
+"""The events of a run, in order.
 
-    Admitted | Rejected        exactly one, first. Rejected is terminal: nothing was computed for the client.
-    Embedded                   once, of an EMBED run
-    PromptScored               once, before the first Delta, where log-probabilities of the prompt were asked for
+    Admitted | Rejected        exactly one, first; Rejected is terminal: nothing was computed for the client
+    Embedded                   once, in an EMBED run
+    PromptScored               once, before the first Delta, if log-probabilities of the prompt were requested
     Delta*                     new tokens of one choice, in order; its texts may be empty while text is held back
     ChoiceFinished             once per choice; nothing follows for that choice
     Completed | Failed         exactly one, last, after Admitted
 
-Positions. A run has one counter. A Delta covers one position per token id (at least one: the flush of held-back text at
-the end of a choice that has no new token travels in ChoiceFinished.text); every other event covers one position.
-`start + count` of an event is the `start` of the next. Choices share the counter.
+Positions: a run has one counter, which its choices share. A Delta covers one position per token id, and has at least
+one; every other event covers one position. Text that is flushed without a new token is in ChoiceFinished.text. `start +
+count` of an event is the `start` of the next.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ class FinishReason(StrEnum):
 
 
 class Outcome(StrEnum):
-    """Terminal state of a run; exactly one per run, in the request log. DISCONNECTED: by its client; INTERRUPTED: by the server, whose web
-    process broke the answer off."""
+    """The terminal state of a run; the request log has exactly one per run."""
 
     FINISHED = "finished"
     STOPPED = "stopped"
     DISCONNECTED = "disconnected"
+    """The client closed the connection."""
     INTERRUPTED = "interrupted"
+    """The web process of the server broke off the answer."""
     TIMED_OUT = "timed_out"
     REJECTED = "rejected"
     FAILED = "failed"
@@ -46,23 +47,25 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopLogprob:
-    """One alternative at a position. `token_bytes` are the token's own raw bytes."""
+    """One alternative at a position."""
 
     token_id: int
     logprob: float
     token: str
     token_bytes: bytes
+    """The token's own raw bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """A generated token with its log-probability and the `top` most likely ones, best first, ties by id."""
+    """A generated token with its log-probability."""
 
     token_id: int
     logprob: float
     token: str
     token_bytes: bytes
     top: tuple[TopLogprob, ...] = ()
+    """The most likely tokens, best first, ties by id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +80,23 @@ class RankedLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of a run. `prompt_tokens` is counted once, `completion_tokens` over all choices.
-
-    `reasoning_tokens` are part of `completion_tokens`, `rejected_prediction_tokens` are not.
-    """
+    """The token counts of a run."""
 
     prompt_tokens: int = 0
+    """Counted once, whatever the number of choices."""
     cached_tokens: int = 0
     completion_tokens: int = 0
+    """The sum over all choices."""
     reasoning_tokens: int = 0
+    """Part of `completion_tokens`."""
     accepted_prediction_tokens: int = 0
     rejected_prediction_tokens: int = 0
+    """Not part of `completion_tokens`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Unix seconds; None where the run never got there."""
+    """Unix seconds; None for a stage that the run never reached."""
 
     arrived_at: float
     started_at: float | None = None
@@ -102,23 +106,25 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Every check has passed; the 200 may be sent. `max_tokens` is the limit that holds per choice.
+    """Every check has passed; the 200 may be sent.
 
-    `prompt_ids`, `prompt_text` and `prompt_tokens` only where `PromptOptions` asks for them; `context_length` of READ runs alone.
+    `prompt_ids`, `prompt_text` and `prompt_tokens` are set only if `PromptOptions` asks for them.
     """
 
     num_prompt_tokens: int
     max_tokens: int
+    """The limit of each choice."""
     seed: int
     prompt_ids: tuple[int, ...] | None = None
     prompt_text: str | None = None
     prompt_tokens: tuple[str, ...] | None = None
     context_length: int | None = None
+    """Set in READ runs only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The request cannot be served; becomes a plain 4xx or 503."""
+    """The request cannot be served; the answer is a plain 4xx or 503."""
 
     code: ErrorCode
     message: str
@@ -127,7 +133,10 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class PromptScored:
-    """Log-probabilities of the prompt: per position the token itself, then the alternatives, best first. The first position is empty."""
+    """The log-probabilities of the prompt: per position the token itself, then alternatives, best first.
+
+    The first position is empty.
+    """
 
     entries: tuple[tuple[RankedLogprob, ...], ...]
 
@@ -141,9 +150,9 @@ class Embedded:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """New tokens of a choice and what they release (complete UTF-8; stop strings already cut).
+    """New tokens of a choice, and the text that they release: complete UTF-8, with stop strings removed.
 
-    In order: `reasoning`, then `text` (the content), then `tool_calls`.
+    The order is `reasoning`, then `text` (the content), then `tool_calls`.
     """
 
     choice: int
@@ -156,11 +165,12 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceFinished:
-    """End of a choice. `reasoning`, `text`, `tool_calls`: what was still held back; `stop_reason`: the stop string, the id, or None."""
+    """The end of a choice, with the `reasoning`, `text` and `tool_calls` that were still held back."""
 
     choice: int
     reason: FinishReason
     stop_reason: str | int | None = None
+    """The stop string or stop id, None otherwise."""
     text: str = ""
     reasoning: str = ""
     tool_calls: tuple[ToolCallDelta, ...] = ()
@@ -168,7 +178,7 @@ class ChoiceFinished:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """All choices have ended, or the run was ended early (`outcome` tells); the exact usage."""
+    """All choices have ended, or the run was ended early, as `outcome` says."""
 
     outcome: Outcome
     usage: Usage
@@ -177,7 +187,7 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The run broke after its admission. `param`: the request field that left no token to choose, if one did."""
+    """The run failed after its admission."""
 
     code: ErrorCode
     message: str
@@ -185,6 +195,7 @@ class Failed:
     timings: Timings | None = None
     outcome: Outcome = Outcome.FAILED
     param: str | None = None
+    """The request field that left no token to choose, if one did."""
 
 
 Payload = Admitted | Rejected | PromptScored | Embedded | Delta | ChoiceFinished | Completed | Failed

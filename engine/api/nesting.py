@@ -1,4 +1,5 @@
-"""How deep a JSON Schema or structural tag is nested, counted the same by the web process and the worker: in levels, not in brackets."""
+"""Counts how deeply a JSON Schema or structural tag is nested, in levels, the same way in the web process and the
+worker."""
 
 from __future__ import annotations
 
@@ -7,11 +8,14 @@ from typing import Any
 MAPS_OF_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 
 BRACKETS_PER_LEVEL = 3
-"""At most: those of an object, of a map from names in it, and of a list in that."""
+"""The most brackets of one level: of an object, of a map from names in it, and of a list in that."""
 
 
 def is_deeper(value: Any, max_levels: int) -> bool:
-    """Whether objects are nested more than `max_levels` levels; maps from names to schemas, and lists in objects, are no levels."""
+    """Return True if objects are nested more than `max_levels` levels.
+
+    Maps from names to schemas, and lists in objects, do not count as levels.
+    """
     waiting = [(value, 1)]
     while waiting:
         value, depth = waiting.pop()

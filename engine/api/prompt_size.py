@@ -1,6 +1,7 @@
-"""How long a prompt may be by its characters: what the engine asks before it tokenises, and the web before it sends a request anywhere.
+"""Limits on the characters of a prompt: the web checks them before it enqueues a request, the engine before it
+tokenises.
 
-A token has only so many characters, so a text that has more than a whole context of the longest ones cannot fit.
+A token has a bounded number of characters, so a text longer than a whole context of the longest tokens cannot fit.
 """
 
 from __future__ import annotations
@@ -9,18 +10,22 @@ from engine.api.errors import ErrorCode, RequestError
 from engine.api.request import GenerationRequest, Message, Task
 
 MAX_PROMPT_CHARS = 8_000_000
-"""Of any prompt, whatever becomes of it."""
+"""The limit of any prompt, whatever its task."""
 READ_CHARS, READ_CHARS_PER_TOKEN = 1 << 20, 8
-"""Text that is only read has at most so many characters, or the second for each token of the context if that is more."""
+"""The limit of a READ prompt in characters; the second, per token of the context, counts if it is more."""
 READ_CHARS_PER_ID = 2
-"""And has at most so many token ids: one for as many characters of the longest text, which only what is no writing exceeds."""
+"""A READ prompt may have one token id for this many characters of its limit. Only text that is no writing has more."""
 SHORT_PROMPT = 1 << 14
-"""Characters, or token ids, that travel to the model whatever its context."""
+"""A prompt of at most this many characters or token ids is sent to the model without asking for its context."""
 END_OF_THOUGHT = "</think>"
 
 
 def prompt_chars(request: GenerationRequest, longest_token_chars: int, max_model_len: int) -> int:
-    """How many characters of prompt are worth tokenising: what could fit the context, more of what is only read, any of what is cut."""
+    """Return the most characters of a prompt that are worth tokenising.
+
+    A prompt that will be truncated has only the limit of any prompt, a READ prompt its own, any other what could fit
+    the context.
+    """
     if request.prompt.truncate_to is not None:
         return MAX_PROMPT_CHARS
     if request.task is Task.READ:
@@ -29,15 +34,14 @@ def prompt_chars(request: GenerationRequest, longest_token_chars: int, max_model
 
 
 def prompt_tokens(request: GenerationRequest, max_model_len: int) -> int:
-    """How many tokens a prompt may come to that is not cut: those of the context, more of one that is only read."""
+    """Return the most tokens of a prompt that is not truncated: those of the context, or more for a READ prompt."""
     return prompt_chars(request, 1, max_model_len) // READ_CHARS_PER_ID if request.task is Task.READ else max_model_len
 
 
 def min_prompt_chars(request: GenerationRequest) -> int:
-    """How many characters the prompt is sure to have, whatever the model's template leaves out; 0 where that may be anything.
+    """Return the least number of characters that the rendered prompt can have; 0 if that is unknown.
 
-    Templates take off white space around a message and what an assistant thought before it answered, and need not show tools, documents and
-    files.
+    Templates strip white space around messages and drop earlier reasoning, and may ignore tools, documents and files.
     """
     raw = request.raw
     if raw is not None:
@@ -48,13 +52,14 @@ def min_prompt_chars(request: GenerationRequest) -> int:
 
 
 def is_long(request: GenerationRequest) -> bool:
-    """Return True for a prompt that some model's context may be too short for, so that asking for the context is worth a question."""
+    """Return True for a prompt that some model's context may be too short for, so that asking for the context is worth
+    a question."""
     num_ids = len(request.raw.token_ids or ()) if request.raw is not None else 0
     return num_ids > SHORT_PROMPT or min_prompt_chars(request) > SHORT_PROMPT
 
 
 def check_prompt_fits(request: GenerationRequest, longest_token_chars: int, max_model_len: int) -> None:
-    """Refuse a request whose prompt is too long by what is certain of it. Raises RequestError."""
+    """Refuse a request whose prompt is certainly too long. Raises RequestError."""
     num_ids = len(request.raw.token_ids or ()) if request.raw is not None else 0
     if num_ids > max_model_len and request.prompt.truncate_to is None and request.task is not Task.READ:
         raise context_length_exceeded(num_ids, request, max_model_len)
@@ -64,16 +69,16 @@ def check_prompt_fits(request: GenerationRequest, longest_token_chars: int, max_
 
 
 def prompt_too_long(request: GenerationRequest, max_chars: int, max_model_len: int) -> RequestError:
-    """The refusal of text that has more than `max_chars`, which are those of `prompt_chars`."""
+    """Return the error for a text of more than `max_chars`, the result of `prompt_chars`."""
     if max_chars >= MAX_PROMPT_CHARS or request.task is Task.READ:
         param = request.raw.param if request.raw is not None else "messages"
         return RequestError(ErrorCode.INVALID_VALUE, f"the prompt must have at most {max_chars} characters", param)
-    # NOTE: the count is a lower bound; counting exactly is the work that this check avoids.
+    # NOTE: this count is a lower bound; the check exists to avoid the work of an exact count.
     return context_length_exceeded(max_model_len + 1, request, max_model_len)
 
 
 def too_many_tokens(request: GenerationRequest, num_tokens: int, max_model_len: int) -> RequestError:
-    """The refusal of a text that has more than its `prompt_tokens`."""
+    """Return the error for a text of more than its `prompt_tokens`."""
     if request.task is not Task.READ:
         return context_length_exceeded(num_tokens, request, max_model_len)
     param = request.raw.param if request.raw is not None else "messages"
@@ -82,12 +87,13 @@ def too_many_tokens(request: GenerationRequest, num_tokens: int, max_model_len: 
 
 
 def context_length_exceeded(num_prompt_tokens: int, request: GenerationRequest, context: int) -> RequestError:
-    """The refusal in the words that clients search for."""
+    """Return the error in the words that clients search for."""
     max_tokens = request.stop.max_tokens if request.task is Task.GENERATE else None
     completion = f", {max_tokens} in the completion" if max_tokens is not None else ""
     place, param = ("messages", "messages") if request.raw is None else ("prompt", request.raw.param)
     message = (
-        f"This model's maximum context length is {context} tokens. However, you requested {num_prompt_tokens + (max_tokens or 0)} tokens "
+        f"This model's maximum context length is {context} tokens. "
+        f"However, you requested {num_prompt_tokens + (max_tokens or 0)} tokens "
         f"({num_prompt_tokens} in the {place}{completion}). "
         "Please reduce the length of the messages or completion. (context_length_exceeded)"
     )

@@ -1,4 +1,4 @@
-"""One request to the engine, already validated and in the engine's own words, whatever dialect it came in."""
+"""One request to the engine: validated, and independent of the dialect in which it came."""
 
 from __future__ import annotations
 
@@ -12,95 +12,90 @@ from engine.api.tools import Json, Tool, ToolChoice
 Message = dict[str, Json]
 """A chat message as the template sees it: `role`, `content` (a string or a list of parts) and any further keys.
 
-Parts are `{"type": "text", "text"}`; `{"type": "file", "file": {"file_data", "filename"}, "param"}`, whose text the engine puts in their
-place (`param` is what refusals of the file name); and, of the assistant, an empty `{"type": "thinking", "closed": false}` that leaves the
-`reasoning` of the message open.
+    {"type": "text", "text"}
+    {"type": "file", "file": {"file_data", "filename"}, "param"}    replaced by its text; errors name `param`
+    {"type": "thinking", "closed": false}                           of the assistant: leaves its `reasoning` open
 """
 
 
 class Task(StrEnum):
-    """What becomes of the prompt.
-
-    GENERATE: it is answered, by nothing where `StopRules.max_tokens` is 0. READ: it is rendered and tokenised, whatever its length; the run
-    is Admitted, then Completed, and uses nothing. EMBED: its vector is computed; the run is Admitted, Embedded, then Completed.
-    """
+    """What to do with the prompt."""
 
     GENERATE = "generate"
+    """Answer it; the answer is empty if `StopRules.max_tokens` is 0."""
     READ = "read"
+    """Render and tokenise it, even beyond the context. The run is Admitted, then Completed, with no usage."""
     EMBED = "embed"
+    """Compute its vector. The run is Admitted, Embedded, then Completed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawPrompt:
-    """A prompt without a template, in place of messages: `text`, or `token_ids`. `suffix`: what the answer leads to (fill in the middle).
+    """A prompt without a template, in place of messages: `text`, or `token_ids`.
 
-    Control tokens that `text` spells are control tokens: who writes the whole prompt writes those too. Where it `is_ordinary`, and beside a
-    suffix, where the engine writes them, they are ordinary text. Errors call it `param`.
+    Control tokens that `text` spells are control tokens, unless it `is_ordinary` or has a suffix.
     """
 
     text: str = ""
     token_ids: tuple[int, ...] | None = None
     suffix: str | None = None
+    """The text after the answer (fill in the middle)."""
     param: str = "prompt"
+    """The request field that errors name."""
     is_ordinary: bool = False
+    """Control tokens that the text spells are ordinary text."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbedOptions:
-    """How the hidden states of a prompt become one vector of length 1. `pooling`: "mean" or "last"; `dimensions`: only its first ones."""
+    """How the hidden states of a prompt become one vector of length 1."""
 
     pooling: str = "mean"
+    """ "mean" or "last"."""
     dimensions: int | None = None
+    """Keep only the first dimensions."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptOptions:
-    """How messages become token ids.
-
-    `chat_template` replaces the model's own (the caller has checked that this is permitted); `template_kwargs` are further variables
-    of the template, of which those that it does not use are dropped. `truncate_to`: keep at most this many prompt tokens (-1: the context
-    less one), from the end, or from the beginning where `truncation_side` is "right". `returns_ids`, `returns_text`,
-    `returns_tokens`: `Admitted` carries the prompt, the last as the text of each token.
-    """
+    """How messages become token ids, and which forms of the prompt `Admitted` carries (`returns_…`)."""
 
     add_generation_prompt: bool = True
     add_special_tokens: bool = False
     continue_final_message: bool = False
     chat_template: str | None = None
+    """Replaces the model's own template. The caller has checked that this is permitted."""
     template_kwargs: dict[str, Json] = field(default_factory=dict)
+    """Further variables of the template; those that it does not use are dropped."""
     documents: tuple[dict[str, Json], ...] = ()
     truncate_to: int | None = None
+    """Keep at most this many prompt tokens; -1 means the context less one."""
     truncation_side: str = "left"
+    """The side that is cut: "left" keeps the end, "right" the beginning."""
     returns_ids: bool = False
     returns_text: bool = False
     returns_tokens: bool = False
+    """The text of each token."""
 
 
 @dataclass(frozen=True, slots=True)
 class BeamOptions:
-    """Deterministic beam search of width `num_choices`; scores are summed log-probabilities over length ** `length_penalty`."""
+    """Deterministic beam search of width `num_choices`, scored by summed log-probability / length **
+    `length_penalty`."""
 
     length_penalty: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """`num_choices` independent answers to one list of messages.
-
-    `run_id` is the server's own id of the run (never the client's). `tenant` and `cache_salt` are mixed into the root
-    of the prefix-cache hash: requests that differ in either share nothing. `priority`: lower runs first.
-    `arrived_at` and `deadline_at` are unix seconds.
-
-    `best_of`: generate this many choices and report the `num_choices` of the best mean log-probability per token, best first.
-    `prediction`: text that the answer is expected to repeat; it speeds up, and never changes, the output. `thinking_token_budget`: the end
-    of the reasoning is forced after this many tokens of it. `group`: requests of one tenant with one group are seated together.
-    `raw`: the prompt itself, then there are no messages. `embed`: of EMBED alone.
-    """
+    """A request for `num_choices` independent answers to one list of messages."""
 
     run_id: str
+    """The server's own id of the run, never the client's."""
     model: str
     messages: tuple[Message, ...]
     arrived_at: float
+    """Unix seconds."""
     sampling: SamplingParams = field(default_factory=SamplingParams)
     stop: StopRules = field(default_factory=StopRules)
     logprobs: LogprobOptions = field(default_factory=LogprobOptions)
@@ -110,19 +105,30 @@ class GenerationRequest:
     constraint: Constraint | None = None
     num_choices: int = 1
     best_of: int | None = None
+    """Generate this many choices and report the `num_choices` with the best mean log-probability per token, best
+    first."""
     beam: BeamOptions | None = None
     prediction: str | None = None
+    """Text that the answer is expected to repeat. It speeds the output up and never changes it."""
     thinking_token_budget: int | None = None
+    """The end of reasoning is forced after this many reasoning tokens."""
     priority: int = 0
+    """Lower runs first."""
     tenant: str = ""
+    """Requests of different tenants share no cached prefix."""
     cache_salt: str = ""
+    """Requests with different salts share no cached prefix."""
     group: str = ""
+    """Requests of one tenant with the same group are scheduled together."""
     deadline_at: float | None = None
+    """Unix seconds."""
     task: Task = Task.GENERATE
     raw: RawPrompt | None = None
+    """The prompt itself; there are no messages then."""
     embed: EmbedOptions = field(default_factory=EmbedOptions)
+    """Used by EMBED only."""
 
     @property
     def num_sequences(self) -> int:
-        """How many answers are generated, reported or not."""
+        """The number of answers to generate, reported or not."""
         return max(self.num_choices, self.best_of or 0)

@@ -1,6 +1,6 @@
-"""How the next token of a request is chosen and when the answer ends. Values are checked by `chat` before they get here.
+"""How the next token of a request is chosen, and when the answer ends. `chat` has checked the values.
 
-Meaning of each field: the request schema in docs/api/lightcone.md.
+docs/api/lightcone.md explains each field.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from engine.api.tools import Json
 
 @dataclass(frozen=True, slots=True)
 class ProcessorCall:
-    """A logits processor of the server's registry, by name, with what the request passes to it."""
+    """A logits processor by its name in the server's registry, with its arguments."""
 
     name: str
     args: tuple[Json, ...] = ()
@@ -21,25 +21,29 @@ class ProcessorCall:
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """The draw. `temperature` below 1e-5 is greedy; `top_k` 0 is off; `seed` None lets the engine draw one at admission.
-
-    `logit_bias`: (token id, value added to its logit). `allowed_token_ids` None allows all. `bad_words` are texts; the engine
-    tokenises them. `processors` apply in order; `processor_args` are free values (vllm_xargs) that every active processor may read.
-    """
+    """The parameters of the draw."""
 
     temperature: float = 1.0
+    """Below 1e-5 the choice is greedy."""
     top_k: int = 0
+    """0 is off."""
     top_p: float = 1.0
     min_p: float = 0.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
     seed: int | None = None
+    """None: the engine draws one at admission."""
     logit_bias: tuple[tuple[int, float], ...] = ()
+    """(token id, value added to its logit)."""
     allowed_token_ids: tuple[int, ...] | None = None
+    """None allows all."""
     bad_words: tuple[str, ...] = ()
+    """Texts, which the engine tokenises."""
     processors: tuple[ProcessorCall, ...] = ()
+    """Applied in order."""
     processor_args: dict[str, Json] = field(default_factory=dict)
+    """Free values (vllm_xargs) that every active processor may read."""
 
     @property
     def is_greedy(self) -> bool:
@@ -48,7 +52,8 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class RepetitionRule:
-    """End the answer when its last `min_count` repeats of one pattern of `min_pattern_size..max_pattern_size` tokens are identical."""
+    """End the answer when its last `min_count` repeats of one pattern of `min_pattern_size..max_pattern_size` tokens
+    are identical."""
 
     max_pattern_size: int
     min_pattern_size: int = 1
@@ -57,15 +62,16 @@ class RepetitionRule:
 
 @dataclass(frozen=True, slots=True)
 class StopRules:
-    """When an answer ends. `max_tokens` None means the rest of the context, and at most `absent_max_tokens` where that is set; 0 asks for
-    the prompt alone: it is computed and, where that is asked for, scored; then each choice ends for its length.
-
-    `must_fit`: a request whose prompt and `max_tokens` are more than the context is refused; else the limit is lowered to what is left.
-    """
+    """When an answer ends."""
 
     max_tokens: int | None = None
+    """None means the rest of the context. 0 asks for the prompt alone: it is computed and, if requested, scored; then
+    each choice ends with reason LENGTH."""
     absent_max_tokens: int | None = None
+    """An upper limit where `max_tokens` is None."""
     must_fit: bool = False
+    """Refuse a request whose prompt and `max_tokens` exceed the context. Otherwise the limit is lowered to what is
+    left."""
     min_tokens: int = 0
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
@@ -78,14 +84,16 @@ class StopRules:
 
 @dataclass(frozen=True, slots=True)
 class LogprobOptions:
-    """Which log-probabilities go out: none (`enabled` false), the sampled token's, and `top` alternatives (-1: all).
-
-    `token_ids`: exactly these at each position, instead of the `top` most likely. `prompt`: of the prompt's tokens too, each with this many
-    alternatives (-1: all; None: none). `max_all`: how many all may be at most (None: any number).
-    """
+    """Which log-probabilities to report."""
 
     enabled: bool = False
+    """Report that of each sampled token."""
     top: int = 0
+    """Also report this many alternatives; -1 for the whole vocabulary."""
     token_ids: tuple[int, ...] = ()
+    """Report exactly these tokens at each position, instead of the `top` most likely."""
     prompt: int | None = None
+    """Also report the prompt's tokens, each with this many alternatives; -1 for the whole vocabulary, None for no
+    report."""
     max_all: int | None = None
+    """The largest vocabulary that -1 may mean; None for any."""

@@ -1,4 +1,4 @@
-"""Functions that a model may call, and how it is to choose among them. Standard library only."""
+"""Functions that a model may call, and how it chooses among them. Standard library only."""
 
 from __future__ import annotations
 
@@ -10,40 +10,51 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One function. `parameters` is its JSON Schema, None for a function without arguments; `spec` is the tool as the template sees it."""
+    """A function."""
 
     name: str
     parameters: Json = None
+    """Its JSON Schema, None for a function without arguments."""
     is_strict: bool = False
+    """Its arguments are held to the schema."""
     spec: dict[str, Json] = field(default_factory=dict)
+    """The tool as the template sees it."""
 
 
 class ToolMode(StrEnum):
-    """NONE: the output is not parsed. AUTO: the model decides. REQUIRED: at least one call. NAMED: one call of one function."""
+    """How calls are chosen."""
 
     NONE = "none"
+    """The output is not searched for calls."""
     AUTO = "auto"
+    """The model decides."""
     REQUIRED = "required"
+    """At least one call."""
     NAMED = "named"
+    """One call of one function."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """`names`: the function of NAMED; of AUTO and REQUIRED those that may be called (empty: all). `is_parallel` False: one call.
-
-    `whitespace` and `closes_objects` say of the JSON of enforced calls what the same fields of `Constraint` say of its own.
-    """
+    """The mode, and the functions that may be called."""
 
     mode: ToolMode = ToolMode.NONE
     names: tuple[str, ...] = ()
+    """NAMED: the function. AUTO and REQUIRED: the functions that may be called, empty for all."""
     is_parallel: bool = True
+    """False: at most one call."""
     whitespace: str = ""
+    """For the JSON of enforced calls, as in `Constraint`."""
     closes_objects: bool = True
+    """For the JSON of enforced calls, as in `Constraint`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallDelta:
-    """A piece of call number `index` of a choice. The first piece has `id` and `name`; later ones only more of `arguments` (JSON text)."""
+    """A piece of call number `index` of a choice.
+
+    The first piece has `id` and `name`; later ones have more of `arguments` (JSON text).
+    """
 
     index: int
     id: str = ""

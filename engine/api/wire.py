@@ -1,13 +1,14 @@
-"""Requests and events as plain JSON-ready values, and back. Standard library only.
+"""Converts requests and events to plain JSON-ready values and back. Standard library only.
 
-Used wherever the contract leaves a process: the stored request, the run's log, the layer message. It does not choose an
-encoding (JSON, msgpack): it yields dicts, lists, strings, numbers, booleans and None; bytes become lists of integers.
+Used wherever a request or event leaves a process: stored request, log of the run, channel layer message. The plain
+values are dicts, lists, strings, numbers, booleans and None, for any encoding (JSON, msgpack); bytes become lists of
+integers.
 
     request   {field: value}, fields at their default left out
     event     [start, count, kind, {field: value}]
 
-Tolerance between versions: unknown keys are ignored, missing ones take their default; a missing field without a default, an
-unknown kind or enum word raises `ValueError`.
+Tolerance between versions: unknown keys are ignored, missing ones take their default. A missing field without a
+default, an unknown kind or an unknown enum value raises `ValueError`.
 """
 
 from __future__ import annotations
@@ -51,22 +52,22 @@ _KIND_OF = {payload_type: kind for kind, payload_type in PAYLOAD_TYPES.items()}
 
 
 def request_to_plain(request: GenerationRequest) -> dict[str, Json]:
-    """The request as a JSON-ready dict."""
+    """Return the request as a JSON-ready dict."""
     return _to_plain(request)
 
 
 def request_from_plain(plain: dict[str, Json]) -> GenerationRequest:
-    """Inverse of `request_to_plain`; raises ValueError."""
+    """Return the request of a plain dict. Raises ValueError."""
     return _from_plain(GenerationRequest, plain)
 
 
 def event_to_plain(event: Event) -> list[Json]:
-    """The event as a JSON-ready list."""
+    """Return the event as a JSON-ready list."""
     return [event.start, event.count, _KIND_OF[type(event.payload)], _to_plain(event.payload)]
 
 
 def event_from_plain(plain: list[Json]) -> Event:
-    """Inverse of `event_to_plain`; raises ValueError."""
+    """Return the event of a plain list. Raises ValueError."""
     start, count, kind, payload = plain[:4]
     if kind not in PAYLOAD_TYPES:
         raise ValueError(f"unknown kind of event: {kind!r}")
@@ -79,11 +80,13 @@ def event_from_plain(plain: list[Json]) -> Event:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """One field of a dataclass: `encode` and `decode` are None where the value passes as it is; `default` is MISSING if required."""
+    """A field of a dataclass."""
 
     name: str
     default: object
+    """MISSING if the field is required."""
     encode: Convert | None
+    """None if the value is used unchanged."""
     decode: Convert | None
 
 
@@ -112,7 +115,7 @@ def _from_plain(cls: type[T], plain: dict[str, Json]) -> T:
 
 @cache
 def _reading(cls: type) -> tuple[dict[str, Convert | None], frozenset[str]]:
-    """How each field is read, and the fields that must be there."""
+    """Return how each field is decoded, and the required fields."""
     plan = _plan(cls)
     return {field.name: field.decode for field in plan}, frozenset(
         field.name for field in plan if field.default is MISSING
@@ -130,7 +133,7 @@ def _plan(cls: type) -> tuple[_Field, ...]:
 
 
 def _conversion(hint: object) -> tuple[Convert | None, Convert | None]:
-    """How values of an annotated type are written and read: dataclasses, enums, bytes and tuples of them; the rest passes."""
+    """Return how values of an annotated type are encoded and decoded: dataclasses, enums, bytes and tuples of them."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         chosen = [argument for argument in arguments if argument is not types.NoneType]

@@ -1,1 +1,1 @@
-"""Ways to find an answer other than one draw after the other: beams, ranking, drafts that are verified in bulk."""
+"""Decoding beyond one draw after the other: beam search, and speculative decoding with drafts verified in bulk."""

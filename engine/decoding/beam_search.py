@@ -1,13 +1,14 @@
 """Beam search over the most likely next tokens of each beam. Pure Python; knows neither the core nor the request.
 
-The score of an ended beam is its summed log-probability / its number of tokens ** length penalty, a final stop id included. A round
-1. joins every live beam with its most likely next tokens, and sorts by summed log-probability, ties by beam and id,
-2. takes those among the best `width` that end there as ended beams, of which the `width` best by score are kept,
-3. goes on with the best `width` that do not end.
-The search is over when no beam is left, or when `width` have ended and no live one, at its present length, beats the worst of them.
+The score of an ended beam is its summed log-probability / its number of tokens ** length penalty, with a final stop id
+included. A round
+1. extends every live beam by its most likely next tokens, and sorts by summed log-probability, ties by beam and id,
+2. moves those among the best `width` that end there to the ended beams, and keeps the `width` best of these by score,
+3. continues with the best `width` that do not end. The search is over when no beam is left, or when `width` beams have
+   ended and no live one, at its present length, beats the worst of them.
 
-These are the rules of transformers (`early_stopping=False`), so that its results are ours; beams that end at a stop string, which it does
-not know, are treated like those that end at a stop id. An end that only ranks behind `width` is dropped: were it taken, bad short
+These are the rules of transformers (`early_stopping=False`), so the results are the same. A stop string, which
+transformers does not have, ends a beam like a stop id. An end that ranks below `width` is dropped; otherwise bad short
 answers would fill the list.
 """
 
@@ -20,29 +21,29 @@ from dataclasses import dataclass, field
 from engine.messages import SampledLogprobs
 
 LEAST_LOGPROB = -9999.0
-"""A token with no more than this is forbidden."""
+"""A token with this log-probability or less is forbidden."""
 MAX_EXPONENT = 600.0
-"""Keeps extreme length penalties within the range of numbers."""
+"""Keeps extreme length penalties within the range of floats."""
 MAX_STOP_IDS = 7
-"""Stop ids that are allowed for when alternatives are asked for; more may leave fewer than `width` beams that go on."""
+"""At most this many stop ids increase the number of alternatives; with more, fewer than `width` beams may continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beam:
-    """A beginning of an answer. `tokens` links each token to the one before it, so that beams share what they have in common."""
+    """The beginning of an answer. Each token links to the one before it, so beams share their common beginning."""
 
     logprob: float = 0.0
     num_tokens: int = 0
     tokens: TokenLink | None = None
     tail: bytes = b""
-    """What `EndRules` must remember of the text."""
+    """The end of the text in which a stop string may have begun (`EndRules`)."""
 
     @property
     def token_ids(self) -> list[int]:
         return [link.token_id for link in self.links()]
 
     def links(self) -> list[TokenLink]:
-        """In order."""
+        """Return the tokens in order."""
         links, link = [], self.tokens
         while link is not None:
             links.append(link)
@@ -52,7 +53,7 @@ class Beam:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenLink:
-    """A token, its log-probability and the alternatives it was chosen from."""
+    """A token, its log-probability, the alternatives that it was chosen from, and the token before it."""
 
     token_id: int
     logprob: float
@@ -62,16 +63,17 @@ class TokenLink:
 
 @dataclass(frozen=True, slots=True)
 class EndedBeam:
-    """`reason`: "stop" (its last token is a stop id), "text" (a stop string) or "length"."""
+    """A complete answer."""
 
     beam: Beam
     score: float
     reason: str
+    """ "stop" (its last token is a stop id), "text" (a stop string) or "length"."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndRules:
-    """What ends a beam. `text_of`: the bytes that a token adds to the text."""
+    """The conditions that end a beam. `text_of` returns the bytes that a token adds to the text."""
 
     stop_ids: frozenset[int]
     stops: tuple[bytes, ...]
@@ -84,9 +86,9 @@ class EndRules:
         object.__setattr__(self, "tail_bytes", max((len(stop) for stop in self.stops), default=1) - 1)
 
     def check(self, beam: Beam, token_id: int) -> tuple[str | None, bytes]:
-        """Why a beam with one more token ends, if it does, and the end of its text, in which a stop string may have begun.
+        """Return why a beam with one more token ends (None if it does not), and its new `tail`.
 
-        Bytes are compared: a stop string is found in UTF-8 exactly where it is found in the text.
+        Stop strings are compared as UTF-8, which finds them exactly where they occur in the text.
         """
         num_tokens = beam.num_tokens + 1
         if token_id in self.stop_ids and num_tokens > self.min_tokens:
@@ -101,7 +103,7 @@ class EndRules:
 
 
 class BeamSearch:
-    """Starts with one empty beam. `live`: the beams that need next tokens, best first."""
+    """A search that starts with one empty beam. `live`: the beams that need next tokens, best first."""
 
     def __init__(self, width: int, length_penalty: float, ends: EndRules) -> None:
         self.live: list[Beam] = [Beam()]
@@ -112,7 +114,7 @@ class BeamSearch:
 
     @property
     def num_alternatives(self) -> int:
-        """How many of the most likely next tokens of each beam `advance` wants, so that `width` can go on though others end."""
+        """The number of most likely next tokens per beam that `advance` needs, so that `width` beams can continue."""
         return (1 + max(1, min(len(self._ends.stop_ids), MAX_STOP_IDS))) * self._width
 
     @property
@@ -123,7 +125,7 @@ class BeamSearch:
         return len(self._ended) == self._width and self._score(best) <= self._ended[-1].score
 
     def advance(self, alternatives: Iterable[SampledLogprobs]) -> None:
-        """One round, with the alternatives of each live beam."""
+        """Do one round, given the alternatives of each live beam."""
         candidates = [
             (beam.logprob + logprob, place, token_id, logprob, of_beam)
             for place, (beam, of_beam) in enumerate(zip(self.live, alternatives, strict=True))
@@ -148,7 +150,7 @@ class BeamSearch:
         del self._ended[self._width :]
 
     def best(self) -> list[EndedBeam]:
-        """At most `width` beams that have ended, best first."""
+        """Return at most `width` ended beams, best first."""
         return list(self._ended)
 
     def _score(self, beam: Beam) -> float:

@@ -1,9 +1,10 @@
-"""Proposes drafts for sequences that decode: from the predicted text of a request, else from what the sequence has said before.
+"""Proposes drafts for sequences that decode: from the request's prediction, else by prompt look-up.
 
-It watches every token, also while it proposes none, and so knows how often its source is right, by the number of tokens that have agreed
-before: a long passage goes on as it did, three tokens alike mean little. A proposal is as long as that and the measured cost of rows
-make worth while, which for a source that misses is not at all. Called by the scheduler (`propose`) and by the
-core (`add`, `remove`). What it proposes decides how fast tokens come, never which.
+The drafter follows every output token, even when it proposes nothing, and learns how often its source is right. The
+confidence depends on the number of tokens that have agreed: a long passage usually continues, three equal tokens mean
+little. Confidence and the measured cost of rows set the length of a proposal, which is 0 for a source that misses.
+Called by the scheduler (`propose`) and by the core (`add`, `remove`). Drafts affect the speed of the output, never its
+tokens.
 """
 
 from __future__ import annotations
@@ -18,26 +19,34 @@ from engine.decoding.prediction import PredictedText
 from engine.sequence import Sequence
 
 AGREED_STEPS = (4, 6, 9, 16)
-"""Tokens that have agreed are counted in steps; each has a confidence of its own."""
+"""Bounds between the numbers of agreed tokens that have a confidence of their own."""
 PREDICTED_CONFIDENCES, LOOKUP_CONFIDENCES = (0.9,) * 5, (0.25, 0.4, 0.6, 0.8, 0.95)
-"""What a source is trusted with before it has shown anything: a prediction was made by somebody who should know."""
+"""Confidences at the start. A prediction starts high, because the client has reason to expect it."""
 MAX_CONFIDENCE = 0.98
 FLOOR, FLOOR_CONFIDENCE = 4, 0.6
-"""So many predicted tokens are tried while a prediction holds, whatever costs were measured: few, as it was asked for."""
+"""While the confidence in a prediction is at least this, at least this many tokens are tried, whatever the costs: the
+client has asked for it."""
 LEARNING_RATE = 0.15
 
 
 class DraftSource(Protocol):
-    """A text that the output may follow. It has taken `num_followed` tokens of the output; the last `num_agreed` stand before `ahead`."""
+    """A text that the output may follow.
+
+    source = PromptLookup(prompt_ids)
+    source.next_ids(4)       # drafts for the next four tokens
+    source.follow(token_id)  # the token that was drawn
+    """
 
     num_followed: int
+    """Output tokens that it has taken."""
     num_agreed: int
+    """The latest output tokens that precede `next_ids` in the text."""
 
     def follow(self, token_id: int) -> bool | None:
-        """Take the next token of the output; returns whether it was the expected one, None if none was expected."""
+        """Take the next output token; return whether it was expected, None if no token was."""
 
     def next_ids(self, limit: int) -> tuple[int, ...]:
-        """The tokens that should follow, at most `limit`."""
+        """Return the expected next tokens, at most `limit`."""
 
 
 @dataclass(slots=True)
@@ -47,7 +56,7 @@ class _TrackedSource:
     is_prediction: bool
 
     def catch_up(self, output_ids: list[int]) -> None:
-        """Show the source what has been said, and learn how right it was."""
+        """Feed the new output to the source and update its confidences."""
         source = self.source
         for token_id in output_ids[source.num_followed :]:
             step = bisect_right(AGREED_STEPS, source.num_agreed)
@@ -57,13 +66,13 @@ class _TrackedSource:
                 self.confidences[step] = min(before + LEARNING_RATE * (was_right - before), MAX_CONFIDENCE)
 
     def expected(self, count: int) -> list[float]:
-        """How likely each of the next tokens is right if those before it are."""
+        """Return the probability that each of the next `count` tokens is right if those before it are."""
         agreed = self.source.num_agreed
         return [self.confidences[bisect_right(AGREED_STEPS, agreed + place)] for place in range(count)]
 
 
 class LookupDrafter:
-    """`prompt_lookup`: sequences without a prediction get drafts from their own text."""
+    """The drafter of one core. `prompt_lookup`: sequences without a prediction get drafts from their own text."""
 
     def __init__(self, costs: StepCosts, prompt_lookup: bool) -> None:
         self._costs = costs
@@ -74,7 +83,7 @@ class LookupDrafter:
         return len(self._tracks)
 
     def add(self, sequence: Sequence) -> None:
-        """Watch a sequence from now on, if there is anything to expect."""
+        """Follow a sequence from now on, if there is a source for it."""
         if sequence.request.draft_ids:
             self._tracks[sequence.seq_id] = _TrackedSource(
                 PredictedText(sequence.request.draft_ids), list(PREDICTED_CONFIDENCES), True
@@ -85,11 +94,12 @@ class LookupDrafter:
             )
 
     def remove(self, seq_id: int) -> None:
-        """Forget a sequence; unknown ids are ignored."""
+        """Remove a sequence. Unknown ids are ignored."""
         self._tracks.pop(seq_id, None)
 
     def propose(self, sequence: Sequence, num_rows: int, limit: int) -> tuple[int, ...]:
-        """At most `limit` tokens that may come next, if it pays to verify them in a step that draws `num_rows` tokens so far."""
+        """Return at most `limit` drafts, as many as pay for their rows in a step that draws `num_rows` tokens so
+        far."""
         track = self._tracks.get(sequence.seq_id)
         if track is None:
             return ()

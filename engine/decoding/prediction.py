@@ -1,7 +1,8 @@
-"""Where an output stands in a text that it is expected to repeat (the request's `prediction`). Pure Python.
+"""Drafts from a text that the output is expected to repeat (the request's `prediction`). Pure Python.
 
-The text is followed token by token. At a difference the place is lost; it is found again where the last tokens of the output occur in
-the text next after where it was lost, or last before that. Constant work per token, linear work once to index the text.
+The output is followed in the text token by token. A token that differs loses the place. It is found again at the next
+occurrence, or else the last earlier one, of the latest output tokens. Constant work per token; indexing the text takes
+linear work, once.
 """
 
 from __future__ import annotations
@@ -9,24 +10,24 @@ from __future__ import annotations
 from bisect import bisect_left
 
 MATCH_TOKENS = 2
-"""So many tokens of the output must agree to find its place again."""
+"""The number of output tokens that must agree to find the place again."""
 
 
 class PredictedText:
-    """`num_followed` tokens of the output have been looked at, the last `num_agreed` were found."""
+    """A predicted text as a `DraftSource`."""
 
     def __init__(self, token_ids: list[int]) -> None:
         self._token_ids = token_ids
         self._next: int | None = 0
-        """The place of the token that should come next; None while the place is lost."""
+        """The index of the expected token; None while the place is lost."""
         self._last = 0
-        """Where the place was last known."""
+        """The last known index."""
         self._index: dict[tuple[int, ...], list[int]] | None = None
         self._tail: tuple[int, ...] = ()
         self.num_followed = self.num_agreed = 0
 
     def follow(self, token_id: int) -> bool | None:
-        """Take the next token of the output; returns whether it was the expected one, None if none was expected."""
+        """Take the next output token; return whether it was expected, None if no token was."""
         self.num_followed += 1
         self._tail = (*self._tail, token_id)[-MATCH_TOKENS:]
         expected = self._token_ids[self._next] if self._next is not None and self._next < len(self._token_ids) else None
@@ -41,11 +42,11 @@ class PredictedText:
         return None if expected is None else False
 
     def next_ids(self, limit: int) -> tuple[int, ...]:
-        """The tokens that should follow, at most `limit`."""
+        """Return the expected next tokens, at most `limit`."""
         return () if self._next is None else tuple(self._token_ids[self._next : self._next + limit])
 
     def _find(self) -> int | None:
-        """The place after the occurrence of the output's last tokens that is next."""
+        """Return the index after the nearest occurrence of the latest output tokens, None if there is none."""
         if self._index is None:
             self._index = _places(self._token_ids)
         places = self._index.get(self._tail)
@@ -55,7 +56,7 @@ class PredictedText:
 
 
 def _places(token_ids: list[int]) -> dict[tuple[int, ...], list[int]]:
-    """The places after each run of MATCH_TOKENS tokens, in order."""
+    """Return the indices after each run of MATCH_TOKENS tokens, in order."""
     index: dict[tuple[int, ...], list[int]] = {}
     for place in range(MATCH_TOKENS, len(token_ids) + 1):
         index.setdefault(tuple(token_ids[place - MATCH_TOKENS : place]), []).append(place)

@@ -1,10 +1,10 @@
-"""Draws the tokens of a step, several for a sequence whose drafts hold.
+"""Draws the tokens of a step and verifies drafts: a sequence whose drafts hold gets several tokens.
 
-A draft is verified, never believed: after each position a token is drawn exactly as without drafts, from the same seed, with penalties,
-masks and reasoning that see the true output so far. While it equals the draft the next position's logits are those of the true
-output too, and the next token is drawn from them; the first that differs is the last. So the output is that without drafts, up to
-the precision of kernels that depend on the number of rows. Called by the core. Method: speculative sampling with exact matching,
-Leviathan et al., https://arxiv.org/abs/2211.17192.
+At each position a token is drawn exactly as without drafts: with the same seed, and with penalties, masks and reasoning
+that see the true output so far. While the token equals the draft, the logits of the next position are those of the true
+output too, so the next token is drawn from them. The first token that differs is the last. So the output is the same as
+without drafts, up to the precision of kernels that depend on the number of rows. Called by the core. Method:
+speculative sampling with exact matching, Leviathan et al., https://arxiv.org/abs/2211.17192.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from engine.scheduling.plan import Chunk
 from engine.sequence import Sequence
 
 Draw = Callable[[torch.Tensor, list[Sequence]], list[SampledToken]]
-"""Logits (R, V) and a sequence per row -> a token per row. May overwrite the logits. Each sequence comes once, or is plain."""
+"""Logits (R, V) and a sequence per row -> a token per row. May overwrite the logits. Only independent sequences
+repeat."""
 
 
 def draw_tokens(
     draw: Draw, logits: torch.Tensor, chunks: list[Chunk], ends: Callable[[Sequence], object]
 ) -> list[list[SampledToken]]:
-    """Draw the tokens of each chunk, at least one. logits: (R, V), per chunk one row and one per draft.
+    """Draw the tokens of each chunk, at least one. logits: (R, V), one row per chunk and one per draft.
 
-    All but the last token of a chunk equal its drafts. Nothing is drawn after a token at which `ends(sequence)` says that it ends. While
-    it draws, accepted tokens stand in `output_ids`; they are taken out again, as `Scheduler.advance` appends them.
+    All but the last token of a chunk equal its drafts. The draw stops after a token for which `ends(sequence)` is true.
+    Accepted tokens are in `output_ids` only during the call, because `Scheduler.advance` appends them.
     """
     if len(logits) == len(chunks):
         return [[token] for token in draw(logits, [chunk.sequence for chunk in chunks])]
@@ -61,7 +62,7 @@ def num_accepted(chunk: Chunk, tokens: list[SampledToken]) -> int:
 
 
 def _is_plain(sequence: Sequence) -> bool:
-    """Whether a draw depends on its logits, the seed and the position alone, so that any position may be drawn first."""
+    """Return True if a draw depends only on its logits, the seed and the position, so that the order is free."""
     sampling = sequence.sampling
     return not (
         sequence.request.grammar
@@ -75,7 +76,7 @@ def _is_plain(sequence: Sequence) -> bool:
 def _draw_at_once(
     draw: Draw, logits: torch.Tensor, chunks: list[Chunk], ends: Callable[[Sequence], object]
 ) -> list[list[SampledToken]]:
-    """As `draw_tokens`, of plain sequences: every row is drawn as if its drafts held, and those behind a difference are thrown away."""
+    """Draw as `draw_tokens` does for independent sequences: all rows at once, dropping tokens after a wrong draft."""
     rows = [_after(chunk, place) for chunk in chunks for place in range(1 + len(chunk.draft_ids))]
     tokens = iter(draw(logits, rows))
     drawn: list[list[SampledToken]] = []
@@ -94,7 +95,7 @@ def _draw_at_once(
 
 
 def _after(chunk: Chunk, place: int) -> Sequence:
-    """The sequence as it would be with so many of its drafts."""
+    """Return the sequence with the first `place` drafts as output."""
     sequence = chunk.sequence
     return sequence.with_output([*sequence.output_ids, *chunk.draft_ids[:place]]) if place else sequence
 
@@ -108,9 +109,9 @@ def _first_rows(chunks: list[Chunk]) -> list[int]:
 
 
 def _accept(chunk: Chunk, tokens: list[SampledToken], token: SampledToken, ends: Callable[[Sequence], object]) -> bool:
-    """Take a drawn token; returns whether one may be drawn at the next position.
+    """Take a drawn token; return True if the next position may be drawn.
 
-    A position that fails after others is left to the next step, which will fail the sequence with nothing lost.
+    A failed token after others is dropped: the next step fails the sequence, and no token is lost.
     """
     if token.is_failed and tokens:
         return False
