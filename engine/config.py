@@ -10,8 +10,9 @@ from pathlib import Path
 class StructuredLimits:
     """How large a constraint of an answer may be, and what compiling it may cost.
 
-    `schema_nodes` counts schemas, properties, enum values and branches; `schema_bound` is the largest `minItems`, `maxLength` and
-    the like; `repeats` the product of the nested bounds of a regular expression or grammar; `depth` is that of their brackets.
+    `schema_nodes` counts schemas, properties, enum values and branches; `schema_bound` is the largest `minItems`,
+    `maxLength` and the like; `repeats` the product of the nested bounds of a regular expression or grammar; `depth` is
+    that of their brackets.
     """
 
     schema_bytes: int = 256 << 10
@@ -35,14 +36,13 @@ class StructuredLimits:
 class EngineConfig:
     """Settings of one engine. `None` and 0 mean: measure or read from the model at load.
 
-    `weights`: "auto" (int4 from 4-bit files and bf16 by row count on CPU; bf16 on CUDA), "bf16", "int8" (on CUDA) or "float32" (the
-    reference).
-    `kv_cache`: "auto" (bf16, float32 beside float32 weights) or "fp8" (eight-bit keys and values, on CUDA).
-    `max_num_batched_tokens`: tokens computed per step (speed of the machine at load when 0). `kv_cache_bytes` 0: a share of memory.
-    `prompt_lookup`: tokens that followed before are verified in bulk (engine.decoding.ngram), where measured costs let that pay.
-    `step_timeout_s`: a core whose step lasts longer is replaced (0: never).
-    `tool_parser`, `reasoning_parser`: a name of engine.outputs, "none", or "auto" (chosen from the chat template). `processors`: further
-    logits processors, each `module:name`.
+    `weights`: "auto" (int4 from 4-bit files and bf16 by row count on CPU; bf16 on CUDA), "bf16", "int8" (on CUDA) or
+    "float32" (the reference). `kv_cache`: "auto" (bf16, float32 beside float32 weights) or "fp8" (eight-bit keys and
+    values, on CUDA). `max_num_batched_tokens`: tokens computed per step (speed of the machine at load when 0).
+    `kv_cache_bytes` 0: a share of memory. `prompt_lookup`: tokens that followed before are verified in bulk
+    (engine.decoding.ngram), where measured costs let that pay. `step_timeout_s`: a core whose step lasts longer is
+    replaced (0: never). `tool_parser`, `reasoning_parser`: a name of engine.outputs, "none", or "auto" (chosen from the
+    chat template). `processors`: further logits processors, each `module:name`.
     """
 
     model_path: Path

@@ -1,8 +1,9 @@
 """Engine: what a worker process holds. Takes requests, publishes events, owns the core. Imports no torch.
 
-`submit` renders, tokenises and checks in the caller's thread, then hands sequences to the core. One receiver thread turns the outputs
-of the core into events and publishes them, once per step. When the core dies that thread starts another one, with every unfinished
-sequence where it stood. A thread that waits for the next deadline ends runs in time (requests/deadlines.py).
+`submit` renders, tokenises and checks in the caller's thread, then hands sequences to the core. One receiver thread
+turns the outputs of the core into events and publishes them, once per step. When the core dies that thread starts
+another one, with every unfinished sequence where it stood. A thread that waits for the next deadline ends runs in time
+(requests/deadlines.py).
 """
 
 from __future__ import annotations
@@ -79,12 +80,13 @@ class Engine:
         clock: Callable[[], float] = time.time,
         renderer: Renderer | None = None,
     ) -> None:
-        """None of the functions may block for long. The receiver thread calls them, except where another thread is named.
+        """None of the functions may block for long. The receiver thread calls them, except where another thread is
+        named.
 
         `publish` takes the events of a step; the thread that submits a run calls it with the first event of that run.
-        `on_restarted` is called when another core serves in place of a dead one. `on_failed` is called once, when cores have died too
-        often and the engine takes no more runs; runs that it does not move to another engine fail when it returns.
-        `connect` starts a core: in a child process, or in this one for tests (core/in_process.py).
+        `on_restarted` is called when another core serves in place of a dead one. `on_failed` is called once, when cores
+        have died too often and the engine takes no more runs; runs that it does not move to another engine fail when it
+        returns. `connect` starts a core: in a child process, or in this one for tests (core/in_process.py).
         """
         self._config = config
         self._on_restarted = on_restarted
@@ -149,7 +151,10 @@ class Engine:
         self._receiver.start()
 
     def submit(self, request: GenerationRequest, resume: Resume | None = None) -> None:
-        """Admit or reject a run; either is published before this returns. Raises EngineUnavailable while it takes no runs."""
+        """Admit or reject a run; either is published before this returns.
+
+        Raises EngineUnavailable while it takes no runs.
+        """
         self._check_available()
         resume = resume or Resume(())
         try:
@@ -178,21 +183,30 @@ class Engine:
             self._send_run(run)
 
     def abort(self, run_id: str, outcome: Outcome) -> None:
-        """End a run early: Completed with `outcome` and the exact usage is published. Unknown and ended runs are ignored."""
+        """End a run early: Completed with `outcome` and the exact usage is published.
+
+        Unknown and ended runs are ignored.
+        """
         with self._changed:
             run = self._runs.get(run_id)
             if run is not None:
                 self._runs.terminate(run, Termination(outcome))
 
     def stats(self, check_integrity: bool = False) -> EngineStats:
-        """Return a snapshot; its counters are None if the core does not answer. `check_integrity` also verifies the core's blocks."""
+        """Return a snapshot; its counters are None if the core does not answer.
+
+        `check_integrity` also verifies the core's blocks.
+        """
         core = self._ask_core(QueryStats(check_integrity)) if self._state in ("ready", "draining") else None
         context = self._limits.max_model_len if self._state not in ("loading", "failed") else 0
         num_restarts, longest = self._restarter.num_restarts, self._longest_token_chars
         return EngineStats(self._state, len(self._runs), num_restarts, context, self._heartbeat_at, core, longest)
 
     def close(self, drain_s: float = 0.0) -> None:
-        """Take no more runs, let live ones end for up to `drain_s`, fail the rest as lost, and end the core. Idempotent."""
+        """Take no more runs, let live ones end for up to `drain_s`, fail the rest as lost, and end the core.
+
+        Idempotent.
+        """
         with self._changed:
             if self._receiver is None or self._state == "closed":
                 return
@@ -307,7 +321,9 @@ class Engine:
                 self._link.close(0.0)
 
     def _end_all(self, termination: Termination) -> None:
-        """End every run, as there is no core any more; a run whose admission is just being published ends when it is sent."""
+        """End every run, as there is no core any more; a run whose admission is just being published ends when it is
+        sent.
+        """
         with self._changed:
             self._last_termination = termination
             sent = self._runs.sent()

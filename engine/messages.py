@@ -1,4 +1,7 @@
-"""The closed set of messages between the worker (Engine) and the core (EngineCore). Plain data; link.py packs it with msgpack."""
+"""The closed set of messages between the worker (Engine) and the core (EngineCore).
+
+Plain data; link.py packs it with msgpack.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,12 @@ from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """How the core knows where reasoning ends. `is_open`: the answer begins inside it; else it begins if `start_ids` come first.
+    """How the core knows where reasoning ends. `is_open`: the answer begins inside it; else it begins if `start_ids`
+    come first.
 
-    Grammars wait for the end. After `budget` tokens of reasoning (None: no limit) `end_ids` are forced. `other_starts` and `other_ends`:
-    further tokens that say the same, as a marker of plain text is spelled in other tokens beside spaces and line breaks.
+    Grammars wait for the end. After `budget` tokens of reasoning (None: no limit) `end_ids` are forced. `other_starts`
+    and `other_ends`: further tokens that say the same, as a marker of plain text is spelled in other tokens beside
+    spaces and line breaks.
     """
 
     start_ids: list[int]
@@ -28,10 +33,11 @@ class Thinking:
 class AddSequence:
     """Start a sequence. `output_ids` is non-empty when a run resumes: generation goes on after them.
 
-    `grammar`: the key of a DefineGrammar that went before, or ''. `bad_word_ids`: token sequences that must not be completed.
-    `draft_ids`: tokens that the output is expected to begin with. `scores_processed`: log-probabilities are taken after all masks and
-    penalties, as beam search wants them, and not from raw logits. `group`: sequences of one are seated together; made of tenant and key.
-    `tenant`: seats, blocks and steps are shared out among tenants. `embed`: the prompt becomes a vector, and the sequence ends with it.
+    `grammar`: the key of a DefineGrammar that went before, or ''. `bad_word_ids`: token sequences that must not be
+    completed. `draft_ids`: tokens that the output is expected to begin with. `scores_processed`: log-probabilities are
+    taken after all masks and penalties, as beam search wants them, and not from raw logits. `group`: sequences of one
+    are seated together; made of tenant and key. `tenant`: seats, blocks and steps are shared out among tenants.
+    `embed`: the prompt becomes a vector, and the sequence ends with it.
     """
 
     seq_id: int
@@ -72,7 +78,10 @@ class ForgetGrammars:
 
 @dataclass(frozen=True, slots=True)
 class AbortSequences:
-    """Free these sequences before the next step; unknown ids are ignored. Answered with an aborted SequenceOutput for each known one."""
+    """Free these sequences before the next step; unknown ids are ignored.
+
+    Answered with an aborted SequenceOutput for each known one.
+    """
 
     seq_ids: list[int]
 
@@ -98,7 +107,8 @@ class Shutdown:
 class SampledLogprobs:
     """Of one token: its own value and the alternatives, most likely first. Natural log, from raw logits.
 
-    `rank` (1: the most likely) is counted for tokens of a prompt only, where `token_id` names the token; otherwise both are 0.
+    `rank` (1: the most likely) is counted for tokens of a prompt only, where `token_id` names the token; otherwise both
+    are 0.
     """
 
     logprob: float
@@ -112,11 +122,11 @@ class SampledLogprobs:
 class SequenceOutput:
     """News of one sequence in one step.
 
-    `finish`: None, "stop" (a stop id was sampled, last of `token_ids`), "complete" (the grammar admits nothing more), "length",
-    "embedded" (with the `vector`), "aborted" or "failed"; `failed_param` then names the request field that left no token to choose, if one
-    did.
-    `num_cached` is set in the first output of a sequence. `prompt_logprobs`: of the prompt's next tokens, in order, the first one left
-    out. `num_accepted`: drafts among `token_ids`; `num_rejected`: drafts that this step has tried in vain.
+    `finish`: None, "stop" (a stop id was sampled, last of `token_ids`), "complete" (the grammar admits nothing more),
+    "length", "embedded" (with the `vector`), "aborted" or "failed"; `failed_param` then names the request field that
+    left no token to choose, if one did. `num_cached` is set in the first output of a sequence. `prompt_logprobs`: of
+    the prompt's next tokens, in order, the first one left out. `num_accepted`: drafts among `token_ids`;
+    `num_rejected`: drafts that this step has tried in vain.
     """
 
     seq_id: int
@@ -149,9 +159,11 @@ class CoreProgress:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorParameter:
-    """One argument of a logits processor. `kind`: "int", "float", "bool", "str", "int_list", "token_ids" or "token_id_lists".
+    """One argument of a logits processor. `kind`: "int", "float", "bool", "str", "int_list", "token_ids" or
+    "token_id_lists".
 
-    `minimum` and `maximum` bound numbers, and those in an "int_list"; a bound of None is none. Token ids are bounded by the model.
+    `minimum` and `maximum` bound numbers, and those in an "int_list"; a bound of None is none. Token ids are bounded by
+    the model.
     """
 
     name: str
@@ -171,8 +183,8 @@ class ProcessorSpec:
 
 @dataclass(frozen=True, slots=True)
 class CoreReady:
-    """The model is loaded. `logits_width` is the number of logits per position, `hidden_size` that of numbers in a hidden state;
-    `processors` declares the registered logits processors.
+    """The model is loaded. `logits_width` is the number of logits per position, `hidden_size` that of numbers in a
+    hidden state; `processors` declares the registered logits processors.
     """
 
     logits_width: int
@@ -202,7 +214,10 @@ class CoreStats:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Sent once a second by a thread of the core, also during a long step. `step_s`: how long the present one has lasted, 0 between two."""
+    """Sent once a second by a thread of the core, also during a long step.
+
+    `step_s`: how long the present one has lasted, 0 between two.
+    """
 
     at: float
     step_s: float = 0.0

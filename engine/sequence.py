@@ -1,6 +1,7 @@
 """One sequence inside the core: its request, its tokens, how many of them are computed, and the cache blocks it holds.
 
-Pure Python. The scheduler writes the blocks, the status and the counts, the step loop appends sampled tokens; the others read.
+Pure Python. The scheduler writes the blocks, the status and the counts, the step loop appends sampled tokens; the
+others read.
 """
 
 from __future__ import annotations
@@ -80,6 +81,19 @@ class Sequence:
     @property
     def num_tokens(self) -> int:
         return len(self.prompt_ids) + len(self.output_ids)
+
+    def end_reason(self, capacity_tokens: int) -> str | None:
+        """Return why the sequence ends with its last token: "stop" (a stop id) or "length"; None if it goes on.
+
+        `capacity_tokens`: positions of the whole cache. Must be asked after every single token, also when a step yields
+        several.
+        """
+        output_ids = self.output_ids
+        if output_ids[-1] in self.stop_ids and len(output_ids) > self.request.stop.min_tokens:
+            return "stop"
+        if len(output_ids) >= self.max_tokens or self.num_tokens > capacity_tokens:
+            return "length"
+        return None
 
     def token_slice(self, start: int, stop: int) -> list[int]:
         """Return the known tokens `start..stop`, across prompt and output."""

@@ -1,4 +1,6 @@
-"""What a core's process or thread runs: load the model, size everything for it, then serve, with heartbeats from the first second."""
+"""What a core's process or thread runs: load the model, size everything for it, then serve, with heartbeats from the
+first second.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ COMPILER = "libllvmlite"
 
 
 def serve(config: EngineConfig, channel: CoreChannel) -> None:
-    """Load the model, report that it is ready, and run the loop until Shutdown. Every error is reported as CoreFailed."""
+    """Load the model, report that it is ready, and run the loop until Shutdown.
+
+    Every error is reported as CoreFailed.
+    """
     heartbeat = HeartbeatThread(channel)
     heartbeat.start()
     try:

@@ -1,4 +1,6 @@
-"""Heartbeats of the core, and how long its present step has lasted: the loop writes that, the heartbeat thread reads it."""
+"""Heartbeats of the core, and how long its present step has lasted: the loop writes that, the heartbeat thread reads
+it.
+"""
 
 from __future__ import annotations
 

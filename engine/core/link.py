@@ -1,9 +1,9 @@
 """Worker ⇄ core: one duplex link that carries the closed set of `engine.messages`, in-process or to a child process.
 
-The child is `python -m engine.core.process`, started with one end of a socket pair. It is a fresh interpreter: nothing of
-`__main__`, Django or Celery is loaded in it, and no start method of `multiprocessing` matters. Messages are msgpack, never pickle.
-The child ends when its end of the link reports end of file, which happens whatever way the parent dies. (PR_SET_PDEATHSIG is not
-used: it fires when the *thread* that started the child ends.)
+The child is `python -m engine.core.process`, started with one end of a socket pair. It is a fresh interpreter: nothing
+of `__main__`, Django or Celery is loaded in it, and no start method of `multiprocessing` matters. Messages are msgpack,
+never pickle. The child ends when its end of the link reports end of file, which happens whatever way the parent dies.
+(PR_SET_PDEATHSIG is not used: it fires when the *thread* that started the child ends.)
 """
 
 from __future__ import annotations
@@ -137,7 +137,8 @@ class CoreLink(Protocol):
 
 
 class ProcessLink:
-    """A core in a child process, which must start within the time its model takes to load; the worker waits for CoreReady.
+    """A core in a child process, which must start within the time its model takes to load; the worker waits for
+    CoreReady.
 
     `program`: what the interpreter runs, with the number of the link's descriptor as its last argument.
     """
@@ -153,7 +154,7 @@ class ProcessLink:
                 cwd=root,
                 env=os.environ | thread_environment(config.num_threads),
             )
-        # NOTE: the kernel keeps the time, as Connection.poll makes a selector and three more system calls for every message.
+        # NOTE: a time-out of the socket, as Connection.poll costs a selector and three system calls per message.
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(config.step_timeout_s))
         self._connection = Connection(ours.detach())
         self._sending = threading.Lock()
@@ -239,8 +240,9 @@ def unpack_config(data: bytes) -> EngineConfig:
 def thread_environment(num_threads: int) -> dict[str, str]:
     """Environment of the child, read once before it starts; the operator's own values win.
 
-    Huge pages for the weights take 4 % off a step (Linux). OpenMP's threads wait actively a third as long as by default: longer
-    waits let a step collapse when other processes want the cores, much shorter ones put threads to sleep between two tokens.
+    Huge pages for the weights take 4 % off a step (Linux). OpenMP's threads wait actively a third as long as by
+    default: longer waits let a step collapse when other processes want the cores, much shorter ones put threads to
+    sleep between two tokens.
     """
     environment = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "GOMP_SPINCOUNT": "100000"}
     environment |= {name: os.environ[name] for name in environment if name in os.environ}

@@ -1,8 +1,8 @@
 """EngineCore: the step loop. Handle messages of the worker, plan, forward, sample, advance, emit; and again.
 
-Its only I/O is the channel, on which it waits when there is nothing to compute. A step that fails ends the sequences of that step and
-no others. A step that loses the device ends the core; another core then goes on with all sequences. Runs in a child process, or in a
-thread for tests.
+Its only I/O is the channel, on which it waits when there is nothing to compute. A step that fails ends the sequences of
+that step and no others. A step that loses the device ends the core; another core then goes on with all sequences. Runs
+in a child process, or in a thread for tests.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class EngineCore:
         overlap: OverlappedSteps | None = None,
         token_budget: AdaptiveTokenBudget | None = None,
     ) -> None:
-        """`drafter`, `grammars`: the same that the scheduler uses. `overlap` launches a step before the tokens of the one before are known.
+        """`drafter`, `grammars`: the same that the scheduler uses. `overlap` launches a step before the tokens of the
+        one before are known.
 
         `token_budget` adapts the tokens per step, unless their number is configured.
         """
@@ -163,7 +164,8 @@ class EngineCore:
         return True
 
     def _step_overlapped(self, overlap: OverlappedSteps, plan: StepPlan) -> bool:
-        """Launch the step after this one, then emit this one, which may have been launched already and has been announced.
+        """Launch the step after this one, then emit this one, which may have been launched already and has been
+        announced.
 
         The step after it computes no other sequences than this one.
         """
@@ -183,7 +185,7 @@ class EngineCore:
         return True
 
     def _expects_drafts(self, plan: StepPlan) -> bool:
-        """Return True if, by its known tokens, a sequence may have drafts in the next step, which must then be planned."""
+        """Return True if a sequence may have drafts in the next step, which must then be planned."""
         if self._drafter is None or not len(self._drafter):
             return False
         sequences = [chunk.sequence for chunk in plan.chunks if self._is_running(chunk)]

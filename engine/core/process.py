@@ -1,7 +1,8 @@
-"""`python -m engine.core.process FD`: an engine core behind the socket FD; started by `engine.core.link.ProcessLink` only.
+"""`python -m engine.core.process FD`: an engine core behind the socket FD; started by `engine.core.link.ProcessLink`
+only.
 
-It lives exactly as long as the link: at end of file it leaves at once, because nobody is left to hear it. The signals that a
-terminal or a supervisor sends to the whole group are ignored: the worker decides when its core ends.
+It lives exactly as long as the link: at end of file it leaves at once, because nobody is left to hear it. The signals
+that a terminal or a supervisor sends to the whole group are ignored: the worker decides when its core ends.
 """
 
 from __future__ import annotations

@@ -73,7 +73,10 @@ class CoreRestarter:
                     return ContextLimits(length, message.logits_width, tuple(message.processors), message.hidden_size)
 
     def replace(self, on_heartbeat: Callable[[], None] = lambda: None) -> tuple[CoreLink, ContextLimits] | None:
-        """Start a core in place of the dead one; None if cores died too often, or at `close`. `on_heartbeat`: as in `await_ready`."""
+        """Start a core in place of the dead one; None if cores died too often, or at `close`.
+
+        `on_heartbeat`: as in `await_ready`.
+        """
         while True:
             now = self._clock()
             while self._restarts and self._restarts[0] < now - RESTART_WINDOW_S:

@@ -1,4 +1,7 @@
-"""A step plan as tensors: token ids, positions, cache slots and the layout that attention wants. Called by the runner once per step."""
+"""A step plan as tensors: token ids, positions, cache slots and the layout that attention wants.
+
+Called by the runner once per step.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ _INITIAL_TOKENS = 512
 
 @dataclass(frozen=True, slots=True)
 class StepBatch:
-    """token_ids, positions: (T,) int64. `sample_rows`: (R,) int64, the rows whose logits are wanted; None if that is every row.
+    """token_ids, positions: (T,) int64. `sample_rows`: (R,) int64, the rows whose logits are wanted; None if that is
+    every row.
 
     Of a chunk with drafts these are the last known token's row and one per draft.
     """
@@ -28,7 +32,10 @@ class StepBatch:
 
 
 class BatchBuilder:
-    """Fills one buffer per step and moves it to the device in one copy. On a CPU a batch is valid until the next is built."""
+    """Fills one buffer per step and moves it to the device in one copy.
+
+    On a CPU a batch is valid until the next is built.
+    """
 
     def __init__(self, block_size: int, device: torch.device) -> None:
         self._block_size = block_size

@@ -1,8 +1,9 @@
 """Decode steps as captured CUDA graphs: all kernels of the layers in one launch, for row counts up to the seats.
 
-The inputs of a graph lie in buffers that stay; a step fills them, is padded to the next captured row count, and replays the graph.
-Padding rows see one position and write to a block that nobody owns. Made by the runner once the cache exists. Whatever is not a step of
-single tokens that all sample (prompts, drafts, scores) is computed in the ordinary way.
+The inputs of a graph lie in buffers that stay; a step fills them, is padded to the next captured row count, and replays
+the graph. Padding rows see one position and write to a block that nobody owns. Made by the runner once the cache
+exists. Whatever is not a step of single tokens that all sample (prompts, drafts, scores) is computed in the ordinary
+way.
 """
 
 from __future__ import annotations
@@ -58,9 +59,11 @@ class CudaCapture:
 
 
 class BlockTables:
-    """The block ids of the rows on the device, (capacity, N) int32. Only what has changed since the last step is brought there.
+    """The block ids of the rows on the device, (capacity, N) int32. Only what has changed since the last step is
+    brought there.
 
-    Kept with a column per row, so that the part in use, however long the longest possible context is, is one piece of memory.
+    Kept with a column per row, so that the part in use, however long the longest possible context is, is one piece of
+    memory.
     """
 
     def __init__(self, capacity: int, width: int, padding_block: int, device: torch.device) -> None:
@@ -140,7 +143,10 @@ class DecodeGraphs:
 
     @torch.inference_mode()
     def forward(self, plan: StepPlan, fed: DeviceTokens | None = None) -> torch.Tensor:
-        """The hidden rows (R, E) of a step that `takes` has said yes to. With `fed` the known tokens are not looked at."""
+        """The hidden rows (R, E) of a step that `takes` has said yes to.
+
+        With `fed` the known tokens are not looked at.
+        """
         chunks, block_size = plan.chunks, self._block_size
         starts = [chunk.start for chunk in chunks]
         blocks = [chunk.sequence.block_ids for chunk in chunks]
@@ -160,6 +166,9 @@ class DecodeGraphs:
 
 
 def row_counts(most: int) -> list[int]:
-    """1, 2, 4, then steps of 8 up to 64 and of 32 beyond: padding wastes little, and few graphs are captured. The last is `most`."""
+    """1, 2, 4, then steps of 8 up to 64 and of 32 beyond: padding wastes little, and few graphs are captured.
+
+    The last is `most`.
+    """
     counts = [1, 2, 4, *range(8, EIGHTS_UP_TO, 8), *range(EIGHTS_UP_TO, most, 32)]
     return [count for count in counts if count < most] + [most]

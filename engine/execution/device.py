@@ -1,7 +1,8 @@
 """The device that a model computes on: whether it can be used as configured, and whether a failed step has lost it.
 
-`python -m engine.execution.device '{"device": "cuda", …}'` prints why it cannot be used, if so, and leaves with 1: what a process asks that
-must not load torch itself (`manage.py doctor`). The core asks before it loads a model, and after a step that failed.
+`python -m engine.execution.device '{"device": "cuda", …}'` prints why it cannot be used, if so, and leaves with 1: what
+a process asks that must not load torch itself (`manage.py doctor`). The core asks before it loads a model, and after a
+step that failed.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ MESSAGE_CHARS = 300
 def check_device(
     device: str, weights: str = "auto", kv_cache: str = "auto", batch_invariant: bool = False
 ) -> torch.device:
-    """Compute something on a device; gives it if it can be used with these options. Raises ModelLoadError with what to change."""
+    """Compute something on a device; gives it if it can be used with these options.
+
+    Raises ModelLoadError with what to change.
+    """
     if batch_invariant and device != "cpu":
         raise ModelLoadError(
             f"batch_invariant is not offered on {device!r}: there the products of torch depend on how many rows are computed together, "
@@ -78,7 +82,10 @@ def _open_cuda(device: torch.device) -> None:
 
 
 def has_lost_device(error: Exception) -> bool:
-    """Whether after this error of a step only a new process can compute again. Memory that ran out is there again after the step."""
+    """Whether after this error of a step only a new process can compute again.
+
+    Memory that ran out is there again after the step.
+    """
     if isinstance(error, torch.OutOfMemoryError):
         return False
     return _is_sticky(error) or not _answers()

@@ -24,10 +24,11 @@ def dummy_sequence(seq_id: int, prompt_ids: list[int], block_ids: list[int], max
 
 
 def dummy_batch(number: int, num_rows: int, max_tokens: int, block_size: int) -> StepBatch:
-    """Build a batch of the last `num_rows` tokens of one sequence, behind a context of CONTEXT tokens if `max_tokens` allow it.
+    """Build a batch of the last `num_rows` tokens of one sequence, behind a context of CONTEXT tokens if `max_tokens`
+    allow it.
 
-    Consecutive values of `number` give different tokens at different positions. Uses the first cache blocks, which are always
-    written again before they are read.
+    Consecutive values of `number` give different tokens at different positions. Uses the first cache blocks, which are
+    always written again before they are read.
     """
     end = max(num_rows, min(CONTEXT + number % 2, max_tokens - 1 + number % 2))
     token_ids = torch.arange(num_rows).add_(number).remainder_(min(num_rows + 1, TOKENS))

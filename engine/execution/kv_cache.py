@@ -1,4 +1,7 @@
-"""What a block of the KV cache costs, and how many blocks the memory at hand affords. Pure arithmetic; called by the runner at load."""
+"""What a block of the KV cache costs, and how many blocks the memory at hand affords.
+
+Pure arithmetic; called by the runner at load.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,8 @@ def bytes_per_block(shape: AttentionShape, *, num_layers: int, block_size: int, 
 def step_bytes(model: ModelConfig, *, num_tokens: int, dtype: torch.dtype) -> int:
     """What a step of so many tokens holds at most beside weights and cache, in all layers one after another.
 
-    The residual stream, what is added to it, its norm and a product; with them queries, keys, values and their result, or the gates.
+    The residual stream, what is added to it, its norm and a product; with them queries, keys, values and their result,
+    or the gates.
     """
     attention = 2 * (model.num_heads + model.num_kv_heads) * model.head_size
     return num_tokens * dtype.itemsize * (4 * model.hidden_size + max(attention, 3 * model.intermediate_size))
@@ -56,7 +60,8 @@ def size_cache(
 ) -> CacheSize:
     """Fix the number of blocks and the context length.
 
-    1. `cache_bytes` if given, else a share of `free_bytes`; on a CPU no more than `max_num_seqs` conversations or one full context need.
+    1. `cache_bytes` if given, else a share of `free_bytes`; on a CPU no more than `max_num_seqs` conversations or one
+       full context need.
     2. The context is `wanted_len` if given, else what the model was made for, `model_len`.
     3. A context that does not fit the cache is refused if it was asked for, else shortened, and said so.
 

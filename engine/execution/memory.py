@@ -14,14 +14,18 @@ _CGROUPS = (
 
 
 def free_memory(device: torch.device) -> int:
-    """What may still be allocated: on CUDA what the driver reports, on a CPU the least of the machine's and the container's."""
+    """What may still be allocated: on CUDA what the driver reports, on a CPU the least of the machine's and the
+    container's.
+    """
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     return min(_machine_free(), _container_free())
 
 
 def _machine_free() -> int:
-    """MemAvailable counts page cache that the kernel would give up; elsewhere than on Linux physical memory is all we know."""
+    """MemAvailable counts page cache that the kernel would give up; elsewhere than on Linux physical memory is all we
+    know.
+    """
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):

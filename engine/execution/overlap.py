@@ -1,9 +1,11 @@
-"""Decode steps that begin before the tokens of the step in front are known, so that the device never waits for the host.
+"""Decode steps that begin before the tokens of the step in front are known, so that the device never waits for the
+host.
 
-A step ahead takes its input tokens from where the step in front leaves them on the device. Whether a sequence stops is seen one step
-later: its row of the step ahead is then surplus and thrown away. What it wrote into the cache lies at the position of the stop token,
-which no full block holds, and the next owner of the block writes in the order of the stream. Called by the core, for steps of plain
-decodes only: nothing that a choice of tokens looks at may still be unknown.
+A step ahead takes its input tokens from where the step in front leaves them on the device. Whether a sequence stops is
+seen one step later: its row of the step ahead is then surplus and thrown away. What it wrote into the cache lies at the
+position of the stop token, which no full block holds, and the next owner of the block writes in the order of the
+stream. Called by the core, for steps of plain decodes only: nothing that a choice of tokens looks at may still be
+unknown.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Vectors of prompts: the hidden states behind the final norm, pooled over the chunks that compute them.
 
-What a chunk adds is kept at its sequence, so that a prompt may take any number of steps; one that is preempted goes on from there. Sums are
-float64, so that a vector does not tell how its prompt was cut.
+What a chunk adds is kept at its sequence, so that a prompt may take any number of steps; one that is preempted goes on
+from there. Sums are float64, so that a vector does not tell how its prompt was cut.
 
 Letters: T positions of a step, E width of the model.
 """
@@ -20,7 +20,9 @@ MEAN = "mean"
 
 @dataclass(slots=True)
 class PooledStates:
-    """Of one prompt so far: the sum (E,) float64 of the states of its first `num_pooled` positions; of "last", of the last one alone."""
+    """Of one prompt so far: the sum (E,) float64 of the states of its first `num_pooled` positions; of "last", of the
+    last one alone.
+    """
 
     total: torch.Tensor
     num_pooled: int
@@ -34,7 +36,8 @@ def is_pooled(plan: StepPlan) -> bool:
 def pool_states(
     plan: StepPlan, hidden: torch.Tensor, normed: Callable[[torch.Tensor], torch.Tensor]
 ) -> dict[int, list[float]]:
-    """Take in what a step has computed; the vectors of the prompts that it completes, by `seq_id`. hidden: (T, E) in the plan's order.
+    """Take in what a step has computed; the vectors of the prompts that it completes, by `seq_id`. hidden: (T, E) in
+    the plan's order.
 
     `normed`: the final norm, rows (N, E) -> (N, E) float32.
     """
@@ -51,7 +54,10 @@ def pool_states(
 
 
 def _pool_chunk(chunk: Chunk, pooling: str, rows: torch.Tensor, normed: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """Add a chunk's rows to what its sequence has. Positions that are computed again, after a preemption, are not added again."""
+    """Add a chunk's rows to what its sequence has.
+
+    Positions that are computed again, after a preemption, are not added again.
+    """
     sequence = chunk.sequence
     pooled, end = sequence.pooled, chunk.start + chunk.num_tokens
     if pooling != MEAN:

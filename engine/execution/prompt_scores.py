@@ -19,7 +19,8 @@ SLICE_ROWS = 32
 
 
 def scored_range(chunk: Chunk) -> range:
-    """The places in the prompt of the tokens that this chunk scores: those after its positions that have not been reported yet.
+    """The places in the prompt of the tokens that this chunk scores: those after its positions that have not been
+    reported yet.
 
     Also when a preempted prompt is computed again, each place comes once and in order.
     """

@@ -1,4 +1,5 @@
-"""Runs steps: a plan in, logits of the rows that sample out. Knows the model, the cache and the device; nothing of requests or sampling.
+"""Runs steps: a plan in, logits of the rows that sample out. Knows the model, the cache and the device; nothing of
+requests or sampling.
 
 Built once by the core after the model is loaded; one `forward` per step.
 """
@@ -109,8 +110,8 @@ class ModelRunner:
     def forward(self, plan: StepPlan, fed: DeviceTokens | None = None) -> torch.Tensor:
         """Compute a step; return logits (R, V) float32 of the chunks that sample, in the plan's order.
 
-        A chunk has a row for its last known token and one for each draft; only these rows go through the vocabulary projection.
-        `fed`: the input tokens, for a plan that `accepts_device_tokens`.
+        A chunk has a row for its last known token and one for each draft; only these rows go through the vocabulary
+        projection. `fed`: the input tokens, for a plan that `accepts_device_tokens`.
         """
         keeps_hidden = is_scored(plan) or is_pooled(plan)
         self._kept_hidden = None
@@ -137,7 +138,10 @@ class ModelRunner:
 
     @torch.inference_mode()
     def vectors(self, plan: StepPlan) -> dict[int, list[float]]:
-        """Return the vectors of the prompts that the last step completes, by `seq_id`. Call once for each step that `is_pooled`."""
+        """Return the vectors of the prompts that the last step completes, by `seq_id`.
+
+        Call once for each step that `is_pooled`.
+        """
         return {} if self._kept_hidden is None else pool_states(plan, self._kept_hidden, self._decoder.normed)
 
     def step_timer(self) -> StepTimer:
@@ -146,7 +150,9 @@ class ModelRunner:
         return StepTimer(self._decoder, self._attention, self.max_model_len)
 
     def _capture_graphs(self, max_num_seqs: int) -> DecodeGraphs:
-        """Capture the decode steps, after the longest step has allocated its memory: that must not run out while serving."""
+        """Capture the decode steps, after the longest step has allocated its memory: that must not run out while
+        serving.
+        """
         from engine.execution.cuda_graphs import CudaCapture, DecodeGraphs
 
         self.forward(self._longest_step())
@@ -154,7 +160,7 @@ class ModelRunner:
         return DecodeGraphs(self._decoder, self._attention, max_num_seqs, table_width, CudaCapture())
 
     def _reserved_bytes(self, loaded: LoadedModel, config: EngineConfig) -> int:
-        """Return the memory that the cache leaves to the longest step: 0 on a CPU, where the cache takes a small share."""
+        """Return the memory to leave for the longest step: 0 on a CPU, where the cache takes a small share."""
         if self._device.type == "cpu":
             return 0
         num_tokens = PREFILL_ONLY_STEPS * (config.max_num_batched_tokens or self._device_step_tokens())
@@ -165,7 +171,9 @@ class ModelRunner:
         return LARGE_STEP_TOKENS if is_large else MAX_STEP_TOKENS
 
     def _default_step_tokens(self, max_num_seqs: int) -> int:
-        """Return a budget by the memory of a CUDA device; on a CPU the prompt tokens computed in STEP_SECONDS, found by doubling."""
+        """Return a budget by the memory of a CUDA device; on a CPU the prompt tokens computed in STEP_SECONDS, found by
+        doubling.
+        """
         if self._device.type != "cpu":
             return self._device_step_tokens()
         longest = min(MAX_STEP_TOKENS, self.max_model_len)
@@ -187,7 +195,10 @@ class ModelRunner:
         return max(MIN_STEP_TOKENS, min(max_num_seqs, MAX_STEP_TOKENS))
 
     def _make_token_budget(self, max_num_seqs: int) -> AdaptiveTokenBudget:
-        """Return the budget to adapt while serving. On a device it never exceeds the step that has allocated the memory."""
+        """Return the budget to adapt while serving.
+
+        On a device it never exceeds the step that has allocated the memory.
+        """
         least = min(self._least_step_tokens(max_num_seqs), self.max_num_batched_tokens)
         most = MAX_STEP_TOKENS if self._device.type == "cpu" else self.max_num_batched_tokens
         return AdaptiveTokenBudget(self.max_num_batched_tokens, least, most, self._block_size)
@@ -200,12 +211,15 @@ class ModelRunner:
         return StepPlan(tuple(self._end_of_prompt(self.max_model_len, count) for count in counts))
 
     def _run_prompt(self, num_tokens: int) -> float:
-        """Compute a prompt of token 0; return the processor seconds of this thread, without waits for other processes."""
+        """Compute a prompt of token 0; return the processor seconds of this thread, which no other load affects."""
         start = thread_time()
         self.forward(StepPlan((self._end_of_prompt(num_tokens, num_tokens),)))
         return thread_time() - start
 
     def _end_of_prompt(self, length: int, num_new: int) -> Chunk:
-        """Return the last tokens of a prompt of token 0. Uses the first blocks, which are always written again before they are read."""
+        """Return the last tokens of a prompt of token 0.
+
+        Uses the first blocks, which are always written again before they are read.
+        """
         blocks = list(range(-(-length // self._block_size)))
         return Chunk(dummy_sequence(0, [0] * length, blocks), length - num_new, num_new, True)

@@ -1,15 +1,16 @@
 """Steps as recorded programs: the kernels of all layers in one call, where every operator is ours.
 
-A row is a token, whichever sequence it belongs to: decodes, drafts behind them and pieces of prompts share the record of their number.
+A row is a token, whichever sequence it belongs to: decodes, drafts behind them and pieces of prompts share the record
+of their number.
 
-What runs in Python between two kernels costs a lone step on a CPU a fifth of its time, a step of 200 prompt tokens still a tenth. So the
-first step of a row count is recorded while it computes, the next one of other tokens at other places computes both ways and is compared,
-and from then on the record alone is run, with the step's inputs in the buffers that it reads. A record that left something out (a product
-or a bias that torch computes) gives other results, and is dropped. The fewest rows have both steps while the model loads, others when they
-first come.
+What runs in Python between two kernels costs a lone step on a CPU a fifth of its time, a step of 200 prompt tokens
+still a tenth. So the first step of a row count is recorded while it computes, the next one of other tokens at other
+places computes both ways and is compared, and from then on the record alone is run, with the step's inputs in the
+buffers that it reads. A record that left something out (a product or a bias that torch computes) gives other results,
+and is dropped. The fewest rows have both steps while the model loads, others when they first come.
 
-Which operations few rows need depends on their number; of more it does not, so those of all larger numbers share one record, which is
-made while the model loads.
+Which operations few rows need depends on their number; of more it does not, so those of all larger numbers share one
+record, which is made while the model loads.
 """
 
 from __future__ import annotations
@@ -30,14 +31,20 @@ logger = logging.getLogger(__name__)
 FEW_ROWS = 32
 """Up to here each number of rows has a record of its own; above, weights have one form for all numbers."""
 MANY_ROWS = 512
-"""Larger steps are computed in the ordinary way: the time that they would save is not worth the memory of the record's buffers."""
+"""Larger steps are computed in the ordinary way: the time that they would save is not worth the memory of the record's
+buffers.
+"""
 LOADING_S = 2.0
-"""What making programs of few rows may add to the loading of a model: all 32 of one of 135 M parameters, some 12 of one of 1.5 B. That of
-many adds the time of its largest step and twice that of its smallest."""
+"""What making programs of few rows may add to the loading of a model: all 32 of one of 135 M parameters, some 12 of one
+of 1.5 B. That of many adds the time of its largest step and twice that of its smallest.
+"""
 
 
 class StepProgram:
-    """Steps of R rows. Inputs lie in buffers of its own: hidden (R, E), rotations (R, 1, D/2), the rows of attention."""
+    """Steps of R rows.
+
+    Inputs lie in buffers of its own: hidden (R, E), rotations (R, 1, D/2), the rows of attention.
+    """
 
     def __init__(self, decoder: Decoder, rows: FixedRows, batch: StepBatch) -> None:
         """Record the layers while they compute a step, whose `result` is there then."""
@@ -55,7 +62,9 @@ class StepProgram:
         return self._hidden[:num_rows] + self._delta[:num_rows]
 
     def can_be_proven(self, batch: StepBatch) -> bool:
-        """Whether this step would show what the record left out; with the recorded step's own inputs what is left over is right."""
+        """Whether this step would show what the record left out; with the recorded step's own inputs what is left over
+        is right.
+        """
         token_ids, positions = self._first
         return not torch.equal(token_ids, batch.token_ids) and not torch.equal(positions, batch.positions)
 
@@ -71,7 +80,10 @@ class StepProgram:
 
 
 class StepPrograms:
-    """The programs of a model. `max_tokens`: the longest context, which the cache and the model's positions have room for."""
+    """The programs of a model.
+
+    `max_tokens`: the longest context, which the cache and the model's positions have room for.
+    """
 
     def __init__(self, decoder: Decoder, attention: TorchCpuAttention, max_tokens: int) -> None:
         self._decoder = decoder
@@ -105,7 +117,9 @@ class StepPrograms:
             self._many = program
 
     def prepare(self, num_rows: int) -> bool:
-        """Make and prove the program of a row count by steps of made-up tokens, unless that is done; False if it did not succeed."""
+        """Make and prove the program of a row count by steps of made-up tokens, unless that is done; False if it did
+        not succeed.
+        """
         if num_rows not in self._programs or num_rows in self._unproven:
             for number in range(2):
                 self.forward(dummy_batch(number, num_rows, self._max_tokens, self._attention.block_size))

@@ -1,7 +1,7 @@
 """Times steps of one stream by their rows while the model loads, for those who weigh drafts (engine.decoding.costs).
 
-What is timed is what will run: recorded programs, over a cache that holds a context. Only the ratios of the times are wanted, so one thread
-computes and its processor time counts: other work on the machine does not disturb it.
+What is timed is what will run: recorded programs, over a cache that holds a context. Only the ratios of the times are
+wanted, so one thread computes and its processor time counts: other work on the machine does not disturb it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The tokens per step, adapted while serving so that a step lasts about STEP_SECONDS: the load of the machine changes.
 
-Only steps that prompts fill at least half are measured. A disturbance can only make a step longer; so the budget shrinks when even the
-good ones of the last steps were too slow, and grows when most were quick enough. It changes by a factor of two at most, and not for
-small differences.
+Only steps that prompts fill at least half are measured. A disturbance can only make a step longer; so the budget
+shrinks when even the good ones of the last steps were too slow, and grows when most were quick enough. It changes by a
+factor of two at most, and not for small differences.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ logger = logging.getLogger(__name__)
 
 STEP_SECONDS = 0.1
 PREFILL_ONLY_STEPS = 2
-"""A step in which no sequence waits for its next token may last as long as this many others; bounds how late an abort is seen."""
+"""A step in which no sequence waits for its next token may last as long as this many others; bounds how late an abort
+is seen.
+"""
 MIN_SAMPLES, MAX_SAMPLES = 4, 12
 """Measured steps that a change needs, and that are remembered."""
 MIN_GROWTH, MAX_SHRINKING = 1.25, 0.8
@@ -27,7 +29,10 @@ MIN_GROWTH, MAX_SHRINKING = 1.25, 0.8
 
 
 class AdaptiveTokenBudget:
-    """The present `max_num_batched_tokens`: from `least` to `most`, and a multiple of `grain` once it has changed. `clock`: seconds."""
+    """The present `max_num_batched_tokens`: from `least` to `most`, and a multiple of `grain` once it has changed.
+
+    `clock`: seconds.
+    """
 
     def __init__(
         self, max_num_batched_tokens: int, least: int, most: int, grain: int, clock: Callable[[], float] = perf_counter

@@ -1,4 +1,5 @@
-"""A thread that reports runs at their deadlines. The heartbeats of the core, at which the engine also looks, are a second apart.
+"""A thread that reports runs at their deadlines. The heartbeats of the core, at which the engine also looks, are a
+second apart.
 
 Knows ids and times only.
 """

@@ -1,6 +1,7 @@
 """From a request to a run: renders and tokenises the prompt, checks the request, and plans how its answers are parsed.
 
-Called in the thread that submits. Nothing has reached the core yet; a run that only tokenises never sends anything there.
+Called in the thread that submits. Nothing has reached the core yet; a run that only tokenises never sends anything
+there.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from engine.requests.runs.beams import BeamRun
 from engine.requests.runs.buffered import RankedRun
 from engine.requests.runs.non_generating import EmbedRun, PromptRun, TokenizeRun
 from engine.requests.runs.run import Choice, PreparedRequest, Run
-from engine.scheduling.queue_places import has_place, queue_full
+from engine.scheduling.queue_bounds import has_place, queue_full
 from engine.structured.registry import AnswerGrammars
 from engine.tokenizers.tokenizer import Tokenizer
 
@@ -70,8 +71,8 @@ class RequestPreparer:
     ) -> Run:
         """Check a request and make its run, whose first event has this position.
 
-        `num_known`: sequences with the core, by tenant. `admitted`: the first payload of an earlier attempt, if there was one.
-        Raises EngineError.
+        `num_known`: sequences with the core, by tenant. `admitted`: the first payload of an earlier attempt, if there
+        was one. Raises EngineError.
         """
         if request.task is Task.GENERATE:
             self._parsing.check(request)
@@ -187,9 +188,9 @@ class RequestPreparer:
     def _cache_root(self, request: GenerationRequest) -> bytes:
         """Return the root of the request's hash chains in the prefix cache.
 
-        It differs between tenants and between salts, so that these share no prefix, and it is keyed by a secret, so that a tenant
-        cannot construct the root of another. Without prefix caching no two runs share one; the choices of one run still compute
-        their prompt together.
+        It differs between tenants and between salts, so that these share no prefix, and it is keyed by a secret, so
+        that a tenant cannot construct the root of another. Without prefix caching no two runs share one; the choices of
+        one run still compute their prompt together.
         """
         if not self._config.prefix_caching:
             return secrets.token_bytes(32)

@@ -36,8 +36,9 @@ Publish = Callable[[list[RunEvents]], None]
 class ServedRuns:
     """The unfinished runs of an engine, by run id and by the ids of their sequences. Methods are thread-safe.
 
-    `changed` guards the table and is notified when a run ends; its lock must be reentrant. A run is in the table before it `is_sent`.
-    Only runs that are sent are ended here: one whose admission is just being published is ended by the thread that submits it.
+    `changed` guards the table and is notified when a run ends; its lock must be reentrant. A run is in the table before
+    it `is_sent`. Only runs that are sent are ended here: one whose admission is just being published is ended by the
+    thread that submits it.
     """
 
     def __init__(
@@ -56,7 +57,10 @@ class ServedRuns:
         self._send = send
         self._abort = abort
         self._updating = threading.RLock()
-        """Held while runs take outputs or end, and their events are published. Taken before `changed`, never while that is held."""
+        """Held while runs take outputs or end, and their events are published.
+
+        Taken before `changed`, never while that is held.
+        """
         self._runs: dict[str, Run] = {}
         self._by_seq_id: dict[int, tuple[Run, Choice]] = {}
 
@@ -114,7 +118,9 @@ class ServedRuns:
                 self.publish([RunEvents(run_id, tuple(new)) for run_id, new in events.items()])
 
     def terminate(self, run: Run, termination: Termination) -> None:
-        """Note why a run ends early, unless that is noted already, and abort it; the answer of the core to the abort ends it."""
+        """Note why a run ends early, unless that is noted already, and abort it; the answer of the core to the abort
+        ends it.
+        """
         with self._changed:
             if run.termination is not None:
                 return
@@ -133,7 +139,9 @@ class ServedRuns:
             self.end([run for run in due if run.is_sent], termination)
 
     def end_overdue(self) -> None:
-        """End all runs that are past their deadlines: a clock that was set has made some overdue that nothing else reports."""
+        """End all runs that are past their deadlines: a clock that was set has made some overdue that nothing else
+        reports.
+        """
         self.end_due([run.run_id for run in self])
 
     def end_without_core(self) -> None:
@@ -148,7 +156,8 @@ class ServedRuns:
         self.end(stopped, None)
 
     def end_suspects(self, seq_ids: list[int]) -> None:
-        """Count the death of a core, and fail the runs in its last step if they have survived one before: they may kill every core.
+        """Count the death of a core, and fail the runs in its last step if they have survived one before: they may kill
+        every core.
 
         `seq_ids`: the sequences of that step.
         """
@@ -188,7 +197,9 @@ class ServedRuns:
             return [run.end(now)]
 
     def _remove_ended(self, run: Run, choice: Choice, surplus: list[int]) -> None:
-        """Take an ended choice out of the table, and its run if that has ended; sequences left over are added to `surplus`."""
+        """Take an ended choice out of the table, and its run if that has ended; sequences left over are added to
+        `surplus`.
+        """
         if choice.is_live:
             return
         with self._changed:

@@ -1,1 +1,4 @@
-"""Which tokens of which sequences are computed next, and which cache blocks hold them. Pure Python: knows no tensors."""
+"""The scheduler: which tokens of which sequences a step computes, and which cache blocks hold them.
+
+Pure Python, no tensors.
+"""

@@ -1,7 +1,7 @@
-"""Reference counts of cache blocks and the order in which free ones are taken again. Knows ids only, never contents.
+"""The pool of cache blocks: reference counts, and the order in which free blocks are reused. Knows ids, never contents.
 
-A block is free when nobody refers to it. A free block whose content is in the prefix cache comes back to life when it is
-acquired again; until then it waits in the free list, least recently released first, to be taken for something new.
+A block without references is free. A free block whose content is in the prefix cache can be acquired again with that
+content, until the free list, least recently released first, gives it away for something new.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class BlockPool:
         return len(self._free)
 
     def num_free_of(self, block_ids: Ids[int]) -> int:
-        """Count the blocks among `block_ids` that nobody refers to."""
+        """Count the free blocks among `block_ids`."""
         return sum(1 for block_id in block_ids if not self._references[block_id])
 
-    def release_of_some(self, kept: list[int]) -> ReleaseOfSome:
-        return ReleaseOfSome(self._references, kept)
+    def hypothetical_release(self, excluded: list[int]) -> HypotheticalRelease:
+        return HypotheticalRelease(self._references, excluded)
 
     def allocate(self, count: int) -> list[int]:
-        """Take `count` free blocks, each with one reference; what the prefix cache knew of them is forgotten."""
-        assert count <= len(self._free), "allocate() needs a look at num_free first"
+        """Take `count` free blocks, each with one reference, and remove them from the prefix cache."""
+        assert count <= len(self._free), "check num_free before allocate()"
         block_ids = [self._free.popitem(last=False)[0] for _ in range(count)]
         for block_id in block_ids:
             self._cache.forget(block_id)
@@ -51,8 +51,8 @@ class BlockPool:
     def release(self, block_ids: Ids[int]) -> None:
         """Drop one reference to each block of a chain.
 
-        The end of the chain is freed first, so that it is also taken first and the shared beginning lives longest.
-        Blocks without cached content are of no use to anybody and go to the front.
+        The end of the chain is freed first, so that it is also reused first and the shared beginning lives longest.
+        Blocks that are not in the prefix cache go to the front of the free list.
         """
         for block_id in reversed(block_ids):
             self._references[block_id] -= 1
@@ -62,7 +62,7 @@ class BlockPool:
                     self._free.move_to_end(block_id, last=False)
 
     def check_integrity(self, holders: list[list[int]]) -> str:
-        """Compare the accounts with the chains that sequences hold; returns what is wrong first, or ''."""
+        """Compare the counts with the block tables of sequences; return the first error, or ''."""
         expected = [0] * self.num_blocks
         for block_ids in holders:
             if len(set(block_ids)) != len(block_ids):
@@ -77,20 +77,20 @@ class BlockPool:
         return ""
 
 
-class ReleaseOfSome:
-    """What would come free, beside the `kept` blocks, if some holders released their chains: `num_blocks`.
+class HypotheticalRelease:
+    """A count of the blocks that would become free if some sequences released theirs, without the `excluded` ones.
 
-    Holds as long as nothing is taken or given back.
+    Valid as long as no block is taken or released.
     """
 
-    def __init__(self, references: Ids[int], kept: list[int]) -> None:
+    def __init__(self, references: Ids[int], excluded: list[int]) -> None:
         self._references = references
-        self._kept = frozenset(kept)
+        self._excluded = frozenset(excluded)
         self._released: Counter[int] = Counter()
         self.num_blocks = 0
 
     def add(self, block_ids: Ids[int]) -> None:
-        """And one more holder's chain."""
+        """Count the blocks of one more sequence."""
         for block_id in block_ids:
             self._released[block_id] += 1
-            self.num_blocks += self._released[block_id] == self._references[block_id] and block_id not in self._kept
+            self.num_blocks += self._released[block_id] == self._references[block_id] and block_id not in self._excluded

@@ -1,4 +1,4 @@
-"""Which chunks of a step verify drafts: a drafter expects tokens, and they must find room within a share of the budget."""
+"""The drafts of a step: a drafter proposes tokens, and a share of the budget is spent on verifying them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from engine.scheduling.plan import Chunk
 from engine.sequence import Sequence
 
 DRAFT_SHARE = 4
-"""Drafts take at most this part of a step's tokens: a quarter."""
+"""Drafts take at most one in so many tokens of a step."""
 
 
 class Drafter(Protocol):
-    """Expects what comes next (engine.decoding.drafter). One that is empty is not asked."""
+    """A source of drafts (engine.decoding.drafter); its length is the number of sequences that may have some."""
 
     def __len__(self) -> int: ...
 
     def propose(self, sequence: Sequence, num_rows: int, limit: int) -> tuple[int, ...]:
-        """At most `limit` tokens that may come next, if it pays to verify them in a step that draws `num_rows` tokens so far."""
+        """Return at most `limit` tokens that may come next, if verifying them pays in a step that draws `num_rows`
+        tokens so far.
+        """
 
 
-class Drafting:
-    """False as long as nobody can have drafts."""
+class DraftPlanner:
+    """The planner of drafts; false while no sequence can have any."""
 
     def __init__(self, drafter: Drafter | None, blocks: BlockTables, max_num_batched_tokens: int) -> None:
         self._drafter = drafter
@@ -33,13 +35,14 @@ class Drafting:
         return bool(self._drafter)
 
     def resize(self, max_num_batched_tokens: int) -> None:
-        """From now on steps have so many tokens."""
+        """Set the budget of the next steps."""
         self._max_tokens = max_num_batched_tokens // DRAFT_SHARE
 
     def split(self, chunks: list[Chunk], budget: int, num_running: int) -> tuple[list[Chunk], list[Chunk]]:
-        """Split chunks, most urgent first, into those without drafts and those that got some, no more than a share of the budget.
+        """Split chunks, most urgent first, into those without drafts and those that get some within a share of the
+        budget.
 
-        One block per running sequence stays free: nobody is preempted for drafts.
+        One block per running sequence stays free, so that no sequence is preempted for drafts.
         """
         assert self._drafter is not None
         plain: list[Chunk] = []

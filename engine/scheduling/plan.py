@@ -1,4 +1,4 @@
-"""What a step is to compute, and what has come of it."""
+"""The plan of a step, and the sequences that it has ended."""
 
 from __future__ import annotations
 
@@ -9,18 +9,24 @@ from engine.sequence import Sequence
 
 
 class Chunk(NamedTuple):
-    """Compute known tokens `start..start + num_tokens`. `samples`: the chunk reaches the last known token, so a next one is drawn; never
-    of a prompt that becomes a vector.
+    """The known tokens `start..start + num_tokens` of a sequence.
 
-    `draft_ids`: tokens that may come next. They are computed behind the known ones in the same step, so that a token can be drawn after
-    each of them. A named tuple, because one is made per sequence and step.
+    A named tuple, as one is made per sequence and step.
     """
 
     sequence: Sequence
     start: int
     num_tokens: int
     samples: bool
+    """The chunk reaches the last known token, so a next one is drawn.
+
+    Always False for a prompt that becomes a vector.
+    """
     draft_ids: tuple[int, ...] = ()
+    """Tokens that may come next.
+
+    The step computes them behind the known ones, so that a token can be drawn after each.
+    """
 
     @property
     def num_positions(self) -> int:
@@ -29,15 +35,16 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """Work of one step, never empty. Chunks of one position, at the end of what is known, come first."""
+    """The work of one step, never empty. Chunks of one position at the end of the known tokens come first."""
 
     chunks: tuple[Chunk, ...]
 
 
 class Finished(NamedTuple):
-    """A sequence that has ended: "stop" (a stop id was sampled), "complete", "length", "embedded" (the prompt has been computed, and that
-    was all), or "failed" (its chunk sampled nothing).
-    """
+    """A sequence that has ended."""
 
     sequence: Sequence
     reason: str
+    """One of "stop" (a stop id was sampled), "complete" (the grammar allows nothing more), "length", "embedded" (the
+    prompt is computed) and "failed" (its chunk sampled nothing).
+    """

@@ -1,9 +1,9 @@
-"""Which computed block holds which tokens after which prefix.
+"""The prefix cache: a map from a prefix of tokens to the computed block that ends it.
 
-A full block is known by SHA-256(digest of the block before it, its token ids); the first block's parent is the sequence's
-`cache_root`, which carries tenant and salt. So a digest stands for the whole prefix, a look-up is a walk to the first
-miss, and sequences of different roots can share nothing. Method: automatic prefix caching of vLLM (Kwon et al.,
-https://arxiv.org/abs/2309.06180, and its design notes).
+The key of a full block is SHA-256(digest of the block before it, its token ids); the parent of the first block is the
+`cache_root` of the sequence, which stands for tenant and salt. So a digest identifies the whole prefix, a look-up walks
+to the first miss, and sequences of different roots share nothing. Method: automatic prefix caching of vLLM (Kwon et
+al., https://arxiv.org/abs/2309.06180, and its design notes).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from engine.sequence import Sequence
 
 
 class BlockChain:
-    """Digests of the full blocks of one sequence's known tokens, computed once each, as far as they were asked for."""
+    """The digests of one sequence's full blocks of known tokens, computed once each and on demand."""
 
     __slots__ = ("digests",)
 
@@ -38,7 +38,7 @@ class BlockChain:
 
 
 class PrefixCache:
-    """A one-to-one map between digests and the blocks that hold their keys and values. Holds no references."""
+    """A one-to-one map between digests and blocks. It holds no references to the blocks."""
 
     def __init__(self) -> None:
         self._blocks: dict[bytes, int] = {}
@@ -61,13 +61,13 @@ class PrefixCache:
         return block_ids
 
     def register(self, digest: bytes, block_id: int) -> None:
-        """Make a computed full block findable. Content that is known already keeps its first block."""
+        """Add a computed full block. A digest that is known already keeps its first block."""
         if digest not in self._blocks and block_id not in self._digests:
             self._blocks[digest] = block_id
             self._digests[block_id] = digest
 
     def forget(self, block_id: int) -> None:
-        """Drop what is known of a block, if anything."""
+        """Remove a block, if it is in the cache."""
         digest = self._digests.pop(block_id, None)
         if digest is not None:
             del self._blocks[digest]

@@ -1,20 +1,21 @@
-"""Decides what each step computes: one budget of tokens, handed out to sequences whose computed tokens chase their known ones.
+"""The scheduler: plans each step by giving a budget of tokens to sequences that have known tokens to compute.
 
 There are no prefill and decode phases. A step
-0. preempts sequences of worse priority where they keep the most urgent waiting one from a seat or from blocks: they give up their
-   blocks and later compute again what the prefix cache lost; and sequences of tenants above an equal share for a tenant below it that
-   has waited (fair_share.py); the one that room was made for is seated,
-1. gives every running sequence that lacks one token that token; if there is no block for it, the running sequence of
-   worst priority, youngest first, is preempted,
-2. lets these decodes verify drafts, tokens that a drafter expects next, within a share of the budget; nobody is preempted for them
-   (prompts that come to their end do so too, with what is left in the end),
-3. lets running prompts go on, each tenant's within an equal share of what is left, or of a quarter of the budget if that is more
-   (prompt_budget.py),
-4. seats waiting sequences, best priority first, then those of the tenant that holds the least, while tokens, seats and blocks last,
+0. preempts running sequences for the waiting one whose turn it is, and starts that one: sequences of worse priority,
+   and sequences of tenants above an equal share if the waiting one's tenant is below it and has waited (fair_share.py).
+   A preempted sequence releases its blocks and later computes again what the prefix cache has lost;
+1. gives every running sequence that lacks one token that token. If there is no block for it, the running sequence of
+   the worst priority, youngest first, is preempted;
+2. lets these decodes verify drafts within a share of the budget, for which no sequence is preempted. Prompts that are
+   completed in this step verify drafts too, with what is left after 5;
+3. continues running prompts, those of each tenant within an equal share of what is left, or of a quarter of the budget
+   if that is more (prompt_budget.py);
+4. starts waiting sequences, best priority first, then those of the tenant with the smallest share, while tokens,
+   `max_num_seqs` and blocks allow it;
 5. gives what is left to the prompts that were held to their share.
 
-All blocks for the known tokens of a sequence are taken when it is seated, so only decodes can run out of them. Pure Python;
-called by the core, one `advance` after each `plan`. Method: Orca (iteration-level scheduling), Sarathi-Serve (chunked
+A sequence takes the blocks for all its known tokens when it starts, so only decodes can run out of blocks. Pure Python;
+the core calls one `advance` after each `plan`. Method: Orca (iteration-level scheduling), Sarathi-Serve (chunked
 prefill, https://arxiv.org/abs/2403.02310), vLLM (https://arxiv.org/abs/2309.06180).
 """
 
@@ -28,20 +29,19 @@ from collections.abc import Callable, Iterable
 from engine.api.errors import ErrorCode, RequestError
 from engine.messages import CoreStats
 from engine.scheduling.block_tables import BlockTables
-from engine.scheduling.drafting import Drafter, Drafting
-from engine.scheduling.ending import end_reason
+from engine.scheduling.drafting import Drafter, DraftPlanner
 from engine.scheduling.fair_share import FAIR_WAIT_S, FairShare
 from engine.scheduling.plan import Chunk, Finished, StepPlan
 from engine.scheduling.prompt_budget import PROMPT_SHARE, PromptBudget
-from engine.scheduling.queue_places import has_place, queue_full
+from engine.scheduling.queue_bounds import has_place, queue_full
 from engine.scheduling.waiting import WaitingQueue, urgency
 from engine.sequence import Sequence, SequenceStatus
 
 
 class Scheduler:
-    """Owns the queue, the seats and the block accounts, and writes a sequence's status, tokens and computed count.
+    """The owner of the waiting queue, the running sequences and the block tables.
 
-    `prefill_only_token_budget` is the budget of a step in which nobody waits for a next token: prompts then go in larger pieces.
+    Writes the status, tokens and counts of sequences.
     """
 
     def __init__(
@@ -57,22 +57,27 @@ class Scheduler:
         is_complete: Callable[[Sequence], bool] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`is_complete` says of a sequence with a grammar whether its answer can only end. `clock`: seconds, which count waiting."""
-        self._step_tokens = max_num_batched_tokens
-        self._quiet_step_tokens = prefill_only_token_budget or max_num_batched_tokens
+        """`prefill_only_token_budget`: the budget of a step without decodes, which may last longer.
+
+        `is_complete`: whether the answer of a sequence with a grammar can only end. `clock`: seconds, to measure
+        waiting.
+        """
+        self._max_num_batched_tokens = max_num_batched_tokens
+        self._prefill_only_token_budget = prefill_only_token_budget or max_num_batched_tokens
         self._clock = clock
         self._max_running = min(max_num_seqs, max_num_batched_tokens)
         self._max_waiting = max_waiting
         self._max_known = max_waiting + max_num_seqs
         self._is_complete = is_complete
         self._blocks = BlockTables(num_blocks, block_size, prefix_caching)
-        self._drafting = Drafting(drafter, self._blocks, max_num_batched_tokens)
+        self._drafts = DraftPlanner(drafter, self._blocks, max_num_batched_tokens)
         self._waiting = WaitingQueue()
-        self._running: list[Sequence] = []  # most urgent first
+        self._running: list[Sequence] = []
+        """Most urgent first."""
         self._fair = FairShare(self._running, self._waiting, self._blocks, self._max_running)
         self._sequences: dict[int, Sequence] = {}
         self._num_known: Counter[str] = Counter()
-        """Sequences of each tenant."""
+        """Sequences, by tenant."""
         self._num_arrived = 0
         self._num_steps = 0
         self._num_prompt_tokens = 0
@@ -81,17 +86,19 @@ class Scheduler:
         self._num_preemptions = 0
 
     def resize(self, max_num_batched_tokens: int, prefill_only_token_budget: int) -> None:
-        """Give the next steps another number of tokens, no fewer than there are seats."""
+        """Set the budgets of the next steps, no smaller than the largest number of running sequences."""
         assert max_num_batched_tokens >= self._max_running, "each running sequence gets its next token in every step"
-        self._step_tokens, self._quiet_step_tokens = max_num_batched_tokens, prefill_only_token_budget
-        self._drafting.resize(max_num_batched_tokens)
+        self._max_num_batched_tokens = max_num_batched_tokens
+        self._prefill_only_token_budget = prefill_only_token_budget
+        self._drafts.resize(max_num_batched_tokens)
 
     def add(self, sequence: Sequence) -> None:
         """Queue a new sequence and number its arrival.
 
-        Raises RequestError if it could never be computed or has nothing left to generate, EngineUnavailable if queue and seats are
-        full and its tenant has its share of them. Seats count although they may be empty: all that a dead core had running comes back
-        at once. One that has output goes on: it had a place before others came.
+        Raises RequestError if it can never be computed or has nothing left to generate. Raises EngineUnavailable if the
+        queue is full and its tenant has its share of it. The bound includes `max_num_seqs`, also while fewer run: all
+        that a dead core was running comes back at once. A sequence that has output is always taken: it had its place
+        before.
         """
         assert sequence.seq_id not in self._sequences
         if sequence.num_tokens > self._blocks.capacity_tokens:
@@ -116,50 +123,49 @@ class Scheduler:
         self._waiting.arrive(sequence)
 
     def abort(self, seq_id: int) -> Sequence | None:
-        """End a sequence now, also between plan and advance; returns it, or None if the id is unknown."""
+        """End a sequence now, also between plan and advance; return it, or None if the id is unknown."""
         sequence = self._sequences.get(seq_id)
         if sequence is not None:
             self._end(sequence)
         return sequence
 
     def plan(self) -> StepPlan | None:
-        """Hand out one step; None if nothing is to be done. The steps are those of the module's docstring."""
+        """Plan one step, as numbered in the module's docstring; None if there is nothing to do."""
         self._make_room()
         decodes, prefills = self._plan_running()
-        tokens = self._step_tokens - len(decodes) if decodes else self._quiet_step_tokens
+        tokens = self._max_num_batched_tokens - len(decodes) if decodes else self._prefill_only_token_budget
         drafted: list[Chunk] = []
-        if self._drafting and decodes:
-            decodes, drafted = self._drafting.split(decodes, tokens, len(self._running))
+        if self._drafts and decodes:
+            decodes, drafted = self._drafts.split(decodes, tokens, len(self._running))
             tokens -= sum(len(chunk.draft_ids) for chunk in drafted)
-        tokens = max(tokens, self._step_tokens // PROMPT_SHARE)
-        budget = PromptBudget(tokens, self._step_tokens, self._tenants_with_prompts(prefills))
+        tokens = max(tokens, self._max_num_batched_tokens // PROMPT_SHARE)
+        budget = PromptBudget(tokens, self._max_num_batched_tokens, self._tenants_with_prompts(prefills))
         grants: dict[Sequence, int] = {}
         for sequence in prefills:
             num_missing = sequence.num_tokens - sequence.num_computed
             grants[sequence] = budget.offer(sequence, num_missing)
             budget.take(sequence, grants[sequence], num_missing)
-        decodes += self._seat_waiting(grants, budget)
+        decodes += self._start_waiting(grants, budget)
         self._hand_out_rest(grants, budget)
         if budget.is_shared:
             budget.lift()
-            decodes += self._seat_waiting(grants, budget)
+            decodes += self._start_waiting(grants, budget)
         if not decodes and not drafted and not any(grants.values()):
             return None
         prompts = _prompt_chunks(grants)
-        if self._drafting and prompts:
-            prompts = [
-                chunk for part in self._drafting.split(prompts, budget.left, len(self._running)) for chunk in part
-            ]
+        if self._drafts and prompts:
+            prompts = [chunk for part in self._drafts.split(prompts, budget.left, len(self._running)) for chunk in part]
         return StepPlan(tuple(decodes + drafted + prompts))
 
     def plan_ahead(self, plan: StepPlan) -> StepPlan | None:
-        """The step after a plan of decodes whose tokens are not known yet, before its `advance`; None if it cannot be told yet.
+        """Plan the step after a plan of decodes before the tokens of that plan are known; None if it depends on them.
 
-        Every sequence that still runs gets one token more, except those that the plan's own token brings to their limit. One that turns
-        out to have ended is skipped by the `advance` of the step ahead. Nobody is seated or preempted: for that there is `plan`.
+        Every sequence that still runs gets one token more, except those that the plan's own token brings to their
+        limit. A sequence that turns out to have ended is skipped by the `advance` of the second step. No sequence is
+        started or preempted: only `plan` does that.
         """
         running = [chunk.sequence for chunk in plan.chunks if chunk.sequence.status is SequenceStatus.RUNNING]
-        if len(running) != len(self._running) or self._may_seat():
+        if len(running) != len(self._running) or self._may_start_waiting():
             return None
         chunks = []
         for sequence in running:
@@ -174,11 +180,11 @@ class Scheduler:
         return StepPlan(tuple(chunks)) if chunks else None
 
     def advance(self, plan: StepPlan, sampled: dict[int, list[int]]) -> list[Finished]:
-        """Take in what a step has computed: `sampled` holds the new token ids by `seq_id`.
+        """Record that a step has been computed: append tokens, add full blocks to the prefix cache, and end sequences.
 
-        Appends tokens, makes full blocks findable and ends sequences. Of several tokens all but the last must be the chunk's drafts: these
-        are computed, what was computed of other drafts counts for nothing. A sequence whose chunk samples but that is not in `sampled`
-        has failed; its blocks are forgotten, as their content may be what broke it. Chunks of aborted sequences are skipped.
+        `sampled`: the new token ids by `seq_id`. Of several tokens all but the last must be the chunk's drafts, which
+        are then computed; other drafts are not. A sequence whose chunk samples but that is not in `sampled` has failed;
+        its blocks leave the prefix cache, as their content may be the cause. Chunks of aborted sequences are skipped.
         """
         self._num_steps += 1
         blocks, block_size = self._blocks, self._blocks.block_size
@@ -210,8 +216,8 @@ class Scheduler:
         return finished
 
     def end_reason(self, sequence: Sequence) -> str | None:
-        """Why a sequence would end with its last token, or None; `advance` ends it there."""
-        reason = end_reason(sequence, self._blocks.capacity_tokens)
+        """Return why a sequence ends with its last token, or None; `advance` ends it there."""
+        reason = sequence.end_reason(self._blocks.capacity_tokens)
         if (
             reason != "stop"
             and sequence.request.grammar
@@ -222,7 +228,7 @@ class Scheduler:
         return reason
 
     def stats(self) -> CoreStats:
-        """Count what there is and what has been done."""
+        """Return a snapshot of the counters."""
         return CoreStats(
             num_running=len(self._running),
             num_waiting=len(self._waiting),
@@ -236,7 +242,7 @@ class Scheduler:
         )
 
     def check_integrity(self) -> str:
-        """Verify the accounts of blocks and sequences; returns what is wrong first, or ''."""
+        """Verify the block tables and the counts of sequences; return the first error, or ''."""
         for sequence in self._running:
             if sequence.num_computed > len(sequence.block_ids) * self._blocks.block_size:
                 return f"sequence {sequence.seq_id} has more computed tokens than room in its blocks"
@@ -266,23 +272,27 @@ class Scheduler:
         return decodes, prefills
 
     def _make_room(self) -> None:
-        """Preempt for the waiting sequence whose turn it is, and seat it: whoever has worse priority, or who has more than an equal share.
+        """Preempt sequences of worse priority, or of tenants above an equal share, for the waiting sequence whose turn
+        it is; start it.
 
-        So for one in a step, and for the first of every tenant that has nothing running.
-        NOTE: it is seated at once. Who has made room may hold the least from then on, and would be the first to get it back.
+        Repeats for the first sequence of every tenant that has nothing running; otherwise at most once a step. NOTE: it
+        starts at once, as the preempted tenant may now have the smallest share and would be the first to get the room
+        back.
         """
         sequence = self._head()
         while sequence is not None and (victims := self._victims(sequence)):
             for victim in victims:
                 self._preempt(victim)
-            is_seated = self._seat(sequence, self._blocks.match(sequence)[1])
-            assert is_seated, "nobody is preempted in vain"
+            has_started = self._start(sequence, self._blocks.match(sequence)[1])
+            assert has_started, "no sequence is preempted in vain"
             sequence = self._head()
-            if sequence is not None and self._fair.part(sequence.tenant, sequence.priority):
+            if sequence is not None and self._fair.dominant_share(sequence.tenant, sequence.priority):
                 return
 
     def _victims(self, sequence: Sequence) -> list[Sequence]:
-        """Who makes room for a waiting sequence, if that helps it: not while another computes what it will find in the cache."""
+        """Return the sequences to preempt for a waiting one; none while another computes the block that it will find in
+        the cache.
+        """
         is_due = len(self._num_known) > 1 and self._clock() - sequence.waits_since >= FAIR_WAIT_S
         if not self._running or not (is_due or self._running[-1].priority > sequence.priority):
             return []
@@ -290,23 +300,23 @@ class Scheduler:
         return [] if victims and self._is_being_computed_for(sequence) else victims
 
     def _is_being_computed_for(self, sequence: Sequence) -> bool:
-        """Whether a prompt that is as urgent computes the next block that a waiting sequence may find."""
+        """Return True if a running prompt that is as urgent computes the next block a waiting sequence may find."""
         digests, matched = self._blocks.match(sequence)
         if len(matched) == self._blocks.num_matchable(sequence):
             return False
-        rests = (
+        missing = (
             (other, other.num_tokens - other.num_computed)
             for other in self._running
             if other.priority <= sequence.priority
         )
-        return digests[len(matched)] in self._digests_in_progress(rest for rest in rests if rest[1] > 1)
+        return digests[len(matched)] in self._digests_in_progress(pair for pair in missing if pair[1] > 1)
 
     def _head(self) -> Sequence | None:
-        """The waiting sequence whose turn it is."""
-        return next(self._waiting.in_turn(1, self._fair.part), None)
+        """Return the waiting sequence whose turn it is."""
+        return next(self._waiting.in_turn(1, self._fair.dominant_share), None)
 
-    def _may_seat(self) -> bool:
-        """Whether a waiting sequence could get a seat, an empty one or that of another sequence."""
+    def _may_start_waiting(self) -> bool:
+        """Return True if a waiting sequence could start, also in place of a running one."""
         if not self._waiting or not self._running:
             return bool(self._waiting)
         if len(self._running) < self._max_running:
@@ -317,13 +327,13 @@ class Scheduler:
         )
 
     def _append_block(self, sequence: Sequence) -> None:
-        """Give a running sequence one more block, unless it is itself preempted for want of one.
+        """Give a running sequence one more block; it may itself be preempted if there is none.
 
-        NOTE: nothing has been planned for anybody yet. A sequence that runs alone finds a block: it is within the capacity, and nobody
-        else holds any.
+        NOTE: no chunk has been planned yet. A sequence that runs alone always finds a block, as it is within the
+        capacity and no other sequence holds any.
         """
         while not self._blocks.num_free:
-            self._preempt(self._fair.block_giver())
+            self._preempt(self._fair.victim_for_block())
             if sequence.status is SequenceStatus.PREEMPTED:
                 return
         self._blocks.add(sequence)
@@ -340,23 +350,24 @@ class Scheduler:
         self._num_preemptions += 1
 
     def _tenants_with_prompts(self, prefills: list[Sequence]) -> dict[str, int]:
-        """The tenants whose prompts this step might compute, and the best priority of those."""
-        wanting = self._waiting.best_priorities() if len(self._running) < self._max_running else {}
+        """Return the tenants whose prompts this step might compute, and the best priority of these."""
+        tenants = self._waiting.best_priorities() if len(self._running) < self._max_running else {}
         for sequence in prefills:
-            wanting[sequence.tenant] = min(sequence.priority, wanting.get(sequence.tenant, sequence.priority))
-        return wanting
+            tenants[sequence.tenant] = min(sequence.priority, tenants.get(sequence.tenant, sequence.priority))
+        return tenants
 
-    def _seat_waiting(self, grants: dict[Sequence, int], budget: PromptBudget) -> list[Chunk]:
-        """Seat waiting sequences and add what they may compute of their prompts to `grants`; return the chunks of those that lack one.
+    def _start_waiting(self, grants: dict[Sequence, int], budget: PromptBudget) -> list[Chunk]:
+        """Start waiting sequences and add the prompt tokens that they may compute to `grants`; return the chunks of
+        those that lack one token.
 
-        Nobody overtakes a sequence for which there are no blocks. A sequence whose next block is computed by another one in this
-        very step is passed over: in the next step it will find that block in the cache.
+        No sequence overtakes one for which there are no blocks. A sequence whose next block another one computes in
+        this step is passed over: in the next step it will find that block in the cache.
         """
         decodes: list[Chunk] = []
         if not budget.left or not self._waiting:
             return decodes
         in_progress = self._digests_in_progress(grants.items())
-        for sequence in self._waiting.in_turn(self._max_running - len(self._running), self._fair.part):
+        for sequence in self._waiting.in_turn(self._max_running - len(self._running), self._fair.dominant_share):
             if not budget.left:
                 break
             digests, matched = self._blocks.match(sequence)
@@ -366,7 +377,7 @@ class Scheduler:
             num_tokens = budget.offer(sequence, num_missing)
             if not num_tokens:
                 continue
-            if not self._seat(sequence, matched):
+            if not self._start(sequence, matched):
                 break
             budget.take(sequence, num_tokens, num_missing)
             if num_missing == 1:
@@ -377,7 +388,7 @@ class Scheduler:
         return decodes
 
     def _hand_out_rest(self, grants: dict[Sequence, int], budget: PromptBudget) -> None:
-        """Let prompts have what their shares have left, in the same order."""
+        """Give the rest of the budget to prompts, in the same order."""
         for sequence, num_tokens in grants.items():
             grants[sequence] = num_tokens + budget.take_rest(sequence.num_tokens - sequence.num_computed - num_tokens)
 
@@ -388,14 +399,14 @@ class Scheduler:
         }
 
     def _has_blocks_for(self, sequence: Sequence, matched: list[int]) -> bool:
-        """Tell whether a waiting sequence could be seated with these blocks from the cache.
+        """Return True if a waiting sequence could start with these blocks from the cache.
 
         One block per running sequence stays free for the next tokens, or a new prompt would soon be preempted again.
         """
         return self._blocks.has_room(sequence, matched, num_reserved=len(self._running))
 
-    def _seat(self, sequence: Sequence, matched: list[int]) -> bool:
-        """Give a waiting sequence a seat and blocks for all its known tokens, `matched` first; False if there are too few."""
+    def _start(self, sequence: Sequence, matched: list[int]) -> bool:
+        """Start a waiting sequence with blocks for its known tokens, `matched` first; False if there are too few."""
         if not self._has_blocks_for(sequence, matched):
             return False
         self._waiting.remove(sequence)
@@ -411,7 +422,7 @@ class Scheduler:
         return True
 
     def _append(self, sequence: Sequence, token_ids: list[int]) -> str | None:
-        """Append sampled tokens up to the one that ends the sequence; returns why it ended, or None."""
+        """Append sampled tokens up to the one that ends the sequence; return why it ended, or None."""
         output_ids = sequence.output_ids
         for token_id in token_ids:
             output_ids.append(token_id)

@@ -1,9 +1,10 @@
-"""Sequences that wait for a seat: lower `priority` first, then the tenant that holds the least, then the earlier `arrival`.
+"""The waiting queue: lower `priority` first, then the tenant with the smallest share, then the earlier `arrival`.
 
-Sequences of one group that wait at the same time are served one after the other, as they are likely to share blocks: a newcomer
-takes the place of the first of its group. At most GROUP_SIZE share a place, so nobody waits longer than that many times its turn.
-A sequence that comes with output goes on where another core, or a round of beams, has left it: it is served before those that have not
-begun. A preempted sequence keeps its place, and so returns before those that came later.
+Sequences of one group that wait at the same time are served one after the other, as they are likely to share blocks: a
+new one takes the place of the first of its group. At most GROUP_SIZE share a place, so no sequence waits longer than
+that many times its turn. A sequence that comes with output goes on where another core, or a round of beam search, has
+left it: it is served before those that have not begun. A preempted sequence keeps its place, and so runs again before
+those that came later.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ FIRST_PLACE = 0
 """Before every arrival."""
 
 GroupKey = tuple[str, int]
-"""Group (its name holds the tenant: `messages.AddSequence`) and priority."""
+"""Group (its name contains the tenant: `messages.AddSequence`) and priority."""
 
-Part = Callable[[str, int], float]
-"""How much of the core a tenant holds, as far as it counts at a priority (`fair_share.FairShare.part`)."""
+ShareOf = Callable[[str, int], float]
+"""The dominant share of a tenant at a priority (`fair_share.FairShare.dominant_share`)."""
 
 
 def urgency(sequence: Sequence) -> tuple[int, int, int]:
-    """Order of service; smaller is served first. Unique, as arrivals are."""
+    """Return the key of the order of service; smaller is first. Unique, as arrivals are."""
     return (sequence.priority, sequence.place, sequence.arrival)
 
 
 class WaitingQueue:
-    """A sorted list for each tenant: for a few thousand entries moving pointers is cheaper than a heap that must also forget."""
+    """A sorted list per tenant: for a few thousand entries moving pointers is cheaper than a heap with removal."""
 
     def __init__(self) -> None:
         self._by_tenant: dict[str, list[Sequence]] = {}
         self._count = 0
         self._groups: dict[GroupKey, list[Sequence]] = {}
-        """Groups that newcomers may still join: those that wait, since the last of the group got a seat."""
+        """Groups that new sequences may join: a group is closed when one of its sequences leaves the queue."""
 
     def __len__(self) -> int:
         return self._count
@@ -47,17 +48,19 @@ class WaitingQueue:
         return chain.from_iterable(self._by_tenant.values())
 
     def tenants(self, priority: int) -> set[str]:
-        """Whose first waiting sequence has this priority or a better one."""
+        """Return the tenants whose first waiting sequence has this priority or a better one."""
         return {tenant for tenant, own in self._by_tenant.items() if own[0].priority <= priority}
 
     def best_priorities(self) -> dict[str, int]:
-        """Of each tenant that has something waiting, the priority of the first."""
+        """Return the priority of the first waiting sequence of each tenant."""
         return {tenant: own[0].priority for tenant, own in self._by_tenant.items()}
 
-    def in_turn(self, count: int, part: Part) -> Iterator[Sequence]:
-        """At most `count` sequences, best priority first, then of the tenant that holds the smallest `part`, then by urgency.
+    def in_turn(self, count: int, share_of: ShareOf) -> Iterator[Sequence]:
+        """Yield at most `count` sequences: best priority first, then the tenant with the smallest share, then by
+        urgency.
 
-        Each is chosen when it is asked for, by what tenants hold then; the ones before it, and nobody else, may have got a seat meanwhile.
+        Each is chosen when the iterator is advanced, by the shares of that moment. Only the sequences that it has
+        yielded may leave the queue meanwhile.
         """
         if count <= 0:
             return
@@ -67,7 +70,7 @@ class WaitingQueue:
 
         def turn(own: list[Sequence]) -> tuple[int, float, int, int, list[Sequence]]:
             first = own[-1]
-            return first.priority, part(first.tenant, first.priority), first.place, first.arrival, own
+            return first.priority, share_of(first.tenant, first.priority), first.place, first.arrival, own
 
         heap = [turn(own[:count][::-1]) for own in self._by_tenant.values()]
         heapify(heap)
@@ -82,7 +85,7 @@ class WaitingQueue:
                 heappop(heap)
 
     def arrive(self, sequence: Sequence) -> None:
-        """Give a new sequence, whose arrival is the latest, its place, and put it there."""
+        """Add a new sequence, whose arrival is the latest, and give it its place."""
         sequence.place = FIRST_PLACE if sequence.output_ids else sequence.arrival
         if sequence.request.group and not sequence.output_ids:
             members = self._groups.setdefault(_group_key(sequence), [])
@@ -93,12 +96,12 @@ class WaitingQueue:
         self.add(sequence)
 
     def add(self, sequence: Sequence) -> None:
-        """Put a sequence back in its place."""
+        """Add a sequence at its place."""
         insort(self._by_tenant.setdefault(sequence.tenant, []), sequence, key=urgency)
         self._count += 1
 
     def remove(self, sequence: Sequence) -> None:
-        """Take out a sequence that is in the queue."""
+        """Remove a sequence that is in the queue."""
         own = self._by_tenant[sequence.tenant]
         index = bisect_left(own, urgency(sequence), key=urgency)
         assert own[index] is sequence

@@ -40,7 +40,9 @@ class BufferedRun(Run):
 
 @dataclass(eq=False, kw_only=True)
 class RankedRun(BufferedRun):
-    """A run that generates all of `choices` and reports those with the best mean log-probability per token, best first (`best_of`)."""
+    """A run that generates all of `choices` and reports those with the best mean log-probability per token, best first
+    (`best_of`).
+    """
 
     num_reported: int
     logprob_sums: dict[int, float] = field(default_factory=dict)

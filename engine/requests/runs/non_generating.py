@@ -36,7 +36,10 @@ class TokenizeRun(Run):
 
 @dataclass(eq=False, kw_only=True)
 class EmbedRun(Run):
-    """A run of one sequence whose prompt becomes a vector. After a takeover it starts anew, unless the vector is in the log."""
+    """A run of one sequence whose prompt becomes a vector.
+
+    After a takeover it starts anew, unless the vector is in the log.
+    """
 
     def sequences(self) -> list[AddSequence]:
         return [
@@ -69,9 +72,11 @@ class EmbedRun(Run):
 
 @dataclass(eq=False, kw_only=True)
 class PromptRun(BufferedRun):
-    """A run that computes its prompt and generates nothing (`StopRules.max_tokens` 0); it scores the prompt if asked to.
+    """A run that computes its prompt and generates nothing (`StopRules.max_tokens` 0); it scores the prompt if asked
+    to.
 
-    One sequence serves all choices, which end as soon as the prompt is computed. The token that the core draws after it is dropped.
+    One sequence serves all choices, which end as soon as the prompt is computed. The token that the core draws after it
+    is dropped.
     """
 
     def sequences(self) -> list[AddSequence]:

@@ -1,4 +1,5 @@
-"""One admitted run inside the worker: its choices, its positions, its token counts. Turns outputs of the core into events.
+"""One admitted run inside the worker: its choices, its positions, its token counts. Turns outputs of the core into
+events.
 
 Used by one thread at a time. A run sends and publishes nothing itself: the engine does.
 """

@@ -8,7 +8,6 @@ from engine.api.request import EmbedOptions
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.messages import AddSequence
 from engine.scheduling.drafting import Drafter
-from engine.scheduling.ending import end_reason
 from engine.scheduling.plan import Chunk, Finished, StepPlan
 from engine.scheduling.scheduler import Scheduler
 from engine.sequence import Sequence
@@ -96,7 +95,7 @@ def draw(chunk: Chunk) -> list[int]:
     num_before = len(copy.output_ids)
     for draft_id in (*chunk.draft_ids, None):
         copy.output_ids.append(next_token(copy))
-        if copy.output_ids[-1] != draft_id or end_reason(copy, 1 << 30):
+        if copy.output_ids[-1] != draft_id or copy.end_reason(1 << 30):
             break
     return copy.output_ids[num_before:]
 

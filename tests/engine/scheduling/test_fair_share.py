@@ -232,15 +232,15 @@ def test_a_block_that_a_tenant_shares_with_itself_counts_once_while_its_sequence
         fair.forget("one")
         sequence.num_computed = 5
         blocks.register(sequence, 0)
-    assert fair.part("one", 0) == 4 / 16, "two together, one each"
+    assert fair.dominant_share("one", 0) == 4 / 16, "two together, one each"
     blocks.add(first, 3)
-    assert fair.part("one", 0) == 7 / 16
+    assert fair.dominant_share("one", 0) == 7 / 16
     blocks.trim(first)
-    assert fair.part("one", 0) == 4 / 16
+    assert fair.dominant_share("one", 0) == 4 / 16
     running.remove(first)
     blocks.release(first)
     fair.forget("one")
-    assert (fair.part("one", 0), fair.part("two", 0)) == (3 / 16, 0)
+    assert (fair.dominant_share("one", 0), fair.dominant_share("two", 0)) == (3 / 16, 0)
 
 
 def test_a_seat_that_is_due_is_seen_before_a_step_ahead():

@@ -1,4 +1,4 @@
-"""Who finds a place in a queue of bounded length. Used by the core's scheduler and, before a request travels, by the worker's admission."""
+"""The bound of the waiting queue, checked by the worker before a request is sent and by the scheduler of the core."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from engine.api.errors import EngineUnavailable, ErrorCode
 
 
 def has_place(num_known: Mapping[str, int], tenant: str, count: int, most: int) -> bool:
-    """Whether `count` more sequences of a tenant have a place beside those that are known, by tenant, where `most` have one.
+    """Return True if a queue for `most` sequences takes `count` more of a tenant. `num_known`: sequences in it, by
+    tenant.
 
-    A queue that is full is so for whoever has an equal share of it: nobody can fill it for the others. It holds the more for that, by
-    no more than a half for the second tenant, a third for the third and so on.
+    A full queue still takes a tenant up to its equal share, so no tenant can fill it for the others. It may therefore
+    exceed `most`: by a half at most for the second tenant, by a third for the third, and so on.
     """
     own = num_known.get(tenant, 0)
     num_tenants = len(num_known) + (tenant not in num_known)
@@ -19,7 +20,7 @@ def has_place(num_known: Mapping[str, int], tenant: str, count: int, most: int) 
 
 
 def queue_full(max_waiting: int) -> EngineUnavailable:
-    """The refusal of whoever has no place."""
+    """Return the error for a request that has no place."""
     message = (
         f"the queue is full ({max_waiting} requests may wait), and this project has its share of it; try again later"
     )
