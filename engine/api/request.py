@@ -80,8 +80,10 @@ class PromptOptions:
 
 @dataclass(frozen=True, slots=True)
 class BeamOptions:
-    """Deterministic beam search of width `num_choices`, scored by summed log-probability / length **
-    `length_penalty`."""
+    """The options of a beam search of width `num_choices`, which is deterministic.
+
+    A beam's score is its summed log-probability / length ** `length_penalty`.
+    """
 
     length_penalty: float = 1.0
 

@@ -145,7 +145,7 @@ class SamplingBatch:
         self._last_ids = []
 
     def remove(self, seq_id: int) -> None:
-        """Forget a sequence; unknown ids are ignored."""
+        """Drop the record of a sequence. Unknown ids are ignored."""
         self._records.pop(seq_id, None)
         self._last_ids = []
 
