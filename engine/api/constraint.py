@@ -1,5 +1,4 @@
-"""Constraints on the text of an answer, in the engine's terms. engine.structured compiles them. Standard library
-only."""
+"""Constraints on the text of an answer; engine.structured compiles them. Standard library only."""
 
 from __future__ import annotations
 

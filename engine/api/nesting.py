@@ -1,5 +1,7 @@
-"""Counts how deeply a JSON Schema or structural tag is nested, in levels, the same way in the web process and the
-worker."""
+"""Counts the levels of nesting of a JSON Schema or structural tag.
+
+The web process and the worker use the same count.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Limits on the characters of a prompt: the web checks them before it enqueues a request, the engine before it
-tokenises.
+"""Limits on the characters of a prompt.
+
+The web checks them before it enqueues a request, the engine before it tokenises.
 
 A token has a bounded number of characters, so a text longer than a whole context of the longest tokens cannot fit.
 """
@@ -52,8 +53,10 @@ def min_prompt_chars(request: GenerationRequest) -> int:
 
 
 def is_long(request: GenerationRequest) -> bool:
-    """Return True for a prompt that some model's context may be too short for, so that asking for the context is worth
-    a question."""
+    """Return True for a prompt that the context of some model may be too short for.
+
+    Only then is it worth asking for the context.
+    """
     num_ids = len(request.raw.token_ids or ()) if request.raw is not None else 0
     return num_ids > SHORT_PROMPT or min_prompt_chars(request) > SHORT_PROMPT
 

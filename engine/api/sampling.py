@@ -52,8 +52,10 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class RepetitionRule:
-    """End the answer when its last `min_count` repeats of one pattern of `min_pattern_size..max_pattern_size` tokens
-    are identical."""
+    """The rule that ends an answer once one pattern of tokens occurs `min_count` times in a row at its end.
+
+    The pattern has `min_pattern_size` to `max_pattern_size` tokens.
+    """
 
     max_pattern_size: int
     min_pattern_size: int = 1

@@ -69,8 +69,9 @@ class StepCosts:
         return below + (above - below) * (rows - low) / (high - low)
 
     def best_num_drafts(self, confidences: Iterable[float], num_rows: int, limit: int) -> int:
-        """Return the number of drafts with which a step of `num_rows` rows yields most tokens per second; 0 if none
-        pay.
+        """Return the number of drafts with which a step of `num_rows` rows yields most tokens per second.
+
+        0 if no draft pays.
 
         confidences: the probability that each draft is right if those before it are.
         """

@@ -56,8 +56,10 @@ class PromptLookup:
         return count
 
     def _extend(self, token_ids: Iterable[int]) -> None:
-        """Append tokens and index their runs. `_next` becomes the index after the previous occurrence of the last
-        run."""
+        """Append tokens and index their runs.
+
+        `_next` becomes the index after the previous occurrence of the last run.
+        """
         known, places = self._token_ids, self._places
         for token_id in token_ids:
             known.append(token_id)

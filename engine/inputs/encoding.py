@@ -61,7 +61,9 @@ class PieceEncoder:
             if num_tokens > most:
                 raise too_many_tokens(request, num_tokens, max_model_len)
 
-    def encode_kept(self, pieces: list[PromptPiece], num_kept: int, options: PromptOptions) -> tuple[list[int], str]:
+    def encode_truncated(
+        self, pieces: list[PromptPiece], num_kept: int, options: PromptOptions
+    ) -> tuple[list[int], str]:
         """Return ids and text of at most `num_kept` tokens. Text far beyond them is not tokenised."""
         side = options.truncation_side
         cut = cut_pieces(pieces, num_kept, self._tokenizer.longest_token_chars, side)

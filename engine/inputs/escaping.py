@@ -123,14 +123,14 @@ class ControlTokenEscaper:
         plain: list[str] = []
         position = 0
         for match in _MARK.finditer(text):
-            nonce, word = match.groups()
+            nonce, key = match.groups()
             if nonce != self._nonce:
                 continue  # a client's own characters
             plain.append(text[position : match.start()])
             position = match.end()
-            if word.isdecimal():
+            if key.isdecimal():
                 pieces += self._part_forged(plain)
-                pieces.append(PromptPiece(self._texts[int(word)], True))
+                pieces.append(PromptPiece(self._texts[int(key)], True))
                 plain = []
         pieces += self._part_forged([*plain, text[position:]])
         return [piece for piece in pieces if piece.text]
@@ -145,8 +145,10 @@ class ControlTokenEscaper:
         return value
 
     def _part_forged(self, strings: list[str]) -> list[PromptPiece]:
-        """Join strings into pieces. A control text across a border between them was typed by a client, not the
-        template."""
+        """Join strings into pieces.
+
+        A control text across a border between two strings was typed by a client, not by the template.
+        """
         text = "".join(strings)
         if len(strings) == 1 or self._controls.pattern is None:
             return [PromptPiece(text)]
@@ -177,5 +179,5 @@ class ControlTokenEscaper:
             self._texts.append(text)
         return self._spell(str(self._numbers[text]))
 
-    def _spell(self, word: str) -> str:
-        return f"{FIRST}{self._nonce}.{word}{LAST}"
+    def _spell(self, key: str) -> str:
+        return f"{FIRST}{self._nonce}.{key}{LAST}"

@@ -106,8 +106,8 @@ class FillInTheMiddle:
         """
         form = self.require()
         before = [self._mark(form.prefix), *prefix_ids]
-        behind = [self._mark(form.suffix), *self._joined_ids(suffix)]
-        parts = [*behind, *before] if form.is_suffix_first else [*before, *behind]
+        after = [self._mark(form.suffix), *self._joined_ids(suffix)]
+        parts = [*after, *before] if form.is_suffix_first else [*before, *after]
         middle = [self._mark(form.middle)] if form.middle is not None else []
         return Prompt([*(self._tokenizer.beginning if adds_bos else ()), *parts, *middle], None, self._ends)
 

@@ -76,7 +76,7 @@ class PromptProcessor:
             raise prompt_too_long(request, max_chars, max_model_len)
         with self._work.on_text(num_chars, request.tenant):
             if num_kept is not None:
-                return Prompt(*self._encoder.encode_kept(pieces, num_kept, options))
+                return Prompt(*self._encoder.encode_truncated(pieces, num_kept, options))
             self._encoder.check(pieces, request, max_model_len)
             return Prompt(
                 self._encoder.encode(pieces, options.add_special_tokens), "".join(piece.text for piece in pieces)

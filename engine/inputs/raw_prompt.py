@@ -46,7 +46,7 @@ class RawPromptReader:
             return Prompt(
                 self._encoder.encode(pieces, request.prompt.add_special_tokens) or self._start(request), raw.text
             )
-        kept, text = self._encoder.encode_kept(pieces, num_kept, request.prompt)
+        kept, text = self._encoder.encode_truncated(pieces, num_kept, request.prompt)
         return Prompt(kept or self._start(request), text)
 
     def _around_a_gap(self, request: GenerationRequest, raw: RawPrompt, suffix: str, max_model_len: int) -> Prompt:

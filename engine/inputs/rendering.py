@@ -120,9 +120,9 @@ class LocalRenderer:
         return
 
 
-def serve(word: str, source: str, *arguments: Any) -> str | None:
+def serve(action: str, source: str, *arguments: Any) -> str | None:
     """Serve one call in the child: check a template, or render a job with it. Raises RequestError."""
-    if word == CHECK:
+    if action == CHECK:
         ChatTemplate(source).probe()
         return None
     messages, variables, free, tools, max_chars, param = arguments

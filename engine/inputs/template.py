@@ -107,8 +107,10 @@ class ChatTemplate:
                 )
 
     def probe(self) -> None:
-        """Render the shortest conversation. Raises RequestError if the sandbox stops it; the template may itself
-        refuse."""
+        """Render the shortest conversation. Raises RequestError if the sandbox stops it.
+
+        The template itself may refuse the conversation.
+        """
         num_chars = 0
         try:
             for piece in self._generate(PROBE, {"add_generation_prompt": True, "tools": None, "documents": None}):

@@ -1,5 +1,7 @@
-"""Chooses the output parsers of a model, of a run and of a choice. Names are resolved once, when the model is
-loaded."""
+"""Chooses the output parsers of a model, of a run and of a choice.
+
+Names are resolved once, when the model is loaded.
+"""
 
 from __future__ import annotations
 

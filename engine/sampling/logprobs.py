@@ -27,8 +27,10 @@ class LogprobRow:
 
 
 class LogprobSnapshot:
-    """A copy, as log-probabilities (L, V) float32, of the L rows that ask. Later changes of the logits do not affect
-    it."""
+    """A copy, as log-probabilities (L, V) float32, of the L rows that ask.
+
+    Later changes of the logits do not affect it.
+    """
 
     def __init__(self, logits: torch.Tensor, rows: list[LogprobRow]) -> None:
         self._rows = rows
@@ -58,8 +60,10 @@ class LogprobSnapshot:
 
 
 def top_values(values: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the `count` largest of values (L, V) and their ids, both (L, count): best first, ties by id, -inf as
-    LEAST."""
+    """Return the `count` largest of values (L, V) and their ids, both (L, count).
+
+    Best first, ties by id, -inf as LEAST.
+    """
     padded = pad_to_blocks(values)
     best, ids = rank(padded, block_maxima(padded), count)
     return best.clamp_(min=LEAST), ids

@@ -12,8 +12,10 @@ from engine.sequence import Sequence
 
 
 class HostCopy:
-    """One asynchronous copy of the tokens of a step, of which rows are sound, and of whether rows must be drawn
-    again."""
+    """One asynchronous copy of the results of a step.
+
+    It has the tokens, which rows are sound, and whether rows must be drawn again.
+    """
 
     def __init__(self, token_ids: torch.Tensor, best: torch.Tensor, is_unfinished: torch.Tensor | None) -> None:
         """Start the copy.

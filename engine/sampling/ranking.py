@@ -41,8 +41,10 @@ def first_largest(logits: torch.Tensor, maxima: torch.Tensor) -> tuple[torch.Ten
 
 
 def rank(logits: torch.Tensor, maxima: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return values (R, N) and ids (R, N) of the `count` largest logits, best first, equal ones by id; N = min(count,
-    V)."""
+    """Return values (R, N) and ids (R, N) of the `count` largest logits, best first, equal ones by id.
+
+    N = min(count, V).
+    """
     width = logits.shape[1]
     if count >= width // 4:
         values, ids = logits.sort(dim=1, descending=True, stable=True)

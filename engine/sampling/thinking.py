@@ -9,8 +9,9 @@ from engine.messages import Thinking
 
 
 class ThinkingTrack:
-    """The state of one sequence's reasoning. Unless the prompt opens it, only a start marker at the very beginning
-    does.
+    """The state of one sequence's reasoning.
+
+    Unless the prompt opens it, only a start marker at the very beginning does.
 
     is_open         reasoning goes on
     is_over         the answer has begun, at output token number `answer_start`

@@ -1,5 +1,4 @@
-"""Reasoning parsers by name: choose the format of a model, make a parser for each answer, spell its markers in
-tokens."""
+"""Reasoning parsers by name: the format of a model, a parser for each answer, and the tokens of its markers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Parsers of answers that a grammar forces to be calls: JSON without markers, incomplete only where the answer is
-cut."""
+"""Parsers of answers that a grammar forces to be calls.
+
+The answers are JSON without markers, incomplete only if they are cut.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,10 @@ class RequiredCallsReader(JsonCallParser):
 
 
 class NamedCallReader(ScriptedParser):
-    """A parser of the arguments of a single call. The call begins with the first character; an empty answer has
-    none."""
+    """A parser of the arguments of a single call.
+
+    The call begins with the first character, so an empty answer has no call.
+    """
 
     def __init__(self, name: str) -> None:
         super().__init__(frozenset({name}))

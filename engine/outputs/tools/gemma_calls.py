@@ -65,8 +65,10 @@ class GemmaCallParser(ScriptedParser):
             self._answer.end()
 
     def _read_members(self, types: ParameterTypes) -> Steps[None]:
-        """Read `key:value` pairs up to the closing brace or the end marker. At the end of the text the call stays
-        open."""
+        """Read `key:value` pairs up to the closing brace or the end marker.
+
+        At the end of the text the call stays open.
+        """
         writer = ObjectWriter(self._answer)
         while True:
             yield from self._reader.take_run(SPACE + ",", lambda text: None)

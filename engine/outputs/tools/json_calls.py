@@ -1,5 +1,6 @@
-"""Calls written as JSON objects, `{"name": …, "arguments": {…}}` with keys in any order: single, in a list, with or
-without markers. Arguments are passed on exactly as the model writes them.
+"""Calls written as JSON objects: `{"name": …, "arguments": {…}}`, with keys in any order.
+
+Objects are single or in a list, with or without markers. Arguments are passed on exactly as the model writes them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Calls in hermes form as small models write them: in a fence, bare, in another tag, or with the doubled braces of a
-template.
+"""Calls in hermes form as small models write them.
+
+They come in a fence, bare, in another tag, or with the doubled braces of a template.
 
 Within the format's own tags calls are read as usual. Elsewhere an object is a call only if it names a known function
 and has arguments; anything else is content, unchanged. Functions with a `strict` schema can be called only within the

@@ -1,5 +1,6 @@
-"""Calls of Mistral: `[TOOL_CALLS]` and a JSON list of calls; newer tokenizers put a name and its arguments after each
-marker.
+"""Calls of Mistral: `[TOOL_CALLS]` and a JSON list of calls.
+
+Newer tokenizers put a name and its arguments after each marker.
 
 [TOOL_CALLS][{"name": …, "arguments": {…}}]     [TOOL_CALLS]NAME{…}     [TOOL_CALLS]NAME[CALL_ID]ID[ARGS]{…}
 """

@@ -123,8 +123,10 @@ FENCE = "```"
 
 
 class DeepseekV3Parser(NamedCallParser):
-    """The parser of V3 and R1: the separator follows the word `function`, the name ends with its line, a fence
-    follows."""
+    """The parser of V3 and R1.
+
+    The separator follows the word `function`, the name ends with its line, and a fence follows.
+    """
 
     def __init__(self, names: frozenset[str]) -> None:
         super().__init__(names, DEEPSEEK)

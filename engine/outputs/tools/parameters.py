@@ -122,8 +122,10 @@ def json_text(text: str) -> str | None:
 
 
 def is_shallow(text: str) -> bool:
-    """Return True if at most `MAX_DEPTH` brackets are open at once. Brackets in strings count too, which only errs
-    towards False."""
+    """Return True if at most `MAX_DEPTH` brackets are open at once.
+
+    Brackets in strings count too, so the result errs towards False.
+    """
     depth = 0
     for character in text:
         if character in "[{":

@@ -76,8 +76,10 @@ class PythonCallParser(ScriptedParser):
             held.drop()
 
     def _skip_call(self, held: HeldText) -> Steps[bool]:
-        """Take the rest of a call of an unknown function, whose name is consumed, as content; False if it is no
-        call."""
+        """Take the rest of a call of an unknown function as content; return False if it is no call.
+
+        Its name is already consumed.
+        """
         if not (yield from self._reader.take("(")):
             return False
         held.write("(")
@@ -105,8 +107,10 @@ class PythonCallParser(ScriptedParser):
         return not self._answer.is_open
 
     def _read_arguments(self) -> Steps[None]:
-        """Read `key=value` pairs up to the closing parenthesis or the end marker. At the end of the text the call stays
-        open."""
+        """Read `key=value` pairs up to the closing parenthesis or the end marker.
+
+        At the end of the text the call stays open.
+        """
         writer = ObjectWriter(self._answer)
         while True:
             yield from self._reader.take_run(SPACE + ",", lambda text: None)

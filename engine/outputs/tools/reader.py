@@ -1,5 +1,6 @@
-"""Reads text that arrives in fragments. Each step waits for exactly the characters that decide it, so every split reads
-alike.
+"""Reads text that arrives in fragments.
+
+Each step waits for exactly the characters that decide it, so every split of the text reads alike.
 
 Steps are generators: they yield to wait for more text and return what they read. Parsers are plain nested steps (`yield
 from`), fed by `ScriptedParser`. Consumed text is never read again, and unread text is never longer than the longest

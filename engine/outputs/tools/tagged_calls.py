@@ -120,8 +120,10 @@ class TaggedCallParser(ScriptedParser):
         return (yield from self._read_parameters(name, stop))
 
     def _read_parameters(self, name: str, stop: str) -> Steps[str]:
-        """Read parameters up to the end of the call. Text between them is dropped; a lone JSON object is the
-        arguments."""
+        """Read parameters up to the end of the call.
+
+        Text between them is dropped. A lone JSON object is the arguments.
+        """
         tags = self._tags
         types, writer = ParameterTypes(self._tools[name]), ObjectWriter(self._answer)
         ends = (tags.call_end, tags.block_end)
@@ -140,8 +142,10 @@ class TaggedCallParser(ScriptedParser):
         return tag
 
     def _read_parameter(self, types: ParameterTypes, writer: ObjectWriter) -> Steps[str]:
-        """Read one parameter. Return " " if its own tag ends the value, else the tag that did, "" at the end of the
-        text."""
+        """Read one parameter. Return the tag that ended its value.
+
+        " " stands for its own tag, "" for the end of the text.
+        """
         tags = self._tags
         header: list[str] = []
         if not (yield from self._reader.until((tags.key_end,), header.append)):

@@ -1,5 +1,7 @@
-"""Reads one JSON or Python value from a growing text by counting brackets and quotes. Neither builds nor validates
-it."""
+"""Reads one JSON or Python value from a growing text by counting brackets and quotes.
+
+Neither builds nor validates the value.
+"""
 
 from __future__ import annotations
 
@@ -110,8 +112,7 @@ def _is_cut(reader: Reader, ends: tuple[str, ...], in_string: bool) -> Steps[boo
 
 
 def read_string(reader: Reader, write: Write, write_raw: Write = lambda text: None) -> Steps[bool]:
-    """Consume a JSON string from its first quote on and write its decoded text. Return False if the text ended inside
-    it.
+    """Consume a JSON string and write its decoded text. Return False if the text ended inside it.
 
     `write_raw` gets the string as it is written.
     """

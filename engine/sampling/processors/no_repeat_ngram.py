@@ -13,8 +13,9 @@ MAX_SIZE = 1024
 
 
 class NoRepeatNgram:
-    """A processor that forbids each token that would repeat an n-gram of the last `window_size` output tokens (0: of
-    all).
+    """A processor that forbids each token that would repeat an n-gram.
+
+    Only the last `window_size` output tokens count (0: all).
 
     `whitelist_token_ids` are never forbidden.
     """

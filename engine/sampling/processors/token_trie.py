@@ -13,8 +13,10 @@ Node = dict[int, "Node"]
 
 
 class TokenTrie:
-    """A processor that allows only tokens which continue one of the sequences, and the stop ids after a complete
-    one."""
+    """A processor that allows only continuations of the given sequences.
+
+    The stop ids are allowed after a complete sequence.
+    """
 
     spec: ClassVar[ProcessorSpec] = ProcessorSpec(
         "token_trie", [ProcessorParameter("sequences", "token_id_lists", is_required=True)]
@@ -39,8 +41,10 @@ class TokenTrie:
         logits[index] = kept
 
     def _next_ids(self, output_ids: list[int]) -> list[int]:
-        """Return the allowed tokens: only stop ids if the output has left the sequences, which a forced token can
-        cause."""
+        """Return the allowed tokens.
+
+        Only stop ids if the output has left the sequences, which a forced token can cause.
+        """
         node: Any = self._root
         for token_id in output_ids:
             node = node.get(token_id)
