@@ -78,7 +78,9 @@ class Probe:
     def visits(self) -> list[Visit]:
         """Return those of the requests first, in order of time."""
         lines = (json.loads(line) for file in self._folder.glob("*.jsonl") for line in file.read_text().splitlines())
-        return sorted(Visit(number, at, process, tuple(function), source) for number, at, process, function, source in lines)
+        return sorted(
+            Visit(number, at, process, tuple(function), source) for number, at, process, function, source in lines
+        )
 
 
 def ask(served: ServedLightcone, subject: str) -> float:

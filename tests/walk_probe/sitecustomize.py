@@ -43,7 +43,10 @@ def install(folder: Path) -> None:
         seen[key] = (code, caller)
         if code.co_flags & CO_OPTIMIZED and code.co_name not in COMPREHENSIONS and code.co_filename.startswith(OURS):
             function = (code.co_filename, code.co_firstlineno, code.co_qualname)
-            os.write(output, json.dumps((interval, time.monotonic(), process, function, calling_file(frame))).encode() + b"\n")
+            os.write(
+                output,
+                json.dumps((interval, time.monotonic(), process, function, calling_file(frame))).encode() + b"\n",
+            )
 
     threading.setprofile(note)
     sys.setprofile(note)
