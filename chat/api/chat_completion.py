@@ -19,7 +19,7 @@ from chat.api.answering.answer import run_answer
 from chat.api.answering.keeping import keeping_check, keeping_refusal, keeps_answer
 from chat.api.answering.starting import StartedRun, start_reworded
 from chat.api.chat_format.numbered import NumberedStream
-from chat.api.chat_format.stored import ChatKeep, resumable_afterlife, resumable_asked
+from chat.api.chat_format.stored import ChatKeep, resumable_asked, resumable_policy
 from chat.api.dialect import Dialect
 
 
@@ -42,7 +42,7 @@ async def _start(dialect: Dialect, is_resumable: bool, accepted: Accepted) -> St
     if keeps_answer(values) and (refusal := await keeping_refusal(accepted.caller.project_id)) is not None:
         raise refusal
     if is_resumable:
-        values["afterlife"] = partial(resumable_afterlife, dialect.name)
+        values["detach"] = partial(resumable_policy, dialect.name)
     run = await start_reworded(accepted, dialect.reword)
     try:
         if is_resumable and keeps_answer(values):

@@ -12,17 +12,11 @@ from engine.api import EngineError, Event
 
 @dataclass(frozen=True, slots=True)
 class AnswerHead:
-    """What is known of an answer before its first token, for the dialect to write.
-
-    `created`: unix seconds. `prompt_ids`, `prompt_text`: only where asked for. `echo`: text that each choice begins with.
-    `names_tokens_by_id`: `token_id:N` stands for the text of tokens in log-probabilities. `stream_interval`: tokens per chunk.
-    `answers_function_call`: calls go out in the deprecated form, one at most. `is_call_forced`: an answer
-    without text has no content, even if it was cut before its first call. `temperature`, `top_p`: as used. `told`: what the dialect's
-    answers tell of the request beyond that (JSON).
-    """
+    """What is known of an answer before its first token, for the dialect to write."""
 
     request_id: str
     created: int
+    """Unix seconds."""
     model: str
     fingerprint: str
     role: str
@@ -33,17 +27,25 @@ class AnswerHead:
     service_tier: str | None
     num_prompt_tokens: int
     prompt_ids: tuple[int, ...] | None = None
+    """Only if the request asks for them, as `prompt_text`."""
     prompt_text: str | None = None
     returns_token_ids: bool = False
     names_tokens_by_id: bool = False
+    """Write `token_id:N` instead of the text of tokens in log-probabilities."""
     includes_reasoning: bool = True
     echo: str = ""
+    """A text that each choice begins with."""
     stream_interval: int = 1
+    """Tokens per chunk."""
     answers_function_call: bool = False
+    """Write calls in the deprecated form, one at most."""
     is_call_forced: bool = False
+    """An answer without text has no content then, even if it was cut before its first call."""
     temperature: float = 1.0
+    """As used, as `top_p`."""
     top_p: float = 1.0
-    told: Mapping[str, Any] = field(default_factory=dict)
+    echo_fields: Mapping[str, Any] = field(default_factory=dict)
+    """What the dialect\'s answers repeat of the request beyond that (JSON)."""
 
 
 class AnswerWriter(Protocol):
@@ -60,36 +62,43 @@ class StreamWriter(Protocol):
     def error(self, error: ApiError) -> bytes: ...
 
 
-class Door(Protocol):
-    """What any route of a dialect needs. `key_header`: where its clients put the key. `header_limits`: headers that are accepted and change
-    nothing, in lower case, with the most characters they may have.
-    """
+class ErrorFormat(Protocol):
+    """What any route of a dialect needs: where the key is, and how errors look."""
 
     name: str
     key_header: str
+    """The header of the dialect's clients for the key. It wins if both are present."""
     header_limits: Mapping[str, int]
+    """The most characters of headers that are accepted and ignored, by name in lower case."""
 
     def error_body(self, error: ApiError) -> dict[str, Any]: ...
 
 
-class ReadingDoor(Door, Protocol):
-    """What a route needs whose bodies are read.
+class RequestReader(ErrorFormat, Protocol):
+    """A dialect's side of a route whose bodies are read."""
 
-    `read`: the values of `request.schema.request_check`, in which a dialect may fill in what that schema has no field for (`BEYOND`);
-    raises ApiError.
-    """
+    def read(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Return the values of `request.schema.request_check`, and those that a dialect adds (`BEYOND`). Raises ApiError."""
+        ...
 
-    def read(self, body: dict[str, Any]) -> dict[str, Any]: ...
-
-
-class RewordingDoor(ReadingDoor, Protocol):
-    """`reword`: a refusal of the engine, or of the steps behind `read`, in the names of the fields that were sent."""
-
-    def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError: ...
+    def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError:
+        """Return a refusal of a later step in the names of the fields that were sent."""
+        ...
 
 
-class Dialect(RewordingDoor, Protocol):
+class Dialect(RequestReader, Protocol):
     """How one API shape reads requests and writes answers."""
 
     def answer(self, head: AnswerHead) -> AnswerWriter: ...
     def stream(self, head: AnswerHead) -> StreamWriter: ...
+
+
+class OpenAIErrorFormat:
+    """The error format of all dialects of OpenAI's shape."""
+
+    key_header = "authorization"
+    header_limits: Mapping[str, int] = {}
+
+    def error_body(self, error: ApiError) -> dict[str, Any]:
+        """The root-level message is what the TypeScript client shows."""
+        return {"error": error.described(), "message": error.message}

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponseBase
 
-from chat.api.dialect import Door
+from chat.api.dialect import ErrorFormat
 from chat.api.openai.dialect import LIGHTCONE
 from chat.api.server_contract import STOP
 from chat.api.view import api_view, json_response
 from chat.catalog.health import installation_state
 
 
-async def _live(request: HttpRequest, dialect: Door) -> HttpResponseBase:
+async def _live(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
     return json_response({"status": "ok"})
 
 
-async def _ready(request: HttpRequest, dialect: Door) -> HttpResponseBase:
+async def _ready(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
     stop = getattr(request, "scope", {}).get(STOP)
     state = "draining" if stop is not None and stop.is_announced else await installation_state()
     response = json_response({"status": state}, status=200 if state == "ready" else 503)

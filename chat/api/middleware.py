@@ -25,12 +25,12 @@ from django.urls import Resolver404, ResolverMatch, URLResolver, get_resolver, r
 
 from chat.access.configuration_copies import configuration_ask
 from chat.api.body import body_too_large
-from chat.api.dialect import Door
+from chat.api.dialect import ErrorFormat
 from chat.api.openai.dialect import LIGHTCONE
 from chat.api.registry import DIALECTS, load_named
 from chat.api.request.ignored import HEADER as IGNORED_HEADER
 from chat.api.server_contract import ADMITTED, Admitted
-from chat.api.view import Handler, error_response, method_told, request_id, takes_delete, unknown_view
+from chat.api.view import Handler, error_response, method_name, request_id, takes_delete, unknown_view
 from chat.errors import ApiError, unforeseen_error
 
 logger = logging.getLogger(__name__)
@@ -73,12 +73,12 @@ CONSOLE_POLICY = PAGE_POLICY.replace("script-src 'self'", "script-src 'self' 'un
 """The console's theme evaluates Alpine expressions and has inline scripts."""
 
 
-ERROR_FORMATS: tuple[tuple[str, Door], ...] = tuple(
+ERROR_FORMATS: tuple[tuple[str, ErrorFormat], ...] = tuple(
     (prefix, load_named(entry.error_format)) for entry in DIALECTS for prefix in entry.path_prefixes
 )
 """What writes the errors of paths below a prefix. All others have the shape of the Lightcone dialect."""
 
-UNKNOWN: dict[Door, Handler] = {
+UNKNOWN: dict[ErrorFormat, Handler] = {
     error_format: unknown_view(error_format) for error_format in (LIGHTCONE, *(format_ for _, format_ in ERROR_FORMATS))
 }
 
@@ -92,7 +92,7 @@ def is_api_path(path: str) -> bool:
     return next(segments, "") in API_SEGMENTS
 
 
-def dialect_for_path(path: str) -> Door:
+def dialect_for_path(path: str) -> ErrorFormat:
     """The dialect whose shape errors on this path have."""
     return next((format_ for prefix, format_ in ERROR_FORMATS if path.startswith(prefix)), LIGHTCONE)
 
@@ -315,7 +315,7 @@ def _unknown_route(request: HttpRequest) -> HttpResponse:
     whose = next((name for route, name in FOREIGN_ROUTES.items() if f"{request.path}/".startswith(f"{route}/")), "")
     hint = f" This is a route of {whose}, and not served here." if whose else ""
     message = (
-        f"Unknown request URL: {method_told(request)} {request.path[:200]}.{hint} The API of this server is below "
+        f"Unknown request URL: {method_name(request)} {request.path[:200]}.{hint} The API of this server is below "
         f"{request.scheme}://{request.get_host()}/v1, as chat/completions and models; its documentation is at /docs."
     )
     number = request_id(request)

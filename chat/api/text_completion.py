@@ -14,7 +14,7 @@ from chat.api.answering.accepting import Accepted, request_start
 from chat.api.answering.runs import RunGroup
 from chat.api.answering.streaming import frames_sent, silence_s
 from chat.api.chat_format.framing import Framing
-from chat.api.dialect import RewordingDoor
+from chat.api.dialect import RequestReader
 from chat.api.request.text_schema import prompt_values
 from chat.api.sse import EventStreamResponse
 from chat.api.text_format.answer import TextAnswer
@@ -24,20 +24,20 @@ from chat.api.view import json_response
 from chat.errors import ApiError
 
 
-class TextDialect(RewordingDoor, Protocol):
+class TextDialect(RequestReader, Protocol):
     """`read`: values as of `text_schema.text_check`."""
 
     framing: Framing
 
 
-async def text_completion(request: HttpRequest, door: TextDialect) -> HttpResponseBase:
-    accepted, group = await request_start(request, door, partial(completion_begin, door))
+async def text_completion(request: HttpRequest, dialect: TextDialect) -> HttpResponseBase:
+    accepted, group = await request_start(request, dialect, partial(completion_begin, dialect))
     hands_over = False
     try:
         head = text_head(accepted, group.runs[0])
         if accepted.values["stream"]:
             await group.admissions(silence_s())
-            frames = frames_sent(GroupFrames(group, TextStream(head, door.framing)))
+            frames = frames_sent(GroupFrames(group, TextStream(head, dialect.framing)))
             response: HttpResponseBase = EventStreamResponse(frames, on_close=group.leave, headers=group.headers)
             hands_over = True
             return response
@@ -50,10 +50,10 @@ async def text_completion(request: HttpRequest, door: TextDialect) -> HttpRespon
             group.leave()
 
 
-async def completion_begin(door: TextDialect, accepted: Accepted) -> RunGroup:
+async def completion_begin(dialect: TextDialect, accepted: Accepted) -> RunGroup:
     """Start the runs of a checked request; whoever holds them leaves them. Raises ApiError."""
     values = accepted.values
-    group = RunGroup(accepted, partial(prompt_values, values), len(values["prompts"]), reword=door.reword)
+    group = RunGroup(accepted, partial(prompt_values, values), len(values["prompts"]), reword=dialect.reword)
     await group.start()
     return group
 
@@ -61,9 +61,9 @@ async def completion_begin(door: TextDialect, accepted: Accepted) -> RunGroup:
 async def completion_body(group: RunGroup, answer: TextAnswer) -> bytes:
     """Read all runs to their ends; raises ApiError."""
     while not group.is_over:
-        news = await group.next()
-        if news is not None:
-            answer.feed(*news)
+        update = await group.next()
+        if update is not None:
+            answer.feed(*update)
     return answer.body()
 
 
@@ -81,8 +81,8 @@ class GroupFrames:
         if self._group.is_over:
             self.is_over = True
             return self._writer.end()
-        news = await self._group.next(timeout_s)
-        return None if news is None else self._writer.feed(*news)
+        update = await self._group.next(timeout_s)
+        return None if update is None else self._writer.feed(*update)
 
     def error(self, error: ApiError) -> bytes:
         """Runs that still go on end."""

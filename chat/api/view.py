@@ -17,7 +17,7 @@ from django.views.decorators.csrf import csrf_exempt
 from chat.access.authentication import AuthFailures, caller_identify
 from chat.access.keys import Caller
 from chat.access.permissions import right_require
-from chat.api.dialect import Door
+from chat.api.dialect import ErrorFormat
 from chat.errors import ApiError, unforeseen_error
 from chat.relay.web.refusals import refusals
 
@@ -36,19 +36,19 @@ _failures = AuthFailures(
 )
 
 
-def api_view(dialect: Door, *, is_open: bool = False, **handlers: Handler) -> Handler:
+def api_view(dialect: ErrorFormat, *, is_open: bool = False, **handlers: Handler) -> Handler:
     """A view for the methods named (`get=`, `post=`); every failure leaves in the dialect's error shape. `is_open`: needs no key."""
     allowed = ", ".join(
         sorted({name.upper() for name in handlers} | ({"HEAD"} if "get" in handlers else set()) | {"OPTIONS"})
     )
 
-    async def handle(request: HttpRequest, dialect: Door, **kwargs: Any) -> HttpResponseBase:
+    async def handle(request: HttpRequest, dialect: ErrorFormat, **kwargs: Any) -> HttpResponseBase:
         handler = handlers.get("get" if request.method == "HEAD" else (request.method or "").lower())
         if handler is not None:
             return await handler(request, dialect, **kwargs)
         if not is_open:
             await caller_require(request, dialect)
-        message = f"{method_told(request)} is not allowed here; use {allowed}."
+        message = f"{method_name(request)} is not allowed here; use {allowed}."
         raise ApiError("method_not_allowed", message, headers={"Allow": allowed})
 
     view = _answering(dialect, handle)
@@ -69,7 +69,7 @@ def needs_no_key(view: Handler) -> bool:
     return view in _open_views
 
 
-def _answering(dialect: Door, handler: Handler) -> Handler:
+def _answering(dialect: ErrorFormat, handler: Handler) -> Handler:
     """The handler as a view whose failures are answers."""
 
     @csrf_exempt
@@ -86,7 +86,7 @@ def _answering(dialect: Door, handler: Handler) -> Handler:
     return view
 
 
-def error_response(dialect: Door, error: ApiError, request_id: str | None = None) -> HttpResponse:
+def error_response(dialect: ErrorFormat, error: ApiError, request_id: str | None = None) -> HttpResponse:
     """`request_id`: of the request that failed, for dialects whose errors tell it."""
     error.request_id = request_id
     return json_response(dialect.error_body(error), status=error.status, headers=error.headers())
@@ -130,7 +130,7 @@ def client_hints(request: HttpRequest) -> ClientHints:
     )
 
 
-async def caller_require(request: HttpRequest, dialect: Door, right: str | None = None) -> Caller:
+async def caller_require(request: HttpRequest, dialect: ErrorFormat, right: str | None = None) -> Caller:
     """The caller behind the request's key; raises ApiError 401, 403 or 429, and 400 for a header of the dialect that is out of bounds."""
     caller: Caller | None = getattr(
         request, "lightcone_caller", None
@@ -148,7 +148,7 @@ async def caller_require(request: HttpRequest, dialect: Door, right: str | None 
     return caller
 
 
-def _check_headers(request: HttpRequest, dialect: Door) -> None:
+def _check_headers(request: HttpRequest, dialect: ErrorFormat) -> None:
     for name, limit in dialect.header_limits.items():
         if len(request.headers.get(name, "")) > limit:
             raise ApiError(
@@ -158,17 +158,17 @@ def _check_headers(request: HttpRequest, dialect: Door) -> None:
             )
 
 
-async def unknown(request: HttpRequest, dialect: Door, **_: Any) -> HttpResponseBase:
+async def unknown(request: HttpRequest, dialect: ErrorFormat, **_: Any) -> HttpResponseBase:
     """Any other path of the API: who has no key learns nothing of what exists."""
     await caller_require(request, dialect)
-    raise ApiError("not_found", f"Unknown request URL: {method_told(request)} {request.path[:200]}.")
+    raise ApiError("not_found", f"Unknown request URL: {method_name(request)} {request.path[:200]}.")
 
 
-def method_told(request: HttpRequest) -> str:
+def method_name(request: HttpRequest) -> str:
     """The method, cut: it is whatever a client sends."""
     return str(request.method)[:MAX_METHOD_CHARS]
 
 
-def unknown_view(dialect: Door) -> Handler:
+def unknown_view(dialect: ErrorFormat) -> Handler:
     """`unknown` under any method."""
     return _answering(dialect, unknown)

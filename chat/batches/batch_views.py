@@ -13,15 +13,14 @@ from rest_framework.exceptions import ValidationError
 from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.api.body import object_read
-from chat.api.dialect import Door
+from chat.api.dialect import ErrorFormat
 from chat.api.request.fields import Text, field_problems
 from chat.api.request.objects import Metadata
 from chat.api.view import api_view, caller_require, json_response
-from chat.batches.door import BATCHES
 from chat.batches.file_views import file_unknown
 from chat.batches.files import FileMissing, file_get
 from chat.batches.models import Batch, ProjectFile, Purpose
-from chat.batches.objects import batch_object, page_object
+from chat.batches.objects import BATCHES, batch_object, page_object
 from chat.batches.queries import BATCHES_QUERY, MAX_ID_CHARS, query_read
 from chat.batches.services import (
     ENDPOINTS,
@@ -57,7 +56,7 @@ class BatchRequest(serializers.Serializer):
 _SCHEMA = BatchRequest()
 
 
-async def create(request: HttpRequest, dialect: Door) -> HttpResponseBase:
+async def create(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     values = _values(await object_read(request))
     try:
@@ -74,7 +73,7 @@ async def create(request: HttpRequest, dialect: Door) -> HttpResponseBase:
     return json_response(batch_object(batch))
 
 
-async def batches_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
+async def batches_list(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     query = query_read(request, BATCHES_QUERY)
     try:
@@ -86,11 +85,11 @@ async def batches_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
     return json_response(page_object([batch_object(batch) for batch in batches], has_more=has_more))
 
 
-async def retrieve(request: HttpRequest, dialect: Door, batch_id: str) -> HttpResponseBase:
+async def retrieve(request: HttpRequest, dialect: ErrorFormat, batch_id: str) -> HttpResponseBase:
     return json_response(batch_object(await _batch(request, dialect, batch_id)))
 
 
-async def cancel(request: HttpRequest, dialect: Door, batch_id: str) -> HttpResponseBase:
+async def cancel(request: HttpRequest, dialect: ErrorFormat, batch_id: str) -> HttpResponseBase:
     batch = await _batch(request, dialect, batch_id)
     try:
         batch = await database_sync_to_async(batch_cancel)(batch=batch)
@@ -102,7 +101,7 @@ async def cancel(request: HttpRequest, dialect: Door, batch_id: str) -> HttpResp
     return json_response(batch_object(batch))
 
 
-async def _batch(request: HttpRequest, dialect: Door, batch_id: str) -> Batch:
+async def _batch(request: HttpRequest, dialect: ErrorFormat, batch_id: str) -> Batch:
     """Return the error for a batch that does not exist or belongs to another project."""
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     try:

@@ -11,9 +11,8 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 
 from chat.access.checks import Right
-from chat.api.dialect import Door
+from chat.api.dialect import ErrorFormat
 from chat.api.view import api_view, caller_require, json_response
-from chat.batches.door import BATCHES
 from chat.batches.files import (
     FileAbout,
     FileInUse,
@@ -27,13 +26,13 @@ from chat.batches.files import (
     files_page,
 )
 from chat.batches.models import ProjectFile
-from chat.batches.objects import file_object, page_object
+from chat.batches.objects import BATCHES, file_object, page_object
 from chat.batches.queries import FILES_QUERY, query_read
 from chat.batches.upload import Upload, upload_read, upload_too_large
 from chat.errors import ApiError
 
 
-async def upload(request: HttpRequest, dialect: Door) -> HttpResponseBase:
+async def upload(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     body: bytes = request.read()
     if len(body) > settings.LIGHTCONE_HTTP_LIMITS.body_bytes(request.path):
@@ -62,7 +61,7 @@ async def _write(writer: FileWriter, sent: Upload) -> ProjectFile:
         raise
 
 
-async def files_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
+async def files_list(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     query = query_read(request, FILES_QUERY)
     try:
@@ -78,11 +77,11 @@ async def files_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
     return json_response(page_object([file_object(file) for file in files], has_more=has_more))
 
 
-async def file_retrieve(request: HttpRequest, dialect: Door, file_id: str) -> HttpResponseBase:
+async def file_retrieve(request: HttpRequest, dialect: ErrorFormat, file_id: str) -> HttpResponseBase:
     return json_response(file_object(await _file(request, dialect, file_id)))
 
 
-async def file_remove(request: HttpRequest, dialect: Door, file_id: str) -> HttpResponseBase:
+async def file_remove(request: HttpRequest, dialect: ErrorFormat, file_id: str) -> HttpResponseBase:
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     try:
         await database_sync_to_async(file_delete)(project_id=caller.project_id, public_id=file_id)
@@ -94,7 +93,7 @@ async def file_remove(request: HttpRequest, dialect: Door, file_id: str) -> Http
     return json_response({"id": file_id, "object": "file", "deleted": True})
 
 
-async def file_content(request: HttpRequest, dialect: Door, file_id: str) -> HttpResponseBase:
+async def file_content(request: HttpRequest, dialect: ErrorFormat, file_id: str) -> HttpResponseBase:
     file = await _file(request, dialect, file_id)
     response = StreamingHttpResponse(_content(file), content_type="application/octet-stream")
     response["Content-Length"] = str(file.num_bytes)
@@ -110,7 +109,7 @@ async def _content(file: ProjectFile) -> AsyncIterator[bytes]:
         number += 1
 
 
-async def _file(request: HttpRequest, dialect: Door, file_id: str) -> ProjectFile:
+async def _file(request: HttpRequest, dialect: ErrorFormat, file_id: str) -> ProjectFile:
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     try:
         return await database_sync_to_async(file_get)(project_id=caller.project_id, public_id=file_id)

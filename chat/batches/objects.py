@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from chat.api.dialect import OpenAIErrorFormat
 from chat.batches.models import Batch, ProjectFile
+
+
+class BatchesFormat(OpenAIErrorFormat):
+    name = "batches"
+
+
+BATCHES = BatchesFormat()
 
 
 def file_object(file: ProjectFile) -> dict[str, Any]:

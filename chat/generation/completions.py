@@ -117,12 +117,12 @@ async def completion_start(
     trace: RequestTrace,
     detach_grace_s: float = 0.0,
     is_further: bool = False,
-    afterlife: DetachPolicy | None = None,
+    detach: DetachPolicy | None = None,
 ) -> RunReader:
     """Admit the request and hand it to a worker of its model; returns before the worker has looked at it.
 
     `detach_grace_s`: how long the run goes
-    on without a reader, where no `afterlife` says more. `is_further`: another run of one HTTP request, which counts as a request of the key
+    on without a reader, where no `detach` says more. `is_further`: another run of one HTTP request, which counts as a request of the key
     once.
 
     1. Register the reader, so that nothing is missed.  2. Admission: all limits in one script, which also creates the run and queues
@@ -130,7 +130,7 @@ async def completion_start(
     Raises LimitExceeded (a limit of the key), EngineUnavailable (no worker, loading, full, Valkey away) or PublicIdInUse; then nothing was
     started and the caller writes the request's record. Never hangs: every step has a time-out.
     """
-    after = afterlife or DetachPolicy(detach_grace_s)
+    after = detach or DetachPolicy(detach_grace_s)
     admission = replace(
         _admission(request, caller, trace, request.messages),
         detach_grace_s=after.detach_grace_s,

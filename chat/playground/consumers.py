@@ -38,7 +38,7 @@ from chat.api.request.refusals import refusal_reworded
 from chat.api.server_contract import STOP, Stop
 from chat.errors import INTERNAL_MESSAGE, ApiError, engine_api_error
 from chat.generation.completions import RequestTrace, RunReader, run_attach, run_find_public, run_stop
-from chat.playground.requests import RUN_NAME, head_kept, page_afterlife, request_read, run_public_id
+from chat.playground.requests import RUN_NAME, head_kept, page_policy, request_read, run_public_id
 from chat.playground.telling import Message, run_messages
 from engine.api import EngineError
 
@@ -202,7 +202,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         await configuration_refresh()
         try:
             values.update(request_read(body))
-            values["afterlife"] = page_afterlife(caller, run_name)
+            values["detach"] = page_policy(caller, run_name)
             run = await run_start(
                 Accepted(caller, values, self.trace(values), arrived_at, num_bytes=0, request_id=run_name)
             )

@@ -54,12 +54,12 @@ def run_public_id(caller: Caller, run_name: str) -> str:
     return f"playground/{caller.tenant}/{run_name}"
 
 
-def page_afterlife(caller: Caller, run_name: str) -> partial[DetachPolicy]:
+def page_policy(caller: Caller, run_name: str) -> partial[DetachPolicy]:
     """From the head of an answer to what becomes of its run without a page: it goes on for a while, and may be picked up."""
-    return partial(_afterlife, run_public_id(caller, run_name))
+    return partial(_policy, run_public_id(caller, run_name))
 
 
-def _afterlife(public_id: str, head: AnswerHead) -> DetachPolicy:
+def _policy(public_id: str, head: AnswerHead) -> DetachPolicy:
     return DetachPolicy(settings.LIGHTCONE_PLAYGROUND_LINGER_S, public_id=public_id, kept=orjson.dumps(head_dump(head)))
 
 

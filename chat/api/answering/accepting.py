@@ -19,7 +19,7 @@ from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.access.permissions import right_require
 from chat.api.body import body_read, object_parse, run_in_thread_if_large
-from chat.api.dialect import ReadingDoor
+from chat.api.dialect import RequestReader
 from chat.api.request.ignored import ignored_line
 from chat.api.view import caller_require, client_hints, request_id
 from chat.errors import ApiError, unforeseen_error
@@ -44,7 +44,7 @@ class Accepted:
 
 
 async def request_start(
-    request: HttpRequest, dialect: ReadingDoor, start: Callable[[Accepted], Awaitable[T]]
+    request: HttpRequest, dialect: RequestReader, start: Callable[[Accepted], Awaitable[T]]
 ) -> tuple[Accepted, T]:
     """Steps 1 and 2 of any request that computes, then `start`. A failure of these is logged, and tells what is left of the limits, once
     the caller is known."""
@@ -89,7 +89,7 @@ def rejection_record(error: Exception, *, caller: Caller | None, trace: RequestT
     )
 
 
-def _check(body: bytes, request: HttpRequest, dialect: ReadingDoor) -> dict[str, Any]:
+def _check(body: bytes, request: HttpRequest, dialect: RequestReader) -> dict[str, Any]:
     values = dialect.read(object_parse(body))
     if values["request_id"] is not None and getattr(request, "lightcone_request_id", None) is None:
         request.lightcone_request_id = values["request_id"]
@@ -100,7 +100,7 @@ def _check(body: bytes, request: HttpRequest, dialect: ReadingDoor) -> dict[str,
     return values
 
 
-def _trace(request: HttpRequest, dialect: ReadingDoor, values: dict[str, Any]) -> RequestTrace:
+def _trace(request: HttpRequest, dialect: RequestReader, values: dict[str, Any]) -> RequestTrace:
     """What the log keeps of the call, cut to its limits."""
     size = settings.LIGHTCONE_LOG_FIELD_CHARS
     hints = client_hints(request)

@@ -37,7 +37,7 @@ def may_leave_no_token(generation: GenerationRequest) -> bool:
     return bool(generation.constraint or is_forced or is_limited)
 
 
-async def first_news(reader: Events, timeout_s: float) -> Event | None:
+async def first_update(reader: Events, timeout_s: float) -> Event | None:
     """The event after the admission, None if it is long in coming; raises ApiError if it says that the run has failed."""
     event = await reader.next(timeout_s)
     error = None if event is None else ending_error(event)

@@ -8,7 +8,7 @@ from functools import partial
 from django.http import HttpRequest, HttpResponseBase
 
 from chat.api.answering.accepting import Accepted, error_headers_set
-from chat.api.answering.admission import admission_wait, first_news, may_leave_no_token
+from chat.api.answering.admission import admission_wait, first_update, may_leave_no_token
 from chat.api.answering.endings import ending_error
 from chat.api.answering.heads import head_admitted
 from chat.api.answering.keeping import Archive, Keep
@@ -42,7 +42,7 @@ async def run_answer(
         try:
             admitted = await admission_wait(run)
             ahead = (
-                await first_news(events, silence_s())
+                await first_update(events, silence_s())
                 if values["stream"] and may_leave_no_token(run.generation)
                 else None
             )

@@ -12,6 +12,9 @@ from chat.api.request.tools import is_forced
 from chat.catalog.services import ModelEntry
 from engine.api import Admitted, GenerationRequest
 
+RENAMED_FIELDS = {"told": "echo_fields"}
+"""Fields of stored heads whose names have changed."""
+
 
 def head_begun(request_id: str, values: dict[str, Any], model: ModelEntry, generation: GenerationRequest) -> AnswerHead:
     """What the values and the model say of the answer."""
@@ -42,7 +45,7 @@ def head_begun(request_id: str, values: dict[str, Any], model: ModelEntry, gener
         is_call_forced=is_forced(generation.tool_choice),
         temperature=generation.sampling.temperature,
         top_p=generation.sampling.top_p,
-        told=values["told"],
+        echo_fields=values["echo_fields"],
     )
 
 
@@ -57,11 +60,12 @@ def head_admitted(head: AnswerHead, admitted: Admitted) -> AnswerHead:
 
 
 def head_dump(head: AnswerHead) -> dict[str, Any]:
-    """A head before its admission, for JSON."""
+    """Return a head before its admission as JSON."""
     return asdict(head)
 
 
 def head_load(plain: Mapping[str, Any]) -> AnswerHead:
-    """What `head_dump` gave, also that of an older or newer release: names that are unknown are dropped."""
+    """Return the head that `head_dump` wrote, also in another release: unknown names are dropped."""
     known = {field.name for field in fields(AnswerHead)}
-    return AnswerHead(**{name: value for name, value in plain.items() if name in known})
+    renamed = {RENAMED_FIELDS.get(name, name): value for name, value in plain.items()}
+    return AnswerHead(**{name: value for name, value in renamed.items() if name in known})

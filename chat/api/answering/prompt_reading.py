@@ -15,7 +15,7 @@ from chat.api.answering.accepting import Accepted, request_start
 from chat.api.answering.admission import admission_wait
 from chat.api.answering.endings import ending_error
 from chat.api.answering.starting import StartedRun, run_start
-from chat.api.dialect import RewordingDoor
+from chat.api.dialect import RequestReader
 from chat.errors import ApiError, engine_api_error
 from engine.api import Admitted, EngineError, GenerationRequest
 
@@ -31,10 +31,10 @@ class ReadPrompt:
 
 
 async def prompt_read(
-    request: HttpRequest, door: RewordingDoor, start: Callable[[Accepted], Awaitable[StartedRun]] = run_start
+    request: HttpRequest, dialect: RequestReader, start: Callable[[Accepted], Awaitable[StartedRun]] = run_start
 ) -> ReadPrompt:
     """Have the prompt of a request read, whose values say `Task.READ`; raises ApiError."""
-    accepted, run = await request_start(request, door, start)
+    accepted, run = await request_start(request, dialect, start)
     try:
         admitted = await admission_wait(run)
         async for event in run.reader:
@@ -43,7 +43,7 @@ async def prompt_read(
                 raise error
         return ReadPrompt(accepted.values, run.generation, admitted, dict(run.reader.headers))
     except EngineError as refusal:
-        raise _with_headers(engine_api_error(door.reword(refusal, accepted.values)), run) from None
+        raise _with_headers(engine_api_error(dialect.reword(refusal, accepted.values)), run) from None
     except ApiError as error:
         raise _with_headers(error, run) from None
     finally:

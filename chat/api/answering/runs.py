@@ -2,7 +2,7 @@
 
 1. `start` starts the first run, which counts as the request against the limits of the key.  2. The others follow by themselves, at most
 `AT_ONCE` and half of what the key may have at once; one that a limit refuses waits for an end of ours and is tried again.
-3. `next` gives the news of all in the order they come.  The first failure is everybody's: it is raised, and `leave` ends the rest.
+3. `next` gives the update of all in the order they come.  The first failure is everybody's: it is raised, and `leave` ends the rest.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ logger = logging.getLogger(__name__)
 
 AT_ONCE = 32
 RETRY_S = 1.0
-MAX_NEWS = 1_024
+MAX_UPDATES = 1_024
 """What waits for a slow client; beyond it, readers go by the log of their run."""
 
-News = Admitted | Event
+RunUpdate = Admitted | Event
 ValuesOf = Callable[[int], dict[str, Any]]
 
 
@@ -43,8 +43,8 @@ class RunGroup:
         self._accepted, self._values_of, self._count, self._reword = accepted, values_of, count, reword
         self._at_once = _at_once(accepted.caller)
         self._num_first = min(count, self._at_once)
-        self._news: asyncio.Queue[tuple[int, News | ApiError]] = asyncio.Queue(MAX_NEWS)
-        self._early: deque[tuple[int, News]] = deque()
+        self._updates: asyncio.Queue[tuple[int, RunUpdate | ApiError]] = asyncio.Queue(MAX_UPDATES)
+        self._early: deque[tuple[int, RunUpdate]] = deque()
         self._has_ended = asyncio.Event()
         self._num_live = 0
         self._num_over = 0
@@ -64,20 +64,22 @@ class RunGroup:
 
     async def admissions(self, timeout_s: float) -> None:
         """Wait until all runs that go on at once are admitted, but for those that a limit holds back; where what is forbidden could
-        leave no first token, also for further news, at most `timeout_s`. Raises ApiError of a refusal. What came is still to be taken."""
+        leave no first token, also for further update, at most `timeout_s`. Raises ApiError of a refusal. What came is still to be taken."""
         num_admitted = 0
         while num_admitted < self._num_first:
-            news = await self._take(None)
-            assert news is not None
-            self._early.append(news)
-            num_admitted += isinstance(news[1], Admitted)
-        if may_leave_no_token(self.runs[0].generation) and not any(isinstance(news, Event) for _, news in self._early):
+            update = await self._take(None)
+            assert update is not None
+            self._early.append(update)
+            num_admitted += isinstance(update[1], Admitted)
+        if may_leave_no_token(self.runs[0].generation) and not any(
+            isinstance(update, Event) for _, update in self._early
+        ):
             further = await self._take(timeout_s)
             if further is not None:
                 self._early.append(further)
 
-    async def next(self, timeout_s: float | None = None) -> tuple[int, News] | None:
-        """The next news with the number of its run; None after `timeout_s` of silence. Raises ApiError of the first run that fails."""
+    async def next(self, timeout_s: float | None = None) -> tuple[int, RunUpdate] | None:
+        """The next update with the number of its run; None after `timeout_s` of silence. Raises ApiError of the first run that fails."""
         taken = self._early.popleft() if self._early else await self._take(timeout_s)
         if taken is not None and isinstance(taken[1], Event) and taken[1].is_terminal:
             self._num_over += 1
@@ -90,15 +92,15 @@ class RunGroup:
         for run in self.runs:
             run.reader.leave()
 
-    async def _take(self, timeout_s: float | None) -> tuple[int, News] | None:
+    async def _take(self, timeout_s: float | None) -> tuple[int, RunUpdate] | None:
         try:
-            async with asyncio.timeout(timeout_s if self._news.empty() else None):
-                index, news = await self._news.get()
+            async with asyncio.timeout(timeout_s if self._updates.empty() else None):
+                index, update = await self._updates.get()
         except TimeoutError:
             return None
-        if isinstance(news, ApiError):
-            raise news
-        return index, news
+        if isinstance(update, ApiError):
+            raise update
+        return index, update
 
     # Starting and following, in tasks of their own.
 
@@ -118,7 +120,7 @@ class RunGroup:
         except Exception as error:
             accepted = self._accepted
             rejection_record(error, caller=accepted.caller, trace=accepted.trace, arrived_at=accepted.arrived_at)
-            await self._news.put((index, _known(error)))
+            await self._updates.put((index, _known(error)))
 
     async def _begin_when_possible(self, index: int) -> None:
         """Start a run when there is room for it; raises ApiError where it is refused although no other of ours is going on. A batch has the
@@ -145,16 +147,16 @@ class RunGroup:
         await self._has_ended.wait()
 
     async def _follow(self, index: int, run: StartedRun) -> None:
-        """Put the news of a run into the queue, a failure as the last."""
+        """Put the update of a run into the queue, a failure as the last."""
         try:
             try:
-                await self._news.put((index, await admission_wait(run)))
+                await self._updates.put((index, await admission_wait(run)))
                 async for event in SentNamesReader(run.reader, self._reword, self._accepted.values):
-                    await self._news.put((index, ending_error(event) or event))
+                    await self._updates.put((index, ending_error(event) or event))
             except EngineError as error:
                 raise engine_api_error(self._reword(error, self._accepted.values)) from None
         except Exception as error:
-            await self._news.put((index, _known(error)))
+            await self._updates.put((index, _known(error)))
         finally:
             run.reader.leave()
             self._num_live -= 1

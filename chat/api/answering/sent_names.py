@@ -28,8 +28,8 @@ def refusals_reworded(reword: Reword, values: dict[str, Any]) -> Iterator[None]:
     try:
         yield
     except ApiError as error:
-        told = reword(RequestError(ErrorCode.INVALID_VALUE, error.message, error.param), values)
-        error.message, error.param = told.message, told.param
+        renamed = reword(RequestError(ErrorCode.INVALID_VALUE, error.message, error.param), values)
+        error.message, error.param = renamed.message, renamed.param
         raise
 
 
@@ -41,18 +41,18 @@ class SentNamesReader:
 
     async def next(self, timeout_s: float) -> Event | None:
         event = await self._events.next(timeout_s)
-        return None if event is None else self._told(event)
+        return None if event is None else self._renamed(event)
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self._iterate()
 
     async def _iterate(self) -> AsyncIterator[Event]:
         async for event in self._events:
-            yield self._told(event)
+            yield self._renamed(event)
 
-    def _told(self, event: Event) -> Event:
+    def _renamed(self, event: Event) -> Event:
         payload = event.payload
         if not isinstance(payload, Failed) or payload.param is None:
             return event
-        told = self._reword(EngineError(payload.code, payload.message, payload.param), self._values)
-        return replace(event, payload=replace(payload, message=told.message, param=told.param))
+        renamed = self._reword(EngineError(payload.code, payload.message, payload.param), self._values)
+        return replace(event, payload=replace(payload, message=renamed.message, param=renamed.param))

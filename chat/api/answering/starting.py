@@ -64,7 +64,7 @@ async def run_start(accepted: Accepted) -> StartedRun:
         trace=accepted.trace,
         detach_grace_s=values["detach_grace_s"],
         is_further=values["is_further"],
-        afterlife=values["afterlife"](head) if values["afterlife"] else None,
+        detach=values["detach"](head) if values["detach"] else None,
     )
     return StartedRun(model, generation, await _within_limits(starting), head)
 

@@ -97,5 +97,5 @@ def message_object(
         "content": content,
         **stop,
         "usage": {**usage_object(usage), "cache_creation": creation, "service_tier": tier},
-        **head.told,
+        **head.echo_fields,
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponseBase
 
-from chat.api.dialect import Door
+from chat.api.dialect import ErrorFormat
 from chat.api.request.fields import echo
 from chat.api.view import caller_require, json_response
 from chat.catalog.named_models import NamedModel, model_named, models_named
@@ -16,7 +16,7 @@ from chat.errors import ApiError
 DEFAULT_LIMIT, MAX_LIMIT = 20, 1_000
 
 
-async def models_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
+async def models_list(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
     """All names that `model` takes, after `after_id` or before `before_id`, at most `limit` of them."""
     caller = await caller_require(request, dialect)
     limit = _limit(request.GET.get("limit"))
@@ -30,7 +30,7 @@ async def models_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
     return json_response({"data": page, "has_more": len(window) > len(page), **ends})
 
 
-async def model_retrieve(request: HttpRequest, dialect: Door, model_id: str) -> HttpResponseBase:
+async def model_retrieve(request: HttpRequest, dialect: ErrorFormat, model_id: str) -> HttpResponseBase:
     caller = await caller_require(request, dialect)
     return json_response(model_object(await model_named(model_id, caller)))
 

@@ -42,10 +42,12 @@ class SentNames:
 
     def reword(self, error: EngineError) -> EngineError:
         """The same error with the names that were sent, and of a prompt that is too long in the words that clients look for."""
-        told = refusal_renamed(error, self.of)
-        counts = COUNTS.match(told.message) if told.param == "messages" else None
+        renamed = refusal_renamed(error, self.of)
+        counts = COUNTS.match(renamed.message) if renamed.param == "messages" else None
         if counts is None:
-            return told
-        return type(told)(
-            told.code, f"prompt is too long: {counts[2]} tokens > {counts[1]} maximum. {told.message}", told.param
+            return renamed
+        return type(renamed)(
+            renamed.code,
+            f"prompt is too long: {counts[2]} tokens > {counts[1]} maximum. {renamed.message}",
+            renamed.param,
         )

@@ -47,7 +47,7 @@ def request_read(schema: serializers.Serializer, body: dict[str, Any]) -> dict[s
     values = _checked(translated, names)
     values |= {"user": (fields.get("metadata") or {}).get("user_id"), "names": names}
     values["ignored"] = (*_ignored_tools(fields), *unknown_names(body, KNOWN))
-    return values if fields.get("diagnostics") is None else values | {"told": NO_REASONS}
+    return values if fields.get("diagnostics") is None else values | {"echo_fields": NO_REASONS}
 
 
 def _checked(translated: dict[str, Any], names: SentNames) -> dict[str, Any]:

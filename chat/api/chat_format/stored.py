@@ -19,32 +19,32 @@ from chat.access.keys import Caller
 from chat.api.answering.heads import head_admitted, head_dump, head_load
 from chat.api.chat_format.answer import ChatAnswer
 from chat.api.chat_format.framing import NAMED, PLAIN, Framing
-from chat.api.dialect import AnswerHead, Door
+from chat.api.dialect import AnswerHead, ErrorFormat
 from chat.api.stored.services import StoredKind, StoredState, answer_end, answer_keep_safely
 from chat.generation.completions import DetachPolicy
 from engine.api import Admitted, Completed, Event, GenerationRequest, Outcome
 
 RESUMABLE_HEADER = "X-Lightcone-Resumable"
-LINGER_S = 60.0
+DETACH_GRACE_S = 60.0
 ID_PREFIX = "chatcmpl-"
 FRAMINGS: Mapping[str, Framing] = {"lightcone": PLAIN, "scale": NAMED}
 """How the streams of the dialects end whose runs can be picked up."""
 
 
-def resumable_asked(request: HttpRequest, dialect: Door) -> bool:
+def resumable_asked(request: HttpRequest, dialect: ErrorFormat) -> bool:
     """Whether the run is to go on when its client's connection breaks."""
     return request.headers.get(RESUMABLE_HEADER, "").strip().lower() in ("true", "1") and dialect.name in FRAMINGS
 
 
-def resumable_afterlife(dialect: str, head: AnswerHead) -> DetachPolicy:
+def resumable_policy(dialect: str, head: AnswerHead) -> DetachPolicy:
     """What is kept of a run so that its answer can be written again."""
     return DetachPolicy(
-        LINGER_S, public_id=head.request_id, kept=orjson.dumps({"dialect": dialect, "head": head_dump(head)})
+        DETACH_GRACE_S, public_id=head.request_id, kept=orjson.dumps({"dialect": dialect, "head": head_dump(head)})
     )
 
 
 def kept_read(kept: bytes) -> tuple[AnswerHead, Framing]:
-    """What `resumable_afterlife` gave: the head before its admission, and the framing of the stream."""
+    """What `resumable_policy` gave: the head before its admission, and the framing of the stream."""
     plain = orjson.loads(kept)
     return head_load(plain["head"]), FRAMINGS[plain["dialect"]]
 

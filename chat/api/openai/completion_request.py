@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from chat.api.chat_format.framing import PLAIN
-from chat.api.openai.prompt_door import PromptsDoor
+from chat.api.openai.prompt_format import PromptFormat
 from chat.api.request.text_schema import text_check, text_refusal_reworded
 from engine.api import EngineError
 
 
-class TextCompletions(PromptsDoor):
+class TextCompletions(PromptFormat):
     framing = PLAIN
 
     def read(self, body: dict[str, Any]) -> dict[str, Any]:

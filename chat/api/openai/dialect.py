@@ -6,14 +6,13 @@ from typing import Any
 
 from chat.api.chat_format.answer import ChatAnswer
 from chat.api.chat_format.stream import ChatStream
-from chat.api.dialect import AnswerHead
-from chat.api.door import OpenAIDoor
+from chat.api.dialect import AnswerHead, OpenAIErrorFormat
 from chat.api.request.refusals import refusal_reworded
 from chat.api.request.schema import request_check
 from engine.api import EngineError
 
 
-class Lightcone(OpenAIDoor):
+class Lightcone(OpenAIErrorFormat):
     name = "lightcone"
 
     def read(self, body: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.conf import settings
 
-from chat.api.openai.prompt_door import PromptsDoor
+from chat.api.openai.prompt_format import PromptFormat
 from chat.api.request.cross_field import cross_field_check
 from chat.api.request.fields import Boolean, Integer, Text
 from chat.api.request.prompt_field import Prompts
@@ -51,7 +51,7 @@ class EmbeddingRequest(SharingRequest):
 SCHEMA = EmbeddingRequest()
 
 
-class Embeddings(PromptsDoor):
+class Embeddings(PromptFormat):
     """Beyond the values of the chat schema: `inputs` and `encoding_format`."""
 
     def read(self, body: dict[str, Any]) -> dict[str, Any]:

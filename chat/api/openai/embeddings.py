@@ -21,8 +21,8 @@ from chat.errors import ApiError
 from engine.api import Completed, Embedded, Event, Usage
 
 
-async def embeddings(request: HttpRequest, door: Embeddings) -> HttpResponseBase:
-    accepted, group = await request_start(request, door, embeddings_begin)
+async def embeddings(request: HttpRequest, dialect: Embeddings) -> HttpResponseBase:
+    accepted, group = await request_start(request, dialect, embeddings_begin)
     try:
         return json_response(await embeddings_body(group, accepted.values), headers=group.headers)
     except ApiError as error:

@@ -21,7 +21,7 @@ from chat.api.chat_format.answer import ChatAnswer
 from chat.api.chat_format.numbered import NumberedStream
 from chat.api.chat_format.stored import ID_PREFIX, kept_read
 from chat.api.chat_format.stream import ChatStream
-from chat.api.dialect import Door
+from chat.api.dialect import ErrorFormat
 from chat.api.queries import after_unknown, integer_check, list_object, page_read, query_integer
 from chat.api.request.fields import field_error
 from chat.api.request.objects import Metadata
@@ -45,7 +45,7 @@ LABEL_QUERY = re.compile(r"metadata\[(.{1,64})\]", re.DOTALL)
 METADATA = Metadata(nullable=False)
 
 
-async def completions_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
+async def completions_list(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
     """Stored completions, the oldest first unless asked otherwise; by model and labels where asked."""
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     page = page_read(request)
@@ -68,7 +68,7 @@ async def completions_list(request: HttpRequest, dialect: Door) -> HttpResponseB
     )
 
 
-async def completion_retrieve(request: HttpRequest, dialect: Door, completion_id: str) -> HttpResponseBase:
+async def completion_retrieve(request: HttpRequest, dialect: ErrorFormat, completion_id: str) -> HttpResponseBase:
     """The whole answer: from the store, or of a resumable request, for whose end it waits. Of two, the later one."""
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     row = await _stored(completion_id, caller)
@@ -100,7 +100,7 @@ async def _collected(run_id: str, kept: bytes, completion_id: str, caller: Calle
         reader.leave()
 
 
-async def completion_events(request: HttpRequest, dialect: Door, completion_id: str) -> HttpResponseBase:
+async def completion_events(request: HttpRequest, dialect: ErrorFormat, completion_id: str) -> HttpResponseBase:
     """The chunks of a resumable request behind `starting_after`, or behind the `Last-Event-ID` of a reader that comes back; then live."""
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     after = query_integer(request, "starting_after", -1)
@@ -124,7 +124,7 @@ async def completion_events(request: HttpRequest, dialect: Door, completion_id: 
     return EventStreamResponse(stream_frames(reader, writer, admitted=admitted), on_close=reader.leave)
 
 
-async def completion_update(request: HttpRequest, dialect: Door, completion_id: str) -> HttpResponseBase:
+async def completion_update(request: HttpRequest, dialect: ErrorFormat, completion_id: str) -> HttpResponseBase:
     """Replace the labels, which are all that can be changed."""
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     body = await object_read(request)
@@ -150,7 +150,7 @@ async def completion_update(request: HttpRequest, dialect: Door, completion_id: 
     return json_response(_stored_object(row))
 
 
-async def completion_delete(request: HttpRequest, dialect: Door, completion_id: str) -> HttpResponseBase:
+async def completion_delete(request: HttpRequest, dialect: ErrorFormat, completion_id: str) -> HttpResponseBase:
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     try:
         await database_sync_to_async(answer_delete)(
@@ -161,7 +161,7 @@ async def completion_delete(request: HttpRequest, dialect: Door, completion_id: 
     return json_response({"object": "chat.completion.deleted", "id": completion_id, "deleted": True})
 
 
-async def completion_messages(request: HttpRequest, dialect: Door, completion_id: str) -> HttpResponseBase:
+async def completion_messages(request: HttpRequest, dialect: ErrorFormat, completion_id: str) -> HttpResponseBase:
     """The messages that a stored completion answers, as they were sent."""
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     page = page_read(request)

@@ -10,7 +10,7 @@ from typing import Any
 from django.conf import settings
 from rest_framework import serializers
 
-from chat.api.openai.prompt_door import PromptsDoor
+from chat.api.openai.prompt_format import PromptFormat
 from chat.api.request.fields import Array, Boolean, Text, refuse
 from chat.api.request.ignored import unknown_names
 from chat.api.request.prompt_field import token_ids_read
@@ -67,7 +67,7 @@ CHAT_FIELDS = frozenset(ChatCompletionRequest().fields)
 FORMS = ("messages", "prompt", "content")
 
 
-class Tokenize(PromptsDoor):
+class Tokenize(PromptFormat):
     """Beyond the values of the chat schema: `form`, which of `FORMS` was sent, and `with_strings`, whether texts of tokens are wanted."""
 
     def read(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -96,14 +96,14 @@ class Tokenize(PromptsDoor):
         return refusal_reworded(error, values)
 
 
-class Detokenize(PromptsDoor):
+class Detokenize(PromptFormat):
     def read(self, body: dict[str, Any]) -> dict[str, Any]:
         given = fields_read(DETOKENIZE, body)
         raw = RawPrompt(token_ids=given.pop("tokens"), param="tokens")
         return {**values_filled(given), "raw": raw, **_reading(return_prompt_text=True)}
 
 
-class Render(PromptsDoor):
+class Render(PromptFormat):
     """A chat completion's body, checked as one; only its prompt is made."""
 
     def read(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -163,4 +163,4 @@ PROMPT_FIELDS = frozenset(
 )
 """What of a chat completion's request makes its prompt."""
 
-TOKENIZE_DOOR, DETOKENIZE_DOOR, RENDER_DOOR = Tokenize(), Detokenize(), Render()
+TOKENIZE_DIALECT, DETOKENIZE_DIALECT, RENDER_DIALECT = Tokenize(), Detokenize(), Render()

@@ -17,16 +17,16 @@ from engine.api import GenerationRequest
 PIECES_AT_ONCE = 4_096
 
 
-async def tokenize(request: HttpRequest, door: Tokenize) -> HttpResponseBase:
-    read = await prompt_read(request, door)
+async def tokenize(request: HttpRequest, dialect: Tokenize) -> HttpResponseBase:
+    read = await prompt_read(request, dialect)
     ids, texts = read.admitted.prompt_ids or (), read.admitted.prompt_tokens
     if read.values["form"] == "content":
         wants_pieces = read.values["with_strings"]
         return _answer(
             read, {"tokens": await asyncio.to_thread(pieces_json, ids, texts or ()) if wants_pieces else ids}
         )
-    told = {"count": len(ids), "max_model_len": read.admitted.context_length, "tokens": ids, "token_strs": texts}
-    return _answer(read, told)
+    body = {"count": len(ids), "max_model_len": read.admitted.context_length, "tokens": ids, "token_strs": texts}
+    return _answer(read, body)
 
 
 def pieces_json(ids: Sequence[int], texts: Sequence[str]) -> orjson.Fragment:
@@ -39,16 +39,16 @@ def pieces_json(ids: Sequence[int], texts: Sequence[str]) -> orjson.Fragment:
     return orjson.Fragment(b"[" + b",".join(written) + b"]")
 
 
-async def detokenize(request: HttpRequest, door: Detokenize) -> HttpResponseBase:
-    read = await prompt_read(request, door)
+async def detokenize(request: HttpRequest, dialect: Detokenize) -> HttpResponseBase:
+    read = await prompt_read(request, dialect)
     text = read.admitted.prompt_text or ""
     return _answer(read, {"prompt": text, "content": text})
 
 
-async def render(request: HttpRequest, door: Render) -> HttpResponseBase:
-    read = await prompt_read(request, door)
+async def render(request: HttpRequest, dialect: Render) -> HttpResponseBase:
+    read = await prompt_read(request, dialect)
     admitted = read.admitted
-    told = {
+    body = {
         "object": "chat.completion.prompt",
         "model": read.generation.model,
         "prompt": admitted.prompt_text,
@@ -57,7 +57,7 @@ async def render(request: HttpRequest, door: Render) -> HttpResponseBase:
         "max_model_len": admitted.context_length,
         "sampling_params": sampling_params(read.generation, admitted.num_prompt_tokens, admitted.context_length),
     }
-    return _answer(read, told)
+    return _answer(read, body)
 
 
 def sampling_params(
@@ -89,5 +89,5 @@ def sampling_params(
     }
 
 
-def _answer(read: ReadPrompt, told: dict[str, Any]) -> HttpResponse:
-    return json_response(told, headers=read.headers)
+def _answer(read: ReadPrompt, body: dict[str, Any]) -> HttpResponse:
+    return json_response(body, headers=read.headers)

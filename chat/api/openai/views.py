@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponseBase
 from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.api.chat_completion import completion
-from chat.api.dialect import Door
+from chat.api.dialect import ErrorFormat
 from chat.api.openai import stored
 from chat.api.openai.dialect import LIGHTCONE
 from chat.api.view import api_view, caller_require, json_response, unknown_view
@@ -31,13 +31,13 @@ def model_object(model: NamedModel, caller: Caller) -> dict[str, Any]:
     return shown | {"state_reason": model.condition.reason} if caller.has_right(str(Right.USAGE_READ)) else shown
 
 
-async def models_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
+async def models_list(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
     caller = await caller_require(request, dialect)
     data = [model_object(named, caller) for named in await models_named(caller)]
     return json_response({"object": "list", "data": data})
 
 
-async def model_retrieve(request: HttpRequest, dialect: Door, model_id: str) -> HttpResponseBase:
+async def model_retrieve(request: HttpRequest, dialect: ErrorFormat, model_id: str) -> HttpResponseBase:
     caller = await caller_require(request, dialect)
     return json_response(model_object(await model_named(model_id, caller), caller))
 

@@ -44,8 +44,8 @@ def generation_request(
     """
     limits = settings.LIGHTCONE_LIMITS
     arrived_at = time.time() if arrived_at is None else arrived_at
-    seat = gates_check(values, model=model, caller=caller)
-    values["service_tier"] = seat.tier
+    placement = gates_check(values, model=model, caller=caller)
+    values["service_tier"] = placement.tier
     budget = values["thinking_token_budget"]
     request = GenerationRequest(
         run_id=run_id_create(),
@@ -64,7 +64,7 @@ def generation_request(
         beam=BeamOptions(values["length_penalty"]) if values["use_beam_search"] else None,
         prediction=values["prediction"],
         thinking_token_budget=None if budget == -1 else budget,
-        priority=seat.priority,
+        priority=placement.priority,
         tenant=caller.tenant,
         cache_salt=values["cache_salt"] or "",
         group=values["prompt_cache_key"] or "",

@@ -22,23 +22,23 @@ EARLIER, LATER = -10, 10
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class QueuePlacement:
     """Where a request stands in the queue. `tier`: the service tier used, for those who sent one."""
 
     priority: int
     tier: str | None
 
 
-def gates_check(values: Mapping[str, Any], *, model: str, caller: Caller) -> Seat:
+def gates_check(values: Mapping[str, Any], *, model: str, caller: Caller) -> QueuePlacement:
     """Run every gate in order; raises ApiError of the first that is closed."""
     _check_template(values, caller)
     _check_processors(values, caller)
     _check_transfer(values)
     for name in ("mm_processor_kwargs", "media_io_kwargs"):
         _check_media_options(values, name, model, caller)
-    seat = _seat(values, caller)
+    placement = _placement(values, caller)
     _check_parser(values)
-    return seat
+    return placement
 
 
 def _check_template(values: Mapping[str, Any], caller: Caller) -> None:
@@ -74,7 +74,7 @@ def _closed(code: str, param: str, right: str) -> ApiError:
     return ApiError(code, message, param)
 
 
-def _seat(values: Mapping[str, Any], caller: Caller) -> Seat:
+def _placement(values: Mapping[str, Any], caller: Caller) -> QueuePlacement:
     """An explicit priority wins over the tier; a key whose lowest priority is above 0 starts there."""
     asked, tier = values["priority"], values["service_tier"]
     floor = caller.min_priority
@@ -86,18 +86,18 @@ def _seat(values: Mapping[str, Any], caller: Caller) -> Seat:
                 "priority must be 0: this server handles requests in the order of their arrival",
                 "priority",
             )
-        return Seat(0, used)
+        return QueuePlacement(0, used)
     if asked:
         if asked < floor:
             raise ApiError(
                 "invalid_value", f"priority must be at least {floor} for this API key, got {asked}", "priority"
             )
-        return Seat(asked, used)
+        return QueuePlacement(asked, used)
     if tier == "flex":
-        return Seat(max(LATER, floor), tier)
+        return QueuePlacement(max(LATER, floor), tier)
     if tier == "priority" and floor < 0:
-        return Seat(max(EARLIER, floor), tier)
-    return Seat(max(0, floor), used)
+        return QueuePlacement(max(EARLIER, floor), tier)
+    return QueuePlacement(max(0, floor), used)
 
 
 def _check_parser(values: Mapping[str, Any]) -> None:

@@ -84,8 +84,8 @@ BEYOND: Mapping[str, Any] = {
     "ignored": (),  # fields and tools that were passed over (ignored.py)
     "names": None,  # of the dialect's own: what it needs to put refusals into the names that were sent
     "detach_grace_s": 0.0,  # how long the run goes on without a reader
-    "afterlife": None,  # from the head of the answer to a run's DetachPolicy, where more than that becomes of it
-    "told": {},  # what the dialect's answers tell of the request (JSON)
+    "detach": None,  # from the head of the answer to a run's DetachPolicy, where more than that becomes of it
+    "echo_fields": {},  # what the dialect's answers tell of the request (JSON)
     "is_further": False,  # one more run of an HTTP request that the limits have counted
     "has_chat_logprobs": False,  # of a text completion: its log-probabilities have the shape of chats
     "returns_tokens": False,  # the admission tells the text of each prompt token

@@ -25,7 +25,7 @@ def usage_object(usage: Usage) -> dict[str, Any]:
 def response_object(head: AnswerHead, status: str, **known: Any) -> dict[str, Any]:
     """A response of that status; `known`: what it has by then, beside what the request says of it."""
     return {
-        "id": head.told["id"],
+        "id": head.echo_fields["id"],
         "object": "response",
         "created_at": head.created,
         "status": status,
@@ -40,7 +40,7 @@ def response_object(head: AnswerHead, status: str, **known: Any) -> dict[str, An
         "service_tier": head.service_tier or "default",
         "conversation": None,
         "prompt": None,
-        **{name: value for name, value in head.told.items() if name != "id"},
+        **{name: value for name, value in head.echo_fields.items() if name != "id"},
         **known,
     }
 

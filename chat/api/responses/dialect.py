@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from chat.api.dialect import AnswerHead
-from chat.api.door import OpenAIDoor
+from chat.api.dialect import AnswerHead, OpenAIErrorFormat
 from chat.api.request.refusals import refusal_renamed
 from chat.api.responses.answer import ResponseAnswer
 from chat.api.responses.schema import response_check, sent_name
@@ -13,7 +12,7 @@ from chat.api.responses.stream import ResponseStream
 from engine.api import EngineError, Task
 
 
-class Responses(OpenAIDoor):
+class Responses(OpenAIErrorFormat):
     name = "responses"
 
     def read(self, body: dict[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ STATES = {
 }
 
 
-def background_afterlife(head: AnswerHead) -> DetachPolicy:
+def background_policy(head: AnswerHead) -> DetachPolicy:
     """Of a run that goes on to its deadline without a reader, and whose end may be seen late."""
     return DetachPolicy(
         settings.LIGHTCONE_LIMITS.request_timeout + settings.LIGHTCONE_QUEUE_TIMEOUT_S, log_ttl_s=LOG_LIFE_S
@@ -69,11 +69,11 @@ class ResponseKeep:
     async def _keep(self, head: AnswerHead, body: bytes) -> bool:
         return await answer_keep_safely(
             run_id=self._run_id,
-            public_id=head.told["id"],
+            public_id=head.echo_fields["id"],
             project_id=self._caller.project_id,
             kind=StoredKind.RESPONSE,
             model=head.model,
-            metadata=head.told["metadata"],
+            metadata=head.echo_fields["metadata"],
             request={"head": head_dump(head), "items": self._values["items"]},
             created_at=datetime.fromtimestamp(head.created, UTC),
             answer=body,

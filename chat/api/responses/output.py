@@ -43,7 +43,7 @@ class OutputItems:
     def __init__(self, head: AnswerHead) -> None:
         self.items: list[Item] = []
         self._head = head
-        self._namespaces = split_names(head.told.get("tools", ()))
+        self._namespaces = split_names(head.echo_fields.get("tools", ()))
         self._pieces: list[str] | None = None
         self._call_index: int | None = None
         self._logprobs: list[dict[str, Any]] = []
@@ -112,7 +112,7 @@ class OutputItems:
 
     def _open(self, kind: str, call: ToolCallDelta | None = None) -> list[Grown]:
         item: Item = {
-            "id": item_id(kind, self._head.told["id"], len(self.items)),
+            "id": item_id(kind, self._head.echo_fields["id"], len(self.items)),
             "type": kind,
             "status": "in_progress",
         }

@@ -23,7 +23,7 @@ from chat.api.request.schema import MAX_TOKENS, request_check
 from chat.api.responses.ids import response_id_create
 from chat.api.responses.items import InputReader
 from chat.api.responses.messages import Origin, sent_path
-from chat.api.responses.tools import OfferedTools, choice_read, choice_told, tools_read
+from chat.api.responses.tools import OfferedTools, choice_echo, choice_read, tools_read
 from chat.errors import ApiError, problems_error
 
 LIMITS = settings.LIGHTCONE_LIMITS
@@ -210,10 +210,11 @@ KNOWN = frozenset((*_SCHEMA.fields, *ALIKE, *FURTHER, *ABSENT, "input", "tool_ch
 
 
 def response_check(body: dict[str, Any]) -> dict[str, Any]:
-    """The values of `request_check` for the chat that the body amounts to; raises ApiError in the names of the body.
+    """Return the values of `request_check` for the chat that the body stands for. Raises ApiError in the body's names.
 
-    Beyond these: `told`, what the response tells of its request; `items`, the new ones; `given`, the values of this schema; `tool_paths`,
-    where its functions stood. Messages, and where they come from (`names`), are known only with what was said before (history.py).
+    Further values: `echo_fields`, what the response repeats of its request; `items`, the new ones; `given`, the values of
+    this schema; `tool_paths`, the places of its functions. Messages and their origin (`names`) are known only with the
+    earlier items (history.py).
     """
     _refuse_foreign(body)
     try:
@@ -228,7 +229,7 @@ def response_check(body: dict[str, Any]) -> dict[str, Any]:
     except ApiError as error:
         raise renamed(error, (), offered.paths) from None
     values.update(names=(), tool_paths=offered.paths, items=items, given=given, messages=[])
-    values["told"] = _told(body, given, values, offered, response_id)
+    values["echo_fields"] = _echo_fields(body, given, values, offered, response_id)
     values["ignored"] = (*offered.ignored, *unknown_names(body, KNOWN))
     values["store"] = given["store"] is not False
     return values
@@ -300,7 +301,7 @@ def _response_format(form: Any) -> Any:
     return {"type": "json_schema", "json_schema": {name: value for name, value in form.items() if name != "type"}}
 
 
-def _told(
+def _echo_fields(
     body: Mapping[str, Any],
     given: Mapping[str, Any],
     values: Mapping[str, Any],
@@ -330,8 +331,8 @@ def _told(
             "format": {name: form[name] for name in FORMAT_KEYS if name in form},
             "verbosity": text.get("verbosity") or "medium",
         },
-        "tool_choice": choice_told(body.get("tool_choice")),
-        "tools": offered.told,
+        "tool_choice": choice_echo(body.get("tool_choice")),
+        "tools": offered.echoed,
         "top_logprobs": given["top_logprobs"] or 0,
         "truncation": given["truncation"],
         "user": values["user"],

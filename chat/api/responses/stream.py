@@ -43,12 +43,12 @@ class ResponseStream:
         return b""
 
     def error(self, error: ApiError) -> bytes:
-        told = self._event("error", code=error.code, message=error.message, param=error.param)
-        return told + self._event("response.failed", response=failed_object(self.head, self.output.snapshot(), error))
+        frames = self._event("error", code=error.code, message=error.message, param=error.param)
+        return frames + self._event("response.failed", response=failed_object(self.head, self.output.snapshot(), error))
 
     def _begin(self) -> bytes:
         """A background response is queued first: its stream may be read from long before it is admitted."""
-        is_background = self.head.told["background"]
+        is_background = self.head.echo_fields["background"]
         queued = response_object(self.head, "queued")
         started = response_object(self.head, "in_progress")
         frames = [self._event("response.created", response=queued if is_background else started)]
@@ -82,17 +82,17 @@ class ResponseStream:
         item = grown.item
         place = {"item_id": item["id"], "output_index": grown.index}
         if item["type"] == "function_call":
-            told = self._event(
+            frames = self._event(
                 "response.function_call_arguments.done", **place, name=item["name"], arguments=item["arguments"]
             )
         else:
             [part] = item["content"]
             logprobs = {"logprobs": part["logprobs"]} if item["type"] == "message" else {}
-            told = self._event(
+            frames = self._event(
                 f"response.{TEXT_EVENTS[item['type']]}.done", **place, content_index=0, text=part["text"], **logprobs
             )
-            told += self._part("done", grown, part)
-        return told + self._event("response.output_item.done", output_index=grown.index, item=item)
+            frames += self._part("done", grown, part)
+        return frames + self._event("response.output_item.done", output_index=grown.index, item=item)
 
     def _part(self, word: str, grown: Grown, part: dict[str, Any]) -> bytes:
         place = {"item_id": grown.item["id"], "output_index": grown.index, "content_index": 0}

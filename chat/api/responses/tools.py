@@ -15,17 +15,17 @@ from chat.errors import ApiError
 
 Tool = dict[str, Any]
 FUNCTION_KEYS = ("name", "description", "parameters", "strict")
-TOLD_KEYS = ("type", "name", "description", "parameters")
+ECHOED_KEYS = ("type", "name", "description", "parameters")
 NAMESPACE = "namespace"
 
 
 @dataclass(slots=True)
 class OfferedTools:
-    """`functions` as a chat has them, each with its path in the request; `told`: what the response tells of them; `ignored`: the rest."""
+    """`functions` as a chat has them, each with its path in the request; `echoed`: what the response tells of them; `ignored`: the rest."""
 
     functions: list[Tool] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
-    told: list[Tool] = field(default_factory=list)
+    echoed: list[Tool] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
 
 
@@ -34,9 +34,9 @@ def joined_name(namespace: str | None, name: str) -> str:
     return f"{namespace}__{name}" if namespace else name
 
 
-def split_names(told: Sequence[Tool]) -> dict[str, tuple[str, str]]:
+def split_names(echoed: Sequence[Tool]) -> dict[str, tuple[str, str]]:
     """From the names that the model knows to namespace and name, of the tools that a response tells of."""
-    groups = [tool for tool in told if tool["type"] == NAMESPACE]
+    groups = [tool for tool in echoed if tool["type"] == NAMESPACE]
     return {
         joined_name(group["name"], tool["name"]): (group["name"], tool["name"])
         for group in groups
@@ -51,9 +51,9 @@ def tools_read(tools: Sequence[Any]) -> OfferedTools:
         path = f"tools.{index}"
         kind = _kind(tool, path)
         if kind == "function":
-            offered.told.append(_function(tool, path, None, offered))
+            offered.echoed.append(_function(tool, path, None, offered))
         elif kind == NAMESPACE:
-            offered.told.append(_namespace(tool, path, offered))
+            offered.echoed.append(_namespace(tool, path, offered))
         else:
             offered.ignored.append(f"{path}:{kind}")
     return offered
@@ -81,15 +81,15 @@ def _namespace(group: Tool, path: str, offered: OfferedTools) -> Tool:
         )
     if not isinstance(tools, list):
         raise ApiError("invalid_type", f"{path}.tools must be an array, got {echo(tools)}", f"{path}.tools")
-    told = []
+    echoed = []
     for index, tool in enumerate(tools):
         place = f"{path}.tools.{index}"
         kind = _kind(tool, place)
         if kind == "function":
-            told.append(_function(tool, place, name, offered))
+            echoed.append(_function(tool, place, name, offered))
         else:
             offered.ignored.append(f"{place}:{kind}")
-    return {"type": NAMESPACE, "name": name, "description": description, "tools": told}
+    return {"type": NAMESPACE, "name": name, "description": description, "tools": echoed}
 
 
 def _function(tool: Tool, path: str, namespace: str | None, offered: OfferedTools) -> Tool:
@@ -99,7 +99,7 @@ def _function(tool: Tool, path: str, namespace: str | None, offered: OfferedTool
         function["name"] = joined_name(namespace, function["name"])
     offered.functions.append({"type": "function", "function": function})
     offered.paths.append(path)
-    return {**{name: tool.get(name) for name in TOLD_KEYS}, "strict": bool(tool.get("strict"))}
+    return {**{name: tool.get(name) for name in ECHOED_KEYS}, "strict": bool(tool.get("strict"))}
 
 
 def choice_read(choice: Any) -> Any:
@@ -122,7 +122,7 @@ def choice_read(choice: Any) -> Any:
     raise ApiError("unsupported_parameter", message, "tool_choice.type")
 
 
-def choice_told(choice: Any) -> Any:
+def choice_echo(choice: Any) -> Any:
     """A choice that was checked, of its known keys: what else there is may be nested more deeply than can be written."""
     if not isinstance(choice, Mapping):
         return choice or "auto"
@@ -130,7 +130,7 @@ def choice_told(choice: Any) -> Any:
         return {
             "type": "allowed_tools",
             "mode": choice["mode"],
-            "tools": [choice_told(tool) for tool in choice["tools"]],
+            "tools": [choice_echo(tool) for tool in choice["tools"]],
         }
     namespace = {NAMESPACE: choice[NAMESPACE]} if isinstance(choice.get(NAMESPACE), str) else {}
     return {"type": "function", "name": choice["name"], **namespace}

@@ -70,7 +70,7 @@ def _keep(values: dict[str, Any], kept: list[int]) -> None:
 
 
 async def _read(accepted: Accepted) -> Admitted:
-    values = {**accepted.values, "task": Task.READ, "is_further": True, "afterlife": None}
+    values = {**accepted.values, "task": Task.READ, "is_further": True, "detach": None}
     run = await run_start(replace(accepted, values=values))
     try:
         admitted = await admission_wait(run)

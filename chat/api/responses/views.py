@@ -23,11 +23,11 @@ from chat.api.answering.rejoining import run_rejoin
 from chat.api.answering.starting import StartedRun, start_reworded
 from chat.api.answering.streaming import stream_frames
 from chat.api.body import run_in_thread_if_large
-from chat.api.dialect import Door
+from chat.api.dialect import ErrorFormat
 from chat.api.queries import page_read, query_boolean, query_integer
 from chat.api.responses.dialect import INPUT_TOKENS, RESPONSES, InputTokens, Responses
 from chat.api.responses.history import history_add
-from chat.api.responses.kept import ResponseKeep, background_afterlife, kept_head, response_refresh, unfinished_object
+from chat.api.responses.kept import ResponseKeep, background_policy, kept_head, response_refresh, unfinished_object
 from chat.api.responses.stream import ResponseStream
 from chat.api.responses.truncation import messages_fit
 from chat.api.sse import EventStreamResponse
@@ -45,7 +45,7 @@ STOP_S = 3.0
 async def create(request: HttpRequest, dialect: Responses) -> HttpResponseBase:
     accepted, run = await request_start(request, dialect, _start)
     values = accepted.values
-    is_background = values["told"]["background"]
+    is_background = values["echo_fields"]["background"]
     if is_background and not values["stream"]:
         return await _background(accepted, run)
     keep = ResponseKeep(values, accepted.caller, run, is_begun=is_background) if values["store"] else None
@@ -59,7 +59,7 @@ async def create(request: HttpRequest, dialect: Responses) -> HttpResponseBase:
 
 async def _give_up(accepted: Accepted, run: StartedRun) -> None:
     """A client that is refused by status knows no id: nothing goes on for it, and nothing is kept."""
-    await _forget(run.head.told["id"], accepted.caller)
+    await _forget(run.head.echo_fields["id"], accepted.caller)
     with suppress(EngineError):  # the deadline ends it all the same
         await run_stop(run_id=run.generation.run_id)
 
@@ -72,9 +72,9 @@ async def _start(accepted: Accepted) -> StartedRun:
     await run_in_thread_if_large(accepted.num_bytes, _settle_store, values, refusal)
     if values["given"]["truncation"] == "auto":
         await messages_fit(accepted)
-    if not values["told"]["background"]:
+    if not values["echo_fields"]["background"]:
         return await start_reworded(accepted, RESPONSES.reword)
-    values["afterlife"] = background_afterlife
+    values["detach"] = background_policy
     run = await start_reworded(accepted, RESPONSES.reword)
     try:
         if not await ResponseKeep(values, accepted.caller, run).begin(run.head):
@@ -88,28 +88,28 @@ async def _start(accepted: Accepted) -> StartedRun:
 
 def _settle_store(values: dict[str, Any], refusal: ApiError | None) -> None:
     """A response that cannot be kept says so in `store`, unless its request insists. `refusal`: of a project that has stored enough."""
-    told, given = values["told"], values["given"]
+    echo_fields, given = values["echo_fields"], values["given"]
     limit = settings.LIGHTCONE_LIMITS.max_stored_bytes
-    if told["background"] and given["store"] is False:
+    if echo_fields["background"] and given["store"] is False:
         raise ApiError(
             "invalid_value", "background needs store: true, as the response is fetched from the store", "background"
         )
     if not settings.LIGHTCONE_STORE:
-        if told["background"]:
+        if echo_fields["background"]:
             raise ApiError(
                 "unsupported_parameter", "background cannot be true: this server keeps no answers", "background"
             )
         values["store"] = False
     elif refusal is not None:
-        if given["store"] or told["background"]:
+        if given["store"] or echo_fields["background"]:
             raise refusal
         values["store"] = False
     elif values["store"] and len(orjson.dumps(values["items"])) > limit:
-        if given["store"] or told["background"]:
+        if given["store"] or echo_fields["background"]:
             message = f"store cannot be true for more than {limit} bytes of items; send less, or store: false"
             raise ApiError("invalid_value", message, "store")
         values["store"] = False
-    told["store"] = values["store"]
+    echo_fields["store"] = values["store"]
 
 
 async def _background(accepted: Accepted, run: StartedRun) -> HttpResponseBase:
@@ -180,7 +180,7 @@ async def cancel(request: HttpRequest, dialect: Responses, response_id: str) -> 
     """End a background response. One that has ended is answered as it is."""
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     row = await _find(response_id, caller)
-    if not (await run_in_thread_if_large(len(row.request), kept_head, row)).told["background"]:
+    if not (await run_in_thread_if_large(len(row.request), kept_head, row)).echo_fields["background"]:
         raise ApiError(
             "invalid_value",
             "Only a response of background: true can be cancelled; others end when their client leaves.",
@@ -252,12 +252,12 @@ async def _find(response_id: str, caller: Caller) -> StoredAnswer:
         raise ApiError("not_found", f"Response with id '{response_id[:200]}' not found.") from None
 
 
-def _door(handlers: dict[str, Any], dialect: Door = RESPONSES) -> Any:
+def _view(handlers: dict[str, Any], dialect: ErrorFormat = RESPONSES) -> Any:
     return api_view(dialect, **handlers)
 
 
-responses = _door({"post": create})
-response = _door({"get": retrieve, "delete": delete})
-response_cancel = _door({"post": cancel})
-response_input_items = _door({"get": input_items})
-response_input_tokens = _door({"post": input_tokens}, INPUT_TOKENS)
+responses = _view({"post": create})
+response = _view({"get": retrieve, "delete": delete})
+response_cancel = _view({"post": cancel})
+response_input_items = _view({"get": input_items})
+response_input_tokens = _view({"post": input_tokens}, INPUT_TOKENS)

@@ -8,7 +8,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponseBase
 
 from chat.access.keys import Caller
-from chat.api.dialect import Door
+from chat.api.dialect import ErrorFormat
 from chat.api.queries import query_integer
 from chat.api.request.fields import echo
 from chat.api.scale.model_names import model_candidates, model_vendor_name
@@ -29,7 +29,7 @@ STATUSES = {"ready": "ready", "loading": "deploying", "draining": "deploying"}
 """States in the words of the /v5 clients; `failed` is the only other one that they know."""
 
 
-async def models_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
+async def models_list(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
     """`page` from 1 and `limit`; a page past the end is empty, which is how the client knows that it has read all."""
     caller = await caller_require(request, dialect)
     page, limit = query_integer(request, "page", 1, minimum=1, maximum=MAX_PAGE), _limit(request)
@@ -41,13 +41,13 @@ async def models_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
     )
 
 
-async def model_retrieve(request: HttpRequest, dialect: Door, model_id: str) -> HttpResponseBase:
+async def model_retrieve(request: HttpRequest, dialect: ErrorFormat, model_id: str) -> HttpResponseBase:
     caller = await caller_require(request, dialect)
     model = await model_asked(model_id, model_candidates(model_id), caller)
     return json_response(_instance(model, caller, await models_live()))
 
 
-async def chat_models_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
+async def chat_models_list(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
     """Which models can be asked now."""
     models, _ = await _cursor_page(request, await caller_require(request, dialect))
     live = await models_live()
@@ -64,7 +64,7 @@ async def chat_models_list(request: HttpRequest, dialect: Door) -> HttpResponseB
     return json_response({"object": "list", "items": items})
 
 
-async def models_page_list(request: HttpRequest, dialect: Door) -> HttpResponseBase:
+async def models_page_list(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
     models, has_more = await _cursor_page(request, await caller_require(request, dialect))
     live = await models_live()
     return json_response({"items": [_page_item(model, live) for model in models], "has_more": has_more})

@@ -1,4 +1,4 @@
-"""A text completion that does not stream: one JSON object, from the news of all runs."""
+"""A text completion that does not stream: one JSON object, from the update of all runs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 
-from chat.api.answering.runs import News
+from chat.api.answering.runs import RunUpdate
 from chat.api.chat_format.usage import usage_object
-from chat.api.text_format.head import PromptTold, TextHead, shown_text, usage_sum
+from chat.api.text_format.head import PromptEcho, TextHead, shown_text, usage_sum
 from engine.api import Admitted, ChoiceFinished, Completed, Delta, FinishReason, PromptScored, TokenLogprob, Usage
 
 
@@ -24,7 +24,7 @@ class TextChoice:
 
 
 class TextAnswer:
-    """`feed` the news of every run; `body` once all have completed.
+    """`feed` the update of every run; `body` once all have completed.
 
     The choices of a prompt are written as soon as its run completes: with log-probabilities they are far larger unwritten, and those of all
     prompts at once would hold up everybody's events.
@@ -32,14 +32,14 @@ class TextAnswer:
 
     def __init__(self, head: TextHead) -> None:
         self.head = head
-        self.prompts = {index: PromptTold(head, raw) for index, raw in enumerate(head.prompts)}
+        self.prompts = {index: PromptEcho(head, raw) for index, raw in enumerate(head.prompts)}
         self.choices = {index: [TextChoice() for _ in range(head.num_choices)] for index in self.prompts}
         self.usages: list[Usage] = []
         self.written: dict[int, list[orjson.Fragment]] = {}
 
-    def feed(self, index: int, news: News) -> None:
-        """News of the run of prompt number `index`."""
-        payload = news if isinstance(news, Admitted) else news.payload
+    def feed(self, index: int, update: RunUpdate) -> None:
+        """RunUpdate of the run of prompt number `index`."""
+        payload = update if isinstance(update, Admitted) else update.payload
         if isinstance(payload, Admitted | PromptScored):
             self.prompts[index].take(payload)
         elif isinstance(payload, Completed):
@@ -57,8 +57,8 @@ class TextAnswer:
             choice.entries += payload.logprobs or ()
 
     def body(self) -> bytes:
-        told = [choice for index in sorted(self.written) for choice in self.written[index]]
-        return orjson.dumps({**self.head.common(), "choices": told, "usage": usage_object(usage_sum(self.usages))})
+        choices = [choice for index in sorted(self.written) for choice in self.written[index]]
+        return orjson.dumps({**self.head.common(), "choices": choices, "usage": usage_object(usage_sum(self.usages))})
 
     def _written(self, index: int) -> list[orjson.Fragment]:
         """The choices of prompt number `index`, of which nothing else is kept."""
@@ -66,12 +66,12 @@ class TextAnswer:
         choices = enumerate(self.choices.pop(index), first)
         return [orjson.Fragment(orjson.dumps(self._choice(number, prompt, choice))) for number, choice in choices]
 
-    def _choice(self, index: int, prompt: PromptTold, choice: TextChoice) -> dict[str, Any]:
+    def _choice(self, index: int, prompt: PromptEcho, choice: TextChoice) -> dict[str, Any]:
         logprobs = self.head.logprobs()
         if logprobs is not None:
             prompt.add_to(logprobs)
             logprobs.add(choice.entries)
-        told = {
+        fields = {
             "index": index,
             "text": prompt.text + "".join(choice.texts),
             "logprobs": logprobs.take() if logprobs is not None else None,
@@ -79,5 +79,5 @@ class TextAnswer:
             "stop_reason": choice.stop_reason,
         }
         if self.head.returns_token_ids:
-            told["token_ids"] = choice.token_ids
-        return told | prompt.keys()
+            fields["token_ids"] = choice.token_ids
+        return fields | prompt.keys()

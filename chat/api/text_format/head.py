@@ -82,7 +82,7 @@ def text_head(accepted: Accepted, first: StartedRun) -> TextHead:
     )
 
 
-class PromptTold:
+class PromptEcho:
     """One prompt as its choices tell it: its text, log-probabilities and ids, from what the run says before its first token."""
 
     def __init__(self, head: TextHead, raw: RawPrompt) -> None:
@@ -113,12 +113,12 @@ class PromptTold:
 
     def keys(self) -> dict[str, Any]:
         """What a choice says of its prompt beside the text."""
-        told: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if self.head.returns_token_ids and self.admitted is not None:
-            told["prompt_token_ids"] = self.admitted.prompt_ids
+            fields["prompt_token_ids"] = self.admitted.prompt_ids
         if self.head.num_prompt_top is not None and self.scored is not None:
-            told["prompt_logprobs"] = prompt_logprobs_list(_with_alternatives(self.scored, self.head.num_prompt_top))
-        return told
+            fields["prompt_logprobs"] = prompt_logprobs_list(_with_alternatives(self.scored, self.head.num_prompt_top))
+        return fields
 
 
 def _with_alternatives(scored: PromptScored, number: int) -> PromptScored:

@@ -1,4 +1,4 @@
-"""The frames of a streamed text completion, from the news of all runs; chunks of different choices interleave.
+"""The frames of a streamed text completion, from the update of all runs; chunks of different choices interleave.
 
 A choice begins with its prompt where that is echoed, its ids or its log-probabilities are asked for; its last chunk has the finish
 reason. Then, once all have ended, the usage chunk where asked for and the end of the framing.
@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from chat.api.answering.runs import News
+from chat.api.answering.runs import RunUpdate
 from chat.api.chat_format.framing import PLAIN, Framing
 from chat.api.chat_format.grouping import DeltaGroup
 from chat.api.chat_format.usage import usage_object
 from chat.api.sse import data_frame
-from chat.api.text_format.head import PromptTold, TextHead, shown_text, usage_sum
+from chat.api.text_format.head import PromptEcho, TextHead, shown_text, usage_sum
 from chat.errors import ApiError
 from engine.api import Admitted, ChoiceFinished, Completed, Delta, PromptScored, Usage
 
@@ -22,7 +22,7 @@ from engine.api import Admitted, ChoiceFinished, Completed, Delta, PromptScored,
 class StreamedChoice:
     """Where one choice stands. `num_tokens` have been sent."""
 
-    def __init__(self, index: int, prompt: PromptTold) -> None:
+    def __init__(self, index: int, prompt: PromptEcho) -> None:
         self.index = index
         self.prompt = prompt
         self.logprobs = prompt.head.logprobs()
@@ -33,21 +33,21 @@ class StreamedChoice:
 
 
 class TextStream:
-    """`feed` gives the frames that are due after news, b"" where none is; `end` those after the last news."""
+    """`feed` gives the frames that are due after update, b"" where none is; `end` those after the last update."""
 
     def __init__(self, head: TextHead, framing: Framing = PLAIN) -> None:
         self.head = head
         self.framing = framing
-        self.prompts = [PromptTold(head, raw) for raw in head.prompts]
+        self.prompts = [PromptEcho(head, raw) for raw in head.prompts]
         self.choices = [
             [StreamedChoice(place * head.num_choices + number, prompt) for number in range(head.num_choices)]
             for place, prompt in enumerate(self.prompts)
         ]
         self.usages: list[Usage] = []
 
-    def feed(self, index: int, news: News) -> bytes:
-        """News of the run of prompt number `index`."""
-        payload = news if isinstance(news, Admitted) else news.payload
+    def feed(self, index: int, update: RunUpdate) -> bytes:
+        """RunUpdate of the run of prompt number `index`."""
+        payload = update if isinstance(update, Admitted) else update.payload
         if isinstance(payload, Delta):
             choice = self.choices[index][payload.choice]
             return self._begin(choice) + self._delta(choice, payload)
@@ -110,8 +110,8 @@ class TextStream:
         logprobs = choice.logprobs.take() if choice.logprobs is not None else None
         if logprobs is not None and not any(logprobs.values()):
             logprobs = None
-        told = {"index": choice.index, "text": text, "logprobs": logprobs, "finish_reason": finish_reason, **keys}
-        body: dict[str, Any] = {"choices": [told]}
+        fields = {"index": choice.index, "text": text, "logprobs": logprobs, "finish_reason": finish_reason, **keys}
+        body: dict[str, Any] = {"choices": [fields]}
         if self.head.continuous_usage and choice.prompt.admitted is not None:
             running = Usage(prompt_tokens=choice.prompt.admitted.num_prompt_tokens, completion_tokens=choice.num_tokens)
             body["usage"] = usage_object(running)

@@ -105,13 +105,13 @@ class Scripted:
     readers: list[ScriptedReader] = field(default_factory=list)
     refused: list[list[Any]] = field(default_factory=list)
     further: list[bool] = field(default_factory=list)
-    afterlives: list[DetachPolicy | None] = field(default_factory=list)
+    detach_policies: list[DetachPolicy | None] = field(default_factory=list)
 
-    async def start(self, *, request, caller, trace, is_further=False, afterlife=None, **_) -> ScriptedReader:
+    async def start(self, *, request, caller, trace, is_further=False, detach=None, **_) -> ScriptedReader:
         self.requests.append(request)
         self.traces.append(trace)
         self.further.append(is_further)
-        self.afterlives.append(afterlife)
+        self.detach_policies.append(detach)
         if self.refusal is not None:
             raise self.refusal
         reader = ScriptedReader(self.script, self.headers)

@@ -9,7 +9,7 @@ from channels.db import database_sync_to_async
 
 from chat.access import authentication as auth
 from chat.access.keys import key_create
-from chat.api import body_admission as body_door
+from chat.api import body_admission
 from chat.api.server_contract import Admitted
 from chat.errors import ApiError
 from chat.models import Project
@@ -24,7 +24,7 @@ def _no_valkey(monkeypatch: pytest.MonkeyPatch) -> None:
         """Nothing is cached here."""
 
     monkeypatch.setattr(auth, "configuration_refresh", refresh)
-    monkeypatch.setattr(body_door, "configuration_ask", lambda: None)
+    monkeypatch.setattr(body_admission, "configuration_ask", lambda: None)
 
 
 def scope(path: str = "/v1/chat/completions", method: str = "POST", **headers: str) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def scope(path: str = "/v1/chat/completions", method: str = "POST", **headers: s
 
 async def refused(**told: Any) -> ApiError:
     with pytest.raises(ApiError) as caught:
-        await body_door.body_admit(scope(**told))
+        await body_admission.body_admit(scope(**told))
     return caught.value
 
 
@@ -61,7 +61,7 @@ async def test_the_refusal_has_the_id_that_the_client_gave_its_request() -> None
 
 async def test_a_good_key_lets_the_body_in_and_its_caller_is_handed_on(project: Project) -> None:
     _, raw = await database_sync_to_async(key_create)(project=project, name="k")
-    admitted = await body_door.body_admit(scope(authorization=f"Bearer {raw}"))
+    admitted = await body_admission.body_admit(scope(authorization=f"Bearer {raw}"))
     assert admitted.owner == f"project {project.pk}"
     assert admitted.max_body_bytes is None
     assert admitted.known.project_id == project.pk
@@ -72,7 +72,7 @@ async def test_a_good_key_lets_the_body_in_and_its_caller_is_handed_on(project: 
     [("/sign-in", "POST"), ("/admin/login/", "POST"), ("/health/live", "POST"), ("/v1/chat/completions", "OPTIONS")],
 )
 async def test_who_needs_no_key_sends_no_more_than_a_form(path: str, method: str) -> None:
-    assert await body_door.body_admit(scope(path=path, method=method)) == Admitted(
+    assert await body_admission.body_admit(scope(path=path, method=method)) == Admitted(
         owner="address 192.0.2.1", max_body_bytes=MIB
     )
 
@@ -80,5 +80,5 @@ async def test_who_needs_no_key_sends_no_more_than_a_form(path: str, method: str
 async def test_strangers_behind_a_proxy_have_a_share_each(settings: Any) -> None:
     """One of them could take the share of all, and nobody signed in."""
     settings.LIGHTCONE_TRUSTED_PROXIES = ["192.0.2.1"]
-    admitted = await body_door.body_admit(scope(path="/sign-in", x_forwarded_for="203.0.113.9, 198.51.100.7"))
+    admitted = await body_admission.body_admit(scope(path="/sign-in", x_forwarded_for="203.0.113.9, 198.51.100.7"))
     assert admitted.owner == "address 198.51.100.7"

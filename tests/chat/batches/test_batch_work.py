@@ -17,8 +17,8 @@ from chat.api.request.gates import LATER
 from chat.api.view import error_response
 from chat.batches import runner as runner_module
 from chat.batches import work
-from chat.batches.door import BATCHES
 from chat.batches.lines import endpoint_view
+from chat.batches.objects import BATCHES
 from chat.batches.services import (
     ENDPOINTS,
     ClaimLost,

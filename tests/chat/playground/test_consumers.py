@@ -303,9 +303,7 @@ def kept(service: Scripted, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     stopped: list[str] = []
 
     async def find(*, public_id: str, caller: Any) -> tuple[str, bytes] | None:
-        known = [
-            afterlife for afterlife in service.afterlives if afterlife is not None and afterlife.public_id == public_id
-        ]
+        known = [policy for policy in service.detach_policies if policy is not None and policy.public_id == public_id]
         return (public_id, known[0].kept) if known else None
 
     async def attach(*, run_id: str, caller: Any) -> Any:
@@ -326,7 +324,7 @@ async def test_a_run_outlives_its_page_and_is_read_again_from_its_first_event(
     """A reload in the middle of an answer ended the run."""
     await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY})
     said = await messages_until_end(page)
-    assert service.afterlives[0].detach_grace_s == settings.LIGHTCONE_PLAYGROUND_LINGER_S > 0
+    assert service.detach_policies[0].detach_grace_s == settings.LIGHTCONE_PLAYGROUND_LINGER_S > 0
     again = await socket(ada)
     await again.connect()
     await again.send_json_to({"type": "attach", "id": "a"})
@@ -357,7 +355,7 @@ async def test_a_stop_ends_a_run_that_this_page_does_not_read(
     await page.send_json_to({"type": "stop", "id": "a"})
     await page.send_json_to({"type": "sing", "id": "b"})
     await page.receive_json_from()
-    assert kept == [service.afterlives[0].public_id]
+    assert kept == [service.detach_policies[0].public_id]
 
 
 def test_names_of_runs_are_no_ids_of_the_api() -> None:

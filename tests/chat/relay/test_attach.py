@@ -146,15 +146,15 @@ async def test_a_reader_of_a_log_that_is_gone_is_told(world: World) -> None:
 
 async def test_a_public_id_stands_for_one_run_of_a_project(service: World) -> None:
     worker = await worker_of(service)
-    afterlife = DetachPolicy(60.0, public_id="mine", kept=b'{"a":1}')
-    reader = await completion_start(request=request(), caller=CALLER, trace=TRACE, afterlife=afterlife)
+    detach = DetachPolicy(60.0, public_id="mine", kept=b'{"a":1}')
+    reader = await completion_start(request=request(), caller=CALLER, trace=TRACE, detach=detach)
     assert await run_find_public(public_id="mine", caller=CALLER) == (reader.run_id, b'{"a":1}')
     with pytest.raises(PublicIdInUse):
-        await completion_start(request=request(), caller=CALLER, trace=TRACE, afterlife=afterlife)
+        await completion_start(request=request(), caller=CALLER, trace=TRACE, detach=detach)
     stranger = replace(CALLER, project_id=3)
     assert await run_find_public(public_id="mine", caller=stranger) is None
     assert await run_attach(run_id=reader.run_id, caller=stranger) is None
-    other = await completion_start(request=request(), caller=stranger, trace=TRACE, afterlife=afterlife)
+    other = await completion_start(request=request(), caller=stranger, trace=TRACE, detach=detach)
     for started in (reader, other):
         voice = await service.claim(worker, started.run_id)
         voice.admit()
@@ -169,7 +169,7 @@ async def test_a_public_id_stands_for_one_run_of_a_project(service: World) -> No
 async def test_a_log_may_have_a_longer_life_of_its_own(service: World) -> None:
     worker = await worker_of(service)
     reader = await completion_start(
-        request=request(), caller=CALLER, trace=TRACE, afterlife=DetachPolicy(60.0, log_ttl_s=3600.0)
+        request=request(), caller=CALLER, trace=TRACE, detach=DetachPolicy(60.0, log_ttl_s=3600.0)
     )
     voice = await service.claim(worker, reader.run_id)
     voice.admit()

@@ -32,7 +32,7 @@ def validator(components, name):
 
 
 def test_an_answer_is_as_described(components):
-    writer = MessageAnswer(head(told=NO_REASONS))
+    writer = MessageAnswer(head(echo_fields=NO_REASONS))
     payloads = [
         Delta(0, (1,), "text", reasoning="so", tool_calls=(ToolCallDelta(0, "c", "f", "{}"),)),
         ChoiceFinished(0, FinishReason.STOP),

@@ -34,8 +34,8 @@ def picked_up(scripted, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     async def find(*, public_id: str, caller: Any) -> Any:
         asked.append(public_id)
-        afterlife = scripted.afterlives[-1] if scripted.afterlives else None
-        return ("f" * 32, afterlife.kept) if afterlife is not None and afterlife.public_id == public_id else None
+        policy = scripted.detach_policies[-1] if scripted.detach_policies else None
+        return ("f" * 32, policy.kept) if policy is not None and policy.public_id == public_id else None
 
     async def attach(*, run_id: str, caller: Any) -> Any:
         return ScriptedReader(list(HELLO), {}), Found("running", {"project_id": 1}, 60.0)
@@ -54,14 +54,14 @@ async def test_chunks_are_numbered_from_0_and_the_run_lingers(api, scripted):
     assert done == "[DONE]"
     assert [chunk["lightcone"] for chunk in chunks] == [{"seq": number} for number in range(4)]
     assert all("seq" not in chunk["choices"][0]["delta"] for chunk in chunks)
-    assert (scripted.afterlives[0].detach_grace_s, scripted.afterlives[0].public_id) == (60.0, "mine")
+    assert (scripted.detach_policies[0].detach_grace_s, scripted.detach_policies[0].public_id) == (60.0, "mine")
 
 
 @pytest.mark.parametrize("headers", [{}, {"X-Lightcone-Resumable": "false"}])
 async def test_other_requests_have_no_numbers_and_end_with_their_client(api, scripted, headers):
     response = await api.post(ROUTE, json=chat(stream=True), headers=headers)
     assert "lightcone" not in response.text
-    assert scripted.afterlives == [None]
+    assert scripted.detach_policies == [None]
 
 
 async def test_an_id_in_use_is_409_and_never_to_be_repeated(api, scripted):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from chat.api.openai.completion_request import TEXT_COMPLETIONS
 from chat.api.openai.embedding_request import EMBEDDINGS, EmbeddingRequest, input_values
-from chat.api.openai.token_requests import DETOKENIZE_DOOR, TOKENIZE_DOOR, DetokenizeRequest, TokenizeRequest
+from chat.api.openai.token_requests import DETOKENIZE_DIALECT, TOKENIZE_DIALECT, DetokenizeRequest, TokenizeRequest
 from chat.api.request.build import generation_request
 from chat.api.request.text_schema import CompletionRequest, prompt_values
 from chat.errors import ApiError
@@ -20,33 +20,33 @@ from tests.examples import examples
 PROMPTS = (
     st.text(max_size=5) | st.lists(st.integers(0, 9), max_size=3) | st.lists(st.text(max_size=3), max_size=3) | JSON
 )
-DOORS = {
+READERS = {
     "completions": (TEXT_COMPLETIONS, CompletionRequest, "prompt", lambda values: prompt_values(values, 0)),
     "embeddings": (EMBEDDINGS, EmbeddingRequest, "input", lambda values: input_values(values, 0)),
-    "tokenize": (TOKENIZE_DOOR, TokenizeRequest, "prompt", lambda values: values),
-    "detokenize": (DETOKENIZE_DOOR, DetokenizeRequest, "tokens", lambda values: values),
+    "tokenize": (TOKENIZE_DIALECT, TokenizeRequest, "prompt", lambda values: values),
+    "detokenize": (DETOKENIZE_DIALECT, DetokenizeRequest, "tokens", lambda values: values),
 }
 
 
-def outcome(door, run_values, body) -> GenerationRequest | ApiError:
+def outcome(dialect, run_values, body) -> GenerationRequest | ApiError:
     try:
         return generation_request(
-            run_values(door.read(body)), model="m", sampling_defaults={}, caller=CALLER, arrived_at=0.0
+            run_values(dialect.read(body)), model="m", sampling_defaults={}, caller=CALLER, arrived_at=0.0
         )
     except ApiError as error:
         return error
 
 
-@pytest.mark.parametrize("name", DOORS)
+@pytest.mark.parametrize("name", READERS)
 @examples(60)
 @given(data=st.data())
 def test_fields_of_any_json(name, data):
-    door, schema, prompt, run_values = DOORS[name]
+    dialect, schema, prompt, run_values = READERS[name]
     names = sorted({*schema().fields, "messages", "content"})
     fields = data.draw(st.dictionaries(st.sampled_from(names), JSON, max_size=3)) | dict(
         data.draw(st.lists(TYPED, max_size=2))
     )
-    result = outcome(door, run_values, {**fields, prompt: data.draw(PROMPTS)})
+    result = outcome(dialect, run_values, {**fields, prompt: data.draw(PROMPTS)})
     if isinstance(result, GenerationRequest):
         assert request_from_plain(json.loads(json.dumps(request_to_plain(result)))) == result
         return

@@ -305,7 +305,7 @@ async def test_a_run_that_begins_while_its_client_leaves_is_left_too(service):
 
 
 async def test_a_slow_client_keeps_few_news_in_memory(service, monkeypatch):
-    monkeypatch.setattr(runs, "MAX_NEWS", 4)
+    monkeypatch.setattr(runs, "MAX_UPDATES", 4)
     async with begun(1) as group:
         reader = service.readers[0]
         reader.play(ADMITTED, *(delta("x") for _ in range(20)), finished(), completed())

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chat.api.openai import token_requests, tokens
-from chat.api.openai.token_requests import TOKENIZE_DOOR
+from chat.api.openai.token_requests import TOKENIZE_DIALECT
 from chat.errors import ApiError
 from engine.api import Admitted, ErrorCode, RawPrompt, RequestError, Task
 from tests.chat.api.conftest import chat, completed
@@ -190,9 +190,9 @@ async def test_a_refusal_of_the_engine_names_what_was_sent(api, reading):
 
 
 def test_fields_of_the_answer_alone_do_not_matter_to_its_tokens():
-    TOKENIZE_DOOR.read(chat(temperature="hot", add_special_tokens=None))
+    TOKENIZE_DIALECT.read(chat(temperature="hot", add_special_tokens=None))
     with pytest.raises(ApiError):
-        TOKENIZE_DOOR.read(chat(add_generation_prompt="maybe"))
+        TOKENIZE_DIALECT.read(chat(add_generation_prompt="maybe"))
 
 
 @pytest.mark.parametrize("path", ["/version", "/version/"])

@@ -4,7 +4,7 @@ import pytest
 from django.test import override_settings
 
 from chat.access.keys import Caller
-from chat.api.request.gates import Seat, gates_check
+from chat.api.request.gates import QueuePlacement, gates_check
 from chat.api.request.schema import request_check
 from chat.errors import ApiError
 from tests.chat.api.request.bad_values import MESSAGES, tool
@@ -28,13 +28,13 @@ def caller(*rights: str, min_priority: int = 0) -> Caller:
     return Caller(1, "testing0001", 1, 1, "1", frozenset({"inference", *rights}), min_priority=min_priority)
 
 
-def seat(who: Caller, **fields) -> Seat:
+def placement(who: Caller, **fields) -> QueuePlacement:
     return gates_check(request_check({"messages": MESSAGES, **fields}), model="m", caller=who)
 
 
 def refused(who: Caller, **fields) -> ApiError:
     with pytest.raises(ApiError) as caught:
-        seat(who, **fields)
+        placement(who, **fields)
     assert caught.value.status == 400
     return caught.value
 
@@ -55,7 +55,7 @@ def test_the_first_closed_gate_answers():
 
 @pytest.mark.parametrize(("right", "fields"), [("chat_template", GATED[0][0]), ("logits_processors", GATED[1][0])])
 def test_a_right_opens_its_own_gate_only(right, fields):
-    assert seat(caller(right), **fields) == Seat(0, None)
+    assert placement(caller(right), **fields) == QueuePlacement(0, None)
     refused(caller(*{"chat_template", "logits_processors", "mm_kwargs"} - {right}), **fields)
 
 
@@ -75,27 +75,27 @@ def test_options_that_no_processor_declares_are_refused_even_with_the_right(name
     ],
 )
 def test_what_asks_for_nothing_passes(fields):
-    assert seat(caller(), **fields) == Seat(0, None)
+    assert placement(caller(), **fields) == QueuePlacement(0, None)
 
 
 @pytest.mark.parametrize(
     ("floor", "fields", "expected"),
     [
-        (0, {}, Seat(0, None)),
-        (0, {"priority": 7}, Seat(7, None)),
-        (-5, {"priority": -5}, Seat(-5, None)),
-        (3, {}, Seat(3, None)),
-        (0, {"service_tier": "auto"}, Seat(0, "default")),
-        (0, {"service_tier": "scale"}, Seat(0, "default")),
-        (0, {"service_tier": "flex"}, Seat(10, "flex")),
-        (0, {"service_tier": "priority"}, Seat(0, "default")),
-        (-5, {"service_tier": "priority"}, Seat(-5, "priority")),
-        (-50, {"service_tier": "priority"}, Seat(-10, "priority")),
-        (-5, {"service_tier": "flex", "priority": -2}, Seat(-2, "default")),
+        (0, {}, QueuePlacement(0, None)),
+        (0, {"priority": 7}, QueuePlacement(7, None)),
+        (-5, {"priority": -5}, QueuePlacement(-5, None)),
+        (3, {}, QueuePlacement(3, None)),
+        (0, {"service_tier": "auto"}, QueuePlacement(0, "default")),
+        (0, {"service_tier": "scale"}, QueuePlacement(0, "default")),
+        (0, {"service_tier": "flex"}, QueuePlacement(10, "flex")),
+        (0, {"service_tier": "priority"}, QueuePlacement(0, "default")),
+        (-5, {"service_tier": "priority"}, QueuePlacement(-5, "priority")),
+        (-50, {"service_tier": "priority"}, QueuePlacement(-10, "priority")),
+        (-5, {"service_tier": "flex", "priority": -2}, QueuePlacement(-2, "default")),
     ],
 )
 def test_the_place_in_the_queue(floor, fields, expected):
-    assert seat(caller(min_priority=floor), **fields) == expected
+    assert placement(caller(min_priority=floor), **fields) == expected
 
 
 def test_a_priority_below_the_keys_own_names_the_limit():
@@ -105,13 +105,13 @@ def test_a_priority_below_the_keys_own_names_the_limit():
 @override_settings(LIGHTCONE_SCHEDULING_POLICY="fcfs")
 def test_first_come_first_served_has_no_priorities():
     assert refused(caller(min_priority=-5), priority=5).param == "priority"
-    assert seat(caller(min_priority=-5), service_tier="priority") == Seat(0, "default")
-    assert seat(caller(min_priority=3)) == Seat(0, None)
+    assert placement(caller(min_priority=-5), service_tier="priority") == QueuePlacement(0, "default")
+    assert placement(caller(min_priority=3)) == QueuePlacement(0, None)
 
 
 @override_settings(LIGHTCONE_TOOL_PARSER="none")
 def test_auto_needs_a_parser():
     assert refused(caller(), tools=[tool()]).param == "tool_choice"
     assert refused(caller(), functions=[{"name": "f"}]).param == "function_call"
-    assert seat(caller(), tools=[tool()], tool_choice="required")
-    assert seat(caller(), tool_choice="auto")
+    assert placement(caller(), tools=[tool()], tool_choice="required")
+    assert placement(caller(), tool_choice="auto")

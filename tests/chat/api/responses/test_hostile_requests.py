@@ -76,7 +76,7 @@ def test_any_fields_are_read_or_refused_by_name(body: dict[str, Any], given_inpu
         assert read.status == 400
         assert "messages" not in (read.param or "")
     else:
-        orjson.dumps(read["told"])
+        orjson.dumps(read["echo_fields"])
 
 
 @given(items=st.lists(ITEM, min_size=1, max_size=4))

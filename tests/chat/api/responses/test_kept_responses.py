@@ -200,7 +200,7 @@ async def test_a_background_response_answers_at_once_and_lingers(api, scripted, 
     waiting = await begin(api, scripted, None)
     assert (waiting["status"], waiting["background"], waiting["output"], waiting["usage"]) == ("queued", True, [], None)
     assert (await begin(api, scripted, ADMITTED))["status"] == "in_progress"
-    assert scripted.afterlives[0].detach_grace_s >= settings.LIGHTCONE_LIMITS.request_timeout
+    assert scripted.detach_policies[0].detach_grace_s >= settings.LIGHTCONE_LIMITS.request_timeout
     assert [reader.num_left for reader in scripted.readers] == [1, 1]
     runs.state = "queued"
     assert (await fetch(api, waiting["id"]))["status"] == "queued"

@@ -160,7 +160,7 @@ HEAD = AnswerHead(
     continuous_usage=False,
     service_tier=None,
     num_prompt_tokens=3,
-    told={
+    echo_fields={
         "id": "resp_" + "0" * 32,
         "background": False,
         "parallel_tool_calls": True,

@@ -21,7 +21,7 @@ from tests.chat.relay.world import Voice, World
 
 pytestmark = pytest.mark.django_db(transaction=True)
 RESPONSE_ID = "resp_" + "0" * 32
-TOLD = {
+ECHOED = {
     "id": RESPONSE_ID,
     "background": True,
     "parallel_tool_calls": True,
@@ -43,15 +43,15 @@ def head(**fields: Any) -> AnswerHead:
 
 
 async def begin(run_id: str, kind: StoredKind) -> None:
-    told = TOLD if kind == StoredKind.RESPONSE else {}
+    echoed = ECHOED if kind == StoredKind.RESPONSE else {}
     await database_sync_to_async(answer_keep)(
         run_id=run_id,
-        public_id=RESPONSE_ID if told else "chatcmpl-mine",
+        public_id=RESPONSE_ID if echoed else "chatcmpl-mine",
         project_id=1,
         kind=kind,
         model="tiny",
         metadata={},
-        request={"head": head_dump(head(told=told)), "items": [], "messages": []},
+        request={"head": head_dump(head(echo_fields=echoed)), "items": [], "messages": []},
         created_at=datetime.now(UTC),
     )
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from chat.api.door import OpenAIDoor
+from chat.api.dialect import OpenAIErrorFormat
 from engine.api import EngineError
 
 
-class PromptsDoor(OpenAIDoor):
+class PromptFormat(OpenAIErrorFormat):
     name = "prompts"
 
     def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError:
