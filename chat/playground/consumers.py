@@ -1,13 +1,13 @@
-"""The playground's socket: a door to the same service as the API, one reader task per run.
+"""The playground's socket: the same service as the API, with one reader task per run.
 
     browser → {"type": "start", "id", "request"} · {"type": "attach", "id"} · {"type": "stop", "id"}
     server  → {"type": "delta", "id", "choice", "text", …}* · one of {"type": "completed", "id", …} · {"type": "error", "id", "error"}
 
-`id` is the page's own name of the run, which it never gives to another one. A run goes on for a while without its page
-(LIGHTCONE_PLAYGROUND_LINGER), and "attach" reads it from its first event, by its own user alone; it never starts one. A delta also has
-"reasoning" and "tool_calls" where there is some; a piece of a call is {"index", "id", "name", "arguments"}, and the first piece names it.
-What a request may hold is in requests.py. A handler starts a task and returns at once, so that "stop" is read while a run goes on
-(Channels dispatches one message at a time).
+`id` is the page's own name of the run, which it uses once. A run goes on for a while without its page
+(LIGHTCONE_PLAYGROUND_LINGER). "attach" reads it from its first event, for its own user only, and never starts one. A
+delta may also have "reasoning" and "tool_calls"; a piece of a call is {"index", "id", "name", "arguments"}, and the first
+piece names it. `requests.py` says what a request may hold. A handler starts a task and returns at once, so that "stop" is
+read while a run goes on, as Channels dispatches one message at a time.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from chat.api.request.refusals import refusal_reworded
 from chat.api.server_contract import STOP, Stop
 from chat.errors import INTERNAL_MESSAGE, ApiError, engine_api_error
 from chat.generation.completions import RequestTrace, RunReader, run_attach, run_find_public, run_stop
+from chat.playground.messages import Message, run_messages
 from chat.playground.requests import RUN_NAME, head_kept, page_policy, request_read, run_public_id
-from chat.playground.telling import Message, run_messages
 from engine.api import EngineError
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ MAX_RUNS = 4
 
 @dataclass(frozen=True, slots=True)
 class OpenRun:
-    """A run that this socket reads, before its admission. `values`: of the request, where this socket has sent it."""
+    """A run that this socket reads, before its admission. `values`: those of the request if this socket has sent it."""
 
     reader: RunReader
     head: AnswerHead
@@ -59,10 +59,10 @@ class OpenRun:
 
 
 class PlaygroundConsumer(AsyncWebsocketConsumer):
-    """One browser tab."""
+    """The socket of one browser tab."""
 
     async def connect(self) -> None:
-        """Accept people with access; others are accepted and closed with 4401, as a refused handshake tells a page nothing."""
+        """Accept the socket; close it with 4401 without access, as a page learns nothing from a refused handshake."""
         self.runs: dict[str, asyncio.Task[None]] = {}
         self.readers: dict[str, RunReader] = {}
         self.unstopped: set[str] = set()
@@ -74,13 +74,13 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             await self.close(code=SIGNED_OUT)
 
     async def disconnect(self, code: int) -> None:
-        """Leave every run of this tab, which goes on for a while; the readers' own `finally` does the rest."""
+        """Stop reading the runs of this tab, which go on for a while. The `finally` of each reader does the rest."""
         self.ending.cancel()
         for task in self.runs.values():
             task.cancel()
 
     async def end_with_server(self, stop: Stop | None) -> None:
-        """Once the server takes nothing new, close behind the last run; the page connects again, to a server that goes on."""
+        """Close after the last run once the server stops; the page then connects to another one."""
         if stop is None:
             return
         await stop.closing.wait()
@@ -127,7 +127,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             await self.follow(run_name, partial(self.open, run_name, body))
 
     async def follow(self, run_name: str, opening: Callable[[], Awaitable[OpenRun]]) -> None:
-        """Read a run in a task of its own."""
+        """Start a task that reads a run."""
         if run_name in self.runs:
             await self.send_error(
                 run_name, ApiError("invalid_value", "a run of this id is going on; choose another id", "id")
@@ -146,7 +146,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             task.add_done_callback(lambda _: self.runs.pop(run_name, None))
 
     async def stop(self, run_name: str) -> None:
-        """Stop the run in the engine; whoever reads it is still told its end. One that is on its way is stopped once it is there."""
+        """Stop the run in the engine; its reader still gets its end. A run that is being started is stopped afterwards."""
         try:
             if run_name in self.readers:
                 await self.readers[run_name].stop()
@@ -163,7 +163,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             await self.close(code=SIGNED_OUT)
 
     async def run(self, run_name: str, opening: Callable[[], Awaitable[OpenRun]]) -> None:
-        """Open a run and pass on its events until the last."""
+        """Open a run and forward its events until the last."""
         try:
             run = await opening()
             self.readers[run_name] = run.reader
@@ -184,7 +184,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
                 left.leave()
 
     async def forward(self, run_name: str, run: OpenRun) -> None:
-        """Raises ApiError and EngineError for a run that fails."""
+        """Forward the events of a run. Raises ApiError and EngineError if it fails."""
         if run_name in self.unstopped:
             await self.stop(run_name)
         try:
@@ -195,7 +195,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             await self.send_message(message | {"id": run_name})
 
     async def open(self, run_name: str, body: dict[str, Any]) -> OpenRun:
-        """Check the request as the API does, and start it. Raises ApiError, and KeyInvalid for who is not signed in any more."""
+        """Check the request as the API does, and start it. Raises ApiError, and KeyInvalid after a sign-out."""
         arrived_at = time.time()
         values: dict[str, Any] = {}
         caller = await self.current_caller()
@@ -212,7 +212,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         return OpenRun(run.reader, run.head, values)
 
     async def rejoin(self, run_name: str) -> OpenRun:
-        """A reader of a run that this user has started, from its first event. Raises ApiError, EngineUnavailable and KeyInvalid."""
+        """Return a reader of a run of this user, from its first event. Raises ApiError, EngineUnavailable and KeyInvalid."""
         caller = await self.current_caller()
         found = await run_find_public(public_id=run_public_id(caller, run_name), caller=caller)
         attached = None if found is None else await run_attach(run_id=found[0], caller=caller)
@@ -223,11 +223,11 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         return OpenRun(attached[0], head_kept(found[1]))
 
     async def current_caller(self) -> Caller:
-        """Looked up for each run, as a socket outlives sign-outs and changes of rights. Raises KeyInvalid."""
+        """Return the caller, looked up for each run, as a socket outlives sign-outs and changes of rights. Raises KeyInvalid."""
         return await database_sync_to_async(session_caller)(session_key=self.scope["session"].session_key)
 
     def trace(self, values: dict[str, Any]) -> RequestTrace:
-        """What the log keeps of a run, cut to its limits."""
+        """Return what the request log keeps of a run, cut to its limits."""
         size = settings.LIGHTCONE_LOG_FIELD_CHARS
         headers = {name: value.decode("latin-1") for name, value in self.scope["headers"]}
         peer = str((self.scope.get("client") or ("", 0))[0])

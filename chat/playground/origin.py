@@ -1,5 +1,6 @@
-"""Who may open a socket: pages of this very host and port. Cookies know no ports, so a page of another program on the same host
-would come with the session of whoever is signed in here.
+"""Admit sockets from pages of this host and port only.
+
+Cookies ignore ports, so a page of another program on the same host would come with the session of the user.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ async def refuse_socket(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 class SameOriginOnly:
-    """ASGI middleware for sockets; origins of LIGHTCONE_TRUSTED_ORIGINS pass too."""
+    """The ASGI middleware that checks the origin of sockets. Origins of LIGHTCONE_TRUSTED_ORIGINS pass too."""
 
     def __init__(self, application: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
         self.application = application
@@ -32,7 +33,7 @@ class SameOriginOnly:
 
 
 def is_same_origin(scope: Scope) -> bool:
-    """Whether the Host header names this server, and the Origin header the same host and port, or a trusted origin."""
+    """Return True if Host names this server, and Origin the same host and port or a trusted origin."""
     headers = {name: value.decode("latin-1").lower() for name, value in scope["headers"]}
     host, origin = headers.get(b"host", ""), headers.get(b"origin", "")
     if not validate_host(split_domain_port(host)[0], settings.ALLOWED_HOSTS):

@@ -1,4 +1,4 @@
-"""What the page is told with its HTML: whose it is, what the models do with fields that are left out, and which fields there are."""
+"""The data in the HTML of the page: its user, the models' defaults, and the fields of a request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WITH_A_SLIDER = ("temperature", "top_p")
 
 
 def page_data(models: Iterable[ModelEntry], *, user_id: int) -> dict[str, Any]:
-    """As JSON in the page. `user`: whose storage the page may read; `max_bytes`: of one message to the socket."""
+    """Return the page's data. `user`: whose storage the page may read; `max_bytes`: of one message to the socket."""
     return {
         "user": user_id,
         "models": {model.name: model_defaults(model) for model in models},
@@ -25,6 +25,6 @@ def page_data(models: Iterable[ModelEntry], *, user_id: int) -> dict[str, Any]:
 
 
 def model_defaults(model: ModelEntry) -> dict[str, Any]:
-    """What the model does with fields that a request leaves out: those that change something, and those that the panel always shows."""
+    """Return the model's defaults that are not neutral, and those that the panel always shows."""
     effective = sampling_defaults_effective(model.sampling_defaults)
     return {name: value for name, value in effective.items() if name in WITH_A_SLIDER or value != NEUTRAL[name]}

@@ -1,7 +1,7 @@
-"""What the page may ask for, and by which name its runs are found again.
+"""The requests of the page, and the names by which its runs are found again.
 
-A request is a Lightcone request body. Fields that no request has, and those that would do nothing here, are refused by name:
-on a page for trying things out, a field without effect is a mistake.
+A request is a Lightcone request body. Unknown fields and fields without effect here are refused by name: on a page for
+trying things out, a field without effect is a mistake.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ WITHOUT_EFFECT = frozenset(
         *("return_token_ids", "return_tokens_as_token_ids", "return_prompt_text"),
     }
 )
-"""Fields that ask for what the page does not show or keep."""
+"""Fields for what the page neither shows nor keeps."""
 FIELDS_TAKEN = FIELD_NAMES - WITHOUT_EFFECT
 
 
 def request_read(body: dict[str, Any]) -> dict[str, Any]:
-    """The checked values of a request of the page. Raises ApiError."""
+    """Return the checked values of a request of the page. Raises ApiError."""
     for name in body:
         if name not in FIELD_NAMES:
             raise ApiError(
@@ -50,12 +50,12 @@ def request_read(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_public_id(caller: Caller, run_name: str) -> str:
-    """By which a run is found again: by its own user alone, and not over the API, whose ids hold no slash."""
+    """Return the id that finds a run again, for its user only, and not over the API, whose ids hold no slash."""
     return f"playground/{caller.tenant}/{run_name}"
 
 
 def page_policy(caller: Caller, run_name: str) -> partial[DetachPolicy]:
-    """From the head of an answer to what becomes of its run without a page: it goes on for a while, and may be picked up."""
+    """Return a function from the head of an answer to the detach policy of its run, which may be attached again."""
     return partial(_policy, run_public_id(caller, run_name))
 
 
@@ -64,5 +64,5 @@ def _policy(public_id: str, head: AnswerHead) -> DetachPolicy:
 
 
 def head_kept(kept: bytes) -> AnswerHead:
-    """The head that was kept with a run."""
+    """Return the head that was kept with a run."""
     return head_load(orjson.loads(kept))

@@ -20,9 +20,9 @@ from chat.playground.page_data import page_data
 @require_safe
 @login_required(login_url="sign_in")
 def index(request: HttpRequest) -> HttpResponse:
-    """The page itself; models and their defaults come with it, everything else over the socket."""
+    """Render the page with the models and their defaults. Everything else comes over the socket."""
     if not playground_is_open_to(request.user):
-        # The socket would refuse, and the page would try for ever.
+        # The socket would refuse, and the page would retry for ever.
         raise PermissionDenied
     models = models_for_caller()
     return render(
@@ -31,7 +31,7 @@ def index(request: HttpRequest) -> HttpResponse:
 
 
 class SignIn(auth_views.LoginView):
-    """Django's login with a bound on failures."""
+    """Django's sign-in view with limits on failures."""
 
     template_name = "playground/sign_in.html"
     authentication_form = PlaygroundSignInForm
@@ -40,6 +40,6 @@ class SignIn(auth_views.LoginView):
 
 
 class SignOut(auth_views.LogoutView):
-    """Ends the session; a run that goes on is its own affair."""
+    """Django's sign-out view. Running answers go on until their detach grace ends."""
 
     next_page = "sign_in"

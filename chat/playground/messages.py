@@ -1,4 +1,4 @@
-"""What the page is told of a run: its events as messages, each choice by its number."""
+"""Turn the events of a run into messages for the page, each with the number of its choice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Message = dict[str, Any]
 
 
 async def run_messages(reader: RunReader, head: AnswerHead) -> AsyncIterator[Message]:
-    """Deltas of every choice as they come, then the counters. Raises ApiError for a run that failed, EngineError for one that is lost."""
+    """Yield deltas of every choice as they come, then the counters. Raises ApiError if the run fails, EngineError if it is lost."""
     reasons: dict[int, FinishReason] = {}
     num_tokens: Counter[int] = Counter()
     if head.echo:
@@ -45,7 +45,7 @@ async def run_messages(reader: RunReader, head: AnswerHead) -> AsyncIterator[Mes
 
 
 def delta_message(payload: Delta | ChoiceFinished, head: AnswerHead) -> Message | None:
-    """One message for what there is to see; None for a step that shows nothing."""
+    """Return the message of a delta, or None if it shows nothing."""
     message: Message = {"type": "delta", "choice": payload.choice, "text": payload.text}
     if payload.reasoning and head.includes_reasoning:
         message["reasoning"] = payload.reasoning
@@ -65,7 +65,7 @@ def completed_message(completed: Completed, choices: list[dict[str, Any]]) -> Me
 
 
 def timings(completed: Completed) -> dict[str, float | None]:
-    """Seconds from arrival to the first token and to the end, and the decode rate."""
+    """Return the seconds from arrival to the first token and to the end, and the decode rate."""
     arrived = completed.timings.arrived_at
     first, end = completed.timings.first_token_at, completed.timings.ended_at
     num_gaps = completed.usage.completion_tokens - 1
