@@ -46,11 +46,11 @@ def said(text, role="user"):
         (request(raw=RawPrompt("x" * 8_000_001), prompt=PromptOptions(truncate_to=10)), "invalid_value"),
     ],
 )
-def test_only_what_no_template_can_leave_out_is_counted(made, answer):
+def test_only_text_that_every_template_shows_is_counted(made, answer):
     assert fits(made) == answer
 
 
-def test_contexts_are_asked_for_where_a_prompt_is_long():
+def test_context_is_asked_for_long_prompts_only():
     assert not is_long(request(said("x" * 16_384)))
     assert is_long(request(said("x" * 16_385)))
     assert is_long(request(raw=RawPrompt(token_ids=(1,) * 16_385)))

@@ -111,7 +111,7 @@ def test_an_event_comes_back_equal(event):
     assert event_from_plain(through_json(event_to_plain(event))) == event
 
 
-def test_values_at_their_default_take_no_room():
+def test_default_values_are_left_out():
     assert request_to_plain(GenerationRequest("run", "model", (), 1.0)) == {
         "run_id": "run",
         "model": "model",
@@ -126,7 +126,7 @@ def test_values_at_their_default_take_no_room():
     ]
 
 
-def test_what_a_newer_version_adds_is_ignored():
+def test_fields_of_a_newer_version_are_ignored():
     request = GenerationRequest("run", "model", ({"role": "user"},), 1.0, stop=StopRules(stop=("x",)))
     plain = request_to_plain(request)
     plain["invented"] = {"deep": 1}

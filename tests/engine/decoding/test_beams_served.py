@@ -116,14 +116,14 @@ def test_masks_biases_and_penalties_hold_in_a_search(engine):
     assert tokens_of(beams(engine, 1, sampling=barred, stop=StopRules(max_tokens=4))) == [97] * 4
 
 
-def test_logits_processors_have_their_part_in_a_search(engine):
+def test_logits_processors_apply_in_a_beam_search(engine):
     """They were applied after the values that a search goes by had been taken: accepted, and without effect."""
     trie = ProcessorCall("token_trie", ([[97, 98, 99], [97, 100, 101]],))
     payloads = beams(engine, 2, sampling=SamplingParams(processors=(trie,)), stop=StopRules(max_tokens=3))
     assert sorted(answers_of(payloads, 2)) == [[97, 98, 99], [97, 100, 101]]
 
 
-def test_reported_values_are_raw_although_the_search_sees_what_the_request_made_of_them(engine):
+def test_reported_logprobs_are_raw_although_the_search_uses_processed_ones(engine):
     """A biased search reports what the model itself thinks of its tokens: the values of a prompt that holds them."""
     bias = SamplingParams(logit_bias=((97, 5.0), (98, 5.0)))
     payloads = beams(
@@ -177,7 +177,7 @@ def test_a_round_takes_one_step_and_computes_little_more_than_its_tokens(engine)
     assert engine.core_stats().num_steps - before.num_steps <= 20 + 8
 
 
-def test_a_resumed_search_says_what_was_not_logged(model, engine):
+def test_resumed_search_emits_only_unlogged_events(model, engine):
     whole = engine.events(num_choices=2, beam=BeamOptions(), stop=StopRules(max_tokens=6))
     for keep in range(1, len(whole)):
         resumed = engine.events(
@@ -233,7 +233,7 @@ def test_the_best_of_several_answers_are_reported_best_first(engine):
     assert all(payload.logprobs is None for payload in without if isinstance(payload, Delta))
 
 
-def test_a_best_of_run_says_nothing_before_its_end_and_resumes_where_its_log_broke_off(engine):
+def test_best_of_run_emits_only_at_its_end_and_resumes_after_its_log(engine):
     asked = {"sampling": SamplingParams(seed=3), "stop": StopRules(max_tokens=4), "num_choices": 2, "best_of": 3}
     whole = engine.events(**asked)
     for keep in range(1, len(whole)):

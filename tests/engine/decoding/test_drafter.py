@@ -43,7 +43,7 @@ def test_of_several_places_in_a_prediction_the_next_one_counts():
     assert source.next_ids(2) == (5, 6)
 
 
-def test_what_followed_before_is_expected_again():
+def test_lookup_expects_the_earlier_continuation():
     source = PromptLookup([1, 2, 3, 4, 5, 6])
     assert follow(source, [9, 2, 3, 4]) == [None] * 4
     assert source.next_ids(3) == (5, 6, 9)
@@ -52,7 +52,7 @@ def test_what_followed_before_is_expected_again():
 
 
 @given(st.lists(st.integers(0, 3), max_size=40), st.lists(st.integers(0, 3), max_size=40))
-def test_seen_text_expects_only_what_has_stood_after_the_same_run(prompt_ids, output_ids):
+def test_lookup_expects_only_continuations_of_the_same_run(prompt_ids, output_ids):
     source = PromptLookup(prompt_ids)
     follow(source, output_ids)
     text = prompt_ids + output_ids
@@ -63,12 +63,12 @@ def test_seen_text_expects_only_what_has_stood_after_the_same_run(prompt_ids, ou
         assert ahead in [tuple(text[i + RUN_TOKENS : i + RUN_TOKENS + 4]) for i in starts]
 
 
-def test_rows_that_cost_as_much_as_steps_are_never_worth_it():
+def test_no_drafts_if_rows_cost_as_much_as_steps():
     assert STEEP.best_num_drafts([0.98] * 31, 1, 31) == 0
     assert STEEP.best_num_drafts([0.98] * 31, 8, 31) == 0
 
 
-def test_free_rows_are_used_as_far_as_the_source_is_right():
+def test_number_of_drafts_grows_with_confidence_if_rows_are_free():
     lengths = [FLAT.best_num_drafts([confidence] * 31, 1, 31) for confidence in (0.01, 0.3, 0.9, 0.98)]
     assert lengths == sorted(lengths)
     assert (lengths[0], lengths[-1]) == (0, 31)
@@ -90,26 +90,26 @@ def test_costs_are_measured_with_as_many_rows_as_fit():
     assert asked == [1, 2, 4, 8] * 3
 
 
-def test_a_disturbance_of_one_round_is_not_believed():
+def test_slow_outlier_in_one_round_is_ignored():
     asked = []
     costs = StepCosts.measure(lambda rows: asked.append(rows) or (rows / 1000 if len(asked) > 6 else rows / 200), 99)
     assert [costs.cost(rows) for rows in (1, 8, 32)] == [0.001, 0.008, 0.032]
 
 
-def test_a_model_that_is_rather_slow_is_measured_once_with_many_rows():
+def test_slow_model_is_measured_once_with_many_rows():
     asked = []
     StepCosts.measure(lambda rows: asked.append(rows) or 0.1, 99)
     assert asked == [1, 2, 4, 8, 16, 32] + [1, 2, 4, 8] * 2
 
 
-def test_a_slow_model_is_measured_with_few_rows_only():
+def test_very_slow_model_is_measured_with_few_rows_only():
     asked = []
     costs = StepCosts.measure(lambda rows: asked.append(rows) or rows / 4, 99)
     assert asked == [1, 2, 4] * 3
     assert costs.cost(8) == 2.0
 
 
-def test_drafts_go_as_far_as_each_is_likely():
+def test_drafts_stop_where_confidence_drops():
     costs = StepCosts({1: 1.0, 32: 8.0})
     assert costs.best_num_drafts([0.9] * 3 + [0.01] * 9, 1, 31) == 3
     assert costs.best_num_drafts([0.1] + [0.98] * 9, 1, 31) == 0
@@ -121,12 +121,12 @@ def test_a_disturbed_measurement_of_few_rows_is_bounded_by_that_of_more():
 
 
 @pytest.mark.parametrize("seconds", [(0.0, 0.0, 0.0), (0.0, 0.0, 0.01)])
-def test_a_clock_too_coarse_for_a_small_model_costs_speed_alone(seconds):
+def test_zero_measurements_of_a_coarse_clock_are_harmless(seconds):
     costs = StepCosts(dict(zip((1, 2, 4), seconds, strict=True)))
     assert 0 <= costs.best_num_drafts([0.9] * 4, 1, 4) <= 4
 
 
-def test_a_source_that_misses_is_given_up_and_one_that_is_right_again_comes_back():
+def test_missing_source_stops_proposing_and_recovers_when_right():
     drafter = LookupDrafter(StepCosts({1: 1.0, 4: 2.0, 32: 8.0}), prompt_lookup=False)
     text = [100 + place for place in range(60)]
     sequence = make_sequence(1, [1], max_tokens=200, draft_ids=text)
@@ -142,7 +142,7 @@ def test_a_source_that_misses_is_given_up_and_one_that_is_right_again_comes_back
     assert last[:2] == tuple(text[50:52])
 
 
-def test_three_tokens_alike_mean_little_and_a_long_passage_much():
+def test_confidence_grows_with_the_length_of_agreement():
     costs = StepCosts({1: 1.0, 2: 1.3, 32: 9.0})
     passage = list(range(100, 140))
 
@@ -161,7 +161,7 @@ def test_three_tokens_alike_mean_little_and_a_long_passage_much():
 
 
 @given(st.lists(st.integers(0, 2), min_size=3, max_size=60), st.lists(st.integers(0, 2), max_size=60))
-def test_seen_text_counts_tokens_that_really_agree(prompt_ids, output_ids):
+def test_lookup_counts_the_tokens_that_agree(prompt_ids, output_ids):
     source = PromptLookup(prompt_ids)
     follow(source, output_ids)
     text = prompt_ids + output_ids
@@ -173,7 +173,7 @@ def test_seen_text_counts_tokens_that_really_agree(prompt_ids, output_ids):
         assert text[source._next - count : source._next] == text[-count:]
 
 
-def test_sequences_without_a_source_are_not_watched():
+def test_sequences_without_a_source_are_not_followed():
     for prompt_lookup in (False, True):
         drafter = LookupDrafter(FLAT, prompt_lookup)
         drafter.add(make_sequence(1, [1]))
@@ -196,7 +196,7 @@ def test_a_core_with_a_right_prediction_takes_fewer_steps_for_the_same_answer():
     assert sum(output.num_accepted for output in core.outputs[1]) > 50
 
 
-def test_a_core_that_prompt_lookup_is_quick_where_an_answer_repeats_itself():
+def test_prompt_lookup_saves_steps_where_an_answer_repeats_itself():
     plain, core = TableCore(), TableCore(LookupDrafter(FLAT, prompt_lookup=True))
     for each in (plain, core):
         each.add(1, [1, 2], max_tokens=120, stop_ids=[])
@@ -206,7 +206,7 @@ def test_a_core_that_prompt_lookup_is_quick_where_an_answer_repeats_itself():
     assert all(output.num_accepted == output.num_rejected == 0 for output in core.outputs[1])
 
 
-def test_a_prediction_is_tried_a_little_even_where_rows_seem_dear_and_given_up_when_it_misses():
+def test_prediction_is_tried_despite_costs_until_it_misses():
     drafter = LookupDrafter(STEEP, prompt_lookup=True)
     sequence = make_sequence(1, [1], max_tokens=200, draft_ids=TEXT)
     drafter.add(sequence)
@@ -234,7 +234,7 @@ def test_drafts_are_tried_from_the_first_token_on():
     assert wrong.outputs[1][0].num_rejected > 0
 
 
-def test_no_more_is_looked_at_than_a_step_verifies():
+def test_source_is_asked_for_no_more_than_a_step_verifies():
     """A sequence that may still write thousands of tokens had as many weighed at each of its steps, which took up to milliseconds."""
     weighed = []
 

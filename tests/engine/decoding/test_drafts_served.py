@@ -86,7 +86,7 @@ ASKED = {
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_a_prediction_changes_nothing_but_the_number_of_steps(engine, name):
+def test_prediction_changes_only_the_number_of_steps(engine, name):
     asked = ASKED[name]
     plain = engine.answer(**asked)
     (_, texts, usage) = essence(plain)
@@ -145,7 +145,7 @@ def test_a_prediction_longer_than_the_context_is_cut(engine):
 
 
 @pytest.mark.parametrize("keep", [2, 9, 20])
-def test_a_resumed_answer_goes_on_along_its_prediction(engine, keep):
+def test_resumed_answer_still_follows_its_prediction(engine, keep):
     asked = {"sampling": ascii_only(seed=4, temperature=0.7), "stop": StopRules(max_tokens=40)}
     events = engine.events(**asked)
     text = text_of([event.payload for event in events])
@@ -179,7 +179,7 @@ def test_a_crowd_that_is_preempted_answers_as_each_does_alone(folder, engine, lo
 
 
 @pytest.mark.parametrize("batch_invariant", [False, True])
-def test_looking_back_changes_nothing_but_the_number_of_steps(folder, batch_invariant):
+def test_prompt_lookup_changes_only_the_number_of_steps(folder, batch_invariant):
     """Answers of few letters repeat themselves; greedy, seeded, filtered and penalised."""
     few = {"allowed_token_ids": (97, 98, 99), "seed": 5}
     wanted = [
@@ -203,7 +203,7 @@ def test_looking_back_changes_nothing_but_the_number_of_steps(folder, batch_inva
     assert steps[1] < 0.8 * steps[0]
 
 
-def test_a_beam_search_makes_no_use_of_a_prediction(engine):
+def test_beam_search_ignores_a_prediction(engine):
     asked = {"beam": BeamOptions(), "num_choices": 2, "stop": StopRules(max_tokens=6)}
     plain = engine.answer(**asked)
     assert engine.answer(prediction=text_of(plain), **asked)[1:-1] == plain[1:-1]

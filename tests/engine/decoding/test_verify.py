@@ -110,7 +110,7 @@ def script_draw(*answers):
     return draw, seen
 
 
-def test_every_draw_sees_the_output_before_it_and_leaves_none_behind():
+def test_every_draw_sees_the_output_before_it_and_removes_it_afterwards():
     draw, seen = script_draw([5], [6], [9])
     chunk = chunk_of([5, 6, 7])
     (tokens,) = draw_tokens(draw, torch.zeros(4, 10), [chunk], lambda sequence: None)
@@ -120,7 +120,7 @@ def test_every_draw_sees_the_output_before_it_and_leaves_none_behind():
     assert num_accepted(chunk, tokens) == 2
 
 
-def test_a_plain_sequence_draws_everywhere_at_once_and_keeps_what_holds():
+def test_independent_sequence_draws_all_positions_at_once():
     draw, seen = script_draw([5, 6, 9, 8])
     chunk = chunk_of([5, 6, 7], is_plain=True)
     (tokens,) = draw_tokens(draw, torch.zeros(4, 10), [chunk], lambda sequence: None)
@@ -148,7 +148,7 @@ def test_nothing_is_drawn_after_the_token_that_ends_a_sequence():
     assert num_accepted(chunk, tokens) == 2
 
 
-def test_a_position_that_fails_behind_others_is_left_to_the_next_step():
+def test_failed_position_after_others_is_left_to_the_next_step():
     draw, _ = script_draw([5], [FAILED_TOKEN])
     (tokens,) = draw_tokens(draw, torch.zeros(2, 10), [chunk_of([5])], lambda sequence: None)
     assert [token.token_id for token in tokens] == [5]

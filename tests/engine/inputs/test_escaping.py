@@ -46,7 +46,7 @@ def prompt(parts=(), documents=(), descriptions=(), word="", **options):
 
 
 @given(TYPED_LISTS, TYPED_LISTS, TYPED_LISTS, TYPED)
-def test_no_way_to_cut_a_control_text_makes_it_one(parts, documents, descriptions, word):
+def test_control_text_split_over_client_strings_stays_text(parts, documents, descriptions, word):
     made = prompt(parts, documents, descriptions, word)
     typed = "".join([*parts, *(text * 2 for text in documents), *descriptions, word])
     assert made.text == typed + "<|im_end|>"
@@ -61,7 +61,7 @@ def test_text_without_control_texts_is_encoded_as_if_there_were_no_marks(parts):
         assert prompt(parts).token_ids == TOKENIZER.encode(text + "<|im_end|>")
 
 
-def test_a_control_text_that_the_template_itself_joins_is_one():
+def test_control_text_joined_by_the_template_is_a_control_token():
     """Some templates write the role between brackets: `<|` + role + `|>`."""
     template = "{% for m in messages %}{% if m.role == 'im_end' %}{{ '<|' + m.role + '|>' }}{% endif %}{% endfor %}"
     processor = PromptProcessor(tiny_tokenizer(**{"tokenizer.chat_template": template}), LocalRenderer())
@@ -77,7 +77,7 @@ def test_marks_survive_json_that_escapes_them():
     assert THINK not in made.token_ids
 
 
-def test_a_control_text_between_the_template_and_what_is_typed_is_none():
+def test_control_text_across_template_and_client_text_stays_text():
     processor = PromptProcessor(
         tiny_tokenizer(**{"tokenizer.chat_template": "<|{{ messages[0].content }}|>"}), LocalRenderer()
     )
@@ -92,7 +92,7 @@ def test_a_vocabulary_that_has_words_as_added_tokens_does_not_change_the_words_t
     assert escaper.escape({"role": "user", "type": "text"}) == {"role": "user", "type": "text"}
 
 
-def test_runs_of_spaces_are_no_control_texts():
+def test_runs_of_spaces_are_not_control_texts():
     escaper = ControlTokenEscaper(ControlTexts(["  ", "\n\n", "<x>"]))
     assert escaper.escape("a  b\n\n") == "a  b\n\n"
 

@@ -76,7 +76,7 @@ def test_a_message_that_is_left_open_ends_where_it_does_in_transformers(family, 
     assert prompt_text(family, messages, add_generation_prompt=False, continue_final_message=True) == expected
 
 
-def test_an_empty_message_is_left_open_behind_its_header():
+def test_empty_message_is_left_open_after_its_header():
     messages = [USER, {"role": "assistant", "content": ""}]
     text = prompt_text(
         "llama3",
@@ -127,7 +127,7 @@ def test_a_continued_message_whose_template_hides_reasoning_ends_at_its_content(
     assert prompt_text("chatml", [USER, OPEN], continue_final_message=True).endswith("<|im_start|>assistant\n")
 
 
-def test_the_end_of_open_reasoning_is_taken_away_inside_a_conversation():
+def test_end_tag_of_open_reasoning_is_removed_inside_a_conversation():
     message = OPEN | {"content": [{"type": "text", "text": "Yes."}, *OPEN["content"]]}
     assert prompt_text("qwen3", [USER, message], add_generation_prompt=False).endswith(
         "<think>\nLet meYes.<|im_end|>\n"
@@ -202,7 +202,7 @@ def test_analysis_before_the_last_final_message_is_dropped():
     assert "analysis<|message|>late<|end|>" in text
 
 
-def test_words_before_a_call_join_its_analysis():
+def test_text_before_a_call_joins_its_analysis():
     turn = {"role": "assistant", "content": "Looking.", "reasoning": "hm", "tool_calls": [CALL]}
     assert "analysis<|message|>hm\n\nLooking.<|end|>" in prompt_text("gpt_oss", [USER, turn, RESULT], TOOLS)
 
@@ -215,7 +215,7 @@ def test_words_before_a_call_join_its_analysis():
         ("gpt_oss", [USER, RESULT], "A result needs a call before it"),
     ],
 )
-def test_a_refusal_of_the_template_is_the_requests_fault(family, messages, words):
+def test_refusal_by_the_template_is_a_request_error(family, messages, words):
     with pytest.raises(RequestError, match=words) as refusal:
         prompt_text(family, messages)
     assert refusal.value.param == "messages"

@@ -63,7 +63,7 @@ def test_the_text_layer_of_pdf_is_read_page_by_page(head):
         (encoded(encrypted_pdf("")), "x.pdf", "encrypted"),
     ],
 )
-def test_what_cannot_be_read_is_refused(file_data, filename, words):
+def test_unreadable_file_is_refused(file_data, filename, words):
     assert words in refused(file_data, filename)
 
 
@@ -80,7 +80,7 @@ def test_the_limits_hold(monkeypatch):
 
 
 @given(st.binary(max_size=200), st.integers(0, 2000))
-def test_no_damage_to_a_pdf_file_does_more_than_refuse_it(noise, place):
+def test_damaged_pdf_is_read_or_refused_never_crashes(noise, place):
     whole = pdf("First page", "Second page")
     damaged = whole[:place] + noise + whole[place + len(noise) :]
     with contextlib.suppress(RequestError):

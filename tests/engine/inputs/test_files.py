@@ -27,7 +27,7 @@ def part(data, name=None, index=0):
     return {"type": "file", "file": file, "param": f"messages.0.content.{index}.file"}
 
 
-def test_text_enters_at_the_place_of_its_part(reader):
+def test_text_of_a_file_replaces_its_part(reader):
     content = [
         {"type": "text", "text": "See"},
         part(b"a,b", "t.csv"),

@@ -54,7 +54,7 @@ def test_the_limit_is_lowered_to_what_the_prompt_leaves():
     assert limit(4000, max_tokens=10**9) == 96
 
 
-def test_prompt_and_limit_that_must_fit_together_are_refused_where_they_do_not():
+def test_prompt_and_limit_beyond_the_context_are_refused_if_they_must_fit():
     assert limit(4000, max_tokens=96, must_fit=True) == 96
     assert limit(4000, must_fit=True) == 96
     error = refusal(4000, max_tokens=97, must_fit=True)
@@ -63,7 +63,7 @@ def test_prompt_and_limit_that_must_fit_together_are_refused_where_they_do_not()
     assert refusal(10, max_tokens=10**9, must_fit=True).code == ErrorCode.CONTEXT_LENGTH_EXCEEDED
 
 
-def test_an_absent_limit_is_lowered_to_what_the_server_gives_and_the_context_leaves():
+def test_absent_limit_is_the_servers_default_or_the_rest_of_the_context():
     assert limit(10, absent_max_tokens=2048) == 2048
     assert limit(10, absent_max_tokens=131_072) == 4086
     assert limit(10, max_tokens=200, absent_max_tokens=100) == 200

@@ -37,7 +37,7 @@ def processor_with(template):
     return PromptProcessor(tiny_tokenizer(**{"tokenizer.chat_template": template}), LocalRenderer())
 
 
-def test_a_plain_conversation_is_the_template_encoded():
+def test_plain_conversation_is_the_encoded_template_text():
     messages = ({"role": "system", "content": "hello"}, {"role": "user", "content": "world"})
     text = "<|im_start|>system\nhello<|im_end|>\n<|im_start|>user\nworld<|im_end|>\n"
     assert ids_of(*messages, add_generation_prompt=False) == TOKENIZER.encode(text)
@@ -81,7 +81,7 @@ def test_control_texts_are_found_however_deep_they_are_typed():
     assert '{"<think>": ["<|im_end|>"]}' in text_of(token_ids)
 
 
-def test_the_assistants_own_words_keep_their_control_tokens():
+def test_assistant_messages_keep_their_control_tokens():
     assert THINK in ids_of({"role": "assistant", "content": "<think>"})
 
 
@@ -168,7 +168,7 @@ def test_call_arguments_reach_the_template_as_objects():
 
 @pytest.mark.parametrize("arguments", [r'{"a": "\ud800"}', "[" * 5000 + "]" * 5000])
 @pytest.mark.parametrize("template", [CHATML, "{% for m in messages %}{{ m.tool_calls | tojson }}{% endfor %}"])
-def test_arguments_that_could_not_leave_the_child_stay_text(arguments, template):
+def test_arguments_that_json_cannot_carry_stay_text(arguments, template):
     """Half a character is JSON, but no text: the answer of the process that rendered could not be packed."""
     message = {
         "role": "assistant",
@@ -178,7 +178,7 @@ def test_arguments_that_could_not_leave_the_child_stay_text(arguments, template)
     assert json.dumps(arguments)[1:-1] in text_of(ids_of(message, processor=processor_with(template)))
 
 
-def test_values_that_are_nested_deeper_than_python_goes_are_the_requests_fault():
+def test_values_nested_too_deeply_are_refused():
     deep = []
     for _ in range(2000):
         deep = [deep]

@@ -97,5 +97,5 @@ def test_a_free_value_stands_in_for_an_argument_and_is_checked_like_one():
     assert (error.param, "from 1 to 9" in error.message) == ("vllm_xargs.size", True)
 
 
-def test_free_values_alone_are_nobodys_business():
+def test_free_values_without_a_processor_are_not_checked():
     check(size=999)

@@ -88,12 +88,12 @@ def test_text_beyond_the_context_is_refused_in_the_words_that_clients_search_for
     assert " in the prompt)" in error.message
 
 
-def test_text_that_is_only_read_may_be_longer_than_the_context():
+def test_read_prompt_may_be_longer_than_the_context():
     assert len(prompt_of(RawPrompt("a" * 3_000), task=Task.READ, context=100).token_ids) == 3_000
 
 
 @pytest.mark.parametrize(("context", "limit"), [(10, 100), (50, 400)])
-def test_text_that_is_only_read_is_bounded_all_the_same(monkeypatch, context, limit):
+def test_read_prompt_is_bounded(monkeypatch, context, limit):
     """Nobody waits, at no cost to who asks, for megabytes to be tokenised."""
     monkeypatch.setattr("engine.api.prompt_size.READ_CHARS", 100)
     assert len(prompt_of(RawPrompt("a" * limit), task=Task.READ, context=context).token_ids) == limit
@@ -102,7 +102,7 @@ def test_text_that_is_only_read_is_bounded_all_the_same(monkeypatch, context, li
     assert error.message == f"the prompt must have at most {limit} characters"
 
 
-def test_text_that_is_only_read_has_no_more_tokens_than_writing_of_its_length_has(monkeypatch):
+def test_read_prompt_has_a_limit_of_tokens(monkeypatch):
     """A megabyte of combining characters is 1.75 million ids; twelve such calls held gigabytes."""
     monkeypatch.setattr("engine.inputs.encoding.MIN_SLICE_CHARS", 1000)
     monkeypatch.setattr("engine.api.prompt_size.READ_CHARS", 10_000)
@@ -112,7 +112,7 @@ def test_text_that_is_only_read_has_no_more_tokens_than_writing_of_its_length_ha
     assert error.message == "the prompt must have at most 5000 tokens; send it in pieces"
 
 
-def test_text_of_too_many_characters_is_refused_whatever_it_is_for(monkeypatch):
+def test_text_of_too_many_characters_is_refused_for_every_task(monkeypatch):
     monkeypatch.setattr("engine.api.prompt_size.MAX_PROMPT_CHARS", 1_000)
     for more in ({"task": Task.READ}, {"truncate_to": 10}, {}):
         error = refusal(RawPrompt("a" * 1_001), **more)
@@ -120,7 +120,7 @@ def test_text_of_too_many_characters_is_refused_whatever_it_is_for(monkeypatch):
 
 
 @pytest.mark.parametrize("bad", [-1, 300, 2**70])
-def test_an_id_that_the_model_has_not_is_refused_by_its_place(bad):
+def test_unknown_token_id_is_refused_with_its_index(bad):
     raw = RawPrompt(token_ids=(5, 299, bad, bad), param="input")
     with pytest.raises(RequestError) as caught:
         check_prompt_ids([5], LIMITS, raw)
@@ -128,7 +128,7 @@ def test_an_id_that_the_model_has_not_is_refused_by_its_place(bad):
     assert caught.value.message == f"input.2 must be a token id of this model, from 0 to 299, got {bad}"
 
 
-def test_text_with_a_token_that_the_model_lacks_is_refused_under_its_own_name():
+def test_text_with_a_token_the_model_lacks_is_refused_with_its_field():
     with pytest.raises(RequestError) as caught:
         check_prompt_ids([300], LIMITS, RawPrompt("text", param="input"))
     assert (caught.value.param, "the prompt holds a token" in caught.value.message) == ("input", True)
@@ -151,7 +151,7 @@ def fim_tokenizer(*marks, **changes):
 
 
 @pytest.mark.parametrize("raw", [RawPrompt("a" * LONG_TEXT), RawPrompt("a", suffix="a" * LONG_TEXT)])
-def test_long_texts_are_slow_work_of_their_tenant_on_either_side_of_a_gap(raw):
+def test_long_prefix_and_suffix_count_as_slow_work_of_their_tenant(raw):
     work = SlowWork(max_threads=1, patience_s=0.0)
     processor = PromptProcessor(fim_tokenizer(), LocalRenderer(), work)
     request = GenerationRequest("run", "model", (), 0.0, prompt=PromptOptions(), raw=raw, tenant="greedy")
@@ -187,7 +187,7 @@ def test_control_texts_in_a_prefix_or_suffix_are_ordinary_text():
     assert prompt.token_ids.count(tokenizer.backend.token_to_id("<|fim_middle|>")) == 1
 
 
-def test_the_marks_and_what_models_write_behind_the_middle_end_the_answer():
+def test_marks_and_tokens_after_the_middle_end_the_answer():
     tokenizer = fim_tokenizer()
     ends = prompt_of(RawPrompt("he", suffix="end"), tokenizer=tokenizer).end_ids
     names = {"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|fim_pad|>", "<|endoftext|>"}
@@ -223,7 +223,7 @@ def test_prefix_and_suffix_count_together():
     assert error.code == ErrorCode.CONTEXT_LENGTH_EXCEEDED
 
 
-def test_a_suffix_goes_on_without_the_space_that_sentencepiece_puts_in_front():
+def test_suffix_has_no_leading_space_of_sentencepiece():
     """Code Llama and Codestral were trained so: the space belongs to the beginning of a text."""
     names = ["<unk>", "<s>", "</s>", "▁", "a", "b", "▁a", "▁<PRE>", "▁<SUF>", "▁<MID>"]
     byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]

@@ -33,7 +33,7 @@ def refused(processor, template, **options) -> RequestError:
     return caught.value
 
 
-def test_a_child_renders_what_is_rendered_here(trial):
+def test_child_process_renders_the_same_text_as_this_process(trial):
     here = PromptProcessor(tiny_tokenizer(), LocalRenderer())
     assert trial.prompt(request(), 1000) == here.prompt(request(), 1000)
 
@@ -96,7 +96,7 @@ def test_memory_is_bounded_from_the_compiling_on(trial):
     ],
     ids=lambda template: template[:40],
 )
-def test_any_error_of_a_requests_template_is_its_own(template):
+def test_errors_of_a_request_template_name_chat_template(template):
     processor = PromptProcessor(tiny_tokenizer(), LocalRenderer())
     if template == "":
         assert processor.prompt(request(chat_template=template), 1000).token_ids == []
@@ -126,7 +126,7 @@ def test_a_model_whose_template_does_not_end_does_not_load(monkeypatch):
         renderer.close()
 
 
-def test_a_model_whose_template_loops_over_some_messages_only_is_stopped_at_those(monkeypatch):
+def test_model_template_is_stopped_at_messages_that_make_it_loop(monkeypatch):
     """What a template does may depend on the messages; the look at load cannot see all of it."""
     template = "{% if messages[0].content == 'loop' %}" + ENDLESS + "{% endif %}{{ messages[0].content }}"
     processor = PromptProcessor(tiny_tokenizer(**{"tokenizer.chat_template": template}))
@@ -142,7 +142,7 @@ def test_a_model_whose_template_loops_over_some_messages_only_is_stopped_at_thos
         processor.close()
 
 
-def test_a_model_whose_template_refuses_in_words_loads():
+def test_model_whose_template_refuses_the_probe_loads():
     PromptProcessor(
         tiny_tokenizer(**{"tokenizer.chat_template": "{{ raise_exception('system first') }}"}), LocalRenderer()
     )

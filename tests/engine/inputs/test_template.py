@@ -74,7 +74,7 @@ def test_a_template_refuses_in_its_own_words_cut_to_200_characters():
         "{{ '%d' % 'a' }}",
     ],
 )
-def test_messages_that_a_template_cannot_digest_are_the_requests_fault(source):
+def test_messages_that_make_a_template_fail_are_refused(source):
     with pytest.raises(RequestError) as refusal:
         ChatTemplate(source).render(MESSAGES, {})
     assert " at 0x" not in refusal.value.message
@@ -104,7 +104,7 @@ def test_the_sandbox_refuses(source):
 @pytest.mark.parametrize(
     "source", ["{{ '{0.__class__}'.format(1) }}", "{{ 'a' | attr('__cla' ~ 'ss__') }}", "{{ 'a'['__cla' ~ 'ss__'] }}"]
 )
-def test_the_sandbox_shows_nothing_of_what_is_behind_values(source):
+def test_sandbox_hides_python_internals_of_values(source):
     assert ChatTemplate(source).render(MESSAGES, {}) == ""
 
 

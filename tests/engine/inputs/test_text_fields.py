@@ -27,7 +27,7 @@ def test_equal_spellings_come_once():
     assert len(bad_word_ids(("a", "a", " a"), tiny_tokenizer(), LIMITS)) == 3
 
 
-def test_nothing_is_forbidden_without_words():
+def test_no_bad_words_forbid_nothing():
     assert bad_word_ids((), tiny_tokenizer(), LIMITS) == []
 
 

@@ -22,7 +22,7 @@ def prompt(text, context=CONTEXT, **options):
 
 
 @given(st.text("hello wrd<|im_end>é", max_size=60), st.integers(1, 80), st.sampled_from(["left", "right"]))
-def test_what_is_kept_is_the_end_or_the_beginning(text, num_kept, side):
+def test_truncation_keeps_the_end_or_the_beginning(text, num_kept, side):
     whole = prompt(text)
     kept = prompt(text, truncate_to=num_kept, truncation_side=side)
     assert kept.token_ids == (whole.token_ids[-num_kept:] if side == "left" else whole.token_ids[:num_kept])
@@ -32,7 +32,7 @@ def test_what_is_kept_is_the_end_or_the_beginning(text, num_kept, side):
         assert kept.text == b"".join(map(TOKENIZER.token_bytes, kept.token_ids)).decode("utf-8", "replace")
 
 
-def test_minus_one_keeps_the_context_less_one():
+def test_truncate_to_minus_one_keeps_the_context_less_one():
     assert len(prompt("hello " * 5000, context=100, truncate_to=-1).token_ids) == 99
 
 

@@ -152,12 +152,12 @@ def test_white_space_beside_calls_is_no_content():
     assert of("</think>\n\n so").text == "\n\n so"
 
 
-def test_text_behind_a_call_is_no_content():
+def test_text_after_a_call_is_dropped():
     said = of(f"</think>{CALL}and so on", finish="length")
     assert (said.text, len(said.calls)) == ("", 1)
 
 
-def test_an_answer_that_never_leaves_its_reasoning_has_nothing_else():
+def test_unfinished_reasoning_leaves_content_and_calls_empty():
     said = of(f"why {CALL}", finish="length")
     assert (said.reasoning, said.text, said.calls, said.reason) == (f"why {CALL}", "", [], FinishReason.LENGTH)
 
@@ -172,7 +172,7 @@ def test_without_tools_nothing_is_parsed():
     assert (said.text, said.calls, said.reason) == (CALL, [], FinishReason.LENGTH)
 
 
-def test_where_calls_may_not_be_parallel_the_first_one_ends_the_answer():
+def test_first_call_ends_the_answer_if_calls_are_not_parallel():
     ids = ids_of(f"</think>{CALL}")
     said = answer(make(choice=ToolChoice(ToolMode.AUTO, is_parallel=False)), ids + ids_of(CALL), [len(ids) * 2])
     assert (len(said.calls), said.reason, said.stop_reason) == (1, FinishReason.TOOL_CALLS, None)
@@ -191,7 +191,7 @@ def test_where_calls_may_not_be_parallel_the_first_one_ends_the_answer():
         ("length", ToolChoice(ToolMode.NAMED, ("f",)), FinishReason.LENGTH),
     ],
 )
-def test_how_answers_with_calls_end(finish, choice, reason):
+def test_finish_reason_of_answers_with_calls(finish, choice, reason):
     texts = {ToolMode.AUTO: CALL, ToolMode.REQUIRED: '[{"name":"f","parameters":{"a":1}}]', ToolMode.NAMED: '{"a":1}'}
     said = of("why</think>" + texts[choice.mode], finish=finish, choice=choice)
     assert ([call[1] for call in said.calls], said.reason) == (["f"], reason)
@@ -204,7 +204,7 @@ def test_a_call_that_the_limit_cuts_keeps_what_it_has():
     assert said.reason is FinishReason.LENGTH
 
 
-def test_a_stop_string_cuts_whatever_it_meets():
+def test_stop_string_cuts_reasoning_content_and_calls():
     said = of("why stop not</think>so", stop=("stop",))
     assert (said.reasoning, said.text, said.reason, said.stop_reason) == ("why ", "", FinishReason.STOP, "stop")
     said = of(f"</think>{CALL}stop", stop=("stop",))
@@ -285,7 +285,7 @@ def test_an_answer_that_repeats_itself_ends_and_keeps_its_text():
     assert (said.text, said.reason, said.stop_reason) == ("xababab", FinishReason.REPETITION, "repetition_detected")
 
 
-def test_repetition_within_the_least_length_ends_nothing():
+def test_repetition_before_min_tokens_does_not_end_the_answer():
     said = answer(make(reasoning="none", repetition=RepetitionRule(1, 1, 3), min_tokens=5), [*b"aaaaaaaa"])
     assert said.text == "aaaaa"
 
@@ -295,7 +295,7 @@ def test_the_end_of_a_grammar_is_a_stop_without_a_reason():
     assert (said.text, said.reason, said.stop_reason) == ("so", FinishReason.STOP, None)
 
 
-def test_the_core_may_say_that_it_ends_without_a_further_token():
+def test_core_may_end_a_choice_without_a_further_token():
     stage = make(reasoning="none", stop=("so!",))
     assert stage.feed(ids_of("so"))[0].text == ""
     assert stage.feed([], finish="complete") == [ChoiceFinished(0, FinishReason.STOP, None, "so")]

@@ -39,12 +39,12 @@ def test_only_what_may_become_a_marker_is_held_back(text, points):
         assert not held or "<aa>".startswith(held) or "\n<a".startswith(held)
 
 
-def test_after_the_last_marker_that_is_wanted_nothing_is_held_back():
+def test_nothing_is_held_back_after_the_last_requested_marker():
     assert MarkerCutter("<a>").feed("x<a>y<a><", most=1) == ["x", "<a>", "y<a><"]
 
 
 @given(small_text, cuts)
-def test_a_tag_ahead_is_seen_behind_white_space_in_any_split(text, points):
+def test_tag_after_white_space_is_found_in_every_split(text, points):
     def look(pieces):
         ahead = TagAhead("<a>")
         for index, piece in enumerate(pieces):

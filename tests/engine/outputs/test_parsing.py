@@ -83,7 +83,7 @@ def test_a_budget_needs_a_format_with_an_end_marker(budget):
         (ToolMode.REQUIRED, TOOLS, True),
     ],
 )
-def test_calls_are_looked_for_only_where_there_may_be_some(mode, tools, has_parser):
+def test_calls_are_parsed_only_if_the_request_allows_them(mode, tools, has_parser):
     parsers = parsing("hermes").plan(request(tools=tools, tool_choice=ToolChoice(mode)), []).make_choice(0)
     assert (parsers.calls is not None) == has_parser
 
@@ -98,7 +98,7 @@ def test_an_answer_of_constrained_json_is_no_call_outside_the_tags(constraint, k
         assert isinstance([*calls.feed(text), *calls.flush()][0], expected)
 
 
-def test_ids_of_calls_follow_from_run_choice_and_number():
+def test_call_ids_depend_on_run_choice_and_number():
     plan = parsing("hermes").plan(request(), [])
     ids = {plan.make_choice(choice).make_call_id(index, "f") for choice in (0, 1) for index in (0, 1)}
     assert len(ids) == 4
@@ -115,7 +115,7 @@ def test_ids_of_calls_follow_from_run_choice_and_number():
         ("none", HEADER, None),
     ],
 )
-def test_the_core_learns_where_the_reasoning_stands(name, prompt, expected):
+def test_core_gets_the_state_and_markers_of_reasoning(name, prompt, expected):
     assert thinking(name, prompt, thinking_token_budget=7) == expected
 
 
@@ -132,11 +132,11 @@ def test_the_core_learns_where_the_reasoning_stands(name, prompt, expected):
         ({"tools": TOOLS, "tool_choice": ToolChoice(ToolMode.NAMED, ("f",))}, True),
     ],
 )
-def test_it_is_told_only_for_a_budget_or_a_grammar(changes, is_told):
+def test_core_gets_reasoning_markers_only_for_a_budget_or_a_grammar(changes, is_told):
     assert (thinking("qwen3", **changes) is not None) == is_told
 
 
-def test_unlimited_is_no_budget():
+def test_unlimited_budget_forces_no_end():
     assert thinking("qwen3", thinking_token_budget=-1, constraint=A_CONSTRAINT).budget is None
 
 

@@ -130,7 +130,7 @@ def test_logprobs_show_the_control_token_that_ended_the_answer():
 
 
 @pytest.mark.parametrize("finish", ["stop", "length"])
-def test_nothing_follows_the_end(finish):
+def test_no_event_follows_the_end_of_a_choice(finish):
     stage = pipeline()
     assert isinstance(stage.feed([*b"a"], finish=finish)[-1], ChoiceFinished)
     assert stage.finished

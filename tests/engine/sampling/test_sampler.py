@@ -78,7 +78,7 @@ def sample_crowd(crowd, **options):
 
 @given(st.lists(rows(), min_size=1, max_size=4, unique_by=lambda row: row[0].seq_id))
 @examples(60)
-def test_draws_that_look_at_nothing_on_the_way_give_the_same_tokens(crowd):
+def test_draw_without_sync_gives_the_same_tokens(crowd):
     assert sample_crowd(crowd, syncs=False) == sample_crowd(crowd)
 
 
@@ -154,7 +154,7 @@ def test_a_row_is_the_same_alone_and_in_any_crowd(crowd):
 
 
 @pytest.mark.parametrize("vocab_size", [640, 49152, 50257])
-def test_a_row_is_the_same_in_a_large_crowd_of_its_like(vocab_size):
+def test_row_is_the_same_in_a_large_batch_of_similar_rows(vocab_size):
     """The kinds of rows that a whole batch shares take shortcuts; the vocabulary is big enough for vectorised sums."""
     generator = torch.Generator().manual_seed(5)
     logits = torch.randn(24, vocab_size, generator=generator) * 2
@@ -266,7 +266,7 @@ def test_the_draw_depends_on_seed_and_position_only():
 
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf])
-def test_a_broken_row_fails_alone(poison):
+def test_row_with_nan_or_inf_fails_alone(poison):
     logits = torch.randn(5, 640, generator=torch.Generator().manual_seed(4))
     kinds = [{"temperature": 0.0}, {}, {"top_k": 5}, {"top_p": 0.5}, {"min_p": 0.1}]
     sound = [(make_sequence(i, SamplingParams(seed=i, **kind)), logits[i]) for i, kind in enumerate(kinds)]
@@ -319,7 +319,7 @@ def test_greedy_follows_the_penalties(row):
     assert token.is_failed or expected[token.token_id] == pytest.approx(max(expected), abs=1e-5)
 
 
-def test_staggered_sequences_leave_no_state_behind():
+def test_removed_sequences_leave_no_state():
     """Sequences join, move to other rows and leave; each must yield what it yields alone, also when an id is used again."""
     vocab_size, steps = 640, 40
     kinds = [
@@ -500,7 +500,7 @@ def test_a_row_whose_tokens_are_all_forbidden_fails_alone_and_names_the_field(pa
         {"sampling": SamplingParams(), "thinking": Thinking([1], [64], is_open=True, budget=1)},
     ],
 )
-def test_an_id_that_the_model_does_not_have_is_not_taken_in(broken):
+def test_sequence_with_an_unknown_token_id_is_not_added(broken):
     """Hostile 2.1: the worker refuses them; if one came through, it would be written into the row of a neighbour."""
     with pytest.raises(ValueError, match="from 0 to 63"):
         Sampler(64, "cpu").add(make_sequence(1, **broken))
@@ -508,7 +508,7 @@ def test_an_id_that_the_model_does_not_have_is_not_taken_in(broken):
 
 @given(rows(), st.lists(st.integers(0, 199), max_size=4), st.integers(0, 4), st.integers(0, 199))
 @examples(60)
-def test_drafts_that_are_tried_and_withdrawn_leave_no_trace(row, drafts, num_kept, drawn):
+def test_rejected_drafts_leave_no_trace_in_the_sampler(row, drafts, num_kept, drawn):
     """A sequence has a row per draft in one step; afterwards some drafts are part of its output, and one other token."""
     sequence, logits = row
     sampler = Sampler(len(logits), "cpu")

@@ -72,7 +72,7 @@ def test_a_forced_marker_ends_the_reasoning_and_is_never_longer_than_needed(
     num_accepted=st.integers(0, 12),
     drawn=TOKENS,
 )
-def test_withdrawn_tokens_leave_no_trace(
+def test_rejected_tokens_leave_no_trace_in_the_tracker(
     thinking: Thinking, output_ids: list[int], drafts: list[int], num_accepted: int, drawn: int
 ) -> None:
     track = ThinkingTrack(thinking)
@@ -85,7 +85,7 @@ def test_withdrawn_tokens_leave_no_trace(
     assert snapshot(track) == snapshot(fresh)
 
 
-def test_a_spent_budget_goes_on_with_what_the_model_has_said_of_the_marker() -> None:
+def test_forced_end_continues_a_marker_that_the_model_has_begun() -> None:
     track = ThinkingTrack(Thinking([], [7, 8, 9], is_open=True, budget=3))
     track.update([1, 2])
     assert track.forced_id is None
@@ -101,7 +101,7 @@ def test_an_answer_that_does_not_open_is_over_at_its_first_token() -> None:
     assert (track.is_over, track.answer_start, track.forced_id) == (True, 0, None)
 
 
-def test_a_marker_is_met_in_any_of_its_spellings() -> None:
+def test_every_spelling_of_a_marker_is_recognised() -> None:
     track = ThinkingTrack(Thinking([5], [7, 8], is_open=True, other_ends=[[17, 8], [7, 18]]))
     for output_ids, is_over in (([1, 7, 8], True), ([1, 17, 8], True), ([1, 7, 18], True), ([1, 17, 18], False)):
         track.update([])

@@ -20,7 +20,7 @@ def parsed(text, **options):
 
 
 @given(texts_of(ANALYSIS, FINAL, CALL, "<|end|>", "<|channel|>", "<|start|>", "<|message|>"), cuts)
-def test_any_split_says_the_same(text, points):
+def test_every_split_gives_the_same_pieces(text, points):
     assert say(HarmonyReasoningParser(True), cut(text, points)) == say(HarmonyReasoningParser(True), [text])
 
 
@@ -30,16 +30,16 @@ def test_analysis_is_reasoning_and_final_is_content():
     assert parsed("<|channel|>final<|message|>so") == [ContentText("so")]
 
 
-def test_a_preamble_is_content_and_reasoning_may_go_on_behind_it():
+def test_preamble_is_content_and_reasoning_may_continue_after_it():
     text = f"<|channel|>commentary<|message|>I look.<|end|><|start|>assistant{ANALYSIS}<|end|>{FINAL}"
     assert parsed(text) == [ContentText("I look."), ReasoningText("why"), ContentText("so")]
 
 
-def test_a_forced_end_within_the_analysis_is_an_end():
+def test_forced_end_marker_ends_the_analysis():
     assert parsed(f"{ANALYSIS}<|channel|>final<|message|>so") == [ReasoningText("why"), ContentText("so")]
 
 
-def test_a_call_is_left_to_its_parser_whichever_way_it_is_addressed():
+def test_call_is_passed_on_with_either_position_of_its_recipient():
     call = ContentText("<|channel|>commentary to=functions.f<|message|>{}<|call|>")
     assert parsed(f"{ANALYSIS}<|end|>{CALL}", keeps_calls=True) == [ReasoningText("why"), call]
     late = "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>"
@@ -50,13 +50,13 @@ def test_without_a_parser_of_calls_their_text_is_content():
     assert parsed(CALL) == [ContentText("{}")]
 
 
-def test_what_the_prompt_has_begun_goes_on():
+def test_message_begun_by_the_prompt_continues():
     assert parsed(" more", head="assistant<|channel|>final<|message|>part") == [ContentText(" more")]
     assert parsed("why", head="assistant<|channel|>analysis<|message|>") == [ReasoningText("why")]
     assert parsed(ANALYSIS, head="assistant") == [ReasoningText("why")]
 
 
-def test_text_that_is_no_message_is_content_and_half_a_header_is_nothing():
+def test_text_without_header_is_content_and_half_a_header_is_dropped():
     assert parsed("plain") == [ContentText("plain")]
     assert parsed("<|channel|>analys") == []
     assert "".join(piece.text for piece in parsed("x" * 600)) == "x" * 600

@@ -40,12 +40,12 @@ def state(name, prompt, typed="", tokenizer=TOKENIZER, **options):
         (f"{HEADER}<think>why<|im_end|>\n{USER}{HEADER}", UNKNOWN),
     ],
 )
-def test_the_last_marker_behind_the_last_header_tells(name, prompt, expected):
+def test_last_marker_after_the_last_header_decides(name, prompt, expected):
     assert state(name, prompt) is expected
 
 
 @pytest.mark.parametrize("name", ["qwen3", "olmo3"])
-def test_markers_that_a_user_has_typed_tell_nothing(name):
+def test_markers_typed_by_a_user_are_ignored(name):
     assert state(name, HEADER, typed="a <think> b") is UNKNOWN
 
 
@@ -77,12 +77,12 @@ def test_some_formats_follow_the_thinking_switch(name, switches, expected):
     assert state(name, HEADER, template_kwargs=switches) is expected
 
 
-def test_a_prompt_that_opens_the_reasoning_beats_a_switch_that_nobody_has_set():
+def test_open_marker_in_the_prompt_beats_an_unset_switch():
     assert state("deepseek_v3", f"{HEADER}<think>") is OPEN
     assert state("deepseek_v3", f"{HEADER}<think>", template_kwargs={"thinking": False}) is CLOSED
 
 
-def test_harmony_goes_on_with_the_message_that_the_prompt_has_begun():
+def test_harmony_state_is_that_of_the_begun_message():
     past = "<|start|>user<|message|>hi<|end|>"
     assert harmony_head(TOKENIZER, TOKENIZER.encode(f"{past}<|start|>assistant")) == "assistant"
     begun = TOKENIZER.encode(f"{past}<|start|>assistant<|channel|>final<|message|>par")

@@ -40,7 +40,7 @@ def test_a_marker_that_the_vocabulary_lacks_stops_the_start():
         reasoning_format("qwen3", tiny_tokenizer())
 
 
-def test_none_is_none_and_a_template_without_signs_has_none():
+def test_none_disables_reasoning_and_unknown_templates_have_none():
     assert reasoning_format("none", marked_tokenizer(markers=ALL_MARKERS, **template_of("<think></think>"))) is None
     assert chosen(CHATML) is None
     assert reasoning_format("auto", tiny_tokenizer(**{"tokenizer.chat_template": None})) is None
@@ -71,7 +71,7 @@ QWEN_THINKING = (
         ("{{ content.split('</think>')[-1] }}<｜Assistant｜><think>\n", "deepseek_r1"),
     ],
 )
-def test_the_template_tells_the_format(template, name):
+def test_template_determines_the_reasoning_format(template, name):
     assert chosen(template) == name
 
 

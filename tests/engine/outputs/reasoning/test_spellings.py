@@ -52,7 +52,7 @@ def merging_tokenizer():
 
 @pytest.mark.parametrize("before", ["a", "a ", "a.", "a\n", "a.\n\n"])
 @pytest.mark.parametrize("after", ["b", "\nb", "\n\nb", " b", ""])
-def test_a_tag_whose_edges_grow_together_with_its_neighbours_is_seen(before, after):
+def test_end_tag_merged_with_neighbouring_tokens_is_found(before, after):
     tokenizer = merging_tokenizer()
     said = tokenizer.encode(f"{before}</think>{after}")
     assert any(holds(said, ids) for ids in marker_spellings(["</think>"], tokenizer))

@@ -48,7 +48,7 @@ def tags(name):
 
 
 @given(st.sampled_from(TAGGED), st.sampled_from(ReasoningState), texts_of(*WORDS), cuts)
-def test_any_split_says_the_same(form, state, text, points):
+def test_every_split_gives_the_same_pieces(form, state, text, points):
     assert say(parser(form.name, state), cut(text, points)) == say(parser(form.name, state), [text])
 
 
@@ -72,7 +72,7 @@ def test_reasoning_goes_on_to_the_end_tag_with_or_without_a_start_tag(name):
 
 
 @pytest.mark.parametrize("name", NEEDED)
-def test_without_its_start_tag_all_is_content(name):
+def test_answer_without_a_needed_start_tag_is_content(name):
     start, end = tags(name)
     assert parsed(name, f"{start}why{end}so") == ("why", "so")
     assert parsed(name, f"{start}never leaves") == ("never leaves", "")
@@ -81,7 +81,7 @@ def test_without_its_start_tag_all_is_content(name):
 
 
 @pytest.mark.parametrize("name", [form.name for form in TAGGED])
-def test_where_the_prompt_has_ended_the_reasoning_all_is_content(name):
+def test_answer_is_content_if_the_prompt_closed_the_reasoning(name):
     start, _ = tags(name)
     assert parsed(name, f"so {start} and on", ReasoningState.CLOSED) == ("", f"so {start} and on")
 

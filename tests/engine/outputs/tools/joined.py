@@ -36,7 +36,7 @@ class Call:
 
 
 @dataclass
-class Said:
+class ParsedText:
     content: str = ""
     calls: list[Call] = field(default_factory=list)
     reasoning: str = ""
@@ -44,31 +44,31 @@ class Said:
 
 def join(pieces):
     """Also checks the order of pieces: arguments and ends belong to the open call."""
-    said, open_call = Said(), None
+    result, open_call = ParsedText(), None
     for piece in pieces:
         match piece:
             case ContentText(text):
                 assert text
                 assert open_call is None
-                said.content += text
+                result.content += text
             case ReasoningText(text):
-                said.reasoning += text
+                result.reasoning += text
             case CallStart(name, call_id):
                 assert open_call is None
                 open_call = Call(name, is_complete=False, call_id=call_id)
-                said.calls.append(open_call)
+                result.calls.append(open_call)
             case CallArguments(text):
                 assert text
                 open_call.arguments += text
             case CallEnd():
                 open_call.is_complete = True
                 open_call = None
-    return said
+    return result
 
 
 def parse(parser, pieces):
-    said = [piece for text in pieces for piece in parser.feed(text)]
-    return join(said + parser.flush())
+    result = [piece for text in pieces for piece in parser.feed(text)]
+    return join(result + parser.flush())
 
 
 def parse_with(name, *pieces):

@@ -11,7 +11,7 @@ def test_ids_have_their_style():
     assert call_id(CallIdStyle.KIMI_K2, "run", 0, 2, "f") == "functions.f:2"
 
 
-def test_ids_follow_from_run_choice_and_index():
+def test_call_ids_are_reproducible_and_unique():
     for style in (CallIdStyle.DEFAULT, CallIdStyle.MISTRAL):
         ids = [call_id(style, run, choice, index, "f") for run in ("a", "b") for choice in (0, 1) for index in (0, 1)]
         assert len(set(ids)) == len(ids)

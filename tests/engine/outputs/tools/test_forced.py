@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from engine.outputs.pieces import CallStart
 from engine.outputs.tools.forced import NamedCallReader, RequiredCallsReader
-from tests.engine.outputs.tools.joined import Call, Said, parse
+from tests.engine.outputs.tools.joined import Call, ParsedText, parse
 
 TWO = '[{"name":"get_weather","parameters":{"city":"Zürich"}},{"name":"get_time","parameters":{}}]'
 
@@ -19,7 +19,7 @@ def named(*pieces):
 
 
 def test_each_item_of_a_required_array_is_a_call():
-    assert required(TWO) == Said(calls=[Call("get_weather", '{"city":"Zürich"}'), Call("get_time", "{}")])
+    assert required(TWO) == ParsedText(calls=[Call("get_weather", '{"city":"Zürich"}'), Call("get_time", "{}")])
     assert required(*TWO) == required(TWO)
 
 
@@ -35,7 +35,7 @@ def test_a_required_array_that_is_cut_keeps_its_calls(end, border):
 
 
 def test_the_text_of_a_named_choice_is_its_arguments():
-    assert named('{"zone": "UTC"}') == Said(calls=[Call("get_time", '{"zone": "UTC"}')])
+    assert named('{"zone": "UTC"}') == ParsedText(calls=[Call("get_time", '{"zone": "UTC"}')])
     assert named('{"zone": "U', 'TC"}') == named('{"zone": "UTC"}')
 
 
@@ -44,8 +44,8 @@ def test_a_named_call_starts_with_the_first_character():
 
 
 def test_a_named_call_that_is_cut_stays_open():
-    assert named('{"zone": "U') == Said(calls=[Call("get_time", '{"zone": "U', is_complete=False)])
+    assert named('{"zone": "U') == ParsedText(calls=[Call("get_time", '{"zone": "U', is_complete=False)])
 
 
-def test_an_answer_that_never_came_has_no_call():
-    assert named() == required() == Said()
+def test_empty_named_answer_has_no_call():
+    assert named() == required() == ParsedText()

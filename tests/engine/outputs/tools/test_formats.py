@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engine.outputs.tools.registry import known_tool_parsers
 from tests.engine.outputs.tools.examples import EXAMPLES, TEXT, parser_of
-from tests.engine.outputs.tools.joined import Call, Said, parse_with
+from tests.engine.outputs.tools.joined import Call, ParsedText, parse_with
 from tests.examples import examples
 
 LABELS = sorted(EXAMPLES)
@@ -20,11 +20,11 @@ def test_every_parser_has_an_example():
 
 @pytest.mark.parametrize("label", LABELS)
 def test_a_parser_reads_what_its_models_write(label):
-    said = parse_with(parser_of(label), EXAMPLES[label])
-    assert [(call.name, call.is_complete) for call in said.calls] == [("get_weather", True), ("get_time", True)]
-    assert json.loads(said.calls[0].arguments) == {"city": 'Zürich "Nord" {1}', "days": 3}
-    assert said.calls[1].arguments == "{}"
-    assert said.content.replace("</think>", "").strip() in (TEXT.strip(), TEXT + "Done.", "")
+    result = parse_with(parser_of(label), EXAMPLES[label])
+    assert [(call.name, call.is_complete) for call in result.calls] == [("get_weather", True), ("get_time", True)]
+    assert json.loads(result.calls[0].arguments) == {"city": 'Zürich "Nord" {1}', "days": 3}
+    assert result.calls[1].arguments == "{}"
+    assert result.content.replace("</think>", "").strip() in (TEXT.strip(), TEXT + "Done.", "")
 
 
 @pytest.mark.parametrize("label", LABELS)
@@ -53,9 +53,9 @@ def test_an_answer_that_is_cut_keeps_what_was_committed(label):
 @pytest.mark.parametrize("label", LABELS)
 def test_calls_of_unknown_functions_are_content(label):
     text = EXAMPLES[label].replace("get_weather", "get_news").replace("get_time", "get_news")
-    said = parse_with(parser_of(label), text)
-    assert said.calls == []
-    assert said.content.count("get_news") == text.count("get_news")
+    result = parse_with(parser_of(label), text)
+    assert result.calls == []
+    assert result.content.count("get_news") == text.count("get_news")
 
 
 @examples(150)
@@ -74,14 +74,14 @@ def test_any_split_of_mangled_answers_reads_the_same(label, data):
 @examples(200)
 @given(st.sampled_from(known_tool_parsers()), st.lists(st.text("<>{}[]()\"':=,\\ \nab1|`", max_size=12), max_size=6))
 def test_text_without_calls_is_content_as_it_is(name, pieces):
-    said = parse_with(name, *pieces)
-    assert said == Said(content="".join(pieces))
+    result = parse_with(name, *pieces)
+    assert result == ParsedText(content="".join(pieces))
 
 
 @pytest.mark.parametrize("name", known_tool_parsers())
 def test_white_space_alone_and_nothing_at_all_are_content(name):
-    assert parse_with(name, " \n", " ") == Said(content=" \n ")
-    assert parse_with(name) == Said()
+    assert parse_with(name, " \n", " ") == ParsedText(content=" \n ")
+    assert parse_with(name) == ParsedText()
 
 
 OPEN = '<tool_call>{"name": "get_weather", "arguments": '
@@ -112,16 +112,16 @@ HERMES_CASES = {
 @pytest.mark.parametrize("case", HERMES_CASES)
 def test_json_calls_are_read_as_they_are_meant(case):
     text, arguments = HERMES_CASES[case]
-    said = parse_with("hermes", text)
-    assert said == Said(calls=[Call("get_weather", arguments)])
-    assert parse_with("hermes", *text) == said
+    result = parse_with("hermes", text)
+    assert result == ParsedText(calls=[Call("get_weather", arguments)])
+    assert parse_with("hermes", *text) == result
 
 
 def test_text_before_is_content_and_white_space_around_calls_is_dropped():
     call = '<tool_call>{"name": "get_time"}</tool_call>'
-    said = parse_with("hermes", f" First,\n {call}\n\n{call} then\n\nmore \n{call}\n end. \n")
-    assert said.content == " First,\n then\n\nmoreend."
-    assert said.calls == [Call("get_time", "{}")] * 3
+    result = parse_with("hermes", f" First,\n {call}\n\n{call} then\n\nmore \n{call}\n end. \n")
+    assert result.content == " First,\n then\n\nmoreend."
+    assert result.calls == [Call("get_time", "{}")] * 3
 
 
 def test_white_space_alone_before_a_call_is_no_content():
@@ -130,57 +130,59 @@ def test_white_space_alone_before_a_call_is_no_content():
 
 def test_a_call_cut_inside_its_name_is_content():
     text = 'Well. <tool_call>\n{"name": "get_wea'
-    assert parse_with("hermes", text) == Said(content=text)
+    assert parse_with("hermes", text) == ParsedText(content=text)
 
 
 def test_a_call_cut_inside_its_arguments_keeps_them_and_stays_open():
-    said = parse_with("hermes", '<tool_call>{"name": "get_weather", "arguments": {"city": "Zü')
-    assert said.calls == [Call("get_weather", '{"city": "Zü', is_complete=False)]
+    result = parse_with("hermes", '<tool_call>{"name": "get_weather", "arguments": {"city": "Zü')
+    assert result.calls == [Call("get_weather", '{"city": "Zü', is_complete=False)]
 
 
 def test_known_calls_beside_unknown_ones_in_a_list_are_committed():
-    said = parse_with("hunyuan_a13b", '<tool_calls>[{"name": "x", "arguments": {}}, {"name": "get_time"}]</tool_calls>')
-    assert said == Said(
+    result = parse_with(
+        "hunyuan_a13b", '<tool_calls>[{"name": "x", "arguments": {}}, {"name": "get_time"}]</tool_calls>'
+    )
+    assert result == ParsedText(
         content='<tool_calls>[{"name": "x", "arguments": {}}]</tool_calls>', calls=[Call("get_time", "{}")]
     )
 
 
 def test_llama_calls_may_stand_within_text():
-    said = parse_with("llama3_json", 'Here: {"name": "get_time", "parameters": {}} More?')
-    assert said == Said(content="Here: More?", calls=[Call("get_time", "{}")])
+    result = parse_with("llama3_json", 'Here: {"name": "get_time", "parameters": {}} More?')
+    assert result == ParsedText(content="Here: More?", calls=[Call("get_time", "{}")])
 
 
 def test_known_calls_behind_a_broken_one_are_committed():
-    said = parse_with(
+    result = parse_with(
         "minimax", '<tool_calls>\n{"name": "get_time"}\n{no JSON here}\n{"name": "get_time"}\n</tool_calls>'
     )
-    assert said.calls == [Call("get_time", "{}")] * 2
-    assert said.content == "{no JSON here}</tool_calls>"
+    assert result.calls == [Call("get_time", "{}")] * 2
+    assert result.content == "{no JSON here}</tool_calls>"
 
 
 def test_known_tagged_calls_beside_unknown_ones_are_committed():
     call = '<invoke name="{}"><parameter name="city">Bern</parameter></invoke>'
-    said = parse_with(
+    result = parse_with(
         "minimax_m2", f"<minimax:tool_call>{call.format('other')}\n{call.format('get_time')}</minimax:tool_call>"
     )
-    assert said.calls == [Call("get_time", '{"city": "Bern"}')]
-    assert said.content == f"<minimax:tool_call>{call.format('other')}</minimax:tool_call>"
+    assert result.calls == [Call("get_time", '{"city": "Bern"}')]
+    assert result.content == f"<minimax:tool_call>{call.format('other')}</minimax:tool_call>"
 
 
 def test_known_python_calls_beside_unknown_ones_are_committed():
-    said = parse_with("olmo3", "<function_calls>other(x=b')', y=[1])\nget_time()</function_calls> Done")
-    assert said.calls == [Call("get_time", "{}")]
-    assert said.content == "<function_calls>other(x=b')', y=[1])</function_calls> Done"
+    result = parse_with("olmo3", "<function_calls>other(x=b')', y=[1])\nget_time()</function_calls> Done")
+    assert result.calls == [Call("get_time", "{}")]
+    assert result.content == "<function_calls>other(x=b')', y=[1])</function_calls> Done"
 
 
 def test_a_json_answer_that_is_no_call_is_content():
     text = '{"answer": [1, 2], "name": "get_time"}'
-    assert parse_with("llama3_json", *text) == Said(content=text)
+    assert parse_with("llama3_json", *text) == ParsedText(content=text)
 
 
 def test_kimi_keeps_the_ids_of_the_model():
-    said = parse_with("kimi_k2", EXAMPLES["kimi_k2"])
-    assert [call.call_id for call in said.calls] == ["functions.get_weather:0", "functions.get_time:1"]
+    result = parse_with("kimi_k2", EXAMPLES["kimi_k2"])
+    assert [call.call_id for call in result.calls] == ["functions.get_weather:0", "functions.get_time:1"]
 
 
 def test_kimi_may_spell_its_section_in_the_singular():
@@ -194,29 +196,29 @@ def test_a_call_may_be_wrapped_as_requests_write_calls(name):
     """The call was found, but its head left as content."""
     call = '{"type": "function", "function": {"name": "get_time", "parameters": {"a": "}"}}, "id": "x"}'
     text = call if name == "llama3_json" else f"<tool_call>{call}</tool_call>"
-    assert parse_with(name, text) == parse_with(name, *text) == Said(calls=[Call("get_time", '{"a": "}"}')])
+    assert parse_with(name, text) == parse_with(name, *text) == ParsedText(calls=[Call("get_time", '{"a": "}"}')])
     for unknown in (text.replace("get_time", "f"), text.replace('"name"', '"nome"')):
-        assert parse_with(name, unknown) == parse_with(name, *unknown) == Said(content=unknown)
+        assert parse_with(name, unknown) == parse_with(name, *unknown) == ParsedText(content=unknown)
 
 
 def test_mistral_keeps_the_ids_of_the_model():
-    said = parse_with("mistral", "[TOOL_CALLS]get_time[CALL_ID]abcDEF123[ARGS]{}")
-    assert said.calls == [Call("get_time", "{}", call_id="abcDEF123")]
+    result = parse_with("mistral", "[TOOL_CALLS]get_time[CALL_ID]abcDEF123[ARGS]{}")
+    assert result.calls == [Call("get_time", "{}", call_id="abcDEF123")]
 
 
 def test_harmony_channels_are_reasoning_content_and_calls():
-    said = parse_with(
+    result = parse_with(
         "openai",
         "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.get_time <|constrain|>json"
         "<|message|>{}<|call|><|start|>assistant<|channel|>final<|message|>Noon.<|return|>",
     )
-    assert said == Said(content="Noon.", calls=[Call("get_time", "{}")], reasoning="Hm.")
+    assert result == ParsedText(content="Noon.", calls=[Call("get_time", "{}")], reasoning="Hm.")
 
 
 def test_harmony_text_that_a_reasoning_parser_passes_on_is_content():
-    assert parse_with("openai", "to=be or not", " to be") == Said(content="to=be or not to be")
+    assert parse_with("openai", "to=be or not", " to be") == ParsedText(content="to=be or not to be")
 
 
 def test_harmony_calls_may_begin_with_their_recipient():
-    said = parse_with("openai", " to=functions.get_time<|channel|>commentary json<|message|>{}")
-    assert said == Said(calls=[Call("get_time", "{}")])
+    result = parse_with("openai", " to=functions.get_time<|channel|>commentary json<|message|>{}")
+    assert result == ParsedText(calls=[Call("get_time", "{}")])

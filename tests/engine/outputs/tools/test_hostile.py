@@ -86,10 +86,10 @@ def test_twenty_thousand_brackets_are_content(name):
 
 def test_a_hundred_thousand_brackets_in_arguments_pass():
     text = "{" * 100_000
-    said = parse_with("hermes", '<tool_call>{"name": "get_weather", "arguments": ' + text)
-    assert said.calls[0].arguments == text
-    said = parse(RequiredCallsReader(frozenset({"f"})), ['[{"name": "f", "parameters": ', *text[:1000], text[1000:]])
-    assert said.calls[0].arguments == text
+    result = parse_with("hermes", '<tool_call>{"name": "get_weather", "arguments": ' + text)
+    assert result.calls[0].arguments == text
+    result = parse(RequiredCallsReader(frozenset({"f"})), ['[{"name": "f", "parameters": ', *text[:1000], text[1000:]])
+    assert result.calls[0].arguments == text
 
 
 CODE = "__import__('os').system('id')"
@@ -99,27 +99,27 @@ CODE = "__import__('os').system('id')"
 @pytest.mark.parametrize("key", ["city", "days", "ratio", "is_metric", "tags", "options", "limit", "nowhere"])
 def test_code_in_a_tagged_value_is_a_plain_string(name, key):
     begin = EXAMPLES[name][EXAMPLES[name].index("<") : EXAMPLES[name].index("<function=")]
-    said = parse_with(name, f"{begin}<function=get_weather><parameter={key}>{CODE}</parameter></function>")
-    assert json.loads(said.calls[0].arguments) == {key: CODE}
+    result = parse_with(name, f"{begin}<function=get_weather><parameter={key}>{CODE}</parameter></function>")
+    assert json.loads(result.calls[0].arguments) == {key: CODE}
 
 
 @pytest.mark.parametrize(
     "value", [CODE, "[x for x in ()]", "1 + 1", "f'{1}'", "lambda: 0", "city", "().__class__", "2**9**9"]
 )
 def test_code_in_a_python_call_is_a_plain_string(value):
-    said = parse_with("pythonic", f"[get_weather(city={value}, days=1)]")
-    assert json.loads(said.calls[0].arguments) == {"city": value, "days": 1}
+    result = parse_with("pythonic", f"[get_weather(city={value}, days=1)]")
+    assert json.loads(result.calls[0].arguments) == {"city": value, "days": 1}
 
 
 def test_a_python_call_too_deep_is_a_plain_string():
     value = "[" * 10_000 + "]" * 10_000
-    said = parse_with("pythonic", f"[get_weather(city={value})]")
-    assert json.loads(said.calls[0].arguments) == {"city": value}
+    result = parse_with("pythonic", f"[get_weather(city={value})]")
+    assert json.loads(result.calls[0].arguments) == {"city": value}
 
 
 def test_a_tagged_object_too_deep_is_a_plain_string():
     value = "[" * 10_000 + "]" * 10_000
-    said = parse_with(
+    result = parse_with(
         "qwen3_coder", f"<tool_call><function=get_weather><parameter=tags>{value}</parameter></function></tool_call>"
     )
-    assert json.loads(said.calls[0].arguments) == {"tags": value}
+    assert json.loads(result.calls[0].arguments) == {"tags": value}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engine.api.tools import Tool
 from engine.outputs.tools.registry import make_tool_parser
-from tests.engine.outputs.tools.joined import Call, Said, parse, parse_with
+from tests.engine.outputs.tools.joined import Call, ParsedText, parse, parse_with
 from tests.examples import examples
 
 CALL = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
@@ -17,23 +17,29 @@ WEATHER = Call("get_weather", '{"city": "Paris"}')
 READ = {
     "what Qwen2.5-Coder writes": (
         '```json\n{\n  "name": "get_weather",\n  "arguments": {\n    "city": "Paris"\n  }\n}\n```',
-        Said(calls=[Call("get_weather", '{\n    "city": "Paris"\n  }')]),
+        ParsedText(calls=[Call("get_weather", '{\n    "city": "Paris"\n  }')]),
     ),
-    "the braces of its template": ('{{"name": "get_weather", "arguments": {"city": "Paris"}}}', Said(calls=[WEATHER])),
-    "the tag around the tools": (f"I look.\n<tools>\n{CALL}\n</tools>", Said("I look.\n", [WEATHER])),
-    "after prose": (f"I look.\n\n```json\n{CALL}\n```\nDone.", Said("I look.\n\nDone.", [WEATHER])),
-    "after code": (f"```python\n{{}}\n```\n{CALL}", Said("```python\n{}\n```\n", [WEATHER])),
+    "the braces of its template": (
+        '{{"name": "get_weather", "arguments": {"city": "Paris"}}}',
+        ParsedText(calls=[WEATHER]),
+    ),
+    "the tag around the tools": (f"I look.\n<tools>\n{CALL}\n</tools>", ParsedText("I look.\n", [WEATHER])),
+    "after prose": (f"I look.\n\n```json\n{CALL}\n```\nDone.", ParsedText("I look.\n\nDone.", [WEATHER])),
+    "after code": (f"```python\n{{}}\n```\n{CALL}", ParsedText("```python\n{}\n```\n", [WEATHER])),
     "after an object that is no call": (
         f'```json\n{{"a": 1}}\n```\n```json\n{CALL}\n```',
-        Said('```json\n{"a": 1}\n```\n', [WEATHER]),
+        ParsedText('```json\n{"a": 1}\n```\n', [WEATHER]),
     ),
-    "the fence does not close": (f"```json\n{CALL}", Said(calls=[WEATHER])),
+    "the fence does not close": (f"```json\n{CALL}", ParsedText(calls=[WEATHER])),
     "arguments as a string": (
         '{"name": "get_weather", "arguments": "{\\"city\\": \\"Paris\\"}"}',
-        Said(calls=[WEATHER]),
+        ParsedText(calls=[WEATHER]),
     ),
-    "arguments before the name": ('{"arguments": {"city": "Paris"}, "name": "get_weather"}', Said(calls=[WEATHER])),
-    "as requests write calls": (f'{{"type": "function", "function": {CALL}}}', Said(calls=[WEATHER])),
+    "arguments before the name": (
+        '{"arguments": {"city": "Paris"}, "name": "get_weather"}',
+        ParsedText(calls=[WEATHER]),
+    ),
+    "as requests write calls": (f'{{"type": "function", "function": {CALL}}}', ParsedText(calls=[WEATHER])),
 }
 
 CONTENT = [
@@ -63,18 +69,18 @@ def test_calls_are_read_as_small_models_write_them(case):
 
 
 @pytest.mark.parametrize("text", CONTENT)
-def test_what_is_no_call_comes_out_as_it_was_written(text):
-    assert parse_with("hermes", text) == parse_with("hermes", *text) == Said(content=text)
+def test_text_that_is_no_call_is_unchanged(text):
+    assert parse_with("hermes", text) == parse_with("hermes", *text) == ParsedText(content=text)
 
 
 def test_strict_functions_are_called_within_the_tags_alone():
     """Only there a grammar holds their arguments to the schema."""
     tools = (Tool("get_weather", {"type": "object"}, is_strict=True), Tool("get_time", {"type": "object"}))
     loose = CALL.replace("get_weather", "get_time")
-    said = parse(make_tool_parser("hermes", tools), [f"{loose}\n<tool_call>{CALL}</tool_call>"])
-    assert [call.name for call in said.calls] == ["get_time", "get_weather"]
+    result = parse(make_tool_parser("hermes", tools), [f"{loose}\n<tool_call>{CALL}</tool_call>"])
+    assert [call.name for call in result.calls] == ["get_time", "get_weather"]
     for text in (CALL, f"```json\n{CALL}\n```", f"<function_call>{CALL}</function_call>"):
-        assert parse(make_tool_parser("hermes", tools), [text]) == Said(content=text)
+        assert parse(make_tool_parser("hermes", tools), [text]) == ParsedText(content=text)
 
 
 PIECES = [
@@ -101,21 +107,21 @@ PIECES = [
 
 @examples(300)
 @given(st.lists(st.sampled_from(PIECES), max_size=8), st.lists(st.integers(0, 200), max_size=5))
-def test_any_split_reads_the_same_and_loses_no_word(parts, cuts):
+def test_every_split_reads_the_same_and_loses_no_text(parts, cuts):
     text = "".join(parts)
     borders = sorted(cut % (len(text) + 1) for cut in cuts)
     pieces = [text[start:end] for start, end in zip([0, *borders], [*borders, len(text)], strict=True)]
-    said = parse_with("hermes", *pieces)
-    assert said == parse_with("hermes", text) == parse_with("hermes", *text)
-    assert all(call.name == "get_weather" for call in said.calls)
-    if not said.calls:
-        assert said.content == text
+    result = parse_with("hermes", *pieces)
+    assert result == parse_with("hermes", text) == parse_with("hermes", *text)
+    assert all(call.name == "get_weather" for call in result.calls)
+    if not result.calls:
+        assert result.content == text
 
 
 @examples(100)
 @given(st.dictionaries(st.text("abc", min_size=1), st.one_of(st.text(), st.integers(), st.lists(st.text('{}"\\`\n')))))
 def test_any_arguments_survive_a_fence(arguments):
     call = json.dumps({"name": "get_weather", "arguments": arguments}, indent=2)
-    said = parse_with("hermes", f"```json\n{call}\n```")
-    assert [json.loads(call.arguments) for call in said.calls] == [arguments]
-    assert said.content == ""
+    result = parse_with("hermes", f"```json\n{call}\n```")
+    assert [json.loads(call.arguments) for call in result.calls] == [arguments]
+    assert result.content == ""

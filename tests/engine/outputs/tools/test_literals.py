@@ -26,13 +26,13 @@ def as_json(value):
 
 
 @given(literals)
-def test_what_python_writes_is_read_as_the_same_value(value):
+def test_python_literals_convert_to_the_same_value(value):
     assert json.loads(literal_to_json(repr(value))) == as_json(value)
 
 
 @examples(300)
 @given(st.text("[]{}()'\"\\,: 0123.eTrueNonxu-+", max_size=12))
-def test_what_is_accepted_is_what_python_reads(text):
+def test_accepted_literals_equal_what_python_evaluates(text):
     result = literal_to_json(text)
     if result is None or "true" in text:
         return
@@ -59,7 +59,7 @@ def test_what_is_accepted_is_what_python_reads(text):
         ("-3.", -3.0),
     ],
 )
-def test_forms_that_models_use(text, value):
+def test_literals_in_spellings_that_models_use(text, value):
     assert json.loads(literal_to_json(text)) == value
 
 
@@ -85,7 +85,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_anything_else_is_refused(text):
+def test_text_that_is_no_literal_is_refused(text):
     assert literal_to_json(text) is None
 
 

@@ -109,21 +109,21 @@ def test_tagged_strings_keep_all_but_the_line_breaks_of_the_format():
 
 
 def test_a_tagged_value_may_lack_its_end():
-    said = parse_with("qwen3_coder", "<function=get_weather><parameter=city>Bern<parameter=days>3</function>")
-    assert json.loads(said.calls[0].arguments) == {"city": "Bern", "days": 3}
-    said = parse_with("qwen3_coder", "<tool_call><function=get_weather><parameter=city>Bern</tool_call>")
-    assert json.loads(said.calls[0].arguments) == {"city": "Bern"}
+    result = parse_with("qwen3_coder", "<function=get_weather><parameter=city>Bern<parameter=days>3</function>")
+    assert json.loads(result.calls[0].arguments) == {"city": "Bern", "days": 3}
+    result = parse_with("qwen3_coder", "<tool_call><function=get_weather><parameter=city>Bern</tool_call>")
+    assert json.loads(result.calls[0].arguments) == {"city": "Bern"}
 
 
 def test_a_tagged_call_may_hold_json():
-    said = parse_with("qwen3_coder", '<tool_call><function=get_weather>\n{"city": "Bern"}\n</function></tool_call>')
-    assert said.calls[0].arguments == '{"city": "Bern"}'
+    result = parse_with("qwen3_coder", '<tool_call><function=get_weather>\n{"city": "Bern"}\n</function></tool_call>')
+    assert result.calls[0].arguments == '{"city": "Bern"}'
 
 
 def test_a_tagged_string_that_is_cut_is_kept():
-    said = parse_with("qwen3_coder", "<function=get_weather><parameter=city>Ber")
-    assert said.calls[0].arguments == '{"city": "Ber'
-    assert not said.calls[0].is_complete
+    result = parse_with("qwen3_coder", "<function=get_weather><parameter=city>Ber")
+    assert result.calls[0].arguments == '{"city": "Ber'
+    assert not result.calls[0].is_complete
 
 
 def test_gemma_strings_have_the_types_of_their_parameters():
@@ -141,7 +141,7 @@ def test_gemma_strings_have_the_types_of_their_parameters():
     }
 
 
-def test_deepseek_says_itself_what_is_a_string():
+def test_deepseek_attribute_decides_whether_a_value_is_a_string():
     begin, end = (
         '<｜DSML｜function_calls><｜DSML｜invoke name="get_weather">',
         "</｜DSML｜invoke></｜DSML｜function_calls>",

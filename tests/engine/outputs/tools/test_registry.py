@@ -17,7 +17,7 @@ from engine.outputs.tools.registry import (
     tool_format,
 )
 from tests.engine.outputs.tools.examples import EXAMPLES, parser_of
-from tests.engine.outputs.tools.joined import TOOLS, Call, Said, parse, parse_with
+from tests.engine.outputs.tools.joined import TOOLS, Call, ParsedText, parse, parse_with
 
 WITHOUT_MARKER = {"llama3_json", "llama4_json", "llama4_pythonic", "pythonic", "granite", "xlam"}
 """The parsers that lightcone-api.md does not mark as having a start marker."""
@@ -47,7 +47,7 @@ def test_start_markers_are_those_of_the_specification():
 
 
 @pytest.mark.parametrize("name", sorted(set(known_tool_parsers()) - WITHOUT_MARKER))
-def test_the_start_marker_stands_before_the_calls(name):
+def test_start_marker_precedes_the_calls(name):
     text = EXAMPLES[name]
     assert FORMATS[name].start_marker in text[: text.index("get_weather")]
 
@@ -63,32 +63,32 @@ def test_a_call_that_is_written_by_its_format_is_read(name):
     assert form.begin.startswith(form.trigger)
     number = "0" + form.number_end if form.number_end else ""
     call = f'{form.begin}get_weather{form.middle}{number}{{"city": "Bern"}}{form.end}'
-    said = parse_with(name, call, call)
-    assert [(said.name, said.arguments, said.is_complete) for said in said.calls] == [
+    result = parse_with(name, call, call)
+    assert [(result.name, result.arguments, result.is_complete) for result in result.calls] == [
         ("get_weather", '{"city": "Bern"}', True)
     ] * 2
-    assert said.content == ""
+    assert result.content == ""
 
 
 def test_mistral_writes_calls_as_its_vocabulary_has_them():
     for find_token in ({}.get, {"[ARGS]": 1}.get):
         form = tool_format("mistral", find_token).call_format
-        said = parse_with("mistral", f'{form.begin}get_weather{form.middle}{{"city": "Bern"}}{form.end}')
-        assert said == Said(calls=[Call("get_weather", '{"city": "Bern"}')])
+        result = parse_with("mistral", f'{form.begin}get_weather{form.middle}{{"city": "Bern"}}{form.end}')
+        assert result == ParsedText(calls=[Call("get_weather", '{"city": "Bern"}')])
 
 
 def test_only_the_named_functions_may_be_called():
     text = EXAMPLES["hermes"]
-    said = parse(make_tool_parser("hermes", TOOLS, ("get_time",)), [text])
-    assert said.calls == [Call("get_time", "{}")]
-    assert "get_weather" in said.content
+    result = parse(make_tool_parser("hermes", TOOLS, ("get_time",)), [text])
+    assert result.calls == [Call("get_time", "{}")]
+    assert "get_weather" in result.content
 
 
 @pytest.mark.parametrize("label", sorted(EXAMPLES))
 def test_a_call_is_complete_before_the_next_one_has_a_name(label):
     text = EXAMPLES[label]
-    said = make_tool_parser(parser_of(label), TOOLS).feed(text[: text.index("get_time")])
-    assert CallEnd() in said
+    result = make_tool_parser(parser_of(label), TOOLS).feed(text[: text.index("get_time")])
+    assert CallEnd() in result
 
 
 @pytest.mark.parametrize("name", ["hermes", "mistral", "llama3_json", "jamba", "kimi_k2", "deepseek_v31", "openai"])
@@ -121,8 +121,8 @@ def test_calls_come_through_the_reasoning_parser_of_harmony():
     for character in EXAMPLES["openai"]:
         passed += reasoning.feed(character)
     passed += reasoning.flush()
-    said = parse_with("openai", *(piece.text for piece in passed if isinstance(piece, ContentText)))
-    assert said == parse_with("openai", EXAMPLES["openai"])
+    result = parse_with("openai", *(piece.text for piece in passed if isinstance(piece, ContentText)))
+    assert result == parse_with("openai", EXAMPLES["openai"])
 
 
 def test_markers_reach_the_parser():

@@ -145,9 +145,9 @@ FORMATS = {
 def test_arguments_come_back_as_they_were_written(label, calls):
     text = FORMATS[label](calls)
     name = label.partition(",")[0]
-    said = parse(make_tool_parser(name, TOOLS), [text])
-    assert [(call.name, json.loads(call.arguments), call.is_complete) for call in said.calls] == [
+    result = parse(make_tool_parser(name, TOOLS), [text])
+    assert [(call.name, json.loads(call.arguments), call.is_complete) for call in result.calls] == [
         (*call, True) for call in calls
     ]
-    assert said.content == ""
-    assert parse(make_tool_parser(name, TOOLS), list(text)) == said
+    assert result.content == ""
+    assert parse(make_tool_parser(name, TOOLS), list(text)) == result

@@ -13,7 +13,7 @@ SPEC = ProcessorSpec("scaled", [ProcessorParameter("factor", "float", 0.0)])
 
 
 @pytest.mark.parametrize("value", [10**400, math.inf, math.nan, True, -1])
-def test_a_number_that_is_none_to_compute_with_is_refused(value):
+def test_value_that_is_no_finite_number_in_range_is_refused(value):
     with pytest.raises(RequestError) as caught:
         bind_arguments(SPEC, ProcessorCall("scaled", kwargs={"factor": value}), {}, 32)
     assert caught.value.param == "logits_processors.kwargs.factor"
@@ -27,9 +27,9 @@ def test_a_refused_value_is_shown_as_the_caller_wrote_it(value, shown):
     """Python's words for it once went out: `got True`, for JSON's `true`."""
     with pytest.raises(RequestError) as caught:
         bind_arguments(SPEC, ProcessorCall("scaled", kwargs={"factor": value}), {}, 32)
-    told = caught.value.message.partition(", got ")[2]
-    assert told.startswith(shown)
-    assert len(told) <= 200
+    shown_value = caught.value.message.partition(", got ")[2]
+    assert shown_value.startswith(shown)
+    assert len(shown_value) <= 200
 
 
 def test_an_integer_is_a_number():

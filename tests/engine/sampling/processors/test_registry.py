@@ -84,14 +84,14 @@ def test_a_processor_reads_its_arguments_and_the_free_values():
     )
 
 
-def test_what_was_forbidden_stays_forbidden():
+def test_forbidden_tokens_stay_forbidden_after_a_processor():
     logits = torch.zeros(VOCAB_SIZE)
     logits[[3, 9]] = -torch.inf
     row = apply("reviver", [], logits=logits, registry=ProcessorRegistry([Reviver]))
     assert row.isneginf().nonzero().flatten().tolist() == [3, 9]
 
 
-def test_a_processor_that_cannot_be_made_keeps_its_sequence_out():
+def test_sequence_whose_processor_cannot_be_made_is_not_added():
     sampler = Sampler(VOCAB_SIZE, "cpu", ProcessorRegistry([Bomb]))
     for call, error in (
         (ProcessorCall("bomb", (0,)), RuntimeError),

@@ -34,7 +34,7 @@ def test_no_ngram_comes_twice_in_the_window(output_ids, size, window_size, alway
 
 
 @given(OUTPUTS, OUTPUTS, st.integers(0, 14), TOKENS, st.integers(1, 3))
-def test_the_guard_forgets_drafts_that_are_withdrawn(output_ids, drafts, num_kept, drawn, size):
+def test_ngram_guard_forgets_rejected_drafts(output_ids, drafts, num_kept, drawn, size):
     call = ProcessorCall("no_repeat_ngram", (size,))
     chain = ProcessorRegistry().chain(make_sequence(1, SamplingParams(processors=(call,))), VOCAB_SIZE)
     for length in range(len(drafts) + 1):
@@ -51,7 +51,7 @@ def test_the_guard_reads_what_it_needs_from_free_values():
 
 
 @given(st.lists(st.lists(TOKENS, min_size=1, max_size=4), min_size=1, max_size=5), st.lists(TOKENS, max_size=4))
-def test_the_trie_leaves_what_goes_on_with_a_sequence_and_the_end_behind_a_complete_one(sequences, output_ids):
+def test_trie_allows_continuations_and_stop_ids_after_a_complete_sequence(sequences, output_ids):
     size = len(output_ids)
     expected = {sequence[size] for sequence in sequences if sequence[:size] == output_ids and len(sequence) > size}
     is_off = not any(sequence[:size] == output_ids for sequence in sequences)
