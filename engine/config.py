@@ -1,4 +1,4 @@
-"""Everything that shapes an engine, fixed before it starts."""
+"""The settings of an engine, fixed before it starts."""
 
 from __future__ import annotations
 
@@ -8,25 +8,24 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class StructuredLimits:
-    """How large a constraint of an answer may be, and what compiling it may cost.
-
-    `schema_nodes` counts schemas, properties, enum values and branches; `schema_bound` is the largest `minItems`,
-    `maxLength` and the like; `repeats` the product of the nested bounds of a regular expression or grammar; `depth` is
-    that of their brackets.
-    """
+    """The limits of a constraint of an answer, and of compiling it."""
 
     schema_bytes: int = 256 << 10
     schema_depth: int = 64
     tag_depth: int = 80
     schema_nodes: int = 20_000
+    """Schemas, properties, enum values and branches."""
     schema_bound: int = 100_000
+    """The largest `minItems`, `maxLength` and the like."""
     repeats: int = 10_000
+    """The product of the nested bounds of a regular expression or grammar."""
     regex_bytes: int = 16 << 10
     grammar_bytes: int = 256 << 10
     choice_strings: int = 10_000
     choice_bytes: int = 1 << 20
     tool_bytes: int = 1 << 20
     depth: int = 64
+    """Nested brackets of a regular expression or grammar."""
     compile_timeout_s: float = 5.0
     compile_bytes: int = 512 << 20
     cache_bytes: int = 256 << 20
@@ -34,35 +33,41 @@ class StructuredLimits:
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """Settings of one engine. `None` and 0 mean: measure or read from the model at load.
-
-    `weights`: "auto" (int4 from 4-bit files and bf16 by row count on CPU; bf16 on CUDA), "bf16", "int8" (on CUDA) or
-    "float32" (the reference). `kv_cache`: "auto" (bf16, float32 beside float32 weights) or "fp8" (eight-bit keys and
-    values, on CUDA). `max_num_batched_tokens`: tokens computed per step (speed of the machine at load when 0).
-    `kv_cache_bytes` 0: a share of memory. `prompt_lookup`: tokens that followed before are verified in bulk
-    (engine.decoding.ngram), where measured costs let that pay. `step_timeout_s`: a core whose step lasts longer is
-    replaced (0: never). `tool_parser`, `reasoning_parser`: a name of engine.outputs, "none", or "auto" (chosen from the
-    chat template). `processors`: further logits processors, each `module:name`.
-    """
+    """The settings of one engine. `None` and 0 mean: measure or read from the model at load."""
 
     model_path: Path
     model_name: str
     device: str = "cpu"
     weights: str = "auto"
+    """One of "auto" (int4 from 4-bit files and bf16 by row count on CPU; bf16 on CUDA), "bf16", "int8" (on CUDA) or
+    "float32" (the reference).
+    """
     max_model_len: int = 0
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 0
+    """Tokens computed per step; 0: by the speed of the machine."""
     block_size: int = 16
     kv_cache: str = "auto"
+    """One of "auto" (bf16, float32 beside float32 weights) or "fp8" (eight-bit keys and values, on CUDA)."""
     kv_cache_bytes: int = 0
+    """0: a share of the memory."""
     prefix_caching: bool = True
     batch_invariant: bool = False
     prompt_lookup: bool = False
+    """Verify tokens that followed the same words before (engine.decoding.ngram) where measured costs let that pay."""
     num_threads: int = 0
     max_waiting: int = 4096
     step_timeout_s: float = 120.0
+    """A core whose step lasts longer is replaced; 0: never."""
     core_in_process: bool = False
+    """The core is in a thread of the caller's process; set by `connect_in_process`.
+
+    It then starts no kernel threads.
+    """
     tool_parser: str = "auto"
+    """A name of engine.outputs, "none", or "auto" (chosen by the chat template)."""
     reasoning_parser: str = "auto"
+    """As `tool_parser`."""
     processors: tuple[str, ...] = ()
+    """Further logits processors, each `module:name`."""
     structured: StructuredLimits = StructuredLimits()

@@ -13,74 +13,74 @@ from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """How the core knows where reasoning ends. `is_open`: the answer begins inside it; else it begins if `start_ids`
-    come first.
-
-    Grammars wait for the end. After `budget` tokens of reasoning (None: no limit) `end_ids` are forced. `other_starts`
-    and `other_ends`: further tokens that say the same, as a marker of plain text is spelled in other tokens beside
-    spaces and line breaks.
-    """
+    """The markers by which the core follows the reasoning of an answer. A grammar applies from its end."""
 
     start_ids: list[int]
     end_ids: list[int]
     is_open: bool
+    """The answer begins inside the reasoning; otherwise it does if `start_ids` come first."""
     budget: int | None = None
+    """After so many tokens of reasoning `end_ids` are forced; None: no limit."""
     other_starts: list[list[int]] = field(default_factory=list)
+    """Other spellings of the start: beside spaces and line breaks a marker of plain text has other tokens."""
     other_ends: list[list[int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class AddSequence:
-    """Start a sequence. `output_ids` is non-empty when a run resumes: generation goes on after them.
-
-    `grammar`: the key of a DefineGrammar that went before, or ''. `bad_word_ids`: token sequences that must not be
-    completed. `draft_ids`: tokens that the output is expected to begin with. `scores_processed`: log-probabilities are
-    taken after all masks and penalties, as beam search wants them, and not from raw logits. `group`: sequences of one
-    are seated together; made of tenant and key. `tenant`: seats, blocks and steps are shared out among tenants.
-    `embed`: the prompt becomes a vector, and the sequence ends with it.
-    """
+    """Start a sequence, or go on with one that has output."""
 
     seq_id: int
     prompt_ids: list[int]
     output_ids: list[int]
+    """Tokens that an earlier attempt has generated; generation continues after them."""
     sampling: SamplingParams
     stop: StopRules
     logprobs: LogprobOptions
     stop_ids: list[int]
     max_tokens: int
     cache_root: bytes
+    """The root of the hash chain in the prefix cache: sequences with different roots share no blocks."""
     priority: int = 0
     grammar: str = ""
+    """The key of a DefineGrammar that was sent before, or ''."""
     thinking: Thinking | None = None
     bad_word_ids: list[list[int]] = field(default_factory=list)
+    """Token sequences that must not be completed."""
     draft_ids: list[int] = field(default_factory=list)
+    """Tokens that the output is expected to begin with."""
     scores_processed: bool = False
+    """Take log-probabilities after all masks and penalties, as beam search needs them, not from raw logits."""
     group: str = ""
+    """Sequences of one group start one after the other. Made of tenant and the request's key."""
     embed: EmbedOptions | None = None
+    """The prompt becomes a vector, and the sequence ends with it."""
     tenant: str = ""
+    """Running sequences, blocks and prompt tokens are shared out among tenants."""
 
 
 @dataclass(frozen=True, slots=True)
 class DefineGrammar:
-    """A compiled constraint for the sequences that name `key`. `backend`: which matcher reads `payload`."""
+    """Define the constraint of the sequences that name `key`."""
 
     key: str
     backend: str
+    """The matcher that reads `payload`."""
     payload: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetGrammars:
-    """No new sequence names these keys any more; running ones keep theirs."""
+    """Forget grammars that no new sequence names; running sequences keep theirs."""
 
     keys: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class AbortSequences:
-    """Free these sequences before the next step; unknown ids are ignored.
+    """Free sequences before the next step.
 
-    Answered with an aborted SequenceOutput for each known one.
+    Each known one is answered with an aborted SequenceOutput, unknown ones are ignored.
     """
 
     seq_ids: list[int]
@@ -88,14 +88,14 @@ class AbortSequences:
 
 @dataclass(frozen=True, slots=True)
 class QueryStats:
-    """Ask for a CoreStats; `check_integrity` also verifies the block accounts."""
+    """Ask for a CoreStats; `check_integrity` also verifies the block tables."""
 
     check_integrity: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class AnnounceSteps:
-    """Send StepStarted before each step from now on; asked of a core that has come in place of a dead one."""
+    """Send StepStarted before each step from now on; sent to a core that replaces a dead one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,77 +105,76 @@ class Shutdown:
 
 @dataclass(frozen=True, slots=True)
 class SampledLogprobs:
-    """Of one token: its own value and the alternatives, most likely first. Natural log, from raw logits.
-
-    `rank` (1: the most likely) is counted for tokens of a prompt only, where `token_id` names the token; otherwise both
-    are 0.
-    """
+    """The log-probability of one token, and the alternatives, most likely first. Natural log, from raw logits."""
 
     logprob: float
     top_ids: list[int] = field(default_factory=list)
     top_logprobs: list[float] = field(default_factory=list)
     rank: int = 0
+    """1: the most likely. Counted for tokens of a prompt only, otherwise 0."""
     token_id: int = 0
+    """Set for tokens of a prompt only, otherwise 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceOutput:
-    """News of one sequence in one step.
-
-    `finish`: None, "stop" (a stop id was sampled, last of `token_ids`), "complete" (the grammar admits nothing more),
-    "length", "embedded" (with the `vector`), "aborted" or "failed"; `failed_param` then names the request field that
-    left no token to choose, if one did. `num_cached` is set in the first output of a sequence. `prompt_logprobs`: of
-    the prompt's next tokens, in order, the first one left out. `num_accepted`: drafts among `token_ids`;
-    `num_rejected`: drafts that this step has tried in vain.
-    """
+    """The results of one step for one sequence."""
 
     seq_id: int
     token_ids: list[int]
     logprobs: list[SampledLogprobs] | None = None
     finish: str | None = None
+    """None, "stop" (a stop id was sampled, last of `token_ids`), "complete" (the grammar allows nothing more),
+    "length", "embedded" (with the `vector`), "aborted" or "failed".
+    """
     num_cached: int | None = None
+    """Set in the first output of a sequence."""
     started_at: float | None = None
     prompt_logprobs: list[SampledLogprobs] | None = None
+    """Of the next tokens of the prompt, in order, without its first token."""
     num_accepted: int = 0
+    """Drafts among `token_ids`."""
     num_rejected: int = 0
+    """Drafts that this step has rejected."""
     failed_param: str = ""
+    """The request field that left no token to choose, if that is why the sequence has failed."""
     vector: list[float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """All news of one step."""
+    """All outputs of one step."""
 
     outputs: list[SequenceOutput]
 
 
 @dataclass(frozen=True, slots=True)
 class CoreProgress:
-    """Loading: `phase` for people, `fraction` 0..1."""
+    """The progress of loading."""
 
     phase: str
+    """A text for people."""
     fraction: float
+    """0..1"""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessorParameter:
-    """One argument of a logits processor. `kind`: "int", "float", "bool", "str", "int_list", "token_ids" or
-    "token_id_lists".
-
-    `minimum` and `maximum` bound numbers, and those in an "int_list"; a bound of None is none. Token ids are bounded by
-    the model.
-    """
+    """One argument of a logits processor."""
 
     name: str
     kind: str
+    """One of "int", "float", "bool", "str", "int_list", "token_ids" and "token_id_lists". The model bounds token ids.
+    """
     minimum: float | None = None
+    """The lower bound of a number, or of those in an "int_list"; None: no bound."""
     maximum: float | None = None
     is_required: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessorSpec:
-    """What a registered logits processor is called and takes, in the order of positional arguments."""
+    """The declaration of a registered logits processor; `parameters` are in the order of positional arguments."""
 
     name: str
     parameters: list[ProcessorParameter] = field(default_factory=list)
@@ -183,22 +182,22 @@ class ProcessorSpec:
 
 @dataclass(frozen=True, slots=True)
 class CoreReady:
-    """The model is loaded. `logits_width` is the number of logits per position, `hidden_size` that of numbers in a
-    hidden state; `processors` declares the registered logits processors.
-    """
+    """The model is loaded."""
 
     logits_width: int
+    """Logits per position."""
     max_model_len: int
     num_blocks: int
     max_num_batched_tokens: int
     max_num_seqs: int
     processors: list[ProcessorSpec] = field(default_factory=list)
     hidden_size: int = 0
+    """Numbers in a hidden state."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoreStats:
-    """A snapshot of the core. `integrity` is the text of the first broken block account, or ''."""
+    """A snapshot of the core."""
 
     num_running: int
     num_waiting: int
@@ -210,32 +209,33 @@ class CoreStats:
     num_output_tokens: int
     num_preemptions: int
     integrity: str = ""
+    """The first error in the block tables, or ''."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Sent once a second by a thread of the core, also during a long step.
-
-    `step_s`: how long the present one has lasted, 0 between two.
-    """
+    """Sent once a second by a thread of the core, also during a long step."""
 
     at: float
     step_s: float = 0.0
+    """How long the present step has lasted; 0 between two."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepStarted:
-    """Said before a step is computed, where it was asked for: should the core die of it, these sequences were in it."""
+    """Announces the sequences of the step that begins: they are suspects if the core dies of it."""
 
     seq_ids: list[int]
 
 
 @dataclass(frozen=True, slots=True)
 class CoreFailed:
-    """The core cannot go on, or could not load the model; `detail` goes to the log, `message` to people."""
+    """The core cannot go on, or could not load the model."""
 
     message: str
+    """A text for people."""
     detail: str
+    """A text for the log."""
 
 
 ToCore = AddSequence | DefineGrammar | ForgetGrammars | AbortSequences | QueryStats | AnnounceSteps | Shutdown

@@ -1,9 +1,9 @@
-"""Worker ⇄ core: one duplex link that carries the closed set of `engine.messages`, in-process or to a child process.
+"""The link between worker and core: it carries the closed set of `engine.messages` to a child process and back.
 
 The child is `python -m engine.core.process`, started with one end of a socket pair. It is a fresh interpreter: nothing
 of `__main__`, Django or Celery is loaded in it, and no start method of `multiprocessing` matters. Messages are msgpack,
-never pickle. The child ends when its end of the link reports end of file, which happens whatever way the parent dies.
-(PR_SET_PDEATHSIG is not used: it fires when the *thread* that started the child ends.)
+never pickle. The child ends when its end of the link reports end of file, however the parent dies. (PR_SET_PDEATHSIG
+is not used: it fires when the *thread* that started the child ends.) A core in the same process: in_process.py.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ CLOSED_SET: tuple[type, ...] = (
     LogprobOptions,
     EmbedOptions,
 )
-"""What may travel; the position of a class is its msgpack extension code."""
+"""The classes that may travel; the position of a class is its msgpack extension code."""
 
 EXIT_S = 5.0
-"""What a child may take to leave once its end of the link is closed."""
+"""Time for a child to leave once its end of the link is closed."""
 
 _CODES = {cls: code for code, cls in enumerate(CLOSED_SET)}
 _TUPLE_POSITIONS = {
@@ -87,12 +87,12 @@ _READERS = {cls: _field_reader(cls) for cls in CLOSED_SET}
 
 
 def pack(message: object) -> bytes:
-    """Write one message of the closed set. Raises TypeError for anything else."""
+    """Encode one message of the closed set. Raises TypeError for anything else."""
     return msgpack.packb(message, default=_pack_one)
 
 
 def unpack(data: bytes) -> Any:
-    """Inverse of `pack`. Raises ValueError for bytes that are no message."""
+    """Decode the output of `pack`. Raises ValueError for bytes that are no message."""
     return msgpack.unpackb(data, ext_hook=_unpack_one)
 
 
@@ -114,20 +114,20 @@ def _unpack_one(code: int, data: bytes) -> object:
 
 
 class CoreChannel(Protocol):
-    """The core's end."""
+    """The core's end of a link."""
 
     def send(self, message: FromCore) -> None:
-        """Thread-safe. Dropped without a word when the worker is gone."""
+        """Send a message; drop it when the worker is gone. Thread-safe."""
 
     def receive(self, block: bool) -> list[ToCore]:
-        """All messages that have come, in order; with `block` at least one."""
+        """Return all messages that have arrived, in order; with `block` wait for at least one."""
 
 
 class CoreLink(Protocol):
-    """The worker's end."""
+    """The worker's end of a link."""
 
     def send(self, message: ToCore) -> None:
-        """Thread-safe. Raises LinkClosed."""
+        """Send a message. Thread-safe. Raises LinkClosed."""
 
     def receive(self) -> FromCore:
         """Wait for the next message; one thread only. Raises LinkClosed when the core is gone."""
@@ -137,13 +137,13 @@ class CoreLink(Protocol):
 
 
 class ProcessLink:
-    """A core in a child process, which must start within the time its model takes to load; the worker waits for
-    CoreReady.
-
-    `program`: what the interpreter runs, with the number of the link's descriptor as its last argument.
-    """
+    """The worker's end of a link to a core in a child process."""
 
     def __init__(self, config: EngineConfig, program: Sequence[str] = ("-m", "engine.core.process")) -> None:
+        """Start the child.
+
+        `program`: arguments of the interpreter; the number of the link's descriptor follows them.
+        """
         ours, theirs = socket.socketpair()
         root = str(Path(__file__).resolve().parents[2])
         with theirs:
@@ -158,7 +158,7 @@ class ProcessLink:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(config.step_timeout_s))
         self._connection = Connection(ours.detach())
         self._sending = threading.Lock()
-        with contextlib.suppress(OSError):  # a child that died at once shows in receive()
+        with contextlib.suppress(OSError):  # receive() reports a child that died at once
             self._connection.send_bytes(pack_config(config))
 
     @property
@@ -174,7 +174,7 @@ class ProcessLink:
             raise LinkClosed from error
 
     def receive(self) -> FromCore:
-        """A core that does not even send heartbeats for as long as a step may last is ended."""
+        """Wait for the next message; end a core that sends none, not even heartbeats, for `step_timeout_s`."""
         try:
             return unpack(self._connection.recv_bytes())
         except (EOFError, OSError) as error:
@@ -199,7 +199,7 @@ class ProcessLink:
 
 
 class PipeChannel:
-    """The core's end of a process link. `on_closed` runs on the reading thread when the worker is gone."""
+    """The core's end of a link to another process. The reading thread calls `on_closed` when the worker is gone."""
 
     def __init__(self, connection: Connection, on_closed: Callable[[], None]) -> None:
         self._connection = connection
@@ -225,20 +225,20 @@ class PipeChannel:
 
 
 def pack_config(config: EngineConfig) -> bytes:
-    """The first frame of a process link."""
+    """Encode the first frame of a process link."""
     values = dataclasses.asdict(config) | {"model_path": str(config.model_path.resolve())}
     return json.dumps(values).encode()
 
 
 def unpack_config(data: bytes) -> EngineConfig:
-    """Inverse of `pack_config`."""
+    """Decode the output of `pack_config`."""
     values = json.loads(data)
     values |= {"model_path": Path(values["model_path"]), "processors": tuple(values["processors"])}
     return EngineConfig(**values | {"structured": StructuredLimits(**values["structured"])})
 
 
 def thread_environment(num_threads: int) -> dict[str, str]:
-    """Environment of the child, read once before it starts; the operator's own values win.
+    """Return the environment to add for the child; the operator's own values win.
 
     Huge pages for the weights take 4 % off a step (Linux). OpenMP's threads wait actively a third as long as by
     default: longer waits let a step collapse when other processes want the cores, much shorter ones put threads to
@@ -252,7 +252,7 @@ def thread_environment(num_threads: int) -> dict[str, str]:
 
 
 def _timeval(seconds: float) -> bytes:
-    """A C struct timeval; of 0 the kernel makes no time-out."""
+    """Return a C struct timeval; for 0 the kernel sets no time-out."""
     return struct.pack("@ll", int(seconds), int(seconds % 1 * 1_000_000))
 
 

@@ -1,8 +1,7 @@
-"""`python -m engine.core.process FD`: an engine core behind the socket FD; started by `engine.core.link.ProcessLink`
-only.
+"""The entry point of a core's process: `python -m engine.core.process FD`, started by `engine.core.link.ProcessLink`.
 
-It lives exactly as long as the link: at end of file it leaves at once, because nobody is left to hear it. The signals
-that a terminal or a supervisor sends to the whole group are ignored: the worker decides when its core ends.
+It lives as long as the link behind the descriptor FD and leaves at once at end of file. It ignores the signals that a
+terminal or a supervisor sends to the whole process group: the worker decides when its core ends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The life of cores: starts the first one, and another in place of one that died, with a back-off and a limit.
+"""The supervision of cores: starts the first one, and another in place of one that died, with a back-off and a limit.
 
-It waits until a core has loaded its model; what a core is sent and says afterwards is the engine's business. Called by
-`engine.engine`: `connect` and `await_ready` from the thread that starts the engine, `replace` from its receiver thread.
+It waits until a core has loaded its model; the messages after that are the engine's. `connect` and `await_ready` run
+on the thread that starts the engine, `replace` on its receiver thread.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ Connect = Callable[[EngineConfig], CoreLink]
 
 
 class CoreRestarter:
-    """`num_restarts` counts cores that were started in place of dead ones. `close` may be called from any thread."""
+    """The restarts of one engine's core. `close` may be called from any thread."""
 
     def __init__(self, config: EngineConfig, connect: Connect, clock: Callable[[], float]) -> None:
         self.num_restarts = 0
+        """Cores that were started in place of dead ones."""
         self.has_processes = connect is ProcessLink
-        """Whether cores are processes, as when serving; helpers are then started ahead of time."""
+        """Cores are child processes, as in production; other helpers are then started ahead of time, too."""
         self._config = config
         self._connect = connect
         self._clock = clock
@@ -45,7 +46,7 @@ class CoreRestarter:
         return self._closing.is_set()
 
     def connect(self) -> CoreLink:
-        """Start a core; it loads its model from now on. Raises OSError."""
+        """Start a core, which begins to load its model. Raises OSError."""
         return self._connect(self._config)
 
     def await_ready(

@@ -1,3 +1,1 @@
-"""A step on the device: the plan becomes tensors, the model runs over the paged cache, and the rows that sample become
-logits.
-"""
+"""The execution of a step: the plan becomes tensors, the model runs over the paged cache, and logits come out."""

@@ -1,7 +1,4 @@
-"""A step plan as tensors: token ids, positions, cache slots and the layout that attention wants.
-
-Called by the runner once per step.
-"""
+"""A step plan as tensors: token ids, positions, cache slots and the layout for attention. Built once per step."""
 
 from __future__ import annotations
 
@@ -19,22 +16,22 @@ _INITIAL_TOKENS = 512
 
 @dataclass(frozen=True, slots=True)
 class StepBatch:
-    """token_ids, positions: (T,) int64. `sample_rows`: (R,) int64, the rows whose logits are wanted; None if that is
-    every row.
-
-    Of a chunk with drafts these are the last known token's row and one per draft.
-    """
+    """The tensors of one step. token_ids, positions: (T,) int64"""
 
     token_ids: torch.Tensor
     positions: torch.Tensor
     layout: StepLayout
+
     sample_rows: torch.Tensor | None
+    """(R,) int64, the rows whose logits are wanted; None if that is every row. A chunk has the row of its last known
+    token and one per draft.
+    """
 
 
 class BatchBuilder:
-    """Fills one buffer per step and moves it to the device in one copy.
+    """A builder that fills one buffer per step and moves it to the device in one copy.
 
-    On a CPU a batch is valid until the next is built.
+    On a CPU a batch is valid until the next one.
     """
 
     def __init__(self, block_size: int, device: torch.device) -> None:
@@ -43,7 +40,7 @@ class BatchBuilder:
         self._reserve(_INITIAL_TOKENS)
 
     def build(self, plan: StepPlan) -> StepBatch:
-        """Lay out the chunks in the plan's order."""
+        """Build the batch of a plan, in the order of its chunks."""
         chunks = plan.chunks
         num_tokens = sum(chunk.num_positions for chunk in chunks)
         if num_tokens > self._buffer.shape[1]:

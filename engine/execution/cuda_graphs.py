@@ -1,9 +1,8 @@
-"""Decode steps as captured CUDA graphs: all kernels of the layers in one launch, for row counts up to the seats.
+"""Decode steps as captured CUDA graphs: one launch for all kernels of the layers, for row counts up to `max_num_seqs`.
 
-The inputs of a graph lie in buffers that stay; a step fills them, is padded to the next captured row count, and replays
-the graph. Padding rows see one position and write to a block that nobody owns. Made by the runner once the cache
-exists. Whatever is not a step of single tokens that all sample (prompts, drafts, scores) is computed in the ordinary
-way.
+The inputs of a graph lie in fixed buffers. A step fills them, padded to the next captured row count, and replays the
+graph. Padding rows see one position and write to a block that no sequence owns. Only steps of single tokens that all
+sample are replayed; prompts, drafts and scores are computed without graphs.
 """
 
 from __future__ import annotations
@@ -30,26 +29,26 @@ EIGHTS_UP_TO = 64
 
 
 class Capture(Protocol):
-    """Turns a computation over fixed buffers into one that repeats it, and the tensor that holds its result afterwards."""
+    """A way to record a computation over fixed buffers: returns a replay function and the tensor with its result."""
 
     def __call__(self, compute: Compute) -> tuple[Callable[[], None], torch.Tensor]: ...
 
 
 class CudaCapture:
-    """Captures graphs that share their memory, as no two of them run at once. The largest should come first.
+    """A capture of graphs that share their memory, as no two of them run at once. The largest should come first.
 
-    All are tried on one stream, as libraries keep a workspace for each stream that they have seen.
+    All warm-ups use one stream, as libraries keep a workspace for each stream that they have seen.
     """
 
     def __init__(self) -> None:
         self._pool = None
-        self._trial_stream = torch.cuda.Stream()
+        self._warm_up_stream = torch.cuda.Stream()
 
     def __call__(self, compute: Compute) -> tuple[Callable[[], None], torch.Tensor]:
-        stream = self._trial_stream
+        stream = self._warm_up_stream
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            compute()  # kernels are compiled, libraries take their workspaces: neither may happen while a graph is captured
+            compute()  # compile kernels and allocate workspaces: not allowed during a capture
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
@@ -59,11 +58,9 @@ class CudaCapture:
 
 
 class BlockTables:
-    """The block ids of the rows on the device, (capacity, N) int32. Only what has changed since the last step is
-    brought there.
+    """The block tables of the rows on the device, (capacity, N) int32. Only changes since the last step are uploaded.
 
-    Kept with a column per row, so that the part in use, however long the longest possible context is, is one piece of
-    memory.
+    Stored with a column per row, so that the part in use is contiguous, however long the longest possible context is.
     """
 
     def __init__(self, capacity: int, width: int, padding_block: int, device: torch.device) -> None:
@@ -73,11 +70,11 @@ class BlockTables:
         self._held: list[list[int]] = [[] for _ in range(capacity)]
 
     def rows(self, num_rows: int) -> torch.Tensor:
-        """A view of the first rows."""
+        """Return a view of the first rows."""
         return self._columns.t()[:num_rows]
 
     def fill(self, block_ids: list[list[int]]) -> None:
-        """Take the blocks of a step's rows. What lies behind them, or in later rows, is of earlier steps."""
+        """Set the blocks of the rows of a step. Entries behind them, and later rows, keep values of earlier steps."""
         last = 0
         for row, blocks in enumerate(block_ids):
             held = self._held[row]
@@ -92,7 +89,7 @@ class BlockTables:
 
 
 class DecodeGraph:
-    """One row count. `places`: (4, R) int64, token ids, positions, slots and contexts."""
+    """The graph of one row count R. Its inputs: (4, R) int64, token ids, positions, slots and contexts."""
 
     def __init__(
         self, decoder: Decoder, attention: XformersAttention, tables: BlockTables, num_rows: int, capture: Capture
@@ -107,7 +104,7 @@ class DecodeGraph:
         self._replay, self._result = capture(lambda: decoder.forward(token_ids, positions, step))
 
     def forward(self, places: np.ndarray, fed: DeviceTokens | None) -> torch.Tensor:
-        """places: (4, n), n <= R  ->  hidden (n, E), valid until any graph is replayed, as all share their memory."""
+        """Replay with places (4, n), n <= R; return hidden (n, E), valid until any graph is replayed."""
         num_used = places.shape[1]
         padded = self._padding.copy()
         padded[:, :num_used] = places
@@ -119,7 +116,7 @@ class DecodeGraph:
 
 
 class DecodeGraphs:
-    """The graphs of a model, captured when they are made. `table_width`: blocks of the longest context."""
+    """The graphs of a model, captured at construction. `table_width`: blocks of the longest context."""
 
     @torch.inference_mode()
     def __init__(
@@ -136,17 +133,14 @@ class DecodeGraphs:
         )
 
     def takes(self, plan: StepPlan) -> bool:
-        """Whether a step can be computed by a graph."""
+        """Return True if a graph can compute the step."""
         return len(plan.chunks) <= self._counts[-1] and all(
             chunk.samples and chunk.num_positions == 1 for chunk in plan.chunks
         )
 
     @torch.inference_mode()
     def forward(self, plan: StepPlan, fed: DeviceTokens | None = None) -> torch.Tensor:
-        """The hidden rows (R, E) of a step that `takes` has said yes to.
-
-        With `fed` the known tokens are not looked at.
-        """
+        """Return the hidden rows (R, E) of a step that `takes` accepts. `fed` replaces the known tokens as input."""
         chunks, block_size = plan.chunks, self._block_size
         starts = [chunk.start for chunk in chunks]
         blocks = [chunk.sequence.block_ids for chunk in chunks]
@@ -166,9 +160,6 @@ class DecodeGraphs:
 
 
 def row_counts(most: int) -> list[int]:
-    """1, 2, 4, then steps of 8 up to 64 and of 32 beyond: padding wastes little, and few graphs are captured.
-
-    The last is `most`.
-    """
+    """Return 1, 2, 4, then multiples of 8 up to 64 and of 32 beyond, and `most`: little padding, few graphs."""
     counts = [1, 2, 4, *range(8, EIGHTS_UP_TO, 8), *range(EIGHTS_UP_TO, most, 32)]
     return [count for count in counts if count < most] + [most]

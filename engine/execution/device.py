@@ -1,8 +1,8 @@
-"""The device that a model computes on: whether it can be used as configured, and whether a failed step has lost it.
+"""Checks of the device: whether it can be used as configured, and whether a failed step has lost it.
 
-`python -m engine.execution.device '{"device": "cuda", …}'` prints why it cannot be used, if so, and leaves with 1: what
-a process asks that must not load torch itself (`manage.py doctor`). The core asks before it loads a model, and after a
-step that failed.
+`python -m engine.execution.device '{"device": "cuda", …}'` prints the reason and exits with 1 if it cannot
+be used; for processes that must not load torch (`manage.py doctor`). The core checks before it loads a model, and after
+a step that failed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.attention.select import cache_dtype
 from engine.quantization.scheme import WeightScheme
 
 LEAST_CAPABILITY = (8, 0)
-"""Ampere and later: what multiplies bfloat16."""
+"""Ampere: the first that multiplies bfloat16."""
 STICKY_ERRORS = (
     "illegal memory access",
     "illegal instruction",
@@ -34,20 +34,18 @@ STICKY_ERRORS = (
     "no cuda-capable device",
     "busy or unavailable",
 )
-"""CUDA's own words for errors that stay with a process: every later call returns them, so that one need not be made."""
+"""Texts of CUDA errors that stay with a process: every later call returns them, so none needs to be made."""
 MESSAGE_CHARS = 300
 
 
 def check_device(
     device: str, weights: str = "auto", kv_cache: str = "auto", batch_invariant: bool = False
 ) -> torch.device:
-    """Compute something on a device; gives it if it can be used with these options.
-
-    Raises ModelLoadError with what to change.
-    """
+    """Try a device with these options and return it. Raises ModelLoadError that names what to change."""
     if batch_invariant and device != "cpu":
         raise ModelLoadError(
-            f"batch_invariant is not offered on {device!r}: there the products of torch depend on how many rows are computed together, "
+            f"batch_invariant is not offered on {device!r}: there the products of torch depend on how many rows are "
+            "computed together, "
             "so that a request may get other tokens in a crowd than alone; unset it, or use device 'cpu'"
         )
     opened = torch.device(device)
@@ -63,7 +61,8 @@ def _open_cuda(device: torch.device) -> None:
         version = torch.__version__.partition("+")[0]
         raise ModelLoadError(
             f"device 'cuda' cannot be used: this torch, {torch.__version__}, is built without CUDA; on Linux "
-            f"`pip install --force-reinstall torch=={version}` with no other index brings the build with it, or use device 'cpu'"
+            f"`pip install --force-reinstall torch=={version}` with no other index brings the build with it, "
+            "or use device 'cpu'"
         )
     try:
         torch.ones(1, device=device).add_(1).item()
@@ -71,7 +70,8 @@ def _open_cuda(device: torch.device) -> None:
     except RuntimeError as error:
         problem = textwrap.shorten(str(error), MESSAGE_CHARS)
         raise ModelLoadError(
-            f"device 'cuda' cannot be used: {problem}; this torch wants an NVIDIA GPU and a driver for CUDA {torch.version.cuda}: "
+            f"device 'cuda' cannot be used: {problem}; this torch wants an NVIDIA GPU and a driver for CUDA "
+            f"{torch.version.cuda}: "
             "see what nvidia-smi and CUDA_VISIBLE_DEVICES say, or use device 'cpu'"
         ) from error
     if capability < LEAST_CAPABILITY:
@@ -82,23 +82,20 @@ def _open_cuda(device: torch.device) -> None:
 
 
 def has_lost_device(error: Exception) -> bool:
-    """Whether after this error of a step only a new process can compute again.
-
-    Memory that ran out is there again after the step.
-    """
+    """Return True if after this error only a new process can compute again. Running out of memory is temporary."""
     if isinstance(error, torch.OutOfMemoryError):
         return False
     return _is_sticky(error) or not _answers()
 
 
 def _is_sticky(error: Exception) -> bool:
-    """Only torch's own error of a device is taken at its word: the text of another may be a request's."""
+    """Look at the text of torch's own device errors only: that of another may come from a request."""
     text = str(error).lower()
     return isinstance(error, torch.AcceleratorError) and any(words in text for words in STICKY_ERRORS)
 
 
 def _answers() -> bool:
-    """Whether the device still takes work; True where none is used."""
+    """Return True if the device still works, or none is used."""
     if not torch.cuda.is_initialized():
         return True
     try:
@@ -110,7 +107,7 @@ def _answers() -> bool:
 
 @contextlib.contextmanager
 def refused_if_too_large() -> Iterator[None]:
-    """While a model is loaded: running out of the device's memory becomes a ModelLoadError."""
+    """Turn running out of the device's memory into a ModelLoadError; for loading a model."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -123,7 +120,7 @@ def refused_if_too_large() -> Iterator[None]:
 
 
 def main(options: str) -> int:
-    """Check what JSON options describe."""
+    """Check the device that JSON options describe; return the exit status."""
     try:
         check_device(**json.loads(options))
     except ModelLoadError as error:

@@ -1,7 +1,4 @@
-"""What a block of the KV cache costs, and how many blocks the memory at hand affords.
-
-Pure arithmetic; called by the runner at load.
-"""
+"""The size of the KV cache: the bytes of a block, and how many blocks fit the free memory. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -17,11 +14,11 @@ from engine.models.config import ModelConfig
 logger = logging.getLogger(__name__)
 
 TYPICAL_TOKENS = 512
-"""Tokens of one conversation that the cache makes room for when its size is left to us on a CPU."""
+"""Tokens per running sequence for which a cache of default size has room on a CPU."""
 CPU_SHARE = 0.25
 CUDA_SHARE = 0.9
 MIN_CONTEXT = 256
-"""A model that could not even keep this many tokens is refused."""
+"""A model whose cache has room for fewer tokens is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +30,15 @@ class CacheSize:
 
 
 def bytes_per_block(shape: AttentionShape, *, num_layers: int, block_size: int, dtype: torch.dtype) -> int:
-    """Keys and values of `block_size` positions in all layers."""
+    """Return the bytes of keys and values of `block_size` positions in all layers."""
     return 2 * num_layers * shape.num_kv_heads * shape.head_size * block_size * dtype.itemsize
 
 
 def step_bytes(model: ModelConfig, *, num_tokens: int, dtype: torch.dtype) -> int:
-    """What a step of so many tokens holds at most beside weights and cache, in all layers one after another.
+    """Return the most memory that a step needs besides weights and cache; layers run one after another.
 
-    The residual stream, what is added to it, its norm and a product; with them queries, keys, values and their result,
-    or the gates.
+    It holds the residual stream, the addend, the norm and a product; with them queries, keys, values and the attention
+    output, or the gates of the MLP.
     """
     attention = 2 * (model.num_heads + model.num_kv_heads) * model.head_size
     return num_tokens * dtype.itemsize * (4 * model.hidden_size + max(attention, 3 * model.intermediate_size))
@@ -83,8 +80,9 @@ def size_cache(
         need, have = wanted_blocks * block_bytes, num_blocks * block_bytes
         if wanted_len or max_model_len < min(MIN_CONTEXT, model_len):
             raise ModelLoadError(
-                f"the KV cache can hold {num_blocks * block_size} tokens ({_mebibytes(have)}), but a context of {wanted_len or model_len} "
-                f"needs {_mebibytes(need)}: lower max_model_len, on CUDA max_num_batched_tokens too, raise kv_cache_bytes or free memory"
+                f"the KV cache can hold {num_blocks * block_size} tokens ({_mebibytes(have)}), but a context of "
+                f"{wanted_len or model_len} needs {_mebibytes(need)}: lower max_model_len, on CUDA "
+                "max_num_batched_tokens too, raise kv_cache_bytes or free memory"
             )
         logger.warning(
             "max_model_len lowered from %d to %d: the KV cache has room for %s, a full context needs %s",

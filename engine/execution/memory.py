@@ -1,4 +1,4 @@
-"""Memory that is free for the KV cache on a device, in bytes. Called at load."""
+"""The memory that is free on a device at load, in bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CGROUPS = (
 
 
 def free_memory(device: torch.device) -> int:
-    """What may still be allocated: on CUDA what the driver reports, on a CPU the least of the machine's and the
+    """Return the memory that can still be allocated: of the CUDA device, or the least of the machine's and the
     container's.
     """
     if device.type == "cuda":
@@ -23,9 +23,7 @@ def free_memory(device: torch.device) -> int:
 
 
 def _machine_free() -> int:
-    """MemAvailable counts page cache that the kernel would give up; elsewhere than on Linux physical memory is all we
-    know.
-    """
+    """Return MemAvailable, which includes reclaimable page cache; the physical memory if not on Linux."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
@@ -36,7 +34,7 @@ def _machine_free() -> int:
 
 
 def _container_free(cgroups: tuple[tuple[str, str], ...] = _CGROUPS) -> int:
-    """The limit of our control group (v2, v1) less what it uses; very large where there is none."""
+    """Return the limit of the control group (v2, v1) minus its use; very large if there is none."""
     for limit_file, used_file in cgroups:
         try:
             limit = Path(limit_file).read_text().strip()

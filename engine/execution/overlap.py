@@ -1,11 +1,9 @@
-"""Decode steps that begin before the tokens of the step in front are known, so that the device never waits for the
-host.
+"""Decode steps that are launched before the tokens of the step before are known, so that the device never waits.
 
-A step ahead takes its input tokens from where the step in front leaves them on the device. Whether a sequence stops is
-seen one step later: its row of the step ahead is then surplus and thrown away. What it wrote into the cache lies at the
-position of the stop token, which no full block holds, and the next owner of the block writes in the order of the
-stream. Called by the core, for steps of plain decodes only: nothing that a choice of tokens looks at may still be
-unknown.
+The second step reads its input tokens where the first one leaves them on the device. The host sees one step late that a
+sequence stops: its row of the second step is then surplus and dropped. The cache entry of that row lies at the position
+of the stop token, which no full block holds, and the next owner of the block writes later in the order of the stream.
+Only for steps of plain decodes: the choice of a token must not depend on tokens that the host does not know yet.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ class DeviceTokens:
     rows: list[int]
 
 
-class FedRunner(Protocol):
+class DeviceTokenRunner(Protocol):
     """A runner whose steps can take tokens from the device."""
 
     def accepts_device_tokens(self, plan: StepPlan) -> bool: ...
@@ -39,22 +37,22 @@ class FedRunner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InFlightStep:
-    """A step that has been launched, and whose tokens nobody has looked at."""
+    """A step that has been launched and whose tokens have not been read."""
 
     plan: StepPlan
     pending: PendingTokens
 
 
 class OverlappedSteps:
-    """Launches steps, and the ones after them."""
+    """The launching of decode steps, two at a time."""
 
-    def __init__(self, scheduler: Scheduler, runner: FedRunner, sampler: Sampler) -> None:
+    def __init__(self, scheduler: Scheduler, runner: DeviceTokenRunner, sampler: Sampler) -> None:
         self._scheduler = scheduler
         self._runner = runner
         self._sampler = sampler
 
     def takes(self, plan: StepPlan) -> bool:
-        """Whether this is a step of plain decodes."""
+        """Return True for a step of plain decodes."""
         sequences = [chunk.sequence for chunk in plan.chunks]
         return (
             self._runner.accepts_device_tokens(plan)
@@ -68,16 +66,16 @@ class OverlappedSteps:
             plan, self._sampler.start(self._runner.forward(plan), [chunk.sequence for chunk in plan.chunks])
         )
 
-    def follow(self, flight: InFlightStep) -> InFlightStep | None:
-        """Launch the step after a flight; None if its tokens must be known first."""
-        plan = self._scheduler.plan_ahead(flight.plan)
+    def follow(self, step: InFlightStep) -> InFlightStep | None:
+        """Launch the next step; None if the tokens of this one must be known first."""
+        plan = self._scheduler.plan_ahead(step.plan)
         if plan is None:
             return None
-        rows = {chunk.sequence.seq_id: row for row, chunk in enumerate(flight.plan.chunks)}
+        rows = {chunk.sequence.seq_id: row for row, chunk in enumerate(step.plan.chunks)}
         sequences = [chunk.sequence for chunk in plan.chunks]
-        fed = DeviceTokens(flight.pending.token_ids, [rows[sequence.seq_id] for sequence in sequences])
+        fed = DeviceTokens(step.pending.token_ids, [rows[sequence.seq_id] for sequence in sequences])
         return InFlightStep(plan, self._sampler.start(self._runner.forward(plan, fed), sequences, num_ahead=1))
 
-    def finish(self, flight: InFlightStep) -> tuple[list[SampledToken], bool]:
-        """Wait for the tokens of a flight; and whether they are those that the step after it was fed with."""
-        return self._sampler.finish(flight.pending), flight.pending.host.is_final()
+    def finish(self, step: InFlightStep) -> tuple[list[SampledToken], bool]:
+        """Wait for the tokens of a step; also return whether they are those that the next step was launched with."""
+        return self._sampler.finish(step.pending), step.pending.host.is_final()

@@ -1,7 +1,7 @@
-"""Vectors of prompts: the hidden states behind the final norm, pooled over the chunks that compute them.
+"""Vectors of prompts: the hidden states after the final norm, pooled over the chunks that compute them.
 
-What a chunk adds is kept at its sequence, so that a prompt may take any number of steps; one that is preempted goes on
-from there. Sums are float64, so that a vector does not tell how its prompt was cut.
+The partial sum is kept at the sequence, so that a prompt may take any number of steps; a preempted one continues from
+it. Sums are float64, so that a vector does not depend on how its prompt was cut.
 
 Letters: T positions of a step, E width of the model.
 """
@@ -20,8 +20,8 @@ MEAN = "mean"
 
 @dataclass(slots=True)
 class PooledStates:
-    """Of one prompt so far: the sum (E,) float64 of the states of its first `num_pooled` positions; of "last", of the
-    last one alone.
+    """The sum (E,) float64 of the states of the first `num_pooled` positions of a prompt; for "last", the last state
+    alone.
     """
 
     total: torch.Tensor
@@ -29,15 +29,15 @@ class PooledStates:
 
 
 def is_pooled(plan: StepPlan) -> bool:
-    """Whether any chunk of a step is part of a prompt that becomes a vector."""
+    """Return True if any chunk of a step is part of a prompt that becomes a vector."""
     return any(chunk.sequence.embed is not None for chunk in plan.chunks)
 
 
 def pool_states(
     plan: StepPlan, hidden: torch.Tensor, normed: Callable[[torch.Tensor], torch.Tensor]
 ) -> dict[int, list[float]]:
-    """Take in what a step has computed; the vectors of the prompts that it completes, by `seq_id`. hidden: (T, E) in
-    the plan's order.
+    """Pool the states of a step, hidden (T, E) in the plan's order; return the vectors of completed prompts by
+    `seq_id`.
 
     `normed`: the final norm, rows (N, E) -> (N, E) float32.
     """
@@ -54,9 +54,9 @@ def pool_states(
 
 
 def _pool_chunk(chunk: Chunk, pooling: str, rows: torch.Tensor, normed: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """Add a chunk's rows to what its sequence has.
+    """Add the rows of a chunk to the sum of its sequence.
 
-    Positions that are computed again, after a preemption, are not added again.
+    Positions computed again after a preemption are not added again.
     """
     sequence = chunk.sequence
     pooled, end = sequence.pooled, chunk.start + chunk.num_tokens
@@ -72,5 +72,5 @@ def _pool_chunk(chunk: Chunk, pooling: str, rows: torch.Tensor, normed: Callable
 
 
 def _vector(total: torch.Tensor) -> list[float]:
-    """Bring what was pooled to length 1: a mean and a sum point the same way."""
+    """Normalise to length 1: a mean and a sum point the same way."""
     return (total / total.norm().clamp(min=torch.finfo(torch.float32).tiny)).float().tolist()

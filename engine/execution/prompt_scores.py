@@ -1,6 +1,6 @@
 """Log-probabilities of a prompt's own tokens, from the hidden states of the steps that compute it.
 
-The vocabulary is looked at in slices of rows: a long prompt never becomes a matrix of (T, V).
+Logits are computed for slices of rows: a long prompt never becomes a matrix of (T, V).
 
 Letters: T positions of a step, N of them that score a token, V vocabulary, E width of the model.
 """
@@ -19,10 +19,9 @@ SLICE_ROWS = 32
 
 
 def scored_range(chunk: Chunk) -> range:
-    """The places in the prompt of the tokens that this chunk scores: those after its positions that have not been
-    reported yet.
+    """Return the positions of the prompt tokens that this chunk scores: those after its own that are not reported yet.
 
-    Also when a preempted prompt is computed again, each place comes once and in order.
+    Each comes once and in order, also when a preempted prompt is computed again.
     """
     sequence = chunk.sequence
     if sequence.request.logprobs.prompt is None:
@@ -32,14 +31,14 @@ def scored_range(chunk: Chunk) -> range:
 
 
 def is_scored(plan: StepPlan) -> bool:
-    """Whether any chunk of a step scores tokens."""
+    """Return True if any chunk of a step scores tokens."""
     return any(chunk.sequence.request.logprobs.prompt is not None and scored_range(chunk) for chunk in plan.chunks)
 
 
 def score_prompts(
     plan: StepPlan, hidden: torch.Tensor, logits_of: Callable[[torch.Tensor], torch.Tensor]
 ) -> dict[int, list[SampledLogprobs]]:
-    """The entries of each sequence that has any, by `seq_id`; hidden: (T, E) in the plan's order."""
+    """Return the entries of each sequence that has any, by `seq_id`. hidden: (T, E) in the plan's order"""
     scores: dict[int, list[SampledLogprobs]] = {}
     first_row = 0
     for chunk in plan.chunks:
@@ -60,7 +59,7 @@ def score_prompts(
 
 
 def _entries(logits: torch.Tensor, token_ids: list[int], count: int) -> list[SampledLogprobs]:
-    """Logits (N, V) and the token of each row, with `count` alternatives (-1: all)."""
+    """Return the entries for logits (N, V) and the token of each row, with `count` alternatives (-1: all)."""
     values = logits.float().log_softmax(1)
     width = values.shape[1]
     index = torch.tensor(token_ids, device=values.device)[:, None]

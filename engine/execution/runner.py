@@ -1,7 +1,6 @@
-"""Runs steps: a plan in, logits of the rows that sample out. Knows the model, the cache and the device; nothing of
-requests or sampling.
+"""The model runner: takes a plan, returns the logits of the rows that sample.
 
-Built once by the core after the model is loaded; one `forward` per step.
+Knows the model, the cache and the device; nothing of requests or sampling. Built once per core; one `forward` per step.
 """
 
 from __future__ import annotations

@@ -1,16 +1,15 @@
-"""Steps as recorded programs: the kernels of all layers in one call, where every operator is ours.
+"""Steps as recorded programs: one call runs the kernels of all layers, if every operator is one of ours.
 
-A row is a token, whichever sequence it belongs to: decodes, drafts behind them and pieces of prompts share the record
-of their number.
+A row is a token of any sequence: decodes, drafts and pieces of prompts share the program of their row count.
 
-What runs in Python between two kernels costs a lone step on a CPU a fifth of its time, a step of 200 prompt tokens
-still a tenth. So the first step of a row count is recorded while it computes, the next one of other tokens at other
-places computes both ways and is compared, and from then on the record alone is run, with the step's inputs in the
-buffers that it reads. A record that left something out (a product or a bias that torch computes) gives other results,
-and is dropped. The fewest rows have both steps while the model loads, others when they first come.
+The Python code between two kernels costs a step of one row on a CPU a fifth of its time, and a step of 200 prompt
+tokens still a tenth. So the first step of a row count is recorded while it computes. The next one, of other tokens at
+other positions, is computed both ways and compared. From then on only the program runs, over buffers with the step's
+inputs. A program that missed an operation (a product or a bias that torch computes) gives other results and is dropped.
+The smallest row counts get both steps while the model loads, others when they first occur.
 
-Which operations few rows need depends on their number; of more it does not, so those of all larger numbers share one
-record, which is made while the model loads.
+The operations for few rows depend on the row count. Those for many do not, so all larger counts share one program,
+which is made while the model loads.
 """
 
 from __future__ import annotations
@@ -29,25 +28,24 @@ from engine.models.decoder import Decoder
 logger = logging.getLogger(__name__)
 
 FEW_ROWS = 32
-"""Up to here each number of rows has a record of its own; above, weights have one form for all numbers."""
+"""Up to here each row count has its own program; above, weights have one form for all counts."""
 MANY_ROWS = 512
-"""Larger steps are computed in the ordinary way: the time that they would save is not worth the memory of the record's
-buffers.
+"""Larger steps are computed without a program: the time saved is not worth the memory of its buffers.
 """
 LOADING_S = 2.0
-"""What making programs of few rows may add to the loading of a model: all 32 of one of 135 M parameters, some 12 of one
-of 1.5 B. That of many adds the time of its largest step and twice that of its smallest.
+"""The time limit for programs of few rows at load: enough for all 32 of a model of 135 M parameters, and for some 12 of
+one of 1.5 B. The program of many rows adds the time of its largest step and twice that of its smallest.
 """
 
 
 class StepProgram:
-    """Steps of R rows.
+    """The program of steps of R rows.
 
-    Inputs lie in buffers of its own: hidden (R, E), rotations (R, 1, D/2), the rows of attention.
+    Its input buffers: hidden (R, E), rotations (R, 1, D/2), the rows of attention.
     """
 
     def __init__(self, decoder: Decoder, rows: FixedRows, batch: StepBatch) -> None:
-        """Record the layers while they compute a step, whose `result` is there then."""
+        """Record the layers while they compute a step; its `result` is then available."""
         self.num_rows = len(batch.token_ids)
         self._decoder = decoder
         self._rows = rows
@@ -58,18 +56,16 @@ class StepProgram:
             self._delta = decoder.run_layers(self._hidden, self._rotations, rows)
 
     def result(self, num_rows: int) -> torch.Tensor:
-        """Of the step that was computed last."""
+        """Return the hidden rows of the last step."""
         return self._hidden[:num_rows] + self._delta[:num_rows]
 
     def can_be_proven(self, batch: StepBatch) -> bool:
-        """Whether this step would show what the record left out; with the recorded step's own inputs what is left over
-        is right.
-        """
+        """Return True if the inputs of this step differ from the recorded ones; a missed operation then shows."""
         token_ids, positions = self._first
         return not torch.equal(token_ids, batch.token_ids) and not torch.equal(positions, batch.positions)
 
     def forward(self, batch: StepBatch) -> torch.Tensor:
-        """As `Decoder.forward`, of at most R rows."""
+        """Compute what `Decoder.forward` does, for at most R rows."""
         num_rows = len(batch.token_ids)
         hidden, rotations = self._decoder.begin(batch.token_ids, batch.positions)
         self._hidden[:num_rows].copy_(hidden)
@@ -80,10 +76,7 @@ class StepProgram:
 
 
 class StepPrograms:
-    """The programs of a model.
-
-    `max_tokens`: the longest context, which the cache and the model's positions have room for.
-    """
+    """The programs of a model. `max_tokens`: the longest context that the cache and the model's positions allow."""
 
     def __init__(self, decoder: Decoder, attention: TorchCpuAttention, max_tokens: int) -> None:
         self._decoder = decoder
@@ -96,7 +89,7 @@ class StepPrograms:
 
     @torch.inference_mode()
     def prepare_few(self, most: int) -> None:
-        """Make programs of 1, 2, … rows, up to `most`, until LOADING_S have gone or one does not succeed."""
+        """Make programs of 1, 2, … rows, up to `most`, until LOADING_S have passed or one fails."""
         started = perf_counter()
         for num_rows in range(1, min(most, self._max_tokens - 1, FEW_ROWS) + 1):
             if not self.prepare(num_rows) or perf_counter() - started >= LOADING_S:
@@ -104,7 +97,7 @@ class StepPrograms:
 
     @torch.inference_mode()
     def prepare_many(self, most: int) -> None:
-        """Make and prove the program of steps of more than FEW_ROWS, up to `most`."""
+        """Make and verify the program of steps of more than FEW_ROWS, up to `most`."""
         most = min(most, self._max_tokens - 1, MANY_ROWS)
         if most <= FEW_ROWS or not self._attention.takes_rows:
             return
@@ -117,16 +110,14 @@ class StepPrograms:
             self._many = program
 
     def prepare(self, num_rows: int) -> bool:
-        """Make and prove the program of a row count by steps of made-up tokens, unless that is done; False if it did
-        not succeed.
-        """
+        """Make and verify the program of a row count by dummy steps, unless that is done; False if it fails."""
         if num_rows not in self._programs or num_rows in self._unproven:
             for number in range(2):
                 self.forward(dummy_batch(number, num_rows, self._max_tokens, self._attention.block_size))
         return self._programs.get(num_rows) is not None and num_rows not in self._unproven
 
     def forward(self, batch: StepBatch) -> torch.Tensor | None:
-        """The hidden rows (R, E) of a step, or None: it must be computed in the ordinary way."""
+        """Return the hidden rows (R, E) of a step; None if it must be computed without a program."""
         num_rows = len(batch.token_ids)
         if num_rows > FEW_ROWS:
             return self._many.forward(batch) if self._many is not None and num_rows <= self._many.num_rows else None
@@ -142,11 +133,11 @@ class StepPrograms:
         return self._prove(num_rows, found, batch) if found.can_be_proven(batch) else None
 
     def _recorded(self, batch: StepBatch) -> StepProgram:
-        """The program of as many rows, recorded while it computes this step."""
+        """Record a program of as many rows while computing this step."""
         return StepProgram(self._decoder, self._attention.fixed_rows(len(batch.token_ids), self._table_width), batch)
 
     def _prove(self, num_rows: int, program: StepProgram, batch: StepBatch) -> torch.Tensor:
-        """Compute a step both ways; if they differ the program is given up."""
+        """Compute a step both ways, and drop the program if the results differ."""
         self._unproven.discard(num_rows)
         is_right, hidden = self._is_right(program, batch)
         if not is_right:
@@ -154,9 +145,9 @@ class StepPrograms:
         return hidden
 
     def _is_right(self, program: StepProgram, batch: StepBatch) -> tuple[bool, torch.Tensor]:
-        """Whether a program gives what the ordinary way does, and what that is.
+        """Compute a step by a program and without; return whether the results are equal, and the latter.
 
-        NOTE: the ordinary way comes second, so that it is what leaves keys and values in the cache.
+        NOTE: the program runs first, so that the keys and values in the cache are those of the ordinary computation.
         """
         found = program.forward(batch)
         expected = self._decoder.forward(batch.token_ids, batch.positions, self._attention.begin_step(batch.layout))

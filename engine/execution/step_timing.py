@@ -1,7 +1,7 @@
-"""Times steps of one stream by their rows while the model loads, for those who weigh drafts (engine.decoding.costs).
+"""The time of a step of one sequence by its rows, measured at load; engine.decoding.costs weighs drafts with it.
 
-What is timed is what will run: recorded programs, over a cache that holds a context. Only the ratios of the times are
-wanted, so one thread computes and its processor time counts: other work on the machine does not disturb it.
+Measures the recorded programs that will run, over a cache that holds a context. Only the ratios of the times matter, so
+one thread computes and its processor time counts, which other load on the machine does not affect.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ from engine.models.decoder import Decoder
 
 
 class StepTimer:
-    """Uses the first blocks of the cache, and records of its own: those are of a number of threads."""
+    """A timer of steps.
+
+    Uses the first blocks of the cache, and its own programs, as these depend on the number of threads.
+    """
 
     def __init__(self, decoder: Decoder, attention: TorchCpuAttention, max_tokens: int) -> None:
-        """`max_tokens`: what the cache and the model's positions have room for."""
+        """`max_tokens`: the longest context that the cache and the model's positions allow."""
         self._decoder = decoder
         self._attention = attention
         self._max_tokens = max_tokens
@@ -30,7 +33,7 @@ class StepTimer:
 
     @torch.inference_mode()
     def __call__(self, num_rows: int) -> float:
-        """Seconds of a step that computes so many tokens, and the logits after each."""
+        """Return the seconds of a step that computes so many tokens and the logits after each."""
         with TEAM.alone():
             self._programs.prepare(num_rows)
             start = thread_time()
@@ -38,7 +41,7 @@ class StepTimer:
             return thread_time() - start
 
     def _run(self, num_rows: int) -> None:
-        """One step, of other tokens at other places than the one before."""
+        """Compute a step of other tokens at other positions than the one before."""
         self._num_steps += 1
         batch = dummy_batch(self._num_steps, num_rows, self._max_tokens, self._attention.block_size)
         hidden = self._programs.forward(batch)

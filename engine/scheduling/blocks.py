@@ -73,7 +73,8 @@ class BlockPool:
             if counted != held:
                 return f"block {block_id} has {counted} references, but {held} sequences hold it"
             if (counted == 0) != (block_id in self._free):
-                return f"block {block_id} has {counted} references and is {'' if block_id in self._free else 'not '}in the free list"
+                where = "in" if block_id in self._free else "not in"
+                return f"block {block_id} has {counted} references and is {where} the free list"
         return ""
 
 

@@ -104,7 +104,8 @@ class Scheduler:
         if sequence.num_tokens > self._blocks.capacity_tokens:
             raise RequestError(
                 ErrorCode.CONTEXT_LENGTH_EXCEEDED,
-                f"the prompt must have at most {self._blocks.capacity_tokens} tokens, the size of the KV cache, got {sequence.num_tokens}",
+                f"the prompt must have at most {self._blocks.capacity_tokens} tokens, the size of the KV cache, "
+                f"got {sequence.num_tokens}",
                 "messages",
             )
         if not sequence.prompt_ids or len(sequence.output_ids) >= sequence.max_tokens:

@@ -203,7 +203,8 @@ class Run:
             payloads = choice.pipeline.feed(output.token_ids, output.logprobs, output.finish)
             events = [self.event(payload) for payload in payloads]
             if output.token_ids:
-                choice.output_ids += events[0].payload.token_ids  # type: ignore[union-attr]  # tokens always make a Delta, first
+                # tokens always make a Delta, and it comes first
+                choice.output_ids += events[0].payload.token_ids  # type: ignore[union-attr]
                 choice.num_accepted += min(output.num_accepted, events[0].count)
             choice.num_rejected += output.num_rejected
         if choice.pipeline.finished or output.finish is not None:
