@@ -25,7 +25,7 @@ RETIRED = frozenset(
         "trial",
     )
 )
-ALLOWED = frozenset(("LIGHTCONE_PLAYGROUND_LINGER", "PLAYGROUND_LINGER"))
+ALLOWED = frozenset(("PLAYGROUND_LINGER",))
 """Old names of settings, which work for one release."""
 PART = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 

@@ -22,12 +22,25 @@ READ_ELSEWHERE = ("LIGHTCONE_API_KEY", "LIGHTCONE_ADMIN_PASSWORD")
 OF_DEVELOPMENT = ("TEST_", "SOAK_", "BENCH_")
 """How names of variables of tests and benchmarks begin."""
 MAX_UNKNOWN = 5
+RENAMED = {
+    "MAX_NUM_SEQS": "MAX_SEQUENCES",
+    "MAX_NUM_BATCHED_TOKENS": "STEP_TOKENS",
+    "PLAYGROUND_DETACH_GRACE": "PLAYGROUND_LINGER",
+}
+"""Settings and their old names, which work until the next release."""
 
 
 def text(name: str, default: str = "") -> str:
-    """The value of LIGHTCONE_<name>, stripped; the default when unset or empty."""
+    """Return the value of LIGHTCONE_<name>, stripped, or the default if it is unset or empty. An old name works too."""
     NAMES.add(PREFIX + name)
-    return os.environ.get(PREFIX + name, "").strip() or default
+    value = os.environ.get(PREFIX + name, "").strip()
+    old_name = RENAMED.get(name)
+    old_value = os.environ.get(f"{PREFIX}{old_name}", "").strip() if old_name else ""
+    if value and old_value and value != old_value:
+        raise ImproperlyConfigured(
+            f"{PREFIX}{name} is {value!r} and its old name {PREFIX}{old_name} is {old_value!r}; remove the old one"
+        )
+    return value or old_value or default
 
 
 def folder(name: str, default: Path) -> Path:
@@ -120,17 +133,24 @@ def choice(name: str, default: str, words: tuple[str, ...]) -> str:
     return value
 
 
-def unknown_settings(names: Iterable[str]) -> str:
-    """Say which of these names of variables are none of ours although they look so; '' if all are. Call once the settings are read."""
+def settings_remarks(names: Iterable[str]) -> str:
+    """Return remarks on variables of these names: unknown ones, and old names of settings. Call it after all settings are read."""
     known = {*NAMES, *READ_ELSEWHERE}
-    ours = (
+    given = sorted(
         name for name in names if name.startswith(PREFIX) and not name.removeprefix(PREFIX).startswith(OF_DEVELOPMENT)
     )
-    unknown = sorted(set(ours) - known)
-    told = [_unknown(name, known) for name in unknown[:MAX_UNKNOWN]]
+    new_names = {PREFIX + old_name: PREFIX + name for name, old_name in RENAMED.items()}
+    renamed = [
+        f"{name} is now called {new_names[name]}; the old name works until the next release"
+        for name in given
+        if name in new_names
+    ]
+    unknown = [name for name in given if name not in known and name not in new_names]
+    listed = [_unknown(name, known) for name in unknown[:MAX_UNKNOWN]]
     if len(unknown) > MAX_UNKNOWN:
-        told.append(f"{len(unknown) - MAX_UNKNOWN} more")
-    return f"no setting, and ignored: {', '.join(told)}; docs/operations.md lists all settings" if told else ""
+        listed.append(f"{len(unknown) - MAX_UNKNOWN} more")
+    ignored = [f"no setting, and ignored: {', '.join(listed)}; docs/operations.md lists all settings"] if listed else []
+    return "; ".join((*renamed, *ignored))
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:

@@ -77,7 +77,7 @@ def logging_settings(level: str) -> dict[str, Any]:
     }
 
 
-def unknown_settings_log() -> None:
-    """Warn of variables in the environment that look like settings of ours and are none; for processes, once at their start."""
-    if settings.LIGHTCONE_UNKNOWN_SETTINGS:
-        logging.getLogger(__name__).warning("%s", settings.LIGHTCONE_UNKNOWN_SETTINGS)
+def settings_remarks_log() -> None:
+    """Log remarks on the environment: unknown settings and old names. Each process does so once, at its start."""
+    if settings.LIGHTCONE_SETTINGS_REMARKS:
+        logging.getLogger(__name__).warning("%s", settings.LIGHTCONE_SETTINGS_REMARKS)

@@ -70,8 +70,8 @@ LIGHTCONE_CURRENCY = env.text("CURRENCY", "USD")
 LIGHTCONE_DEVICE = env.choice("DEVICE", "cpu", ("cpu", "cuda"))
 LIGHTCONE_WEIGHTS = env.text("WEIGHTS", "auto")
 LIGHTCONE_MAX_MODEL_LEN = env.integer("MAX_MODEL_LEN", 0)
-LIGHTCONE_MAX_SEQUENCES = env.integer("MAX_SEQUENCES", 64, minimum=1)
-LIGHTCONE_STEP_TOKENS = env.integer("STEP_TOKENS", 0)
+LIGHTCONE_MAX_NUM_SEQS = env.integer("MAX_NUM_SEQS", 64, minimum=1)
+LIGHTCONE_MAX_NUM_BATCHED_TOKENS = env.integer("MAX_NUM_BATCHED_TOKENS", 0)
 LIGHTCONE_KV_CACHE = env.choice("KV_CACHE", "auto", ("auto", "fp8"))
 LIGHTCONE_KV_CACHE_BYTES = env.integer("KV_CACHE_BYTES", 0)
 LIGHTCONE_PREFIX_CACHING = env.boolean("PREFIX_CACHING", True)
@@ -88,7 +88,7 @@ LIGHTCONE_LOG_FLUSH = env.choice("LOG_FLUSH", "auto", ("auto", "step", "batch"))
 LIGHTCONE_LOG_DAYS = env.integer("LOG_DAYS", 30, minimum=1, maximum=3650)
 
 # How long an answer of the playground goes on while no page reads it.
-LIGHTCONE_PLAYGROUND_LINGER_S = env.integer("PLAYGROUND_LINGER", 900, minimum=1, maximum=86400)
+LIGHTCONE_PLAYGROUND_DETACH_GRACE_S = env.integer("PLAYGROUND_DETACH_GRACE", 900, minimum=1, maximum=86400)
 
 # Answers that clients may fetch again; without them `store` keeps nothing, and nothing goes on in the background.
 LIGHTCONE_STORE = env.boolean("STORE", True)
@@ -258,4 +258,4 @@ STORAGES = {
 LOGGING = logging_settings(env.text("LOG_LEVEL", "INFO").upper())
 
 # Told once at the start; nothing stops for them.
-LIGHTCONE_UNKNOWN_SETTINGS = env.unknown_settings(os.environ)
+LIGHTCONE_SETTINGS_REMARKS = env.settings_remarks(os.environ)

@@ -29,9 +29,9 @@ def main() -> None:
     from chat.api.middleware import error_described
     from chat.generation.completions import readers_cut, readers_settle
     from chat.relay.commands import senders_warm
-    from lightcone_site.logs import unknown_settings_log
+    from lightcone_site.logs import settings_remarks_log
 
-    unknown_settings_log()
+    settings_remarks_log()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.freeze()  # what is loaded by now stays: looking for garbage in it would hold up every stream
 

@@ -18,7 +18,7 @@ from django.conf import settings
 
 from chat.workers.exit import stop_is_bounded
 from lightcone_site.celery import STEPS, app
-from lightcone_site.logs import unknown_settings_log
+from lightcone_site.logs import settings_remarks_log
 from lightcone_site.private_files import umask_set
 from lightcone_site.startup import settings_check
 
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
         without_mingle=True,
         without_heartbeat=True,
     )
-    unknown_settings_log()  # only now is logging set up
+    settings_remarks_log()  # only now is logging set up
     worker.start()
     code: int | None = worker.exitcode
     return code or 0

@@ -4,7 +4,7 @@
     server  → {"type": "delta", "id", "choice", "text", …}* · one of {"type": "completed", "id", …} · {"type": "error", "id", "error"}
 
 `id` is the page's own name of the run, which it uses once. A run goes on for a while without its page
-(LIGHTCONE_PLAYGROUND_LINGER). "attach" reads it from its first event, for its own user only, and never starts one. A
+(LIGHTCONE_PLAYGROUND_DETACH_GRACE). "attach" reads it from its first event, for its own user only, and never starts one. A
 delta may also have "reasoning" and "tool_calls"; a piece of a call is {"index", "id", "name", "arguments"}, and the first
 piece names it. `requests.py` says what a request may hold. A handler starts a task and returns at once, so that "stop" is
 read while a run goes on, as Channels dispatches one message at a time.

@@ -60,7 +60,9 @@ def page_policy(caller: Caller, run_name: str) -> partial[DetachPolicy]:
 
 
 def _policy(public_id: str, head: AnswerHead) -> DetachPolicy:
-    return DetachPolicy(settings.LIGHTCONE_PLAYGROUND_LINGER_S, public_id=public_id, kept=orjson.dumps(head_dump(head)))
+    return DetachPolicy(
+        settings.LIGHTCONE_PLAYGROUND_DETACH_GRACE_S, public_id=public_id, kept=orjson.dumps(head_dump(head))
+    )
 
 
 def head_kept(kept: bytes) -> AnswerHead:

@@ -100,7 +100,7 @@ def check_data_directory() -> Iterator[Finding]:
 
 def check_settings() -> Iterator[Finding]:
     """A warning without a remedy: nothing stops for a variable that no one reads."""
-    yield Finding("settings", settings.LIGHTCONE_UNKNOWN_SETTINGS or "all known")
+    yield Finding("settings", settings.LIGHTCONE_SETTINGS_REMARKS or "all known")
 
 
 def check_secrets() -> Iterator[Finding]:

@@ -62,8 +62,8 @@ def serve(console: Console) -> None:
         settings.DATA_DIR
     )  # absolute: what is started from here runs in another folder
     console.title("Lightcone")
-    if settings.LIGHTCONE_UNKNOWN_SETTINGS:
-        console.problem("settings", settings.LIGHTCONE_UNKNOWN_SETTINGS)
+    if settings.LIGHTCONE_SETTINGS_REMARKS:
+        console.problem("settings", settings.LIGHTCONE_SETTINGS_REMARKS)
     given = Given(
         os.environ.get("LIGHTCONE_API_KEY", "").strip(), os.environ.get("LIGHTCONE_ADMIN_PASSWORD", "").strip()
     )

@@ -197,7 +197,7 @@ def test_an_empty_value_means_the_default(monkeypatch):
 def test_every_documented_setting_is_one_that_is_known():
     """What is called unknown, and proposed instead, is decided by what the code asks for."""
     documented = re.findall(r"`(LIGHTCONE_[A-Z][A-Z_]*)`", OPERATIONS)
-    assert env.unknown_settings(documented) == ""
+    assert env.settings_remarks(documented) == ""
 
 
 @pytest.mark.parametrize(
@@ -210,11 +210,11 @@ def test_every_documented_setting_is_one_that_is_known():
 )
 def test_a_misspelled_setting_is_named_with_the_one_that_was_meant(name, told):
     """`LIGHTCONE_CONTEXT=2048` was ignored without a word."""
-    assert told in env.unknown_settings([name, "LIGHTCONE_PORT", "PATH", "LIGHTCONE_TEST_EXAMPLES"])
+    assert told in env.settings_remarks([name, "LIGHTCONE_PORT", "PATH", "LIGHTCONE_TEST_EXAMPLES"])
 
 
 def test_many_unknown_settings_are_one_bounded_line():
-    line = env.unknown_settings(f"LIGHTCONE_Q{number}" for number in range(100))
+    line = env.settings_remarks(f"LIGHTCONE_Q{number}" for number in range(100))
     assert "95 more" in line
     assert "\n" not in line
     assert len(line) < 600
@@ -227,3 +227,22 @@ def test_all_bodies_together_have_room_for_two_of_the_largest(monkeypatch):
     monkeypatch.setenv("LIGHTCONE_MAX_BODIES_BYTES", str(2**30))
     with pytest.raises(ImproperlyConfigured, match="LIGHTCONE_MAX_BODIES_BYTES must be at least"):
         http_limits_read()
+
+
+@pytest.mark.parametrize(("name", "old_name"), env.RENAMED.items())
+def test_an_old_name_of_a_setting_works_and_says_its_new_name(monkeypatch, name, old_name):
+    monkeypatch.setenv(f"LIGHTCONE_{old_name}", "12")
+    assert env.integer(name, 3) == 12
+    remark = env.settings_remarks([f"LIGHTCONE_{old_name}", "LIGHTCONE_PORT"])
+    assert remark == f"LIGHTCONE_{old_name} is now called LIGHTCONE_{name}; the old name works until the next release"
+
+
+def test_an_old_and_a_new_name_with_different_values_are_refused(monkeypatch):
+    monkeypatch.setenv("LIGHTCONE_STEP_TOKENS", "12")
+    monkeypatch.setenv("LIGHTCONE_MAX_NUM_BATCHED_TOKENS", "12")
+    assert env.integer("MAX_NUM_BATCHED_TOKENS", 0) == 12
+    monkeypatch.setenv("LIGHTCONE_MAX_NUM_BATCHED_TOKENS", "13")
+    with pytest.raises(
+        ImproperlyConfigured, match="MAX_NUM_BATCHED_TOKENS is '13' and its old name LIGHTCONE_STEP_TOKENS"
+    ):
+        env.integer("MAX_NUM_BATCHED_TOKENS", 0)

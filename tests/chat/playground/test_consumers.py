@@ -324,7 +324,7 @@ async def test_a_run_outlives_its_page_and_is_read_again_from_its_first_event(
     """A reload in the middle of an answer ended the run."""
     await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY})
     said = await messages_until_end(page)
-    assert service.detach_policies[0].detach_grace_s == settings.LIGHTCONE_PLAYGROUND_LINGER_S > 0
+    assert service.detach_policies[0].detach_grace_s == settings.LIGHTCONE_PLAYGROUND_DETACH_GRACE_S > 0
     again = await socket(ada)
     await again.connect()
     await again.send_json_to({"type": "attach", "id": "a"})

@@ -19,7 +19,7 @@ ENVIRONMENT = {
     # Answers are compared between requests: with and without a cached prefix, alone and beside others.
     "LIGHTCONE_BATCH_INVARIANT": "1",
     # Four seats, so that a request of four choices keeps the others waiting.
-    "LIGHTCONE_MAX_SEQUENCES": "4",
+    "LIGHTCONE_MAX_NUM_SEQS": "4",
     "LIGHTCONE_MAX_MODEL_LEN": "2048",
     # A stream's status line comes with its first byte, which is a ping for requests that wait for a seat.
     "LIGHTCONE_SSE_KEEP_ALIVE": "1",

@@ -28,6 +28,7 @@ def test_an_installation_of_the_version_before_starts_and_has_lost_nothing(tmp_p
     with tarfile.open(BEFORE) as archive:
         archive.extractall(tmp_path, filter="data")
     environment = {
+        "LIGHTCONE_STEP_TOKENS": "256",  # an old name
         "LIGHTCONE_MODEL": str(tmp_path / "missing.gguf"),  # what is kept is read without a model
         "LIGHTCONE_LOG_DAYS": "3650",
         "LIGHTCONE_STORE_DAYS": "3650",
@@ -45,4 +46,5 @@ def test_an_installation_of_the_version_before_starts_and_has_lost_nothing(tmp_p
         assert [row["outcome"] for row in request_log(served)] == ["finished"] * 3
     finally:
         served.stop()
+    assert served.console().count("LIGHTCONE_STEP_TOKENS is now called LIGHTCONE_MAX_NUM_BATCHED_TOKENS") == 1
     assert served.processes_left() == []
