@@ -1,4 +1,5 @@
-"""The contract survives the trip through JSON, whatever its values, and through a version that knows more or fewer fields."""
+"""The contract survives the trip through JSON, whatever its values, and through a version that knows more or fewer
+fields."""
 
 import json
 

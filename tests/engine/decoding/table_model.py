@@ -1,4 +1,5 @@
-"""A core over a model that is a table: logits depend on the last two tokens only, so rows are exact however they are computed."""
+"""A core over a model that is a table: logits depend on the last two tokens only, so rows are exact however they are
+computed."""
 
 from __future__ import annotations
 

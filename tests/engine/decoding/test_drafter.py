@@ -1,4 +1,5 @@
-"""Where drafts come from and how many there are: sources that follow an output, trust that is earned, and costs that decide."""
+"""Where drafts come from and how many there are: sources that follow an output, trust that is earned, and costs that
+decide."""
 
 import pytest
 from hypothesis import given
@@ -235,7 +236,8 @@ def test_drafts_are_tried_from_the_first_token_on():
 
 
 def test_source_is_asked_for_no_more_than_a_step_verifies():
-    """A sequence that may still write thousands of tokens had as many weighed at each of its steps, which took up to milliseconds."""
+    """A sequence that may still write thousands of tokens had as many weighed at each of its steps, which took up to
+    milliseconds."""
     weighed = []
 
     class Costs(StepCosts):

@@ -1,4 +1,5 @@
-"""Predictions through the whole engine in float32: the same answers as without, whatever the prediction and whatever else is asked for."""
+"""Predictions through the whole engine in float32: the same answers as without, whatever the prediction and whatever
+else is asked for."""
 
 import dataclasses
 import threading

@@ -1,4 +1,5 @@
-"""Drafts change how many steps an answer takes, and nothing else: any drafts, right or wrong, beside any other parameter."""
+"""Drafts change how many steps an answer takes, and nothing else: any drafts, right or wrong, beside any other
+parameter."""
 
 import torch
 from hypothesis import given
@@ -14,7 +15,8 @@ from tests.examples import examples
 
 
 class ScriptDrafter:
-    """Proposes what a sequence said in an earlier run, with some tokens replaced: `script` by seq_id, `errors` as places."""
+    """Proposes what a sequence said in an earlier run, with some tokens replaced: `script` by seq_id, `errors` as
+    places."""
 
     def __init__(self, script, errors, length):
         self.script, self.errors, self.length = script, errors, length

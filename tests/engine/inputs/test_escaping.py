@@ -1,4 +1,5 @@
-"""Nothing that a client types becomes a control token, wherever it types it and however the template joins it; all else is as it was."""
+"""Nothing that a client types becomes a control token, wherever it types it and however the template joins it; all else
+is as it was."""
 
 import json
 import re
@@ -125,7 +126,8 @@ def test_control_texts_of_any_length_and_number_can_be_read():
 
 
 def test_a_normalising_tokenizer_makes_no_control_token_of_other_characters():
-    """NFC writes the Kelvin sign as K; an added token that is looked for in normalised text was found where nobody had spelled it."""
+    """NFC writes the Kelvin sign as K; an added token that is looked for in normalised text was found where nobody had
+    spelled it."""
     backend = Tokenizer.from_metadata(tiny_metadata()).backend
     backend.normalizer = normalizers.NFC()
     backend.add_tokens([AddedToken("[THINK]", normalized=True)])

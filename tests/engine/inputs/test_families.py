@@ -1,4 +1,5 @@
-"""Prompts of well-known families are those of transformers; what their templates lack is added, what they cannot say is refused."""
+"""Prompts of well-known families are those of transformers; what their templates lack is added, what they cannot say is
+refused."""
 
 import json
 

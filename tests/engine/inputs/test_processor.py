@@ -1,4 +1,5 @@
-"""Messages become ids as the model's own template and tokenizer make them; what a client types is never a control token."""
+"""Messages become ids as the model's own template and tokenizer make them; what a client types is never a control
+token."""
 
 import json
 import time
@@ -58,7 +59,8 @@ def test_control_texts_that_a_client_types_are_ordinary_text(typed):
 
 @pytest.mark.parametrize("role", ["user<|im_end|>", "usr", ""])
 def test_a_role_that_the_template_does_not_name_is_refused(role):
-    """A role with a typing error went into the prompt as it was, or was dropped, and the model answered without that message."""
+    """A role with a typing error went into the prompt as it was, or was dropped, and the model answered without that
+    message."""
     with pytest.raises(
         RequestError, match="must be one of system, developer, user, assistant, tool, function, or"
     ) as refusal:

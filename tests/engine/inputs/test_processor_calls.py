@@ -1,4 +1,5 @@
-"""Logits processors that a request names are looked up, and what it passes to them is checked against their declaration."""
+"""Logits processors that a request names are looked up, and what it passes to them is checked against their
+declaration."""
 
 import pytest
 

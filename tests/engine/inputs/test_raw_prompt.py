@@ -1,4 +1,5 @@
-"""A prompt without a template is what was sent: text with its control tokens, or ids; what cannot be one is refused by name."""
+"""A prompt without a template is what was sent: text with its control tokens, or ids; what cannot be one is refused by
+name."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Templates render as transformers renders them, refuse with their own words, and can neither escape nor grow without bound."""
+"""Templates render as transformers renders them, refuse with their own words, and can neither escape nor grow without
+bound."""
 
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""A truncated prompt is the end, or the beginning, of the whole one; text far beyond what is kept is never tokenised."""
+"""A truncated prompt is the end, or the beginning, of the whole one; text far beyond what is kept is never
+tokenised."""
 
 import pytest
 from hypothesis import given

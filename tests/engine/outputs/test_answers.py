@@ -1,4 +1,5 @@
-"""Whole answers through the pipeline: reasoning, content, calls, stop strings and half characters, in any split and after a take-over."""
+"""Whole answers through the pipeline: reasoning, content, calls, stop strings and half characters, in any split and
+after a take-over."""
 
 import dataclasses
 import json

@@ -1,4 +1,5 @@
-"""An answer that repeats itself is noticed at the first token that completes the repeats, and an endless stream costs little."""
+"""An answer that repeats itself is noticed at the first token that completes the repeats, and an endless stream costs
+little."""
 
 import random
 

@@ -1,4 +1,5 @@
-"""A sampler for one row, slow and plain: the promises of the parameters written down as directly as possible, in float64."""
+"""A sampler for one row, slow and plain: the promises of the parameters written down as directly as possible, in
+float64."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from tests.engine.sampling.reference import constrained, distribution, draw, mak
 from tests.examples import examples
 
 ROUNDING = 1e-5
-"""The sampler sums float32 exponentials, the reference float64 ones. Where the random number or top_p is this near to a border
-between two tokens, the sampler may choose as if it were on the other side."""
+"""The sampler sums float32 exponentials, the reference float64 ones. Where the random number or top_p is this near to a
+border between two tokens, the sampler may choose as if it were on the other side."""
 
 sampling_params = st.builds(
     SamplingParams,
@@ -193,7 +193,8 @@ def test_greedy_ties_go_to_the_lowest_id():
     ],
 )
 def test_draws_follow_the_distribution(sampling):
-    """Chi-square over 20,000 draws of different seeds and positions; fixed, so it never flakes. 0.999 quantile by Wilson-Hilferty."""
+    """Chi-square over 20,000 draws of different seeds and positions; fixed, so it never flakes. 0.999 quantile by
+    Wilson-Hilferty."""
     num_draws, rows = 20_000, 500
     logits = torch.tensor([0.5, 2.0, -1.0, 1.5, 1.4, 0.0, -0.5, 1.9, 0.7, -2.0, 0.1, 0.2])
     counts = Counter()
@@ -320,7 +321,8 @@ def test_greedy_follows_the_penalties(row):
 
 
 def test_removed_sequences_leave_no_state():
-    """Sequences join, move to other rows and leave; each must yield what it yields alone, also when an id is used again."""
+    """Sequences join, move to other rows and leave; each must yield what it yields alone, also when an id is used
+    again."""
     vocab_size, steps = 640, 40
     kinds = [
         {"temperature": 0.0, "repetition_penalty": 1.5},
@@ -394,7 +396,8 @@ def greedy(seq_id=1, sampling=None, **more):
 
 
 def sample_masked(crowd, allowed):
-    """`allowed`: number of a row to the tokens that its grammar allows; the words are one short of the vocabulary's width."""
+    """`allowed`: number of a row to the tokens that its grammar allows; the words are one short of the vocabulary's
+    width."""
     width = len(crowd[0][1])
     words = torch.zeros(len(allowed), -(-width // 32) - 1, dtype=torch.int32)
     for place, token_ids in enumerate(allowed.values()):
@@ -509,7 +512,8 @@ def test_sequence_with_an_unknown_token_id_is_not_added(broken):
 @given(rows(), st.lists(st.integers(0, 199), max_size=4), st.integers(0, 4), st.integers(0, 199))
 @examples(60)
 def test_rejected_drafts_leave_no_trace_in_the_sampler(row, drafts, num_kept, drawn):
-    """A sequence has a row per draft in one step; afterwards some drafts are part of its output, and one other token."""
+    """A sequence has a row per draft in one step; afterwards some drafts are part of its output, and one other
+    token."""
     sequence, logits = row
     sampler = Sampler(len(logits), "cpu")
     sampler.add(sequence)

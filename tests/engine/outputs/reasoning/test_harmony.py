@@ -1,4 +1,5 @@
-"""The channels of harmony in any split: analysis is reasoning, messages to functions are left to the parser of calls."""
+"""The channels of harmony in any split: analysis is reasoning, messages to functions are left to the parser of
+calls."""
 
 from hypothesis import given
 

@@ -1,4 +1,5 @@
-"""One answer per format as its models write it: text, then two calls. What every parser must make of its own is the same."""
+"""One answer per format as its models write it: text, then two calls. What every parser must make of its own is the
+same."""
 
 WEATHER = '{"city": "Zürich \\"Nord\\" {1}", "days": 3}'
 TEXT = "Let me look.\n"

@@ -1,4 +1,5 @@
-"""What a parser says of a text, in whatever pieces it is fed: content, reasoning, and calls with their arguments joined."""
+"""What a parser says of a text, in whatever pieces it is fed: content, reasoning, and calls with their arguments
+joined."""
 
 from dataclasses import dataclass, field
 

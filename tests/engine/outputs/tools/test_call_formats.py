@@ -1,4 +1,5 @@
-"""A rule made of a format's `CallFormat` admits what its models write: the oracle is the compiler of structural tags."""
+"""A rule made of a format's `CallFormat` admits what its models write: the oracle is the compiler of structural
+tags."""
 
 import json
 

@@ -1,4 +1,5 @@
-"""Output that is made to stall, to break or to be evaluated (hostile 6.1, 6.2, 6.5): every parser stays linear and calm."""
+"""Output that is made to stall, to break or to be evaluated (hostile 6.1, 6.2, 6.5): every parser stays linear and
+calm."""
 
 import gc
 import json
@@ -38,7 +39,8 @@ def work_of(make, pieces):
 
 
 def assert_is_linear(make, start, unit):
-    """Four times the text may cost little more than four times the work, and what waits unread stays short (so no feed copies much)."""
+    """Four times the text may cost little more than four times the work, and what waits unread stays short (so no feed
+    copies much)."""
     small, large = unit * (44 // len(unit)), unit * 4 * (44 // len(unit))
     parser = make()
     for piece in (start, *large):  # also builds the searches, which is done once

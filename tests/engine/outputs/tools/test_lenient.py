@@ -1,4 +1,5 @@
-"""Small models write calls in hermes form in a fence, bare, or with the braces of their template; text that is no call stays as it is."""
+"""Small models write calls in hermes form in a fence, bare, or with the braces of their template; text that is no call
+stays as it is."""
 
 import json
 

@@ -1,4 +1,5 @@
-"""Numbers that a processor cannot compute with are refused by name; how the shipped processors' arguments are read: tests/engine/inputs."""
+"""Numbers that a processor cannot compute with are refused by name; how the shipped processors' arguments are read:
+tests/engine/inputs."""
 
 import math
 
