@@ -16,8 +16,7 @@ from engine.sampling.filters import Filters
 from engine.sampling.logprobs import LogprobRow
 from engine.sampling.masks import BadWords, LogitEntries
 from engine.sampling.penalties import TokenCounts, has_penalties
-from engine.sampling.processors.chain import ProcessorChain
-from engine.sampling.processors.registry import ProcessorRegistry
+from engine.sampling.processors.registry import ProcessorChain, ProcessorRegistry
 from engine.sampling.thinking import ThinkingTrack
 from engine.sequence import Sequence
 

@@ -8,19 +8,43 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import logging
 from collections.abc import Iterable
 from typing import Any
+
+import torch
 
 from engine.api.errors import ModelLoadError
 from engine.messages import ProcessorParameter, ProcessorSpec
 from engine.sampling.processors.arguments import PARAMETER_KINDS, bind_arguments
-from engine.sampling.processors.chain import ProcessorChain
 from engine.sampling.processors.no_repeat_ngram import NoRepeatNgram
 from engine.sampling.processors.processor import LogitsProcessor, ProcessorSetup
 from engine.sampling.processors.token_trie import TokenTrie
 from engine.sequence import Sequence
 
+logger = logging.getLogger(__name__)
+
 SHIPPED: tuple[type[LogitsProcessor], ...] = (NoRepeatNgram, TokenTrie)
+
+
+class ProcessorChain:
+    """The processors of one sequence. Tokens that are already forbidden stay forbidden, whatever a processor writes."""
+
+    def __init__(self, processors: list[LogitsProcessor], prompt_ids: list[int]) -> None:
+        self._processors = processors
+        self._prompt_ids = prompt_ids
+
+    def apply(self, output_ids: list[int], logits: torch.Tensor) -> None:
+        """Change logits (V,) in place. If a processor raises, the row becomes NaN, which ends only its sequence."""
+        is_forbidden = logits.isneginf()
+        for processor in self._processors:
+            try:
+                processor.apply(self._prompt_ids, output_ids, logits)
+            except Exception:
+                logger.exception("the logits processor %s failed", processor.spec.name)
+                logits.fill_(float("nan"))
+                return
+        logits.masked_fill_(is_forbidden, float("-inf"))
 
 
 class ProcessorRegistry:
