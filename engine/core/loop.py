@@ -91,8 +91,7 @@ class EngineCore:
         overlap: OverlappedSteps | None = None,
         token_budget: AdaptiveTokenBudget | None = None,
     ) -> None:
-        """`drafter`, `grammars`: the same that the scheduler uses. `overlap` launches a step before the tokens of the
-        one before are known.
+        """`drafter`, `grammars`: the same that the scheduler uses. `overlap`: begins steps early, on a device.
 
         `token_budget` adapts the tokens per step, unless their number is configured.
         """
@@ -164,10 +163,9 @@ class EngineCore:
         return True
 
     def _step_overlapped(self, overlap: OverlappedSteps, plan: StepPlan) -> bool:
-        """Launch the step after this one, then emit this one, which may have been launched already and has been
-        announced.
+        """Launch the next step, then emit this one, which has been announced and may have been launched already.
 
-        The step after it computes no other sequences than this one.
+        The next step computes no other sequences than this one.
         """
         step, self._in_flight = self._in_flight, None
         try:

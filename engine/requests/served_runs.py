@@ -118,9 +118,7 @@ class ServedRuns:
                 self.publish([RunEvents(run_id, tuple(new)) for run_id, new in events.items()])
 
     def terminate(self, run: Run, termination: Termination) -> None:
-        """Note why a run ends early, unless that is noted already, and abort it; the answer of the core to the abort
-        ends it.
-        """
+        """Record why a run ends early and abort it in the core, whose answer ends it; the first cause counts."""
         with self._changed:
             if run.termination is not None:
                 return
@@ -139,9 +137,7 @@ class ServedRuns:
             self.end([run for run in due if run.is_sent], termination)
 
     def end_overdue(self) -> None:
-        """End all runs that are past their deadlines: a clock that was set has made some overdue that nothing else
-        reports.
-        """
+        """End all runs that are past their deadlines, also those that a change of the clock has made overdue."""
         self.end_due([run.run_id for run in self])
 
     def end_without_core(self) -> None:
@@ -156,8 +152,7 @@ class ServedRuns:
         self.end(stopped, None)
 
     def end_suspects(self, seq_ids: list[int]) -> None:
-        """Count the death of a core, and fail the runs in its last step if they have survived one before: they may kill
-        every core.
+        """Count the death of a core, and fail runs that were in its last step and had survived a death before.
 
         `seq_ids`: the sequences of that step.
         """
@@ -197,9 +192,7 @@ class ServedRuns:
             return [run.end(now)]
 
     def _remove_ended(self, run: Run, choice: Choice, surplus: list[int]) -> None:
-        """Take an ended choice out of the table, and its run if that has ended; sequences left over are added to
-        `surplus`.
-        """
+        """Remove an ended choice, and its run if that has ended; add sequences left over to `surplus`."""
         if choice.is_live:
             return
         with self._changed:

@@ -7,7 +7,7 @@ written here.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 
 from engine.scheduling.blocks import BlockPool, HypotheticalRelease
 from engine.scheduling.prefix_cache import BlockChain, PrefixCache
@@ -45,10 +45,10 @@ class BlockTables:
     # Finding blocks in the prefix cache
 
     def num_matchable(self, sequence: Sequence) -> int:
-        """Count the blocks that may come from the cache. The last known token is always computed, as its logits are
-        needed.
+        """Count the blocks that may come from the cache.
 
-        A prompt that is scored, or that becomes the mean of its hidden states, is computed as a whole.
+        The last known token is always computed, as its logits are needed. A prompt that is scored, or that becomes the
+        mean of its hidden states, is computed as a whole.
         """
         needs_all = sequence.request.logprobs.prompt is not None or (
             sequence.embed is not None and sequence.embed.pooling == "mean"
@@ -70,6 +70,18 @@ class BlockTables:
             return []
         start = sequence.num_computed
         return self._chains[sequence.seq_id].digests[start // self.block_size : (start + num_tokens) // self.block_size]
+
+    def digests_filled_by(self, grants: Iterable[tuple[Sequence, int]]) -> set[bytes]:
+        """Return the digests of the blocks that sequences fill if each computes so many tokens."""
+        return {digest for sequence, num_tokens in grants for digest in self.digests_filled(sequence, num_tokens)}
+
+    def is_being_computed_for(self, sequence: Sequence, others: list[Sequence]) -> bool:
+        """Return True if the prompts of other sequences fill the next block that a sequence may find in the cache."""
+        digests, matched = self.match(sequence)
+        if len(matched) == self.num_matchable(sequence):
+            return False
+        missing = ((other, other.num_tokens - other.num_computed) for other in others)
+        return digests[len(matched)] in self.digests_filled_by(pair for pair in missing if pair[1] > 1)
 
     def register(self, sequence: Sequence, first: int) -> None:
         """Add the full computed blocks of a sequence to the prefix cache, from its block number `first` on."""

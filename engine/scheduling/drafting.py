@@ -18,9 +18,7 @@ class Drafter(Protocol):
     def __len__(self) -> int: ...
 
     def propose(self, sequence: Sequence, num_rows: int, limit: int) -> tuple[int, ...]:
-        """Return at most `limit` tokens that may come next, if verifying them pays in a step that draws `num_rows`
-        tokens so far.
-        """
+        """Return at most `limit` drafts, if verifying them pays in a step that draws `num_rows` tokens so far."""
 
 
 class DraftPlanner:
@@ -39,8 +37,7 @@ class DraftPlanner:
         self._max_tokens = max_num_batched_tokens // DRAFT_SHARE
 
     def split(self, chunks: list[Chunk], budget: int, num_running: int) -> tuple[list[Chunk], list[Chunk]]:
-        """Split chunks, most urgent first, into those without drafts and those that get some within a share of the
-        budget.
+        """Split chunks, most urgent first, into those without drafts and those with some, within a share of the budget.
 
         One block per running sequence stays free, so that no sequence is preempted for drafts.
         """

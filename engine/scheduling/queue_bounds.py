@@ -8,11 +8,11 @@ from engine.api.errors import EngineUnavailable, ErrorCode
 
 
 def has_place(num_known: Mapping[str, int], tenant: str, count: int, most: int) -> bool:
-    """Return True if a queue for `most` sequences takes `count` more of a tenant. `num_known`: sequences in it, by
-    tenant.
+    """Return True if a queue for `most` sequences takes `count` more of a tenant.
 
-    A full queue still takes a tenant up to its equal share, so no tenant can fill it for the others. It may therefore
-    exceed `most`: by a half at most for the second tenant, by a third for the third, and so on.
+    `num_known`: sequences in it, by tenant. A full queue still takes a tenant up to its equal share, so no tenant can
+    fill it for the others. It may therefore exceed `most`: by a half at most for the second tenant, by a third for the
+    third, and so on.
     """
     own = num_known.get(tenant, 0)
     num_tenants = len(num_known) + (tenant not in num_known)

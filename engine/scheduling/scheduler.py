@@ -24,7 +24,7 @@ from __future__ import annotations
 import time
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from engine.api.errors import ErrorCode, RequestError
 from engine.messages import CoreStats
@@ -273,12 +273,12 @@ class Scheduler:
         return decodes, prefills
 
     def _make_room(self) -> None:
-        """Preempt sequences of worse priority, or of tenants above an equal share, for the waiting sequence whose turn
-        it is; start it.
+        """Preempt running sequences for the waiting one whose turn it is, and start that one.
 
-        Repeats for the first sequence of every tenant that has nothing running; otherwise at most once a step. NOTE: it
-        starts at once, as the preempted tenant may now have the smallest share and would be the first to get the room
-        back.
+        Repeats for the first sequence of every tenant that has nothing running; otherwise at most once a step.
+
+        NOTE: it starts at once, as the preempted tenant may now have the smallest share and would be the first to get
+        the room back.
         """
         sequence = self._head()
         while sequence is not None and (victims := self._victims(sequence)):
@@ -291,26 +291,15 @@ class Scheduler:
                 return
 
     def _victims(self, sequence: Sequence) -> list[Sequence]:
-        """Return the sequences to preempt for a waiting one; none while another computes the block that it will find in
-        the cache.
-        """
+        """Return the sequences to preempt for a waiting one; none while a block is computed that it can then share."""
         is_due = len(self._num_known) > 1 and self._clock() - sequence.waits_since >= FAIR_WAIT_S
         if not self._running or not (is_due or self._running[-1].priority > sequence.priority):
             return []
         victims = self._fair.victims(sequence, is_due=is_due)
-        return [] if victims and self._is_being_computed_for(sequence) else victims
-
-    def _is_being_computed_for(self, sequence: Sequence) -> bool:
-        """Return True if a running prompt that is as urgent computes the next block a waiting sequence may find."""
-        digests, matched = self._blocks.match(sequence)
-        if len(matched) == self._blocks.num_matchable(sequence):
-            return False
-        missing = (
-            (other, other.num_tokens - other.num_computed)
-            for other in self._running
-            if other.priority <= sequence.priority
-        )
-        return digests[len(matched)] in self._digests_in_progress(pair for pair in missing if pair[1] > 1)
+        if not victims:
+            return []
+        urgent = [other for other in self._running if other.priority <= sequence.priority]
+        return [] if self._blocks.is_being_computed_for(sequence, urgent) else victims
 
     def _head(self) -> Sequence | None:
         """Return the waiting sequence whose turn it is."""
@@ -367,7 +356,7 @@ class Scheduler:
         decodes: list[Chunk] = []
         if not budget.left or not self._waiting:
             return decodes
-        in_progress = self._digests_in_progress(grants.items())
+        in_progress = self._blocks.digests_filled_by(grants.items())
         for sequence in self._waiting.in_turn(self._max_running - len(self._running), self._fair.dominant_share):
             if not budget.left:
                 break
@@ -385,7 +374,7 @@ class Scheduler:
                 decodes.append(Chunk(sequence, sequence.num_computed, 1, sequence.embed is None))
                 continue
             grants[sequence] = num_tokens
-            in_progress |= self._digests_in_progress([(sequence, num_tokens)])
+            in_progress |= self._blocks.digests_filled_by([(sequence, num_tokens)])
         return decodes
 
     def _hand_out_rest(self, grants: dict[Sequence, int], budget: PromptBudget) -> None:
@@ -393,22 +382,12 @@ class Scheduler:
         for sequence, num_tokens in grants.items():
             grants[sequence] = num_tokens + budget.take_rest(sequence.num_tokens - sequence.num_computed - num_tokens)
 
-    def _digests_in_progress(self, grants: Iterable[tuple[Sequence, int]]) -> set[bytes]:
-        """Collect the digests of the blocks that these grants fill."""
-        return {
-            digest for sequence, num_tokens in grants for digest in self._blocks.digests_filled(sequence, num_tokens)
-        }
-
-    def _has_blocks_for(self, sequence: Sequence, matched: list[int]) -> bool:
-        """Return True if a waiting sequence could start with these blocks from the cache.
+    def _start(self, sequence: Sequence, matched: list[int]) -> bool:
+        """Start a waiting sequence with blocks for its known tokens, `matched` first; False if there are too few.
 
         One block per running sequence stays free for the next tokens, or a new prompt would soon be preempted again.
         """
-        return self._blocks.has_room(sequence, matched, num_reserved=len(self._running))
-
-    def _start(self, sequence: Sequence, matched: list[int]) -> bool:
-        """Start a waiting sequence with blocks for its known tokens, `matched` first; False if there are too few."""
-        if not self._has_blocks_for(sequence, matched):
+        if not self._blocks.has_room(sequence, matched, num_reserved=len(self._running)):
             return False
         self._waiting.remove(sequence)
         self._blocks.take(sequence, matched)

@@ -72,8 +72,7 @@ class EmbedRun(Run):
 
 @dataclass(eq=False, kw_only=True)
 class PromptRun(BufferedRun):
-    """A run that computes its prompt and generates nothing (`StopRules.max_tokens` 0); it scores the prompt if asked
-    to.
+    """A run that computes its prompt, scores it if asked to, and generates nothing (`StopRules.max_tokens` 0).
 
     One sequence serves all choices, which end as soon as the prompt is computed. The token that the core draws after it
     is dropped.
