@@ -56,5 +56,5 @@ def plain_error(path: str, origin: str | None, error: ApiError) -> tuple[dict[st
     """Headers and body of an error, the same for all paths; for servers without dialects."""
     body = json.dumps({"error": error.described(), "message": error.message}).encode()
     number = error.request_id or secrets.token_hex(16)
-    told = {"Content-Type": "application/json", "Content-Length": str(len(body)), "X-Request-Id": number}
-    return told | error.headers(), body
+    headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), "X-Request-Id": number}
+    return headers | error.headers(), body

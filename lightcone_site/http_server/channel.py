@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LINGER_S = 2.0
+CLOSE_GRACE_S = 2.0
 """How long a client may take to read why it was refused."""
 REQUEST_LINE_EXTRA = 32
 """Method, version and two spaces beside the target."""
@@ -235,7 +235,7 @@ class BoundedChannel(http.HTTPChannel):
         self.transport.write("\r\n".join(lines).encode("latin-1") + body)
         self._stop_clock()
         self.transport.loseWriteConnection()
-        self._start_clock(LINGER_S)
+        self._start_clock(CLOSE_GRACE_S)
 
     def _asked(self) -> tuple[str, str | None]:
         """Path and origin of the request that is arriving, "" and None where they have not arrived."""

@@ -19,13 +19,13 @@ from chat.api.server_contract import ADMITTED, STOP, Scope, Stop
 from engine.memory import Leftovers
 from lightcone_site.http_server.bounds import Admit, Describe, Limits, admit_anyone, no_proxy, plain_error
 from lightcone_site.http_server.budget import BodiesBudget
-from lightcone_site.http_server.channel import LINGER_S, BoundedChannel
+from lightcone_site.http_server.channel import CLOSE_GRACE_S, BoundedChannel
 from lightcone_site.http_server.connections import Connections, idle_since
 from lightcone_site.http_server.outgoing import Unread
 from lightcone_site.http_server.reactor import reactor, twisted_loop
 from lightcone_site.http_server.request import BoundedRequest
 
-LEFTOVERS_DELAY_S = 5.0
+HEAP_RELEASE_DELAY_S = 5.0
 STRANGERS_PART = 8
 """Bodies of those whom the application does not know may take so small a part of what all bodies may, beside that."""
 
@@ -78,9 +78,9 @@ class BoundedServer(Server):
         self.manners = manners
         self.admit, self.describe = manners.admit, manners.describe
         self.open_connections = Connections(limits, manners.is_proxy)
-        leftovers = Leftovers(LEFTOVERS_DELAY_S)
-        self.bodies = BodiesBudget(limits.max_bodies_bytes, leftovers.come)
-        self.bodies_of_strangers = BodiesBudget(limits.max_bodies_bytes // STRANGERS_PART, leftovers.come)
+        heap = Leftovers(HEAP_RELEASE_DELAY_S)
+        self.bodies = BodiesBudget(limits.max_bodies_bytes, heap.come)
+        self.bodies_of_strangers = BodiesBudget(limits.max_bodies_bytes // STRANGERS_PART, heap.come)
         self.unread = Unread(limits.max_unread_bytes)
         self.stop_state = Stop()
         self.changed = asyncio.Event()
@@ -167,16 +167,16 @@ class BoundedServer(Server):
         for transport in self.open_connections.all():
             transport.abortConnection()
         if applications := self._applications():
-            await asyncio.wait(applications, timeout=LINGER_S)
+            await asyncio.wait(applications, timeout=CLOSE_GRACE_S)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LINGER_S):
+            async with asyncio.timeout(CLOSE_GRACE_S):
                 await self.manners.settle()
         # NOTE: a task that is still pending when the interpreter ends can crash it.
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=LINGER_S)
+            await asyncio.wait(tasks, timeout=CLOSE_GRACE_S)
 
     def _applications(self) -> list[asyncio.Future[None]]:
         """What is being answered, on WebSockets too."""

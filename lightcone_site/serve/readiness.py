@@ -18,7 +18,7 @@ LOADING, FAILED = "loading", "failed"
 
 
 @dataclass(frozen=True, slots=True)
-class ModelNews:
+class ModelStatus:
     """What the worker last said of its model."""
 
     state: str
@@ -26,14 +26,14 @@ class ModelNews:
 
 
 class Readiness:
-    """Called once a turn of the main loop. `ask` gives the status of /health/ready (0: nobody answers), `news` the model's state."""
+    """Called once a turn of the main loop. `ask` gives the status of /health/ready (0: nobody answers), `status` the model's state."""
 
     def __init__(
         self,
         console: Console,
         *,
         ask: Callable[[], int],
-        news: Callable[[], ModelNews | None],
+        status: Callable[[], ModelStatus | None],
         clock: Callable[[], float],
         model: str,
         url: str,
@@ -42,13 +42,13 @@ class Readiness:
         """`was_ready`: web and model were, and that has been told."""
         self._console = console
         self._ask = ask
-        self._news = news
+        self._status = status
         self._clock = clock
         self._model = model
         self._url = url
         self._started_at = clock()
         self._next_at = 0.0
-        self._is_web_told = self._was_ready = was_ready
+        self._is_web_announced = self._was_ready = was_ready
         self._last_reason = ""
 
     @property
@@ -67,13 +67,13 @@ class Readiness:
         if now < self._next_at:
             return
         status = self._ask()
-        if status and not self._is_web_told:
-            self._is_web_told = True
+        if status and not self._is_web_announced:
+            self._is_web_announced = True
             self._console.ok("web", f"{self._url}, answers after {now - self._started_at:.1f} s")
         if status == 200:
             self._tell_ready(now)
         elif status:
-            self._tell_not_ready(now, self._news())
+            self._tell_not_ready(now, self._status())
         self._next_at = now + (STEADY_POLL_S if status == 200 else POLL_S)
 
     def _tell_ready(self, now: float) -> None:
@@ -81,25 +81,25 @@ class Readiness:
             self._console.ok("model", f"{self._model}, ready after {now - self._started_at:.1f} s")
         self._was_ready, self._last_reason = True, ""
 
-    def _tell_not_ready(self, now: float, news: ModelNews | None) -> None:
+    def _tell_not_ready(self, now: float, status: ModelStatus | None) -> None:
         if self._was_ready:
             self._was_ready, self._started_at = False, now
             self._console.problem("model", f"{self._model}: not ready; requests are answered 503 until it is back")
-        elif news is not None and news.state == FAILED:
-            if news.reason != self._last_reason:
-                self._last_reason = news.reason
-                self._console.problem("model", f"{self._model}: {news.reason}")
+        elif status is not None and status.state == FAILED:
+            if status.reason != self._last_reason:
+                self._last_reason = status.reason
+                self._console.problem("model", f"{self._model}: {status.reason}")
         else:
-            words, fraction = loading_words(news)
+            words, fraction = loading_words(status)
             self._console.progress("model", f"{self._model}: {words}", fraction)
 
 
-def loading_words(news: ModelNews | None) -> tuple[str, float | None]:
+def loading_words(status: ModelStatus | None) -> tuple[str, float | None]:
     """The phase and how far it is: `loading weights 40%` is told as ("loading weights", 0.4)."""
-    if news is None or news.state != LOADING or not news.reason:
+    if status is None or status.state != LOADING or not status.reason:
         return "loading", None
-    match = re.fullmatch(r"(.+) (\d{1,3})%", news.reason)
-    return (match[1], int(match[2]) / 100) if match else (news.reason, None)
+    match = re.fullmatch(r"(.+) (\d{1,3})%", status.reason)
+    return (match[1], int(match[2]) / 100) if match else (status.reason, None)
 
 
 def ready_status(host: str, port: int) -> int:

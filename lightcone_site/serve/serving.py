@@ -32,7 +32,7 @@ from lightcone_site.serve.console import Console
 from lightcone_site.serve.embedded_valkey import ValkeyNotStarted, clear_socket, is_answering, valkey_spec
 from lightcone_site.serve.handover import Handover, become_watcher, signals_held
 from lightcone_site.serve.lock import AlreadyServed, InstanceLock
-from lightcone_site.serve.model_news import model_news
+from lightcone_site.serve.model_status import model_status
 from lightcone_site.serve.port import port_problem
 from lightcone_site.serve.preparation import database_words, prepare
 from lightcone_site.serve.readiness import Readiness, ready_status
@@ -105,7 +105,7 @@ def _serve_locked(
         readiness = Readiness(
             console,
             ask=lambda: ready_status(host, settings.LIGHTCONE_PORT),
-            news=lambda: model_news(model.name),
+            status=lambda: model_status(model.name),
             clock=time.monotonic,
             model=choice.name,
             url=url,

@@ -34,7 +34,7 @@ class Supervisor:
         self._inbox = inbox
         self._clock = clock
         self._children: dict[str, Child] = {}
-        self._told: dict[str, list[str]] = {}
+        self._announced: dict[str, list[str]] = {}
 
     def add(self, spec: ChildSpec) -> Child:
         child = Child(spec)
@@ -126,8 +126,8 @@ class Supervisor:
     def _tell_last_words(self, child: Child) -> None:
         """The end of the log, unless it says the same as after the death before."""
         words = child.last_words()
-        if words != self._told.get(child.spec.name):
-            self._told[child.spec.name] = words
+        if words != self._announced.get(child.spec.name):
+            self._announced[child.spec.name] = words
             for line in (*words, f"log: {child.spec.log_path}"):
                 self._console.detail("", line)
 

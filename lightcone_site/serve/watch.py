@@ -13,9 +13,9 @@ from pathlib import Path
 from lightcone_site.serve.console import Console
 from lightcone_site.serve.handover import HELD_SIGNALS, Handover, take_over
 from lightcone_site.serve.lock import InstanceLock
-from lightcone_site.serve.news_process import NewsProcess
 from lightcone_site.serve.readiness import Readiness, ready_status
 from lightcone_site.serve.signals import SignalInbox
+from lightcone_site.serve.status_poller import StatusPoller
 from lightcone_site.serve.supervisor import Supervisor
 
 STOP_ORDER = ("model", "web", "maintenance", "valkey")
@@ -25,7 +25,7 @@ STOP_ORDER = ("model", "web", "maintenance", "valkey")
 def watch(handover: Handover, console: Console) -> None:
     """Watch, restart and report until a signal says stop, then drain and stop everything. The model was ready."""
     lock = InstanceLock.held(handover.lock)
-    news = NewsProcess(handover.model)
+    status = StatusPoller(handover.model)
     try:
         with SignalInbox().installed() as inbox:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_SIGNALS)
@@ -35,7 +35,7 @@ def watch(handover: Handover, console: Console) -> None:
             readiness = Readiness(
                 console,
                 ask=lambda: ready_status(handover.host, handover.port),
-                news=news.latest,
+                status=status.latest,
                 clock=time.monotonic,
                 model=handover.model,
                 url=handover.url,
@@ -45,12 +45,12 @@ def watch(handover: Handover, console: Console) -> None:
             def each_turn() -> None:
                 readiness.turn()
                 if readiness.is_ready:
-                    news.close()
+                    status.close()
 
             try:
                 supervisor.run(each_turn)
             finally:
-                news.close()
+                status.close()
                 stop_everything(console, supervisor, handover.socket_path)
     finally:
         lock.release()

@@ -19,9 +19,9 @@ from lightcone_site.serve.child import Child, ChildSpec
 from lightcone_site.serve.console import Console
 from lightcone_site.serve.handover import Handover
 from lightcone_site.serve.lock import AlreadyServed, InstanceLock
-from lightcone_site.serve.news_process import NewsProcess
-from lightcone_site.serve.readiness import ModelNews
+from lightcone_site.serve.readiness import ModelStatus
 from lightcone_site.serve.signals import SignalInbox
+from lightcone_site.serve.status_poller import StatusPoller
 from lightcone_site.serve.supervisor import Interrupted, Supervisor
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -210,22 +210,22 @@ def test_the_last_news_of_the_model_counts_and_an_asker_that_ends_is_started_aga
     tmp_path: Path, monkeypatch, model: str
 ) -> None:
     (tmp_path / "asker.py").write_text(ASKER)
-    monkeypatch.setattr("lightcone_site.serve.news_process.ASKER", "asker")
-    monkeypatch.setattr("lightcone_site.serve.news_process.ROOT", tmp_path)
-    news = NewsProcess(model)
+    monkeypatch.setattr("lightcone_site.serve.status_poller.ASKER", "asker")
+    monkeypatch.setattr("lightcone_site.serve.status_poller.ROOT", tmp_path)
+    status = StatusPoller(model)
     try:
         for _ in range(2):
             deadline = time.monotonic() + 60
-            while news.latest() != ModelNews("failed", model):
+            while status.latest() != ModelStatus("failed", model):
                 assert time.monotonic() < deadline
                 time.sleep(0.005)
-            news.close()
+            status.close()
     finally:
-        news.close()
+        status.close()
 
 
 def test_where_no_process_can_be_started_nothing_is_known(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("lightcone_site.serve.news_process.ROOT", tmp_path / "missing")
-    news = NewsProcess("tiny")
-    assert news.latest() is None
-    news.close()
+    monkeypatch.setattr("lightcone_site.serve.status_poller.ROOT", tmp_path / "missing")
+    status = StatusPoller("tiny")
+    assert status.latest() is None
+    status.close()

@@ -12,7 +12,7 @@ from chat.catalog.model_choice import DEFAULT_NAME, model_choice
 from chat.catalog.models import ModelState
 from lightcone_site.serve.console import Console
 from lightcone_site.serve.lock import AlreadyServed, InstanceLock
-from lightcone_site.serve.readiness import ModelNews, Readiness
+from lightcone_site.serve.readiness import ModelStatus, Readiness
 
 
 class Terminal(io.StringIO):
@@ -96,9 +96,9 @@ def test_a_model_is_called_as_its_file_or_folder_unless_named(tmp_path, is_folde
 
 
 class ScriptedModel:
-    """What web (a status) and worker (its news) report, one entry a turn, and a clock that goes four seconds a turn."""
+    """What web (a status) and worker (its status) report, one entry a turn, and a clock that goes four seconds a turn."""
 
-    def __init__(self, *turns: tuple[int, ModelNews | None]) -> None:
+    def __init__(self, *turns: tuple[int, ModelStatus | None]) -> None:
         self._turns = list(turns)
         self._now = 0.0
 
@@ -107,7 +107,7 @@ class ScriptedModel:
         readiness = Readiness(
             Console(output),
             ask=lambda: self._turns[0][0],
-            news=lambda: self._turns[0][1],
+            status=lambda: self._turns[0][1],
             clock=lambda: self._now,
             model="tiny",
             url="http://localhost:1",
@@ -120,7 +120,7 @@ class ScriptedModel:
 
 
 def test_web_then_loading_then_ready_are_told_once_each():
-    early, late = (ModelNews(ModelState.LOADING, f"reading weights {share}%") for share in (3, 90))
+    early, late = (ModelStatus(ModelState.LOADING, f"reading weights {share}%") for share in (3, 90))
     readiness, said = ScriptedModel((0, None), (503, early), (503, late), (200, None), (200, None)).run()
     assert readiness.is_settled
     assert said.count("http://localhost:1, answers after 4.0 s") == 1
@@ -129,7 +129,7 @@ def test_web_then_loading_then_ready_are_told_once_each():
 
 
 def test_an_unreadable_model_is_told_once_per_reason():
-    failed = ModelNews(ModelState.FAILED, "/models/tiny.gguf is truncated: 10 of 20 bytes")
+    failed = ModelStatus(ModelState.FAILED, "/models/tiny.gguf is truncated: 10 of 20 bytes")
     readiness, said = ScriptedModel((503, failed), (503, failed), (503, failed)).run()
     assert readiness.is_settled
     assert said.count("/models/tiny.gguf is truncated") == 1

@@ -1,4 +1,4 @@
-"""What the database knows of a model, once for `serving.py`, and again and again as the process of `news_process.py`."""
+"""What the database knows of a model, once for `serving.py`, and again and again as the process of `status_poller.py`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import time
 
 from django.db import Error as DatabaseError
 
-from lightcone_site.serve.readiness import POLL_S, ModelNews
+from lightcone_site.serve.readiness import POLL_S, ModelStatus
 
 
-def model_news(name: str) -> ModelNews | None:
+def model_status(name: str) -> ModelStatus | None:
     """The model's row; None while the database is busy or away."""
     from chat.catalog.models import ServedModel
 
@@ -20,7 +20,7 @@ def model_news(name: str) -> ModelNews | None:
         row = ServedModel.objects.filter(name=name).values_list("state", "state_reason").first()
     except DatabaseError:
         return None
-    return ModelNews(*row) if row else None
+    return ModelStatus(*row) if row else None
 
 
 def main(name: str) -> None:
@@ -31,8 +31,8 @@ def main(name: str) -> None:
     django.setup()
     try:
         while True:
-            news = model_news(name)
-            sys.stdout.write(json.dumps(news and [news.state, news.reason]) + "\n")
+            status = model_status(name)
+            sys.stdout.write(json.dumps(status and [status.state, status.reason]) + "\n")
             sys.stdout.flush()
             time.sleep(POLL_S)
     except BrokenPipeError:

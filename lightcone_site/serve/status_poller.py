@@ -1,6 +1,6 @@
 """Asks what the worker says of its model in a process of its own, as asking takes Django. It lives while the answers are wanted.
 
-The process is `model_news.py`; it writes a line of JSON again and again. The standard library only.
+The process is `model_status.py`; it writes a line of JSON again and again. The standard library only.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lightcone_site.serve.readiness import ModelNews
+from lightcone_site.serve.readiness import ModelStatus
 
-ASKER = "lightcone_site.serve.model_news"
+ASKER = "lightcone_site.serve.model_status"
 ROOT = Path(__file__).resolve().parents[2]
 READ_BYTES = 1 << 16
 
 
-class NewsProcess:
+class StatusPoller:
     """Started by the first `latest`, and again by one after its end."""
 
     def __init__(self, model: str) -> None:
         self._model = model
         self._process: subprocess.Popen[bytes] | None = None
         self._unread = b""
-        self._latest: ModelNews | None = None
+        self._latest: ModelStatus | None = None
 
-    def latest(self) -> ModelNews | None:
+    def latest(self) -> ModelStatus | None:
         """What was said last; None while nothing is known, also where the system starts no process now. Waits for nothing."""
         if self._process is None:
             try:
@@ -74,7 +74,7 @@ class NewsProcess:
             has_ended = True
         *lines, self._unread = self._unread.split(b"\n")
         if lines:
-            news = json.loads(lines[-1])
-            self._latest = ModelNews(*news) if news else None
+            status = json.loads(lines[-1])
+            self._latest = ModelStatus(*status) if status else None
         if has_ended:
             self._end(process)
