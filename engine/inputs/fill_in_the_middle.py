@@ -67,7 +67,9 @@ class FillInTheMiddle:
     def __init__(self, tokenizer: Tokenizer) -> None:
         known = tokenizer.backend.token_to_id
         self._tokenizer = tokenizer
-        self._format = next((form for form in FORMATS if all(known(text) is not None for text in form.marks)), None)
+        self._format = next(
+            (format for format in FORMATS if all(known(text) is not None for text in format.marks)), None
+        )
         texts = (*ENDS, *self._format.marks) if self._format else ()
         self._ends = tuple(token_id for text in texts if (token_id := known(text)) is not None)
 
@@ -86,11 +88,11 @@ class FillInTheMiddle:
 
         Raises RequestError as `require` does.
         """
-        form = self.require()
-        before = [self._mark(form.prefix), *prefix_ids]
-        after = [self._mark(form.suffix), *self._joined_ids(suffix)]
-        parts = [*after, *before] if form.is_suffix_first else [*before, *after]
-        middle = [self._mark(form.middle)] if form.middle is not None else []
+        format = self.require()
+        before = [self._mark(format.prefix), *prefix_ids]
+        after = [self._mark(format.suffix), *self._joined_ids(suffix)]
+        parts = [*after, *before] if format.is_suffix_first else [*before, *after]
+        middle = [self._mark(format.middle)] if format.middle is not None else []
         return Prompt([*(self._tokenizer.beginning if adds_bos else ()), *parts, *middle], None, self._ends)
 
     def _joined_ids(self, text: str) -> list[int]:

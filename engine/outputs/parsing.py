@@ -77,10 +77,10 @@ class OutputParsing:
         self.tool_format = (
             tool_format(self._tool_parser, tokenizer.backend.token_to_id) if self._tool_parser != NONE else None
         )
-        self.reasoning_format = form = resolve_reasoning_format(reasoning_parser, tokenizer)
-        self._start_spellings = marker_spellings(form.starts, tokenizer) if form else []
-        self._end_spellings = marker_spellings(form.sure_ends, tokenizer) if form else []
-        logger.info("calls are read as %s, reasoning as %s", self._tool_parser, form.name if form else NONE)
+        self.reasoning_format = format = resolve_reasoning_format(reasoning_parser, tokenizer)
+        self._start_spellings = marker_spellings(format.starts, tokenizer) if format else []
+        self._end_spellings = marker_spellings(format.sure_ends, tokenizer) if format else []
+        logger.info("calls are read as %s, reasoning as %s", self._tool_parser, format.name if format else NONE)
 
     def check(self, request: GenerationRequest) -> None:
         """Refuse a request that needs a parser this model does not have. Raises RequestError."""
@@ -108,14 +108,14 @@ class OutputParsing:
 
     def plan(self, request: GenerationRequest, prompt_ids: list[int]) -> RunParsing:
         """Choose the parsers for the answers to this prompt. After a raw prompt, no reasoning is looked for."""
-        form = self.reasoning_format
-        if form is None or request.raw is not None:
+        format = self.reasoning_format
+        if format is None or request.raw is not None:
             return RunParsing(partial(self._choice_parsers, request, None))
-        state = prompt_reasoning_state(form, self._tokenizer, request, prompt_ids)
-        head = harmony_head(self._tokenizer, prompt_ids) if form.name == HARMONY else ""
+        state = prompt_reasoning_state(format, self._tokenizer, request, prompt_ids)
+        head = harmony_head(self._tokenizer, prompt_ids) if format.name == HARMONY else ""
         keeps_calls = self.tool_format is not None and bool(request.tools) and request.tool_choice.mode is ToolMode.AUTO
-        make_reasoning = partial(make_reasoning_parser, form, state, keeps_calls=keeps_calls, head=head)
-        thinking = self._thinking(form, state, request) if _follows_reasoning(request) else None
+        make_reasoning = partial(make_reasoning_parser, format, state, keeps_calls=keeps_calls, head=head)
+        thinking = self._thinking(format, state, request) if _follows_reasoning(request) else None
         return RunParsing(partial(self._choice_parsers, request, make_reasoning), thinking)
 
     def _choice_parsers(
@@ -161,10 +161,10 @@ class OutputParsing:
         chosen = choose_tool_parser(self._tokenizer.chat_template)
         return chosen if all(find_token(text) is not None for text in tool_format(chosen).special) else DEFAULT
 
-    def _thinking(self, form: ReasoningFormat, state: ReasoningState, request: GenerationRequest) -> Thinking | None:
+    def _thinking(self, format: ReasoningFormat, state: ReasoningState, request: GenerationRequest) -> Thinking | None:
         if state is ReasoningState.CLOSED:
             return None
-        is_open = state is ReasoningState.OPEN or not form.needs_start
+        is_open = state is ReasoningState.OPEN or not format.needs_start
         budget = request.thinking_token_budget
         (start_ids, *other_starts), (end_ids, *other_ends) = self._start_spellings, self._end_spellings
         return Thinking(start_ids, end_ids, is_open, None if budget == UNLIMITED else budget, other_starts, other_ends)

@@ -81,4 +81,4 @@ _ALL = (
     ),
 )
 
-FORMATS = {form.name: form for form in _ALL}
+FORMATS = {format.name: format for format in _ALL}

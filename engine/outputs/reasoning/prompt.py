@@ -17,20 +17,20 @@ SWITCHES = ("thinking", "enable_thinking")
 
 
 def prompt_reasoning_state(
-    form: ReasoningFormat, tokenizer: Tokenizer, request: GenerationRequest, prompt_ids: list[int]
+    format: ReasoningFormat, tokenizer: Tokenizer, request: GenerationRequest, prompt_ids: list[int]
 ) -> ReasoningState:
     """Return the state of reasoning that the prompt and the request's switches imply.
 
     A continued message without an open marker has no reasoning.
     """
-    if form.name == HARMONY:
-        return ReasoningState.CLOSED if form.ends[0] in harmony_head(tokenizer, prompt_ids) else ReasoningState.OPEN
-    is_wanted = _switch(form, request)
+    if format.name == HARMONY:
+        return ReasoningState.CLOSED if format.ends[0] in harmony_head(tokenizer, prompt_ids) else ReasoningState.OPEN
+    is_wanted = _switch(format, request)
     if is_wanted is False:
         return ReasoningState.CLOSED
-    state = _marked_state(form, tokenizer, prompt_ids)
+    state = _marked_state(format, tokenizer, prompt_ids)
     if state is ReasoningState.UNKNOWN and (
-        request.prompt.continue_final_message or (form.switch is False and not is_wanted)
+        request.prompt.continue_final_message or (format.switch is False and not is_wanted)
     ):
         return ReasoningState.CLOSED
     return state
@@ -45,28 +45,28 @@ def harmony_head(tokenizer: Tokenizer, prompt_ids: list[int]) -> str:
     return _text(tokenizer, prompt_ids[index + 1 :])
 
 
-def _switch(form: ReasoningFormat, request: GenerationRequest) -> bool | None:
+def _switch(format: ReasoningFormat, request: GenerationRequest) -> bool | None:
     """Return the thinking switch of the request, None if it sets none or the format has no switch."""
     values = [bool(request.prompt.template_kwargs[name]) for name in SWITCHES if name in request.prompt.template_kwargs]
-    return any(values) if values and form.switch is not None else None
+    return any(values) if values and format.switch is not None else None
 
 
-def _marked_state(form: ReasoningFormat, tokenizer: Tokenizer, prompt_ids: list[int]) -> ReasoningState:
+def _marked_state(format: ReasoningFormat, tokenizer: Tokenizer, prompt_ids: list[int]) -> ReasoningState:
     """Return the state by the last marker after the last header."""
-    head = _answer_head(form, tokenizer, prompt_ids)
-    if form.vocabulary:
-        start, end = _last_id(tokenizer, head, form.starts), _last_id(tokenizer, head, form.ends)
+    head = _answer_head(format, tokenizer, prompt_ids)
+    if format.vocabulary:
+        start, end = _last_id(tokenizer, head, format.starts), _last_id(tokenizer, head, format.ends)
     else:
         text = _text(tokenizer, head)
-        start, end = max(map(text.rfind, form.starts)), max(map(text.rfind, form.ends))
+        start, end = max(map(text.rfind, format.starts)), max(map(text.rfind, format.ends))
     if start == end:
         return ReasoningState.UNKNOWN
     return ReasoningState.OPEN if start > end else ReasoningState.CLOSED
 
 
-def _answer_head(form: ReasoningFormat, tokenizer: Tokenizer, prompt_ids: list[int]) -> list[int]:
+def _answer_head(format: ReasoningFormat, tokenizer: Tokenizer, prompt_ids: list[int]) -> list[int]:
     """Return the prompt after its last control token that is no marker: the rest of the header and a begun answer."""
-    markers = {tokenizer.backend.token_to_id(text) for text in form.control_texts}
+    markers = {tokenizer.backend.token_to_id(text) for text in format.control_texts}
     for index in reversed(range(len(prompt_ids))):
         token_id = prompt_ids[index]
         if (tokenizer.is_special(token_id) or token_id in tokenizer.eos_ids) and token_id not in markers:

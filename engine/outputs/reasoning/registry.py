@@ -42,27 +42,31 @@ def reasoning_format(name: str, tokenizer: Tokenizer) -> ReasoningFormat | None:
         return _choose(tokenizer)
     if name == NONE:
         return None
-    form = FORMATS.get(name)
-    if form is None:
+    format = FORMATS.get(name)
+    if format is None:
         raise ModelLoadError(
             f"there is no reasoning parser {name[:80]!r}; known are {', '.join((AUTO, NONE, *FORMATS))}"
         )
-    missing = _missing(form, tokenizer)
+    missing = _missing(format, tokenizer)
     if missing:
         raise ModelLoadError(
             f"the reasoning parser {name!r} does not fit the model, whose vocabulary lacks {', '.join(missing)}; "
             f"take {AUTO}, {NONE}, or another of {', '.join(FORMATS)}"
         )
-    return form
+    return format
 
 
 def make_reasoning_parser(
-    form: ReasoningFormat, state: ReasoningState = ReasoningState.UNKNOWN, *, keeps_calls: bool = False, head: str = ""
+    format: ReasoningFormat,
+    state: ReasoningState = ReasoningState.UNKNOWN,
+    *,
+    keeps_calls: bool = False,
+    head: str = "",
 ) -> ReasoningParser:
     """Make a parser for one answer. HarmonyReasoningParser uses `keeps_calls` and `head`, all others `state`."""
-    if form.name == HARMONY:
+    if format.name == HARMONY:
         return HarmonyReasoningParser(keeps_calls, head)
-    return TagParser(form, state)
+    return TagParser(format, state)
 
 
 def _choose(tokenizer: Tokenizer) -> ReasoningFormat | None:
@@ -72,10 +76,10 @@ def _choose(tokenizer: Tokenizer) -> ReasoningFormat | None:
         name = _plain_tags(template)
     if name is None:
         return None
-    form = FORMATS[name]
-    if not _missing(form, tokenizer):
-        return form
-    return FORMATS["olmo3"] if form.ends == FORMATS["olmo3"].ends else None
+    format = FORMATS[name]
+    if not _missing(format, tokenizer):
+        return format
+    return FORMATS["olmo3"] if format.ends == FORMATS["olmo3"].ends else None
 
 
 def _plain_tags(template: str) -> str:
@@ -90,8 +94,8 @@ def _plain_tags(template: str) -> str:
     return "qwen3"
 
 
-def _missing(form: ReasoningFormat, tokenizer: Tokenizer) -> list[str]:
-    return [text for text in form.vocabulary if tokenizer.backend.token_to_id(text) is None]
+def _missing(format: ReasoningFormat, tokenizer: Tokenizer) -> list[str]:
+    return [text for text in format.vocabulary if tokenizer.backend.token_to_id(text) is None]
 
 
 def marker_spellings(texts: Iterable[str], tokenizer: Tokenizer) -> list[list[int]]:

@@ -16,14 +16,14 @@ class TagParser:
     Each stage consumes text and returns the rest, which the next stage reads.
     """
 
-    def __init__(self, form: ReasoningFormat, state: ReasoningState = ReasoningState.UNKNOWN) -> None:
-        self.control_texts = form.control_texts
+    def __init__(self, format: ReasoningFormat, state: ReasoningState = ReasoningState.UNKNOWN) -> None:
+        self.control_texts = format.control_texts
         self.is_open = self.is_over = False
-        self.is_shown = form.is_shown
-        self._form = form
-        self._needs_start = form.needs_start and state is ReasoningState.UNKNOWN
-        self._opener = TagAhead(*form.starts)
-        self._ender = MarkerCutter(*_with_breaks(form.ends, form.takes_breaks))
+        self.is_shown = format.is_shown
+        self._format = format
+        self._needs_start = format.needs_start and state is ReasoningState.UNKNOWN
+        self._opener = TagAhead(*format.starts)
+        self._ender = MarkerCutter(*_with_breaks(format.ends, format.takes_breaks))
         self._leader: TagAhead
         self._closer: MarkerCutter
         self._stage: Callable[[str], str] = self._opening
@@ -68,7 +68,7 @@ class TagParser:
         if not self.is_open:
             self._begin_reasoning(tag)
         self._stage = self._reasoning
-        self._skips_break = bool(tag) and self._form.takes_breaks
+        self._skips_break = bool(tag) and self._format.takes_breaks
         return rest if tag else space + rest
 
     def _reasoning(self, text: str) -> str:
@@ -110,10 +110,10 @@ class TagParser:
     def _begin_reasoning(self, tag: str) -> None:
         self.is_open = True
         if self.is_shown:
-            self._write_reasoning(tag or self._form.starts[0])
+            self._write_reasoning(tag or self._format.starts[0])
 
     def _begin_content(self) -> None:
-        wrapper = self._form.wrapper
+        wrapper = self._format.wrapper
         if wrapper is None:
             self._stage, self.is_over = self._answer, True
             return

@@ -297,10 +297,10 @@ def tool_format(name: str, find_token: FindToken | None = None) -> ToolFormat:
     """Return the format of this name, as a model with this vocabulary writes it. Raises ModelLoadError."""
     if name not in FORMATS:
         raise ModelLoadError(f"there is no tool parser {name!r}; known are {', '.join(known_tool_parsers())}")
-    form = FORMATS[name]
+    format = FORMATS[name]
     if name == "mistral" and find_token is not None and find_token(ARGUMENTS) is not None:
-        return replace(form, call_format=CallFormat(MARKER, MARKER, ARGUMENTS, ""))
-    return form
+        return replace(format, call_format=CallFormat(MARKER, MARKER, ARGUMENTS, ""))
+    return format
 
 
 def make_tool_parser(name: str, tools: tuple[Tool, ...], names: tuple[str, ...] = ()) -> OutputParser:
