@@ -23,7 +23,7 @@ from engine.execution.prompt_scores import is_scored, score_prompts
 from engine.execution.step_programs import MANY_ROWS, StepPrograms
 from engine.execution.step_timing import StepTimer
 from engine.execution.token_budget import PREFILL_ONLY_STEPS, STEP_SECONDS, AdaptiveTokenBudget
-from engine.kernels.cpu.threads import TEAM
+from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.messages import SampledLogprobs
 from engine.scheduling.plan import Chunk, StepPlan
 
@@ -81,7 +81,7 @@ class ModelRunner:
         self._programs: StepPrograms | None = None
         if isinstance(self._attention, TorchCpuAttention):
             if loaded.uses_own_kernels and self._attention.has_vectors and not config.core_in_process:
-                TEAM.hire(torch.get_num_threads())
+                KERNEL_THREADS.start(torch.get_num_threads())
             self._programs = StepPrograms(loaded.decoder, self._attention, size.max_model_len)
         self._batches = BatchBuilder(config.block_size, self._device)
         self.max_num_batched_tokens = config.max_num_batched_tokens or self._default_step_tokens(config.max_num_seqs)

@@ -13,7 +13,7 @@ import torch
 from engine.attention.torch_cpu import TorchCpuAttention
 from engine.execution.dummy_batch import dummy_batch
 from engine.execution.step_programs import StepPrograms
-from engine.kernels.cpu.threads import TEAM
+from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.models.decoder import Decoder
 
 
@@ -34,7 +34,7 @@ class StepTimer:
     @torch.inference_mode()
     def __call__(self, num_rows: int) -> float:
         """Return the seconds of a step that computes so many tokens and the logits after each."""
-        with TEAM.alone():
+        with KERNEL_THREADS.single_threaded():
             self._programs.prepare(num_rows)
             start = thread_time()
             self._run(num_rows)

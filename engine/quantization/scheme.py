@@ -21,7 +21,7 @@ from typing import Protocol
 import torch
 
 from engine.api.errors import ModelLoadError
-from engine.kernels.cpu.threads import TEAM
+from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.quantization.dense import DenseWeight
 from engine.quantization.gguf_blocks import GROUP_SIZE
 from engine.quantization.int4 import Int4Weight
@@ -223,7 +223,7 @@ def measure(shape: tuple[int, int], four_bit: bool, num_threads: int) -> dict[st
     """
     num_outputs, num_inputs = shape
     height = min(num_outputs, max(2 * LOW_HEIGHT, MEASURED_WEIGHTS // num_inputs // LOW_HEIGHT * LOW_HEIGHT))
-    with TEAM.alone():
+    with KERNEL_THREADS.single_threaded():
         tried = _random_matrix((LOW_HEIGHT, num_inputs), four_bit)
         names = [name for name in sorted(possible_forms(shape, four_bit)) if _works(name, tried)]
         low, full = (_copies(_random_matrix((rows, num_inputs), four_bit), names) for rows in (LOW_HEIGHT, height))

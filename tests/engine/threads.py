@@ -1,4 +1,4 @@
-"""The ways in which kernels get threads, for tests of what must not depend on them."""
+"""The ways in which kernels get threads, for tests of results that must not depend on them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import torch
 
-from engine.kernels.cpu.threads import TEAM
+from engine.kernels.cpu.threads import KERNEL_THREADS
 
-WAYS = (1, 2, "2 hired")
+WAYS = (1, 2, "2 own")
 """OpenMP's threads by number, or threads of our own."""
 
 
@@ -18,11 +18,11 @@ def threads_of(way: int | str) -> Iterator[None]:
     """Compute in one of WAYS."""
     before = torch.get_num_threads()
     if isinstance(way, str):
-        TEAM.hire(int(way.split()[0]))
+        KERNEL_THREADS.start(int(way.split()[0]))
     else:
         torch.set_num_threads(way)
     try:
         yield
     finally:
-        TEAM.dismiss()
+        KERNEL_THREADS.stop()
         torch.set_num_threads(before)

@@ -1,4 +1,4 @@
-"""What threads tell one another by: 64-bit integers that are read and changed in one piece, and ways to wait. Addresses are integers."""
+"""Atomic operations on 64-bit integers, and ways to wait, for compiled code. Addresses are integers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from numba.extending import intrinsic
 _WORD = ir.IntType(64)
 _PAUSE = {"x86_64": ("llvm.x86.sse2.pause", ()), "aarch64": ("llvm.aarch64.hint", (1,))}.get(platform.machine())
 
-let_others_run = types.ExternalFunction("sched_yield", types.int32())
+yield_core = types.ExternalFunction("sched_yield", types.int32())
 
 
 @intrinsic
 def add_atomic(typingctx, address, value):
-    """Add to the integer at an address; what it was before. Everything written so far is there for whoever reads the sum."""
+    """Add to the integer at an address and return its old value. A thread that reads the sum sees all that this thread wrote before."""
 
     def generate(context, builder, signature, arguments):
         place = builder.inttoptr(arguments[0], _WORD.as_pointer())
@@ -28,7 +28,7 @@ def add_atomic(typingctx, address, value):
 
 @intrinsic
 def exchange_atomic(typingctx, address, value):
-    """Write an integer; what was there before. Whatever this thread reads afterwards is read later."""
+    """Write an integer and return the old value. Later reads of this thread are not moved before it."""
 
     def generate(context, builder, signature, arguments):
         place = builder.inttoptr(arguments[0], _WORD.as_pointer())
@@ -39,7 +39,7 @@ def exchange_atomic(typingctx, address, value):
 
 @intrinsic
 def replace_atomic(typingctx, address, expected, value):
-    """Write an integer if `expected` is there; what was there before."""
+    """Write an integer if the old value is `expected`; return the old value."""
 
     def generate(context, builder, signature, arguments):
         place = builder.inttoptr(arguments[0], _WORD.as_pointer())
@@ -51,7 +51,7 @@ def replace_atomic(typingctx, address, expected, value):
 
 @intrinsic
 def load_atomic(typingctx, address):
-    """The integer at an address; what was written before it was is there as well."""
+    """Return the integer at an address. All that was written before it is visible afterwards."""
 
     def generate(context, builder, signature, arguments):
         return builder.load_atomic(builder.inttoptr(arguments[0], _WORD.as_pointer()), "seq_cst", 8)
@@ -61,7 +61,7 @@ def load_atomic(typingctx, address):
 
 @intrinsic
 def store_atomic(typingctx, address, value):
-    """Write an integer, after everything written so far."""
+    """Write an integer; earlier writes become visible first (release)."""
 
     def generate(context, builder, signature, arguments):
         builder.store_atomic(arguments[1], builder.inttoptr(arguments[0], _WORD.as_pointer()), "release", 8)
@@ -72,14 +72,14 @@ def store_atomic(typingctx, address, value):
 
 @intrinsic
 def pause(typingctx):
-    """Tell the processor that this thread only waits."""
+    """Hint to the processor that this thread spins."""
 
     def generate(context, builder, signature, arguments):
         if _PAUSE is not None:
-            name, words = _PAUSE
-            function_type = ir.FunctionType(ir.VoidType(), [ir.IntType(32)] * len(words))
+            name, constants = _PAUSE
+            function_type = ir.FunctionType(ir.VoidType(), [ir.IntType(32)] * len(constants))
             function = cgutils.get_or_insert_function(builder.module, function_type, name)
-            builder.call(function, [ir.Constant(ir.IntType(32), word) for word in words])
+            builder.call(function, [ir.Constant(ir.IntType(32), constant) for constant in constants])
         return context.get_dummy_value()
 
     return types.none(), generate

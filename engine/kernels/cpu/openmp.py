@@ -1,7 +1,7 @@
-"""The OpenMP library that torch has loaded, and where compiled kernels are kept.
+"""The OpenMP library that torch has loaded, and the folder of compiled kernels.
 
-Imported before any kernel is defined: kernels name the library's symbols, never addresses, so that their code can be kept on disk. Without
-GNU's OpenMP (macOS) a stand-in serves the symbols.
+Imported before any kernel is defined: kernels refer to the library's symbols, never to addresses, so that their code can be cached on
+disk. Without GNU's OpenMP (macOS) a stub provides the symbols.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _zero() -> int:
 
 
 def _code_folder() -> Path:
-    """Where compiled code is kept: a folder of this very version of the kernels, as numba looks only at the file of the outermost one."""
+    """Return the cache folder of this version of the sources: numba checks only the file of the outermost function for changes."""
     folder = Path(__file__).parent
     sources = b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))
     base = Path(numba.config.CACHE_DIR) if numba.config.CACHE_DIR else folder / "__pycache__"
@@ -31,7 +31,7 @@ def _code_folder() -> Path:
 
 
 def _openmp_library() -> Path | None:
-    """GNU's OpenMP library if this process has it loaded (Linux), as torch's CPU builds do."""
+    """Return the path of GNU's OpenMP library if this process has it loaded (Linux), as torch's CPU builds do."""
     maps = Path("/proc/self/maps")
     if not maps.exists():
         return None
@@ -55,4 +55,4 @@ def _load() -> Any:
 numba.config.CACHE_DIR = str(_code_folder())
 
 PARALLEL = _load()
-"""GOMP_parallel (function, its argument, threads, flags), which returns when all threads are back; None: there is one thread."""
+"""GOMP_parallel (function, its argument, threads, flags), which returns when all threads have; None: kernels run on one thread."""

@@ -1,4 +1,7 @@
-"""The kernels as functions of CPU tensors. Inputs are contiguous unless said; float32 or bfloat16 where a dtype is left open."""
+"""The kernels as functions of CPU tensors, and recordings of them as programs.
+
+Inputs are contiguous unless stated, and float32 or bfloat16 where no dtype is stated.
+"""
 
 from __future__ import annotations
 
@@ -15,80 +18,80 @@ from engine.kernels.cpu import program
 from engine.kernels.cpu.integer_product import opened_bytes, scratch_bytes
 from engine.kernels.cpu.integer_vectors import PANEL
 from engine.kernels.cpu.sampling import BLOCK
-from engine.kernels.cpu.threads import TEAM
-from engine.kernels.cpu.work_sharing import MOST_PARTS
+from engine.kernels.cpu.threads import KERNEL_THREADS
+from engine.kernels.cpu.work_sharing import MAX_PARTS
 
 _NUMBER = {name: number for number, name in enumerate(program.KERNELS)}
 
 _PART = 1 << 13
-"""Elements of rows that are worth a part; with fewer than two parts a kernel is over before a second thread has woken."""
+"""Elements of rows that justify a part; a kernel with less work than two parts ends before a second thread has woken."""
 _PART_OF_PRODUCT = 1400 << 10
-"""The same in products of numbers; reading a weight from memory counts as READING of them."""
-_READING = 9
+"""The same for products, in multiplications; reading a weight from memory counts as _READ_COST of them."""
+_READ_COST = 9
 _PART_OF_ATTENTION = 1 << 14
-_EASY = 4
-"""Times that worth a thread, from which on a thread gets more than one part."""
-_PARTS = 16
-"""Parts a thread at most: what one thread is slower in, another takes on."""
-_SHARED_FROM = 1 << 13
-"""Inputs in all rows from which threads share the quantising; below, each does it for itself, which is quicker than to wait."""
+_WORTH_PER_EXTRA_PART = 4
+"""A thread gets another part for each so many times the least work of a part."""
+_MAX_PARTS_PER_THREAD = 16
+"""More than one part a thread, so that fast threads take over the parts of slow ones."""
+_SHARE_QUANTIZING_FROM = 1 << 13
+"""Inputs (rows times columns) from which threads share quantising; below, each thread quantises all rows, which is faster than waiting."""
 _ALIGNMENT = 16
-"""Floats: threads' parts of a scratch buffer share no cache line."""
-_APART = 3
-"""How many results later a recording may write over one: it is read by the operators that make the next two at most."""
+"""In floats: the scratch of two threads shares no cache line."""
+_REUSE_AFTER = 3
+"""A recording may overwrite a result so many results later: only the operators that make the next two read it."""
 
 
 class Recording:
-    """What a recorded program reads and writes, and its words. `run` repeats it with what then stands in its inputs.
+    """A recorded program with the tensors that it reads and writes. `run` repeats it on what its inputs then hold.
 
-    Every operation is of the same number of rows: `run` may be told a smaller one.
+    All operations have the same number of rows; `run` may be given a smaller one.
     """
 
     def __init__(self) -> None:
         self._operations: list[_Operation] = []
         self._rings: dict[tuple[int, torch.dtype], list[tuple[int, torch.Tensor]]] = {}
         self._num_results = 0
-        self._num_threads = TEAM.num_threads
+        self._num_threads = KERNEL_THREADS.num_threads
         self._scratches: dict[int, torch.Tensor] = {}
 
     def add(self, operation: _Operation) -> None:
-        """Append an operation. The tensors that it names are kept, whoever has made them."""
+        """Append an operation and keep its tensors alive."""
         self._operations.append(operation)
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Memory for a result: that of the oldest one of its size, if nobody reads it any more."""
+        """Return memory for a result: that of the oldest result of its size, if no later operation reads it."""
         ring = self._rings.setdefault((math.prod(shape), dtype), [])
         self._num_results += 1
-        is_over = bool(ring) and self._num_results - ring[0][0] >= _APART
+        is_over = bool(ring) and self._num_results - ring[0][0] >= _REUSE_AFTER
         tensor = ring.pop(0)[1] if is_over else torch.empty(math.prod(shape), dtype=dtype)
         ring.append((self._num_results, tensor))
         return tensor.view(shape)
 
     def scratch(self, floats: int) -> torch.Tensor:
-        """Memory of the threads, shared by operations of one size."""
+        """Return scratch memory for the threads, shared by operations that need the same size."""
         if floats not in self._scratches:
             self._scratches[floats] = torch.empty(floats)
         return self._scratches[floats]
 
     def close(self) -> None:
-        """Make the program, after the last operation."""
-        self._program = program.assemble([word for operation in self._operations for word in operation.words])
+        """Assemble the program after the last operation."""
+        self._program = program.assemble([value for operation in self._operations for value in operation.encoded])
         self._parts, self._rows = program.parts_and_rows(self._program)
         self._num_rows = int(self._rows.max(initial=0))
         assert (self._rows == self._num_rows).all()
 
     def run(self, num_rows: int) -> None:
-        """Compute the program anew, of the first rows of its inputs."""
+        """Run the program on the first `num_rows` rows of its inputs."""
         if num_rows != self._num_rows:
             self._num_rows = num_rows
             self._rows[:] = num_rows
-            if TEAM.num_threads == self._num_threads:  # otherwise it would be cut for others; only speed depends on it
+            if KERNEL_THREADS.num_threads == self._num_threads:  # otherwise keep the cut: only speed depends on it
                 self._parts[:] = [operation.cut(num_rows) for operation in self._operations]
-        TEAM.run(self._program, num_threads=self._num_threads)
+        KERNEL_THREADS.run(self._program, num_threads=self._num_threads)
 
 
 class _Thread(threading.local):
-    """Of each thread that calls kernels: one buffer, as its kernels run one after another, and what it records."""
+    """State of each thread that calls kernels: one scratch buffer, as its kernels run one after another, and its recording."""
 
     buffer = torch.empty(0)
     recording: Recording | None = None
@@ -99,7 +102,7 @@ _thread = _Thread()
 
 @contextmanager
 def recording() -> Iterator[Recording]:
-    """Record the operators that this thread calls, while they compute as always. Whatever torch computes in between is not recorded."""
+    """Record the operators that this thread calls, which compute as usual. Torch operators in between are not recorded."""
     assert _thread.recording is None
     made = _thread.recording = Recording()
     try:
@@ -152,7 +155,7 @@ def gate(gate_up: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def quantize(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Quantise each row by itself: levels (R, K) in int8, or uint8 around 128, and the size of a level (R, 1) float32. x: (R, K)."""
+    """Quantise each row by itself: levels (R, K) in int8, or uint8 around 128, and the step between levels (R, 1) float32. x: (R, K)."""
     num_rows, size = x.shape
     levels, scales = empty((num_rows, size), dtype), empty((num_rows, 1), torch.float32)
     zero = 128 if dtype is torch.uint8 else 0
@@ -171,9 +174,9 @@ def rotate(heads: torch.Tensor, num_rotated: int, rotations: torch.Tensor) -> to
 
 
 def multiply(x: torch.Tensor, panels: torch.Tensor, num_outputs: int, bits: int) -> torch.Tensor:
-    """x times the transposed weight that four_bit.py or eight_bit.py describes. x: (R, K) float32  ->  (R, N) float32.
+    """Multiply x by the transposed weight, laid out as in four_bit.py or eight_bit.py. x: (R, K) float32  ->  (R, N) float32.
 
-    Only where `integer_vectors.is_available()`.
+    Works only where `integer_vectors.is_available()`.
     """
     num_rows, num_inputs = x.shape
     out = empty((num_rows, num_outputs), torch.float32)
@@ -181,11 +184,11 @@ def multiply(x: torch.Tensor, panels: torch.Tensor, num_outputs: int, bits: int)
     scratch = _scratch(floats)
 
     def parts(rows: int) -> int:
-        return _parts(num_outputs // PANEL, num_inputs * num_outputs * (rows + _READING), _PART_OF_PRODUCT)
+        return _parts(num_outputs // PANEL, num_inputs * num_outputs * (rows + _READ_COST), _PART_OF_PRODUCT)
 
     records = 0
     operations = []
-    if parts(num_rows) > 1 and num_rows * num_inputs >= _SHARED_FROM:
+    if parts(num_rows) > 1 and num_rows * num_inputs >= _SHARE_QUANTIZING_FROM:
         records = scratch + opened_bytes(num_inputs)
         operations = [_operation("quantize_groups", _by_rows(num_inputs), num_rows, num_inputs, x, records)]
     multiplication = _operation(
@@ -207,24 +210,23 @@ def multiply(x: torch.Tensor, panels: torch.Tensor, num_outputs: int, bits: int)
 
 
 TILE_QUERIES, PROMPT_TILE_QUERIES = 6, 24
-"""Queries that a tile of attention has at least, where the sequence has as many: they are computed together. Those of a prompt read
-blocks that were widened once for all."""
+"""Queries of one attention tile, which are computed together, if the sequence has as many. A prompt's tile widens each block once."""
 PROMPT_ROWS = 32
-"""More new rows of a sequence than this are a prompt."""
+"""A sequence with more new rows than this counts as a prompt."""
 
 
 def attention_has_vectors(size: int, block_size: int) -> bool:
-    """Whether attention is quick for heads of `size` floats and such blocks."""
+    """Return True if the vector kernels can attend heads of `size` floats over blocks of this size."""
     return bool(program.attention.has_vectors(size, block_size))
 
 
 def tile_rows(group: int, num_rows: int) -> int:
-    """How many of a sequence's `num_rows` new rows make a tile if `group` query heads share a kv head."""
+    """Return how many of a sequence's `num_rows` new rows make a tile if `group` query heads share a kv head."""
     return max(2, (TILE_QUERIES if num_rows <= PROMPT_ROWS else PROMPT_TILE_QUERIES) // group)
 
 
 class RowAttention:
-    """Attention of rows that see contexts of their own, over the cache of every layer; one per step.
+    """Attention of rows with a context each, over the cache of every layer; one object per step.
 
     slots: (T,) int64, of all tokens   tokens, contexts: (S,) int64, of the rows   table: (N, W) int64, block ids of each tile
     tiles: (N + 2,) int64, the number of tiles, the first row of each and the end of the last; a tile is adjacent tokens of one sequence,
@@ -310,19 +312,21 @@ def add_bias(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     return x
 
 
-def forbid(logits: torch.Tensor, rows: torch.Tensor, words: torch.Tensor) -> None:
-    """Add -inf, in place, to what masks do not allow.
+def forbid(logits: torch.Tensor, rows: torch.Tensor, masks: torch.Tensor) -> None:
+    """Add -inf, in place, to the logits of tokens that masks do not allow.
 
-    logits: (R, V) float32   rows: (G,) int64, each once   words: (G, W) int32
+    logits: (R, V) float32   rows: (G,) int64, distinct   masks: (G, W) int32
 
-    Bit `i % 32` of word `i // 32` is set where token i is allowed; tokens beyond the words are forbidden.
+    Bit `i % 32` of a mask's integer `i // 32` is set where token i is allowed; tokens beyond the mask are forbidden.
     """
-    num_masks, width = words.shape[0], logits.shape[1]
-    _run("forbid", _by_rows(width), num_masks, width, words.shape[1], rows, words, logits)
+    num_masks, width = masks.shape[0], logits.shape[1]
+    _run("forbid", _by_rows(width), num_masks, width, masks.shape[1], rows, masks, logits)
 
 
 def weigh_blocks(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
-    """Mass of each block of BLOCK tokens relative to the most likely token: (R, V) float32 -> (R, V / BLOCK) float64.
+    """Return the probability mass of each block of BLOCK tokens, relative to the most likely token: (R, V / BLOCK) float64.
+
+    logits: (R, V) float32
 
     best, temperature: (R,) float32. V is a multiple of BLOCK.
     """
@@ -354,18 +358,21 @@ def draw(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor, un
 
 
 class _Operation(NamedTuple):
-    """One operation of a program: its words, the tensors that those name by address, and how many parts so many rows make."""
+    """One operation of a program."""
 
-    words: list[int]
+    encoded: list[int]
+    """As program.py lays it out."""
     tensors: list[torch.Tensor]
+    """The tensors whose addresses `encoded` holds."""
     cut: Callable[[int], int]
+    """Returns the number of parts for a number of rows."""
 
 
 def _operation(kernel: str, cut: Callable[[int], int], num_rows: int, *arguments: torch.Tensor | int) -> _Operation:
-    words = [argument.data_ptr() if isinstance(argument, torch.Tensor) else argument for argument in arguments]
+    values = [argument.data_ptr() if isinstance(argument, torch.Tensor) else argument for argument in arguments]
     tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
-    words = [_NUMBER[kernel], cut(num_rows), num_rows, *words]
-    return _Operation(words + [0] * (program.STRIDE - len(words)), tensors, cut)
+    encoded = [_NUMBER[kernel], cut(num_rows), num_rows, *values]
+    return _Operation(encoded + [0] * (program.STRIDE - len(encoded)), tensors, cut)
 
 
 def _run(kernel: str, cut: Callable[[int], int], num_rows: int, *arguments: torch.Tensor | int) -> None:
@@ -378,33 +385,33 @@ def _run_all(*operations: _Operation) -> None:
     if _thread.recording is not None:
         for operation in operations:
             _thread.recording.add(operation)
-    is_parallel = any(operation.words[1] > 1 for operation in operations)
-    words = [word for operation in operations for word in operation.words]
-    TEAM.run(program.assemble(words), num_threads=TEAM.num_threads if is_parallel else 1)
+    is_parallel = any(operation.encoded[1] > 1 for operation in operations)
+    encoded = [value for operation in operations for value in operation.encoded]
+    KERNEL_THREADS.run(program.assemble(encoded), num_threads=KERNEL_THREADS.num_threads if is_parallel else 1)
 
 
 def _parts(pieces: int, work: int, worth: int = _PART) -> int:
-    """How many parts `pieces` are taken in, each with work that is worth it: one a thread, or more where there is much of it."""
-    num_threads = TEAM.num_threads
-    most = num_threads * max(1, min(work // worth // (_EASY * num_threads), _PARTS))
-    return max(1, min(pieces, work // worth, most, MOST_PARTS)) if num_threads > 1 else 1
+    """Return into how many parts to cut `pieces`, each of at least `worth` work: one a thread, or more where there is much work."""
+    num_threads = KERNEL_THREADS.num_threads
+    most = num_threads * max(1, min(work // worth // (_WORTH_PER_EXTRA_PART * num_threads), _MAX_PARTS_PER_THREAD))
+    return max(1, min(pieces, work // worth, most, MAX_PARTS)) if num_threads > 1 else 1
 
 
 def _by_rows(size: int) -> Callable[[int], int]:
-    """How many parts so many rows make if each has `size` elements to go through."""
+    """Return a function from a number of rows, of `size` elements each, to their number of parts."""
     return lambda num_rows: _parts(num_rows, num_rows * size)
 
 
 def empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Memory for the result of an operator; anything that a kernel writes to must come from here."""
+    """Return memory for the result of an operator; kernels must write only to memory from here, so that a recording owns it."""
     if _thread.recording is not None:
         return _thread.recording.empty(shape, dtype)
     return torch.empty(shape, dtype=dtype)
 
 
 def _scratch(floats: int) -> int:
-    """Address of `floats` for each thread of the team."""
-    needed = _aligned(floats) * TEAM.num_threads + _ALIGNMENT
+    """Return the address of scratch memory of `floats` for each thread."""
+    needed = _aligned(floats) * KERNEL_THREADS.num_threads + _ALIGNMENT
     if _thread.recording is not None:
         buffer = _thread.recording.scratch(needed)
     else:

@@ -1,6 +1,6 @@
-"""What the kernels are written in: arrays at addresses, bits and floats, bfloat16, a vectorisable exp, the thread's number.
+"""Primitives for compiled kernels: arrays at addresses, bits of floats, bfloat16, a vectorisable exp, the number of the OpenMP thread.
 
-A kernel gets one array of 64-bit integers: addresses and sizes.
+A kernel takes one array of 64-bit integers that holds addresses and sizes.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from numba import carray, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-import engine.kernels.cpu.openmp  # noqa: F401 (its symbols must be there before kernels are compiled or loaded)
+import engine.kernels.cpu.openmp  # noqa: F401 (registers the symbols that kernels are compiled or loaded against)
 
 thread_number = types.ExternalFunction("omp_get_thread_num", types.int32())
 
 SIGNATURE = types.void(types.CPointer(types.int64))
 OPTIONS = {"cache": True, "fastmath": {"reassoc", "contract", "arcp", "nsz"}, "error_model": "numpy"}
-"""NaN and infinity keep their meaning: a broken row must stay visible."""
+"""Fast-math without nnan and ninf: NaN and infinity keep their meaning, so that a broken row stays visible."""
 
 
 @intrinsic
 def pointer(typingctx, address):
-    """An integer as an address."""
+    """Cast an integer to an address."""
 
     def generate(context, builder, signature, arguments):
         return builder.inttoptr(arguments[0], cgutils.voidptr_t)
@@ -31,18 +31,18 @@ def pointer(typingctx, address):
 
 
 @intrinsic
-def words_at(typingctx, words, index):
-    """The array of 64-bit integers that begins at another's element `index`."""
+def offset_pointer(typingctx, array, index):
+    """Return a pointer to element `index` of an array of 64-bit integers."""
 
     def generate(context, builder, signature, arguments):
         return builder.gep(arguments[0], [arguments[1]])
 
-    return words(words, index), generate
+    return array(array, index), generate
 
 
 @intrinsic
-def words_from(typingctx, address):
-    """The array of 64-bit integers at an address."""
+def int64_pointer(typingctx, address):
+    """Cast an address to a pointer to 64-bit integers."""
 
     def generate(context, builder, signature, arguments):
         return builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
@@ -51,18 +51,18 @@ def words_from(typingctx, address):
 
 
 @intrinsic
-def address_of(typingctx, words):
-    """Where an array of 64-bit integers begins."""
+def address_of(typingctx, array):
+    """Return the address of an array of 64-bit integers."""
 
     def generate(context, builder, signature, arguments):
         return builder.ptrtoint(arguments[0], ir.IntType(64))
 
-    return types.int64(words), generate
+    return types.int64(array), generate
 
 
 @intrinsic
 def float_of_bits(typingctx, bits):
-    """The float32 with these 32 bits."""
+    """Reinterpret 32 bits as a float32."""
 
     def generate(context, builder, signature, arguments):
         return builder.bitcast(arguments[0], ir.FloatType())
@@ -72,7 +72,7 @@ def float_of_bits(typingctx, bits):
 
 @intrinsic
 def bits_of_float(typingctx, value):
-    """The 32 bits of a float32."""
+    """Reinterpret a float32 as 32 bits."""
 
     def generate(context, builder, signature, arguments):
         return builder.bitcast(arguments[0], ir.IntType(32))
@@ -82,7 +82,7 @@ def bits_of_float(typingctx, value):
 
 @intrinsic
 def prefetch(typingctx, address):
-    """Ask for the cache line at an address that is read soon."""
+    """Prefetch the cache line at an address that is read soon."""
 
     def generate(context, builder, signature, arguments):
         byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
@@ -98,37 +98,37 @@ def prefetch(typingctx, address):
 
 @njit(inline="always")
 def floats(address, size):
-    """float32 array at an address."""
+    """View `size` float32 at an address."""
     return carray(pointer(address), size, np.float32)
 
 
 @njit(inline="always")
 def halves(address, size):
-    """bfloat16 array at an address, as 16-bit integers."""
+    """View `size` bfloat16 at an address, as 16-bit integers."""
     return carray(pointer(address), size, np.uint16)
 
 
 @njit(inline="always")
 def doubles(address, size):
-    """float64 array at an address."""
+    """View `size` float64 at an address."""
     return carray(pointer(address), size, np.float64)
 
 
 @njit(inline="always")
 def integers(address, size):
-    """int64 array at an address."""
+    """View `size` int64 at an address."""
     return carray(pointer(address), size, np.int64)
 
 
 @njit(inline="always")
 def widen(half):
-    """bfloat16 bits to float32."""
+    """Convert bfloat16 bits to float32."""
     return float_of_bits(np.uint32(half) << np.uint32(16))
 
 
 @njit(inline="always")
 def narrow(value):
-    """float32 to bfloat16 bits, rounded to nearest even; NaN stays NaN."""
+    """Convert float32 to bfloat16 bits, rounded to nearest even; NaN stays NaN."""
     bits = bits_of_float(value)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
     return np.uint16(np.uint32(0x7FC0) if value != value else rounded)
@@ -136,7 +136,7 @@ def narrow(value):
 
 @njit(inline="always")
 def exp(x):
-    """e to the power x in float32, within 2e-7 of it relatively: 2^n times a polynomial on [-ln2/2, ln2/2] (Cephes' expf)."""
+    """Return e^x in float32 with a relative error below 2e-7: 2^n times a polynomial on [-ln2/2, ln2/2] (Cephes' expf)."""
     x = min(max(x, np.float32(-87.0)), np.float32(88.0))
     n = np.floor(x * np.float32(1.44269504) + np.float32(0.5))
     r = x - n * np.float32(0.693359375)
@@ -153,7 +153,7 @@ def exp(x):
 
 @njit(inline="always")
 def load_row(address, is_half, row, size, out):
-    """Read row `row` of a matrix of `size` columns, float32 or bfloat16, into `out`."""
+    """Copy row `row` of a float32 or bfloat16 matrix of `size` columns into `out`."""
     if is_half:
         source = halves(address + row * size * 2, size)
         for i in range(size):
@@ -166,7 +166,7 @@ def load_row(address, is_half, row, size, out):
 
 @njit(inline="always")
 def store_row(address, is_half, row, size, values):
-    """Write `values` as row `row` of a matrix of `size` columns."""
+    """Write `values` to row `row` of a float32 or bfloat16 matrix of `size` columns."""
     if is_half:
         target = halves(address + row * size * 2, size)
         for i in range(size):

@@ -1,7 +1,7 @@
-"""Programs: lists of operations, each cut into parts, and the compiled functions that run a part, or all of them on one thread.
+"""Programs: lists of operations, each cut into parts, with the compiled functions that run one part, or a whole program on one thread.
 
-A program is an array of 64-bit integers: the number of operations, then STRIDE integers for each, its number in KERNELS, its parts, and
-its arguments in the order that the kernel lists, rows first. How threads share the parts: board.py.
+A program is an array of 64-bit integers: the number of operations, then STRIDE integers for each operation: its index in KERNELS, the
+number of its parts, and its arguments in the order that the kernel lists, rows first. work_sharing.py shares the parts between threads.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numba import cfunc, njit
 
 from engine.kernels.cpu import attention, integer_product, rows, sampling
 from engine.kernels.cpu.integer_vectors import is_available
-from engine.kernels.cpu.primitives import OPTIONS, SIGNATURE, words_at
+from engine.kernels.cpu.primitives import OPTIONS, SIGNATURE, offset_pointer
 
 FIRST = 1
 STRIDE = 32
@@ -35,12 +35,12 @@ KERNELS = (
 
 @njit(**OPTIONS)
 def _unavailable(a, thread, part, parts):
-    """Stands for a kernel that this processor has no instructions for; nobody calls it."""
+    """Stand in for a kernel that this processor has no instructions for; it is never called."""
 
 
 @njit(**OPTIONS)
-def _unavailable_too(a, thread, part, parts, is_first):
-    """As `_unavailable`."""
+def _unavailable_multiply(a, thread, part, parts, is_first):
+    """Stand in for `multiply`, which has one more parameter."""
 
 
 _add_normalize, _gate, _quantize, _rotate, _add_bias = (
@@ -53,25 +53,25 @@ _add_normalize, _gate, _quantize, _rotate, _add_bias = (
 _store, _attend = attention.store, attention.attend
 _forbid, _weigh_blocks, _draw = sampling.forbid, sampling.weigh_blocks, sampling.draw
 _quantize_groups = integer_product.quantize_groups if is_available() else _unavailable
-_multiply = integer_product.multiply if is_available() else _unavailable_too
+_multiply = integer_product.multiply if is_available() else _unavailable_multiply
 
 
-def assemble(words: list[int]) -> ctypes.Array:
-    """A program of operations. words: STRIDE of each."""
-    return (ctypes.c_int64 * (FIRST + len(words)))(len(words) // STRIDE, *words)
+def assemble(operations: list[int]) -> ctypes.Array:
+    """Make a program of operations, STRIDE integers each."""
+    return (ctypes.c_int64 * (FIRST + len(operations)))(len(operations) // STRIDE, *operations)
 
 
-def parts_and_rows(words: ctypes.Array) -> tuple[np.ndarray, np.ndarray]:
-    """The parts and the rows of each operation of a program, to read and to change."""
-    whole = np.frombuffer(words, dtype=np.int64)
+def parts_and_rows(program: ctypes.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Return writable views of the number of parts and of rows of each operation."""
+    whole = np.frombuffer(program, dtype=np.int64)
     return whole[FIRST + 1 :: STRIDE], whole[FIRST + 2 :: STRIDE]
 
 
 @njit(**OPTIONS)
 def run_part(program, index, thread, part, parts, is_first):
-    """Part `part` of `parts` of operation `index`. `is_first`: the first one that this thread takes of it."""
+    """Run part `part` of `parts` of operation `index`. `is_first`: it is the first part of the operation that this thread takes."""
     kernel = program[FIRST + index * STRIDE]
-    a = words_at(program, np.int64(FIRST + index * STRIDE + 2))
+    a = offset_pointer(program, np.int64(FIRST + index * STRIDE + 2))
     if kernel == 0:
         _add_normalize(a, thread, part, parts)
     elif kernel == 1:
@@ -99,7 +99,7 @@ def run_part(program, index, thread, part, parts, is_first):
 
 
 @cfunc(SIGNATURE, **OPTIONS)
-def run_alone(program):
-    """Run all operations, undivided, on the calling thread."""
+def run_sequentially(program):
+    """Run all operations, each as one part, on the calling thread."""
     for index in range(program[0]):
         run_part(program, index, np.int64(0), np.int64(0), np.int64(1), True)

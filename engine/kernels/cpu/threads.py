@@ -1,8 +1,8 @@
-"""Which threads run programs: those of the OpenMP library that torch has loaded, or, once hired, threads of our own.
+"""The threads that run programs: those of the OpenMP library that torch has loaded, or, once started, threads of our own.
 
-Where torch computes between kernels, a second pool of threads would stand in the way of torch's, which wait actively for their next work.
-Where it does not, threads of our own are better: nobody has to be there when a program begins or ends, and they sleep when there is little
-to do. They are hired by a process that computes so.
+Where torch computes between kernels, a second pool would compete with torch's threads, which spin while they wait for work. Where all the
+work is in our kernels, our own threads are better: a program need not wait for all of them to arrive or to finish, and they sleep when
+there is little to do. A process that computes only with our kernels calls `KERNEL_THREADS.start`.
 """
 
 from __future__ import annotations
@@ -15,115 +15,115 @@ from contextlib import contextmanager
 
 import torch
 
-from engine.kernels.cpu import program
-from engine.kernels.cpu import work_sharing as board
+from engine.kernels.cpu import program, work_sharing
 from engine.kernels.cpu.openmp import PARALLEL
 
 Program = ctypes.Array[ctypes.c_int64]
 
-_run_alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(program.run_alone.address)
-_put_up, _lead = (
+_run_sequentially = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(program.run_sequentially.address)
+_submit, _run_as_leader = (
     ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(function.address)
-    for function in (board.put_up, board.lead)
+    for function in (work_sharing.submit, work_sharing.run_as_leader)
 )
-_help_along = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(board.help_along.address)
-_dismiss = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(board.dismiss.address)
+_worker_loop = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(work_sharing.worker_loop.address)
+_shutdown = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(work_sharing.shutdown.address)
 _LIBRARY = ctypes.CDLL(None)
 
 
-class Crew:
-    """Threads of our own, which help the calling one. One program at a time."""
+class WorkSharing:
+    """Threads of our own that run programs together with the calling thread, one program at a time."""
 
     def __init__(self, num_threads: int) -> None:
         self.num_threads = num_threads
-        self.is_free = threading.Lock()
-        self._memory, self.board = board.make_board()
-        _LIBRARY.sem_init(ctypes.c_void_p(self.board + board.SEMAPHORE), 0, 0)
-        self._helpers = [
-            threading.Thread(target=_help_along, args=(self.board, number), name=f"kernels-{number}", daemon=True)
+        self.lock = threading.Lock()
+        """Held by the thread that calls `run_as_leader`."""
+        self._memory, self.shared = work_sharing.allocate_shared()
+        _LIBRARY.sem_init(ctypes.c_void_p(self.shared + work_sharing.SEMAPHORE), 0, 0)
+        self._workers = [
+            threading.Thread(target=_worker_loop, args=(self.shared, number), name=f"kernels-{number}", daemon=True)
             for number in range(1, num_threads)
         ]
-        for helper in self._helpers:
-            helper.start()
+        for worker in self._workers:
+            worker.start()
 
-    def run(self, words: Program) -> None:
-        """Run a program; the caller holds `is_free`."""
-        _lead(self.board, words)
+    def run_as_leader(self, program: Program) -> None:
+        """Run a program; the caller holds `lock`."""
+        _run_as_leader(self.shared, program)
 
-    def dismiss(self) -> None:
-        """End the threads. Nothing may be under way."""
-        _dismiss(self.board)
-        for helper in self._helpers:
-            helper.join()
+    def shutdown(self) -> None:
+        """End the threads. No program may be running."""
+        _shutdown(self.shared)
+        for worker in self._workers:
+            worker.join()
 
 
-class _Caller(threading.local):
-    """Of each thread that runs programs by OpenMP: its board, and whether it wants no help."""
+class _CallingThread(threading.local):
+    """State of each thread that runs programs: what it shares with OpenMP's threads, and whether it computes single-threaded."""
 
     def __init__(self) -> None:
-        self.memory, self.board = board.make_board()
-        self.is_alone = False
+        self.memory, self.shared = work_sharing.allocate_shared()
+        self.is_single_threaded = False
 
 
-class Team:
+class KernelThreads:
     """The threads of this process that run programs."""
 
     def __init__(self) -> None:
-        self._caller = _Caller()
-        self._crew: Crew | None = None
+        self._calling_thread = _CallingThread()
+        self._own: WorkSharing | None = None
 
     @property
     def num_threads(self) -> int:
-        """How many the calling thread is helped by, itself included: as many as torch uses now, or as were hired."""
-        if self._caller.is_alone or PARALLEL is None:
+        """How many threads run a program of the calling thread, itself included: as many as torch uses now, or as were started."""
+        if self._calling_thread.is_single_threaded or PARALLEL is None:
             return 1
-        return torch.get_num_threads() if self._crew is None else self._crew.num_threads
+        return torch.get_num_threads() if self._own is None else self._own.num_threads
 
-    def run(self, words: Program, *, num_threads: int) -> None:
-        """Run a program (program.assemble) that was made for so many threads."""
-        crew = self._crew
-        if num_threads > 1 and crew is None:
-            _put_up(self._caller.board, words)
-            PARALLEL(board.work.address, self._caller.board, num_threads, 0)
+    def run(self, program: Program, *, num_threads: int) -> None:
+        """Run a program (program.assemble) that was cut for `num_threads`.
+
+        The calling thread runs it by itself where that is 1, another number was started, or another thread runs a program on ours.
+        """
+        own = self._own
+        if num_threads > 1 and own is None:
+            _submit(self._calling_thread.shared, program)
+            PARALLEL(work_sharing.openmp_worker.address, self._calling_thread.shared, num_threads, 0)
         elif (
-            num_threads > 1
-            and crew is not None
-            and crew.num_threads == num_threads
-            and crew.is_free.acquire(blocking=False)
+            num_threads > 1 and own is not None and own.num_threads == num_threads and own.lock.acquire(blocking=False)
         ):
             try:
-                crew.run(words)
+                own.run_as_leader(program)
             finally:
-                crew.is_free.release()
+                own.lock.release()
         else:
-            _run_alone(words)
+            _run_sequentially(program)
 
-    def hire(self, num_threads: int) -> None:
-        """Take threads of our own from now on, if none are there yet, and let torch compute with one."""
-        if PARALLEL is not None and num_threads > 1 and self._crew is None:
+    def start(self, num_threads: int) -> None:
+        """Start threads of our own, if none run yet, and let torch compute with one thread."""
+        if PARALLEL is not None and num_threads > 1 and self._own is None:
             torch.set_num_threads(1)
-            self._crew = Crew(num_threads)
-            atexit.register(self.dismiss)
+            self._own = WorkSharing(num_threads)
+            atexit.register(self.stop)
 
-    def dismiss(self) -> None:
-        """Go back to OpenMP's threads."""
-        if self._crew is not None:
-            atexit.unregister(self.dismiss)
-            self._crew.dismiss()
-            torch.set_num_threads(self._crew.num_threads)
-            self._crew = None
+    def stop(self) -> None:
+        """End our own threads and go back to OpenMP's."""
+        if self._own is not None:
+            atexit.unregister(self.stop)
+            self._own.shutdown()
+            torch.set_num_threads(self._own.num_threads)
+            self._own = None
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Let the calling thread compute by itself, torch included, and make programs so."""
+    def single_threaded(self) -> Iterator[None]:
+        """Make the calling thread compute, and record programs, with one thread, torch included."""
         num_threads = torch.get_num_threads()
         torch.set_num_threads(1)
-        self._caller.is_alone = True
+        self._calling_thread.is_single_threaded = True
         try:
             yield
         finally:
-            self._caller.is_alone = False
+            self._calling_thread.is_single_threaded = False
             torch.set_num_threads(num_threads)
 
 
-TEAM = Team()
+KERNEL_THREADS = KernelThreads()

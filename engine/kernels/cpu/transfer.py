@@ -1,4 +1,4 @@
-"""Small tensors on their way to a device. Every upload of a step goes through here, so that none of them waits for the device."""
+"""Upload of small tensors to a device. Every upload of a step uses it, so that none waits for the device."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ import torch
 
 
 def upload(values: Sequence | np.ndarray, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Numbers as a tensor on `device`.
+    """Return numbers as a tensor on `device`.
 
-    To CUDA they go through pinned memory in the order of the stream: from pageable memory torch would wait until the device has done all
-    that it was given before. The allocator of pinned memory keeps a buffer until its copy is over.
+    A copy to CUDA goes through pinned memory in stream order: from pageable memory torch would wait until the device has finished all
+    earlier work. The allocator of pinned memory keeps a buffer until its copy is over.
     """
     if isinstance(values, np.ndarray):
-        tensor = torch.from_numpy(np.ascontiguousarray(values)).to(
-            dtype
-        )  # pinned memory keeps gaps, and they are not copied at once
+        # Contiguous: pinned memory keeps gaps, and an array with gaps is not copied asynchronously.
+        tensor = torch.from_numpy(np.ascontiguousarray(values)).to(dtype)
     else:
         tensor = torch.tensor(values, dtype=dtype)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

@@ -1,12 +1,19 @@
-"""How threads share a program: a few words of memory on which they find the operation under way and take its parts as they come.
+"""How threads share the parts of a program: each takes the next free part of the current operation until none is left.
 
-Who finds no part left waits for the others' last; whoever finishes that puts up the next operation. No thread is waited for but one in the
-middle of a part. So one whose core is busy with something else costs the rest its share of the work and nothing more; with equal shares and
-a barrier behind each, two threads that the system has put on one core would wait for each other hundreds of times a step.
+A thread that finds no free part waits for the others to finish theirs; the thread that finishes the last part publishes the next operation.
+A thread is waited for only while it runs a part. So a thread whose core is busy elsewhere costs the others its share of the work and
+nothing more. With equal shares and a barrier after each operation, two threads on one core would wait for each other hundreds of times
+a step.
 
-Word STATE holds the number of operations ever put up, as far as it has bits, then COUNT_BITS each for the parts of this one and for those
-taken; no parts: nothing is under way. Taking adds one to it, so that what was taken and of what is one reading. The other words change only
-while nothing can be taken.
+The threads share memory of SIZE bytes; `shared` is its address. The integer at STATE packs the number of operations ever published (as far
+as it has bits), then COUNT_BITS each for the parts of the current operation and for the parts taken. No parts: there is no current
+operation. Taking a part adds one, so one atomic read tells which part was taken and of which operation. The other integers change only
+while no part can be taken.
+
+    submit          publish a program; OpenMP's threads then call `openmp_worker`
+    run_as_leader   publish a program and run it with the threads of `worker_loop`
+    worker_loop     take parts of every program that is published, and sleep in between
+    shutdown        make `worker_loop` return
 """
 
 from __future__ import annotations
@@ -19,77 +26,80 @@ from numba import cfunc, njit, types
 from engine.kernels.cpu.atomics import (
     add_atomic,
     exchange_atomic,
-    let_others_run,
     load_atomic,
     pause,
     replace_atomic,
     store_atomic,
+    yield_core,
 )
-from engine.kernels.cpu.primitives import OPTIONS, SIGNATURE, address_of, thread_number, words_from
+from engine.kernels.cpu.primitives import OPTIONS, SIGNATURE, address_of, int64_pointer, thread_number
 from engine.kernels.cpu.program import FIRST, STRIDE, run_part
 
-STATE, DONE, PROGRAM, OPERATION, SLEEPERS, IS_OVER, SEMAPHORE, SIZE = 0, 64, 128, 136, 192, 200, 256, 320
-"""Where the words lie, in bytes: the operation under way, its finished parts, the program's address, the operation's place in it; those who
-sleep, whether they shall leave, what wakes them."""
+STATE, DONE, PROGRAM, OPERATION, SLEEPERS, IS_SHUT_DOWN, SEMAPHORE, SIZE = 0, 64, 128, 136, 192, 200, 256, 320
+"""Offsets in bytes: the current operation, its finished parts, the program's address, the operation's index in it, the number of sleeping
+threads, whether they must return, the semaphore that wakes them."""
 COUNT_BITS = 12
 COUNT_MASK = (1 << COUNT_BITS) - 1
-MOST_PARTS = 1 << COUNT_BITS - 1
-"""Each thread may add one more to those that were taken."""
+MAX_PARTS = 1 << COUNT_BITS - 1
+"""Half of what COUNT_BITS can count: each thread may add one more to the parts taken."""
 NUMBER_MASK = (1 << 63 - 2 * COUNT_BITS) - 1
-"""What numbers of operations keep, so that they begin anew after months and never are negative."""
+"""Operation numbers wrap around after months and are never negative."""
 PAUSES = 1000
-"""Of some 40 ns each, that a thread waits before it lets others run: it may stand in the way of the one it waits for."""
+"""Pauses of some 40 ns each before a waiting thread yields its core: it may occupy the core of the thread it waits for."""
 YIELDS = 2000
-"""How often a helper lets others run before it sleeps."""
+"""Yields before a worker sleeps."""
 
 _wait = types.ExternalFunction("sem_wait", types.int32(types.int64))
 _post = types.ExternalFunction("sem_post", types.int32(types.int64))
 _LEADING = types.void(types.int64, types.CPointer(types.int64))
-_HELPING = types.void(types.int64, types.int64)
+_WORKING = types.void(types.int64, types.int64)
 
 
-def make_board() -> tuple[ctypes.Array, int]:
-    """Memory of a board, and the address of its words in it."""
+def allocate_shared() -> tuple[ctypes.Array, int]:
+    """Return zeroed memory and the aligned address in it that the functions below take as `shared`."""
     memory = (ctypes.c_char * (SIZE + 64))()
     return memory, -(-ctypes.addressof(memory) // 64) * 64
 
 
 @njit(**OPTIONS)
-def _put_up(board, index, operations, program):
-    """Let the parts of operation `index` be taken; behind the last one, nothing. Wakes who sleeps."""
+def _publish(shared, index, operations, program):
+    """Make operation `index` the current one; past the last one, none. Wake the sleeping threads if there is work for several."""
     parts = program[FIRST + index * STRIDE + 1] if index < operations else np.int64(0)
-    store_atomic(board + DONE, 0)
-    store_atomic(board + OPERATION, index)
-    number = ((load_atomic(board + STATE) >> (2 * COUNT_BITS)) + 1) & NUMBER_MASK
-    exchange_atomic(board + STATE, (number << (2 * COUNT_BITS)) + (parts << COUNT_BITS))
-    if parts > 1 and load_atomic(board + SLEEPERS) > 0:
-        for _ in range(exchange_atomic(board + SLEEPERS, 0)):
-            _post(board + SEMAPHORE)
+    store_atomic(shared + DONE, 0)
+    store_atomic(shared + OPERATION, index)
+    number = ((load_atomic(shared + STATE) >> (2 * COUNT_BITS)) + 1) & NUMBER_MASK
+    exchange_atomic(shared + STATE, (number << (2 * COUNT_BITS)) + (parts << COUNT_BITS))
+    if parts > 1 and load_atomic(shared + SLEEPERS) > 0:
+        for _ in range(exchange_atomic(shared + SLEEPERS, 0)):
+            _post(shared + SEMAPHORE)
 
 
 @njit(**OPTIONS)
-def _take_part(board, thread, last):
-    """Run a part if there is one. `last`: the number of the operation that this thread took one of before; the new one, or -1."""
-    state = load_atomic(board + STATE)
+def _take_part(shared, thread, last):
+    """Run a part if one is free. Return the number of its operation, or -1.
+
+    `last`: number of the operation that this thread last took a part of.
+    """
+    state = load_atomic(shared + STATE)
     if state & COUNT_MASK >= (state >> COUNT_BITS) & COUNT_MASK:
         return np.int64(-1)
-    state = add_atomic(board + STATE, 1)
+    state = add_atomic(shared + STATE, 1)
     number, parts, part = state >> (2 * COUNT_BITS), (state >> COUNT_BITS) & COUNT_MASK, state & COUNT_MASK
     if part >= parts:
         return np.int64(-1)
-    program, index = words_from(load_atomic(board + PROGRAM)), load_atomic(board + OPERATION)
+    program, index = int64_pointer(load_atomic(shared + PROGRAM)), load_atomic(shared + OPERATION)
     run_part(program, index, thread, part, parts, number != last)
-    if add_atomic(board + DONE, 1) == parts - 1:
-        _put_up(board, index + 1, program[0], program)
+    if add_atomic(shared + DONE, 1) == parts - 1:
+        _publish(shared, index + 1, program[0], program)
     return number
 
 
 @njit(**OPTIONS)
-def _work_until_done(board, thread):
-    """Take parts until nothing is under way."""
+def _run_until_done(shared, thread):
+    """Take parts until there is no current operation."""
     last, waited = np.int64(-1), 0
-    while (load_atomic(board + STATE) >> COUNT_BITS) & COUNT_MASK > 0:
-        taken = _take_part(board, thread, last)
+    while (load_atomic(shared + STATE) >> COUNT_BITS) & COUNT_MASK > 0:
+        taken = _take_part(shared, thread, last)
         if taken >= 0:
             last, waited = taken, 0
             continue
@@ -97,52 +107,52 @@ def _work_until_done(board, thread):
         if waited < PAUSES:
             pause()
         else:
-            let_others_run()
+            yield_core()
 
 
 @cfunc(_LEADING, **OPTIONS)
-def put_up(board, program):
-    """Begin a program, which others then run."""
-    store_atomic(board + PROGRAM, address_of(program))
-    _put_up(board, np.int64(0), program[0], program)
+def submit(shared, program):
+    """Publish a program for other threads to run."""
+    store_atomic(shared + PROGRAM, address_of(program))
+    _publish(shared, np.int64(0), program[0], program)
 
 
 @cfunc(SIGNATURE, **OPTIONS)
-def work(board):
-    """Take part in the program that was put up, as a thread of OpenMP."""
-    _work_until_done(address_of(board), np.int64(thread_number()))
+def openmp_worker(shared):
+    """Take parts of the submitted program, on a thread of OpenMP."""
+    _run_until_done(address_of(shared), np.int64(thread_number()))
 
 
 @cfunc(_LEADING, **OPTIONS)
-def lead(board, program):
-    """Run a program with the helpers of the board; returns when it is done."""
-    store_atomic(board + PROGRAM, address_of(program))
-    _put_up(board, np.int64(0), program[0], program)
-    _work_until_done(board, np.int64(0))
+def run_as_leader(shared, program):
+    """Run a program together with the worker threads; return when it is done."""
+    store_atomic(shared + PROGRAM, address_of(program))
+    _publish(shared, np.int64(0), program[0], program)
+    _run_until_done(shared, np.int64(0))
 
 
 @njit(**OPTIONS)
-def _sleep(board):
-    """Wait to be woken, unless there is something to do."""
-    add_atomic(board + SLEEPERS, 1)
-    state = load_atomic(board + STATE)
-    if state & COUNT_MASK < (state >> COUNT_BITS) & COUNT_MASK or load_atomic(board + IS_OVER) != 0:
+def _sleep(shared):
+    """Sleep until woken; return at once if there is work or a shutdown."""
+    add_atomic(shared + SLEEPERS, 1)
+    state = load_atomic(shared + STATE)
+    if state & COUNT_MASK < (state >> COUNT_BITS) & COUNT_MASK or load_atomic(shared + IS_SHUT_DOWN) != 0:
         while True:
-            sleepers = load_atomic(board + SLEEPERS)
+            sleepers = load_atomic(shared + SLEEPERS)
             if sleepers == 0:
-                break  # somebody has taken this thread for one that sleeps, and wakes it
-            if replace_atomic(board + SLEEPERS, sleepers, sleepers - 1) == sleepers:
+                break  # another thread has counted this one as asleep and posts to wake it: consume that post below
+            if replace_atomic(shared + SLEEPERS, sleepers, sleepers - 1) == sleepers:
                 return
-    while _wait(board + SEMAPHORE) != 0:
+    while _wait(shared + SEMAPHORE) != 0:
         pass
 
 
-@cfunc(_HELPING, **OPTIONS)
-def help_along(board, thread):
-    """Take parts of whatever is put up, and sleep in between, until `dismiss`."""
+@cfunc(_WORKING, **OPTIONS)
+def worker_loop(shared, thread):
+    """Take parts of every published operation and sleep in between, until `shutdown`."""
     last, waited = np.int64(-1), 0
-    while load_atomic(board + IS_OVER) == 0:
-        taken = _take_part(board, thread, last)
+    while load_atomic(shared + IS_SHUT_DOWN) == 0:
+        taken = _take_part(shared, thread, last)
         if taken >= 0:
             last, waited = taken, 0
             continue
@@ -150,15 +160,15 @@ def help_along(board, thread):
         if waited < PAUSES:
             pause()
         elif waited < PAUSES + YIELDS:
-            let_others_run()
+            yield_core()
         else:
-            _sleep(board)
+            _sleep(shared)
             waited = 0
 
 
 @cfunc(types.void(types.int64), **OPTIONS)
-def dismiss(board):
-    """Let the helpers leave."""
-    exchange_atomic(board + IS_OVER, 1)
-    for _ in range(exchange_atomic(board + SLEEPERS, 0)):
-        _post(board + SEMAPHORE)
+def shutdown(shared):
+    """Make every `worker_loop` return."""
+    exchange_atomic(shared + IS_SHUT_DOWN, 1)
+    for _ in range(exchange_atomic(shared + SLEEPERS, 0)):
+        _post(shared + SEMAPHORE)

@@ -12,7 +12,7 @@ from engine.config import EngineConfig
 from engine.execution.dummy_batch import dummy_sequence
 from engine.execution.runner import MAX_STEP_TOKENS, MIN_STEP_TOKENS, ModelRunner
 from engine.kernels.cpu.openmp import PARALLEL
-from engine.kernels.cpu.threads import TEAM
+from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.loading.loader import load_model
 from engine.quantization.vnni import VnniWeight
 from engine.scheduling.plan import Chunk, StepPlan
@@ -35,9 +35,9 @@ def checkpoint(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def dismissal():
+def stopped_threads():
     yield
-    TEAM.dismiss()
+    KERNEL_THREADS.stop()
 
 
 def make_runner(folder, **changes):
@@ -156,7 +156,7 @@ def test_steps_are_recorded_programs_from_the_first_request_on(tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("is_ours", "head_size", "in_process"), [(True, 64, False), (False, 64, False), (True, 16, False), (True, 64, True)]
 )
-def test_threads_are_hired_by_a_process_in_which_torch_has_nothing_to_share(tmp_path, is_ours, head_size, in_process):
+def test_kernel_threads_start_where_every_product_is_a_kernel_of_ours(tmp_path, is_ours, head_size, in_process):
     random_model(hidden_size=2 * head_size, num_attention_heads=2).save_pretrained(tmp_path)
     loaded = replace(load_model(tmp_path, weights="float32", max_model_len=64), uses_own_kernels=is_ours)
     config = EngineConfig(
@@ -170,7 +170,7 @@ def test_threads_are_hired_by_a_process_in_which_torch_has_nothing_to_share(tmp_
     )
     with threads_of(2):
         ModelRunner(loaded, config)
-        assert TEAM.num_threads == 2
+        assert KERNEL_THREADS.num_threads == 2
         assert torch.get_num_threads() == (1 if (is_ours, head_size, in_process) == (True, 64, False) else 2)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.kernels.cpu.integer_product import NEAR_BYTES, ROW_BYTES
-from engine.kernels.cpu.threads import TEAM
+from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.quantization.gguf_blocks import GROUP_SIZE, FourBitGroups
 from engine.quantization.vnni import VnniWeight
 from tests.engine.threads import WAYS, threads_of
@@ -72,7 +72,7 @@ def test_a_row_is_the_same_in_a_block_of_any_size_and_on_any_thread(bits):
     x = torch.randn(47, opened.shape[1], generator=generator)
     together = weight(x)
     assert all(torch.equal(weight(x[:rows]), together[:rows]) for rows in (1, 2, 3, 5, 7, 8, 9, 15, 16, 22, 24, 31, 46))
-    with TEAM.alone():
+    with KERNEL_THREADS.single_threaded():
         assert torch.equal(weight(x), together)
 
 

@@ -1,4 +1,4 @@
-"""Threads that share programs: whoever calls, however few are awake, results are those of one thread."""
+"""Threads that share programs compute the results of one thread, however many call and however few are awake."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import time
 import pytest
 import torch
 
-from engine.kernels.cpu import operators
-from engine.kernels.cpu import work_sharing as board
+from engine.kernels.cpu import operators, work_sharing
 from engine.kernels.cpu.openmp import PARALLEL
-from engine.kernels.cpu.threads import TEAM, Crew
+from engine.kernels.cpu.threads import KERNEL_THREADS, WorkSharing
 from engine.quantization.gguf_blocks import GROUP_SIZE, FourBitGroups
 from engine.quantization.int8 import quantize_weight
 from engine.quantization.vnni import VnniWeight
@@ -23,12 +22,12 @@ DEADLINE_S = 30.0
 
 
 @pytest.fixture
-def hired():
+def own_threads():
     before = torch.get_num_threads()
     torch.set_num_threads(3)
-    TEAM.hire(3)
-    yield TEAM
-    TEAM.dismiss()
+    KERNEL_THREADS.start(3)
+    yield KERNEL_THREADS
+    KERNEL_THREADS.stop()
     torch.set_num_threads(before)
 
 
@@ -36,33 +35,33 @@ def normalised(x):
     return operators.add_normalize(x.clone(), None, torch.ones(x.shape[1]), torch.tensor(1e-5), torch.float32)
 
 
-def helpers():
+def workers():
     return [thread for thread in threading.enumerate() if thread.name.startswith("kernels-")]
 
 
-def test_hired_threads_are_those_that_torch_had_and_leave_again(hired):
-    assert hired.num_threads == 3
+def test_started_threads_replace_those_of_torch_and_stop_gives_them_back(own_threads):
+    assert own_threads.num_threads == 3
     assert torch.get_num_threads() == 1
-    assert len(helpers()) == 2
-    hired.dismiss()
-    assert hired.num_threads == torch.get_num_threads() == 3
-    assert helpers() == []
+    assert len(workers()) == 2
+    own_threads.stop()
+    assert own_threads.num_threads == torch.get_num_threads() == 3
+    assert workers() == []
 
 
-def test_hiring_twice_is_hiring_once(hired):
-    hired.hire(2)
-    assert hired.num_threads == 3
+def test_a_second_start_changes_nothing(own_threads):
+    own_threads.start(2)
+    assert own_threads.num_threads == 3
 
 
-def test_who_wants_no_help_computes_alone(hired):
-    with hired.alone():
-        assert hired.num_threads == torch.get_num_threads() == 1
-    assert hired.num_threads == 3
+def test_single_threaded_context_starts_no_helpers(own_threads):
+    with own_threads.single_threaded():
+        assert own_threads.num_threads == torch.get_num_threads() == 1
+    assert own_threads.num_threads == 3
 
 
-def test_results_are_right_whoever_else_calls(hired):
+def test_results_are_right_while_other_threads_call_kernels(own_threads):
     x = torch.randn(64, 1024)
-    with hired.alone():
+    with own_threads.single_threaded():
         expected = normalised(x)
     wrong = []
 
@@ -79,31 +78,31 @@ def test_results_are_right_whoever_else_calls(hired):
     assert wrong == []
 
 
-def test_helpers_sleep_when_there_is_nothing_to_do_and_are_woken():
-    crew = Crew(3)
-    sleepers = ctypes.c_int64.from_address(crew.board + board.SLEEPERS)
+def test_workers_sleep_without_work_and_are_woken():
+    sharing = WorkSharing(3)
+    sleepers = ctypes.c_int64.from_address(sharing.shared + work_sharing.SLEEPERS)
 
     def wait_for_sleep():
         deadline = time.monotonic() + DEADLINE_S
         while sleepers.value < 2:
             assert time.monotonic() < deadline
-            time.sleep(0.001)  # they need a processor to fall asleep
+            time.sleep(0.001)  # workers need a core to fall asleep
 
     x = torch.randn(64, 1024)
     expected = normalised(x)
-    before, TEAM._crew = TEAM._crew, crew
+    before, KERNEL_THREADS._own = KERNEL_THREADS._own, sharing
     try:
         for _ in range(3):
             wait_for_sleep()
             assert torch.equal(normalised(x), expected)
         wait_for_sleep()
     finally:
-        TEAM._crew = before
-        crew.dismiss()
-    assert helpers() == []
+        KERNEL_THREADS._own = before
+        sharing.shutdown()
+    assert workers() == []
 
 
-def test_a_program_of_many_operations_is_run_in_order(hired):
+def test_a_program_of_many_operations_is_run_in_order(own_threads):
     """Each row's norms build on the last; a part that began before its operation's turn would show."""
     x = torch.randn(32, 2048)
     weight, eps = torch.rand(2048), torch.tensor(1e-5)
@@ -120,7 +119,7 @@ def test_a_program_of_many_operations_is_run_in_order(hired):
         assert torch.equal(delta, expected_delta)
 
 
-def test_a_program_may_be_run_of_fewer_rows(hired):
+def test_a_program_may_be_run_of_fewer_rows(own_threads):
     x, weight, eps = torch.randn(48, 2048), torch.rand(2048), torch.tensor(1e-5)
     with operators.recording() as recording:
         out = operators.add_normalize(x, None, weight, eps, torch.float32)
@@ -134,8 +133,8 @@ def test_a_program_may_be_run_of_fewer_rows(hired):
 
 @pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
 @pytest.mark.parametrize("bits", [4, 8])
-def test_a_product_that_threads_share_may_be_run_of_fewer_rows(hired, bits):
-    """Large enough that rows are quantised together; with 3, 7, 35 and 39 rows a block has a row that is nobody's."""
+def test_a_product_that_threads_share_may_be_run_of_fewer_rows(own_threads, bits):
+    """Large enough that rows are quantised together; with 3, 7, 35 and 39 rows a block has a copied row whose results are not stored."""
     num_inputs, num_outputs, generator = 512, 2048, torch.Generator().manual_seed(1)
     if bits == 4:
         q = torch.randint(0, 16, (num_outputs, num_inputs), generator=generator, dtype=torch.uint8)
@@ -154,7 +153,7 @@ def test_a_product_that_threads_share_may_be_run_of_fewer_rows(hired, bits):
         assert (out[num_rows:] == 7.0).all()
 
 
-def test_a_recording_writes_over_a_result_behind_three_of_other_sizes(hired):
+def test_a_recording_writes_over_a_result_behind_three_of_other_sizes(own_threads):
     rows = {size: torch.randn(2, size) for size in (64, 128, 192)}
     with operators.recording():
         addresses = [
@@ -164,7 +163,7 @@ def test_a_recording_writes_over_a_result_behind_three_of_other_sizes(hired):
     assert addresses[3:] == addresses[:3]
 
 
-def test_a_recording_keeps_results_until_two_more_are_there_and_no_longer(hired):
+def test_a_recording_keeps_results_until_two_more_are_there_and_no_longer(own_threads):
     x, weight, eps = torch.randn(2, 64), torch.rand(64), torch.tensor(1e-5)
     with operators.recording():
         addresses = [operators.add_normalize(x, None, weight, eps, torch.float32).data_ptr() for _ in range(9)]

@@ -1,6 +1,6 @@
-"""Whoever gets on and whoever is kept waiting, each part runs once and in its turn, and nobody sleeps for ever.
+"""Whichever threads are fast or slow, each part runs once and in its turn, and no thread sleeps for ever.
 
-The functions are those of board.py, a word of memory at a time; what the processor may reorder is not in it.
+The functions are those of work_sharing.py, one shared integer at a time; reordering by the processor is not simulated.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.kernels.cpu import work_sharing as board
+from engine.kernels.cpu import work_sharing
 from tests.engine.kernels.cpu.interleaved import World
 
 PROGRAMS = st.lists(st.lists(st.integers(1, 5), max_size=4), min_size=1, max_size=4)
@@ -19,18 +19,18 @@ PROGRAMS = st.lists(st.lists(st.integers(1, 5), max_size=4), min_size=1, max_siz
 
 
 @given(PROGRAMS, st.integers(0, 4), st.integers(0, 1 << 32))
-def test_each_part_runs_once_in_its_turn_and_everybody_leaves(programs, num_helpers, seed):
+def test_each_part_runs_once_in_its_turn_and_all_threads_return(programs, num_helpers, seed):
     World(programs, num_helpers).run(Random(seed))
 
 
 @given(PROGRAMS, st.integers(1, 3), st.integers(0, 1 << 32), st.integers(0, 12))
-def test_operations_are_told_apart_when_their_numbers_begin_anew(programs, num_helpers, seed, left):
+def test_operations_stay_distinct_when_their_numbers_wrap_around(programs, num_helpers, seed, left):
     """As after months of steps. A thread that took one operation for another would leave out what it does with its first part."""
-    World(programs, num_helpers, board.NUMBER_MASK - left).run(Random(seed))
+    World(programs, num_helpers, work_sharing.NUMBER_MASK - left).run(Random(seed))
 
 
 @pytest.mark.parametrize(("parts", "num_woken"), [(1, 0), (2, 2), (5, 2)])
-def test_all_who_sleep_are_woken_for_what_can_be_shared(parts, num_woken):
+def test_sleeping_threads_are_woken_for_several_parts(parts, num_woken):
     world = World([[parts]], 2)
     for helper in (1, 2):
         world.run_until_asleep(helper)
