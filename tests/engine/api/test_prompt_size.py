@@ -1,4 +1,4 @@
-"""What cannot fit a context is known by characters, of what no template leaves out alone."""
+"""Prompts that cannot fit are refused by their characters, counting only text that every template shows."""
 
 import pytest
 

@@ -41,7 +41,7 @@ class TableRunner:
 
 
 class TableCore:
-    """Feeds sequences to a core and collects what comes out."""
+    """Feeds sequences to a core and collects its output."""
 
     def __init__(
         self, drafter=None, num_blocks: int = 200, max_num_batched_tokens: int = 64, seed: int = 0, spread: float = 3.0

@@ -124,7 +124,7 @@ def test_logits_processors_apply_in_a_beam_search(engine):
 
 
 def test_reported_logprobs_are_raw_although_the_search_uses_processed_ones(engine):
-    """A biased search reports what the model itself thinks of its tokens: the values of a prompt that holds them."""
+    """The reported values are those that scoring the text as a prompt gives, although a bias steers the search."""
     bias = SamplingParams(logit_bias=((97, 5.0), (98, 5.0)))
     payloads = beams(
         engine, 2, sampling=bias, stop=StopRules(max_tokens=5), logprobs=LogprobOptions(enabled=True, top=3)

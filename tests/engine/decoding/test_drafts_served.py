@@ -158,7 +158,7 @@ def test_resumed_answer_still_follows_its_prediction(engine, keep):
 
 @pytest.mark.parametrize("lookup", [False, True])
 def test_a_crowd_that_is_preempted_answers_as_each_does_alone(folder, engine, lookup, monkeypatch):
-    """Few blocks, many at once, some with a prediction: the accounts balance and nobody's answer changes."""
+    """Few blocks, many sequences, some with a prediction: the block accounts balance and no answer changes."""
     wanted = {
         f"run-{i}": {"sampling": ascii_only(seed=i, temperature=0.6), "stop": StopRules(max_tokens=60)}
         for i in range(6)

@@ -15,8 +15,7 @@ from tests.examples import examples
 
 
 class ScriptDrafter:
-    """Proposes what a sequence said in an earlier run, with some tokens replaced: `script` by seq_id, `errors` as
-    places."""
+    """Proposes the output of an earlier run with some tokens replaced: `script` by seq_id, `errors` as positions."""
 
     def __init__(self, script, errors, length):
         self.script, self.errors, self.length = script, errors, length
@@ -102,7 +101,7 @@ def chunk_of(draft_ids, is_plain=False):
 
 
 def script_draw(*answers):
-    """A draw that says these tokens, whatever the logits; what `output_ids` it saw is kept."""
+    """A draw that returns these tokens, whatever the logits, and records the `output_ids` that it saw."""
     seen, rest = [], list(answers)
 
     def draw(logits, sequences):

@@ -126,8 +126,8 @@ def test_control_texts_of_any_length_and_number_can_be_read():
 
 
 def test_a_normalising_tokenizer_makes_no_control_token_of_other_characters():
-    """NFC writes the Kelvin sign as K; an added token that is looked for in normalised text was found where nobody had
-    spelled it."""
+    """NFC writes the Kelvin sign as K, so a tokenizer that normalises found an added token that the text did not
+    spell."""
     backend = Tokenizer.from_metadata(tiny_metadata()).backend
     backend.normalizer = normalizers.NFC()
     backend.add_tokens([AddedToken("[THINK]", normalized=True)])

@@ -1,5 +1,4 @@
-"""Prompts of well-known families are those of transformers; what their templates lack is added, what they cannot say is
-refused."""
+"""Prompts of well-known families equal those of transformers; what their templates lack is added or refused."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""UTF-8 text and the text layer of PDF are read; everything else is refused with what it is and what to do."""
+"""UTF-8 text and the text layer of PDF are read; any other file is refused with the reason and the remedy."""
 
 import base64
 import contextlib

@@ -1,4 +1,4 @@
-"""A file's text stands where its part stood; a file that cannot be read is named by its place in the request."""
+"""The text of a file replaces its part; the error for an unreadable file names its position in the request."""
 
 import base64
 

@@ -1,5 +1,4 @@
-"""Messages become ids as the model's own template and tokenizer make them; what a client types is never a control
-token."""
+"""Messages become ids as the model's template and tokenizer make them; client text never becomes a control token."""
 
 import json
 import time

@@ -1,5 +1,4 @@
-"""Logits processors that a request names are looked up, and what it passes to them is checked against their
-declaration."""
+"""Logits processors of a request are looked up by name, and their arguments checked against the declaration."""
 
 import pytest
 

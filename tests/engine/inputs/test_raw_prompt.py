@@ -1,5 +1,4 @@
-"""A prompt without a template is what was sent: text with its control tokens, or ids; what cannot be one is refused by
-name."""
+"""Raw prompts are used as sent, text with its control tokens or ids; unusable ones are refused with their field."""
 
 import pytest
 
@@ -95,7 +94,7 @@ def test_read_prompt_may_be_longer_than_the_context():
 
 @pytest.mark.parametrize(("context", "limit"), [(10, 100), (50, 400)])
 def test_read_prompt_is_bounded(monkeypatch, context, limit):
-    """Nobody waits, at no cost to who asks, for megabytes to be tokenised."""
+    """Otherwise a free request could make the server tokenise megabytes."""
     monkeypatch.setattr("engine.api.prompt_size.READ_CHARS", 100)
     assert len(prompt_of(RawPrompt("a" * limit), task=Task.READ, context=context).token_ids) == limit
     error = refusal(RawPrompt("a" * (limit + 1), param="content"), task=Task.READ, context=context)

@@ -1,5 +1,4 @@
-"""A truncated prompt is the end, or the beginning, of the whole one; text far beyond what is kept is never
-tokenised."""
+"""A truncated prompt is the end, or the beginning, of the whole one; text far beyond the limit is never tokenised."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Texts cut in any way, and what a parser says of them, joined."""
+"""Texts split in any way, and the joined pieces that a parser returns for them."""
 
 from hypothesis import strategies as st
 
@@ -28,13 +28,13 @@ def joined(pieces):
 
 
 def say(parser, pieces):
-    """What the parser says of a text in these pieces."""
+    """Return the pieces that the parser makes of a text in these fragments."""
     said = [said for piece in pieces for said in parser.feed(piece)]
     return joined([*said, *parser.flush()])
 
 
 def texts_of(*words):
-    """Texts made of these words, with more room for what markers look like in part."""
+    """Texts of these fragments, with frequent parts of markers."""
     parts = [word[:end] for word in words for end in (1, len(word) // 2, len(word) - 1)]
     return st.lists(st.sampled_from([*words, *parts, "a", "\n", " "]), max_size=9).map("".join)
 

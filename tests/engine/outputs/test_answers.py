@@ -120,7 +120,7 @@ def test_any_split_of_the_ids_gives_the_same_answer(text, chosen, sizes, finish)
 @settings(deadline=None)
 @given(answers, options, splits, st.integers(0, 60))
 def test_a_run_that_is_taken_over_goes_on_without_gap_or_repeat(text, chosen, sizes, num_logged):
-    """The second worker feeds what the first has logged and drops what comes of it, then goes on."""
+    """The second worker feeds the logged tokens, drops their events, and continues."""
     ids = [*ids_of(text), IM_END]
     expected = answer(make(**chosen), ids, finish="stop")
     first, said = make(**chosen), Answer()

@@ -1,4 +1,4 @@
-"""Which parsers a model's settings give, what they make of a request, and what the core is told of the reasoning."""
+"""The parsers that a model's settings give, their effect on a request, and the reasoning markers for the core."""
 
 import dataclasses
 

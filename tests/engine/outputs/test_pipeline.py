@@ -67,8 +67,8 @@ def test_the_primary_end_token_has_no_stop_reason_and_no_text():
 
 
 def test_the_primary_end_token_is_named_only_where_it_is_no_end_but_a_stop_token_of_the_request():
-    """A request that listed the end token among its stop ids was told of the id, although the answer had ended as any
-    other does."""
+    """A request that listed the end token as a stop id got the id as its reason, although the answer had ended
+    normally."""
     for ignore_eos, named in ((False, None), (True, IM_END)):
         events = pipeline(stop_token_ids=(IM_END,), ignore_eos=ignore_eos).feed([*b"hi", IM_END], finish="stop")
         assert events[-1] == ChoiceFinished(0, FinishReason.STOP, named)

@@ -10,7 +10,7 @@ stop_lists = st.lists(st.text("ab", min_size=1, max_size=4), max_size=3).map(tup
 
 
 def run(pieces, stops, include=False):
-    """Feed pieces; return the text that went out, the stop string or None, and the text after each piece."""
+    """Feed pieces; return the released text, the stop string or None, and the text after each piece."""
     finder, out, progress = StopFinder(stops, include), "", []
     for piece in pieces:
         result = finder.feed(piece)

@@ -231,7 +231,7 @@ def test_top_p_over_a_flat_vocabulary_is_exact_at_every_depth(scale):
 
 
 def test_the_mass_of_top_p_is_what_min_p_has_left_also_beside_a_row_with_top_p_alone():
-    """Four tokens stand far above a flat rest that holds most of the mass of the whole vocabulary."""
+    """Four tokens far above a flat rest that has most of the mass of the whole vocabulary."""
     logits = torch.zeros(6400)
     logits[:4] = torch.tensor([7.0, 6.9, 6.8, 6.7])
     drawn = set()
@@ -321,8 +321,8 @@ def test_greedy_follows_the_penalties(row):
 
 
 def test_removed_sequences_leave_no_state():
-    """Sequences join, move to other rows and leave; each must yield what it yields alone, also when an id is used
-    again."""
+    """Sequences join, move to other rows and leave; each gets the tokens that it gets alone, even when an id is
+    reused."""
     vocab_size, steps = 640, 40
     kinds = [
         {"temperature": 0.0, "repetition_penalty": 1.5},

@@ -101,7 +101,7 @@ def test_ernie_takes_the_response_tags_away():
 
 
 def test_minimax_can_leave_its_reasoning_in_the_content():
-    """The parser calls it reasoning and says that it is shown, as calls are looked for behind it only."""
+    """The parser calls it reasoning and sets `is_shown`, so that calls are looked for only after it."""
     assert parsed("minimax_m2_append_think", "why</think>so") == ("<think>why</think>", "so")
     assert parsed("minimax_m2_append_think", "<think>why") == ("<think>why", "")
     assert parser("minimax_m2_append_think").is_shown

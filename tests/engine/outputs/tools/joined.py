@@ -1,5 +1,4 @@
-"""What a parser says of a text, in whatever pieces it is fed: content, reasoning, and calls with their arguments
-joined."""
+"""The result of a parser for text in any fragments: content, reasoning, and calls with joined arguments."""
 
 from dataclasses import dataclass, field
 

@@ -1,5 +1,4 @@
-"""A rule made of a format's `CallFormat` admits what its models write: the oracle is the compiler of structural
-tags."""
+"""A grammar made of a format's `CallFormat` accepts what its models write, by the compiler of structural tags."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Each parser reads what its models write; each is the same however the text is cut; nothing makes any of them fail."""
+"""Each parser reads what its models write, the same in every split, and no text makes it fail."""
 
 import json
 
@@ -61,7 +61,7 @@ def test_calls_of_unknown_functions_are_content(label):
 @examples(150)
 @given(st.sampled_from(LABELS), st.data())
 def test_any_split_of_mangled_answers_reads_the_same(label, data):
-    """Pieces of an answer in any order: every parser must hold its own on what is nearly its format."""
+    """Fragments of an answer in any order test every parser with text that is nearly its format."""
     name, text = parser_of(label), EXAMPLES[label]
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     parts = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]

@@ -39,8 +39,8 @@ def work_of(make, pieces):
 
 
 def assert_is_linear(make, start, unit):
-    """Four times the text may cost little more than four times the work, and what waits unread stays short (so no feed
-    copies much)."""
+    """Four times the text costs little more than four times the work, and unread text stays short, so feeds copy
+    little."""
     small, large = unit * (44 // len(unit)), unit * 4 * (44 // len(unit))
     parser = make()
     for piece in (start, *large):  # also builds the searches, which is done once

@@ -1,4 +1,4 @@
-"""Python literals mean as JSON what Python says they mean, and everything else is refused."""
+"""Python literals have the same meaning as JSON; everything else is refused."""
 
 import ast
 import contextlib

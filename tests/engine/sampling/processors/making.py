@@ -26,7 +26,7 @@ class Halver:
 
 
 class Reviver:
-    """Tries to bring back what was forbidden."""
+    """Tries to allow forbidden tokens again."""
 
     spec = ProcessorSpec("reviver")
 

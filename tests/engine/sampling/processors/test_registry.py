@@ -1,4 +1,4 @@
-"""Where processors come from, what they may do to a row, and what one that is broken costs."""
+"""Where processors are registered, how they change a row, and how a broken one fails."""
 
 from __future__ import annotations
 

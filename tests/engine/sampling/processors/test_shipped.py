@@ -16,7 +16,7 @@ OUTPUTS = st.lists(TOKENS, max_size=14)
 
 
 def repeats(output_ids, size, window_size, always=()):
-    """The tokens that would complete an n-gram which stands in the window already."""
+    """Return the tokens that would complete an n-gram which is already in the window."""
     window = output_ids[-window_size:] if window_size else output_ids
     ngrams = {tuple(window[start : start + size]) for start in range(len(window) - size + 1)}
     before = tuple(output_ids[len(output_ids) - size + 1 :])
