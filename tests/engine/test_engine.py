@@ -51,7 +51,7 @@ def test_a_run_from_admission_to_its_account(stage):
     )
 
 
-def test_one_publication_per_step_holds_the_news_of_all_runs(stage):
+def test_one_publication_per_step_holds_the_events_of_all_runs(stage):
     sequences = []
     for run_id in "ab":
         stage.submit(run_id)
@@ -174,7 +174,7 @@ def test_output_that_cannot_be_processed_fails_one_run_only(stage):
         ),
     ],
 )
-def test_what_cannot_be_served_is_rejected_before_the_core_hears_of_it(stage, changes, code, param):
+def test_invalid_requests_are_rejected_before_the_core_is_involved(stage, changes, code, param):
     stage.submit(**changes)
     ((event,),) = stage.news().values()
     assert (event.start, event.count) == (0, 1)

@@ -38,7 +38,7 @@ def test_a_promise_that_a_gpu_does_not_hold_is_refused_by_its_setting(tmp_path):
 
 
 @pytest.mark.parametrize("part", ["load_model", "ModelRunner"])
-def test_a_model_that_does_not_fit_the_device_says_so(part, tmp_path, monkeypatch):
+def test_a_model_too_large_for_the_device_is_reported(part, tmp_path, monkeypatch):
     def refuse(*arguments, **options):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 

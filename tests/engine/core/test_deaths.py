@@ -89,7 +89,7 @@ def test_an_engine_tells_when_another_core_serves(make_stage):
     assert seen.get(timeout=20) == "ready"
 
 
-def test_an_engine_that_gives_up_says_so_before_it_fails_what_nobody_else_takes(make_stage):
+def test_on_failed_is_called_before_the_remaining_runs_fail(make_stage):
     """So its worker can hand its runs to another one."""
     cores = [ScriptedCore(READY) for _ in range(MAX_RESTARTS + 1)]
     stage = make_stage(*cores)
@@ -152,7 +152,7 @@ def test_closing_waits_for_live_runs_up_to_its_limit(make_stage):
     assert stage.engine.stats().state == "closed"
 
 
-def test_what_is_left_at_the_end_of_draining_is_lost_and_says_so(stage):
+def test_runs_left_at_the_end_of_draining_end_as_lost(stage):
     stage.submit()
     stage.core.hear_sequences()
     closer = threading.Thread(target=stage.engine.close)

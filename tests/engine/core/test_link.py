@@ -173,7 +173,7 @@ def link(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_child_core_says_why_it_cannot_load_and_leaves(link):
+def test_a_child_core_reports_why_it_cannot_load_and_exits(link):
     message = link.receive()
     while not isinstance(message, CoreFailed):
         message = link.receive()

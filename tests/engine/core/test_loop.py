@@ -145,7 +145,7 @@ def test_a_later_prompt_finds_the_blocks_of_an_earlier_one(stage):
     assert stage.step()[0].num_cached == 12
 
 
-def test_logprobs_go_out_for_those_who_asked(stage):
+def test_logprobs_are_sent_only_for_sequences_that_request_them(stage):
     stage.add(1, [1], max_tokens=1, logprobs=LogprobOptions(enabled=True, top=2))
     stage.add(2, [1], max_tokens=1)
     with_logprobs, without = stage.step()
@@ -254,7 +254,7 @@ def test_a_core_announces_its_steps_when_it_is_asked_to(stage):
     assert (announced, output.token_ids) == (StepStarted([1]), [2])
 
 
-def test_the_watch_tells_how_long_a_turn_lasts_and_rests_between_turns(stage):
+def test_the_watch_measures_a_turn_and_rests_between_turns(stage):
     now = [10.0]
     stage.core.watch = StepWatch(lambda: now[0])
     assert stage.core.watch.elapsed_s == 0.0
@@ -281,7 +281,7 @@ class ScriptedBudget:
         return self.num_ended == 2
 
 
-def test_steps_get_the_number_of_tokens_that_the_pace_has_come_to(stage):
+def test_a_changed_token_budget_resizes_the_steps(stage):
     stage.core = EngineCore(
         stage.scheduler, stage.runner, Sampler(VOCAB_SIZE, "cpu"), stage.channel, token_budget=ScriptedBudget()
     )

@@ -160,7 +160,7 @@ def test_a_crowd_gets_the_answers_that_it_gets_step_by_step(crowd, num_blocks, s
 
 @given(crowds, st.lists(st.tuples(st.integers(0, 20), st.integers(0, 6)), max_size=4))
 @examples(25)
-def test_aborts_free_what_they_should_and_disturb_nobody_else(crowd, aborts):
+def test_an_abort_frees_its_sequences_and_leaves_the_others_alone(crowd, aborts):
     plain = Loop(False).play(crowd)
     ahead = Loop(True).play(crowd, aborts)
     for seq_id, (tokens, finishes, _) in ahead.items():
@@ -176,7 +176,7 @@ def test_steady_decodes_are_fed_on_the_device():
     assert loop.runner.num_fed == loop.runner.num_steps - 2, "the prompts and the first step of decodes are not"
 
 
-def test_a_full_house_keeps_its_pace_while_others_wait():
+def test_steps_stay_overlapped_while_other_sequences_wait():
     loop = Loop(True, seats=2)
     loop.play([(0, request(number, max_tokens=10, stop_ids=())) for number in range(6)])
     assert loop.runner.num_fed > loop.runner.num_steps // 2
@@ -199,7 +199,7 @@ def test_a_text_that_repeats_itself_is_drafted_and_another_runs_ahead():
     assert steps[1000][1] > 40
 
 
-def test_what_looks_at_the_output_is_never_run_ahead():
+def test_steps_whose_draws_depend_on_the_output_are_never_overlapped():
     loop = Loop(True)
     loop.play(
         [

@@ -97,7 +97,7 @@ class Twins:
 
 
 @pytest.mark.slow
-def test_decode_steps_give_the_logits_of_the_cpu_whoever_comes_and_goes(folder, monkeypatch):
+def test_decode_steps_give_the_logits_of_the_cpu_while_sequences_come_and_go(folder, monkeypatch):
     twins = Twins(folder, monkeypatch)
     a, b, c = make_sequence(1, 30, [7, 3]), make_sequence(2, 21, [1, 20]), make_sequence(3, 9, [5])
     for sequence in (a, b, c):
@@ -220,5 +220,5 @@ def test_tables_follow_blocks_that_grow_move_and_change():
         (97, [1, 2, 4, *range(8, 65, 8), 96, 97]),
     ],
 )
-def test_rows_are_captured_for_few_counts_up_to_the_seats(most, counts):
+def test_few_row_counts_are_captured_up_to_max_num_seqs(most, counts):
     assert row_counts(most) == counts

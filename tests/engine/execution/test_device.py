@@ -33,7 +33,7 @@ def test_a_torch_without_cuda_is_named_with_what_to_install(monkeypatch):
         check_device("cuda")
 
 
-def test_a_device_that_does_not_answer_is_told_in_its_own_words(cuda_build, monkeypatch):
+def test_the_error_of_a_device_is_quoted(cuda_build, monkeypatch):
     def refuse(*size, device):
         raise RuntimeError("Found no NVIDIA driver on your system.\nPlease check that you have an NVIDIA GPU")
 

@@ -53,7 +53,7 @@ def test_a_block_in_eight_bits_takes_half():
     assert whole == 2 * half
 
 
-def test_a_step_needs_what_its_layers_hold_at_once():
+def test_a_step_needs_the_memory_of_one_layer_at_a_time():
     """The cache took nine tenths of what is free. A model of 70B in eight bits on 80 GB needs 3.6 GiB for its longest step; it had 0.8."""
     values = SHAPES["llama-3.1-8b"]
     config = config_from_hf("8B", values, HF_FAMILIES["LlamaForCausalLM"], "LlamaForCausalLM")
@@ -103,7 +103,7 @@ def test_a_cpu_takes_room_for_one_full_context_if_that_is_more():
     assert size(max_num_seqs=1) == CacheSize(2048 // 16, 2048)
 
 
-def test_a_cpu_takes_at_most_a_quarter_of_what_is_free():
+def test_the_cache_takes_at_most_a_quarter_of_free_memory_on_a_cpu():
     assert size(max_num_seqs=1000, free_bytes=16 * KIB * 1000) == CacheSize(250, 2048)
 
 

@@ -82,7 +82,7 @@ def test_a_few_disturbed_steps_change_nothing():
         assert not machine.compute(budget, settled)
 
 
-def test_steps_that_prompts_do_not_fill_say_nothing():
+def test_steps_with_few_prompt_tokens_do_not_change_the_budget():
     machine = Machine(rate=1000.0)
     budget = make_budget(machine, 512)
     for _ in range(50):
@@ -94,7 +94,7 @@ def test_steps_that_prompts_do_not_fill_say_nothing():
     assert budget.max_num_batched_tokens == 256
 
 
-def test_a_clock_that_stands_still_says_nothing():
+def test_a_clock_that_stands_still_does_not_change_the_budget():
     machine = Machine(rate=float("inf"))
     budget = make_budget(machine)
     assert machine.settle(budget) == LEAST

@@ -40,7 +40,7 @@ def texts(events):
     return [text_of(events, choice) for choice in range(count)]
 
 
-def test_candidates_differ_in_their_seeds_and_all_of_them_are_told_for(stage):
+def test_candidates_differ_in_their_seeds_and_report_log_probabilities(stage):
     sequences = ask(stage, 3)
     assert [sequence.sampling.seed for sequence in sequences] == [5, 6, 7]
     assert all(sequence.logprobs.enabled for sequence in sequences)

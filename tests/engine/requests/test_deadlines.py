@@ -23,7 +23,7 @@ def deadlines(told):
     made.close()
 
 
-def test_runs_are_told_in_the_order_of_their_deadlines_whatever_that_of_their_coming(deadlines, told):
+def test_runs_are_reported_in_the_order_of_their_deadlines(deadlines, told):
     now = time.time()
     for run_id, after_s in (("late", 3600.0), ("second", 0.02), ("first", 0.01), ("past", -5.0)):
         deadlines.add(run_id, now + after_s)
@@ -35,7 +35,7 @@ def test_runs_are_told_in_the_order_of_their_deadlines_whatever_that_of_their_co
     assert told.empty()
 
 
-def test_none_are_told_after_the_close(told):
+def test_no_deadline_is_reported_after_close(told):
     deadlines = Deadlines(time.time, told.put)
     deadlines.add("run", time.time() + 3600)
     deadlines.close()
@@ -58,7 +58,7 @@ def test_a_failure_to_end_one_run_keeps_no_later_one_from_its_deadline(told):
     deadlines.close()
 
 
-def test_a_run_ends_at_its_deadline_although_the_core_says_nothing_meanwhile(make_stage):
+def test_a_run_ends_at_its_deadline_while_the_core_is_silent(make_stage):
     stage = make_stage()
     stage.core.answers_aborts = True
     stage.engine._deadlines._clock = stage.engine._runs._clock = time.time
@@ -75,7 +75,7 @@ def test_a_run_ends_at_its_deadline_although_the_core_says_nothing_meanwhile(mak
     assert [run.run_id for run in stage.engine._runs] == ["long"]
 
 
-def test_a_core_that_hangs_in_a_step_keeps_nobody_beyond_the_deadline(stage):
+def test_a_run_ends_at_its_deadline_while_the_core_hangs_in_a_step(stage):
     stage.submit(deadline_at=150.0, stop=StopRules(stop=("never",)))
     (sequence,) = stage.core.hear_sequences()
     stage.core.say(output(sequence, b"ab", num_cached=2))

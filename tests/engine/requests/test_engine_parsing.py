@@ -129,7 +129,7 @@ def test_the_core_hears_of_the_reasoning_where_a_budget_needs_it(thinker):
     [({"thinking_token_budget": 3}, "thinking_token_budget"), (AUTO, "tool_choice")],
     ids=["budget", "calls"],
 )
-def test_what_the_models_parsers_cannot_do_is_rejected(make_stage, changes, param):
+def test_requests_that_the_parsers_do_not_support_are_rejected(make_stage, changes, param):
     stage = make_stage(tool_parser="none", reasoning_parser="none")
     stage.submit(**changes)
     ((event,),) = stage.news().values()

@@ -51,7 +51,7 @@ def test_a_resumed_run_continues_at_the_next_position(make_stage, keep):
 
 
 @pytest.mark.parametrize("finish", ["length", "stop"])
-def test_a_run_whose_last_words_were_not_logged_ends_when_it_is_resumed(make_stage, finish):
+def test_a_run_whose_end_was_not_logged_ends_when_it_is_resumed(make_stage, finish):
     first = make_stage()
     first.submit(stop=StopRules(max_tokens=2))
     (sequence,) = first.core.hear_sequences()

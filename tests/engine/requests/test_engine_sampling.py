@@ -49,9 +49,7 @@ def entries_of(sequence):
         (SamplingParams(processors=(ProcessorCall("guard", (10,)),)), "logits_processors.0.args.0"),
     ],
 )
-def test_what_the_vocabulary_or_the_registry_forbids_is_rejected_before_the_core_hears_of_it(
-    make_stage, sampling, param
-):
+def test_unknown_token_ids_and_processors_are_rejected_before_the_core_is_involved(make_stage, sampling, param):
     stage = make_stage(ScriptedCore(dataclasses.replace(READY, processors=[GUARD])))
     stage.submit(sampling=sampling)
     ((event,),) = stage.news().values()
@@ -60,7 +58,7 @@ def test_what_the_vocabulary_or_the_registry_forbids_is_rejected_before_the_core
     assert stage.core.has_heard_all()
 
 
-def test_the_core_is_told_what_to_forbid_and_which_processors_to_run(make_stage):
+def test_bad_words_and_processors_are_sent_to_the_core(make_stage):
     stage = make_stage(ScriptedCore(dataclasses.replace(READY, processors=[GUARD])))
     call = ProcessorCall("guard", (3,))
     stage.submit(sampling=SamplingParams(bad_words=("ab",), processors=(call,), processor_args={"free": 1}))

@@ -59,7 +59,7 @@ def refusal(stage, **changes):
     return event.payload
 
 
-def test_a_prompt_that_is_read_is_told_and_uses_nothing(stage):
+def test_a_tokenize_run_returns_its_prompt_and_uses_no_tokens(stage):
     admitted, completed = read(stage)
     assert admitted == Admitted(
         len(IDS), 0, 0, IDS, TEXT, tuple(TOKENIZER.token_bytes(token_id).decode() for token_id in IDS), 512
@@ -70,7 +70,7 @@ def test_a_prompt_that_is_read_is_told_and_uses_nothing(stage):
     assert not stage.engine._runs
 
 
-def test_only_what_is_asked_for_is_told(stage):
+def test_only_requested_forms_of_the_prompt_are_returned(stage):
     admitted, _ = read(stage, prompt=PromptOptions())
     assert (admitted.prompt_ids, admitted.prompt_text, admitted.prompt_tokens) == (None, None, None)
 
@@ -125,7 +125,7 @@ def test_an_empty_raw_prompt_is_refused_under_its_name(stage, task, raw):
     assert (rejected.message, rejected.param) == ("input must not be empty", "input")
 
 
-def test_a_raw_prompt_is_answered_and_told_like_messages(stage):
+def test_a_raw_prompt_is_answered_and_returned_like_messages(stage):
     stage.submit(raw=RawPrompt("hello"), prompt=ALL)
     (sequence,) = stage.core.hear_sequences()
     assert sequence.prompt_ids == TOKENIZER.encode("hello")
@@ -146,7 +146,7 @@ def test_a_raw_prompt_beyond_the_context_names_its_field(stage):
 # Embedding
 
 
-def test_a_vector_is_told_then_the_end(embedding):
+def test_a_vector_is_published_before_the_end(embedding):
     embedding.submit(task=Task.EMBED, embed=EmbedOptions("last", 3))
     (sequence,) = embedding.core.hear_sequences()
     assert (sequence.embed, sequence.prompt_ids) == (EmbedOptions("last", 3), list(IDS))
@@ -231,7 +231,7 @@ SCORES = [SampledLogprobs(-1.0, rank=1, token_id=token_id) for token_id in IDS[1
 ENDED = ChoiceFinished(0, FinishReason.LENGTH)
 
 
-def test_a_prompt_for_no_tokens_is_scored_and_the_token_behind_it_is_nobody_s(stage):
+def test_a_prompt_for_no_tokens_is_scored_and_the_token_after_it_dropped(stage):
     stage.submit(stop=NONE, logprobs=LogprobOptions(True, 1, prompt=1))
     (sequence,) = stage.core.hear_sequences()
     assert (sequence.max_tokens, sequence.logprobs.prompt, sequence.logprobs.enabled) == (1, 1, False)
@@ -256,7 +256,7 @@ def test_all_choices_of_no_tokens_share_one_sequence(stage, changes):
     assert completed.usage == Usage(len(IDS))
 
 
-def test_what_a_request_wants_of_its_tokens_does_not_matter_where_there_are_none(stage):
+def test_options_of_generated_tokens_are_ignored_where_none_are_generated(stage):
     stage.submit(
         stop=StopRules(max_tokens=0, ignore_eos=True),
         sampling=SamplingParams(allowed_token_ids=(5,), bad_words=("hi",)),
@@ -281,7 +281,7 @@ def test_a_prompt_that_is_not_computed_to_its_end_has_no_choices(stage, finish, 
 
 
 @pytest.mark.parametrize("num_logged", [0, 1, 2, 3])
-def test_a_run_of_no_tokens_that_is_taken_over_says_what_is_not_logged(stage, num_logged):
+def test_a_run_of_no_tokens_publishes_the_rest_after_a_takeover(stage, num_logged):
     said = [PromptScored(((), *(() for _ in SCORES))), ENDED, ChoiceFinished(1, FinishReason.LENGTH)]
     logged = [Event(1 + place, 1, payload) for place, payload in enumerate(said[:num_logged])]
     resume = Resume((Event(0, 1, Admitted(len(IDS), 0, 7)), *logged))

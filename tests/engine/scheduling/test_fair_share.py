@@ -47,7 +47,7 @@ def num_running(*sequences):
     return sum(sequence.status is SequenceStatus.RUNNING for sequence in sequences)
 
 
-def test_a_tenant_that_waits_with_nothing_running_gets_a_seat_of_one_that_has_them_all():
+def test_a_waiting_tenant_with_nothing_running_preempts_a_tenant_that_runs_all_sequences():
     """128 choices of one request kept another project from its first token for 45 s."""
     clock = Clock()
     scheduler = make_scheduler(max_num_seqs=4, clock=clock)
@@ -66,7 +66,7 @@ def test_a_tenant_that_waits_with_nothing_running_gets_a_seat_of_one_that_has_th
     assert [sequence.output_ids for sequence in greedy] == expected
 
 
-def test_all_who_have_nothing_running_get_a_seat_in_the_same_step():
+def test_all_tenants_with_nothing_running_start_in_the_same_step():
     """Room was made for one in each step, so that the tenth project waited ten steps longer than the first."""
     clock = Clock()
     scheduler = make_scheduler(max_num_seqs=8, clock=clock)
@@ -82,7 +82,7 @@ def test_all_who_have_nothing_running_get_a_seat_in_the_same_step():
     )
 
 
-def test_what_comes_free_goes_to_the_tenant_that_holds_the_least():
+def test_free_capacity_goes_to_the_tenant_with_the_smallest_share():
     scheduler = make_scheduler(max_num_seqs=4)
     greedy = crowd(scheduler, "greedy", 8, max_tokens=4)
     step(scheduler)
@@ -97,7 +97,7 @@ def test_what_comes_free_goes_to_the_tenant_that_holds_the_least():
     )
 
 
-def test_a_tenant_below_its_share_is_brought_up_to_it_and_nobody_is_brought_below():
+def test_a_tenant_below_its_share_is_brought_up_to_it_and_no_other_falls_below():
     clock = Clock()
     scheduler = make_scheduler(num_blocks=999, max_num_seqs=6, clock=clock)
     greedy, witnesses = crowd(scheduler, "greedy", 9, max_tokens=200), []
@@ -110,7 +110,7 @@ def test_a_tenant_below_its_share_is_brought_up_to_it_and_nobody_is_brought_belo
     assert scheduler.stats().num_preemptions == 3, "and there it stays"
 
 
-def test_more_tenants_than_seats_take_no_seat_from_each_other():
+def test_more_tenants_than_running_sequences_do_not_preempt_each_other():
     clock = Clock()
     scheduler = make_scheduler(max_num_seqs=2, clock=clock)
     for number in range(5):
@@ -120,7 +120,7 @@ def test_more_tenants_than_seats_take_no_seat_from_each_other():
     assert scheduler.stats().num_preemptions == 0
 
 
-def test_blocks_are_shared_out_as_seats_are():
+def test_blocks_are_shared_like_running_sequences():
     """50 long runs filled the cache, and a short request of another project waited 92 s."""
     clock = Clock()
     scheduler = make_scheduler(num_blocks=32, max_num_batched_tokens=64, max_num_seqs=50, clock=clock)
@@ -163,7 +163,7 @@ def test_a_better_priority_goes_before_any_share_and_shares_are_counted_without_
     assert num_running(waiting, *own, *others) == 4, "what is computed behind all others is not held against its tenant"
 
 
-def test_whoever_was_preempted_gets_a_token_before_it_can_be_preempted_again():
+def test_a_preempted_sequence_gets_a_token_before_it_is_preempted_again():
     clock = Clock()
     scheduler = make_scheduler(max_num_seqs=3, max_num_batched_tokens=3, clock=clock)
     greedy = crowd(scheduler, "greedy", 3, num_prompt=9, max_tokens=50)
@@ -185,7 +185,7 @@ def test_whoever_was_preempted_gets_a_token_before_it_can_be_preempted_again():
     assert len(victim.output_ids) >= num_before
 
 
-def test_room_goes_to_whoever_it_was_made_for():
+def test_freed_room_goes_to_the_sequence_it_was_freed_for():
     """The long sequence that was preempted left its tenant with the least, so it got its blocks back and was preempted in every step."""
     clock = Clock()
     scheduler = make_scheduler(num_blocks=100, max_num_batched_tokens=256, clock=clock)
@@ -204,7 +204,7 @@ def test_room_goes_to_whoever_it_was_made_for():
     assert not scheduler.check_integrity()
 
 
-def test_nobody_makes_room_for_a_sequence_that_waits_for_a_prefix_to_be_computed():
+def test_nothing_is_preempted_for_a_sequence_whose_prefix_is_being_computed():
     clock = Clock()
     scheduler = make_scheduler(num_blocks=400, max_num_seqs=4, clock=clock)
     crowd(scheduler, "greedy", 4)
@@ -243,7 +243,7 @@ def test_a_block_that_a_tenant_shares_with_itself_counts_once_while_its_sequence
     assert (fair.dominant_share("one", 0), fair.dominant_share("two", 0)) == (3 / 16, 0)
 
 
-def test_a_seat_that_is_due_is_seen_before_a_step_ahead():
+def test_no_step_is_planned_ahead_when_a_preemption_is_due():
     clock = Clock()
     scheduler = make_scheduler(max_num_seqs=2, clock=clock)
     crowd(scheduler, "greedy", 4)
@@ -283,14 +283,14 @@ def test_short_prompts_that_came_before_do_not_take_whole_steps():
     assert witness.status is SequenceStatus.FINISHED
 
 
-def test_what_a_tenant_does_not_need_of_its_share_goes_to_the_others():
+def test_the_unused_share_of_a_tenant_goes_to_the_others():
     scheduler = make_scheduler(num_blocks=999, max_num_batched_tokens=16, max_num_seqs=64)
     crowd(scheduler, "greedy", 40, num_prompt=4, max_tokens=1)
     crowd(scheduler, "witness", 1, first=50, num_prompt=2, max_tokens=1)
     assert computed(scheduler, ["greedy", "witness"]) == [14, 2]
 
 
-def test_prompts_of_a_better_priority_share_with_nobody():
+def test_prompts_of_a_better_priority_do_not_share_with_worse_ones():
     scheduler = make_scheduler(num_blocks=999, max_num_batched_tokens=16, max_num_seqs=64)
     crowd(scheduler, "batches", 4, num_prompt=12, max_tokens=1, priority=5)
     crowd(scheduler, "urgent", 2, first=50, num_prompt=8, max_tokens=1)

@@ -186,7 +186,7 @@ def test_a_preempted_sequence_finds_its_own_blocks_in_the_cache():
     assert restarts[0] == 0
 
 
-def test_a_better_priority_takes_a_seat_and_blocks_from_worse_ones():
+def test_a_better_priority_preempts_worse_ones():
     scheduler = make_scheduler(num_blocks=8, block_size=4, max_num_batched_tokens=32, max_num_seqs=2)
     holders = [
         make_sequence(seq_id, list(range(seq_id * 100, seq_id * 100 + 10)), 4, min_tokens=4, priority=5)
@@ -205,7 +205,7 @@ def test_a_better_priority_takes_a_seat_and_blocks_from_worse_ones():
     assert [sequence.output_ids for sequence in (*holders, urgent)] == expected
 
 
-def test_equal_priority_takes_nothing_and_nobody_is_preempted_in_vain():
+def test_equal_priority_preempts_nothing_and_no_preemption_is_in_vain():
     scheduler = make_scheduler(num_blocks=8, block_size=4, max_num_batched_tokens=64)
     for seq_id, num_tokens, priority in ((1, 20, 0), (2, 4, 5)):
         scheduler.add(
@@ -228,7 +228,7 @@ def test_a_sequence_that_outgrows_the_whole_cache_ends_with_length():
     assert sequence.num_tokens == 9
 
 
-def test_what_can_never_fit_is_refused():
+def test_a_sequence_that_can_never_fit_is_refused():
     scheduler = make_scheduler(num_blocks=2, block_size=4)
     with pytest.raises(RequestError) as error:
         scheduler.add(make_sequence(1, list(range(9))))
@@ -297,14 +297,14 @@ def test_a_resumed_sequence_computes_its_output_again_and_counts_it_against_the_
     assert sequence.output_ids == expected
 
 
-def test_more_seats_than_step_tokens_starve_nobody():
+def test_all_sequences_end_although_fewer_fit_a_step_than_may_run():
     scheduler = make_scheduler(max_num_batched_tokens=2, max_num_seqs=8)
     for seq_id in range(1, 7):
         scheduler.add(make_sequence(seq_id, [seq_id, 1, 2], max_tokens=3))
     assert len(run(scheduler)) == 6
 
 
-def test_a_prompt_may_take_more_of_a_step_while_nobody_waits_for_a_next_token():
+def test_a_step_without_decodes_has_a_larger_budget():
     scheduler = Scheduler(64, 4, 8, 4, 10, True, prefill_only_token_budget=20)
     scheduler.add(make_sequence(1, list(range(30)), max_tokens=9, min_tokens=9))
     assert [shape(step(scheduler)[0]) for _ in range(2)] == [[(1, 0, 20, False)], [(1, 20, 10, True)]]
@@ -406,7 +406,7 @@ def test_a_group_lets_others_wait_no_longer_than_for_its_size():
     assert sorted(order) == [number for number, _ in wanted]
 
 
-def test_a_group_that_has_got_its_seats_is_no_shelter_for_newcomers():
+def test_new_sequences_cannot_join_a_group_that_has_started():
     scheduler = make_scheduler(max_num_seqs=1)
     scheduler.add(make_sequence(1, [1], max_tokens=9, min_tokens=9, group="a"))
     step(scheduler)
