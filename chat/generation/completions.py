@@ -28,7 +28,7 @@ from chat.generation.limits import Bucket, LimitExceeded, LimitKind, rate_header
 from chat.relay.state.codec import pack_events
 from chat.relay.state.keys import model_slug
 from chat.relay.state.records import terminal_record
-from chat.relay.state.runs import Admission, Ending, Found, LogEntry, Verdict
+from chat.relay.state.runs import AdmissionRequest, AdmissionResult, Decision, LogEntry, RunCompletion, RunInfo
 from chat.relay.web.dispatcher import Dispatcher, dispatcher_of_loop, dispatchers
 from chat.relay.web.reader import RunReader
 from engine.api import (
@@ -46,7 +46,7 @@ from engine.api import (
 
 __all__ = [
     "DetachPolicy",
-    "Found",
+    "RunInfo",
     "LimitExceeded",
     "LimitKind",
     "PublicIdInUse",
@@ -97,13 +97,13 @@ class DetachPolicy:
     """What becomes of a run without its first reader.
 
     `detach_grace_s`: how long it goes on; `log_ttl_s`: how long its log stays after its end,
-    where longer than usual. `public_id`: by which its project may pick it up, with `kept`, JSON of whoever started it.
+    where longer than usual. `public_id`: by which its project may pick it up, with `resume_context`, JSON of whoever started it.
     """
 
     detach_grace_s: float
     log_ttl_s: float = 0.0
     public_id: str = ""
-    kept: bytes = b""
+    resume_context: bytes = b""
 
 
 class PublicIdInUse(Exception):
@@ -137,7 +137,7 @@ async def completion_start(
         log_ttl_s=after.log_ttl_s,
         project_id=caller.project_id,
         public_id=after.public_id,
-        kept=after.kept,
+        resume_context=after.resume_context,
     )
     return await _admitted(replace(admission, requests_per_minute=0) if is_further else admission)
 
@@ -155,7 +155,7 @@ async def completion_refuse(
     return reader.headers
 
 
-async def _admitted(admission: Admission) -> RunReader:
+async def _admitted(admission: AdmissionRequest) -> RunReader:
     """The reader of a run that was admitted; one without a task is over already."""
     dispatcher = dispatcher_of_loop()
     try:
@@ -168,9 +168,9 @@ async def _admitted(admission: Admission) -> RunReader:
             reader.is_started = True
             verdict = await dispatcher.runs.admit(admission, web_id=dispatcher.web_id, channel=dispatcher.channel)
             reader.headers = _headers(admission.requests_per_minute, admission.tokens_per_minute, verdict)
-            if verdict.word != "go":
+            if verdict.decision is not Decision.GO:
                 reader.is_started = False
-                if verdict.word == "in_use":
+                if verdict.decision is Decision.IN_USE:
                     raise PublicIdInUse
                 raise _refusal(admission.request.model, verdict, reader.headers)
             if not admission.has_task:
@@ -187,7 +187,7 @@ async def _admitted(admission: Admission) -> RunReader:
     return reader
 
 
-async def run_attach(*, run_id: str, caller: Caller) -> tuple[RunReader, Found] | None:
+async def run_attach(*, run_id: str, caller: Caller) -> tuple[RunReader, RunInfo] | None:
     """Another reader of a run, from its first event, and what is known of it; None where the caller's project has none of that id any more.
 
     Raises EngineUnavailable. The reader is left like any other; a run that lingers goes on as long as it is read.
@@ -205,7 +205,7 @@ async def run_attach(*, run_id: str, caller: Caller) -> tuple[RunReader, Found] 
     return attached
 
 
-async def run_find(*, run_id: str) -> Found | None:
+async def run_find(*, run_id: str) -> RunInfo | None:
     """What is known of a run; None where there is none any more. Raises EngineUnavailable."""
     with _valkey_or_unavailable():
         return await dispatcher_of_loop().runs.find(run_id)
@@ -290,7 +290,7 @@ async def _refusal_by_size(dispatcher: Dispatcher, request: GenerationRequest) -
     return None
 
 
-async def _end(dispatcher: Dispatcher, admission: Admission, refusal: Rejected | None) -> bytes:
+async def _end(dispatcher: Dispatcher, admission: AdmissionRequest, refusal: Rejected | None) -> bytes:
     """End a run of which no worker knows: it has used nothing. Without a refusal whoever asked for it writes the record.
 
     Gives the packed event for the reader of a refusal.
@@ -303,7 +303,7 @@ async def _end(dispatcher: Dispatcher, admission: Admission, refusal: Rejected |
             admission.about, refusal, run_id=run_id, attempts=0, worker="", ended_at=dispatcher.runs.clock()
         )
     await dispatcher.runs.finish(
-        Ending(
+        RunCompletion(
             run_id=run_id,
             attempt=1,
             position=0,
@@ -319,9 +319,11 @@ async def _end(dispatcher: Dispatcher, admission: Admission, refusal: Rejected |
     return payload
 
 
-def _admission(request: GenerationRequest, caller: Caller, trace: RequestTrace, messages: Sequence[Any]) -> Admission:
+def _admission(
+    request: GenerationRequest, caller: Caller, trace: RequestTrace, messages: Sequence[Any]
+) -> AdmissionRequest:
     limits = caller.limits
-    return Admission(
+    return AdmissionRequest(
         request=request,
         caller=_caller_name(caller),
         about=_about(trace, caller, model=request.model, arrived_at=request.arrived_at),
@@ -382,7 +384,7 @@ def _caller_name(caller: Caller) -> str:
     return caller.public_id or f"{SESSION_CALLER}:{caller.tenant}"
 
 
-def _headers(requests_per_minute: int, tokens_per_minute: int, verdict: Verdict) -> dict[str, str]:
+def _headers(requests_per_minute: int, tokens_per_minute: int, verdict: AdmissionResult) -> dict[str, str]:
     return rate_headers(
         Bucket(requests_per_minute, verdict.requests_left, verdict.requests_reset_s),
         Bucket(tokens_per_minute, verdict.tokens_left, verdict.tokens_reset_s),
@@ -396,22 +398,22 @@ LIMIT_MESSAGES = {
 }
 
 
-def _refusal(model: str, verdict: Verdict, headers: dict[str, str]) -> LimitExceeded | EngineUnavailable:
-    if verdict.word == "unavailable":
+def _refusal(model: str, verdict: AdmissionResult, headers: dict[str, str]) -> LimitExceeded | EngineUnavailable:
+    if verdict.decision is Decision.UNAVAILABLE:
         return _unavailable(model, verdict)
-    if verdict.word == "memory":
+    if verdict.decision is Decision.MEMORY:
         return EngineUnavailable(ErrorCode.OVERLOADED, MEMORY_MESSAGE)
-    if verdict.word == "full":
+    if verdict.decision is Decision.FULL:
         message = f"The model '{model}' has too many requests waiting, and this project has its share of them; please try again shortly."
         return EngineUnavailable(ErrorCode.OVERLOADED, message)
-    kind = LimitKind(verdict.word)
+    kind = LimitKind(verdict.decision.value)
     wait_s = min(60, max(1, math.ceil(verdict.wait_s)))
     return LimitExceeded(
         kind, f"{LIMIT_MESSAGES[kind]} Please try again in {wait_s} s.", retry_after_s=wait_s, headers=headers
     )
 
 
-def _unavailable(model: str, verdict: Verdict) -> EngineUnavailable:
+def _unavailable(model: str, verdict: AdmissionResult) -> EngineUnavailable:
     """No worker is ready. The reason of a failed load is for the console, not for clients."""
     if verdict.worker_state == "loading":
         return EngineUnavailable(

@@ -61,10 +61,10 @@ def page_policy(caller: Caller, run_name: str) -> partial[DetachPolicy]:
 
 def _policy(public_id: str, head: AnswerHead) -> DetachPolicy:
     return DetachPolicy(
-        settings.LIGHTCONE_PLAYGROUND_DETACH_GRACE_S, public_id=public_id, kept=orjson.dumps(head_dump(head))
+        settings.LIGHTCONE_PLAYGROUND_DETACH_GRACE_S, public_id=public_id, resume_context=orjson.dumps(head_dump(head))
     )
 
 
-def head_kept(kept: bytes) -> AnswerHead:
+def head_kept(resume_context: bytes) -> AnswerHead:
     """Return the head that was kept with a run."""
-    return head_load(orjson.loads(kept))
+    return head_load(orjson.loads(resume_context))

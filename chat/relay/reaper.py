@@ -22,7 +22,7 @@ from redis.exceptions import RedisError
 from chat.relay.state.codec import pack_events
 from chat.relay.state.keys import Keys
 from chat.relay.state.records import terminal_record, usage_of
-from chat.relay.state.runs import MAX_ATTEMPTS, Ending, Runs
+from chat.relay.state.runs import MAX_ATTEMPTS, RunCompletion, Runs
 from chat.relay.valkey.store import Answers
 from engine.api import ErrorCode, Event, Failed, Outcome, Rejected
 
@@ -167,7 +167,7 @@ class Reaper:
         )
         record["outcome"] = outcome.value
         verdict = await self.runs.finish(
-            Ending(
+            RunCompletion(
                 run_id=run_id,
                 attempt=attempt,
                 position=position,

@@ -17,7 +17,7 @@ from django.db import IntegrityError, models, transaction
 from django.db.models import F, Q
 
 from chat.access.models import ApiKey
-from chat.relay.state.records import told_fields
+from chat.relay.state.records import client_outcome_fields
 from chat.relay.state.run_id import run_id_floor
 from chat.usage.masking import mask_secrets
 from chat.usage.models import TTFT_BOUNDS_MS, TTFT_COLUMNS, RequestLog, UsageHour
@@ -140,7 +140,7 @@ def _write(rows: dict[UUID, RequestLog], corrections: dict[UUID, str]) -> list[U
 
 def _correct(row: RequestLog, outcome: str) -> None:
     """Set the outcome that the client was sent, and move the row to the sums of its new status. Token counts stay."""
-    corrected = told_fields(outcome)
+    corrected = client_outcome_fields(outcome)
     if row.outcome == corrected["outcome"]:
         return
     for key, sums in _hours([row]).items():

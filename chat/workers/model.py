@@ -34,9 +34,9 @@ from chat.relay.commands import STATS_COMMAND, STOP_COMMAND, task_send
 from chat.relay.state.keys import Keys, model_slug, queue_of
 from chat.relay.state.records import usage_of
 from chat.relay.state.runs import Claim, LogEntry, NotNow
-from chat.relay.valkey.line import Lines
+from chat.relay.valkey.line import SyncPool
 from chat.relay.valkey.store import AWAY, valkey_connect
-from chat.relay.valkey.wire import Caller
+from chat.relay.valkey.wire import RespClient
 from chat.relay.worker.claims import Taken
 from chat.relay.worker.loop_thread import LoopThread
 from chat.relay.worker.publisher import Publisher
@@ -193,7 +193,7 @@ class ModelWorker:
         A run that is taken, gone or stopped already costs no more than the claim.
         """
         # To the publisher's loop and back would take longer than Valkey does, so first attempts do without.
-        first = self._publisher.ask_first(run_id) if attempt == 1 else None
+        first = self._publisher.claims.ask_first(run_id) if attempt == 1 else None
         return partial(self._take, run_id, attempt, first)
 
     def _take(self, run_id: str, attempt: int, first: Callable[[], Claim | None] | None) -> None:
@@ -230,7 +230,7 @@ class ModelWorker:
                 logger.warning("claim of run %s: the lease of this worker has lapsed", run_id)
             except AWAY as error:
                 logger.warning("claim of run %s not answered: %s", run_id, error)
-        return self._loop.call(self._publisher.take(run_id, attempt))
+        return self._loop.call(self._publisher.claims.take(run_id, attempt))
 
     def stop_run(self, run_id: str, outcome: str) -> None:
         """End a run early; unknown ones are ignored."""
@@ -325,8 +325,8 @@ class ModelWorker:
             lease=self.lease,
             clock=self._clock,
             flush_mode=settings.LIGHTCONE_LOG_FLUSH,
-            caller=Caller(settings.LIGHTCONE_REDIS_URL),
-            lines=Lines(settings.LIGHTCONE_REDIS_URL),
+            resp=RespClient(settings.LIGHTCONE_REDIS_URL),
+            sync_pool=SyncPool(settings.LIGHTCONE_REDIS_URL),
         )
 
     def _has_heartbeat(self) -> bool:

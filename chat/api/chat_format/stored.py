@@ -39,13 +39,15 @@ def resumable_asked(request: HttpRequest, dialect: ErrorFormat) -> bool:
 def resumable_policy(dialect: str, head: AnswerHead) -> DetachPolicy:
     """What is kept of a run so that its answer can be written again."""
     return DetachPolicy(
-        DETACH_GRACE_S, public_id=head.request_id, kept=orjson.dumps({"dialect": dialect, "head": head_dump(head)})
+        DETACH_GRACE_S,
+        public_id=head.request_id,
+        resume_context=orjson.dumps({"dialect": dialect, "head": head_dump(head)}),
     )
 
 
-def kept_read(kept: bytes) -> tuple[AnswerHead, Framing]:
+def kept_read(resume_context: bytes) -> tuple[AnswerHead, Framing]:
     """What `resumable_policy` gave: the head before its admission, and the framing of the stream."""
-    plain = orjson.loads(kept)
+    plain = orjson.loads(resume_context)
     return head_load(plain["head"]), FRAMINGS[plain["dialect"]]
 
 

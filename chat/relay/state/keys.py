@@ -39,7 +39,7 @@ class Keys:
         """String: the packed GenerationRequest."""
         return f"{self.deployment}:run:{run_id}:req"
 
-    def kept(self, run_id: str) -> str:
+    def resume_context(self, run_id: str) -> str:
         """String: what its web process wants known of the run by whoever picks it up (JSON)."""
         return f"{self.deployment}:run:{run_id}:kept"
 

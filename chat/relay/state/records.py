@@ -57,7 +57,7 @@ def terminal_record(
     return record
 
 
-def told_fields(told: str) -> dict[str, Any]:
+def client_outcome_fields(told: str) -> dict[str, Any]:
     """What a record says of a run whose client was told otherwise than by its end: what was computed is counted all the same."""
     outcome = Outcome(told)
     code = ErrorCode.WORKER_LOST.value if outcome is Outcome.WORKER_LOST else ""

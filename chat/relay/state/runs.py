@@ -1,9 +1,9 @@
 """The state of runs in Valkey: admission, claim, end, stop, leave, takeover.
 
-Each act is one Lua script, so that it happens once or not at all.
+Each operation is one Lua script, so that it is atomic.
 
-Used by web processes (admit, leave, stop), workers (claim, finish) and the reaper (take over). Refuses to know how events
-travel (publisher, dispatcher) and how tasks are sent. Raises redis.RedisError where Valkey is away.
+Used by web processes (admit, leave, stop), workers (claim, finish) and the reaper (take over). It knows neither how events
+travel (publisher, dispatcher) nor how tasks are sent. Raises redis.RedisError if Valkey is unavailable.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ FINISH, LOOK = (BUCKET + script_text(Path(__file__).parent / f"{name}.lua") for 
 
 MAX_ATTEMPTS = 3
 LEASE_MS = 5_000
-"""Of a worker or a web process."""
+"""Of a worker and of a web process."""
 LIVE_LEASE_MS = 120_000
 RUN_LIFE_MS = 24 * 3600 * 1000
 ENDED_LIFE_MS = 10 * 60 * 1000
@@ -39,56 +40,75 @@ READ_ENTRIES = 512
 
 
 class NotNow(Exception):
-    """This worker cannot take a run that waits: its task has to go back to the queue, or it is gone."""
+    """The worker cannot claim a queued run at present. Its task must return to the queue, or it would be lost."""
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
-    """What admission checks and keeps of one request. Limits of 0 are none.
-
-    `about`: fields of the terminal record that are known now; `detach_grace_s`: how long the run goes on without a reader;
-    `has_task`: workers
-    are to take it. `public_id`: by which its project finds the run, refused while it stands for another one; `kept`: what is kept for
-    whoever does (JSON); `log_ttl_s`: how long its log stays after its end, where longer than usual.
-    """
+class AdmissionRequest:
+    """A request as admission sees it: what to check, and what to store with the run. A limit of 0 means no limit."""
 
     request: GenerationRequest
     caller: str
     about: Mapping[str, Any]
+    """Fields of the terminal record that are known before the run."""
     requests_per_minute: int
     tokens_per_minute: int
     reserved_tokens: int
     max_live: int
     max_waiting: int
     detach_grace_s: float = 0.0
+    """How long the run goes on without a reader."""
     has_task: bool = True
+    """False creates the run without a task, so that no worker takes it."""
     project_id: int = 0
     public_id: str = ""
-    kept: bytes = b""
+    """The id by which the project finds the run. Admission refuses one that belongs to another run."""
+    resume_context: bytes = b""
+    """JSON for the code that resumes the run by its public id."""
     log_ttl_s: float = 0.0
+    """How long the log stays after the end of the run, if longer than ENDED_LIFE_MS."""
+
+
+class Decision(StrEnum):
+    """The outcome of admission. The values are the words that admit.lua returns."""
+
+    GO = "go"
+    REQUESTS = "requests"
+    """The caller has used its requests of this minute."""
+    TOKENS = "tokens"
+    """The caller has used its tokens of this minute."""
+    CONCURRENCY = "concurrency"
+    """The caller has as many live runs as it may have."""
+    IN_USE = "in_use"
+    """The public id belongs to another run."""
+    FULL = "full"
+    """The queue of the model is full, and the tenant has its share of it."""
+    MEMORY = "memory"
+    """Valkey's memory is nearly full."""
+    UNAVAILABLE = "unavailable"
+    """No worker of the model is ready."""
+    LOOK = "look"
+    """Nothing was decided: `Runs.look` only reads the levels of the buckets."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """Answer of admission: `go`, the limit that said no (`requests`, `tokens`, `concurrency`), `in_use` (the public id), `full` (the queue
-    of the model), `memory` (Valkey's) or `unavailable`.
+class AdmissionResult:
+    """The decision of admission, with the levels of the caller's buckets after it."""
 
-    `look` is no answer: what is left of the limits, for who asks for nothing.
-    """
-
-    word: str
+    decision: Decision
     wait_s: float
     requests_left: int
     requests_reset_s: float
     tokens_left: int
     tokens_reset_s: float
     worker_state: str = ""
+    """State of the model's best worker; set if the decision is UNAVAILABLE."""
     worker_progress: float = 0.0
 
 
 @dataclass(slots=True)
 class Claim:
-    """A run in a worker's hands. `watchers`: channel by web process; `stop`: outcome asked for before the claim, or ''."""
+    """A run that a worker has claimed."""
 
     run_id: str
     attempt: int
@@ -97,14 +117,17 @@ class Claim:
     about: dict[str, Any]
     tokens_per_minute: int
     stop: str
+    """The outcome with which the run was stopped before the claim, or ''."""
     watchers: dict[str, str] = field(default_factory=dict)
+    """Channel by web process that reads the run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A run that is there, for who did not start it. `state`: queued, running or ended."""
+class RunInfo:
+    """A run that Valkey knows, for code that did not start it."""
 
     state: str
+    """queued, running or ended"""
     about: dict[str, Any]
     detach_grace_s: float
 
@@ -114,14 +137,16 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """What the end of a run writes. `payload` is empty when there is nobody to tell; `record` None when another one is written."""
+class RunCompletion:
+    """What the end of a run writes to Valkey."""
 
     run_id: str
     attempt: int
     position: int
     payload: bytes
+    """The last packed events; empty if the run has no reader."""
     record: Mapping[str, Any] | None
+    """The terminal record; None if the caller writes one itself."""
     used_tokens: int
     caller: str
     slug: str
@@ -130,14 +155,14 @@ class Ending:
 
 
 class Runs:
-    """All acts on runs over one connection. `clock`: unix seconds."""
+    """The operations on runs, over one client. `clock` returns unix seconds."""
 
     def __init__(self, client: Redis, keys: Keys, clock: Callable[[], float]) -> None:
         self.client: Answers = client
         self.keys = keys
         self.clock = clock
 
-    async def admit(self, admission: Admission, *, web_id: str, channel: str) -> Verdict:
+    async def admit(self, admission: AdmissionRequest, *, web_id: str, channel: str) -> AdmissionResult:
         """Check every limit, charge them, create the run and queue its task, in one script; nothing is written on a refusal."""
         keys, request, caller = self.keys, admission.request, admission.caller
         slug = model_slug(request.model)
@@ -159,7 +184,7 @@ class Runs:
             *(keys.meta(request.run_id), keys.request(request.run_id)),
             *(keys.admit_requests(caller), keys.admit_tokens(caller), keys.admit_live(caller)),
             *(keys.model_workers(slug), keys.model_live(slug), keys.queued, keys.web_runs(web_id), keys.tasks(slug)),
-            *(keys.kept(request.run_id), keys.tenant_live(slug, request.tenant), keys.model_tenants(slug)),
+            *(keys.resume_context(request.run_id), keys.tenant_live(slug, request.tenant), keys.model_tenants(slug)),
             *((public,) if public else ()),
         )
         answer = await self.client.eval(
@@ -170,34 +195,43 @@ class Runs:
             *(admission.requests_per_minute, admission.tokens_per_minute, admission.reserved_tokens),
             *(admission.max_live, admission.max_waiting, LIVE_LEASE_MS, keys.worker_prefix, RUN_LIFE_MS),
             task_message(request.run_id, 1, slug) if admission.has_task else b"",
-            *(admission.kept, request.tenant),
+            *(admission.resume_context, request.tenant),
             *(item for pair in meta.items() for item in pair),
         )
         word, wait, requests_left, requests_reset, tokens_left, tokens_reset, *worker = answer
         state, progress = [item.decode() for item in worker] or ("", "0")
-        return Verdict(
-            *(word.decode(), wait / 1000, requests_left, requests_reset / 1000, tokens_left, tokens_reset / 1000),
+        return AdmissionResult(
+            *(
+                Decision(word.decode()),
+                wait / 1000,
+                requests_left,
+                requests_reset / 1000,
+                tokens_left,
+                tokens_reset / 1000,
+            ),
             *(state, float(progress)),
         )
 
-    async def look(self, caller: str, *, requests_per_minute: int, tokens_per_minute: int) -> Verdict:
-        """What is left of a caller's limits; charges nothing."""
+    async def look(self, caller: str, *, requests_per_minute: int, tokens_per_minute: int) -> AdmissionResult:
+        """Read what is left of a caller's limits, without a charge."""
         names = (self.keys.admit_requests(caller), self.keys.admit_tokens(caller))
         answer = await self.client.eval(
             LOOK, len(names), *names, self._now_ms(), requests_per_minute, tokens_per_minute
         )
         requests_left, requests_reset, tokens_left, tokens_reset = answer
-        return Verdict("look", 0.0, requests_left, requests_reset / 1000, tokens_left, tokens_reset / 1000)
+        return AdmissionResult(
+            Decision.LOOK, 0.0, requests_left, requests_reset / 1000, tokens_left, tokens_reset / 1000
+        )
 
     async def claim(self, run_id: str, attempt: int, worker_id: str) -> Claim | None:
-        """Take a queued run for this worker; None when it is taken or gone. Raises NotNow where the worker's own lease has lapsed.
+        """Claim a queued run for this worker; None if it is taken or gone. Raises NotNow if the worker's own lease has lapsed.
 
-        Asked again, it gives a run that this worker has: whoever calls knows which it holds.
+        A repeated claim returns a run that this worker already holds; the caller must know which runs it holds.
         """
         return self.claim_read(run_id, attempt, await self.client.eval(*self.claim_command(run_id, attempt, worker_id)))
 
     def claim_command(self, run_id: str, attempt: int, worker_id: str) -> list[Any]:
-        """The claim as the arguments of an EVAL, for other connections."""
+        """Return the arguments of the EVAL that claims a run, to send over another connection."""
         keys = self.keys
         names = (
             keys.meta(run_id),
@@ -209,7 +243,7 @@ class Runs:
         return [CLAIM, len(names), *names, run_id, attempt, worker_id]
 
     def claim_read(self, run_id: str, attempt: int, answer: list[Any]) -> Claim | None:
-        """What the script of claims has answered; None where the run is not to be had. Raises NotNow."""
+        """Parse the reply of claim.lua; None if the run is taken or gone. Raises NotNow."""
         if answer[0] == b"lapsed":
             raise NotNow
         if answer[0] != b"claimed" or answer[1] is None:
@@ -226,60 +260,64 @@ class Runs:
             watchers_of(meta),
         )
 
-    def finish_command(self, ending: Ending) -> list[Any]:
-        """The end of a run as the arguments of an EVAL, for a pipeline. It answers b"ended", b"again" or b"stale"."""
-        keys, run_id = self.keys, ending.run_id
+    def finish_command(self, completion: RunCompletion) -> list[Any]:
+        """Return the arguments of the EVAL that ends a run, for a pipeline. Its reply is b"ended", b"again" or b"stale"."""
+        keys, run_id = self.keys, completion.run_id
         names = (
             *(keys.meta(run_id), keys.log(run_id), keys.request(run_id), keys.usage),
-            *(keys.admit_live(ending.caller), keys.model_live(ending.slug), keys.admit_tokens(ending.caller)),
-            *(keys.queued, keys.worker_runs(ending.worker_id), keys.unread, keys.kept(run_id)),
+            *(
+                keys.admit_live(completion.caller),
+                keys.model_live(completion.slug),
+                keys.admit_tokens(completion.caller),
+            ),
+            *(keys.queued, keys.worker_runs(completion.worker_id), keys.unread, keys.resume_context(run_id)),
         )
         return [
             *(FINISH, len(names), *names),
-            *(run_id, ending.attempt, entry_id(ending.attempt, ending.position), ending.payload),
-            b"" if ending.record is None else pack_record(ending.record),
-            *(ending.used_tokens, ending.tokens_per_minute, ENDED_LIFE_MS, self._now_ms()),
+            *(run_id, completion.attempt, entry_id(completion.attempt, completion.position), completion.payload),
+            b"" if completion.record is None else pack_record(completion.record),
+            *(completion.used_tokens, completion.tokens_per_minute, ENDED_LIFE_MS, self._now_ms()),
         ]
 
-    async def finish(self, ending: Ending) -> str:
-        """End a run outside a pipeline; the answer of the script."""
-        return (await self.client.eval(*self.finish_command(ending))).decode()
+    async def finish(self, completion: RunCompletion) -> str:
+        """End a run outside a pipeline. Return the reply of finish.lua."""
+        return (await self.client.eval(*self.finish_command(completion))).decode()
 
-    async def attach(self, run_id: str, *, web_id: str, channel: str) -> Found | None:
-        """A web process reads a run that another request started; None where there is none any more."""
+    async def attach(self, run_id: str, *, web_id: str, channel: str) -> RunInfo | None:
+        """Add a web process to the readers of a run; None if the run no longer exists."""
         names = (self.keys.meta(run_id), self.keys.web_runs(web_id), self.keys.unread)
-        return _found(await self.client.eval(ATTACH, len(names), *names, run_id, f"web:{web_id}", channel))
+        return _run_info(await self.client.eval(ATTACH, len(names), *names, run_id, f"web:{web_id}", channel))
 
-    async def find(self, run_id: str) -> Found | None:
-        """What is known of a run; None where there is none any more."""
+    async def find(self, run_id: str) -> RunInfo | None:
+        """Return the state of a run; None if it no longer exists."""
         fields = await self.client.hmget(self.keys.meta(run_id), "state", "about", "linger_ms")
-        return _found(fields) if fields[0] is not None else None
+        return _run_info(fields) if fields[0] is not None else None
 
     async def find_public(self, project_id: int, public_id: str) -> tuple[str, bytes] | None:
-        """The id of the run that a project knows by `public_id`, and what was kept of it."""
+        """Return the run id and the resume context of the run that a project knows by `public_id`, or None."""
         run_id = await self.client.get(self.keys.public(project_id, public_id))
         if run_id is None:
             return None
-        kept = await self.client.get(self.keys.kept(run_id.decode()))
-        return None if kept is None else (run_id.decode(), kept)
+        context = await self.client.get(self.keys.resume_context(run_id.decode()))
+        return None if context is None else (run_id.decode(), context)
 
     async def stop(self, run_id: str, outcome: str) -> str | None:
-        """Set the stop flag. The id of the worker to tell ('' while queued), None when the run is over."""
+        """Set the stop flag. Return the id of the worker to notify ('' while queued); None if the run has ended."""
         answer = await self.client.eval(STOP, 2, self.keys.meta(run_id), self.keys.unread, run_id, outcome)
         return answer[1].decode() if answer[0] == b"stop" else None
 
-    async def leave(self, run_id: str, web_id: str, told: Outcome | None = None) -> str | None:
-        """A web process reads the run no more. The id of the worker to tell if the run has to stop, else None.
+    async def leave(self, run_id: str, web_id: str, client_outcome: Outcome | None = None) -> str | None:
+        """Remove a web process from the readers. Return the id of the worker to notify if the run must stop, else None.
 
-        `told`: how the web process has ended the answer of the client, which then has not left by itself; the run's record says so.
+        `client_outcome`: how the web process itself ended the client's answer; it goes into the run's record.
         """
         names = (self.keys.meta(run_id), self.keys.web_runs(web_id), self.keys.unread, self.keys.usage)
-        told_word = told.value if told is not None else ""
-        answer = await self.client.eval(LEAVE, len(names), *names, run_id, f"web:{web_id}", self._now_ms(), told_word)
+        outcome = client_outcome.value if client_outcome is not None else ""
+        answer = await self.client.eval(LEAVE, len(names), *names, run_id, f"web:{web_id}", self._now_ms(), outcome)
         return answer[1].decode() if answer[0] == b"stop" else None
 
     async def take_over(self, run_id: str, worker_id: str) -> tuple[int, str] | None:
-        """Re-queue a run of a lapsed worker: (next attempt, model slug); None when there is nothing to take."""
+        """Queue a run of a lapsed worker again. Return (next attempt, model slug); None if there is nothing to take over."""
         keys = self.keys
         names = (keys.meta(run_id), keys.log(run_id), keys.worker(worker_id), keys.worker_runs(worker_id), keys.queued)
         answer = await self.client.eval(TAKEOVER, len(names), *names, run_id, worker_id, self._now_ms())
@@ -288,11 +326,11 @@ class Runs:
     async def read_log(
         self, run_id: str, *, attempt: int = 0, position: int = 0, limit: int = READ_ENTRIES
     ) -> list[LogEntry]:
-        """Entries that cover `position` or later ones, oldest first, at most `limit`."""
+        """Return the entries that cover `position` or later ones, oldest first, at most `limit`."""
         return log_entries(await self.client.xrange(self.keys.log(run_id), min=f"{attempt}-{position}", count=limit))
 
     async def read_whole_log(self, run_id: str) -> list[LogEntry]:
-        """Every entry of the log, oldest first, a page at a time."""
+        """Return every entry of the log, oldest first. Reads a page at a time."""
         log = page = await self.read_log(run_id)
         while len(page) == READ_ENTRIES:
             page = await self.read_log(run_id, attempt=page[-1].attempt, position=page[-1].position + 1)
@@ -305,7 +343,7 @@ class Runs:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One entry of a log. `payload` None: the `begin` of an attempt, which covers one position, `position`."""
+    """One entry of a log. A payload of None marks the begin of an attempt and covers one position."""
 
     attempt: int
     position: int
@@ -320,7 +358,7 @@ def entry_id(attempt: int, position: int) -> str:
 
 
 def entry_position(raw: bytes) -> tuple[int, int]:
-    """(attempt, last position) of an entry id."""
+    """Return (attempt, last position) of an entry id."""
     attempt, _, position = raw.partition(b"-")
     return int(attempt), int(position)
 
@@ -329,13 +367,13 @@ def log_entries(raw: list[tuple[bytes, dict[bytes, bytes]]]) -> list[LogEntry]:
     return [LogEntry(*entry_position(name), fields.get(b"e")) for name, fields in raw]
 
 
-def _found(fields: list[bytes]) -> Found | None:
+def _run_info(fields: list[bytes]) -> RunInfo | None:
     if len(fields) < 3:
         return None
     state, about, linger_ms = fields
-    return Found(state.decode(), json.loads(about), int(linger_ms) / 1000)
+    return RunInfo(state.decode(), json.loads(about), int(linger_ms) / 1000)
 
 
 def watchers_of(meta: Mapping[str, bytes]) -> dict[str, str]:
-    """Channel by web process, from the fields of a run's meta."""
+    """Return the channel of each web process that reads a run, from the fields of its meta."""
     return {name[4:]: channel.decode() for name, channel in meta.items() if name.startswith("web:")}

@@ -11,7 +11,7 @@ from redis.exceptions import ResponseError
 
 from chat.relay.state.codec import unpack_record
 from chat.relay.state.keys import Keys
-from chat.relay.state.records import told_fields
+from chat.relay.state.records import client_outcome_fields
 from chat.relay.valkey.store import Answers
 
 logger = logging.getLogger(__name__)
@@ -102,4 +102,4 @@ def _record(fields: dict[bytes, bytes]) -> dict[str, Any]:
     if b"r" not in fields:
         return {"run_id": fields[b"id"].decode(), "told": told}
     record = unpack_record(fields[b"r"])
-    return record | told_fields(told) if told else record
+    return record | client_outcome_fields(told) if told else record

@@ -18,7 +18,7 @@ import msgpack
 from channels.layers import BaseChannelLayer
 from redis.exceptions import RedisError
 
-from chat.relay.valkey.wire import Answer, Caller, Refused, Wire, pack_command, wire_connect
+from chat.relay.valkey.wire import ErrorReply, Reply, RespClient, RespConnection, pack_command, resp_connect
 
 logger = logging.getLogger(__name__)
 
@@ -74,11 +74,11 @@ class _LoopLayer:
     def __init__(self, url: str) -> None:
         self._url = url
         self._queues: dict[str, asyncio.Queue[bytes]] = {}
-        self._wire: Wire | None = None
+        self._subscription: RespConnection | None = None
         self._subscribed: dict[str, asyncio.Event] = {}
         self._connecting = asyncio.Lock()
         self._returning: asyncio.Task[None] | None = None
-        self._caller = Caller(url)
+        self._client = RespClient(url)
         self._is_closed = False
 
     def queue(self, channel: str) -> asyncio.Queue[bytes]:
@@ -89,25 +89,25 @@ class _LoopLayer:
         self._subscribed[channel] = asyncio.Event()
         try:
             async with self._connecting:
-                if self._wire is None:
+                if self._subscription is None:
                     await self._connect()
                 else:
-                    self._wire.send(pack_command(b"SUBSCRIBE", channel.encode()))
+                    self._subscription.send(pack_command(b"SUBSCRIBE", channel.encode()))
             await self._subscribed[channel].wait()
         except BaseException:
             del self._queues[channel], self._subscribed[channel]
             raise
 
     async def publish(self, channel: str, data: bytes) -> None:
-        answer = await self._caller.call(b"PUBLISH", channel.encode(), data)
-        if isinstance(answer, Refused):
+        answer = await self._client.call(b"PUBLISH", channel.encode(), data)
+        if isinstance(answer, ErrorReply):
             raise RedisError(answer)
 
     async def close(self) -> None:
         self._is_closed = True
-        self._caller.close()
-        if self._wire is not None:
-            self._wire.close()
+        self._client.close()
+        if self._subscription is not None:
+            self._subscription.close()
         if self._returning is not None:
             self._returning.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -116,10 +116,10 @@ class _LoopLayer:
 
     async def _connect(self) -> None:
         """Connect and subscribe every channel."""
-        self._wire = await wire_connect(self._url, self._take, self._lose)
-        self._wire.send(pack_command(b"SUBSCRIBE", *(channel.encode() for channel in self._queues)))
+        self._subscription = await resp_connect(self._url, self._take, self._lose)
+        self._subscription.send(pack_command(b"SUBSCRIBE", *(channel.encode() for channel in self._queues)))
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: Reply) -> None:
         if not isinstance(answer, list) or len(answer) != 3:
             return
         kind, name, data = answer
@@ -131,16 +131,16 @@ class _LoopLayer:
             self._subscribed[channel].set()
 
     def _lose(self) -> None:
-        self._wire = None
+        self._subscription = None
         if not self._is_closed:
             logger.warning("the subscription of this process was cut")
             self._returning = asyncio.get_running_loop().create_task(self._return())
 
     async def _return(self) -> None:
-        while self._wire is None:
+        while self._subscription is None:
             try:
                 async with self._connecting:
-                    if self._wire is None:
+                    if self._subscription is None:
                         await self._connect()
             except (RedisError, OSError):
                 await asyncio.sleep(RETRY_S)

@@ -14,12 +14,12 @@ from redis.connection import AbstractConnection, parse_url
 from redis.connection import Connection as TcpConnection
 from redis.retry import Retry
 
-from chat.relay.valkey.wire import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, LOST_MESSAGE, Answer, pack_command, read_answer
+from chat.relay.valkey.wire import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, LOST_MESSAGE, Reply, pack_command, read_reply
 
 READ_BYTES = 1 << 18
 
 
-class Line:
+class SyncConnection:
     """An open connection, for one thread at a time."""
 
     def __init__(self, connection: AbstractConnection) -> None:
@@ -32,10 +32,10 @@ class Line:
         """Raises OSError; then the line is of no use any more, and neither after what `read` raises."""
         self._socket.sendall(command)
 
-    def read(self) -> Answer:
-        """The answer to what was sent, or a Refused. Raises OSError, and ValueError for what is no answer."""
+    def read(self) -> Reply:
+        """The answer to what was sent, or an ErrorReply. Raises OSError, and ValueError for what is no answer."""
         data = bytearray()
-        while (found := read_answer(data, 0)) is None:
+        while (found := read_reply(data, 0)) is None:
             piece = self._socket.recv(READ_BYTES)
             if not piece:
                 raise ConnectionResetError(LOST_MESSAGE)
@@ -46,80 +46,80 @@ class Line:
         self._connection.disconnect()
 
 
-class Asked:
+class PendingReply:
     """A command that was sent where a line was idle; if none was, it is sent by whoever waits for its answer, once, in any thread."""
 
-    def __init__(self, lines: Lines, command: bytes) -> None:
-        self._lines = lines
+    def __init__(self, lines: SyncPool, command: bytes) -> None:
+        self._pool = lines
         self._command = command
-        self._line = lines.idle_line()
+        self._connection = lines.take_idle()
         self._error: Exception | None = None
-        if self._line is not None:
-            self._send(self._line)
+        if self._connection is not None:
+            self._send(self._connection)
 
-    def answer(self) -> Answer:
-        """The answer, or a Refused. Raises redis.RedisError or OSError, and then nobody knows whether it was done."""
-        if self._line is None:
-            self._line = self._lines.new_line()
-            self._send(self._line)
+    def answer(self) -> Reply:
+        """The answer, or an ErrorReply. Raises redis.RedisError or OSError, and then nobody knows whether it was done."""
+        if self._connection is None:
+            self._connection = self._pool.connect()
+            self._send(self._connection)
         try:
             if self._error is not None:
                 raise self._error
-            answer = self._line.read()
+            answer = self._connection.read()
         except (OSError, ValueError) as error:
-            self._line.close()
-            self._lines.close()  # what waited beside a lost one is most likely lost too
+            self._connection.close()
+            self._pool.close()  # what waited beside a lost one is most likely lost too
             raise error if isinstance(error, OSError) else ConnectionResetError(LOST_MESSAGE) from error
-        self._lines.keep(self._line)
+        self._pool.keep(self._connection)
         return answer
 
-    def _send(self, line: Line) -> None:
+    def _send(self, line: SyncConnection) -> None:
         try:
             line.send(self._command)
         except OSError as error:
             self._error = error
 
 
-class Lines:
+class SyncPool:
     """As many lines as commands were under way at once; the one used last is taken first. Thread-safe."""
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._idle: list[Line] = []
+        self._idle: list[SyncConnection] = []
 
-    def call(self, *parts: bytes) -> Answer:
-        """As Asked.answer."""
+    def call(self, *parts: bytes) -> Reply:
+        """As PendingReply.answer."""
         return self.ask(*parts).answer()
 
-    def ask(self, *parts: bytes) -> Asked:
+    def ask(self, *parts: bytes) -> PendingReply:
         """Send a command without waiting for anything but the socket; `answer` must be called."""
-        return Asked(self, pack_command(*parts))
+        return PendingReply(self, pack_command(*parts))
 
-    def idle_line(self) -> Line | None:
+    def take_idle(self) -> SyncConnection | None:
         try:
             return self._idle.pop()
         except IndexError:
             return None
 
-    def new_line(self) -> Line:
+    def connect(self) -> SyncConnection:
         """Raises redis.RedisError or OSError."""
-        return line_connect(self._url)
+        return sync_connect(self._url)
 
-    def keep(self, line: Line) -> None:
+    def keep(self, line: SyncConnection) -> None:
         """A line whose last command has been answered."""
         self._idle.append(line)
 
     def close(self) -> None:
         """Close the idle lines; those in use are closed or kept by who uses them."""
-        while (line := self.idle_line()) is not None:
+        while (line := self.take_idle()) is not None:
             line.close()
 
 
-def line_connect(url: str) -> Line:
+def sync_connect(url: str) -> SyncConnection:
     """Raises redis.RedisError or OSError."""
     options: dict[str, Any] = dict(parse_url(url))
     make = options.pop("connection_class", TcpConnection)
     timeouts = {"socket_connect_timeout": CONNECT_TIMEOUT_S, "socket_timeout": ANSWER_TIMEOUT_S}
     connection = make(**options | timeouts | {"retry": Retry(NoBackoff(), 0), "protocol": 2})
     connection.connect()
-    return Line(connection)
+    return SyncConnection(connection)

@@ -24,7 +24,7 @@ from redis.exceptions import BusyLoadingError, OutOfMemoryError, ReadOnlyError, 
 from redis.exceptions import ConnectionError as ValkeyAway
 from redis.exceptions import TimeoutError as ValkeySlow
 
-from chat.relay.valkey.wire import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, Answer, Caller, Refused
+from chat.relay.valkey.wire import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, ErrorReply, Reply, RespClient
 
 AWAY = (ValkeyAway, ValkeySlow, OSError)
 """What a Valkey that is away, or too slow, raises here."""
@@ -40,7 +40,7 @@ class WritesRefused(ValkeyAway):
 class Valkey(Redis):
     """A client for one event loop, with a time-out per command. `eval` and `get`, for which requests wait, share one bare connection."""
 
-    caller: Caller
+    resp: RespClient
 
     async def eval(self, script: str, numkeys: int, *keys_and_args: Any) -> Any:
         return await self._ask(b"EVAL", script, numkeys, *keys_and_args)
@@ -51,18 +51,18 @@ class Valkey(Redis):
 
     def get_soon(self, name: str) -> Callable[[], Awaitable[bytes | None]]:
         """`get`, sent before this returns where there is a connection. What is given waits for the answer, once, or is left."""
-        answer = self.caller.ask(b"GET", name.encode())
+        answer = self.resp.ask(b"GET", name.encode())
         return partial(self.get, name) if answer is None else partial(self._answered, answer)
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
-        self.caller.close()
+        self.resp.close()
         await super().aclose(close_connection_pool)
 
     async def _ask(self, *parts: Any) -> Any:
-        return answer_checked(await self.caller.call(*command_parts(*parts)))
+        return reply_checked(await self.resp.call(*command_parts(*parts)))
 
-    async def _answered(self, answer: asyncio.Future[Answer]) -> Answer:
-        return answer_checked(await self.caller.answered(answer))
+    async def _answered(self, answer: asyncio.Future[Reply]) -> Reply:
+        return reply_checked(await self.resp.answered(answer))
 
     async def execute_command(self, *arguments: Any, **options: Any) -> Any:
         try:
@@ -102,13 +102,13 @@ def valkey_connect(url: str, *, max_connections: int = 32) -> Valkey:
     )
     client = Valkey(connection_pool=pool)
     client.auto_close_connection_pool = True
-    client.caller = Caller(url)
+    client.resp = RespClient(url)
     return client
 
 
-def answer_checked(answer: Answer) -> Answer:
+def reply_checked(answer: Reply) -> Reply:
     """An answer over a bare connection, where it is none of refusal. Raises redis.RedisError."""
-    if isinstance(answer, Refused):
+    if isinstance(answer, ErrorReply):
         # A Valkey that still reads its files is away, for us as for redis-py.
         if answer.startswith(REFUSALS):
             raise WritesRefused(answer)

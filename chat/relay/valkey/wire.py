@@ -21,11 +21,11 @@ CONNECT_TIMEOUT_S = 1.0
 ANSWER_TIMEOUT_S = 2.0
 LOST_MESSAGE = "Valkey closed the connection"
 
-Answer = Any
-"""bytes, int, None, a Refused or a list of these."""
+Reply = Any
+"""bytes, int, None, an ErrorReply or a list of these."""
 
 
-class Refused(str):
+class ErrorReply(str):
     """An error that Valkey answered with."""
 
 
@@ -34,7 +34,7 @@ def pack_command(*parts: bytes) -> bytes:
     return b"*%d\r\n" % len(parts) + b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in parts])
 
 
-def read_answer(data: bytes | bytearray, at: int) -> tuple[Answer, int] | None:
+def read_reply(data: bytes | bytearray, at: int) -> tuple[Reply, int] | None:
     """The answer that begins at `at` and where the next one begins; None while it is not complete. Raises ValueError."""
     end = data.find(b"\r\n", at)
     if end < 0:
@@ -43,7 +43,7 @@ def read_answer(data: bytes | bytearray, at: int) -> tuple[Answer, int] | None:
     if kind == b"+":
         return bytes(head), at
     if kind == b"-":
-        return Refused(head.decode(errors="replace")), at
+        return ErrorReply(head.decode(errors="replace")), at
     if kind == b":":
         return int(head), at
     if kind not in (b"$", b"*"):
@@ -55,7 +55,7 @@ def read_answer(data: bytes | bytearray, at: int) -> tuple[Answer, int] | None:
         return (bytes(data[at : at + size]), at + size + 2) if len(data) >= at + size + 2 else None
     items = []
     for _ in range(size):
-        item = read_answer(data, at)
+        item = read_reply(data, at)
         if item is None:
             return None
         items.append(item[0])
@@ -63,11 +63,11 @@ def read_answer(data: bytes | bytearray, at: int) -> tuple[Answer, int] | None:
     return items, at
 
 
-class Wire(asyncio.Protocol):
+class RespConnection(asyncio.Protocol):
     """An open connection. `on_answer` gets each answer, `on_lost` the end; both on the loop, neither may block."""
 
     def __init__(
-        self, connection: AbstractConnection, on_answer: Callable[[Answer], None], on_lost: Callable[[], None]
+        self, connection: AbstractConnection, on_answer: Callable[[Reply], None], on_lost: Callable[[], None]
     ) -> None:
         self._connection = connection
         self._on_answer = on_answer
@@ -98,7 +98,7 @@ class Wire(asyncio.Protocol):
         """Hand out whole answers; where the rest begins."""
         at = 0
         try:
-            while at < len(data) and (found := read_answer(data, at)) is not None:
+            while at < len(data) and (found := read_reply(data, at)) is not None:
                 answer, at = found
                 self._on_answer(answer)
         except ValueError:
@@ -110,7 +110,7 @@ class Wire(asyncio.Protocol):
         self._on_lost()
 
 
-async def wire_connect(url: str, on_answer: Callable[[Answer], None], on_lost: Callable[[], None]) -> Wire:
+async def resp_connect(url: str, on_answer: Callable[[Reply], None], on_lost: Callable[[], None]) -> RespConnection:
     """Raises redis.RedisError or OSError."""
     options: dict[str, Any] = dict(parse_url(url))
     make = options.pop("connection_class", TcpConnection)
@@ -129,39 +129,39 @@ async def wire_connect(url: str, on_answer: Callable[[Answer], None], on_lost: C
     except BaseException:
         await connection.disconnect(nowait=True)
         raise
-    return Wire(connection, on_answer, on_lost)
+    return RespConnection(connection, on_answer, on_lost)
 
 
-class Caller:
+class RespClient:
     """Commands over one connection, which is made when it is needed, and again after a loss. Answers come in the order of commands."""
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._wire: Wire | None = None
-        self._waiting: deque[asyncio.Future[Answer]] = deque()
+        self._connection: RespConnection | None = None
+        self._waiting: deque[asyncio.Future[Reply]] = deque()
         """Whoever waits for an answer over the present connection; one who gives up keeps its place, as the answer still comes."""
         self._connecting: asyncio.Task[None] | None = None
         """Shared by all who need the connection, so that they wait once and together where Valkey does not answer."""
 
-    async def call(self, *parts: bytes) -> Answer:
-        """The answer, or a Refused. Raises redis.RedisError or OSError, and then nobody knows whether it was done."""
-        if self._wire is None:
+    async def call(self, *parts: bytes) -> Reply:
+        """The answer, or an ErrorReply. Raises redis.RedisError or OSError, and then nobody knows whether it was done."""
+        if self._connection is None:
             await self._connected()
         answer = self.ask(*parts)
         if answer is None:
             raise ConnectionResetError(LOST_MESSAGE)
         return await self.answered(answer)
 
-    def ask(self, *parts: bytes) -> asyncio.Future[Answer] | None:
+    def ask(self, *parts: bytes) -> asyncio.Future[Reply] | None:
         """Send a command before this returns; None where there is no connection. Whoever asks waits with `answered`, or not at all."""
-        if self._wire is None:
+        if self._connection is None:
             return None
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting.append(answer)
-        self._wire.send(pack_command(*parts))
+        self._connection.send(pack_command(*parts))
         return answer
 
-    async def answered(self, answer: asyncio.Future[Answer]) -> Answer:
+    async def answered(self, answer: asyncio.Future[Reply]) -> Reply:
         """As `call`, of a command that was sent."""
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
@@ -174,8 +174,8 @@ class Caller:
     def close(self) -> None:
         if self._connecting is not None:
             self._connecting.cancel()
-        if self._wire is not None:
-            self._wire.close()
+        if self._connection is not None:
+            self._connection.close()
             self._lose(self._waiting)
 
     async def _connected(self) -> None:
@@ -194,13 +194,13 @@ class Caller:
             connecting.exception()  # seen, even where nobody waits any more
 
     async def _connect(self) -> None:
-        waiting: deque[asyncio.Future[Answer]] = deque()
-        self._wire = await wire_connect(self._url, partial(_hand_out, waiting), partial(self._lose, waiting))
+        waiting: deque[asyncio.Future[Reply]] = deque()
+        self._connection = await resp_connect(self._url, partial(_hand_out, waiting), partial(self._lose, waiting))
         self._waiting = waiting
 
-    def _lose(self, waiting: deque[asyncio.Future[Answer]]) -> None:
+    def _lose(self, waiting: deque[asyncio.Future[Reply]]) -> None:
         if waiting is self._waiting:
-            self._wire = None
+            self._connection = None
         while waiting:
             answer = waiting.popleft()
             if not answer.done():
@@ -208,7 +208,7 @@ class Caller:
                 answer.exception()  # seen, even where nobody waits
 
 
-def _hand_out(waiting: deque[asyncio.Future[Answer]], answer: Answer) -> None:
+def _hand_out(waiting: deque[asyncio.Future[Reply]], answer: Reply) -> None:
     future = waiting.popleft()
     if not future.done():
         future.set_result(answer)

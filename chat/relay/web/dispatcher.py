@@ -28,9 +28,9 @@ from redis.exceptions import RedisError
 from chat.relay.commands import stop_send_async
 from chat.relay.state.codec import pack_record
 from chat.relay.state.keys import Keys
-from chat.relay.state.runs import LEASE_MS, Found, LogEntry, Runs, log_entries
+from chat.relay.state.runs import LEASE_MS, LogEntry, RunInfo, Runs, log_entries
 from chat.relay.state.workers import WorkerLease, worker_leases
-from chat.relay.valkey.line import Lines
+from chat.relay.valkey.line import SyncPool
 from chat.relay.valkey.store import Answers, valkey_connect
 from chat.relay.web.lease import WebLease
 from chat.relay.web.reader import RunReader
@@ -70,7 +70,7 @@ class Dispatcher:
         client: Redis,
         keys: Keys,
         layer: Layer,
-        lines: Lines,
+        sync_pool: SyncPool,
         send_stop: Callable[[str, str, str], Awaitable[None]],
         refusals: Refusals,
         clock: Callable[[], float] = time.time,
@@ -84,7 +84,7 @@ class Dispatcher:
         self._keys = keys
         self._layer = layer
         self._refusals = refusals
-        self._lease = WebLease(lines, keys, self.web_id)
+        self._lease = WebLease(sync_pool, keys, self.web_id)
         self._send_stop = send_stop
         self._clock = clock
         self._readers: dict[str, list[RunReader]] = {}
@@ -143,7 +143,7 @@ class Dispatcher:
         self._readers.setdefault(run_id, []).append(reader)
         return reader
 
-    async def attach(self, run_id: str) -> tuple[RunReader, Found] | None:
+    async def attach(self, run_id: str) -> tuple[RunReader, RunInfo] | None:
         """A further reader of a run that is there, from its beginning; None where it is not. Raises redis.RedisError or OSError."""
         reader = self.reader(run_id)
         reader.is_started = True
@@ -179,7 +179,7 @@ class Dispatcher:
         self._forget(reader)
         if reader.is_started:
             cut = Outcome.INTERRUPTED if self.is_cutting and not is_over else None
-            self._leaves.append((reader.run_id, reader.told or cut))
+            self._leaves.append((reader.run_id, reader.client_outcome or cut))
             self._wake_chores()
 
     async def stop(self, run_id: str, outcome: Outcome = Outcome.STOPPED) -> None:
@@ -261,9 +261,9 @@ class Dispatcher:
     async def sweep(self, *, everyone: bool = False) -> None:
         """Read the logs of readers that heard nothing since the last sweep (of all after a lost message)."""
         readers = self._all_readers()
-        silent = [reader for reader in readers if reader.is_started and (everyone or not reader.has_heard)]
+        silent = [reader for reader in readers if reader.is_started and (everyone or not reader.has_received)]
         for reader in readers:
-            reader.has_heard = False
+            reader.has_received = False
         if not silent:
             return
         pipe = self._client.pipeline(transaction=False)
@@ -387,7 +387,7 @@ def dispatcher_of_loop() -> Dispatcher:
             client=valkey_connect(settings.LIGHTCONE_REDIS_URL),
             keys=Keys(settings.LIGHTCONE_DEPLOYMENT),
             layer=get_channel_layer("tokens"),
-            lines=Lines(settings.LIGHTCONE_REDIS_URL),
+            sync_pool=SyncPool(settings.LIGHTCONE_REDIS_URL),
             send_stop=stop_send_async,
             refusals=refusals,
         )

@@ -15,8 +15,8 @@ from redis.exceptions import RedisError
 
 from chat.relay.state.keys import Keys
 from chat.relay.state.runs import LEASE_MS
-from chat.relay.valkey.line import Lines
-from chat.relay.valkey.store import WritesRefused, answer_checked
+from chat.relay.valkey.line import SyncPool
+from chat.relay.valkey.store import WritesRefused, reply_checked
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +30,10 @@ class WebLease:
     `is_refused`: Valkey answers, but takes no writes, as of the last try.
     """
 
-    def __init__(self, lines: Lines, keys: Keys, web_id: str, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._lines = lines
+    def __init__(
+        self, sync_pool: SyncPool, keys: Keys, web_id: str, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._pool = sync_pool
         self._keys = keys
         self._web_id = web_id
         self._clock = clock
@@ -56,7 +58,7 @@ class WebLease:
         self._is_over.set()
         if self._thread.is_alive():
             self._thread.join()
-        self._lines.close()
+        self._pool.close()
 
     def renew(self) -> None:
         """Renew the lease unless the loop is dead. Raises redis.RedisError or OSError."""
@@ -80,7 +82,7 @@ class WebLease:
         self.is_refused = False
 
     def _write(self, *command: bytes) -> None:
-        answer_checked(self._lines.call(*command))
+        reply_checked(self._pool.call(*command))
 
     def _renew_forever(self) -> None:
         while not self._is_over.wait(RENEW_S):

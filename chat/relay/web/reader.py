@@ -54,9 +54,9 @@ class RunReader:
     def __init__(self, run_id: str, source: Source, headers: Mapping[str, str] | None = None) -> None:
         self.run_id = run_id
         self.headers = dict(headers or {})
-        self.has_heard = False
+        self.has_received = False
         self.is_started = False
-        self.told: Outcome | None = None
+        self.client_outcome: Outcome | None = None
         """How the client's answer was ended on this side, where the run did not end it."""
         self._source = source
         self._attempt = 1
@@ -78,7 +78,7 @@ class RunReader:
                 while not self._ready:
                     await self._advance()
         except TimeoutError:
-            self.told = Outcome.INTERRUPTED
+            self.client_outcome = Outcome.INTERRUPTED
             raise EngineUnavailable(
                 ErrorCode.OVERLOADED, f"No worker took the request within {timeout_s:g} s; please try again."
             ) from None
@@ -119,8 +119,8 @@ class RunReader:
 
     async def stop(self, outcome: Outcome = Outcome.STOPPED) -> None:
         """End the run; its terminal event still comes through the iteration. Raises EngineUnavailable."""
-        if self.told is not None:
-            self.told = outcome
+        if self.client_outcome is not None:
+            self.client_outcome = outcome
         await self._source.stop(self.run_id, outcome)
 
     # For the dispatcher.
@@ -138,7 +138,7 @@ class RunReader:
         """Hand in an entry; when the reader is too slow, entries are dropped and it goes by the log."""
         if self._is_over:
             return
-        self.has_heard = True
+        self.has_received = True
         if len(self._inbox) >= INBOX_ENTRIES:
             self._inbox.clear()
             self._has_gap = True
@@ -150,7 +150,7 @@ class RunReader:
         """End the reader's stream with an error: the truth about the run cannot be had any more."""
         if not self._is_over:
             self._is_over = True
-            self.told = Outcome.WORKER_LOST if code is ErrorCode.LOG_LOST else Outcome.INTERRUPTED
+            self.client_outcome = Outcome.WORKER_LOST if code is ErrorCode.LOG_LOST else Outcome.INTERRUPTED
             self._ready.append(Event(self._next, 1, Failed(code, LOST_MESSAGE)))
             self._wake()
 

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from chat.relay.state.runs import Claim, LogEntry, NotNow, Runs
-from chat.relay.valkey.line import Asked, Lines
-from chat.relay.valkey.store import AWAY, answer_checked, command_parts
+from chat.relay.valkey.line import PendingReply, SyncPool
+from chat.relay.valkey.store import AWAY, command_parts, reply_checked
 from chat.relay.worker.live_run import LiveRun
 from chat.relay.worker.run_table import RunTable
 
@@ -29,7 +29,7 @@ Taken = tuple[Claim, list[LogEntry]]
 
 
 class Claims:
-    """`ask_first` is for any thread, what it gives for any but the loop's; `take` is for the loop, and all there is without `lines`.
+    """`ask_first` is for any thread, what it gives for any but the loop's; `take` is for the loop, and all there is without `sync_pool`.
 
     `renew` renews the worker's lease, where its engine lives, on the loop.
     """
@@ -41,13 +41,13 @@ class Claims:
         table: RunTable,
         worker_id: str,
         renew: Callable[[], Awaitable[None]],
-        lines: Lines | None = None,
+        sync_pool: SyncPool | None = None,
     ) -> None:
         self._runs = runs
         self._table = table
         self._worker_id = worker_id
         self._renew = renew
-        self._lines = lines
+        self._pool = sync_pool
         self._taking: set[str] = set()
         self._lock = threading.Lock()
 
@@ -56,18 +56,18 @@ class Claims:
 
         It raises AWAY where no answer comes, and NotNow where the lease has lapsed; then `take` may ask again.
         """
-        assert self._lines is not None
+        assert self._pool is not None
         command = command_parts(b"EVAL", *self._runs.claim_command(run_id, 1, self._worker_id))
         if not self._begin(run_id):
             return _nothing
         if run_id in self._table.live:
             self._taking.discard(run_id)
             return _nothing
-        return partial(self._first, run_id, self._lines.ask(*command))
+        return partial(self._first, run_id, self._pool.ask(*command))
 
-    def _first(self, run_id: str, asked: Asked) -> Claim | None:
+    def _first(self, run_id: str, asked: PendingReply) -> Claim | None:
         try:
-            claim = self._runs.claim_read(run_id, 1, answer_checked(asked.answer()))
+            claim = self._runs.claim_read(run_id, 1, reply_checked(asked.answer()))
             if claim is not None:
                 self._table.put(LiveRun(claim, self._worker_id))
             return claim
@@ -100,8 +100,8 @@ class Claims:
             await asyncio.sleep(SETTLE_PAUSE_S)
 
     def close(self) -> None:
-        if self._lines is not None:
-            self._lines.close()
+        if self._pool is not None:
+            self._pool.close()
 
     def _begin(self, run_id: str) -> bool:
         """False for a task that was delivered twice: Valkey would give the run to each call of one worker."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from chat.relay.state.codec import join_deltas, pack_events
 from chat.relay.state.keys import model_slug
 from chat.relay.state.records import terminal_record
-from chat.relay.state.runs import Claim, Ending, entry_id
+from chat.relay.state.runs import Claim, RunCompletion, entry_id
 from engine.api import Admitted, ChoiceFinished, Completed, Event, Failed, Rejected
 
 
@@ -34,9 +34,9 @@ class LiveRun:
     is_forgotten: bool = False
     has_spoken: bool = False
     entries: list[Entry] = field(default_factory=list)
-    ending: Ending | None = None
+    completion: RunCompletion | None = None
     ended_at: float | None = None
-    _news: list[Event] = field(default_factory=list)
+    _pending: list[Event] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _finish_reason: str = ""
 
@@ -52,7 +52,7 @@ class LiveRun:
     def add(self, events: tuple[Event, ...]) -> bool:
         """Keep news for the next flush; true when they should not wait for a batch (first words, the end)."""
         with self._lock:
-            self._news.extend(events)
+            self._pending.extend(events)
         is_urgent = not self.has_spoken or events[-1].is_terminal
         self.has_spoken = self.has_spoken or not isinstance(events[-1].payload, Admitted)
         return is_urgent
@@ -60,8 +60,8 @@ class LiveRun:
     def cut(self, now: float) -> Entry | None:
         """Make one entry of all news; with a terminal event among them, also the run's ending."""
         with self._lock:
-            news, self._news = self._news, []
-        if not news or self.ending is not None:
+            news, self._pending = self._pending, []
+        if not news or self.completion is not None:
             return None
         events = join_deltas(news)
         last = events[-1]
@@ -71,13 +71,13 @@ class LiveRun:
             if isinstance(event.payload, ChoiceFinished) and event.payload.choice == 0:
                 self._finish_reason = event.payload.reason.value
         if isinstance(last.payload, Completed | Failed | Rejected):
-            self.ending = self._end(last.payload, entry, now)
+            self.completion = self._end(last.payload, entry, now)
         return entry
 
     def entry_name(self, entry: Entry) -> str:
         return entry_id(self.claim.attempt, entry.position)
 
-    def _end(self, payload: Completed | Failed | Rejected, entry: Entry, now: float) -> Ending:
+    def _end(self, payload: Completed | Failed | Rejected, entry: Entry, now: float) -> RunCompletion:
         claim = self.claim
         record = terminal_record(
             claim.about,
@@ -88,7 +88,7 @@ class LiveRun:
             ended_at=now,
             finish_reason=self._finish_reason,
         )
-        return Ending(
+        return RunCompletion(
             run_id=claim.run_id,
             attempt=claim.attempt,
             position=entry.position,

@@ -23,7 +23,7 @@ from redis.exceptions import RedisError, ResponseError
 from chat.relay.state.keys import Keys
 from chat.relay.state.runs import RUN_LIFE_MS, Runs, entry_position
 from chat.relay.valkey.store import AWAY, Answers, script_text
-from chat.relay.valkey.wire import Caller, Refused
+from chat.relay.valkey.wire import ErrorReply, RespClient
 from chat.relay.worker.live_run import Entry, LiveRun
 from chat.relay.worker.run_table import RunTable
 from engine.api import Outcome
@@ -45,7 +45,7 @@ class Layer(Protocol):
 
 
 class LogWriter:
-    """`has_lost`: something may be missing in a log. `caller`: for steps in one round trip, where `layer` publishes what Valkey does."""
+    """`has_lost`: something may be missing in a log. `resp`: for steps in one round trip, where `layer` publishes what Valkey does."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class LogWriter:
         worker_id: str,
         table: RunTable,
         clock: Callable[[], float],
-        caller: Caller | None = None,
+        resp: RespClient | None = None,
     ) -> None:
         self.has_lost = False
         self._runs = runs
@@ -65,14 +65,14 @@ class LogWriter:
         self._worker_id = worker_id
         self._table = table
         self._clock = clock
-        self._caller = caller
+        self._resp = resp
         self._sent: dict[str, int] = defaultdict(int)
 
     async def write_and_announce(self, cut: Written) -> None:
         """What Valkey does not take is lost for now; what another attempt owns is dropped."""
         try:
-            if self._caller is not None and all(run.ending is None for run, _ in cut):
-                written = await self._write_step(self._caller, cut)
+            if self._resp is not None and all(run.completion is None for run, _ in cut):
+                written = await self._write_step(self._resp, cut)
             else:
                 written = await self._write(cut)
         except AWAY as error:
@@ -83,10 +83,10 @@ class LogWriter:
             await self._announce(written)
 
     def close(self) -> None:
-        if self._caller is not None:
-            self._caller.close()
+        if self._resp is not None:
+            self._resp.close()
 
-    async def _write_step(self, caller: Caller, cut: Written) -> Written:
+    async def _write_step(self, resp: RespClient, cut: Written) -> Written:
         """Append entries and announce them in one script; return those that are in their logs now and nobody was told of."""
         parts = [
             b"EVAL",
@@ -99,8 +99,8 @@ class LogWriter:
             parts += (run.entry_name(entry).encode(), entry.payload, b"1" if run.is_logged else b"0")
         for channel, message in self._messages(cut):
             parts += (channel.encode(), self._layer.serialize(message))
-        answer = await caller.call(*parts)
-        if isinstance(answer, Refused):
+        answer = await resp.call(*parts)
+        if isinstance(answer, ErrorReply):
             logger.error("logs refused: %s", answer)
             self.has_lost = True
             return []
@@ -116,8 +116,8 @@ class LogWriter:
         """Append entries in one pipeline; return those that are in their logs now."""
         pipe = self._client.pipeline(transaction=False)
         for run, entry in cut:
-            if run.ending is not None and entry.position == run.ending.position:
-                pipe.execute_command("EVAL", *self._runs.finish_command(run.ending))
+            if run.completion is not None and entry.position == run.completion.position:
+                pipe.execute_command("EVAL", *self._runs.finish_command(run.completion))
             else:
                 name = self._keys.log(run.run_id)
                 pipe.xadd(name, {"e": entry.payload}, id=run.entry_name(entry), nomkstream=run.is_logged)
@@ -131,7 +131,7 @@ class LogWriter:
         ]
 
     def _is_written(self, run: LiveRun, answer: object) -> bool:
-        if isinstance(answer, ResponseError | Refused):
+        if isinstance(answer, ResponseError | ErrorReply):
             if TOO_OLD in str(answer):
                 self._table.drop(run)
             else:
@@ -144,7 +144,7 @@ class LogWriter:
         if answer == b"stale":
             self._table.drop(run)
             return False
-        if run.ending is not None and answer in (b"ended", b"again"):
+        if run.completion is not None and answer in (b"ended", b"again"):
             self._table.settle(run, self._clock())
         return True
 
@@ -192,15 +192,15 @@ def _missing_of(
     run: LiveRun, state: bytes | None, attempt: bytes | None, last: list[Any], table: RunTable
 ) -> list[Entry]:
     if attempt is None:
-        if run.ending is None and not run.is_forgotten:
+        if run.completion is None and not run.is_forgotten:
             run.is_forgotten = True
             table.abort(run.run_id, Outcome.FAILED)
-        return [run.entries[-1]] if run.ending is not None else []
+        return [run.entries[-1]] if run.completion is not None else []
     if int(attempt) != run.claim.attempt:
         table.drop(run)
         return []
     if state == b"ended":
-        return [] if run.is_settled or run.ending is None else [run.entries[-1]]
+        return [] if run.is_settled or run.completion is None else [run.entries[-1]]
     run.is_logged = bool(last)
     last_attempt, last_position = entry_position(last[0][0]) if last else (0, -1)
     if last_attempt < run.claim.attempt:

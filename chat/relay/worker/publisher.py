@@ -21,14 +21,14 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from chat.relay.state.keys import Keys
-from chat.relay.state.runs import LEASE_MS, LIVE_LEASE_MS, Claim, Runs, watchers_of
-from chat.relay.valkey.line import Lines
+from chat.relay.state.runs import LEASE_MS, LIVE_LEASE_MS, Runs, watchers_of
+from chat.relay.valkey.line import SyncPool
 from chat.relay.valkey.store import AWAY, Answers
-from chat.relay.valkey.wire import Caller
-from chat.relay.worker.claims import Claims, Taken
+from chat.relay.valkey.wire import RespClient
+from chat.relay.worker.claims import Claims
 from chat.relay.worker.live_run import LiveRun
 from chat.relay.worker.log_writer import Layer, LogWriter, missing_entries
-from chat.relay.worker.run_table import News, RunTable
+from chat.relay.worker.run_table import EventBatch, RunTable
 from engine.api import Outcome
 
 logger = logging.getLogger(__name__)
@@ -43,11 +43,11 @@ CLAIMS_SETTLE_S = 2.0
 
 
 class Publisher:
-    """Holds the worker's runs. `publish`, `ask_first` and `is_letting_go` are for any thread, the rest for the loop of `start`.
+    """Holds the worker's runs. `publish` and `is_letting_go` are for any thread, the rest for the loop of `start`; `claims` says its own.
 
     `abort(run_id, outcome)` ends a run in the engine; `lease()` gives the fields of the worker's lease, or None when the core
-    has shown no sign of life. `flush_mode`: "auto", "step" or "batch". `caller`: for steps in one round trip, where `layer` is one whose
-    messages are what Valkey publishes (chat.relay.valkey.layer). `lines`: for `ask_first`.
+    has shown no sign of life. `flush_mode`: "auto", "step" or "batch". `resp`: for steps in one round trip, where `layer` is one whose
+    messages are what Valkey publishes (chat.relay.valkey.layer). `sync_pool`: for `Claims.ask_first`.
     """
 
     def __init__(
@@ -62,8 +62,8 @@ class Publisher:
         lease: Callable[[], Mapping[str, Any] | None],
         clock: Callable[[], float] = time.time,
         flush_mode: str = "auto",
-        caller: Caller | None = None,
-        lines: Lines | None = None,
+        resp: RespClient | None = None,
+        sync_pool: SyncPool | None = None,
     ) -> None:
         self.worker_id = worker_id
         self._slug = slug
@@ -76,10 +76,12 @@ class Publisher:
         self._flush_mode = flush_mode
         self._table = RunTable(abort)
         self._writer = LogWriter(
-            runs=self.runs, layer=layer, worker_id=worker_id, table=self._table, clock=clock, caller=caller
+            runs=self.runs, layer=layer, worker_id=worker_id, table=self._table, clock=clock, resp=resp
         )
-        self._claims = Claims(runs=self.runs, table=self._table, worker_id=worker_id, renew=self.beat, lines=lines)
-        self._has_news = asyncio.Event()
+        self.claims = Claims(
+            runs=self.runs, table=self._table, worker_id=worker_id, renew=self.beat, sync_pool=sync_pool
+        )
+        self._has_updates = asyncio.Event()
         self._is_urgent = asyncio.Event()
         self._writing = asyncio.Lock()
         self._backoff_s = MIN_BACKOFF_S
@@ -105,7 +107,7 @@ class Publisher:
         except (RedisError, OSError) as error:
             logger.warning("lease not given back: %s", error)
         self._writer.close()
-        self._claims.close()
+        self.claims.close()
         await self._client.aclose()
 
     @property
@@ -115,25 +117,17 @@ class Publisher:
     @property
     def has_work(self) -> bool:
         """Runs live, or are being claimed."""
-        return self._claims.is_claiming or self.num_live > 0  # in the order in which a run is one and then the other
+        return self.claims.is_claiming or self.num_live > 0  # in the order in which a run is one and then the other
 
     def live_run_ids(self) -> list[str]:
         return list(self._table.live)
 
-    def publish(self, batch: Iterable[News]) -> None:
+    def publish(self, batch: Iterable[EventBatch]) -> None:
         """Take the engine's news; returns at once. Events of runs that are not ours any more are dropped."""
-        is_urgent, let_go = self._table.add_news(batch)
+        is_urgent, let_go = self._table.add_events(batch)
         for event in let_go:
             self._call_soon(event.set)
         self._call_soon(self._wake, is_urgent)
-
-    async def take(self, run_id: str, attempt: int) -> Taken | None:
-        """As Claims.take."""
-        return await self._claims.take(run_id, attempt)
-
-    def ask_first(self, run_id: str) -> Callable[[], Claim | None]:
-        """As Claims.ask_first."""
-        return self._claims.ask_first(run_id)
 
     def is_letting_go(self, run_id: str) -> bool:
         """The run is not ours any more, and the engine has not said its last word of it. For any thread."""
@@ -146,7 +140,7 @@ class Publisher:
                 return
             cut = [(run, entry) for run in self._table.take_dirty() if (entry := run.cut(self._clock())) is not None]
             # Of a run that Valkey has forgotten, only the terminal record is worth writing.
-            kept = [(run, entry) for run, entry in cut if not run.is_forgotten or run.ending is not None]
+            kept = [(run, entry) for run, entry in cut if not run.is_forgotten or run.completion is not None]
             if kept:
                 await self._writer.write_and_announce(kept)
 
@@ -200,7 +194,7 @@ class Publisher:
             return []
         self._is_handing_over = True
         await self._client.delete(self._keys.worker(self.worker_id))
-        await self._claims.settled(CLAIMS_SETTLE_S)
+        await self.claims.settled(CLAIMS_SETTLE_S)
         handed = []
         for run in list(self._table.live.values()):
             taken = await self.runs.take_over(run.run_id, self.worker_id)
@@ -216,14 +210,14 @@ class Publisher:
 
     async def _flush_forever(self) -> None:
         while True:
-            await self._has_news.wait()
+            await self._has_updates.wait()
             if self._is_batching() and not self._is_urgent.is_set():
                 try:
                     async with asyncio.timeout(BATCH_FLUSH_S):
                         await self._is_urgent.wait()
                 except TimeoutError:
                     pass
-            self._has_news.clear()
+            self._has_updates.clear()
             self._is_urgent.clear()
             try:
                 await self.flush()
@@ -231,7 +225,7 @@ class Publisher:
                 logger.exception("flush failed")
                 self._writer.has_lost = True
             if self._writer.has_lost:
-                self._has_news.set()
+                self._has_updates.set()
                 await asyncio.sleep(self._backoff_s)
                 self._backoff_s = min(MAX_BACKOFF_S, self._backoff_s * 2)
 
@@ -244,7 +238,7 @@ class Publisher:
         return self._flush_mode == "batch" or (self._flush_mode == "auto" and len(self._table.live) > STEP_FLUSH_RUNS)
 
     def _wake(self, is_urgent: bool) -> None:
-        self._has_news.set()
+        self._has_updates.set()
         if is_urgent:
             self._is_urgent.set()
 

@@ -18,7 +18,7 @@ from engine.api import Event, Outcome
 logger = logging.getLogger(__name__)
 
 
-class News(Protocol):
+class EventBatch(Protocol):
     """New events of one run (engine.engine.RunEvents)."""
 
     @property
@@ -38,7 +38,7 @@ class RunTable:
         self._dirty: dict[str, LiveRun] = {}
         self._lock = threading.Lock()
 
-    def add_news(self, batch: Iterable[News]) -> tuple[bool, list[asyncio.Event]]:
+    def add_events(self, batch: Iterable[EventBatch]) -> tuple[bool, list[asyncio.Event]]:
         """Keep news for the next flush; those of runs that are not ours any more are dropped. From any thread.
 
         Whether some of it is urgent, and what to set on the loop, as the engine has let go of dropped runs.
@@ -80,7 +80,7 @@ class RunTable:
             self.ended.pop(run.run_id, None)
             if self.live.pop(run.run_id, None) is None:
                 return
-            if run.ending is None:
+            if run.completion is None:
                 self._dropped[run.run_id] = asyncio.Event()
         logger.info("run %s is not ours any more", run.run_id)
         self.abort(run.run_id, Outcome.STOPPED)

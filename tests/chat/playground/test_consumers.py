@@ -21,7 +21,7 @@ from chat.api.request.schema import REQUEST_ID
 from chat.api.server_contract import STOP, Stop
 from chat.catalog import named_models
 from chat.catalog.services import model_register, model_update
-from chat.generation.completions import Found
+from chat.generation.completions import RunInfo
 from chat.models import Project
 from chat.playground import consumers
 from chat.playground.requests import run_public_id
@@ -304,10 +304,10 @@ def kept(service: Scripted, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     async def find(*, public_id: str, caller: Any) -> tuple[str, bytes] | None:
         known = [policy for policy in service.detach_policies if policy is not None and policy.public_id == public_id]
-        return (public_id, known[0].kept) if known else None
+        return (public_id, known[0].resume_context) if known else None
 
     async def attach(*, run_id: str, caller: Any) -> Any:
-        return ScriptedReader(list(HELLO), {}), Found("running", {"project_id": 1}, 60.0)
+        return ScriptedReader(list(HELLO), {}), RunInfo("running", {"project_id": 1}, 60.0)
 
     async def stop(*, run_id: str) -> None:
         stopped.append(run_id)

@@ -12,55 +12,55 @@ from tests.chat.relay.world import MODEL, World, read_all, text_of
 async def test_fifty_calls_at_once_never_pass_a_limit(world: World) -> None:
     web, _ = await world.web(), await world.worker()
     answers = await asyncio.gather(*(world.admit(web, requests_per_minute=20, max_live=64) for _ in range(50)))
-    words = [verdict.word for _, verdict in answers]
+    words = [verdict.decision for _, verdict in answers]
     assert (words.count("go"), words.count("requests")) == (20, 30)
 
 
 async def test_a_key_has_no_more_live_runs_than_it_may(world: World) -> None:
     web, worker = await world.web(), await world.worker()
     answers = await asyncio.gather(*(world.admit(web, max_live=3) for _ in range(10)))
-    admitted = [reader for reader, verdict in answers if verdict.word == "go"]
+    admitted = [reader for reader, verdict in answers if verdict.decision == "go"]
     assert len(admitted) == 3
     voice = await world.claim(worker, admitted[0].run_id)
     voice.admit()
     voice.end()
     await worker.flush()
-    assert (await world.admit(web, max_live=3))[1].word == "go"
-    assert (await world.admit(web, max_live=3))[1].word == "concurrency"
+    assert (await world.admit(web, max_live=3))[1].decision == "go"
+    assert (await world.admit(web, max_live=3))[1].decision == "concurrency"
 
 
 async def test_a_crashed_run_falls_out_when_its_lease_ends(world: World) -> None:
     web, _ = await world.web(), await world.worker()
-    assert (await world.admit(web, max_live=1))[1].word == "go"
-    assert (await world.admit(web, max_live=1))[1].word == "concurrency"
+    assert (await world.admit(web, max_live=1))[1].decision == "go"
+    assert (await world.admit(web, max_live=1))[1].decision == "concurrency"
     world.clock.now += 121
-    assert (await world.admit(web, max_live=1))[1].word == "go"
+    assert (await world.admit(web, max_live=1))[1].decision == "go"
 
 
 async def test_a_bucket_of_requests_refills_steadily(world: World) -> None:
     web, _ = await world.web(), await world.worker()
     for left in (1, 0):
         _, verdict = await world.admit(web, requests_per_minute=2)
-        assert (verdict.word, verdict.requests_left) == ("go", left)
+        assert (verdict.decision, verdict.requests_left) == ("go", left)
     _, verdict = await world.admit(web, requests_per_minute=2)
-    assert (verdict.word, verdict.wait_s) == ("requests", 30.0)
+    assert (verdict.decision, verdict.wait_s) == ("requests", 30.0)
     world.clock.now += 30
-    assert (await world.admit(web, requests_per_minute=2))[1].word == "go"
+    assert (await world.admit(web, requests_per_minute=2))[1].decision == "go"
 
 
 async def test_reserved_tokens_are_settled_to_what_was_used(world: World) -> None:
     web, worker = await world.web(), await world.worker()
     limits = {"tokens_per_minute": 100, "reserved_tokens": 80}
     reader, verdict = await world.admit(web, **limits)
-    assert (verdict.word, verdict.tokens_left) == ("go", 20)
-    assert (await world.admit(web, **limits))[1].word == "tokens"
+    assert (verdict.decision, verdict.tokens_left) == ("go", 20)
+    assert (await world.admit(web, **limits))[1].decision == "tokens"
     voice = await world.claim(worker, reader.run_id)
     voice.admit()
     voice.token("a")
     voice.end()
     await worker.flush()
     _, verdict = await world.admit(web, **limits)
-    assert (verdict.word, verdict.tokens_left) == ("go", 100 - 4 - 80)
+    assert (verdict.decision, verdict.tokens_left) == ("go", 100 - 4 - 80)
 
 
 async def test_what_a_run_used_beyond_its_reservation_is_owed_later(world: World) -> None:
@@ -77,17 +77,17 @@ async def test_what_a_run_used_beyond_its_reservation_is_owed_later(world: World
     voice.end()
     await worker.flush()
     _, verdict = await world.admit(web, **limits)
-    assert (verdict.word, verdict.wait_s) == ("tokens", 30.0)  # 60 + 1 - (3 + 87) = -29 tokens, one a second
+    assert (verdict.decision, verdict.wait_s) == ("tokens", 30.0)  # 60 + 1 - (3 + 87) = -29 tokens, one a second
     assert 85_000 < await world.client.pttl(world.keys.admit_tokens("key1")) <= 90_000
     world.clock.now += 30
-    assert (await world.admit(web, **limits))[1].word == "go"
+    assert (await world.admit(web, **limits))[1].decision == "go"
 
 
 async def test_a_request_larger_than_a_minute_passes_when_the_bucket_is_full(world: World) -> None:
     web, _ = await world.web(), await world.worker()
-    assert (await world.admit(web, tokens_per_minute=100, reserved_tokens=500))[1].word == "go"
+    assert (await world.admit(web, tokens_per_minute=100, reserved_tokens=500))[1].decision == "go"
     _, verdict = await world.admit(web, tokens_per_minute=100, reserved_tokens=1)
-    assert (verdict.word, round(verdict.wait_s)) == ("tokens", round(401 * 0.6))
+    assert (verdict.decision, round(verdict.wait_s)) == ("tokens", round(401 * 0.6))
 
 
 async def test_a_refusal_charges_nothing(world: World) -> None:
@@ -95,12 +95,12 @@ async def test_a_refusal_charges_nothing(world: World) -> None:
     await world.admit(web, max_live=1, requests_per_minute=10)
     for _ in range(5):
         _, verdict = await world.admit(web, max_live=1, requests_per_minute=10)
-        assert (verdict.word, verdict.requests_left) == ("concurrency", 9)
+        assert (verdict.decision, verdict.requests_left) == ("concurrency", 9)
 
 
 async def test_the_queue_of_a_model_has_an_end(world: World) -> None:
     web, _ = await world.web(), await world.worker()
-    answers = [(await world.admit(web, max_waiting=2))[1].word for _ in range(8)]
+    answers = [(await world.admit(web, max_waiting=2))[1].decision for _ in range(8)]
     assert answers == ["go"] * 6 + ["full"] * 2  # 4 seats and 2 waiting
 
 
@@ -112,7 +112,7 @@ async def test_a_queue_that_one_tenant_has_filled_takes_others_up_to_an_equal_sh
         wanted = [world.admission(max_waiting=2) for _ in range(count)]
         wanted = [replace(admission, request=replace(admission.request, tenant=tenant)) for admission in wanted]
         return [
-            (await world.runs.admit(admission, web_id=web.web_id, channel=web.channel)).word for admission in wanted
+            (await world.runs.admit(admission, web_id=web.web_id, channel=web.channel)).decision for admission in wanted
         ]
 
     assert await words("greedy", 7) == ["go"] * 6 + ["full"]  # 4 seats and 2 waiting
@@ -134,10 +134,10 @@ async def test_without_a_ready_worker_nothing_is_admitted(world: World) -> None:
     world.lease_state = "loading"
     worker = await world.worker()
     _, verdict = await world.admit(web)
-    assert (verdict.word, verdict.worker_state, verdict.worker_progress) == ("unavailable", "loading", 0.5)
+    assert (verdict.decision, verdict.worker_state, verdict.worker_progress) == ("unavailable", "loading", 0.5)
     world.lease_state = "ready"
     await worker.beat()
-    assert (await world.admit(web))[1].word == "go"
+    assert (await world.admit(web))[1].decision == "go"
 
 
 async def test_admission_closes_at_four_fifths_of_the_servers_memory_and_what_runs_goes_on(world: World) -> None:
@@ -148,7 +148,7 @@ async def test_admission_closes_at_four_fifths_of_the_servers_memory_and_what_ru
     await world.client.config_set("maxmemory", int(used / 0.85))
     try:
         refused, verdict = await world.admit(web)
-        assert verdict.word == "memory"
+        assert verdict.decision == "memory"
         assert await world.client.exists(world.keys.request(refused.run_id)) == 0
         voice.admit()
         voice.token("a")
@@ -157,4 +157,4 @@ async def test_admission_closes_at_four_fifths_of_the_servers_memory_and_what_ru
         assert text_of(await read_all(reader)) == "a"
     finally:
         await world.client.config_set("maxmemory", 2**30)
-    assert (await world.admit(web))[1].word == "go"
+    assert (await world.admit(web))[1].decision == "go"

@@ -146,7 +146,7 @@ async def test_a_reader_of_a_log_that_is_gone_is_told(world: World) -> None:
 
 async def test_a_public_id_stands_for_one_run_of_a_project(service: World) -> None:
     worker = await worker_of(service)
-    detach = DetachPolicy(60.0, public_id="mine", kept=b'{"a":1}')
+    detach = DetachPolicy(60.0, public_id="mine", resume_context=b'{"a":1}')
     reader = await completion_start(request=request(), caller=CALLER, trace=TRACE, detach=detach)
     assert await run_find_public(public_id="mine", caller=CALLER) == (reader.run_id, b'{"a":1}')
     with pytest.raises(PublicIdInUse):
@@ -162,7 +162,11 @@ async def test_a_public_id_stands_for_one_run_of_a_project(service: World) -> No
     attached = await run_attach(run_id=reader.run_id, caller=CALLER)
     assert attached is not None
     assert (await read_all(attached[0]))[-1].payload.outcome == Outcome.FINISHED
-    for name in (service.keys.public(2, "mine"), service.keys.kept(reader.run_id), service.keys.log(reader.run_id)):
+    for name in (
+        service.keys.public(2, "mine"),
+        service.keys.resume_context(reader.run_id),
+        service.keys.log(reader.run_id),
+    ):
         assert 0 < await service.client.pttl(name) <= 600_000
 
 

@@ -277,7 +277,7 @@ async def test_a_client_that_leaves_during_its_admission_leaves_no_run_behind(
     await asyncio.gather(view, return_exceptions=True)
     dispatcher = dispatcher_of_loop()
     await until(lambda: not dispatcher._leaves)
-    taken = await worker.take(generation.run_id, 1)
+    taken = await worker.claims.take(generation.run_id, 1)
     assert taken is not None
     assert taken[0].stop == "disconnected"
 
@@ -313,7 +313,7 @@ async def test_a_record_that_cannot_be_packed_does_not_hold_up_the_leaves(servic
     await until(lambda: not dispatcher._records)
     reader.leave()
     await until(lambda: not dispatcher._leaves)
-    taken = await worker.take(reader.run_id, 1)
+    taken = await worker.claims.take(reader.run_id, 1)
     assert taken is not None
     assert taken[0].stop == "disconnected"
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from chat.relay.valkey.layer import TokenLayer
-from chat.relay.valkey.wire import Caller
+from chat.relay.valkey.wire import RespClient
 from tests.chat.relay.world import World, read_all, text_of
 
 
@@ -36,7 +36,7 @@ async def test_messages_come_in_order_to_their_channel(layer: TokenLayer) -> Non
 
 async def test_a_cut_subscription_comes_back(layer: TokenLayer, valkey: str) -> None:
     channel = await layer.new_channel()
-    caller = Caller(valkey)
+    caller = RespClient(valkey)
     await caller.call(b"CLIENT", b"KILL", b"TYPE", b"PUBSUB")
     async with asyncio.timeout(10):
         while not await caller.call(b"PUBLISH", channel.encode(), layer.serialize({"n": 1})):  # noqa: ASYNC110  # nothing tells of the return

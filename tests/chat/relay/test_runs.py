@@ -18,13 +18,13 @@ from tests.chat.relay.world import World, read_all, text_of, until
 async def test_only_one_claim_of_an_attempt_succeeds(world: World) -> None:
     web, one, two = await world.web(), await world.worker("a@x~1"), await world.worker("b@x~2")
     reader, _ = await world.admit(web)
-    claims = await asyncio.gather(*(worker.take(reader.run_id, 1) for worker in (one, two, one, two)))
+    claims = await asyncio.gather(*(worker.claims.take(reader.run_id, 1) for worker in (one, two, one, two)))
     assert sum(claim is not None for claim in claims) == 1
-    assert await one.take(reader.run_id, 1) is None
+    assert await one.claims.take(reader.run_id, 1) is None
 
 
 def claim_in_thread(worker: Publisher, run_id: str) -> Claim | None:
-    return worker.ask_first(run_id)()
+    return worker.claims.ask_first(run_id)()
 
 
 async def test_threads_and_loops_claim_an_attempt_once_together(world: World) -> None:
@@ -33,7 +33,7 @@ async def test_threads_and_loops_claim_an_attempt_once_together(world: World) ->
         reader, _ = await world.admit(web)
         run_id = reader.run_id
         in_threads = [asyncio.to_thread(claim_in_thread, worker, run_id) for worker in (one, two, one, two)]
-        taken = await asyncio.gather(*in_threads, one.take(run_id, 1), two.take(run_id, 1))
+        taken = await asyncio.gather(*in_threads, one.claims.take(run_id, 1), two.claims.take(run_id, 1))
         assert sum(claim is not None for claim in taken) == 1
         assert sorted(one.live_run_ids() + two.live_run_ids()).count(run_id) == 1
 
@@ -50,10 +50,10 @@ async def test_a_claim_whose_answer_was_lost_is_asked_again(world: World, monkey
         raise ConnectionResetError
 
     monkeypatch.setattr(worker.runs, "claim", claim_badly)
-    both = await asyncio.gather(worker.take(reader.run_id, 1), worker.take(reader.run_id, 1))
+    both = await asyncio.gather(worker.claims.take(reader.run_id, 1), worker.claims.take(reader.run_id, 1))
     assert [taken is not None for taken in both] == [True, False]
     assert worker.live_run_ids() == [reader.run_id]
-    assert await worker.take(reader.run_id, 1) is None
+    assert await worker.claims.take(reader.run_id, 1) is None
 
 
 async def test_a_worker_without_a_lease_renews_it_before_it_claims(world: World) -> None:
@@ -61,7 +61,7 @@ async def test_a_worker_without_a_lease_renews_it_before_it_claims(world: World)
     web, worker = await world.web(), await world.worker()
     reader, _ = await world.admit(web)
     await world.client.delete(world.keys.worker(worker.worker_id))
-    assert await worker.take(reader.run_id, 1) is not None
+    assert await worker.claims.take(reader.run_id, 1) is not None
     assert await world.client.exists(world.keys.worker(worker.worker_id)) == 1
 
 
@@ -71,7 +71,7 @@ async def test_a_worker_that_gets_no_lease_claims_nothing_and_says_so(world: Wor
     await world.client.delete(world.keys.worker(worker.worker_id))
     world.has_lease = False
     with pytest.raises(NotNow):
-        await worker.take(reader.run_id, 1)
+        await worker.claims.take(reader.run_id, 1)
     with pytest.raises(NotNow):
         claim_in_thread(worker, reader.run_id)
     assert await world.client.hget(world.keys.meta(reader.run_id), "state") == b"queued"
@@ -527,7 +527,7 @@ async def test_a_worker_that_hands_over_takes_no_lease_again(world: World, monke
     async def settled(timeout_s: float) -> None:
         await old.beat()
 
-    monkeypatch.setattr(old._claims, "settled", settled)
+    monkeypatch.setattr(old.claims, "settled", settled)
     assert await old.hand_over() == [(reader.run_id, 2)]
     await world.claim(new, reader.run_id, 2)
 

@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError as ValkeyAway
 from redis.exceptions import ResponseError
 
 from chat.relay.valkey.store import Valkey, WritesRefused, valkey_connect
-from chat.relay.valkey.wire import Refused
+from chat.relay.valkey.wire import ErrorReply
 
 
 async def command(client: Valkey) -> object:
@@ -72,7 +72,7 @@ async def test_what_is_asked_ahead_is_as_of_then_where_there_is_a_connection(val
     assert (await unconnected(), await connected()) == (b"2", b"1")
     client.get_soon(name)  # and left
     lost = client.get_soon(name)
-    client.caller.close()
+    client.resp.close()
     with pytest.raises(OSError):
         await lost()
     assert await client.get_soon(name)() == b"2"
@@ -101,10 +101,10 @@ async def test_a_server_that_reads_its_files_or_has_no_room_is_away(
 ) -> None:
     client = valkey_connect("redis://nowhere")
 
-    async def call(*_: bytes) -> Refused:
-        return Refused(answer)
+    async def call(*_: bytes) -> ErrorReply:
+        return ErrorReply(answer)
 
-    monkeypatch.setattr(client.caller, "call", call)
+    monkeypatch.setattr(client.resp, "call", call)
     with pytest.raises(ValkeyAway if is_away else ResponseError):
         await client.eval("return 1", 0)
     await client.aclose(close_connection_pool=True)

@@ -209,7 +209,7 @@ async def test_runs_of_two_deployments_do_not_meet(world: World, valkey: str) ->
         web, worker = await world.web(), await world.worker()
         other_web, other_worker = await other.web(), await other.worker()
         reader, voice = await world.run(web, worker)
-        assert await other_worker.take(reader.run_id, 1) is None
+        assert await other_worker.claims.take(reader.run_id, 1) is None
         assert await other.client.exists(other.keys.meta(reader.run_id)) == 0
         assert other_web.channel != ""
         assert voice.claim.watchers == {web.web_id: web.channel}

@@ -9,20 +9,20 @@ from types import SimpleNamespace
 import pytest
 
 from chat.relay.valkey import line as valkey_line
-from chat.relay.valkey.line import Line, Lines
-from chat.relay.valkey.wire import Refused
+from chat.relay.valkey.line import SyncConnection, SyncPool
+from chat.relay.valkey.wire import ErrorReply
 
 
 def test_commands_are_answered_whole_and_refused(valkey: str) -> None:
-    lines = Lines(valkey)
+    lines = SyncPool(valkey)
     assert lines.call(b"ECHO", b"x" * 600_000) == b"x" * 600_000
-    assert isinstance(lines.call(b"NOSUCH"), Refused)
+    assert isinstance(lines.call(b"NOSUCH"), ErrorReply)
     assert lines.call(b"PING") == b"PONG"
     lines.close()
 
 
 def test_who_calls_alone_keeps_one_line_and_others_have_their_own(valkey: str) -> None:
-    lines = Lines(valkey)
+    lines = SyncPool(valkey)
     assert lines.call(b"CLIENT", b"ID") == lines.call(b"CLIENT", b"ID")
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(lambda number: lines.call(b"ECHO", b"%d" % number), range(100))) == [
@@ -32,7 +32,7 @@ def test_who_calls_alone_keeps_one_line_and_others_have_their_own(valkey: str) -
 
 
 def test_a_lost_line_is_an_error_once(valkey: str) -> None:
-    lines, other = Lines(valkey), Lines(valkey)
+    lines, other = SyncPool(valkey), SyncPool(valkey)
     other.call(b"CLIENT", b"KILL", b"ID", b"%d" % lines.call(b"CLIENT", b"ID"))
     with pytest.raises(OSError):
         lines.call(b"PING")
@@ -47,9 +47,9 @@ def test_silence_and_nonsense_are_errors(monkeypatch: pytest.MonkeyPatch, said: 
     with ours, theirs:
         ours.settimeout(0.01)
         monkeypatch.setattr(
-            valkey_line, "line_connect", lambda _: Line(SimpleNamespace(_sock=ours, disconnect=ours.close))
+            valkey_line, "sync_connect", lambda _: SyncConnection(SimpleNamespace(_sock=ours, disconnect=ours.close))
         )
         theirs.send(said)
         with pytest.raises(OSError):
-            Lines("").call(b"PING")
+            SyncPool("").call(b"PING")
         assert ours.fileno() == -1

@@ -13,11 +13,11 @@ from redis.asyncio import Redis
 from chat.relay.reaper import Reaper
 from chat.relay.state.keys import Keys, model_slug
 from chat.relay.state.run_id import run_id_create
-from chat.relay.state.runs import Admission, Claim, Runs, Verdict
+from chat.relay.state.runs import AdmissionRequest, AdmissionResult, Claim, Runs
 from chat.relay.state.usage_stream import UsageStream
-from chat.relay.valkey.line import Lines
+from chat.relay.valkey.line import SyncPool
 from chat.relay.valkey.store import valkey_connect
-from chat.relay.valkey.wire import Caller
+from chat.relay.valkey.wire import RespClient
 from chat.relay.web.dispatcher import Dispatcher
 from chat.relay.web.reader import RunReader
 from chat.relay.web.refusals import Refusals
@@ -171,8 +171,8 @@ class World:
             abort=abort,
             lease=self.lease,
             clock=self.clock,
-            caller=None if isinstance(self.layer, LossyLayer) else Caller(self.url),
-            lines=Lines(self.url),
+            resp=None if isinstance(self.layer, LossyLayer) else RespClient(self.url),
+            sync_pool=SyncPool(self.url),
         )
         await publisher.start(beat_s=beat_s)
         self.publishers.append(publisher)
@@ -190,7 +190,7 @@ class World:
             client=self.connect(),
             keys=self.keys,
             layer=layer or self.layer,
-            lines=Lines(self.url),
+            sync_pool=SyncPool(self.url),
             send_stop=send_stop,
             refusals=self.refusals,
             clock=self.clock,
@@ -208,7 +208,7 @@ class World:
 
         return Reaper(client=self.client, keys=self.keys, clock=self.clock, send_task=send_task, send_stop=send_stop)
 
-    def admission(self, **changes: Any) -> Admission:
+    def admission(self, **changes: Any) -> AdmissionRequest:
         request = GenerationRequest(
             run_id=run_id_create(at_s=self.clock()),
             model=MODEL,
@@ -225,30 +225,30 @@ class World:
             "max_live": 64,
             "max_waiting": 100,
         }
-        return Admission(**{**values, **changes})
+        return AdmissionRequest(**{**values, **changes})
 
-    async def admit(self, dispatcher: Dispatcher, **changes: Any) -> tuple[RunReader, Verdict]:
+    async def admit(self, dispatcher: Dispatcher, **changes: Any) -> tuple[RunReader, AdmissionResult]:
         admission = self.admission(**changes)
         reader = dispatcher.reader(admission.request.run_id)
         verdict = await self.runs.admit(admission, web_id=dispatcher.web_id, channel=dispatcher.channel)
-        reader.is_started = verdict.word == "go"
+        reader.is_started = verdict.decision == "go"
         return reader, verdict
 
-    async def admit_with_worker(self, dispatcher: Dispatcher) -> tuple[RunReader, Verdict]:
+    async def admit_with_worker(self, dispatcher: Dispatcher) -> tuple[RunReader, AdmissionResult]:
         """An admitted run that nobody has claimed."""
         await self.worker("first@x~0")
         reader, verdict = await self.admit(dispatcher)
-        assert verdict.word == "go", verdict
+        assert verdict.decision == "go", verdict
         return reader, verdict
 
     async def run(self, dispatcher: Dispatcher, publisher: Publisher, **changes: Any) -> tuple[RunReader, Voice]:
         """An admitted and claimed run."""
         reader, verdict = await self.admit(dispatcher, **changes)
-        assert verdict.word == "go", verdict
+        assert verdict.decision == "go", verdict
         return reader, await self.claim(publisher, reader.run_id)
 
     async def claim(self, publisher: Publisher, run_id: str, attempt: int = 1) -> Voice:
-        taken = await publisher.take(run_id, attempt)
+        taken = await publisher.claims.take(run_id, attempt)
         assert taken is not None
         claim, log = taken
         return Voice(publisher, claim, log[-1].position + 1 if log else 0)

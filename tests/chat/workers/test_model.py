@@ -15,7 +15,7 @@ import pytest
 
 from chat.catalog.model_choice import model_choice
 from chat.relay.state.workers import worker_leases
-from chat.relay.valkey.line import Asked
+from chat.relay.valkey.line import PendingReply
 from chat.relay.worker.publisher import Publisher
 from chat.workers.model import ModelWorker, files_stamp
 from engine.api import Admitted, Completed, Delta, Event, GenerationRequest, Outcome, Timings, Usage
@@ -125,7 +125,7 @@ async def test_a_run_goes_through_the_worker_to_its_reader(world: World) -> None
     worker, engine = await start(world)
     web = await world.web(sweep_s=0.02)
     reader, verdict = await world.admit(web)
-    assert verdict.word == "go"
+    assert verdict.decision == "go"
     await asyncio.to_thread(worker.take, reader.run_id, 1)
     assert text_of(await read_all(reader)) == "abc"
     await asyncio.to_thread(worker.close, 1.0)
@@ -162,7 +162,7 @@ async def test_a_model_that_cannot_be_loaded_leaves_the_worker_up_and_says_why(w
     assert (lease.state, lease.reason) == ("failed", "nothing.gguf is truncated")
     web = await world.web()
     _, verdict = await world.admit(web)
-    assert (verdict.word, verdict.worker_state) == ("unavailable", "failed")
+    assert (verdict.decision, verdict.worker_state) == ("unavailable", "failed")
     await asyncio.to_thread(worker.close, 0.0)
 
 
@@ -193,14 +193,14 @@ async def test_a_claim_whose_answer_is_lost_is_asked_again(
     worker, _ = await start(world)
     web = await world.web(sweep_s=0.02)
     reader, _ = await world.admit(web)
-    answer = Asked.answer
+    answer = PendingReply.answer
 
-    def answer_lost(asked: Asked) -> None:
+    def answer_lost(asked: PendingReply) -> None:
         if is_done:
             answer(asked)
         raise ConnectionResetError
 
-    monkeypatch.setattr(Asked, "answer", answer_lost)
+    monkeypatch.setattr(PendingReply, "answer", answer_lost)
     await asyncio.to_thread(worker.take, reader.run_id, 1)
     assert text_of(await read_all(reader)) == "abc"
     await asyncio.to_thread(worker.close, 1.0)

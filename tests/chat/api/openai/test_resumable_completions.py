@@ -17,7 +17,7 @@ from chat.api.chat_format.stream import ChatStream
 from chat.api.openai import stored
 from chat.api.stored.services import StoredState
 from chat.errors import ApiError
-from chat.generation.completions import Found, PublicIdInUse
+from chat.generation.completions import PublicIdInUse, RunInfo
 from chat.models import StoredAnswer
 from engine.api import ChoiceFinished, Completed, Delta, Event, FinishReason, Outcome, Timings, ToolCallDelta, Usage
 from tests.chat.api.conftest import ADMITTED, HELLO, ROUTE, ScriptedReader, chat, frames
@@ -35,10 +35,10 @@ def picked_up(scripted, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     async def find(*, public_id: str, caller: Any) -> Any:
         asked.append(public_id)
         policy = scripted.detach_policies[-1] if scripted.detach_policies else None
-        return ("f" * 32, policy.kept) if policy is not None and policy.public_id == public_id else None
+        return ("f" * 32, policy.resume_context) if policy is not None and policy.public_id == public_id else None
 
     async def attach(*, run_id: str, caller: Any) -> Any:
-        return ScriptedReader(list(HELLO), {}), Found("running", {"project_id": 1}, 60.0)
+        return ScriptedReader(list(HELLO), {}), RunInfo("running", {"project_id": 1}, 60.0)
 
     monkeypatch.setattr(stored, "run_find_public", find)
     monkeypatch.setattr(rejoining, "run_attach", attach)

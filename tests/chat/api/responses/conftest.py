@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from chat.api.answering import rejoining
 from chat.api.responses import kept, views
-from chat.generation.completions import Found
+from chat.generation.completions import RunInfo
 from engine.api import Delta, Event, Payload
 from tests.chat.api.conftest import ScriptedReader
 
@@ -81,8 +81,8 @@ class Runs:
     stopped: list[str] = field(default_factory=list)
     on_stop: list[Payload] = field(default_factory=list)
 
-    async def find(self, *, run_id: str) -> Found | None:
-        return None if self.state is None else Found(self.state, {"project_id": 1}, 60.0)
+    async def find(self, *, run_id: str) -> RunInfo | None:
+        return None if self.state is None else RunInfo(self.state, {"project_id": 1}, 60.0)
 
     async def log(self, *, run_id: str) -> list[Event]:
         position, logged = 0, []
