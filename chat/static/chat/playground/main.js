@@ -240,6 +240,6 @@ $("sign-out").addEventListener("submit", () => store.signOut());
 
 setUpMenus();
 setUpThemeButton($("theme"));
-for (const chat of chats.all) for (const message of chat.api.stored.recovery) runs.attach(chat, message);
+for (const chat of chats.all) for (const message of chat.unfinished) runs.attach(chat, message);
 connection.open();
 scrolling.toEnd();
