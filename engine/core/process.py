@@ -23,9 +23,8 @@ def main(descriptor: int) -> None:
     connection = Connection(descriptor)
     config = unpack_config(connection.recv_bytes())
     channel = PipeChannel(connection, on_closed=lambda: os._exit(0))
-    from engine.core.build import (
-        serve,  # torch: seconds of import, during which the end of the worker must already be seen
-    )
+    # NOTE: imported late, as torch takes seconds to import, during which the end of the worker must be noticed.
+    from engine.core.build import serve
 
     serve(config, channel)
 
