@@ -1,8 +1,8 @@
 """GGUF files: header, metadata and tensor table, read through a private memory map.
 
-Every count, length, shape and offset is checked against the size of the file, in Python's unbounded integers, before it is used: a
-hostile or truncated file raises ModelLoadError with the file's and the tensor's name. Knows no torch, and numpy for tensors
-alone: the tokenizer reads metadata here.
+Every count, length, shape and offset is checked against the size of the file, in Python's unbounded integers, before it
+is used: a hostile or truncated file raises ModelLoadError with the file's and the tensor's name. Imports no torch, and
+numpy only for tensors, because tokenizers read metadata here.
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (versions 2 and 3, little-endian).
 """
 
@@ -28,11 +28,11 @@ MAX_DIMENSIONS = 4
 MAX_ARRAY_NESTING = 2
 MAX_ALIGNMENT = 1 << 20
 HEAD_BYTES = 32 << 20
-"""What is looked at first of a file whose metadata is wanted; vocabularies take less."""
+"""Bytes that `read_metadata` maps first; the metadata of most models, vocabulary included, is smaller."""
 STRING, ARRAY, BOOL = 8, 9, 7
 
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", BOOL: "?", 10: "Q", 11: "q", 12: "d"}
-"""The formats of numbers, as `struct` names them."""
+"""Type id -> `struct` format of numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,10 @@ BLOCK_TYPES: dict[int, BlockType] = {
 
 @dataclass(frozen=True, slots=True)
 class GgufTensor:
-    """One stored tensor. `shape` is outermost first; `data` is uint8 of shape (rows, bytes per row), a view of the file."""
+    """One stored tensor.
+
+    `shape` is outermost first; `data` is uint8 of shape (rows, bytes per row), a view of the file.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -79,7 +82,10 @@ class GgufFile:
 
     @classmethod
     def open(cls, path: Path | str) -> GgufFile:
-        """Map and check a file. Raises ModelLoadError when it is missing, truncated, inconsistent or of an unknown type."""
+        """Map and check a file.
+
+        Raises ModelLoadError when it is missing, truncated, inconsistent or of an unknown type.
+        """
         path = Path(path)
         reader = _Reader(path, _mapped(path))
         tensor_count, metadata_count = reader.header()
@@ -88,9 +94,10 @@ class GgufFile:
 
     @staticmethod
     def read_metadata(path: Path) -> dict[str, MetadataValue]:
-        """The metadata alone. No more of a large file is mapped than that takes: helper processes are bounded in memory, maps included.
+        """Return the metadata without the tensors, mapping only the head of the file: helper processes have a memory
+        limit that counts maps.
 
-        Raises ModelLoadError as `open`, but for tensors.
+        Raises ModelLoadError as `open`, except for tensors.
         """
         head_bytes = HEAD_BYTES
         while True:
@@ -105,7 +112,7 @@ class GgufFile:
 
 
 def _mapped(path: Path, max_bytes: int = sys.maxsize) -> mmap.mmap:
-    """The first bytes of a file. Raises ModelLoadError."""
+    """Map the first bytes of a file. Raises ModelLoadError."""
     try:
         with path.open("rb") as file:
             num_bytes = min(max_bytes, os.fstat(file.fileno()).st_size)
@@ -121,7 +128,7 @@ def _mapped(path: Path, max_bytes: int = sys.maxsize) -> mmap.mmap:
 
 
 class _Reader:
-    """A cursor over the mapped file that refuses to leave it."""
+    """A cursor over the mapped file that never reads past its end."""
 
     def __init__(self, path: Path, contents: mmap.mmap) -> None:
         self._path = path
@@ -201,7 +208,7 @@ class _Reader:
                 f"{self._path}: tensor {name!r} of shape {shape} needs bytes {start} to {start + num_bytes}, "
                 f"but the file has {self._size}: it is truncated or damaged"
             )
-        import numpy as np  # who reads metadata alone, as a tokenizer does, can do without
+        import numpy as np  # imported late: tokenizers read only metadata
 
         data = np.frombuffer(self._contents, dtype=np.uint8, count=num_bytes, offset=start).reshape(num_rows, row_bytes)
         return GgufTensor(name, shape, block_type.name, data)

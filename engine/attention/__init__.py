@@ -1,1 +1,1 @@
-"""Paged attention behind one interface; one file per backend, chosen once at start."""
+"""Paged attention behind one interface: one file per backend, chosen once at start."""

@@ -1,8 +1,9 @@
-"""How chunks of several tokens attend on CUDA: the ways there are, and the first of them that works where we run.
+"""Attention of chunks of several tokens on CUDA: the implementations, and the choice of the first that works here.
 
-Versions do not tell which one does, so each is tried, once at start: only then it shows whether a build of xformers loads beside this
-torch, and whether a kernel knows the device and the dtype. Results are compared with plain products, as a mask that is aligned otherwise
-raises nothing. Called by xformers_paged.py, which gathers what the cache holds of a chunk.
+Version numbers do not tell which one works, so each is tried once at start: whether a build of xformers loads beside
+this torch and whether a kernel supports the device and the dtype shows only then. Results are compared with plain
+products, because a mask with another alignment raises no error. Called by xformers_paged.py, which gathers the context
+of a chunk from the cache.
 
 Shapes: T new tokens of all chunks, C positions of all contexts, H heads, K kv heads, D head size.
 """
@@ -25,9 +26,10 @@ from engine.kernels.cpu.transfer import upload
 logger = logging.getLogger(__name__)
 
 TRIED_QUERIES, TRIED_CONTEXTS = [3, 40], [300, 40]
-"""One chunk with much in front of it, one with nothing."""
+"""One chunk with a long context before it, one with none."""
 TOLERANCES = {torch.float32: 0.01, torch.bfloat16: 0.05}
-"""Of outputs of standard normal inputs; on a GPU float32 products may be rounded to 10 bits. A wrong mask is off by 1 and more."""
+"""Absolute, for standard normal inputs; on a GPU float32 products may be rounded to 10 bits. A wrong mask is off by 1
+or more."""
 REASON_CHARS = 300
 
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -35,7 +37,10 @@ Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class ChunkWay(Protocol):
-    """Prepares the attention of some chunks, for all layers. The tokens of a chunk are the last of its context, and look back causally."""
+    """A function that prepares the attention of some chunks for all layers.
+
+    A chunk's tokens are the last of its context; attention is causal.
+    """
 
     def __call__(
         self, query_lens: list[int], context_lens: list[int], shape: AttentionShape, device: torch.device
@@ -45,7 +50,9 @@ class ChunkWay(Protocol):
 def with_xformers(
     query_lens: list[int], context_lens: list[int], shape: AttentionShape, device: torch.device
 ) -> Attend:
-    """The operator that xformers chooses. Where its extension does not load, it warns when it is imported and refuses all for CUDA.
+    """Use the operator that xformers chooses.
+
+    If its extension does not load, it warns on import and refuses every input on CUDA.
 
     Source of the method: xformers.ops.fmha (BSD licence), read at 0.0.35.
     """
@@ -55,7 +62,7 @@ def with_xformers(
     group = shape.num_heads // shape.num_kv_heads
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """Heads share a key by a zero stride, not by a copy."""
+        """Attend; query heads share a key by a zero stride, without a copy."""
         q = q.unflatten(1, (shape.num_kv_heads, group))[None]
         k, v = (part[None, :, :, None].expand(-1, -1, -1, group, -1) for part in (k, v))
         out = fmha.memory_efficient_attention_forward(q, k, v, attn_bias=mask, scale=shape.scale)
@@ -65,14 +72,14 @@ def with_xformers(
 
 
 def with_flash(query_lens: list[int], context_lens: list[int], shape: AttentionShape, device: torch.device) -> Attend:
-    """Torch's own flash attention of sequences of different lengths. It takes half precision only."""
+    """Use torch's flash attention for sequences of different lengths, which takes half precision only."""
     from torch.nn.attention.varlen import varlen_attn
 
     ends = [upload([0, *accumulate(lengths)], torch.int32, device) for lengths in (query_lens, context_lens)]
     longest = max(query_lens), max(context_lens)
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """The window leaves out what comes after a token: that is how this function is told to be causal."""
+        """Attend; the window excludes later tokens, which is how this function is made causal."""
         out = varlen_attn(q, k, v, *ends, *longest, scale=shape.scale, window_size=(-1, 0), enable_gqa=True)
         assert isinstance(out, torch.Tensor)
         return out
@@ -81,7 +88,10 @@ def with_flash(query_lens: list[int], context_lens: list[int], shape: AttentionS
 
 
 def with_sdpa(query_lens: list[int], context_lens: list[int], shape: AttentionShape, device: torch.device) -> Attend:
-    """Torch's `scaled_dot_product_attention`, one chunk after another. Kernels that share keys between heads are few: keys are repeated."""
+    """Use torch's `scaled_dot_product_attention`, chunk by chunk.
+
+    Keys are repeated, as few of its kernels share keys between heads.
+    """
     masks = [
         causal_lower_right(query_len, context_len)
         for query_len, context_len in zip(query_lens, context_lens, strict=True)
@@ -106,11 +116,13 @@ WAYS: dict[str, ChunkWay] = {
     "torch's flash attention": with_flash,
     "torch's scaled_dot_product_attention": with_sdpa,
 }
-"""The best first."""
+"""By name, best first."""
 
 
 def choose_chunk_way(shape: AttentionShape, dtype: torch.dtype, device: torch.device) -> ChunkWay:
-    """The first way that computes these heads in `dtype` on `device`; the log says which, and what the others said.
+    """Return the first way that computes these heads in `dtype` on `device`.
+
+    Log which, and why the ones before it failed.
 
     Raises ModelLoadError if none does.
     """
@@ -125,7 +137,7 @@ def choose_chunk_way(shape: AttentionShape, dtype: torch.dtype, device: torch.de
 
 
 def problem_of(way: ChunkWay, shape: AttentionShape, dtype: torch.dtype, device: torch.device) -> str:
-    """Why a way cannot be used, on one line; '' if it can."""
+    """Return on one line why a way cannot be used, or '' if it can."""
     num_heads, num_rotated = shape.num_heads, shape.num_heads + shape.num_kv_heads
     heads = torch.randn(
         sum(TRIED_CONTEXTS),
@@ -135,19 +147,19 @@ def problem_of(way: ChunkWay, shape: AttentionShape, dtype: torch.dtype, device:
     )
 
     def parts_of(heads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Queries, keys and values are parts of one buffer, as layers give them."""
+        """Split queries, keys and values off one buffer, as layers pass them."""
         return heads[: sum(TRIED_QUERIES), :num_heads], heads[:, num_heads:num_rotated], heads[:, num_rotated:]
 
     try:
         found = way(TRIED_QUERIES, TRIED_CONTEXTS, shape, device)(*parts_of(heads.to(device, dtype))).float().cpu()
-    except Exception as error:  # an absent package, a missing kernel, a failed launch: each library has its own
+    except Exception as error:  # absent package, missing kernel, failed launch: each library raises other types
         return " ".join(f"{type(error).__name__}: {error}".split())[:REASON_CHARS]
     expected = attend_plainly(*parts_of(heads.to(dtype).float()), shape.scale)
     return "" if torch.allclose(found, expected, rtol=0, atol=TOLERANCES[dtype]) else "its results are wrong"
 
 
 def attend_plainly(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> torch.Tensor:
-    """The attention of the chunks that are tried, by products and a mask."""
+    """Compute the attention of the tried chunks with plain products and a mask, as the reference."""
     group = q.shape[1] // k.shape[1]
     parts = []
     chunks = zip(

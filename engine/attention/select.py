@@ -1,4 +1,4 @@
-"""Chooses the attention backend of a device, once, when the model runner is built."""
+"""The choice of the attention backend for a device, made once, when the model runner is built."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from engine.attention.backend import AttentionBackend, AttentionShape
 
 KV_CACHES = ("auto", "fp8")
 FP8_CAPABILITY = (8, 9)
-"""What converts eight-bit floats: Ada, Hopper and later."""
+"""The least that converts eight-bit floats: Ada, Hopper and later."""
 CPU = torch.device("cpu")
 
 
 def cache_dtype(weights: str, kv_cache: str = "auto", device: torch.device = CPU) -> torch.dtype:
-    """float32 beside float32 weights, the reference; else bfloat16, which halves the memory and, on a CPU, the time of long contexts.
+    """Return float32 for float32 weights, the reference; else bfloat16, which halves the memory and, on a CPU, the time
+    of long contexts.
 
-    "fp8" halves it again, on devices that can. Raises ModelLoadError where it cannot be.
+    "fp8" halves the memory again. Raises ModelLoadError on a device that does not support it.
     """
     if kv_cache not in KV_CACHES:
         raise ModelLoadError(f"kv_cache must be one of {', '.join(KV_CACHES)}, got {kv_cache!r}")
@@ -43,7 +44,7 @@ def make_backend(
     dtype: torch.dtype,
     batch_invariant: bool,
 ) -> AttentionBackend:
-    """Build the backend and its cache. The backend of the other device is not imported."""
+    """Build the backend and its cache. Backends of other devices are not imported."""
     sizes = {"num_layers": num_layers, "num_blocks": num_blocks, "block_size": block_size}
 
     if device.type == "cpu":

@@ -1,5 +1,7 @@
-"""Paged attention on CPU: new tokens are rows of one compiled kernel that reads the cache where it lies. Where its vectors do not fit the
-heads, longer chunks go one by one through torch's `scaled_dot_product_attention`, over what the cache holds of them and themselves.
+"""Paged attention on a CPU: new tokens are rows of one compiled kernel that reads the cache in place.
+
+Where the kernel's vectors do not fit the head size, longer chunks go one by one through torch's
+`scaled_dot_product_attention`.
 
 Layout, of each layer: keys (B, K, D, P), values (B, K, P, D). Measurements: docs/decisions/0001-kv-cache-layout.md.
 Every row is computed on its own, in one order of additions, so its result does not depend on its neighbours.
@@ -19,14 +21,17 @@ from engine.kernels.cpu import operators
 from engine.kernels.cpu.operators import RowAttention, tile_rows
 
 FEW_ROWS = 32
-"""New tokens of a sequence that are cheaper as rows than as a chunk, also where the kernel goes without its vectors."""
+"""Up to so many new tokens of a sequence are cheaper as rows than as a chunk, even where the kernel cannot use its
+vectors."""
 
 
 class TorchCpuAttention:
-    """Cache and attention of all layers on CPU. `dtype` float32 is exact; bfloat16 halves the memory and its traffic.
+    """The cache and attention of all layers on a CPU.
 
-    `batch_invariant`: every new token is computed as a row of its own, whatever the shape of the step; it is anyway where the kernel's
-    vectors fit heads and blocks (`has_vectors`).
+    `dtype` float32 is exact; bfloat16 halves the memory and its traffic.
+
+    `batch_invariant`: compute every new token as a row, whatever the shape of the step. That is
+    always so where the kernel's vectors fit heads and blocks (`has_vectors`).
     """
 
     def __init__(
@@ -49,7 +54,7 @@ class TorchCpuAttention:
         self.scale = torch.tensor(shape.scale)
         self.has_vectors = operators.attention_has_vectors(size, block_size)
         self.takes_rows = batch_invariant or self.has_vectors
-        """Whether every new token is a row, however many there are of a sequence."""
+        """True if every new token is a row, however many a sequence has."""
 
     def begin_step(self, layout: StepLayout) -> CpuStep:
         """Split the step into rows and long chunks, and index both."""
@@ -73,16 +78,18 @@ class TorchCpuAttention:
         return CpuStep(self, rows.attention(layout.slots), chunks)
 
     def tile_rows(self, num_rows: int) -> int:
-        """How many of a sequence's `num_rows` new rows are computed together."""
+        """Return how many of a sequence's `num_rows` new rows are computed together."""
         return tile_rows(self.shape.num_heads // self.shape.num_kv_heads, num_rows)
 
     def fixed_rows(self, num_rows: int, table_width: int) -> FixedRows:
-        """Rows whose place is filled in step by step. `table_width`: blocks of the longest context."""
+        """Return rows in fixed memory that is filled anew each step. `table_width`: blocks of the longest context."""
         return FixedRows(self, num_rows, table_width)
 
 
 class Run(NamedTuple):
-    """Adjacent rows of one sequence: their first token in the step, the context of the last one, the blocks that hold it."""
+    """Adjacent rows of one sequence: their first token in the step, the context of the last one, the blocks that hold
+    it.
+    """
 
     first: int
     num_rows: int
@@ -91,9 +98,10 @@ class Run(NamedTuple):
 
 
 class RowIndex:
-    """Where the rows of a step stand, in memory that the kernel reads.
+    """The positions of a step's rows, in memory that the kernel reads.
 
-    `num_tiles`: at most; `most_rows`: of a tile; `table_width`: blocks of the longest context.
+    `num_tiles`: the most tiles of a step; `most_rows`: the most rows of a tile; `table_width`: blocks of the longest
+    context.
     """
 
     def __init__(
@@ -107,13 +115,13 @@ class RowIndex:
         self._writable = self._tokens.numpy(), self._contexts.numpy(), self._tiles.numpy(), self._table.numpy()
 
     def attention(self, slots: torch.Tensor) -> RowAttention:
-        """The kernel over these rows, as they are filled then and later. slots: (T,) int64, of all tokens of the step."""
+        """Return the kernel over these rows, as `fill` last left them. slots: (T,) int64, of all tokens of the step."""
         return RowAttention(
             slots, self._tokens, self._contexts, self._tiles, self._table, self._backend.scale, self._most_rows
         )
 
     def fill(self, runs: list[Run]) -> None:
-        """Take the rows of a step, and cut them into tiles."""
+        """Store the rows of a step, cut into tiles."""
         tokens, contexts, tiles, table = self._writable
         row = tile = 0
         for first, num_rows, context_len, block_ids in runs:
@@ -133,7 +141,7 @@ class RowIndex:
 
 
 class CpuStep:
-    """One step: the rows, and the chunks. Together they cover all tokens."""
+    """The attention of one step. Rows and chunks together cover all tokens."""
 
     def __init__(self, backend: TorchCpuAttention, rows: RowAttention, chunks: list[ChunkPart]) -> None:
         self._layers = backend.layers
@@ -151,7 +159,10 @@ class CpuStep:
 
 
 class FixedRows(CpuStep):
-    """A step of at most so many rows in memory that stays: `fill`, then compute. `table_width`: blocks of the longest context."""
+    """A step of at most `num_rows` rows in fixed memory: `fill`, then compute.
+
+    `table_width`: blocks of the longest context.
+    """
 
     def __init__(self, backend: TorchCpuAttention, num_rows: int, table_width: int) -> None:
         self._slots = torch.zeros(num_rows, dtype=torch.int64)
@@ -159,7 +170,7 @@ class FixedRows(CpuStep):
         super().__init__(backend, self._index.attention(self._slots), [])
 
     def fill(self, layout: StepLayout) -> None:
-        """Take the places of a step that has no more tokens."""
+        """Store the positions of a step of at most `num_rows` tokens."""
         self._slots[: len(layout.slots)].copy_(layout.slots)
         runs, first = [], 0
         for query_len, context_len, block_ids in zip(
@@ -171,7 +182,7 @@ class FixedRows(CpuStep):
 
 
 class ChunkPart:
-    """Several new tokens of one sequence, over what the cache already holds of it and over themselves. Computed in float32."""
+    """Several new tokens of one sequence that attend over its cached context and themselves, in float32."""
 
     def __init__(
         self, shape: AttentionShape, tokens: slice, context_len: int, block_ids: list[int], block_size: int
@@ -190,7 +201,9 @@ class ChunkPart:
     def attend(
         self, key_blocks: torch.Tensor, value_blocks: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
     ) -> torch.Tensor:
-        """key_blocks: (B, K, D, P)  value_blocks: (B, K, P, D)  q: (T, H, D)  k, v: (T, K, D), of this chunk only  ->  (T, H, D)"""
+        """key_blocks: (B, K, D, P)  value_blocks: (B, K, P, D)  q: (T, H, D)  k, v: (T, K, D), of this chunk only  ->
+        (T, H, D)
+        """
         keys, values = (k, v) if self._blocks is None else self._gather(key_blocks, value_blocks, self._blocks)
         out = scaled_dot_product_attention(
             q.float().transpose(0, 1)[None],
@@ -206,7 +219,7 @@ class ChunkPart:
     def _gather(
         self, key_blocks: torch.Tensor, value_blocks: torch.Tensor, blocks: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values of the whole context, (context, K, D), from the cache."""
+        """Gather keys and values of the whole context, (context, K, D), from the cache."""
         kv_heads, size = self._shape.num_kv_heads, self._shape.head_size
         keys = key_blocks.index_select(0, blocks).permute(0, 3, 1, 2)  # (N, P, K, D)
         values = value_blocks.index_select(0, blocks).transpose(1, 2)

@@ -1,10 +1,11 @@
-"""Paged attention on CUDA: kernels of our own for single rows, those of a library for chunks (chunk_attention.py).
+"""Paged attention on CUDA: our own kernels for single rows, a library's for chunks (chunk_attention.py).
 
-Single rows (decodes) read the cache in place through a block table (`kernels/cuda/paged_attention.py`). Chunks of more tokens attend over
-their own keys where nothing came before, else over their contexts, some at a time gathered from the cache into packed tensors.
+Single rows (decodes) read the cache in place through a block table (`kernels/cuda/paged_attention.py`). Chunks of
+several tokens attend over their own keys if they begin their sequences; else over contexts, gathered group by group
+from the cache into packed tensors.
 
-A cache in float8 (e4m3, without scales) is rounded where it is written and opened where it is read; what a chunk sees of itself where
-nothing came before is not rounded.
+A cache in float8 (e4m3, without scales) is rounded when written and widened when read; chunks that begin their
+sequences see their own keys unrounded.
 
 Shapes: T tokens in the step, S single rows, H heads, K kv heads, D head size, P tokens per block.
 """
@@ -24,17 +25,18 @@ from engine.kernels.cuda.paged_attention import attend_rows, parts_for
 from engine.kernels.cuda.rotary import rotate_and_store
 
 HEAD_MULTIPLE, HEAD_LIMIT = 8, 256
-"""What flash attention takes."""
+"""The limits of flash attention."""
 MOST_GATHERED = 1 << 16
-"""Positions of contexts that are gathered at a time, unless one chunk alone has more: 256 MiB of 8 kv heads of 128 in bfloat16."""
+"""Context positions that are gathered at a time, unless one chunk has more: 256 MiB for 8 kv heads of 128 in
+bfloat16."""
 PROCESSORS_OF_TESTS = 2
 FP8 = torch.float8_e4m3fn
 
 
 class XformersAttention:
-    """Cache and attention of all layers on one CUDA device. One block more than asked for takes what padding rows write.
+    """The cache and attention of all layers on one CUDA device. One extra block takes the writes of padding rows.
 
-    `batch_invariant` fixes the number of parts that a context is cut into and takes every new token as a row of its own.
+    `batch_invariant` fixes the number of parts that a context is cut into and makes every new token a single row.
     """
 
     def __init__(
@@ -87,18 +89,18 @@ class XformersAttention:
         return XformersStep(self, layout.slots, num_rows, rows, chunks)
 
     def fixed_rows(self, slots: torch.Tensor, contexts: torch.Tensor, table: torch.Tensor) -> XformersStep:
-        """A step of single rows whose places are read anew each time that it is computed. (S,), (S,), (S, N)"""
+        """Return a step of single rows whose index tensors are read anew on each replay. (S,), (S,), (S, N)"""
         return XformersStep(self, slots, len(slots), Rows(self, table, contexts), None)
 
     def num_parts(self, num_rows: int) -> int:
-        """Into how many parts the kernel may cut a context."""
+        """Return into how many parts the kernel may cut a context."""
         return parts_for(
             1 if self.batch_invariant else num_rows, self.shape.num_kv_heads, self._num_processors, self._num_slots
         )
 
 
 class XformersStep:
-    """One step: the first `num_rows` tokens are single rows, the others belong to chunks."""
+    """The attention of one step. The first `num_rows` tokens are single rows, the others belong to chunks."""
 
     def __init__(
         self, backend: XformersAttention, slots: torch.Tensor, num_rows: int, rows: Rows | None, chunks: Chunks | None
@@ -117,7 +119,10 @@ class XformersStep:
         return self._attend_stored(layer, q, k, v)
 
     def attend_heads(self, layer: int, heads: torch.Tensor, rotations: torch.Tensor) -> torch.Tensor:
-        """Rotate, store and attend. heads: (T, H + 2K, D) contiguous, not yet rotated   rotations: (T, 1, D/2) complex64"""
+        """Rotate, store and attend.
+
+        heads: (T, H + 2K, D) contiguous, not yet rotated   rotations: (T, 1, D/2) complex64
+        """
         shape = self._backend.shape
         keys, values = self._backend.layers[layer]
         rotate_and_store(heads, rotations, self._slots, keys, values, shape.num_heads)
@@ -126,7 +131,7 @@ class XformersStep:
         return self._attend_stored(layer, q, k, v)
 
     def _attend_stored(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """The rows, then the chunks. k, v: the step's own, which stand in the cache already."""
+        """Attend rows and chunks. k, v: those of the step, which the cache already holds."""
         keys, values = self._backend.layers[layer]
         if self._rows is None:
             assert self._chunks is not None
@@ -139,7 +144,7 @@ class XformersStep:
 
 
 class Rows:
-    """Single rows: the blocks and the length of each one's context. table: (S, N) int32   contexts: (S,) int64"""
+    """Single rows, each with the blocks and the length of its context. table: (S, N) int32   contexts: (S,) int64"""
 
     def __init__(self, backend: XformersAttention, table: torch.Tensor, contexts: torch.Tensor) -> None:
         self._table = table
@@ -157,7 +162,9 @@ class Rows:
 
 
 class Gathered(NamedTuple):
-    """Adjacent chunks: their tokens among those of all chunks, the slots of their contexts, and the attention over these."""
+    """Adjacent chunks whose contexts are gathered together: their tokens, the slots of the contexts, the attention over
+    them.
+    """
 
     tokens: slice
     slots: torch.Tensor
@@ -165,7 +172,10 @@ class Gathered(NamedTuple):
 
 
 class Chunks:
-    """Several new tokens a sequence. Where nothing came before any of them they attend as they are, else group by group over the cache."""
+    """Sequences with several new tokens.
+
+    If all begin their sequences they attend over themselves, else group by group over the cache.
+    """
 
     def __init__(
         self, backend: XformersAttention, query_lens: list[int], context_lens: list[int], block_ids: list[list[int]]
@@ -200,7 +210,7 @@ class Chunks:
 
 
 def gathered_together(context_lens: list[int]) -> list[slice]:
-    """Cut the chunks of a step into runs whose contexts are gathered together: as long as they may be, at least one chunk each."""
+    """Cut the chunks of a step into groups whose contexts have at most MOST_GATHERED positions, or one chunk."""
     groups, first, num_positions = [], 0, 0
     for place, length in enumerate(context_lens):
         if place > first and num_positions + length > MOST_GATHERED:
@@ -211,7 +221,10 @@ def gathered_together(context_lens: list[int]) -> list[slice]:
 
 
 def as_stored(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """In the dtype of the cache. Eight-bit floats end at 448, where larger numbers become it instead of NaN."""
+    """Convert to the dtype of the cache.
+
+    Eight-bit floats end at 448: larger numbers saturate instead of becoming NaN.
+    """
     if dtype is FP8:
         limit = torch.finfo(FP8).max
         x = x.clamp(-limit, limit)
@@ -219,12 +232,12 @@ def as_stored(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def indexable(x: torch.Tensor) -> torch.Tensor:
-    """The same memory in a dtype that torch can index: it cannot always in eight-bit floats."""
+    """View eight-bit floats as bytes: torch cannot always index them."""
     return x.view(torch.uint8) if x.dtype is FP8 else x
 
 
 def block_table(context_lens: list[int], block_ids: list[list[int]], block_size: int) -> np.ndarray:
-    """(S, N) int32: the blocks of each context, padded with block 0, which nobody reads there."""
+    """Return the blocks of each context, (S, N) int32, padded with block 0; the padding is never read."""
     counts = [-(-context // block_size) for context in context_lens]
     table = np.zeros((len(counts), max(counts)), np.int32)
     for row, (count, blocks) in enumerate(zip(counts, block_ids, strict=True)):
@@ -233,7 +246,7 @@ def block_table(context_lens: list[int], block_ids: list[list[int]], block_size:
 
 
 def context_slots(context_lens: list[int], block_ids: list[list[int]], block_size: int) -> np.ndarray:
-    """Slots of all positions of the contexts, one sequence after another, int64."""
+    """Return the slots of all context positions, one sequence after another, int64."""
     offsets = np.arange(block_size)
     parts = [
         (np.array(blocks[: -(-context // block_size)])[:, None] * block_size + offsets).flatten()[:context]
@@ -245,7 +258,7 @@ def context_slots(context_lens: list[int], block_ids: list[list[int]], block_siz
 def split_into_rows(
     query_lens: list[int], context_lens: list[int], block_ids: list[list[int]]
 ) -> tuple[list[int], list[int], list[list[int]]]:
-    """The same step with every new token as a sequence of one."""
+    """Turn every new token of a step into a sequence with one new token."""
     contexts: list[int] = []
     blocks: list[list[int]] = []
     for query_len, context_len, ids in zip(query_lens, context_lens, block_ids, strict=True):

@@ -1,4 +1,4 @@
-"""The attention layer around the paged cache: fused projection, rotation, StepAttention, output projection."""
+"""The attention layer: fused projection, rotation, StepAttention over the paged cache, output projection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from engine.layers.rotary import rotate
 
 
 class Attention:
-    """`qkv` stacks the rows of queries, keys and values. `layer` names the cache that the keys and values go to."""
+    """The attention of one layer.
+
+    `qkv` stacks the rows of queries, keys and values; `layer` is the index of the layer's cache.
+    """
 
     def __init__(self, layer: int, shape: AttentionShape, qkv: Linear, output: Linear) -> None:
         self._layer = layer
@@ -34,5 +37,5 @@ class Attention:
         return self._output(attention.attend(self._layer, q, k, v).flatten(1))
 
     def input_dtype(self, num_rows: int) -> torch.dtype:
-        """What the projection of so many rows wants its input in."""
+        """Return the dtype in which the projection takes so many rows."""
         return self._qkv.input_dtype(num_rows)

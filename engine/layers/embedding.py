@@ -12,13 +12,13 @@ from engine.quantization.stored import StoredPart
 
 
 class Embedding(Protocol):
-    """token_ids: (T,) int64  ->  (T, E), a fresh tensor that the layers may add to in place."""
+    """A table look-up. token_ids: (T,) int64  ->  (T, E), a fresh tensor that the layers may change in place."""
 
     def __call__(self, token_ids: torch.Tensor) -> torch.Tensor: ...
 
 
 class OpenEmbedding:
-    """table: (V, E), which a weight may share."""
+    """A table of numbers, (V, E), which a weight may share."""
 
     def __init__(self, table: torch.Tensor, dtype: torch.dtype) -> None:
         self.table = table
@@ -29,9 +29,11 @@ class OpenEmbedding:
 
 
 class StoredEmbedding:
-    """A table in the blocks of its file, of which only the rows of the step are opened: exact, and half of what bfloat16 takes.
+    """A table in the quantised blocks of its file; each step dequantises only its rows.
 
-    It holds a copy, as a view would keep the whole file mapped.
+    Exact, in half the memory of bfloat16.
+
+    Holds a copy, as a view would keep the whole file mapped.
     """
 
     def __init__(self, table: StoredPart, dtype: torch.dtype) -> None:

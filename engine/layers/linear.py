@@ -1,4 +1,4 @@
-"""A linear layer whose weight is held in the form, or the two forms, that serve its row counts best."""
+"""A linear layer that holds its weight in the one or two forms that are fastest for its row counts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.quantization.scheme import RowForms
 
 
 class Linear:
-    """y = x @ weight.T + bias. The form is chosen by the number of rows alone."""
+    """A linear layer: y = x @ weight.T + bias. The number of rows alone selects the form."""
 
     def __init__(self, forms: RowForms, bias: torch.Tensor | None = None) -> None:
         self._by_rows = forms.by_rows
@@ -31,5 +31,5 @@ class Linear:
         return operators.add_bias(y, self._bias) if is_plain else y + self._bias
 
     def input_dtype(self, num_rows: int) -> torch.dtype:
-        """The dtype that so many rows are multiplied in, or read from; others are converted first."""
+        """Return the dtype in which so many rows are multiplied; other dtypes are converted first."""
         return self._by_rows[min(num_rows, self._most)].input_dtype

@@ -8,7 +8,7 @@ from engine.kernels.cpu import operators
 
 
 class RmsNorm:
-    """x / sqrt(mean(x^2) + eps) * weight, of a residual stream to which something may be added first, in one kernel."""
+    """A norm, x / sqrt(mean(x^2) + eps) * weight, fused with the addition to the residual stream before it."""
 
     def __init__(self, weight: torch.Tensor, eps: float) -> None:
         self._eps = eps

@@ -1,7 +1,7 @@
-"""Rotary positions (https://arxiv.org/abs/2104.09864) as one complex product.
+"""Rotary position embedding (https://arxiv.org/abs/2104.09864) as one complex product.
 
-Queries and keys come with the two numbers of each rotated pair adjacent (loading puts the rows of their weights in that order, which
-leaves their dot products as they were), so that a head is a row of D/2 complex numbers and a rotation one multiplication.
+The two numbers of each rotated pair are adjacent in queries and keys: loading reorders the rows of their weights, which
+leaves dot products unchanged. So a head is a row of D/2 complex numbers and a rotation is one multiplication.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from engine.kernels.cpu import operators
 
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
-    """How frequencies are stretched beyond the trained context. `kind`: "default", "linear", "llama3" or "yarn".
+    """The rule that stretches frequencies beyond the trained context.
 
-    `attention_factor` multiplies queries and keys (yarn only; None: 0.1 ln(factor) + 1).
+    `kind`: "default", "linear", "llama3" or "yarn".
     """
 
     kind: str = "default"
@@ -29,13 +29,14 @@ class RopeScaling:
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     attention_factor: float | None = None
+    """Multiplies queries and keys (yarn only; None: 0.1 ln(factor) + 1)."""
 
 
 KINDS = ("default", "linear", "llama3", "yarn")
 
 
 class RotaryTable:
-    """cos + i sin of every position. rotations: (P, D/2) complex64."""
+    """A table of cos + i sin for every position. rotations: (P, D/2) complex64."""
 
     def __init__(self, rotations: torch.Tensor) -> None:
         self._rotations = rotations
@@ -50,7 +51,7 @@ class RotaryTable:
         device: torch.device,
         frequency_factors: torch.Tensor | None = None,
     ) -> RotaryTable:
-        """Compute the table once. `frequency_factors`: divisors that some files carry instead of a scaling rule (D/2,)."""
+        """Compute the table. `frequency_factors`: divisors (D/2,) that some files hold instead of a scaling rule."""
         frequencies = scaled_frequencies(head_size, theta, scaling)
         if frequency_factors is not None:
             frequencies = frequencies / frequency_factors
@@ -59,20 +60,21 @@ class RotaryTable:
         return cls(torch.polar(size, angles).to(device))
 
     def at(self, positions: torch.Tensor) -> torch.Tensor:
-        """positions: (T,) int64  ->  (T, 1, D/2) complex64, once per step for all layers."""
+        """Look up the rotations of a step, for all layers. positions: (T,) int64  ->  (T, 1, D/2) complex64."""
         return self._rotations.index_select(0, positions).unsqueeze(1)
 
 
 def rotate(heads: torch.Tensor, num_rotated: int, rotations: torch.Tensor) -> torch.Tensor:
     """Rotate adjacent pairs of the first heads on a CPU; the input may be changed.
 
-    heads: (T, H, D)   rotations: (T, 1, D/2)  ->  (T, H, D) float32. On CUDA attention rotates as it stores (`StepAttention.attend_heads`).
+    heads: (T, H, D)   rotations: (T, 1, D/2)  ->  (T, H, D) float32. On CUDA attention rotates as it stores
+    (`StepAttention.attend_heads`).
     """
     return operators.rotate(heads, num_rotated, rotations)
 
 
 def adjacent_pairs(num_heads: int, head_size: int) -> torch.Tensor:
-    """Row order that turns "first halves, second halves" heads into adjacent pairs: (H * D,) int64."""
+    """Return the row order that turns heads stored as two halves into adjacent pairs: (H * D,) int64."""
     half = torch.arange(head_size // 2)
     within = torch.stack((half, half + head_size // 2), dim=1).flatten()
     return (torch.arange(num_heads)[:, None] * head_size + within).flatten()
@@ -91,7 +93,7 @@ def scaled_frequencies(head_size: int, theta: float, scaling: RopeScaling) -> to
 
 
 def _llama3_frequencies(frequencies: torch.Tensor, scaling: RopeScaling) -> torch.Tensor:
-    """Divide slow pairs by the factor, keep fast ones, blend between."""
+    """Divide slow frequencies by the factor, keep fast ones, blend between."""
     turns = scaling.original_length * frequencies / (2 * math.pi)
     low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
     kept = ((turns - low) / (high - low)).clamp(0, 1)
@@ -99,7 +101,7 @@ def _llama3_frequencies(frequencies: torch.Tensor, scaling: RopeScaling) -> torc
 
 
 def _yarn_frequencies(frequencies: torch.Tensor, head_size: int, theta: float, scaling: RopeScaling) -> torch.Tensor:
-    """https://arxiv.org/abs/2309.00071: as above, with a ramp over the pair's index."""
+    """Do as llama3, with a ramp over the pair's index (https://arxiv.org/abs/2309.00071)."""
 
     def pair_with_turns(turns: float) -> float:
         return head_size * math.log(scaling.original_length / (turns * 2 * math.pi)) / (2 * math.log(theta))

@@ -1,4 +1,6 @@
-"""The two kinds of model files as the `Checkpoint` that a decoder is built from: our names, checked shapes, rotated pairs adjacent."""
+"""Implementations of `Checkpoint` for GGUF files and Hugging Face folders: our names, checked shapes, rotated pairs
+adjacent.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from engine.quantization.stored import StoredMatrix
 
 
 class GgufCheckpoint:
-    """One GGUF file. `reorders`: the family's q and k rows stand in halves and are to be brought into pairs."""
+    """The tensors of a GGUF file.
+
+    `reorders`: the family stores q and k rows as halves, which must be reordered into pairs.
+    """
 
     def __init__(self, file: GgufFile, config: ModelConfig, reorders: bool) -> None:
         self._file = file
@@ -39,11 +44,12 @@ class GgufCheckpoint:
         return values if order is None else values[order]
 
     def check(self, name: str, shape: tuple[int, ...]) -> None:
-        """Raise ModelLoadError where the tensor is missing or has another shape; reads none of it."""
+        """Raise ModelLoadError if the tensor is missing or has another shape; do not read its data."""
         self._find(name, shape)
 
     def refuse_unused(self) -> None:
-        """Raise ModelLoadError if the file has tensors that the decoder did not ask for: it is another kind of model."""
+        """Raise ModelLoadError if the file has tensors that the decoder did not ask for: it is another kind of
+        model."""
         _refuse_unused(str(self._file.path), set(self._file.tensors) - self._used)
 
     def _take(self, name: str, shape: tuple[int, ...]) -> tuple[str, torch.Tensor]:
@@ -61,7 +67,7 @@ class GgufCheckpoint:
 
 
 class SafetensorsCheckpoint:
-    """A Hugging Face folder: q and k rows stand in halves."""
+    """The tensors of a Hugging Face folder, which stores q and k rows as halves."""
 
     def __init__(self, folder: SafetensorsFolder, config: ModelConfig) -> None:
         self._folder = folder
@@ -79,11 +85,12 @@ class SafetensorsCheckpoint:
         return self._take(name, (size,)).float()
 
     def check(self, name: str, shape: tuple[int, ...]) -> None:
-        """As GgufCheckpoint.check."""
+        """Do as GgufCheckpoint.check."""
         self._find(name, shape)
 
     def refuse_unused(self) -> None:
-        """Raise ModelLoadError if the folder has tensors that the decoder did not ask for: it is another kind of model."""
+        """Raise ModelLoadError if the folder has tensors that the decoder did not ask for: it is another kind of
+        model."""
         _refuse_unused(str(self._folder.path), self._names - self._used)
 
     def _take(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:

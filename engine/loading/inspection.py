@@ -1,7 +1,7 @@
-"""`python -m engine.loading.inspection PATH`: whether a model's files can be served, found out without reading their weights.
+"""`python -m engine.loading.inspection PATH`: check whether a model can be served, without reading its weights.
 
-Writes what the model is and exits with 0, or what is wrong and exits with 1. Run by `manage.py doctor`, in a process of its own: torch is
-large, and a model's files are not trusted.
+Prints a description and exits with 0, or prints the problem and exits with 1. `manage.py doctor` runs it in a process
+of its own, because torch is large and a model's files are not trusted.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from engine.models.decoder import decoder_tensors
 from engine.tokenizers.tokenizer import Tokenizer
 
 
-def model_described(path: Path) -> str:
-    """Say what the model is. Raises ModelLoadError.
+def describe_model(path: Path) -> str:
+    """Check the model and return a one-line description. Raises ModelLoadError.
 
-    1. Open the files: headers, and tables of tensors against the sizes of the files.
-    2. Read the config: is the architecture one that can be served?
-    3. Look for every tensor of the architecture, in its shape, and for none besides.
-    4. Make the tokenizer.
+    1. Open the files; check headers and tensor tables against the sizes of the files.
+    2. Read the config; check that the architecture is supported.
+    3. Check that every tensor of the architecture is there in its shape, and no other.
+    4. Build the tokenizer.
     """
     checkpoint, config, files = open_checkpoint(path)
     for name, shape in decoder_tensors(config):
@@ -35,9 +35,9 @@ def model_described(path: Path) -> str:
 
 
 def main(path: str) -> int:
-    """Look at the model at `path`."""
+    """Inspect the model at `path` and return the exit code."""
     try:
-        sys.stdout.write(f"{model_described(Path(path))}\n")
+        sys.stdout.write(f"{describe_model(Path(path))}\n")
     except ModelLoadError as error:
         sys.stdout.write(f"{error.message}\n")
         return 1

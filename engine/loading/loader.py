@@ -1,4 +1,7 @@
-"""From a path to a decoder that can run: GGUF file or Hugging Face folder, any family of the registry. Called by the core at start."""
+"""Loads a decoder from a GGUF file or a Hugging Face folder, of any family in the registry.
+
+Called by the core at start.
+"""
 
 from __future__ import annotations
 
@@ -27,19 +30,19 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A decoder with what the runner must know of it.
-
-    `max_model_len` is the context in tokens that positions are prepared for. `dtype` is that of the residual stream and of
-    q, k and v. `files` are those that were read. `uses_own_kernels`: see WeightScheme.
-    """
+    """A decoder with its properties for the runner."""
 
     decoder: Decoder
     config: ModelConfig
     files: tuple[Path, ...]
+    """The files that were read."""
     max_model_len: int
+    """The context in tokens that the rotary table covers."""
     device: torch.device
     dtype: torch.dtype
+    """The dtype of the residual stream and of q, k and v."""
     uses_own_kernels: bool
+    """See WeightScheme."""
 
 
 def load_model(
@@ -51,9 +54,12 @@ def load_model(
     batch_invariant: bool = False,
     progress: Progress = lambda phase, fraction: None,
 ) -> LoadedModel:
-    """Load a model; `max_model_len` 0 means its trained context. Raises ModelLoadError, which names the file and what is wrong.
+    """Load a model; `max_model_len` 0 means its trained context.
 
-    Steps: 1. open and check the files; 2. read the config; 3. build the decoder layer by layer; 4. refuse tensors left over.
+    Raises ModelLoadError, which names the file and the problem.
+
+    Steps: 1. open and check the files; 2. read the config; 3. build the decoder layer by layer; 4. refuse unused
+    tensors.
     """
     started = perf_counter()
     path = Path(path)

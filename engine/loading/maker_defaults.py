@@ -1,8 +1,8 @@
-"""Sampling values that a model's makers recommend, read from the model's own files, for requests that leave a field out.
+"""The sampling values that a model's makers recommend, read from its files, for requests that omit a field.
 
-A folder has them in `generation_config.json`, a GGUF file in its metadata (`general.sampling.*`, as llama.cpp defines them). A model whose
-files are silent may be known here by its maker's card. Names are those of requests; values that no request could send are left out.
-Called by the model worker, which tells the web processes.
+A folder has them in `generation_config.json`, a GGUF file in its metadata (`general.sampling.*`, as llama.cpp defines
+them). CARDS holds the values of model cards for files without them. Names are those of requests; values that a request
+could not send are dropped. Called by the model worker, which publishes them to the web processes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CARDS: dict[tuple[str, str], dict[str, float]] = {
 
 
 def maker_defaults(path: Path) -> dict[str, float]:
-    """Return the usable values of the model at `path`; {} where the files have none. Never raises for what is in a file."""
+    """Return the usable values of the model at `path`, or {}. Never raises for the contents of a file."""
     return _of_folder(path) if path.is_dir() else _of_gguf(path)
 
 
@@ -83,6 +83,6 @@ def _usable(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _is_within(value: Any, name: str, bounds: tuple[float, float]) -> bool:
-    """Return True for a number within bounds, which NaN is not."""
+    """Return True for a number within bounds; NaN is not."""
     has_type = isinstance(value, int) if name in INTEGERS else isinstance(value, int | float)
     return has_type and not isinstance(value, bool) and bounds[0] <= value <= bounds[1]

@@ -1,4 +1,4 @@
-"""Tensor names of GGUF and Hugging Face files for ours (models/decoder.py lists ours)."""
+"""Translation of our tensor names (listed in models/decoder.py) to those of GGUF and Hugging Face files."""
 
 from __future__ import annotations
 
@@ -48,17 +48,20 @@ HF_LAYER = {
 
 
 def gguf_name(name: str) -> str:
-    """layers.3.q -> blk.3.attn_q.weight."""
+    """Translate to GGUF: layers.3.q -> blk.3.attn_q.weight."""
     return _translate(name, GGUF_GLOBAL, GGUF_LAYER, "blk")
 
 
 def hf_name(name: str) -> str:
-    """layers.3.q -> model.layers.3.self_attn.q_proj.weight. Raises KeyError for a name that such files never have."""
+    """Translate to Hugging Face: layers.3.q -> model.layers.3.self_attn.q_proj.weight.
+
+    Raises KeyError for a name they never have.
+    """
     return _translate(name, HF_GLOBAL, HF_LAYER, "model.layers")
 
 
 def num_rotated_heads(name: str, config: ModelConfig) -> int:
-    """Return how many heads the rows of a tensor hold if rotation sees them, else 0."""
+    """Return the number of heads in the rows of a tensor that is rotated (q, k), else 0."""
     kind = name.rpartition(".")[2]
     if kind in ("q", "q_bias"):
         return config.num_heads
@@ -66,7 +69,7 @@ def num_rotated_heads(name: str, config: ModelConfig) -> int:
 
 
 def is_ignorable(file_name: str) -> bool:
-    """Whether a tensor may stand in a file without being used: an output that is tied, tables that are computed."""
+    """Return True for tensors that a file may hold unused: a tied output, tables that are computed."""
     return file_name == "lm_head.weight" or file_name.endswith("rotary_emb.inv_freq")
 
 

@@ -1,7 +1,7 @@
 """Hugging Face folders: config.json and safetensors files, one or sharded.
 
-Refuses pickled checkpoints and folders that want their own code run: nothing from a model folder is ever executed, and no file
-outside the folder is opened. The safetensors library checks offsets and shapes against the file itself.
+Refuses pickled checkpoints and folders that ask to run their own code. Nothing from a model folder is executed, and no
+file outside the folder is opened. The safetensors library checks offsets and shapes against the file itself.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-"""Types that can be served, as safetensors and as we call them."""
+"""Supported types: safetensors' name -> torch's name."""
 MAX_JSON_BYTES = 32 << 20
 
 
 class SafetensorsFolder:
-    """The tensors of all files of a folder by name, mapped and read on demand."""
+    """The tensors of a folder's files by name, mapped and read on demand."""
 
     def __init__(self, path: Path, files: list[Path]) -> None:
         self.path = path
@@ -60,7 +60,10 @@ class SafetensorsFolder:
         return list(self._by_name)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of one tensor without reading it. Raises KeyError when absent, ModelLoadError for integers and the like."""
+        """Return the shape of one tensor without reading it.
+
+        Raises KeyError when absent, ModelLoadError for integers and the like.
+        """
         try:
             part = self._by_name[name].get_slice(name)
         except SafetensorError as error:
@@ -72,7 +75,7 @@ class SafetensorsFolder:
         return tuple(part.get_shape())
 
     def tensor(self, name: str) -> torch.Tensor:
-        """Read one tensor in its own dtype. Raises as `shape`."""
+        """Read one tensor in its own dtype. Raises the errors of `shape`."""
         self.shape(name)
         try:
             return self._by_name[name].get_tensor(name)

@@ -1,6 +1,7 @@
-"""What a decoder-only model is, in one frozen dataclass, read from GGUF metadata or a Hugging Face config.json.
+"""The configuration of a decoder-only model, read from GGUF metadata or a Hugging Face config.json.
 
-Every value is checked: a model's files are not trusted. Knows no family; what a family fixes comes in as `FamilyTraits`.
+Every value is checked: a model's files are not trusted. Knows no family; family differences are passed in as
+`FamilyTraits`.
 """
 
 from __future__ import annotations
@@ -15,26 +16,31 @@ from engine.layers.rotary import KINDS, RopeScaling
 
 MAX_SIZE = 1 << 24
 HEAD_SIZE_STEP = 4
-"""Rotation takes numbers in pairs, attention four at a time."""
+"""Rotation works on pairs of numbers, attention on four at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class FamilyTraits:
     """The differences between families of the shared decoder.
 
-    `gguf_adjacent_pairs`: GGUF files of this family store the rows of q and k with rotated pairs adjacent.
-    `qkv_bias`: the fused projection has a bias, whatever the file's metadata says.
+    A new family is a file like qwen.py and a line in registry.py:
+
+    FAMILY = FamilyTraits(gguf_names=("qwen2",), hf_names=("Qwen2ForCausalLM",), qkv_bias=True)
     """
 
     gguf_names: tuple[str, ...]
+    """`general.architecture` in GGUF files."""
     hf_names: tuple[str, ...]
+    """`architectures` in config.json."""
     gguf_adjacent_pairs: bool = False
+    """GGUF files of this family store the rows of q and k with rotated pairs adjacent."""
     qkv_bias: bool = False
+    """The fused projection has a bias, even if the metadata does not say so."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """Sizes and constants of a decoder. `max_position` is the trained context in tokens."""
+    """The sizes and constants of a decoder. `max_position` is the trained context in tokens."""
 
     architecture: str
     vocab_size: int
@@ -58,7 +64,7 @@ class ModelConfig:
 
 
 class _Fields:
-    """Checked access to untrusted keys; errors name the file and the key."""
+    """A reader that checks untrusted values; errors name the file and the key."""
 
     def __init__(self, source: str, values: Mapping[str, object]) -> None:
         self._source = source

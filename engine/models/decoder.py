@@ -1,6 +1,6 @@
 """The decoder that all families share: embedding, layers, final norm, vocabulary projection.
 
-Built from a checkpoint and a weight scheme; called by the runner with the tokens of one step, whichever sequences they belong to.
+Built from a checkpoint and a weight scheme; called by the runner with the tokens of one step, of any sequences.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from engine.quantization.scheme import WeightScheme
 from engine.quantization.stored import StoredMatrix
 
 MAX_BUILDERS = 4
-"""Layers that are opened at once: each takes a few times its size in float32."""
+"""Layers that are loaded at once: each takes a few times its size in float32."""
 
 
 class Checkpoint(Protocol):
-    """The tensors of a model under our names; q and k rows have rotated pairs adjacent.
+    """A source of a model's tensors under our names; q and k rows have rotated pairs adjacent.
 
-    Names: embedding, output, final_norm, frequency_factors, and `layers.<i>.` attention_norm, q, k, v, o, mlp_norm, gate, up, down;
-    a bias is called `<name>_bias`. Read from several threads.
-    A missing tensor or another shape raises ModelLoadError with the file's and the tensor's name.
+    Names: embedding, output, final_norm, frequency_factors, and `layers.<i>.` attention_norm, q, k, v, o, mlp_norm,
+    gate, up, down;
+    a bias is called `<name>_bias`. Several threads read at once. A missing tensor or another shape raises
+    ModelLoadError with the file's and the tensor's name.
     """
 
     def has(self, name: str) -> bool: ...
@@ -44,7 +45,7 @@ class Checkpoint(Protocol):
 
 
 def decoder_tensors(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Name and shape of every tensor that the builder asks a checkpoint for; `frequency_factors` alone may be absent."""
+    """Yield name and shape of every tensor that a checkpoint must have; only `frequency_factors` may be absent."""
     hidden, inner = config.hidden_size, config.intermediate_size
     query, kv = config.num_heads * config.head_size, config.num_kv_heads * config.head_size
     yield "embedding", (config.vocab_size, hidden)
@@ -82,7 +83,10 @@ class DecoderLayer:
     def __call__(
         self, hidden: torch.Tensor, delta: torch.Tensor | None, rotations: torch.Tensor, attention: StepAttention
     ) -> torch.Tensor:
-        """Add `delta`, left by the layer before, to the residual stream in place; return what is to be added next. All are (T, E)."""
+        """Add `delta`, the output of the layer before, to the residual stream in place; return this layer's output.
+
+        All are (T, E).
+        """
         num_rows = hidden.shape[0]
         normed = self._attention_norm(hidden, delta, self._attention.input_dtype(num_rows))
         normed = self._mlp_norm(
@@ -92,7 +96,7 @@ class DecoderLayer:
 
 
 class Decoder:
-    """A model's weights, ready to run."""
+    """A model that is ready to run."""
 
     def __init__(
         self, embedding: Embedding, rotary: RotaryTable, layers: list[DecoderLayer], final_norm: RmsNorm, output: Linear
@@ -110,11 +114,13 @@ class Decoder:
         return hidden.add_(self.run_layers(hidden, rotations, attention))
 
     def begin(self, token_ids: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Look up what the layers start from: the residual stream (T, E), theirs to change, and the rotations (T, 1, D/2)."""
+        """Look up the inputs of the layers: the residual stream (T, E), which they change, and the rotations (T, 1,
+        D/2).
+        """
         return self._embedding(token_ids), self._rotary.at(positions)
 
     def run_layers(self, hidden: torch.Tensor, rotations: torch.Tensor, attention: StepAttention) -> torch.Tensor:
-        """Run the layers over `begin`'s rows; returns what is still to be added to `hidden`, (T, E)."""
+        """Run the layers over `begin`'s rows; return the last layer's output (T, E), not yet added to `hidden`."""
         delta = None
         for layer in self._layers:
             delta = layer(hidden, delta, rotations, attention)
@@ -122,7 +128,7 @@ class Decoder:
 
     @torch.inference_mode()
     def normed(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Normalise rows whose states themselves are wanted. hidden: (R, E)  ->  (R, E) float32."""
+        """Normalise rows whose hidden states are requested. hidden: (R, E)  ->  (R, E) float32."""
         return self._final_norm(hidden, None, torch.float32)
 
     @torch.inference_mode()
@@ -132,7 +138,7 @@ class Decoder:
 
 
 class DecoderBuilder:
-    """Takes tensors from a checkpoint, brings weights into their forms and puts them together."""
+    """A builder that converts the tensors of a checkpoint to weight forms and assembles the decoder."""
 
     def __init__(self, config: ModelConfig, checkpoint: Checkpoint, scheme: WeightScheme, device: torch.device) -> None:
         self._config = config
@@ -141,9 +147,10 @@ class DecoderBuilder:
         self._device = device
 
     def build(self, num_positions: int, progress: Callable[[float], None]) -> Decoder:
-        """Load layers side by side, each on one thread: quicker than many threads on one small tensor, above all on a busy machine.
+        """Load layers in parallel, each on one thread: faster than many threads on one small tensor, above all on a
+        busy machine.
 
-        `progress` hears the fraction done.
+        Calls `progress` with the fraction done.
         """
         num_threads = torch.get_num_threads()
         num_parts = self._config.num_layers + 1
@@ -163,7 +170,7 @@ class DecoderBuilder:
 
     @torch.inference_mode()
     def _ends(self, num_positions: int) -> tuple[Embedding, RotaryTable, RmsNorm, Linear]:
-        """What stands before and behind the layers."""
+        """Load the tensors before and after the layers: embedding, rotary table, final norm, output."""
         config, checkpoint, scheme = self._config, self._checkpoint, self._scheme
         shape = (config.vocab_size, config.hidden_size)
         stored_table = checkpoint.matrix("embedding", shape)
@@ -203,7 +210,7 @@ class DecoderBuilder:
         )
 
     def _linear(self, prefix: str, outputs: dict[str, int], num_inputs: int, has_bias: bool = False) -> Linear:
-        """Stack tensors of the same inputs into one matrix. outputs: name -> rows."""
+        """Stack tensors with the same inputs into one linear layer. outputs: name -> rows."""
         stacked = StoredMatrix.stack(
             [self._checkpoint.matrix(prefix + name, (rows, num_inputs)) for name, rows in outputs.items()]
         )

@@ -1,4 +1,4 @@
-"""Architecture name, as files spell it, to family. A new family is one more line in FAMILIES."""
+"""The families of models by architecture name, as files spell it. A new family is one more entry in FAMILIES."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HF_FAMILIES = {name: family for family in FAMILIES for name in family.hf_names}
 
 
 def find_family(source: str, architecture: object, families: dict[str, FamilyTraits]) -> FamilyTraits:
-    """Look an architecture up. Raises ModelLoadError that lists what can be served."""
+    """Return the family of an architecture. Raises ModelLoadError that lists the supported ones."""
     if not isinstance(architecture, str) or architecture not in families:
         shown = str(architecture)[:80]
         raise ModelLoadError(

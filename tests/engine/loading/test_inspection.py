@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from chat.catalog.model_choice import model_choice
 from engine.api.errors import ModelLoadError
-from engine.loading.inspection import main, model_described
+from engine.loading.inspection import describe_model, main
 from tests.engine.loading.gguf_writing import STRING, GgufContents, string
 from tests.engine.models.test_decoder import VARIANTS, small_model
 from tests.engine.tiny_tokenizer import write_tokenizer
@@ -27,17 +27,17 @@ def written(folder: Path, variant: str) -> Path:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_tensor_that_loading_asks_for_is_looked_for_and_no_other(tmp_path: Path, variant: str) -> None:
     folder = written(tmp_path, variant)
-    assert "layers, context" in model_described(folder)
+    assert "layers, context" in describe_model(folder)
     file = folder / "model.safetensors"
     tensors = load_file(file)
     for name in tensors:
         save_file({other: values for other, values in tensors.items() if other != name}, file)
         with pytest.raises(ModelLoadError, match=f"tensor '{name}' is missing"):
-            model_described(folder)
+            describe_model(folder)
     name = min(tensors)
     save_file(tensors | {name: torch.ones(3)}, file)
     with pytest.raises(ModelLoadError, match=rf"tensor '{name}' must have the shape .*, got \(3,\)"):
-        model_described(folder)
+        describe_model(folder)
 
 
 def test_the_default_model_is_described_and_half_of_it_is_not_enough(
@@ -68,4 +68,4 @@ def test_a_model_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     folder = written(tmp_path, next(iter(VARIANTS)))
     (folder / "tokenizer.json").unlink()
     with pytest.raises(ModelLoadError, match=r"tokenizer\.json"):
-        model_described(folder)
+        describe_model(folder)
