@@ -1,7 +1,9 @@
-"""Eight-bit weights on CUDA: one scale for each output, activations as they are. They halve what a decode step reads, and the memory.
+"""Eight-bit weights on CUDA with one scale per output and unquantised activations: half the memory, and half the
+reading of a decode step.
 
-A few rows are bound by reading the weights, and the product opens them on their way (`kernels/cuda/byte_product.py`). For many rows,
-prompts above all, the weights are opened some outputs at a time and multiplied by torch: opening costs little beside that many products.
+Few rows are bound by reading the weights, which the product widens as it loads them (`kernels/cuda/byte_product.py`).
+For many rows, above all prompts, some outputs at a time are widened and multiplied by torch: widening costs little
+beside so many products.
 """
 
 from __future__ import annotations
@@ -13,14 +15,15 @@ from engine.kernels.cuda.byte_product import MOST_ROWS, multiply, outputs_for, r
 
 FEW_ROWS = 256
 OPEN_WEIGHTS = 1 << 26
-"""Numbers that are opened at a time."""
+"""Weights that are widened at a time."""
 PROCESSORS_OF_TESTS = 2
 
 
 class ByteWeight:
-    """values: (N, K) int8   scale: (N,) float32   dtype: that of the activations.
+    """A weight of eight bits. values: (N, K) int8   scale: (N,) float32   dtype: that of the activations.
 
-    `is_invariant`: every number of rows goes through one program of one shape, so that a row's result is the same in any crowd.
+    `is_invariant`: compute any number of rows by programs of one shape, so that a row's result does not depend on the
+    batch.
     """
 
     def __init__(
@@ -47,11 +50,11 @@ class ByteWeight:
         return self._dtype
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """x: (R, K)  ->  (R, N) in the dtype of the activations."""
+        """Multiply. x: (R, K)  ->  (R, N) in the dtype of the activations."""
         return self._multiply(x.to(self._dtype), None)
 
     def multiply_add(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        """The same with a bias (N,), added as the product is written."""
+        """Multiply, and add a bias (N,) in the same kernel."""
         return self._multiply(x.to(self._dtype), bias)
 
     def clone(self) -> ByteWeight:

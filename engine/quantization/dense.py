@@ -7,7 +7,7 @@ from torch.nn import functional
 
 
 class DenseWeight:
-    """weight: (N, K) in the dtype of the product."""
+    """A weight in floating point, (N, K), in the dtype of the product."""
 
     def __init__(self, weight: torch.Tensor) -> None:
         self.weight = weight
@@ -22,11 +22,11 @@ class DenseWeight:
         return self._dtype
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """x: (R, K)  ->  (R, N) in the weight's dtype."""
+        """Multiply. x: (R, K)  ->  (R, N) in the weight's dtype."""
         return functional.linear(x.to(self._dtype), self.weight)
 
     def multiply_add(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        """The same with a bias (N,) in the weight's dtype, which a product on CUDA adds as it writes."""
+        """Multiply, and add a bias (N,) in the weight's dtype; on CUDA in the same kernel."""
         return functional.linear(x.to(self._dtype), self.weight, bias)
 
     def clone(self) -> DenseWeight:

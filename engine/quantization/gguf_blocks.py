@@ -1,7 +1,7 @@
-"""The block formats of GGUF files, opened with vectorised torch.
+"""Dequantisation of the block formats of GGUF files, with vectorised torch.
 
 A block holds 32 or 256 neighbouring elements of a row: small integers with shared scales. The layouts are those of ggml
-(https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h, MIT). Every output element is written: nothing of an old buffer shows.
+(https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h, MIT). Every output element is written.
 Letters: N rows, K elements in a row, G groups of 32 in a row, n blocks.
 """
 
@@ -18,7 +18,10 @@ FOUR_BIT_TYPES = frozenset({"Q4_0", "Q4_1", "Q4_K"})
 
 @dataclass(frozen=True, slots=True)
 class FourBitGroups:
-    """w = scale * q + minimum. q: (N, K) uint8 in 0..15   scale, minimum: (N, G) float32."""
+    """A four-bit matrix in groups of 32: w = scale * q + minimum.
+
+    q: (N, K) uint8 in 0..15   scale, minimum: (N, G) float32.
+    """
 
     q: torch.Tensor
     scale: torch.Tensor
@@ -26,7 +29,7 @@ class FourBitGroups:
 
 
 def dequantize(type_name: str, data: torch.Tensor) -> torch.Tensor:
-    """Open rows of blocks. data: (N, bytes per row) uint8  ->  (N, K) float32."""
+    """Dequantise rows of blocks. data: (N, bytes per row) uint8  ->  (N, K) float32."""
     num_rows = data.shape[0]
     if type_name in FLOAT_DTYPES:
         return data.view(FLOAT_DTYPES[type_name]).float()
@@ -35,7 +38,10 @@ def dequantize(type_name: str, data: torch.Tensor) -> torch.Tensor:
 
 
 def four_bit_groups(type_name: str, data: torch.Tensor) -> FourBitGroups:
-    """Take a 4-bit matrix apart without opening it. data: (N, bytes per row) uint8."""
+    """Split a 4-bit matrix into integers, scales and minima, without dequantising it.
+
+    data: (N, bytes per row) uint8.
+    """
     num_rows = data.shape[0]
     block_bytes, take_apart = _FOUR_BIT[type_name]
     q, scale, minimum = take_apart(data.reshape(-1, block_bytes))
@@ -43,17 +49,17 @@ def four_bit_groups(type_name: str, data: torch.Tensor) -> FourBitGroups:
 
 
 def _half(blocks: torch.Tensor, start: int) -> torch.Tensor:
-    """The float16 at byte `start` of each block: (n, 1) float32."""
+    """Read the float16 at byte `start` of each block: (n, 1) float32."""
     return blocks[:, start : start + 2].contiguous().view(torch.float16).float()
 
 
 def _nibbles(packed: torch.Tensor) -> torch.Tensor:
-    """Low halves, then high halves: (n, B) -> (n, 2B) uint8."""
+    """Unpack low nibbles, then high nibbles: (n, B) -> (n, 2B) uint8."""
     return torch.cat((packed & 15, packed >> 4), dim=1)
 
 
 def _fifth_bits(blocks: torch.Tensor, start: int) -> torch.Tensor:
-    """The 32 bits at byte `start`, as 0 or 16: (n, 32) uint8."""
+    """Unpack the 32 bits at byte `start`, as 0 or 16: (n, 32) uint8."""
     bits = blocks[:, start : start + 4, None] >> torch.arange(8, dtype=torch.uint8)
     return (bits.reshape(-1, 32) & 1) << 4
 
@@ -73,13 +79,16 @@ def _q4_k_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torc
 
 
 def _q4_k_values(packed: torch.Tensor) -> torch.Tensor:
-    """Each 32 bytes hold the low halves of one group and the high halves of the next: (n, 128) -> (n, 256)."""
+    """Unpack nibbles: each 32 bytes hold a group in their low nibbles and the next in their high ones.
+
+    (n, 128) -> (n, 256).
+    """
     packed = packed.reshape(-1, 4, 1, 32)
     return torch.cat((packed & 15, packed >> 4), dim=2).reshape(-1, 256)
 
 
 def _k_scales(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Eight 6-bit scales and minima in 12 bytes, times the two halves before them: two (n, 8) float32."""
+    """Unpack eight 6-bit scales and minima from 12 bytes, times the two float16 before them: two (n, 8) float32."""
     packed = blocks[:, 4:16].reshape(-1, 3, 4)
     low, middle, high = packed[:, 0], packed[:, 1], packed[:, 2]
     scale = torch.cat((low & 63, (high & 15) | (low >> 6 << 4)), dim=1)

@@ -1,7 +1,8 @@
 """Four-bit weights in groups of 32 for torch's CPU kernel: y = x @ ((q - 8) * scale + zero).T, in bfloat16.
 
-Q4_0, Q4_1 and Q4_K map onto it: scale is theirs, zero is minimum + 8 * scale. Scales and zeros round to bfloat16, an error of up to
-1/64 of a quantisation step on the zero. The kernel takes bfloat16 activations; with float32 ones it is 30 times slower.
+Q4_0, Q4_1 and Q4_K map onto it: scale is theirs, zero is minimum + 8 * scale. Scales and zeros round to bfloat16, an
+error of up to 1/64 of a quantisation step on the zero. The kernel takes bfloat16 activations; with float32 ones it is
+30 times slower.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ ROW_MULTIPLE = 16
 
 
 class Int4Weight:
-    """N outputs of K inputs. packed: the kernel's own order   scales_and_zeros: (G, N, 2) bfloat16."""
+    """A weight of N outputs and K inputs. packed: in the kernel's own order   scales_and_zeros: (G, N, 2) bfloat16."""
 
     input_dtype = torch.bfloat16
 
@@ -26,7 +27,7 @@ class Int4Weight:
 
     @staticmethod
     def fits(shape: tuple[int, int]) -> bool:
-        """Whether the kernel takes a matrix of this shape."""
+        """Return True if the kernel takes a matrix of this shape."""
         return shape[0] % ROW_MULTIPLE == 0 and shape[1] % GROUP_SIZE == 0
 
     @property
@@ -34,7 +35,7 @@ class Int4Weight:
         return self._packed.nbytes + self._scales_and_zeros.nbytes
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """x: (R, K) float32 or bfloat16  ->  (R, N) bfloat16."""
+        """Multiply. x: (R, K) float32 or bfloat16  ->  (R, N) bfloat16."""
         return self._matmul(x.to(torch.bfloat16), self._packed, GROUP_SIZE, self._scales_and_zeros)
 
     def clone(self) -> Int4Weight:

@@ -1,8 +1,9 @@
-"""Eight-bit weights and activations: one scale per output of the weight, one per row of the input, integer sums in between.
+"""Eight-bit weights and activations: a scale per output of the weight and per row of the input, integer sums.
 
-A row is quantised by itself and integer sums are exact, so a row's result is the same alone and in any batch. Two forms over the same
-numbers, since machines differ in which is faster: torch's integer matmul, and oneDNN's with its own packed order. Both are symmetric;
-the second wants unsigned activations and takes them around 128. Error on random data: about 1 % of the output's spread.
+A row is quantised by itself and integer sums are exact, so a row's result is the same alone and in any batch. There are
+two forms of the same numbers, as machines differ in which is faster: torch's integer matmul, and oneDNN's with its own
+packed order. Both are symmetric; the second needs unsigned activations, centred at 128. Error on random data: about 1 %
+of the output's spread.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ def quantize_weight(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def quantize_rows(rows: Iterable[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Quantise a matrix that comes some rows at a time; the whole of `quantize_weight`."""
+    """Do as `quantize_weight` for a matrix that is given some rows at a time."""
     values, scales = zip(*(quantize_weight(part) for part in rows), strict=True)
     return torch.cat(values), torch.cat(scales)
 
 
 class Int8Weight:
-    """Torch's integer matmul. values: (N, K) int8   scale: (N,) float32."""
+    """A weight for torch's integer matmul. values: (N, K) int8   scale: (N,) float32."""
 
     input_dtype = torch.float32
 
@@ -44,7 +45,7 @@ class Int8Weight:
         return self._values.nbytes + self._scale.nbytes
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """x: (R, K)  ->  (R, N) float32."""
+        """Multiply. x: (R, K)  ->  (R, N) float32."""
         quantized, scales = operators.quantize(x, torch.int8)
         return torch.mul(self._matmul(quantized, self._transposed), self._scale).mul_(scales)
 
@@ -54,7 +55,7 @@ class Int8Weight:
 
 
 class Int8PackedWeight:
-    """OneDNN's quantised linear, which also applies the weight scales."""
+    """A weight for oneDNN's quantised linear, which also applies the weight scales."""
 
     input_dtype = torch.float32
 
@@ -69,7 +70,7 @@ class Int8PackedWeight:
         return self._packed.nbytes + self._scale.nbytes
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """x: (R, K)  ->  (R, N) float32."""
+        """Multiply. x: (R, K)  ->  (R, N) float32."""
         quantized, scales = operators.quantize(x, torch.uint8)
         product = self._matmul(
             quantized,

@@ -1,10 +1,12 @@
-"""Which form of a weight serves how many rows: measured on this machine, on the shapes of the model, while it loads.
+"""The choice of weight forms by number of rows, measured on this machine and on the model's shapes while it loads.
 
-On a CPU no form is best everywhere. A few rows are bound by reading the weights, so four bits win; many rows are bound by arithmetic,
-where eight-bit products (VNNI), bfloat16 (AMX) or float32 win depending on the machine. A matrix is kept in at most two forms.
+On a CPU no form is best for all numbers of rows. Few rows are bound by reading the weights, so four bits win; many rows
+are bound by arithmetic, where eight-bit products (VNNI), bfloat16 (AMX) or float32 win depending on the machine. A
+matrix is held in at most two forms.
 
-Where our own integer products run, torch's are not tried: theirs have one scale for a whole row of inputs, which costs quality. Builds of
-torch differ in what they have (those for Macs lack oneDNN), so a form is only measured once it has been built and has multiplied.
+Where our own integer products run, torch's are not tried: theirs have one scale per row of inputs, which costs quality.
+Builds of torch differ in their operators (those for Macs lack oneDNN), so a form is measured only if it can be built
+and multiplies.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from engine.quantization.vnni import VnniWeight
 logger = logging.getLogger(__name__)
 
 ROW_BUCKETS = (1, 2, 4, 8, 16, 32, 128)
-"""Row counts that are measured; a count is served as the next larger bucket, everything above as the last. Recorded programs of many rows
+"""Measured row counts. Other counts use the next larger bucket, larger ones the last. Recorded programs of many rows
 (execution.step_programs) rely on one form for all of more than 32."""
 
 SECOND_FORM_GAIN = 0.05
@@ -43,12 +45,16 @@ ENOUGH_S = 0.002
 Q4_0_BYTES = 18
 ERROR_CHARS = 200
 WIDER_COSTS = {"bf16": 1.25, "float32": 1.5}
-"""A wide form must beat the others clearly: it takes two or four times the memory, and the measurement has noise."""
+"""Factors on the costs of wide forms, which take two or four times the memory: they must win clearly, as measurements
+have noise."""
 MODES = ("auto", "bf16", "float32", "int8")
 
 
 class WeightForm(Protocol):
-    """One way to hold and multiply a matrix (N, K). (R, K) -> (R, N), float32 or bfloat16."""
+    """A way to hold a matrix (N, K) and multiply by it: (R, K) -> (R, N), float32 or bfloat16.
+
+    A new form is a class like DenseWeight, a line in BUILDERS and a name in `possible_forms`.
+    """
 
     @property
     def num_bytes(self) -> int: ...
@@ -74,8 +80,8 @@ class RowForms:
 
 
 def byte_weight(matrix: StoredMatrix, device: torch.device, is_invariant: bool) -> WeightForm:
-    """Eight-bit weights beside bfloat16 activations, on CUDA."""
-    from engine.quantization.byte_weight import ByteWeight  # needs Triton, which a CPU does without
+    """Build an eight-bit weight for bfloat16 activations on CUDA."""
+    from engine.quantization.byte_weight import ByteWeight  # needs Triton, which CPU installations lack
 
     values, scale = quantize_rows(matrix.open_rows())
     return ByteWeight(values.to(device), scale.to(device), torch.bfloat16, is_invariant)
@@ -92,23 +98,25 @@ BUILDERS: dict[str, Callable[[StoredMatrix, torch.device], WeightForm]] = {
     "byte": lambda matrix, device: byte_weight(matrix, device, is_invariant=False),
     "byte_invariant": lambda matrix, device: byte_weight(matrix, device, is_invariant=True),
 }
-"""The integer forms are for CPUs, those of bytes for CUDA."""
+"""Name -> builder. The integer forms are for CPUs, "byte" and "byte_invariant" for CUDA."""
 
 OWN_FORMS = ("int8_vnni", "int4_vnni")
 ROW_INDEPENDENT = ("int8", "int8_packed", "int4", *OWN_FORMS)
 
 
 def possible_forms(shape: tuple[int, int], four_bit: bool) -> set[str]:
-    """Names of the forms that a matrix of this shape may take here, if torch has what they need."""
+    """Return the names of the forms to try for a matrix of this shape; torch may lack operators for some."""
     if VnniWeight.fits(shape):
         return {"int4_vnni" if four_bit else "int8_vnni", "bf16", "float32"}
     return {"int8", "int8_packed", "bf16", "float32"} | ({"int4"} if four_bit and Int4Weight.fits(shape) else set())
 
 
 class WeightScheme:
-    """Chooses and builds forms. `weights`: "auto", "bf16", "float32" or, on CUDA, "int8"; `batch_invariant`: one form for all row counts.
+    """A scheme that chooses and builds forms. `weights`: "auto", "bf16", "float32" or, on CUDA, "int8".
 
-    Made in the thread whose number of torch threads will run the model; `build` may be called from several threads.
+    `batch_invariant`: use one form for all row counts. Create it where torch has the number of threads that will run
+    the model; several
+    threads may call `build`.
     """
 
     def __init__(self, weights: str, device: torch.device, batch_invariant: bool) -> None:
@@ -129,12 +137,14 @@ class WeightScheme:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether every weight is held in the dtype of the embedding table."""
+        """True if every weight is held in the dtype of the embedding table."""
         return self._fixed in ("bf16", "float32")
 
     @property
     def uses_own_kernels(self) -> bool:
-        """Whether every product of what was built is a kernel of ours, whatever the rows: torch's threads have nothing to do."""
+        """True if every product of the weights built so far is our own kernel for any number of rows; torch's threads
+        then have no work.
+        """
         return bool(self.choices) and all(name in OWN_FORMS for names in self.choices.values() for name in names)
 
     @property
@@ -148,7 +158,9 @@ class WeightScheme:
         return torch.float32 if self._device.type == "cpu" else self.table_dtype
 
     def keeps_stored(self, table: StoredMatrix) -> bool:
-        """Whether the embedding table stays as its file has it: on a CPU, where that is shorter and no weight shares it."""
+        """Return True if the embedding table stays in its stored format: on a CPU, if that is smaller and no weight
+        shares the table.
+        """
         return (
             self._device.type == "cpu"
             and not self.is_fixed
@@ -160,7 +172,7 @@ class WeightScheme:
         return RowForms((DenseWeight(table),) * 2, table.shape[0])
 
     def build(self, matrix: StoredMatrix) -> RowForms:
-        """Bring a stored matrix into the forms that serve its shape on this machine."""
+        """Convert a stored matrix to the forms that are fastest for its shape on this machine."""
         with self._measuring:
             names = self._choose(matrix)
         forms = {name: BUILDERS[name](matrix, self._device) for name in dict.fromkeys(names)}
@@ -198,7 +210,8 @@ def _counted(names: tuple[str, ...]) -> list[tuple[int, tuple[int, str]]]:
 def pick(costs: dict[str, list[float]], max_forms: int) -> tuple[str, ...]:
     """Choose a form per row bucket from measured costs, using at most `max_forms`.
 
-    A further form must lower the sum of costs, each relative to its bucket's best, by SECOND_FORM_GAIN: it takes memory.
+    A further form must lower the sum of costs, each relative to its bucket's best, by SECOND_FORM_GAIN: it takes
+    memory.
     """
     best = [min(cost[i] for cost in costs.values()) for i in range(len(ROW_BUCKETS))]
 
@@ -214,12 +227,13 @@ def pick(costs: dict[str, list[float]], max_forms: int) -> tuple[str, ...]:
 
 
 def measure(shape: tuple[int, int], four_bit: bool, num_threads: int) -> dict[str, list[float]]:
-    """Estimate every form that works on random weights of this width: microseconds per row bucket when `num_threads` share the work.
+    """Estimate the cost of every form that works, on random weights of this width: microseconds per row bucket on
+    `num_threads` threads.
 
-    Timed in processor time of a single thread, which other programs on the machine cannot distort, and split by a second, low
-    matrix into a fixed part (quantising rows, calls) and one that the outputs share out to the threads. Copies at other
-    addresses keep the weights out of the caches, as they are in a model. A form that is hopeless at one of the larger buckets is
-    not tried at the next (its cost there: infinite).
+    Measures processor time of one thread, which other programs do not distort. A second matrix of few outputs separates
+    the fixed cost (quantising rows, calls) from the cost per output, which threads share. Copies at other addresses
+    keep the weights out of the caches, as in a model. A form that is hopeless at one of the larger buckets is not tried
+    at the next (its cost there is infinite).
     """
     num_outputs, num_inputs = shape
     height = min(num_outputs, max(2 * LOW_HEIGHT, MEASURED_WEIGHTS // num_inputs // LOW_HEIGHT * LOW_HEIGHT))
@@ -243,13 +257,13 @@ def measure(shape: tuple[int, int], four_bit: bool, num_threads: int) -> dict[st
 def _random_matrix(shape: tuple[int, int], four_bit: bool) -> StoredMatrix:
     if not four_bit:
         return StoredMatrix.from_float(torch.rand(shape).sub_(0.5))
-    # Bytes below 60 make the halves among them finite numbers below 1.
+    # Bytes below 60 make the float16 scales among them finite and below 1.
     data = torch.randint(0, 60, (shape[0], shape[1] // GROUP_SIZE * Q4_0_BYTES), dtype=torch.uint8)
     return StoredMatrix.from_blocks("Q4_0", data, shape)
 
 
 def _copies(matrix: StoredMatrix, names: list[str]) -> dict[str, list[WeightForm]]:
-    """Forms of a matrix, several times each."""
+    """Build each form of a matrix and several copies of it."""
     forms = {name: BUILDERS[name](matrix, torch.device("cpu")) for name in names}
     return {
         name: [form] + [form.clone() for _ in range(min(MAX_COPIES, COLD_BYTES // form.num_bytes))]
@@ -258,19 +272,21 @@ def _copies(matrix: StoredMatrix, names: list[str]) -> dict[str, list[WeightForm
 
 
 def _works(name: str, matrix: StoredMatrix) -> bool:
-    """Whether a form can be built here and multiplies few and many rows; the log says why not."""
+    """Return True if a form can be built here and multiplies few and many rows; otherwise log why not."""
     try:
         form = BUILDERS[name](matrix, torch.device("cpu"))
         for rows in (ROW_BUCKETS[0], ROW_BUCKETS[-1]):
             form(torch.zeros(rows, matrix.shape[1]))
-    except (RuntimeError, AttributeError) as error:  # an operator that this torch refuses, or does not know
+    except (RuntimeError, AttributeError) as error:  # this torch refuses the operator or lacks it
         logger.warning("weights are not held as %s: %s", name, " ".join(str(error).split())[:ERROR_CHARS])
         return False
     return True
 
 
 def _time(copies: list[WeightForm], x: torch.Tensor) -> float:
-    """Microseconds of processor time per call: the best of a few rounds over the copies, of which many rows need only one."""
+    """Return microseconds of processor time per call, the best of a few rounds over the copies; many rows need only one
+    copy.
+    """
     used = copies if x.shape[0] <= 8 else copies[:1]
     copies[0](x)
     fastest = float("inf")

@@ -1,4 +1,6 @@
-"""A weight matrix as its file stores it: rows of blocks, one part per source tensor. Opened or taken apart only when a form needs it."""
+"""A weight matrix as its file stores it: rows of blocks, one part per source tensor, dequantised only when a form needs
+it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ OPEN_ELEMENTS = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class StoredPart:
-    """Rows of one storage type. data: (N, bytes per row) uint8."""
+    """Some rows in one storage type. data: (N, bytes per row) uint8."""
 
     type: str
     data: torch.Tensor
@@ -22,7 +24,7 @@ class StoredPart:
 
 @dataclass(frozen=True, slots=True)
 class StoredMatrix:
-    """Parts stacked by rows; `shape` is (N, K) of the whole."""
+    """A matrix of parts stacked by rows; `shape` is (N, K) of the whole."""
 
     parts: tuple[StoredPart, ...]
     shape: tuple[int, int]
@@ -33,13 +35,13 @@ class StoredMatrix:
 
     @classmethod
     def from_float(cls, values: torch.Tensor) -> StoredMatrix:
-        """values: (N, K) float32, float16 or bfloat16."""
+        """Wrap plain numbers. values: (N, K) float32, float16 or bfloat16."""
         type_name = next(name for name, dtype in FLOAT_DTYPES.items() if dtype == values.dtype)
         return cls.from_blocks(type_name, values.contiguous().view(torch.uint8), (values.shape[0], values.shape[1]))
 
     @classmethod
     def stack(cls, matrices: list[StoredMatrix]) -> StoredMatrix:
-        """Put matrices of equal width below each other."""
+        """Stack matrices of equal width by rows."""
         parts = tuple(part for matrix in matrices for part in matrix.parts)
         return cls(parts, (sum(matrix.shape[0] for matrix in matrices), matrices[0].shape[1]))
 
@@ -57,18 +59,18 @@ class StoredMatrix:
         return StoredMatrix((StoredPart(part.type, part.data[order]),), self.shape)
 
     def open_rows(self) -> Iterator[torch.Tensor]:
-        """Open the rows in order, few enough at a time to stay in the caches: (n, K) float32."""
+        """Yield the rows dequantised, few enough at a time to stay in the caches: (n, K) float32."""
         num_rows = max(1, OPEN_ELEMENTS // self.shape[1])
         for part in self.parts:
             for data in part.data.split(num_rows):
                 yield dequantize(part.type, data)
 
     def to_dtype(self, dtype: torch.dtype) -> torch.Tensor:
-        """Open the whole matrix: (N, K) in `dtype`."""
+        """Dequantise the whole matrix: (N, K) in `dtype`."""
         return torch.cat([rows.to(dtype) for rows in self.open_rows()])
 
     def to_four_bit_groups(self) -> FourBitGroups:
-        """Take every part apart; only when `is_four_bit`."""
+        """Split every part into four-bit groups; only when `is_four_bit`."""
         groups = [four_bit_groups(part.type, part.data) for part in self.parts]
         return FourBitGroups(
             *(torch.cat([getattr(group, name) for group in groups]) for name in ("q", "scale", "minimum"))

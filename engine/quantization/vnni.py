@@ -1,7 +1,8 @@
 """Integer weights with eight-bit activations on our own kernels, for any number of rows, where the processor has VNNI.
 
-Inputs are quantised per row and group of 32, an error of about half a percent of the output's spread. Four-bit weights keep the file's
-numbers (scales and minima in half precision, as Q4_0 and Q4_1 store them). Layouts: engine.kernels.cpu.four_bit and eight_bit.
+Inputs are quantised per row and group of 32, an error of about half a percent of the output's spread. Four-bit weights
+keep the file's numbers (scales and minima in half precision, as Q4_0 and Q4_1 store them). Layouts:
+engine.kernels.cpu.four_bit and eight_bit.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ ALIGNMENT = 64
 
 
 class VnniWeight:
-    """N outputs of K inputs. panels: (N / 32, bytes) uint8, at an address that is a multiple of 64."""
+    """A weight of N outputs and K inputs. panels: (N / 32, bytes) uint8, at an address that is a multiple of 64."""
 
     input_dtype = torch.float32
 
@@ -27,7 +28,7 @@ class VnniWeight:
 
     @staticmethod
     def fits(shape: tuple[int, int]) -> bool:
-        """Whether this processor has the instructions and the kernels take a matrix of this shape."""
+        """Return True if this processor has the instructions and the kernels take a matrix of this shape."""
         return is_available() and shape[0] % PANEL == 0 and shape[1] % GROUP == 0
 
     @classmethod
@@ -54,7 +55,7 @@ class VnniWeight:
         return self._panels.nbytes
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """x: (R, K)  ->  (R, N) float32."""
+        """Multiply. x: (R, K)  ->  (R, N) float32."""
         return operators.multiply(x.float(), self._panels, self._num_outputs, self._bits)
 
     def clone(self) -> VnniWeight:

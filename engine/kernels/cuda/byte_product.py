@@ -1,7 +1,8 @@
-"""Products with eight-bit weights: each byte is read once, opened to the dtype of the activations on its way into the product.
+"""Products with eight-bit weights. Each byte is read once and widened to the dtype of the activations as it is loaded.
 
-The scales, one for each output, are applied to the sums, so weights enter as whole numbers, which bfloat16 and float16 hold exactly.
-Programs that differ in their rows only run side by side and find the weights in the device's cache.
+The scales, one per output, are applied to the sums. So weights enter the product as integers, which bfloat16 and
+float16 hold exactly. Programs that differ only in their rows run next to each other and find the weights in the
+device's cache.
 
 Shapes: R rows, N outputs, K inputs.
 """
@@ -13,7 +14,7 @@ import triton
 import triton.language as tl
 
 LEAST_ROWS, MOST_ROWS = 16, 64
-"""Rows of one program: the smallest side of a matrix product, and what still leaves room to read ahead."""
+"""Rows of one program: the smallest side of a matrix product, and the most that leaves room to read ahead."""
 MOST_OUTPUTS, LEAST_OUTPUTS = 128, 16
 INPUTS = 128
 PROGRAMS_PER_PROCESSOR = 2
@@ -67,9 +68,12 @@ def multiply(
     rows_per_program: int,
     outputs_per_program: int,
 ) -> torch.Tensor:
-    """x @ (values * scales).T + bias. Given the last two, powers of two, a row's result depends on nothing but the row.
+    """Return x @ (values * scales).T + bias.
 
-    x: (R, K) contiguous   values: (N, K) int8, contiguous   scales: (N,) float32   bias: (N,)  ->  (R, N) in the dtype of x
+    For fixed program sizes (powers of two), a row's result depends only on the row.
+
+    x: (R, K) contiguous   values: (N, K) int8, contiguous   scales: (N,) float32   bias: (N,)  ->  (R, N) in the dtype
+    of x
     """
     num_rows, num_inputs = x.shape
     num_outputs = values.shape[0]
@@ -96,11 +100,11 @@ def multiply(
 
 
 def rows_for(num_rows: int) -> int:
-    """Rows of a program where so many are multiplied."""
+    """Return the rows of a program for a product of `num_rows`."""
     return min(MOST_ROWS, max(LEAST_ROWS, triton.next_power_of_2(num_rows)))
 
 
 def outputs_for(num_outputs: int, num_processors: int) -> int:
-    """Outputs of a program: so many that each processor still has a few programs, from whose reads it can choose."""
+    """Return the outputs of a program, so many that each processor still has a few programs to interleave."""
     share = num_outputs // (PROGRAMS_PER_PROCESSOR * num_processors)
     return min(MOST_OUTPUTS, max(LEAST_OUTPUTS, triton.next_power_of_2(share + 1) // 2))

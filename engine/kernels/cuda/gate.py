@@ -20,7 +20,7 @@ def _gate(gate_up, out, size, BLOCK: tl.constexpr):
 
 
 def gate(gate_up: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """silu(gate) * up in `dtype`. gate_up: (T, 2I) contiguous, gates first  ->  (T, I)."""
+    """Return silu(gate) * up in `dtype`. gate_up: (T, 2I) contiguous, gates first  ->  (T, I)."""
     num_rows, double = gate_up.shape
     out = torch.empty(num_rows, double // 2, dtype=dtype, device=gate_up.device)
     if num_rows:

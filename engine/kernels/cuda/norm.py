@@ -14,7 +14,7 @@ def _add_normalize(hidden, delta, weight, out, size, eps, HAS_DELTA: tl.constexp
     inside = columns < size
     x = tl.load(hidden + row * size + columns, mask=inside, other=0.0)
     if HAS_DELTA:
-        # The sum is rounded to the stream's dtype before it is normalised, as it is where the two are separate operators.
+        # The sum is rounded to the stream's dtype before it is normalised, as by two separate operators.
         x = (x.to(tl.float32) + tl.load(delta + row * size + columns, mask=inside, other=0.0).to(tl.float32)).to(
             x.dtype
         )
@@ -28,7 +28,10 @@ def _add_normalize(hidden, delta, weight, out, size, eps, HAS_DELTA: tl.constexp
 def add_normalize(
     hidden: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor, eps: float, dtype: torch.dtype
 ) -> torch.Tensor:
-    """Add delta to hidden in place and return the normalised rows in `dtype`. hidden, delta: (T, E) contiguous   weight: (E,)."""
+    """Add delta to hidden in place and return the normalised rows in `dtype`.
+
+    hidden, delta: (T, E) contiguous   weight: (E,).
+    """
     num_rows, size = hidden.shape
     out = torch.empty(num_rows, size, dtype=dtype, device=hidden.device)
     block = triton.next_power_of_2(size)

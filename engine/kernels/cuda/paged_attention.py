@@ -1,8 +1,11 @@
-"""Attention of single rows over the paged cache, each row's context cut into parts that are computed side by side and then joined.
+"""Attention of single rows over the paged cache.
 
-How many parts a row has is decided on the device, by its own length: at most `num_parts`, none shorter than LEAST_PART positions. So one
-captured launch serves contexts of any length, and padding rows cost next to nothing. Given `num_parts`, a row's result depends on
-nothing but the row. Method: flash decoding (https://pytorch.org/blog/flash-decoding/) over paged keys (https://arxiv.org/abs/2309.06180).
+Each row's context is cut into parts that are computed in parallel and then joined.
+
+The device decides how many parts a row has by the length of its context: at most `num_parts`, none shorter than
+LEAST_PART positions. So one captured launch serves contexts of any length, and padding rows cost almost nothing. For a
+fixed `num_parts`, a row's result depends only on the row. Method: flash decoding
+(https://pytorch.org/blog/flash-decoding/) over paged keys (https://arxiv.org/abs/2309.06180).
 
 Shapes: S rows, H heads, K kv heads, G = H / K, D head size, N blocks in a table, P positions in a block.
 """
@@ -14,11 +17,12 @@ import triton
 import triton.language as tl
 
 TILE, TILE_BYTES = 64, 16 << 10
-"""Positions that a program reads at a time, fewer where their keys would take more than so much of a processor's fast memory."""
+"""Positions that a program reads at a time, fewer if their keys would take more than TILE_BYTES of a processor's fast
+memory."""
 LEAST_PART = 128
 MAX_PARTS = 32
 LEAST_ROWS = 16
-"""The smallest side of a matrix product; a group of fewer heads, or smaller ones, are padded to it."""
+"""The smallest side of a matrix product; smaller groups of heads and smaller heads are padded to it."""
 
 
 @triton.jit
@@ -152,9 +156,10 @@ def attend_rows(
     scale: float,
     num_parts: int,
 ) -> torch.Tensor:
-    """Attend each row over its context, of at least one position.
+    """Attend each row over its context, which has at least one position.
 
-    queries: (S, H, D), rows may be apart   keys, values: (slots, K, D) contiguous   table: (S, N) int32, any strides   contexts: (S,) int64
+    queries: (S, H, D), rows may be apart   keys, values: (slots, K, D) contiguous   table: (S, N) int32, any strides
+    contexts: (S,) int64
     ->  (S, H, D) contiguous, in the dtype of the queries
     """
     num_rows, num_heads, size = queries.shape
@@ -199,6 +204,6 @@ def attend_rows(
 
 
 def parts_for(num_rows: int, kv_heads: int, num_processors: int, max_context: int) -> int:
-    """How many parts fill the device with programs, two to a processor, where so many rows are computed: a power of two."""
+    """Return the number of parts, a power of two, that gives each processor two programs for so many rows."""
     wanted = triton.cdiv(2 * num_processors, num_rows * kv_heads)
     return min(triton.next_power_of_2(wanted), MAX_PARTS, triton.next_power_of_2(triton.cdiv(max_context, LEAST_PART)))

@@ -1,4 +1,6 @@
-"""Rotate queries and keys, and write keys and values into the cache: one pass over what the fused projection has left."""
+"""Rotate queries and keys, and write keys and values into the cache, in one pass over the output of the fused
+projection.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,9 @@ FP8_SHIFT = tl.constexpr(1.5 * 2.0**20)
 
 @triton.jit
 def _store(place, x, inside):
-    # Eight-bit floats (e4m3): saturated, and rounded to three bits behind the leading one (to even, by adding and taking away what leaves
-    # no more), so that the conversion is exact: Triton's interpreter would round wrongly, and a device need not saturate.
+    # Eight-bit floats (e4m3) saturate. The number is first rounded to three bits after the leading one (to even, by adding
+    # and subtracting a large float), so that the conversion is exact: Triton's interpreter would round wrongly, and a
+    # device need not saturate.
     if place.dtype.element_ty == tl.float8e4nv:
         wide = tl.minimum(tl.maximum(x.to(tl.float32), -FP8_MAX), FP8_MAX)
         power = (wide.to(tl.int32, bitcast=True) & 0x7F800000).to(tl.float32, bitcast=True)
