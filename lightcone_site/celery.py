@@ -13,7 +13,7 @@ from celery.signals import setup_logging
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lightcone_site.settings")
 
-STEPS = {"model": "chat.workers.model:ModelStep", "maintenance": "chat.workers.maintenance:MaintenanceStep"}
+STEPS = {"model": "chat.workers.model_step:ModelStep", "maintenance": "chat.workers.maintenance:MaintenanceStep"}
 
 app = Celery("lightcone")
 app.config_from_object("django.conf:settings", namespace="CELERY")

@@ -1,4 +1,4 @@
-"""The one door to a completion: every dialect and the playground start, read, leave and stop runs here.
+"""Starts, reads, leaves and stops runs, for every dialect and the playground.
 
     reader = await completion_start(request=…, caller=…, trace=…)   # LimitExceeded, EngineUnavailable: nothing was started
     admitted = await reader.first()                                 # RequestError, EngineUnavailable, EngineFailure: answer 4xx / 5xx
@@ -8,13 +8,12 @@
     reader, found = await run_attach(run_id=…, caller=…)            # another reader of a run, from its first event; never starts one
     await completion_refuse(request=…, messages=…, …)               # instead, for a request that is to be refused behind its limits
 
-Refuses to know HTTP, sockets and SQL. The path of the events is chat.relay.
+It knows neither HTTP nor sockets nor SQL. chat.relay carries the events.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -24,11 +23,11 @@ from django.conf import settings
 from redis.exceptions import RedisError
 
 from chat.access.keys import Caller
-from chat.generation.limits import Bucket, LimitExceeded, LimitKind, rate_headers
+from chat.generation.limits import LimitExceeded, LimitKind, admission_error, rate_headers
 from chat.relay.state.codec import pack_events
 from chat.relay.state.keys import model_slug
 from chat.relay.state.records import terminal_record
-from chat.relay.state.runs import AdmissionRequest, AdmissionResult, Decision, LogEntry, RunCompletion, RunInfo
+from chat.relay.state.runs import AdmissionRequest, Decision, LogEntry, RunCompletion, RunInfo
 from chat.relay.web.dispatcher import Dispatcher, dispatcher_of_loop, dispatchers
 from chat.relay.web.reader import RunReader
 from engine.api import (
@@ -68,7 +67,6 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 AWAY_MESSAGE = "The server cannot take requests at the moment; please try again shortly."
-MEMORY_MESSAGE = "The server holds as many requests as its memory allows; please try again shortly."
 CHARS_PER_TOKEN = 4
 USUAL_OUTPUT_TOKENS = 512
 SESSION_CALLER = "session"
@@ -76,7 +74,7 @@ SESSION_CALLER = "session"
 
 @dataclass(frozen=True, slots=True)
 class RequestTrace:
-    """What the request log keeps of a call beside its tokens. Texts are already cut to the limits of the log."""
+    """The fields of the request log that describe the call. Texts are already cut to the limits of the log."""
 
     dialect: str
     route: str
@@ -107,7 +105,7 @@ class DetachPolicy:
 
 
 class PublicIdInUse(Exception):
-    """The public id of a request stands for another run of its project."""
+    """The public id of the request belongs to another run of its project."""
 
 
 async def completion_start(
@@ -156,7 +154,7 @@ async def completion_refuse(
 
 
 async def _admitted(admission: AdmissionRequest) -> RunReader:
-    """The reader of a run that was admitted; one without a task is over already."""
+    """Admit a request and return the reader of its run; a run without a task has ended already."""
     dispatcher = dispatcher_of_loop()
     try:
         await dispatcher.start()
@@ -166,13 +164,13 @@ async def _admitted(admission: AdmissionRequest) -> RunReader:
         try:
             # NOTE: before the answer, as a cancelled or late admission may have made the run all the same, and has to be left.
             reader.is_started = True
-            verdict = await dispatcher.runs.admit(admission, web_id=dispatcher.web_id, channel=dispatcher.channel)
-            reader.headers = _headers(admission.requests_per_minute, admission.tokens_per_minute, verdict)
-            if verdict.decision is not Decision.GO:
+            result = await dispatcher.runs.admit(admission, web_id=dispatcher.web_id, channel=dispatcher.channel)
+            reader.headers = rate_headers(admission.requests_per_minute, admission.tokens_per_minute, result)
+            if result.decision is not Decision.GO:
                 reader.is_started = False
-                if verdict.decision is Decision.IN_USE:
+                if result.decision is Decision.IN_USE:
                     raise PublicIdInUse
-                raise _refusal(admission.request.model, verdict, reader.headers)
+                raise admission_error(admission.request.model, result, reader.headers)
             if not admission.has_task:
                 payload = await _end(dispatcher, admission, refusal)
                 if payload:
@@ -206,26 +204,32 @@ async def run_attach(*, run_id: str, caller: Caller) -> tuple[RunReader, RunInfo
 
 
 async def run_find(*, run_id: str) -> RunInfo | None:
-    """What is known of a run; None where there is none any more. Raises EngineUnavailable."""
+    """Return the state of a run; None if it no longer exists. Raises EngineUnavailable."""
     with _valkey_or_unavailable():
         return await dispatcher_of_loop().runs.find(run_id)
 
 
 async def run_log(*, run_id: str) -> list[Event]:
-    """Everything that a run has said, as far as its log is there. Raises EngineUnavailable."""
+    """Return all logged events of a run. Raises EngineUnavailable."""
     with _valkey_or_unavailable():
         entries = await dispatcher_of_loop().runs.read_whole_log(run_id)
     return [event for entry in entries for event in entry.events()]
 
 
 async def run_find_public(*, public_id: str, caller: Caller) -> tuple[str, bytes] | None:
-    """The run id, and what was kept, of a run that the caller's project started with this public id. Raises EngineUnavailable."""
+    """Return run id and resume context of the run that the caller's project started with this public id, or None.
+
+    Raises EngineUnavailable.
+    """
     with _valkey_or_unavailable():
         return await dispatcher_of_loop().runs.find_public(caller.project_id, public_id)
 
 
 async def run_stop(*, run_id: str) -> None:
-    """End a run (outcome `stopped`), whoever reads it; nothing happens where it is over. Raises EngineUnavailable."""
+    """End a run with the outcome `stopped`, even while it is read.
+
+    A run that has ended stays as it is. Raises EngineUnavailable.
+    """
     await dispatcher_of_loop().stop(run_id)
 
 
@@ -238,16 +242,16 @@ def _valkey_or_unavailable() -> Iterator[None]:
 
 
 async def limits_look(*, caller: Caller) -> dict[str, str]:
-    """The `x-ratelimit-*` lines of an answer that no admission has come before; none for who has no such limits, or without Valkey."""
+    """Return the `x-ratelimit-*` lines of a response without an admission; none without such limits, or without Valkey."""
     requests, tokens = caller.limits.requests_per_minute or 0, caller.limits.tokens_per_minute or 0
     if not (requests or tokens):
         return {}
     runs = dispatcher_of_loop().runs
     try:
-        verdict = await runs.look(_caller_name(caller), requests_per_minute=requests, tokens_per_minute=tokens)
+        result = await runs.look(_caller_name(caller), requests_per_minute=requests, tokens_per_minute=tokens)
     except (RedisError, OSError):
         return {}
-    return _headers(requests, tokens, verdict)
+    return rate_headers(requests, tokens, result)
 
 
 def request_rejected_record(
@@ -261,18 +265,26 @@ def request_rejected_record(
 
 
 def readers_cut() -> None:
-    """This process is about to hang up on its clients: runs that are left from now on were broken off by the server."""
+    """Note that this process is about to close its clients' connections: readers that leave from now on were cut off by
+    the server.
+    """
     for dispatcher in dispatchers():
         dispatcher.is_cutting = True
 
 
 async def readers_settle() -> None:
-    """Wait until Valkey knows of every reader that has left: of a process that ends before, it is believed to have cut its clients off."""
+    """Wait until Valkey knows of every reader that has left.
+
+    Otherwise the reaper would report those clients as cut off.
+    """
     await dispatcher_of_loop().settle()
 
 
 async def _refusal_by_size(dispatcher: Dispatcher, request: GenerationRequest) -> Rejected | None:
-    """Refuse a prompt that has more characters than the model's context can hold, before it goes to a worker. Raises as Valkey."""
+    """Return the rejection of a prompt with more characters than the model's context can hold, or None.
+
+    Raises as Valkey.
+    """
     if not is_long(request):
         return None
     known = [
@@ -291,9 +303,9 @@ async def _refusal_by_size(dispatcher: Dispatcher, request: GenerationRequest) -
 
 
 async def _end(dispatcher: Dispatcher, admission: AdmissionRequest, refusal: Rejected | None) -> bytes:
-    """End a run of which no worker knows: it has used nothing. Without a refusal whoever asked for it writes the record.
+    """End a run that no worker has, without usage. With a refusal, write its record too and return its packed event.
 
-    Gives the packed event for the reader of a refusal.
+    Without one, the caller writes the record.
     """
     run_id = admission.request.run_id
     payload, record = b"", None
@@ -338,7 +350,7 @@ def _admission(
 
 
 def _reserved_tokens(request: GenerationRequest, messages: Sequence[Any]) -> int:
-    """An estimate, as only the worker can count; the end of the run settles the difference."""
+    """Estimate the tokens of a request, which only the worker can count. The end of the run settles the difference."""
     if request.task is Task.READ:
         return 0
     chars = sum(len(str(message.get("content") or "")) for message in messages if isinstance(message, dict))
@@ -357,7 +369,7 @@ def _reserved_tokens(request: GenerationRequest, messages: Sequence[Any]) -> int
 
 
 def _about(trace: RequestTrace, caller: Caller | None, *, model: str, arrived_at: float) -> dict[str, Any]:
-    """The fields of the terminal record that are known at the door (chat.usage.services.TerminalRecord)."""
+    """Return the fields of chat.usage.services.TerminalRecord that are known before the run."""
     return {
         "arrived_at": arrived_at,
         "org_id": caller.org_id if caller else 0,
@@ -380,54 +392,5 @@ def _about(trace: RequestTrace, caller: Caller | None, *, model: str, arrived_at
 
 
 def _caller_name(caller: Caller) -> str:
-    """Under which limits are kept: those of the key, or of the person who is signed in."""
+    """Return the name under which limits are counted: of the key, or of the signed-in user."""
     return caller.public_id or f"{SESSION_CALLER}:{caller.tenant}"
-
-
-def _headers(requests_per_minute: int, tokens_per_minute: int, verdict: AdmissionResult) -> dict[str, str]:
-    return rate_headers(
-        Bucket(requests_per_minute, verdict.requests_left, verdict.requests_reset_s),
-        Bucket(tokens_per_minute, verdict.tokens_left, verdict.tokens_reset_s),
-    )
-
-
-LIMIT_MESSAGES = {
-    LimitKind.REQUESTS: "This API key has used its requests for this minute.",
-    LimitKind.TOKENS: "This API key has used its tokens for this minute.",
-    LimitKind.CONCURRENCY: "This API key has as many requests running as it may have at once.",
-}
-
-
-def _refusal(model: str, verdict: AdmissionResult, headers: dict[str, str]) -> LimitExceeded | EngineUnavailable:
-    if verdict.decision is Decision.UNAVAILABLE:
-        return _unavailable(model, verdict)
-    if verdict.decision is Decision.MEMORY:
-        return EngineUnavailable(ErrorCode.OVERLOADED, MEMORY_MESSAGE)
-    if verdict.decision is Decision.FULL:
-        message = f"The model '{model}' has too many requests waiting, and this project has its share of them; please try again shortly."
-        return EngineUnavailable(ErrorCode.OVERLOADED, message)
-    kind = LimitKind(verdict.decision.value)
-    wait_s = min(60, max(1, math.ceil(verdict.wait_s)))
-    return LimitExceeded(
-        kind, f"{LIMIT_MESSAGES[kind]} Please try again in {wait_s} s.", retry_after_s=wait_s, headers=headers
-    )
-
-
-def _unavailable(model: str, verdict: AdmissionResult) -> EngineUnavailable:
-    """No worker is ready. The reason of a failed load is for the console, not for clients."""
-    if verdict.worker_state == "loading":
-        return EngineUnavailable(
-            ErrorCode.MODEL_LOADING, f"The model '{model}' is loading ({verdict.worker_progress:.0%})."
-        )
-    if verdict.worker_state == "failed":
-        return EngineUnavailable(
-            ErrorCode.MODEL_LOAD_FAILED, f"The model '{model}' could not be loaded; the administrator can see why."
-        )
-    if verdict.worker_state == "draining":
-        return EngineUnavailable(
-            ErrorCode.OVERLOADED, f"The model '{model}' is being restarted; please try again shortly."
-        )
-    return EngineUnavailable(
-        ErrorCode.MODEL_UNLOADED,
-        f"No worker serves the model '{model}' at the moment; GET /v1/models tells which models are ready.",
-    )

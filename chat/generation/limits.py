@@ -1,24 +1,41 @@
-"""What stops a request before it becomes a run: limits of its key and of its model. The checks themselves are limits.lua.
+"""The limits of admission as a client sees them: the rate headers of an accepted request, and the error of a refused
+one.
 
-Refuses to know HTTP: `kind` is a word, and one table of the dialects maps it to a status.
+relay/state/admit.lua checks the limits; chat.generation.completions calls it. This module knows no HTTP status: the
+dialects map each LimitKind to one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 from enum import StrEnum
+
+from chat.relay.state.runs import AdmissionResult, Decision
+from engine.api import EngineUnavailable, ErrorCode
+
+MEMORY_MESSAGE = "The server holds as many requests as its memory allows; please try again shortly."
 
 
 class LimitKind(StrEnum):
-    """Which limit said no. All of them are the 429 `rate_limit_exceeded` of the dialects."""
+    """The limit that was reached. Every kind is the 429 `rate_limit_exceeded` of the dialects."""
 
     REQUESTS = "requests"
     TOKENS = "tokens"
     CONCURRENCY = "concurrency"
 
 
+LIMIT_MESSAGES = {
+    LimitKind.REQUESTS: "This API key has used its requests for this minute.",
+    LimitKind.TOKENS: "This API key has used its tokens for this minute.",
+    LimitKind.CONCURRENCY: "This API key has as many requests running as it may have at once.",
+}
+
+
 class LimitExceeded(Exception):
-    """A limit of the caller is reached. `retry_after_s` is 1..60; `headers` are the `x-ratelimit-*` lines of the answer."""
+    """A limit of the caller that was reached.
+
+    `retry_after_s` is 1..60; `headers` are the response's `x-ratelimit-*` lines.
+    """
 
     def __init__(self, kind: LimitKind, message: str, *, retry_after_s: int, headers: dict[str, str]) -> None:
         super().__init__(message)
@@ -28,26 +45,60 @@ class LimitExceeded(Exception):
         self.headers = headers
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """State of a per-minute limit after this request. `limit` 0: the caller has no such limit."""
-
-    limit: int
-    remaining: int
-    reset_s: float
-
-
-def rate_headers(requests: Bucket, tokens: Bucket) -> dict[str, str]:
-    """`x-ratelimit-*` lines for the limits that exist; reset as `1s`, `6m0s`."""
+def rate_headers(requests_per_minute: int, tokens_per_minute: int, result: AdmissionResult) -> dict[str, str]:
+    """Return the `x-ratelimit-*` lines for the limits that exist (0: none). A reset reads `1s` or `6m0s`."""
+    levels = (
+        ("requests", requests_per_minute, result.requests_left, result.requests_reset_s),
+        ("tokens", tokens_per_minute, result.tokens_left, result.tokens_reset_s),
+    )
     lines = {}
-    for name, bucket in (("requests", requests), ("tokens", tokens)):
-        if bucket.limit:
-            lines[f"x-ratelimit-limit-{name}"] = str(bucket.limit)
-            lines[f"x-ratelimit-remaining-{name}"] = str(max(0, bucket.remaining))
-            lines[f"x-ratelimit-reset-{name}"] = _duration(bucket.reset_s)
+    for name, limit, remaining, reset_s in levels:
+        if limit:
+            lines[f"x-ratelimit-limit-{name}"] = str(limit)
+            lines[f"x-ratelimit-remaining-{name}"] = str(max(0, remaining))
+            lines[f"x-ratelimit-reset-{name}"] = _duration(reset_s)
     return lines
 
 
 def _duration(seconds: float) -> str:
-    whole = int(-(-seconds // 1))
+    whole = math.ceil(seconds)
     return f"{whole // 60}m{whole % 60}s" if whole >= 60 else f"{whole}s"
+
+
+def admission_error(model: str, result: AdmissionResult, headers: dict[str, str]) -> LimitExceeded | EngineUnavailable:
+    """Return the error for a request that admission refused: a limit of the key, or the model or server cannot take it."""
+    if result.decision is Decision.UNAVAILABLE:
+        return _unavailable(model, result)
+    if result.decision is Decision.MEMORY:
+        return EngineUnavailable(ErrorCode.OVERLOADED, MEMORY_MESSAGE)
+    if result.decision is Decision.FULL:
+        message = f"The model '{model}' has too many requests waiting, and this project has its share of them; please try again shortly."
+        return EngineUnavailable(ErrorCode.OVERLOADED, message)
+    kind = LimitKind(result.decision.value)
+    wait_s = min(60, max(1, math.ceil(result.wait_s)))
+    return LimitExceeded(
+        kind, f"{LIMIT_MESSAGES[kind]} Please try again in {wait_s} s.", retry_after_s=wait_s, headers=headers
+    )
+
+
+def _unavailable(model: str, result: AdmissionResult) -> EngineUnavailable:
+    """Return the error for a model without a ready worker.
+
+    The reason of a failed load is for the console, not for clients.
+    """
+    if result.worker_state == "loading":
+        return EngineUnavailable(
+            ErrorCode.MODEL_LOADING, f"The model '{model}' is loading ({result.worker_progress:.0%})."
+        )
+    if result.worker_state == "failed":
+        return EngineUnavailable(
+            ErrorCode.MODEL_LOAD_FAILED, f"The model '{model}' could not be loaded; the administrator can see why."
+        )
+    if result.worker_state == "draining":
+        return EngineUnavailable(
+            ErrorCode.OVERLOADED, f"The model '{model}' is being restarted; please try again shortly."
+        )
+    return EngineUnavailable(
+        ErrorCode.MODEL_UNLOADED,
+        f"No worker serves the model '{model}' at the moment; GET /v1/models tells which models are ready.",
+    )

@@ -1,12 +1,13 @@
-"""The model worker: one engine, one publisher, and the Celery bootstep that holds them. The only importer of engine.engine.
+"""The model worker: one engine and one publisher. The only importer of engine.engine. chat.workers.model_step runs it
+under Celery.
 
-Start:  python -m lightcone_site.worker   with LIGHTCONE_ROLE=model
-1. The step takes a lease (`loading`) and loads the engine in a thread, so that control commands and signals are answered meanwhile.
-2. Only when the model is loaded does the worker consume `model.<slug>` and its lease say `ready`. A model that cannot be loaded
-   leaves the process up, its lease saying `failed` and why; loading is tried again when its files change, and now and then.
-3. On stop it drains: no new runs, live ones end or, after LIGHTCONE_DRAIN_S, go to another worker.
-4. When cores have died too often the worker hands its runs over, to whoever comes, and leaves with exit code 1: whoever watches it starts
-   another one.
+1. The worker takes a lease in the state `loading` and loads the engine.
+2. Once the model is loaded, the lease says `ready` and the worker consumes `model.<slug>`. If loading fails, the
+   process stays up with the state `failed` and the reason in its lease; it tries again when the model's files change,
+   and after a pause that grows.
+3. On stop it drains: it takes no new runs; live ones end or, after LIGHTCONE_DRAIN_S, move to another worker.
+4. If cores die too often, the worker hands its runs over, even to a worker that has yet to start, and exits with code
+   1, so that its supervisor starts another one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import dataclasses
 import json
 import logging
 import os
-import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -23,15 +23,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from celery import bootsteps
-from celery.worker.control import control_command, inspect_command
 from channels.layers import get_channel_layer
 from django.conf import settings
-from kombu import Exchange, Queue
 
-from chat.catalog.model_choice import NoModel, model_choice
-from chat.relay.commands import STATS_COMMAND, STOP_COMMAND, task_send
-from chat.relay.state.keys import Keys, model_slug, queue_of
+from chat.catalog.model_choice import model_choice
+from chat.relay.commands import task_send
+from chat.relay.state.keys import Keys, model_slug
 from chat.relay.state.records import usage_of
 from chat.relay.state.runs import Claim, LogEntry, NotNow
 from chat.relay.valkey.line import SyncPool
@@ -40,7 +37,6 @@ from chat.relay.valkey.wire import RespClient
 from chat.relay.worker.claims import Taken
 from chat.relay.worker.loop_thread import LoopThread
 from chat.relay.worker.publisher import Publisher
-from chat.workers.exit import worker_leave
 from engine.api import Admitted, Completed, EngineError, ErrorCode, Event, Failed, Outcome, Payload, Rejected, Timings
 from engine.config import EngineConfig, StructuredLimits
 from engine.engine import Engine, EngineStats, Resume, RunEvents
@@ -51,20 +47,18 @@ logger = logging.getLogger(__name__)
 HEARTBEAT_FRESH_S = 3.0
 WATCH_S = 1.0
 DRAIN_POLL_S = 0.05
-ADD_CONSUMER_TIMEOUT_S = 1.0
 SEND_BACK_S = 1.0
 HAND_OVER_S = 10.0
-LEFT_CODE = 1
 LOOK_S = 2.0
 RETRY_S, MAX_RETRY_S = 60.0, 600.0
-"""Between two tries to load a model whose files have not changed; the time doubles."""
+"""The pause between two attempts to load a model whose files have not changed; it doubles."""
 INTERNAL_MESSAGE = "The server had an error while processing your request."
 SERVED_STATES = frozenset({"ready", "draining"})
-"""Of workers that have loaded their model."""
+"""States of a worker that has loaded its model."""
 
 
 def engine_config() -> EngineConfig:
-    """The engine that the settings describe. Raises NoModel."""
+    """Return the engine configuration that the settings describe. Raises NoModel."""
     choice = model_choice(path=settings.LIGHTCONE_MODEL, name=settings.LIGHTCONE_MODEL_NAME)
     return EngineConfig(
         model_path=Path(choice.path),
@@ -90,7 +84,7 @@ def engine_config() -> EngineConfig:
 
 
 def _structured_limits() -> StructuredLimits:
-    """What bounds constraints in the engine, of the limits of requests."""
+    """Return the limits of structured output, which are part of the limits of requests."""
     limits = settings.LIGHTCONE_LIMITS
     return StructuredLimits(
         schema_bytes=limits.max_schema_bytes,
@@ -113,10 +107,10 @@ FilesStamp = tuple[tuple[str, int, int], ...]
 
 
 class ModelWorker:
-    """Serves one model: claims runs, submits them, and keeps the lease that says how it is. Methods are thread-safe.
+    """A worker of one model that claims runs, submits them and maintains its lease. Methods are thread-safe.
 
-    `make_engine(config, publish, …)` builds the engine; `state` is the lease's word: loading, ready, draining or failed.
-    `on_lost` is called when its cores have died too often: the process has to end, and `close` is called on its way.
+    `make_engine(config, publish, …)` builds the engine; `state` is loading, ready, draining or failed, as in the lease.
+    `on_lost` is called when the cores have died too often: it must end the process, which calls `close` on the way.
     """
 
     def __init__(
@@ -153,7 +147,10 @@ class ModelWorker:
         return self._state
 
     def load_until_ready(self, on_loaded: Callable[[], None]) -> None:
-        """Load the engine; where that fails, again when the files of the model have changed or after a while, until the worker closes."""
+        """Load the engine.
+
+        After a failure, retry when the model's files change or after a pause, until the worker closes.
+        """
         pause_s = RETRY_S
         stamp = files_stamp(self.config.model_path)
         while not self.load(on_loaded):
@@ -165,7 +162,10 @@ class ModelWorker:
             self._engine = self._make_engine()
 
     def load(self, on_loaded: Callable[[], None]) -> bool:
-        """Load the engine, call `on_loaded`, and say `ready`; a failure becomes the state `failed`, not an exception."""
+        """Load the engine, call `on_loaded` and become `ready`.
+
+        A failure becomes the state `failed`, not an exception.
+        """
         try:
             self._maker_defaults = maker_defaults(self.config.model_path)
             self._engine.start(self._note_progress)
@@ -188,11 +188,13 @@ class ModelWorker:
         self.begin(run_id, attempt)()
 
     def begin(self, run_id: str, attempt: int) -> Callable[[], None]:
-        """Ask for the run. What is given claims and submits it, in a thread that may wait.
+        """Send the claim of the run. Return a function that waits for the reply and submits the run, for a thread that
+        may block.
 
-        A run that is taken, gone or stopped already costs no more than the claim.
+        A run that is taken, gone or already stopped costs no more than the claim.
         """
-        # To the publisher's loop and back would take longer than Valkey does, so first attempts do without.
+        # A change to the publisher's loop and back takes longer than Valkey's reply, so first attempts go around the
+        # loop.
         first = self._publisher.claims.ask_first(run_id) if attempt == 1 else None
         return partial(self._take, run_id, attempt, first)
 
@@ -218,7 +220,8 @@ class ModelWorker:
             logger.exception("run %s could not be submitted", run_id)
             self._end(claim, resume, Rejected(ErrorCode.INTERNAL_ERROR, INTERNAL_MESSAGE))
         if self._publisher.is_letting_go(run_id):
-            # It was taken from us meanwhile. The engine did not know it yet when it was told, and the next attempt waits for its end.
+            # Another worker took the run over during the submit. The first abort came too early for the engine,
+            # and the next attempt waits until the engine has let go of this one.
             self._engine.abort(run_id, Outcome.STOPPED)
 
     def _claimed(self, run_id: str, attempt: int, first: Callable[[], Claim | None] | None) -> Taken | None:
@@ -233,15 +236,18 @@ class ModelWorker:
         return self._loop.call(self._publisher.claims.take(run_id, attempt))
 
     def stop_run(self, run_id: str, outcome: str) -> None:
-        """End a run early; unknown ones are ignored."""
+        """End a run early. Unknown runs are ignored."""
         self._publisher.stop_run(run_id, Outcome(outcome))
 
     def stats(self) -> dict[str, Any]:
-        """The engine's counters and what is wrong with its block accounts ('' if nothing); waits for the core's current step."""
+        """Return the engine's counters and the result of its integrity check ('' if all is well).
+
+        Waits for the core's current step.
+        """
         return {"num_live": self._publisher.num_live, **dataclasses.asdict(self._engine.stats(check_integrity=True))}
 
     def close(self, drain_s: float) -> None:
-        """Drain: wait for live runs, hand over what is left where another worker can take it, and end the engine."""
+        """Drain: wait for live runs, hand over the rest if another worker can take them, and end the engine."""
         if self._is_leaving:
             self._has_left.wait(HAND_OVER_S)
         else:
@@ -256,10 +262,12 @@ class ModelWorker:
         self._loop.close()
 
     def _leave(self) -> None:
-        """Leave for good, as cores have died too often. Called by the engine, which fails what is not handed over.
+        """Shut down for good after too many core deaths. Called by the engine, which then fails the runs that were not
+        handed over.
 
-        1. The process is asked to stop, so that it takes no more tasks.  2. The lease goes, so that no more runs can be claimed.
-        3. Those that live go to whoever serves the model next.
+        1. Ask the process to stop, so that it takes no more tasks.  2. Give up the lease, so that it can claim no more
+           runs.
+        3. Queue the live runs again for the next worker of the model.
         """
         logger.error(
             "the engine's core died repeatedly: this worker hands over %d runs and leaves", self._publisher.num_live
@@ -274,17 +282,19 @@ class ModelWorker:
             for run_id, attempt in self._loop.call(self._publisher.hand_over(to_anyone=to_anyone), HAND_OVER_S):
                 task_send(run_id, attempt, self.slug)
         except Exception as error:
-            # The broker's and Valkey's errors alike: runs that were not handed over are found by the reaper.
+            # Any error of the broker or Valkey: the reaper finds the runs that were not handed over.
             logger.warning("live runs were not handed over: %s", error)
 
     def _send_back(self, run_id: str, attempt: int) -> None:
-        """Put the task of a run back into the queue, after a pause where this worker may be the one to fetch it again."""
+        """Put the task of a run back into the queue, after a pause if this worker may fetch it again."""
         if not self._is_leaving:
             self._closing.wait(SEND_BACK_S)
         task_send(run_id, attempt, self.slug)
 
     def lease(self) -> Mapping[str, Any] | None:
-        """The fields of the lease; None while the core gives no sign of life although it has work, and when there will be none any more."""
+        """Return the fields of the lease; None while the core has work but no fresh heartbeat, and once the worker
+        gives up.
+        """
         if self._is_leaving or (self._state in SERVED_STATES and self._engine.state == "failed"):
             return None
         core = self._stats.core if self._stats else None
@@ -337,7 +347,10 @@ class ModelWorker:
         self._phase, self._fraction = phase, fraction
 
     def _wait_for_change(self, stamp: FilesStamp, at_most_s: float) -> bool:
-        """Wait until the model's files are others than at `stamp`, and whole, or the time is over; False when the worker closes."""
+        """Wait until the model's files differ from `stamp` and have stopped changing, or until the time is over.
+
+        Return False if the worker closes.
+        """
         deadline, before = time.monotonic() + at_most_s, stamp
         while time.monotonic() < deadline:
             if self._closing.wait(LOOK_S):
@@ -349,21 +362,28 @@ class ModelWorker:
         return True
 
     def _set_state(self, state: str, reason: str = "") -> None:
-        """Change the state and write it at once: what others decide by it should not wait for the next beat."""
+        """Change the state and write the lease at once, as other processes decide by it."""
         self._state, self._reason = state, reason
         self._loop.call(self._publisher.beat_safely())
 
     def _renew_soon(self) -> None:
-        """Write the lease without waiting for it: a core that is back must not be refused for as loading until the next beat."""
+        """Write the lease in the background: requests must not be refused as `loading` until the next beat after a
+        restart.
+        """
         self._loop.spawn(self._publisher.beat_safely())
 
     def _watch(self) -> None:
-        """Keep a snapshot of the engine; asking may take as long as its longest step, so it is not done on the publisher's loop."""
+        """Refresh the snapshot of the engine's counters, off the publisher's loop: a query may take as long as the
+        longest step.
+        """
         while not self._closing.wait(WATCH_S if self._stats else 0.0):
             self._stats = self._engine.stats()
 
     def _end(self, claim: Claim, resume: Resume, payload: Completed | Rejected) -> None:
-        """Say the last words of a run that the engine has not got: after an admission a refusal is a failure."""
+        """Publish the terminal event of a run that the engine never accepted.
+
+        After an admission, a rejection becomes a failure.
+        """
         payloads: list[Payload] = [payload]
         if resume.admitted is None and isinstance(payload, Completed):
             payloads.insert(0, Admitted(0, 0, 0))
@@ -377,7 +397,7 @@ class ModelWorker:
 
 
 def files_stamp(path: Path) -> FilesStamp:
-    """Name, size and time of each file of a model, by which a change is seen; () where nothing can be looked at."""
+    """Return name, size and modification time of each file of a model, to detect changes; () if they cannot be read."""
     try:
         files = sorted(path.iterdir()) if path.is_dir() else [path]
     except OSError:
@@ -395,76 +415,6 @@ def _status_of(path: Path) -> os.stat_result | None:
 
 
 def _resume_of(claim: Claim, log: list[LogEntry]) -> Resume:
-    """What earlier attempts logged; the `begin` of this one is the last entry and covers a position."""
+    """Return what earlier attempts logged. The last entry is the `begin` of this attempt, which covers one position."""
     events = tuple(event for entry in log for event in entry.events())
     return Resume(events, log[-1].position + 1 if log else 0)
-
-
-class ModelStep(bootsteps.StartStopStep):
-    """Holds the ModelWorker of the process as `app.model_worker`. Whatever queues the command line names, it consumes its model's alone."""
-
-    requires = ("celery.worker.components:Pool",)
-
-    def __init__(self, worker: Any, **options: Any) -> None:
-        super().__init__(worker, **options)
-        queues = worker.app.amqp.queues
-        queues.deselect(list(queues.consume_from))
-        self.model_worker: ModelWorker | None = None
-
-    def start(self, worker: Any) -> None:
-        worker_id = f"{worker.hostname}~{secrets.token_hex(4)}"
-        try:
-            config = engine_config()
-        except NoModel as error:
-            logger.error("%s", error)
-            return
-        self.model_worker = worker.app.model_worker = ModelWorker(
-            config, worker_id, on_lost=partial(worker_leave, LEFT_CODE)
-        )
-        queue = queue_of(self.model_worker.slug)
-        # Tasks of runs are never given back: leases and claims see to what a lost worker leaves. Acknowledging costs two turns to Valkey.
-        worker.app.amqp.queues.add(Queue(queue, Exchange(queue), routing_key=queue, no_ack=True))
-
-        def consume() -> None:
-            """Begin to take tasks; the command is repeated until the consumer is there to hear it."""
-            while not _is_consuming(worker, queue):
-                logger.info("waiting for the consumer")
-
-        threading.Thread(
-            target=self.model_worker.load_until_ready, args=(consume,), name="model-load", daemon=True
-        ).start()
-
-    def stop(self, worker: Any) -> None:
-        if self.model_worker is not None:
-            self.model_worker.close(settings.LIGHTCONE_DRAIN_S)
-            self.model_worker = None
-
-    terminate = stop
-
-
-def _is_consuming(worker: Any, queue: str) -> bool:
-    try:
-        return bool(
-            worker.app.control.add_consumer(
-                queue, destination=[worker.hostname], reply=True, timeout=ADD_CONSUMER_TIMEOUT_S
-            )
-        )
-    except Exception as error:
-        # Whatever the broker's client raises: the model is loaded, and a broker that is away or full comes back.
-        logger.warning("the broker does not answer: %s", error)
-        time.sleep(ADD_CONSUMER_TIMEOUT_S)
-        return False
-
-
-@control_command(name=STOP_COMMAND, args=[("run_id", str), ("outcome", str)], signature="<run_id> <outcome>")
-def stop_command(state: Any, run_id: str, outcome: str) -> dict[str, str]:
-    """End a run early."""
-    state.app.model_worker.stop_run(run_id, outcome)
-    return {"ok": run_id}
-
-
-@inspect_command(name=STATS_COMMAND)
-def stats_command(state: Any) -> dict[str, Any]:
-    """Say what the engine counts, and verify its blocks."""
-    model_worker: ModelWorker = state.app.model_worker
-    return model_worker.stats()

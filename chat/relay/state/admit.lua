@@ -1,14 +1,16 @@
--- Admission: every limit of one request checked, then all of them charged, in one step. Nothing is charged on a refusal.
+-- Admit a request: check every limit, then charge all of them and create the run, atomically. A refusal charges
+-- nothing.
 --
 -- KEYS  1 run meta  2 run request  3 bucket of requests  4 bucket of tokens  5 caller's live runs
 --       6 workers of the model  7 live runs of the model  8 queued runs  9 runs of the web process  10 tasks of the model
---       11 what is kept of the run for whoever picks it up  12 live runs of the tenant at the model  13 tenants of the model
---       14 the run's public name, absent where nobody can
+--       11 resume context of the run  12 live runs of the tenant at the model  13 tenants of the model
+--       14 the run's public id, absent if it has none
 -- ARGV  1 now (ms)  2 run id  3 packed request  4 requests/min, 0 = none  5 tokens/min, 0 = none  6 tokens reserved
 --       7 live runs allowed  8 waiting runs allowed  9 lease (ms)  10 prefix of worker leases  11 life of the keys (ms)
---       12 task, '' = the run gets none  13 what is kept, '' = nothing  14 tenant  15... pairs: further fields of meta
+--       12 task, '' = none  13 resume context, '' = none  14 tenant  15... pairs: further fields of meta
 -- Returns {verdict, wait ms, requests left, ms until full, tokens left, ms until full, detail...}
---       verdict: go, in_use (the public name), requests, tokens, concurrency, full, memory (of this server), or unavailable with
+--       verdict: go, in_use (the public id), requests, tokens, concurrency, full, memory (of this server), or
+--       unavailable with
 --       {state, fraction} of the best worker.
 
 local now = tonumber(ARGV[1])
@@ -22,14 +24,15 @@ local function answer(verdict, wait, ...)
     math.floor(tokens or 0), bucket_wait_ms(tokens, tokens_limit, tokens_limit), ...}
 end
 
--- New requests leave a fifth of the server's memory to the answers of those that run. A server that does not tell has no limit.
-local told = redis.pcall('INFO', 'memory')
-if type(told) == 'string' then
-  local most, used = tonumber(string.match(told, 'maxmemory:(%d+)')) or 0, tonumber(string.match(told, 'used_memory:(%d+)')) or 0
+-- Reserve a fifth of the server's memory for the logs of live runs. A server that does not report its memory has no
+-- limit.
+local info = redis.pcall('INFO', 'memory')
+if type(info) == 'string' then
+  local most, used = tonumber(string.match(info, 'maxmemory:(%d+)')) or 0, tonumber(string.match(info, 'used_memory:(%d+)')) or 0
   if most > 0 and used > 0.8 * most then return answer('memory', 1000) end
 end
 
--- Workers: seats of the ready ones; lapsed ones are forgotten.
+-- Sum the sequences that ready workers can run at once. Remove workers whose lease has lapsed.
 local rank = {loading = 3, draining = 2, failed = 1}
 local seats, best = 0, {'none', '0'}
 for _, id in ipairs(redis.call('SMEMBERS', KEYS[6])) do
@@ -48,7 +51,7 @@ if KEYS[14] and redis.call('EXISTS', KEYS[14]) == 1 then return answer('in_use',
 redis.call('ZREMRANGEBYSCORE', KEYS[7], '-inf', now)
 local places = seats + tonumber(ARGV[8])
 if redis.call('ZCARD', KEYS[7]) >= places then
-  -- Full it is for tenants with an equal share of it, so that nobody fills it for the others.
+  -- The queue is full only for tenants that have their equal share, so that no tenant can block the others.
   for _, key in ipairs({KEYS[12], KEYS[13]}) do redis.call('ZREMRANGEBYSCORE', key, '-inf', now) end
   local tenants = redis.call('ZCARD', KEYS[13])
   if not redis.call('ZSCORE', KEYS[13], ARGV[14]) then tenants = tenants + 1 end
@@ -59,7 +62,7 @@ redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', now)
 if redis.call('ZCARD', KEYS[5]) >= tonumber(ARGV[7]) then return answer('concurrency', 1000) end
 
 if requests and requests < 1 then return answer('requests', bucket_wait_ms(requests, requests_limit, 1)) end
--- A request larger than a whole minute's tokens passes when the bucket is full; its excess is carried on.
+-- A request of more tokens than a whole minute's passes if the bucket is full; the level then goes below zero.
 local wanted = math.min(cost, tokens_limit)
 if tokens and tokens < wanted then return answer('tokens', bucket_wait_ms(tokens, tokens_limit, wanted)) end
 

@@ -1,8 +1,8 @@
--- A web process reads a run that is already there, beside whoever reads it; a run that lingers has a reader again.
+-- Add a web process to the readers of an existing run. A detached run has a reader again.
 --
 -- KEYS  1 run meta  2 runs of the web process  3 unread runs
 -- ARGV  1 run id  2 field of the web process in meta  3 its channel
--- Returns {'gone'}, or {state, about, linger (ms)}; of an ended run only the log is left to read, so that nobody is noted.
+-- Returns {'gone'}, or {state, about, detach grace (ms)}. An ended run has only its log left, so no reader is recorded.
 
 local held = redis.call('HMGET', KEYS[1], 'state', 'about', 'linger_ms')
 if not held[1] then return {'gone'} end

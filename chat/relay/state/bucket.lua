@@ -1,5 +1,6 @@
--- A bucket holds at most a minute's worth and refills steadily; below zero is the excess of earlier requests.
--- A missing one is full: it is kept only as long as it is not. Put before the scripts that need it.
+-- Token buckets. A bucket holds at most one minute's limit and refills steadily; a level below zero is the excess of
+-- earlier requests.
+-- A missing bucket is full, so a bucket expires once it has refilled. This text is put before the scripts that use it.
 
 local function bucket_level(key, limit, now)
   if limit == 0 then return nil end

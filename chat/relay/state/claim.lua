@@ -1,4 +1,5 @@
--- A worker takes a run. Exactly one worker per attempt succeeds; it may ask again where the answer was lost, and others find the run taken.
+-- Claim a run for a worker. Exactly one worker per attempt succeeds. It may repeat the claim if the reply was lost;
+-- others get 'taken'.
 --
 -- KEYS  1 run meta  2 run request  3 queued runs  4 runs of the worker  5 lease of the worker
 -- ARGV  1 run id  2 attempt  3 worker id

@@ -1,8 +1,8 @@
--- The end of a run: last events, terminal record, concurrency and tokens settled; as a whole or not at all.
--- The request goes at once, as nothing reads it after the end; what clients may still ask for stays for its life.
+-- End a run: write its last events and its terminal record, and settle concurrency and tokens, atomically.
+-- The request is deleted at once, as nothing reads it after the end; log, meta and resume context expire later.
 --
 -- KEYS  1 run meta  2 run log  3 run request  4 usage  5 caller's live runs  6 live runs of the model  7 bucket of tokens
---       8 queued runs  9 runs of the worker  10 unread runs  11 what is kept for whoever picks it up
+--       8 queued runs  9 runs of the worker  10 unread runs  11 resume context
 -- ARGV  1 run id  2 attempt  3 entry id  4 packed events, '' = none  5 packed record, '' = none  6 tokens used  7 tokens/min, 0 = none
 --       8 life of log and meta from now (ms), unless the run has a longer one of its own  9 now (ms)
 -- Returns 'ended', 'again' (it was ended before by this attempt), or 'stale' (another attempt owns the run).
@@ -15,7 +15,7 @@ if held[1] then
     local added = redis.pcall('XADD', KEYS[2], ARGV[3], 'e', ARGV[4])
     if type(added) == 'table' and added.err then
       if string.find(added.err, 'equal or smaller', 1, true) then return 'stale' end
-      return added -- a server without room for more: tried again
+      return added -- the server is out of memory; the worker retries
     end
   end
   redis.call('HSET', KEYS[1], 'state', 'ended')
@@ -29,7 +29,7 @@ if held[1] then
     bucket_store(KEYS[7], math.min(limit, level), limit, now)
   end
 end
--- A run that Valkey has forgotten still leaves its record: what was computed is counted, and run ids are unique in SQL.
+-- Write the record even if Valkey has lost the run: its usage must be counted, and SQL ignores a repeated run id.
 if ARGV[5] ~= '' then redis.call('XADD', KEYS[4], '*', 'r', ARGV[5], 't', held[6] or '') end
 redis.call('ZREM', KEYS[5], ARGV[1])
 redis.call('ZREM', KEYS[6], ARGV[1])

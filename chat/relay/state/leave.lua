@@ -1,8 +1,9 @@
--- A web process no longer reads a run; after the last one the run's policy decides.
+-- Remove a web process from the readers of a run. After the last reader, the detach policy of the run applies.
 --
 -- KEYS  1 run meta  2 runs of the web process  3 unread runs  4 usage
 -- ARGV  1 run id  2 field of the web process in meta  3 now (ms)  4 how the web process ended the client's answer (an outcome), '' = it did not
--- Where it did, the run's record says so; what a client may still pick up has not ended for it.
+-- If it did, the record of the run gets that outcome, unless the run outlives its readers and its client may attach
+-- again.
 -- Returns {'read'} (others read on, or the run is over), {'lingers'}, or {'stop', worker id}: the stop flag is set.
 
 redis.call('SREM', KEYS[2], ARGV[1])

@@ -1,4 +1,4 @@
--- What is left of a caller's limits; changes nothing. Put after bucket.lua.
+-- Read what is left of a caller's limits, without a charge. Needs bucket.lua before it.
 --
 -- KEYS  1 bucket of requests  2 bucket of tokens
 -- ARGV  1 now (ms)  2 requests/min, 0 = none  3 tokens/min, 0 = none

@@ -1,4 +1,4 @@
-"""The terminal record of a run as a plain dict: what the usage stream carries and chat.usage.services stores."""
+"""The terminal record of a run as a plain dict. The usage stream carries it, and chat.usage.services stores it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STATUSES = {
 
 
 def status_of(code: str, default: int) -> int:
-    """The HTTP status that clients see for an error code."""
+    """Return the HTTP status that clients see for an error code."""
     answer = ERROR_KINDS.get(code)
     return default if answer is None else answer.status
 
@@ -36,7 +36,7 @@ def terminal_record(
     ended_at: float,
     finish_reason: str = "",
 ) -> dict[str, Any]:
-    """What a run's terminal event says, together with what admission knew (`about`: trace, caller, arrival)."""
+    """Build the terminal record from the run's terminal event and `about`, the fields that admission knew."""
     outcome, code, usage, timings = _end_of(payload)
     record = dict(about)
     record.update(
@@ -57,15 +57,21 @@ def terminal_record(
     return record
 
 
-def client_outcome_fields(told: str) -> dict[str, Any]:
-    """What a record says of a run whose client was told otherwise than by its end: what was computed is counted all the same."""
-    outcome = Outcome(told)
+def client_outcome_fields(client_outcome: str) -> dict[str, Any]:
+    """Return the record's fields for a run whose client saw another outcome than the run's own.
+
+    Usage is counted all the same.
+    """
+    outcome = Outcome(client_outcome)
     code = ErrorCode.WORKER_LOST.value if outcome is Outcome.WORKER_LOST else ""
     return {"outcome": outcome.value, "status": STATUSES[outcome], "error_code": code}
 
 
 def usage_of(events: Iterable[Event]) -> Usage:
-    """What the logged events of an unfinished run amount to; how much of the prompt was cached is not among them."""
+    """Return the usage that the logged events of an unfinished run add up to.
+
+    They do not tell the cached prompt tokens.
+    """
     prompt_tokens = completion_tokens = 0
     for event in events:
         if isinstance(event.payload, Admitted):

@@ -1,9 +1,12 @@
--- The news of one step: to every run's log, and if all of it was taken, to the web processes that read; in one turn of the server.
+-- Append the events of one step to the logs of their runs and, if every log accepts them, publish them to the web
+-- processes that read.
 --
 -- KEYS  the logs
--- ARGV  1 life of a new log (ms)  then for each log: entry id, packed events, '1' = the log exists, so a missing one is a loss
+-- ARGV  1 life of a new log (ms)  then for each log: entry id, packed events, '1' = the log must exist; nil if
+--       Valkey has lost it
 --       then for each web process: channel, packed message
--- Returns 'OK', or, where any log has refused, one answer for each: its entry's id, an error, or nil; then nobody was told.
+-- Returns 'OK', or, if any log refused, one reply per log: the id of its entry, an error, or nil. In that case
+--       nothing is published.
 
 local verdicts, is_whole, at = {}, true, 2
 for i, key in ipairs(KEYS) do

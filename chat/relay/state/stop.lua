@@ -1,4 +1,5 @@
--- Ask for the end of a run. The worker sees the flag at the claim, by a command, or within a second.
+-- Set the stop flag of a run. Its worker sees the flag when it claims the run, or within a second; a command tells it
+-- sooner.
 --
 -- KEYS  1 run meta  2 unread runs
 -- ARGV  1 run id  2 outcome

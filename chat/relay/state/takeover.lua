@@ -1,5 +1,6 @@
--- Take a run from a worker whose lease is gone: next attempt, `begin` in the log, back to the queue. From here on the log
--- refuses every entry of the old attempt, because ids must grow.
+-- Take a run over from a worker whose lease is gone: start the next attempt, write its `begin` to the log, queue the
+-- run again.
+-- From then on the log refuses every entry of the old attempt, because entry ids must grow.
 --
 -- KEYS  1 run meta  2 run log  3 lease of the worker  4 runs of the worker  5 queued runs
 -- ARGV  1 run id  2 worker id  3 now (ms)

@@ -1,7 +1,7 @@
-"""Connections to Valkey for threads that wait: one command out, its answer back, no event loop between.
+"""Blocking connections to Valkey for threads: send one command, read its reply, without an event loop.
 
-For what a request waits for in a thread of its own (worker/claims.py): handing a command to the thread of a loop and its answer back
-costs two changes of thread, each more than the answer itself. The counterpart for loops is chat.relay.valkey.wire.
+For commands on which a request waits in a thread (worker/claims.py): the detour over an event loop's thread costs two
+thread switches, each longer than the reply itself. The counterpart for event loops is chat.relay.valkey.wire.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ READ_BYTES = 1 << 18
 
 
 class SyncConnection:
-    """An open connection, for one thread at a time."""
+    """An open connection, used by one thread at a time."""
 
     def __init__(self, connection: AbstractConnection) -> None:
-        """`connection`: of redis-py, which knows addresses, passwords and TLS; connected."""
+        """Take over a connected redis-py connection; redis-py handles addresses, passwords and TLS."""
         self._connection = connection
         # NOTE: redis-py has no way to give its socket away; the versions in requirements.txt are the ones that we know.
         self._socket = cast(socket.socket, connection._sock)
 
     def send(self, command: bytes) -> None:
-        """Raises OSError; then the line is of no use any more, and neither after what `read` raises."""
+        """Send a packed command. Raises OSError. After an error, here or in `read`, the connection must be closed."""
         self._socket.sendall(command)
 
     def read(self) -> Reply:
-        """The answer to what was sent, or an ErrorReply. Raises OSError, and ValueError for what is no answer."""
+        """Read the reply to the command that was sent. Raises OSError, and ValueError if it is not RESP2."""
         data = bytearray()
         while (found := read_reply(data, 0)) is None:
             piece = self._socket.recv(READ_BYTES)
@@ -47,18 +47,21 @@ class SyncConnection:
 
 
 class PendingReply:
-    """A command that was sent where a line was idle; if none was, it is sent by whoever waits for its answer, once, in any thread."""
+    """A pending command.
 
-    def __init__(self, lines: SyncPool, command: bytes) -> None:
-        self._pool = lines
+    It is sent at once if a connection is idle, else by `answer`, which must be called once, from any thread.
+    """
+
+    def __init__(self, pool: SyncPool, command: bytes) -> None:
+        self._pool = pool
         self._command = command
-        self._connection = lines.take_idle()
+        self._connection = pool.take_idle()
         self._error: Exception | None = None
         if self._connection is not None:
             self._send(self._connection)
 
     def answer(self) -> Reply:
-        """The answer, or an ErrorReply. Raises redis.RedisError or OSError, and then nobody knows whether it was done."""
+        """Wait for the reply. Raises redis.RedisError or OSError; the command may have been executed all the same."""
         if self._connection is None:
             self._connection = self._pool.connect()
             self._send(self._connection)
@@ -68,31 +71,31 @@ class PendingReply:
             answer = self._connection.read()
         except (OSError, ValueError) as error:
             self._connection.close()
-            self._pool.close()  # what waited beside a lost one is most likely lost too
+            self._pool.close()  # the idle connections are most likely lost as well
             raise error if isinstance(error, OSError) else ConnectionResetError(LOST_MESSAGE) from error
         self._pool.keep(self._connection)
         return answer
 
-    def _send(self, line: SyncConnection) -> None:
+    def _send(self, connection: SyncConnection) -> None:
         try:
-            line.send(self._command)
+            connection.send(self._command)
         except OSError as error:
             self._error = error
 
 
 class SyncPool:
-    """As many lines as commands were under way at once; the one used last is taken first. Thread-safe."""
+    """A pool that has grown to the most commands that were pending at once; last in, first out. Thread-safe."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._idle: list[SyncConnection] = []
 
     def call(self, *parts: bytes) -> Reply:
-        """As PendingReply.answer."""
+        """Send a command and wait for its reply. Raises as PendingReply.answer."""
         return self.ask(*parts).answer()
 
     def ask(self, *parts: bytes) -> PendingReply:
-        """Send a command without waiting for anything but the socket; `answer` must be called."""
+        """Send a command and return its pending reply, whose `answer` must be called."""
         return PendingReply(self, pack_command(*parts))
 
     def take_idle(self) -> SyncConnection | None:
@@ -105,14 +108,14 @@ class SyncPool:
         """Raises redis.RedisError or OSError."""
         return sync_connect(self._url)
 
-    def keep(self, line: SyncConnection) -> None:
-        """A line whose last command has been answered."""
-        self._idle.append(line)
+    def keep(self, connection: SyncConnection) -> None:
+        """Return a connection to the pool after the reply to its last command."""
+        self._idle.append(connection)
 
     def close(self) -> None:
-        """Close the idle lines; those in use are closed or kept by who uses them."""
-        while (line := self.take_idle()) is not None:
-            line.close()
+        """Close the idle connections."""
+        while (connection := self.take_idle()) is not None:
+            connection.close()
 
 
 def sync_connect(url: str) -> SyncConnection:

@@ -1,7 +1,8 @@
-"""Bare connections to Valkey, for what happens at each token: a few bytes out, a few bytes in, and no machinery between.
+"""A minimal RESP2 client for asyncio, for the commands of each token and each request.
 
-redis-py makes the connection (its address, password and TLS); its transport then speaks to a parser of our own, which wakes whoever
-waits in the same turn of the loop. chat.relay.valkey.store sends what happens at each request this way too.
+redis-py opens the connection (address, password, TLS). Its transport then feeds the parser of this module, which
+resolves the waiting future in the same turn of the loop. chat.relay.valkey.store uses it for the commands on which
+requests wait.
 """
 
 from __future__ import annotations
@@ -26,16 +27,19 @@ Reply = Any
 
 
 class ErrorReply(str):
-    """An error that Valkey answered with."""
+    """An error that Valkey replied with."""
 
 
 def pack_command(*parts: bytes) -> bytes:
-    """A command as Valkey reads it."""
+    """Encode a command in RESP."""
     return b"*%d\r\n" % len(parts) + b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in parts])
 
 
 def read_reply(data: bytes | bytearray, at: int) -> tuple[Reply, int] | None:
-    """The answer that begins at `at` and where the next one begins; None while it is not complete. Raises ValueError."""
+    """Parse the reply at offset `at`.
+
+    Return it and the offset of the next one, or None if it is incomplete. Raises ValueError.
+    """
     end = data.find(b"\r\n", at)
     if end < 0:
         return None
@@ -64,7 +68,9 @@ def read_reply(data: bytes | bytearray, at: int) -> tuple[Reply, int] | None:
 
 
 class RespConnection(asyncio.Protocol):
-    """An open connection. `on_answer` gets each answer, `on_lost` the end; both on the loop, neither may block."""
+    """An open connection that calls `on_answer` for each reply and `on_lost` at its end, both on the loop; neither may
+    block.
+    """
 
     def __init__(
         self, connection: AbstractConnection, on_answer: Callable[[Reply], None], on_lost: Callable[[], None]
@@ -73,7 +79,8 @@ class RespConnection(asyncio.Protocol):
         self._on_answer = on_answer
         self._on_lost = on_lost
         self._rest = bytearray()
-        """The beginning of an answer; it grows in place, as a request of many MiB comes in hundreds of pieces."""
+        """The start of an incomplete reply. It grows in place, as a request of many MiB arrives in hundreds of
+        pieces."""
         # NOTE: redis-py has no way to give its transport away; the versions in requirements.txt are the ones that we know.
         assert connection._writer is not None
         self._transport = cast(asyncio.Transport, connection._writer.transport)
@@ -84,7 +91,7 @@ class RespConnection(asyncio.Protocol):
         self._transport.write(data)
 
     def close(self) -> None:
-        """End it at once; `on_lost` follows."""
+        """Close the connection at once; `on_lost` follows."""
         self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -95,7 +102,7 @@ class RespConnection(asyncio.Protocol):
             self._rest += data[self._read_answers(data) :]
 
     def _read_answers(self, data: bytes | bytearray) -> int:
-        """Hand out whole answers; where the rest begins."""
+        """Pass on each complete reply. Return the offset of the rest."""
         at = 0
         try:
             while at < len(data) and (found := read_reply(data, at)) is not None:
@@ -133,18 +140,25 @@ async def resp_connect(url: str, on_answer: Callable[[Reply], None], on_lost: Ca
 
 
 class RespClient:
-    """Commands over one connection, which is made when it is needed, and again after a loss. Answers come in the order of commands."""
+    """A client over one connection, opened on demand and again after a loss.
+
+    Replies come in the order of the commands.
+    """
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._connection: RespConnection | None = None
         self._waiting: deque[asyncio.Future[Reply]] = deque()
-        """Whoever waits for an answer over the present connection; one who gives up keeps its place, as the answer still comes."""
+        """The futures of the present connection, in order. A cancelled one keeps its place, as its reply still
+        comes."""
         self._connecting: asyncio.Task[None] | None = None
-        """Shared by all who need the connection, so that they wait once and together where Valkey does not answer."""
+        """Shared by all callers, so that they wait for one attempt together if Valkey does not answer."""
 
     async def call(self, *parts: bytes) -> Reply:
-        """The answer, or an ErrorReply. Raises redis.RedisError or OSError, and then nobody knows whether it was done."""
+        """Send a command and wait for its reply.
+
+        Raises redis.RedisError or OSError; the command may have been executed all the same.
+        """
         if self._connection is None:
             await self._connected()
         answer = self.ask(*parts)
@@ -153,7 +167,9 @@ class RespClient:
         return await self.answered(answer)
 
     def ask(self, *parts: bytes) -> asyncio.Future[Reply] | None:
-        """Send a command before this returns; None where there is no connection. Whoever asks waits with `answered`, or not at all."""
+        """Send a command at once and return the future of its reply, to await with `answered` or to drop; None without
+        a connection.
+        """
         if self._connection is None:
             return None
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -162,12 +178,12 @@ class RespClient:
         return answer
 
     async def answered(self, answer: asyncio.Future[Reply]) -> Reply:
-        """As `call`, of a command that was sent."""
+        """Wait for the reply to a command of `ask`. Raises as `call`."""
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 return await answer
         except TimeoutError:
-            # Whatever would be sent after it would wait for the same answer.
+            # Every later command on this connection would wait behind this one.
             self.close()
             raise
 
@@ -179,7 +195,7 @@ class RespClient:
             self._lose(self._waiting)
 
     async def _connected(self) -> None:
-        """Wait for the connection that is being made, or make one; whoever gives up leaves it to the others."""
+        """Wait for the connection attempt, or start one. A cancelled caller does not cancel the attempt."""
         if self._connecting is None:
             self._connecting = asyncio.create_task(self._connect())
             self._connecting.add_done_callback(self._note_connected)
@@ -191,7 +207,7 @@ class RespClient:
     def _note_connected(self, connecting: asyncio.Task[None]) -> None:
         self._connecting = None
         if not connecting.cancelled():
-            connecting.exception()  # seen, even where nobody waits any more
+            connecting.exception()  # marks the exception as retrieved
 
     async def _connect(self) -> None:
         waiting: deque[asyncio.Future[Reply]] = deque()
@@ -205,7 +221,7 @@ class RespClient:
             answer = waiting.popleft()
             if not answer.done():
                 answer.set_exception(ConnectionResetError(LOST_MESSAGE))
-                answer.exception()  # seen, even where nobody waits
+                answer.exception()  # marks the exception as retrieved
 
 
 def _hand_out(waiting: deque[asyncio.Future[Reply]], answer: Reply) -> None:

@@ -1,12 +1,12 @@
-"""Dispatcher: one per event loop of a web process. Feeds readers from the layer and, where that is silent, from the log.
+"""Dispatcher: one per event loop of a web process. Feeds readers from the layer and, if that is silent, from the log.
 
 Tasks, started lazily with the first run (Daphne has no lifespan events) and kept for the life of the loop:
   receive   takes layer messages, without a time-out (a cancelled receive would unsubscribe), and puts entries into readers
   sweep     every 500 ms one pipeline reads the logs of all readers that heard nothing since the last sweep
-  tick      every second: tells the thread that renews this process's lease (web_lease.py) that the loop goes round, and adds to
-            the counts of refused requests
+  tick      every second: signals to the thread that renews this process's lease (lease.py) that the loop is alive, and
+            adds to the counts of refused requests
   chores    leaves of readers, records of requests that never became runs: what a cancelled request may not await itself
-It does no parsing and no blocking work. Refuses to know HTTP, Celery and SQL.
+It does no parsing and no blocking work, and knows neither HTTP nor Celery nor SQL.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MAX_RECORDS = 4096
 MAX_UNREAD_RECORDS = 200_000
 AWAY_BEFORE_FAILING_S = 10.0
 SILENT_SWEEPS_BEFORE_LOST = 4
-UNHEARD = (1, 0)
+UNREAD = (1, 0)
 """The place of a reader that has read nothing."""
 
 
@@ -59,9 +59,9 @@ class Layer(Protocol):
 
 
 class Dispatcher:
-    """Readers by run, of which there may be several, and the tasks that feed them.
+    """The readers of each run, and the tasks that feed them.
 
-    `send_stop(worker_id, run_id, outcome)` tells a worker; it may fail.
+    `send_stop(worker_id, run_id, outcome)` notifies a worker; it may fail.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Dispatcher:
         self.web_id = secrets.token_hex(8)
         self.channel = ""
         self.is_cutting = False
-        """The process stops and hangs up on its clients: readers that leave now have not been left by them."""
+        """The process is closing its clients' connections: a reader that leaves now was cut off by the server."""
         self.runs = Runs(client, keys, clock)
         self._client: Answers = client
         self._keys = keys
@@ -101,10 +101,13 @@ class Dispatcher:
         self._starting = asyncio.Lock()
 
     async def start(self, *, sweep_s: float = SWEEP_S) -> None:
-        """Subscribe, take the lease and start the tasks; once. Raises redis.RedisError or TimeoutError where Valkey is away."""
+        """Subscribe, take the lease and start the tasks, once.
+
+        Raises redis.RedisError or TimeoutError if Valkey is unavailable.
+        """
         if self._tasks:
             return
-        # NOTE: the time-out is around the lock, or requests would wait one behind the other for a Valkey that is away.
+        # NOTE: the time-out includes the lock, or requests would wait one after the other while Valkey is unavailable.
         async with asyncio.timeout(START_TIMEOUT_S), self._starting:
             if self._tasks:
                 return
@@ -128,7 +131,7 @@ class Dispatcher:
         await self._client.aclose()
 
     async def settle(self) -> None:
-        """Wait until all leaves and records are in Valkey; for as long as it is away."""
+        """Wait until all leaves and records are in Valkey, however long it is unavailable."""
         if self._leaves or self._records:
             self._has_settled.clear()
             await self._has_settled.wait()
@@ -144,7 +147,10 @@ class Dispatcher:
         return reader
 
     async def attach(self, run_id: str) -> tuple[RunReader, RunInfo] | None:
-        """A further reader of a run that is there, from its beginning; None where it is not. Raises redis.RedisError or OSError."""
+        """Register a further reader of an existing run, from its first event; None if it is gone.
+
+        Raises redis.RedisError or OSError.
+        """
         reader = self.reader(run_id)
         reader.is_started = True
         try:
@@ -169,13 +175,16 @@ class Dispatcher:
     def _all_readers(self) -> list[RunReader]:
         return [reader for readers in self._readers.values() for reader in readers]
 
-    # What readers ask for.
+    # For readers.
 
     async def read_log(self, run_id: str, *, attempt: int, position: int) -> list[LogEntry]:
         return await self.runs.read_log(run_id, attempt=attempt, position=position)
 
     def leave(self, reader: RunReader, *, is_over: bool) -> None:
-        """Called in a request that may be cancelled: only notes the leave. Leaves are as few as readers, so the queue needs no bound."""
+        """Queue the leave, as a request that may be cancelled calls this.
+
+        There is one leave per reader, so the queue needs no bound.
+        """
         self._forget(reader)
         if reader.is_started:
             cut = Outcome.INTERRUPTED if self.is_cutting and not is_over else None
@@ -190,19 +199,22 @@ class Dispatcher:
                 ErrorCode.OVERLOADED, "The server cannot be reached at the moment; please try again."
             ) from error
         if worker_id:
-            await self._tell(worker_id, run_id, outcome.value)
+            await self._notify_worker(worker_id, run_id, outcome.value)
 
     async def workers(self) -> list[WorkerLease]:
-        """What the live workers say of themselves. Raises redis.RedisError."""
+        """Return the leases of the live workers. Raises redis.RedisError."""
         return await worker_leases(self._client, self._keys)
 
     async def configuration_epoch(self) -> bytes | None:
-        """The counter of configuration changes; None before the first. Raises redis.RedisError or OSError."""
+        """Return the counter of configuration changes; None before the first. Raises redis.RedisError or OSError."""
         epoch: bytes | None = await self._client.get(self._keys.configuration_epoch)
         return epoch
 
     def configuration_ask(self) -> Callable[[], Awaitable[bytes | None]]:
-        """Ask for the counter now; what is given is `configuration_epoch` as of this moment, or as of its call where nothing was sent."""
+        """Request the counter now.
+
+        Return a function that waits for it; without a connection, that function sends the request.
+        """
         ask: Callable[[], Awaitable[bytes | None]] = self._client.get_soon(self._keys.configuration_epoch)
         return ask
 
@@ -226,7 +238,7 @@ class Dispatcher:
                 if message.get("type") == "lc.step":
                     self._hand_out(message)
             except (KeyError, ValueError, TypeError):
-                # What one message fails to say is in the log; the loop feeds every reader.
+                # The log has what one message lacks; the loop must go on, as it feeds every reader.
                 logger.exception("layer message not understood")
 
     def _hand_out(self, message: Mapping[str, Any]) -> None:
@@ -259,7 +271,7 @@ class Dispatcher:
                 self._valkey_is_away(error)
 
     async def sweep(self, *, everyone: bool = False) -> None:
-        """Read the logs of readers that heard nothing since the last sweep (of all after a lost message)."""
+        """Read the logs of readers that received nothing since the last sweep (of all readers after a lost message)."""
         readers = self._all_readers()
         silent = [reader for reader in readers if reader.is_started and (everyone or not reader.has_received)]
         for reader in readers:
@@ -278,7 +290,7 @@ class Dispatcher:
             self._judge_silence(reader, is_lost=not raw and state in (None, b"ended"))
 
     def _judge_silence(self, reader: RunReader, *, is_lost: bool) -> None:
-        """A run that is over or forgotten and whose log has nothing more for its reader will never say another word."""
+        """Fail a reader whose run has ended or is lost and whose log has had nothing more for several sweeps."""
         sweeps = self._silent_sweeps[reader] = self._silent_sweeps.get(reader, 0) + 1 if is_lost else 0
         if sweeps >= SILENT_SWEEPS_BEFORE_LOST:
             reader.fail(ErrorCode.LOG_LOST)
@@ -293,10 +305,13 @@ class Dispatcher:
                 reader.fail(ErrorCode.LOG_LOST)
 
     def _valkey_is_full(self) -> None:
-        """It takes no writes, so that nothing new is heard of any run. Whose client has got nothing yet may as well ask again."""
+        """Handle a Valkey that refuses writes: no run makes progress.
+
+        A client that has received nothing yet can retry at once.
+        """
         self._valkey_is_away("it refuses writes")
         for reader in self._all_readers():
-            if reader.place == UNHEARD:
+            if reader.place == UNREAD:
                 reader.fail(ErrorCode.OVERLOADED)
 
     async def _take_lease(self) -> None:
@@ -308,10 +323,10 @@ class Dispatcher:
     async def _tick_forever(self) -> None:
         while True:
             self._lease.tick()
-            await self._tell_refusals()
+            await self._write_refusals()
             await asyncio.sleep(TICK_S)
 
-    async def _tell_refusals(self) -> None:
+    async def _write_refusals(self) -> None:
         counts = self._refusals.take()
         if not counts:
             return
@@ -334,27 +349,28 @@ class Dispatcher:
                 await asyncio.sleep(CHORE_RETRY_S)
                 self._has_chores.set()
             except (TypeError, ValueError):
-                # NOTE: packing is the only act here that can refuse, and leaves must never wait behind a record that cannot be packed.
+                # NOTE: only packing raises these, and leaves must never wait behind a record that cannot be packed.
                 logger.exception("%d records of refused requests dropped", len(self._records))
                 self._records.clear()
             if not (self._leaves or self._records):
                 self._has_settled.set()
 
     def _wake_chores(self) -> None:
-        """There may be chores before there was a run, so their task starts by itself."""
+        """Wake the chores. Their task starts here, as there may be chores before the first run."""
         if self._chores is None:
             self._chores = asyncio.create_task(self._do_chores_forever())
         self._has_chores.set()
 
     async def _do_chores(self) -> None:
         while self._leaves:
-            run_id, told = self._leaves[0]
-            # NOTE: whoever attaches after this look sends its script after ours, over the same connection, and is noted again.
+            run_id, client_outcome = self._leaves[0]
+            # NOTE: an attach after this check sends its script after this one, over the same connection, and is
+            # registered again.
             is_read = any(reader.is_started for reader in self._readers.get(run_id, ()))
-            worker_id = None if is_read else await self.runs.leave(run_id, self.web_id, told)
+            worker_id = None if is_read else await self.runs.leave(run_id, self.web_id, client_outcome)
             self._leaves.popleft()
             if worker_id:
-                await self._tell(worker_id, run_id, (told or Outcome.DISCONNECTED).value)
+                await self._notify_worker(worker_id, run_id, (client_outcome or Outcome.DISCONNECTED).value)
         if self._records and await self._client.xlen(self._keys.usage) >= MAX_UNREAD_RECORDS:
             logger.warning("%d records of refused requests dropped: the usage writer is behind", len(self._records))
             self._records.clear()
@@ -367,8 +383,8 @@ class Dispatcher:
             for _ in batch:
                 self._records.popleft()
 
-    async def _tell(self, worker_id: str, run_id: str, outcome: str) -> None:
-        """Tell the worker at once; if that fails it finds the stop flag within a second."""
+    async def _notify_worker(self, worker_id: str, run_id: str, outcome: str) -> None:
+        """Notify the worker at once. If that fails, it finds the stop flag within a second."""
         try:
             await self._send_stop(worker_id, run_id, outcome)
         except Exception as error:
@@ -379,7 +395,7 @@ _dispatchers: WeakKeyDictionary[asyncio.AbstractEventLoop, Dispatcher] = WeakKey
 
 
 def dispatcher_of_loop() -> Dispatcher:
-    """The dispatcher of the running event loop; made on first use."""
+    """Return the dispatcher of the running event loop; it is created on first use."""
     loop = asyncio.get_running_loop()
     dispatcher = _dispatchers.get(loop)
     if dispatcher is None:

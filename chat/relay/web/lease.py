@@ -1,7 +1,7 @@
-"""The lease of a web process, by which the reaper knows that it lives: renewed by a thread of its own, with its own connection.
+"""The lease by which the reaper knows that a web process is alive, renewed by a thread with its own connection.
 
-The loop of the process may be held up for seconds by one large request, and its runs must not end for that. A loop that stands still for
-longer is as good as dead: the thread renews only while it is told now and then that the loop goes round.
+One large request may block the event loop for seconds, and the runs of the process must survive that. A loop that is
+blocked for longer counts as dead: the thread renews the lease only while the loop calls `tick`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ LOOP_DEAD_S = 30.0
 
 
 class WebLease:
-    """`start` once the lease was taken; `tick` in each round of the loop; `close` before it is given back.
+    """The renewal of one lease: `start` after it was taken, `tick` regularly from the loop, `close` before it is given
+    back.
 
-    `is_refused`: Valkey answers, but takes no writes, as of the last try.
+    `is_refused` is True if Valkey refused the last renewal because it takes no writes.
     """
 
     def __init__(
@@ -50,11 +51,11 @@ class WebLease:
         self._thread.start()
 
     def tick(self) -> None:
-        """The loop goes round."""
+        """Record that the loop is alive."""
         self._ticked_at = self._clock()
 
     def close(self) -> None:
-        """Wait for the thread's end; to be called off the loop."""
+        """Stop the thread and wait for it. Must not run on the loop."""
         self._is_over.set()
         if self._thread.is_alive():
             self._thread.join()

@@ -1,7 +1,7 @@
-"""RunReader: the events of one run in the order of their positions, whatever is lost on the way.
+"""RunReader: the events of one run in the order of their positions, even if messages are lost.
 
-An event is accepted iff `start == next`; a smaller one is known, a larger one means a gap, which the log closes. The
-dispatcher feeds entries in (`offer`), from the layer or, when a reader hears nothing, from the log.
+An event is accepted iff `start == next`: a smaller start is a duplicate, a larger one a gap, which the log fills. The
+dispatcher offers entries, from the layer or, if a reader receives nothing, from the log.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LOST_MESSAGE = "The connection to the run was lost; please send the request agai
 
 
 class Source(Protocol):
-    """What a reader needs of its web process (chat.relay.web.dispatcher)."""
+    """The part of the dispatcher that a reader uses."""
 
     async def read_log(self, run_id: str, *, attempt: int, position: int) -> list[LogEntry]: ...
     def leave(self, reader: RunReader, *, is_over: bool) -> None: ...
@@ -57,7 +57,7 @@ class RunReader:
         self.has_received = False
         self.is_started = False
         self.client_outcome: Outcome | None = None
-        """How the client's answer was ended on this side, where the run did not end it."""
+        """The outcome that this side gave the client's answer, if the run itself did not end it."""
         self._source = source
         self._attempt = 1
         self._next = 0
@@ -103,7 +103,10 @@ class RunReader:
         return self._ready.popleft()
 
     async def next(self, timeout_s: float) -> Event | None:
-        """The next event, or None after about `timeout_s` seconds of silence (time for a ping). StopAsyncIteration after the last one."""
+        """Return the next event, or None after about `timeout_s` seconds of silence (time for a ping).
+
+        Raises StopAsyncIteration at the end.
+        """
         while not self._ready:
             if self._is_over:
                 raise StopAsyncIteration
@@ -112,7 +115,7 @@ class RunReader:
         return self._ready.popleft()
 
     def leave(self) -> None:
-        """The client is gone, or the reader has what it wants. Never awaits; unread runs end by their policy."""
+        """Stop reading. Never awaits. A run without readers ends by its detach policy."""
         if not self._has_left:
             self._has_left = True
             self._source.leave(self, is_over=self._is_over)
@@ -126,16 +129,16 @@ class RunReader:
     # For the dispatcher.
 
     def read_back(self) -> None:
-        """Begin with what the log has already."""
+        """Start with the entries that are already in the log."""
         self._has_gap = True
 
     @property
     def place(self) -> tuple[int, int]:
-        """(attempt, next position): where the log has to be read from."""
+        """(attempt, next position): where to read the log from."""
         return self._attempt, self._next
 
     def offer(self, entry: LogEntry) -> None:
-        """Hand in an entry; when the reader is too slow, entries are dropped and it goes by the log."""
+        """Offer an entry. If the reader is too slow, its inbox is dropped and it reads the log instead."""
         if self._is_over:
             return
         self.has_received = True
@@ -147,7 +150,7 @@ class RunReader:
         self._wake()
 
     def fail(self, code: ErrorCode) -> None:
-        """End the reader's stream with an error: the truth about the run cannot be had any more."""
+        """End the reader's stream with an error, as the rest of the run cannot be read any more."""
         if not self._is_over:
             self._is_over = True
             self.client_outcome = Outcome.WORKER_LOST if code is ErrorCode.LOG_LOST else Outcome.INTERRUPTED
@@ -161,7 +164,7 @@ class RunReader:
     # Positions.
 
     async def _advance(self, timeout_s: float | None = None) -> bool:
-        """Take what has come, or wait for more; false when nothing came for `timeout_s`."""
+        """Process one entry, or wait for one. Return False if none came for `timeout_s`."""
         if self._has_gap:
             self._has_gap = False
             await self._close_gap()
@@ -175,7 +178,10 @@ class RunReader:
         return True
 
     async def _wait(self, timeout_s: float | None) -> bool:
-        """Until something is handed in. A bare timer: this is once per token and stream, and asyncio.timeout costs a multiple of it."""
+        """Wait until an entry is offered.
+
+        Uses a bare timer: this runs once per token, and asyncio.timeout costs several times as much.
+        """
         loop = asyncio.get_running_loop()
         waiter = self._waiter = loop.create_future()
         timer = None if timeout_s is None else loop.call_later(timeout_s, _end_wait, waiter)
@@ -187,7 +193,10 @@ class RunReader:
                 timer.cancel()
 
     async def _close_gap(self) -> None:
-        """Read the log from `next` on. What is not there comes later: by the worker's recovery and the dispatcher's sweep."""
+        """Read the log from `next` on.
+
+        The worker's recovery and the dispatcher's sweep supply later what is not there yet.
+        """
         try:
             entries = await self._source.read_log(self.run_id, attempt=self._attempt, position=self._next)
         except (RedisError, OSError):
@@ -199,7 +208,7 @@ class RunReader:
             self._has_gap = True
 
     def _accept(self, entry: LogEntry) -> bool:
-        """Move the events that fit to the ready ones; false when the entry begins after `next`."""
+        """Accept the events that fit. Return False if the entry begins after `next`."""
         if self._is_over:
             return True
         if entry.payload is None:
@@ -217,7 +226,10 @@ class RunReader:
         return True
 
     def _accept_begin(self, entry: LogEntry) -> bool:
-        """A new attempt covers one position. Below `next` it has lost what we have shown: the stream ends, not contradicts itself."""
+        """Accept the begin of an attempt, which covers one position.
+
+        Below `next` it would contradict events already sent: fail.
+        """
         if entry.attempt <= self._attempt:
             return True
         if entry.position < self._next:
@@ -233,7 +245,7 @@ def _end_wait(waiter: asyncio.Future[bool]) -> None:
 
 
 def error_of(payload: Rejected | Failed) -> EngineError:
-    """The exception for a run that ended before it was admitted."""
+    """Return the exception for a run that ended before its admission."""
     if payload.code in UNAVAILABLE_CODES:
         return EngineUnavailable(payload.code, payload.message, payload.param)
     if payload.code in FAILURE_CODES:

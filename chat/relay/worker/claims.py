@@ -1,6 +1,6 @@
-"""How a worker takes runs: a first attempt in the thread that has its task, a later one on the publisher's loop, beside what was before it.
+"""How a worker claims runs: a first attempt from the thread that has its task, a later one on the publisher's loop.
 
-Used by chat.relay.worker.publisher, which owns the table. A run is claimed once, however often its task is delivered.
+chat.relay.worker.publisher owns the table of runs. A run is claimed once, however often its task is delivered.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ CLAIM_RETRIES = 7
 SETTLE_PAUSE_S = 0.02
 
 Taken = tuple[Claim, list[LogEntry]]
-"""A claim, and what earlier attempts logged."""
+"""A claim, and the log entries of earlier attempts."""
 
 
 class Claims:
-    """`ask_first` is for any thread, what it gives for any but the loop's; `take` is for the loop, and all there is without `sync_pool`.
+    """The claims of one worker.
 
-    `renew` renews the worker's lease, where its engine lives, on the loop.
+    `ask_first` may be called from any thread, and needs `sync_pool`; the function that it returns blocks, so it must
+    not run on the loop. `take` runs on the loop. `renew` renews the worker's lease, if its engine is alive.
     """
 
     def __init__(
@@ -52,9 +53,10 @@ class Claims:
         self._lock = threading.Lock()
 
     def ask_first(self, run_id: str) -> Callable[[], Claim | None]:
-        """Ask for the first attempt of a queued run. What is given waits for the claim, and must be called; None when it is not to be had.
+        """Send the claim for attempt 1. Return a function that blocks for the result; it must be called.
 
-        It raises AWAY where no answer comes, and NotNow where the lease has lapsed; then `take` may ask again.
+        Its result is None if the run is taken or gone. It raises AWAY without a reply, and NotNow if the lease has
+        lapsed; `take` may then try again.
         """
         assert self._pool is not None
         command = command_parts(b"EVAL", *self._runs.claim_command(run_id, 1, self._worker_id))
@@ -75,10 +77,10 @@ class Claims:
             self._taking.discard(run_id)
 
     async def take(self, run_id: str, attempt: int) -> Taken | None:
-        """Claim a queued run; with it comes what earlier attempts logged. None when it is not to be had.
+        """Claim a queued run. Return it with the log of earlier attempts; None if it is taken or gone.
 
-        Raises AWAY where Valkey stays away; then nobody knows whether the run is ours. Raises NotNow where the worker has no lease and gets
-        none, or its engine still has the attempt before.
+        Raises AWAY if Valkey stays unavailable; the run may then be claimed all the same. Raises NotNow if the worker
+        has no lease and gets none, or if its engine still holds the attempt before.
         """
         if not self._begin(run_id):
             return None
@@ -89,11 +91,11 @@ class Claims:
 
     @property
     def is_claiming(self) -> bool:
-        """Somebody waits for a claim; when that is over, the run is in the table or not ours."""
+        """True while a claim is pending. After it, the run is in the table or belongs to another worker."""
         return bool(self._taking)
 
     async def settled(self, timeout_s: float) -> None:
-        """Wait until no claim is under way, at most so long: after the lease is gone none succeeds that begins later."""
+        """Wait until no claim is pending, at most `timeout_s`. Once the lease is gone, no later claim succeeds."""
         for _ in range(int(timeout_s / SETTLE_PAUSE_S)):
             if not self._taking:
                 return
@@ -104,7 +106,7 @@ class Claims:
             self._pool.close()
 
     def _begin(self, run_id: str) -> bool:
-        """False for a task that was delivered twice: Valkey would give the run to each call of one worker."""
+        """Return False for a task that is delivered twice: Valkey would grant the run to each claim of the same worker."""
         with self._lock:
             is_new = run_id not in self._taking
             self._taking.add(run_id)
@@ -117,7 +119,7 @@ class Claims:
         if previous is not None and previous.claim.attempt < attempt:
             self._table.drop(previous)
         if (gone := self._table.being_let_go(run_id)) is not None:
-            # NOTE: the engine must have let go of the old attempt, or its last events would pass as news of the new one.
+            # NOTE: the engine must have ended the old attempt, or its last events would count as events of the new one.
             try:
                 async with asyncio.timeout(LET_GO_TIMEOUT_S):
                     await gone.wait()
@@ -130,7 +132,9 @@ class Claims:
         return taken
 
     async def _claim(self, run_id: str, attempt: int) -> Taken | None:
-        """Ask again where an answer is lost: a run that is ours without our knowing would wait for as long as this worker lives."""
+        """Claim, and repeat the claim if the reply is lost: otherwise a run could be claimed by a worker that does not
+        know it.
+        """
         for pause_s in (FIRST_PAUSE_S * 2**number for number in range(CLAIM_RETRIES)):
             try:
                 return await self._claim_once(run_id, attempt)
@@ -143,7 +147,8 @@ class Claims:
         try:
             claim = await self._runs.claim(run_id, attempt, self._worker_id)
         except NotNow:
-            # The process stood still for longer than its lease. It lives, so that the run need not wait for another worker.
+            # The process was suspended for longer than its lease. It is alive, so the run need not wait for another
+            # worker.
             await self._renew()
             claim = await self._runs.claim(run_id, attempt, self._worker_id)
         if claim is None:
@@ -152,4 +157,4 @@ class Claims:
 
 
 def _nothing() -> None:
-    """Of a run that is not to be had."""
+    """The result of a claim that was never sent."""

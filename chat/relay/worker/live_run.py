@@ -1,7 +1,7 @@
-"""What a worker keeps of a run it serves: news that wait for the next flush, and every entry written so far.
+"""The worker's state of one run: events that wait for the next flush, and every entry written so far.
 
-Entries stay in memory until shortly after the end, so that what a restarted Valkey has lost can be written again. Their
-number is bounded by the run's token limit. Written by the engine's thread (`add`) and the publisher's loop (the rest).
+Entries stay in memory until shortly after the end, so that a log that Valkey has lost can be written again. Their
+number is bounded by the run's token limit. The engine's thread calls `add`, the publisher's loop the rest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from engine.api import Admitted, ChoiceFinished, Completed, Event, Failed, Rejec
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A packed piece of the log; `position` is the last one that it covers."""
+    """A packed log entry. `position` is the last one that it covers."""
 
     position: int
     payload: bytes
@@ -26,13 +26,16 @@ class Entry:
 
 @dataclass(slots=True, eq=False)
 class LiveRun:
-    """One claimed run. `is_logged`: the log exists, so a missing one means that Valkey lost it; `is_forgotten`: so it was."""
+    """A run that this worker has claimed."""
 
     claim: Claim
     worker_id: str
     is_logged: bool = False
+    """The log exists, so that a missing one means that Valkey has lost it."""
     is_forgotten: bool = False
-    has_spoken: bool = False
+    """Valkey has lost the run."""
+    has_output: bool = False
+    """An event after Admitted has been added."""
     entries: list[Entry] = field(default_factory=list)
     completion: RunCompletion | None = None
     ended_at: float | None = None
@@ -46,24 +49,27 @@ class LiveRun:
 
     @property
     def is_settled(self) -> bool:
-        """The end is in Valkey."""
+        """True once the end is in Valkey."""
         return self.ended_at is not None
 
     def add(self, events: tuple[Event, ...]) -> bool:
-        """Keep news for the next flush; true when they should not wait for a batch (first words, the end)."""
+        """Add events for the next flush.
+
+        Return True if they must not wait for a batch: the first output, and the end.
+        """
         with self._lock:
             self._pending.extend(events)
-        is_urgent = not self.has_spoken or events[-1].is_terminal
-        self.has_spoken = self.has_spoken or not isinstance(events[-1].payload, Admitted)
+        is_urgent = not self.has_output or events[-1].is_terminal
+        self.has_output = self.has_output or not isinstance(events[-1].payload, Admitted)
         return is_urgent
 
     def cut(self, now: float) -> Entry | None:
-        """Make one entry of all news; with a terminal event among them, also the run's ending."""
+        """Pack all pending events into one entry. A terminal event among them also sets `completion`."""
         with self._lock:
-            news, self._pending = self._pending, []
-        if not news or self.completion is not None:
+            pending, self._pending = self._pending, []
+        if not pending or self.completion is not None:
             return None
-        events = join_deltas(news)
+        events = join_deltas(pending)
         last = events[-1]
         entry = Entry(last.start + last.count - 1, pack_events(events))
         self.entries.append(entry)

@@ -1,11 +1,12 @@
-"""From entries to the logs of their runs, and from there to the web processes that read. The log comes first, always.
+"""Writes entries to the logs of their runs, then announces them to the web processes that read. The log always comes
+first.
 
   write      one pipeline appends every entry to its run's log, id `<attempt>-<last position>`; an end is its script (finish.lua)
   announce   one layer message per web process with the entries that were written, `n` counting by one
 Where no run ends, which is nearly always, one script (step.lua) does both in one round trip, over a connection of its own.
 
-A worker that lost a run is refused by its log and says nothing. What could not be written is missing until `missing_entries` are written.
-Used by chat.relay.worker.publisher.
+The log of a run refuses a worker that has lost the run, and nothing is announced. `missing_entries` finds what could
+not be written. Used by chat.relay.worker.publisher.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ class Layer(Protocol):
 
 
 class LogWriter:
-    """`has_lost`: something may be missing in a log. `resp`: for steps in one round trip, where `layer` publishes what Valkey does."""
+    """Appends entries to logs. `resp` enables step.lua, and requires a `layer` whose messages are Valkey's PUBLISH.
+
+    `has_lost` is True while a log may lack entries.
+    """
 
     def __init__(
         self,
@@ -69,7 +73,7 @@ class LogWriter:
         self._sent: dict[str, int] = defaultdict(int)
 
     async def write_and_announce(self, cut: Written) -> None:
-        """What Valkey does not take is lost for now; what another attempt owns is dropped."""
+        """Write and announce. Entries that Valkey does not take set `has_lost`; runs of another attempt are dropped."""
         try:
             if self._resp is not None and all(run.completion is None for run, _ in cut):
                 written = await self._write_step(self._resp, cut)
@@ -87,7 +91,7 @@ class LogWriter:
             self._resp.close()
 
     async def _write_step(self, resp: RespClient, cut: Written) -> Written:
-        """Append entries and announce them in one script; return those that are in their logs now and nobody was told of."""
+        """Append and announce entries in one script. Return those that were written but not announced."""
         parts = [
             b"EVAL",
             STEP,
@@ -113,7 +117,7 @@ class LogWriter:
         ]
 
     async def _write(self, cut: Written) -> Written:
-        """Append entries in one pipeline; return those that are in their logs now."""
+        """Append entries in one pipeline. Return those that were written."""
         pipe = self._client.pipeline(transaction=False)
         for run, entry in cut:
             if run.completion is not None and entry.position == run.completion.position:
@@ -157,7 +161,10 @@ class LogWriter:
                 logger.warning("layer message lost: %s", error)
 
     def _messages(self, written: Written) -> list[tuple[str, dict[str, object]]]:
-        """Channel and message per web process. It is a hint: a lost one is found by its number, or by the readers' sweep."""
+        """Return channel and message per web process.
+
+        A lost message is detected by its number, or by the readers' sweep.
+        """
         deltas: dict[str, list[list[object]]] = defaultdict(list)
         for run, entry in written:
             for channel in run.claim.watchers.values():
@@ -172,9 +179,10 @@ class LogWriter:
 
 
 async def missing_entries(client: Redis, keys: Keys, table: RunTable) -> Written:
-    """What memory has and the logs lack, by the last id of each. Raises AWAY.
+    """Return the entries that the logs lack, by the last id of each log. Raises AWAY.
 
-    A run of another attempt is dropped; one that Valkey has forgotten is ended in the engine, and only its end is worth writing.
+    A run of another attempt is dropped. A run that Valkey has lost is aborted in the engine; only its end is worth
+    writing.
     """
     runs = [*table.live.values(), *table.ended.values()]
     pipe = client.pipeline(transaction=False)

@@ -1,12 +1,13 @@
 """Publisher: from the engine's events to the durable log, and from there to the web processes that read.
 
 One event loop, one object per worker process. Each flush:
-  1. cut: all news of a run become one packed entry (neighbouring deltas of a choice join, which bounds a slow Valkey's cost);
+  1. cut: all pending events of a run become one packed entry (neighbouring deltas of a choice join, which bounds the
+     cost of a slow Valkey);
   2. write and announce (log_writer.py).
-Each second it renews the worker's lease and looks after its runs. What could not be written stays in memory, and is appended once
-Valkey is back.
+Each second it renews the worker's lease and inspects its runs. Entries that could not be written stay in memory and are
+appended once Valkey is back.
 
-Refuses to know the engine, Celery and Django. Used by chat.workers.model.
+It knows neither the engine nor Celery nor Django. Used by chat.workers.model.
 """
 
 from __future__ import annotations
@@ -91,13 +92,16 @@ class Publisher:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self, *, beat_s: float = BEAT_S) -> None:
-        """Begin to flush and to renew the lease on the running loop; the first renewal is done when this returns, if Valkey is there."""
+        """Start flushing and renewing the lease on the running loop.
+
+        Returns after the first renewal, if Valkey is available.
+        """
         self._loop = asyncio.get_running_loop()
         await self.beat_safely()
         self._tasks = [asyncio.create_task(self._flush_forever()), asyncio.create_task(self._beat_forever(beat_s))]
 
     async def close(self) -> None:
-        """Write what waits, give the lease back and stop; the client is closed."""
+        """Flush, give the lease back, stop the tasks and close the client."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -116,36 +120,36 @@ class Publisher:
 
     @property
     def has_work(self) -> bool:
-        """Runs live, or are being claimed."""
-        return self.claims.is_claiming or self.num_live > 0  # in the order in which a run is one and then the other
+        """True while runs are live or being claimed."""
+        return self.claims.is_claiming or self.num_live > 0  # a run is claimed first and live after that
 
     def live_run_ids(self) -> list[str]:
         return list(self._table.live)
 
     def publish(self, batch: Iterable[EventBatch]) -> None:
-        """Take the engine's news; returns at once. Events of runs that are not ours any more are dropped."""
+        """Add the engine's events; returns at once. Events of runs that another worker has taken over are dropped."""
         is_urgent, let_go = self._table.add_events(batch)
         for event in let_go:
             self._call_soon(event.set)
         self._call_soon(self._wake, is_urgent)
 
     def is_letting_go(self, run_id: str) -> bool:
-        """The run is not ours any more, and the engine has not said its last word of it. For any thread."""
+        """Return True if another worker has taken the run over and the engine has not ended it yet. For any thread."""
         return self._table.being_let_go(run_id) is not None
 
     async def flush(self) -> None:
-        """Cut, write, announce; or, after a loss, try to recover."""
+        """Cut, write and announce; after a loss, recover first."""
         async with self._writing:
             if self._writer.has_lost and not await self._recover():
                 return
             cut = [(run, entry) for run in self._table.take_dirty() if (entry := run.cut(self._clock())) is not None]
-            # Of a run that Valkey has forgotten, only the terminal record is worth writing.
+            # If Valkey has lost a run, only its terminal record is worth writing.
             kept = [(run, entry) for run, entry in cut if not run.is_forgotten or run.completion is not None]
             if kept:
                 await self._writer.write_and_announce(kept)
 
     async def beat(self) -> None:
-        """Renew the lease, then look after each run: stop flags, new readers, lost runs, leases of its concurrency."""
+        """Renew the lease, then inspect each run: stop flag, readers, takeover, leases of its concurrency."""
         lease = None if self._is_handing_over else self._lease()
         runs = list(self._table.live.values())
         pipe = self._client.pipeline(transaction=False)
@@ -163,11 +167,11 @@ class Publisher:
         self._num_beats += 1
         answers = await pipe.execute()
         for run, raw in zip(runs, answers[head:], strict=False):
-            self._look_after(run, {name.decode(): value for name, value in raw.items()})
+            self._inspect(run, {name.decode(): value for name, value in raw.items()})
         self._table.forget_ended(self._clock() - KEEP_ENDED_S)
 
     async def beat_safely(self) -> None:
-        """`beat`, where a Valkey that is away only means that there is something to recover."""
+        """`beat`; if Valkey is unavailable, mark that there is something to recover."""
         try:
             await self.beat()
         except AWAY as error:
@@ -178,14 +182,15 @@ class Publisher:
             logger.exception("heartbeat refused")
 
     def stop_run(self, run_id: str, outcome: Outcome) -> None:
-        """End a live run early; unknown ones are ignored."""
+        """End a live run early. Unknown runs are ignored."""
         if run_id in self._table.live:
             self._abort(run_id, outcome)
 
     async def hand_over(self, *, to_anyone: bool = False) -> list[tuple[str, int]]:
-        """Give the lease back and re-queue live runs, if another worker is there to take them: (run id, next attempt) of each.
+        """Give the lease back and take this worker's runs from it, if another worker is ready. Return (run id, next
+        attempt) of each.
 
-        `to_anyone`: also for a worker that is still to come. From here on the logs refuse what this worker still writes.
+        `to_anyone`: even if no other worker is ready yet. From then on the logs refuse entries of this worker.
         """
         await self.flush()
         others = await self._client.smembers(self._keys.model_workers(self._slug)) if self._table.live else set()
@@ -247,7 +252,7 @@ class Publisher:
             self._loop.call_soon_threadsafe(callback, *arguments)
 
     async def _recover(self) -> bool:
-        """Append what the logs lack; false while Valkey is away."""
+        """Append the entries that the logs lack. Return False while Valkey is unavailable."""
         try:
             await self.beat()
             missing = await missing_entries(self._client, self._keys, self._table)
@@ -264,7 +269,7 @@ class Publisher:
             await self._writer.write_and_announce(missing)
         return not self._writer.has_lost
 
-    # Looking after runs.
+    # Inspecting runs.
 
     def _renew_live(self, pipe: Any, runs: list[LiveRun]) -> None:
         lease_end = int(self._clock() * 1000) + LIVE_LEASE_MS
@@ -273,7 +278,7 @@ class Publisher:
             pipe.zadd(self._keys.model_live(self._slug), {run.run_id: lease_end}, xx=True)
             pipe.zadd(self._keys.tenant_live(self._slug, run.claim.request.tenant), {run.run_id: lease_end}, xx=True)
 
-    def _look_after(self, run: LiveRun, meta: Mapping[str, bytes]) -> None:
+    def _inspect(self, run: LiveRun, meta: Mapping[str, bytes]) -> None:
         if not meta:
             return
         if int(meta["attempt"]) != run.claim.attempt:

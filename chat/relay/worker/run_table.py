@@ -1,7 +1,7 @@
-"""The runs of a worker: those that live, those that ended lately, and those that another attempt has taken.
+"""The runs of a worker: live ones, recently ended ones, and those that another worker has taken over.
 
-The engine's thread hands in news, and threads that claim put runs; everything else belongs to the loop of the publisher.
-Refuses to know Valkey.
+The engine's thread adds events and claiming threads add runs; everything else happens on the publisher's loop. The
+table does not know Valkey.
 """
 
 from __future__ import annotations
@@ -28,53 +28,58 @@ class EventBatch(Protocol):
 
 
 class RunTable:
-    """`abort(run_id, outcome)` ends a run in the engine. `live`, `ended`: by run id; the latter are kept for a Valkey that forgets them."""
+    """A worker's runs by run id. `abort(run_id, outcome)` ends a run in the engine."""
 
     def __init__(self, abort: Callable[[str, Outcome], None]) -> None:
         self.live: dict[str, LiveRun] = {}
         self.ended: dict[str, LiveRun] = {}
+        """Recently ended runs, which can be written again if Valkey loses them."""
         self.abort = abort
         self._dropped: dict[str, asyncio.Event] = {}
         self._dirty: dict[str, LiveRun] = {}
         self._lock = threading.Lock()
 
     def add_events(self, batch: Iterable[EventBatch]) -> tuple[bool, list[asyncio.Event]]:
-        """Keep news for the next flush; those of runs that are not ours any more are dropped. From any thread.
+        """Add events for the next flush, from any thread. Events of dropped runs are ignored.
 
-        Whether some of it is urgent, and what to set on the loop, as the engine has let go of dropped runs.
+        Return whether any event is urgent, and the asyncio events to set on the loop because the engine has ended
+        dropped runs.
         """
         is_urgent, let_go = False, []
         with self._lock:
-            for news in batch:
-                run = self.live.get(news.run_id)
+            for update in batch:
+                run = self.live.get(update.run_id)
                 if run is not None:
-                    is_urgent = run.add(news.events) or is_urgent
-                    self._dirty[news.run_id] = run
-                elif news.run_id in self._dropped and news.events[-1].is_terminal:
-                    let_go.append(self._dropped.pop(news.run_id))
+                    is_urgent = run.add(update.events) or is_urgent
+                    self._dirty[update.run_id] = run
+                elif update.run_id in self._dropped and update.events[-1].is_terminal:
+                    let_go.append(self._dropped.pop(update.run_id))
         return is_urgent, let_go
 
     def take_dirty(self) -> list[LiveRun]:
-        """Runs with news since the last call."""
+        """Return the runs with events since the last call."""
         with self._lock:
             runs, self._dirty = list(self._dirty.values()), {}
         return runs
 
     def put(self, run: LiveRun) -> None:
-        """A run that was claimed. From any thread."""
+        """Add a claimed run, from any thread."""
         with self._lock:
             self.ended.pop(run.run_id, None)
             self.live[run.run_id] = run
 
     def settle(self, run: LiveRun, now: float) -> None:
-        """The end of the run is in Valkey."""
+        """Move a run whose end is in Valkey to the ended ones."""
         run.ended_at = now
         with self._lock:
             self.live.pop(run.run_id, None)
             self.ended[run.run_id] = run
 
     def drop(self, run: LiveRun) -> None:
-        """Forget a run that is not ours any more, and end it in the engine. Nobody is told: its new owner speaks."""
+        """Drop a run that another worker has taken over and abort it locally.
+
+        Publish nothing: the new owner reports the outcome.
+        """
         with self._lock:
             self._dirty.pop(run.run_id, None)
             self.ended.pop(run.run_id, None)
@@ -82,14 +87,14 @@ class RunTable:
                 return
             if run.completion is None:
                 self._dropped[run.run_id] = asyncio.Event()
-        logger.info("run %s is not ours any more", run.run_id)
+        logger.info("run %s belongs to another worker now", run.run_id)
         self.abort(run.run_id, Outcome.STOPPED)
 
     def being_let_go(self, run_id: str) -> asyncio.Event | None:
-        """Set when the engine has let go of a dropped run; None where it has, or never had it."""
+        """Return the asyncio event that is set once the engine has ended a dropped run; None if it holds no such run."""
         return self._dropped.get(run_id)
 
     def forget_ended(self, before: float) -> None:
-        """Those whose end was settled earlier."""
+        """Forget the runs whose end was settled before that time."""
         for run in [run for run in list(self.ended.values()) if run.ended_at is not None and run.ended_at < before]:
             self.ended.pop(run.run_id, None)
