@@ -96,8 +96,8 @@ class Bench:
         while core.step():
             result.num_steps += 1
             while not channel.outbox.empty():
-                news = channel.outbox.get()
-                for output in news.outputs if isinstance(news, StepResult) else []:
+                message = channel.outbox.get()
+                for output in message.outputs if isinstance(message, StepResult) else []:
                     result.tokens[output.seq_id] += output.token_ids
             if not started and all(result.tokens):
                 started, result.num_steps = self._clock(), 0

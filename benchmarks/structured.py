@@ -70,8 +70,8 @@ class Load:
     """Streams on one engine, timed from outside."""
 
     def __init__(self, model: Path, streams: int, num_tokens: int) -> None:
-        self._news: queue.SimpleQueue[list[RunEvents]] = queue.SimpleQueue()
-        self._engine = Engine(EngineConfig(model, "benchmark", max_num_seqs=streams), self._news.put)
+        self._updates: queue.SimpleQueue[list[RunEvents]] = queue.SimpleQueue()
+        self._engine = Engine(EngineConfig(model, "benchmark", max_num_seqs=streams), self._updates.put)
         self._engine.start()
         self._num_tokens = num_tokens
         self._number = 0
@@ -84,7 +84,7 @@ class Load:
             self._submit(index, CONSTRAINT if index >= plain else None)
         running = plain + constrained
         while running:
-            for run in self._news.get():
+            for run in self._updates.get():
                 now = perf_counter()
                 is_counted = not plain or run.run_id.startswith("p")
                 if any(isinstance(event.payload, Delta) for event in run.events):

@@ -215,7 +215,7 @@ def attack_texts(port: int, key: str, seconds: float) -> None:
     at_once(20, lambda _: post(port, key, "/v1/chat/completions", body, seconds + 60))
 
 
-def attack_seats(port: int, key: str, seconds: float) -> None:
+def attack_running_sequences(port: int, key: str, seconds: float) -> None:
     """One request for 128 long answers."""
     at_once(
         1,

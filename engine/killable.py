@@ -65,7 +65,7 @@ class KillableProcess:
         self._first_call = first_call
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
-        self._news: select.poll
+        self._poller: select.poll
 
     def start(self) -> None:
         """Start the child and wait until it is ready, unless it runs. Raises EngineFailure."""
@@ -91,9 +91,9 @@ class KillableProcess:
             )
         self._connection = Connection(ours.detach())
         # NOTE: Connection.poll makes a selector each time, which takes longer than the wait for a short text.
-        self._news = select.poll()
-        self._news.register(self._connection.fileno(), select.POLLIN)
-        if not self._has_news(START_S) or self._receive() != [READY, None] or not self._is_prepared():
+        self._poller = select.poll()
+        self._poller.register(self._connection.fileno(), select.POLLIN)
+        if not self._has_output(START_S) or self._receive() != [READY, None] or not self._is_prepared():
             self.close()
             raise EngineFailure(ErrorCode.INTERNAL_ERROR, "a helper process of the engine could not be started")
 
@@ -103,7 +103,7 @@ class KillableProcess:
         assert self._connection is not None
         with contextlib.suppress(OSError):  # a child that died shows in the answer
             self._connection.send_bytes(msgpack.packb(arguments))
-        if not self._has_news(timeout_s):
+        if not self._has_output(timeout_s):
             self.close()
             raise KillableExceeded("time")
         answer = self._receive()
@@ -133,11 +133,11 @@ class KillableProcess:
         assert self._connection is not None
         with contextlib.suppress(OSError):
             self._connection.send_bytes(msgpack.packb(self._first_call))
-        answer = self._receive() if self._has_news(START_S) else None
+        answer = self._receive() if self._has_output(START_S) else None
         return answer is not None and answer[0] == ANSWER
 
-    def _has_news(self, timeout_s: float) -> bool:
-        return bool(self._news.poll(timeout_s * 1000))
+    def _has_output(self, timeout_s: float) -> bool:
+        return bool(self._poller.poll(timeout_s * 1000))
 
     def _receive(self) -> Any:
         """An answer, or None when the child is gone."""
@@ -165,7 +165,7 @@ class KillablePool:
         work: SlowWork | None = None,
     ) -> None:
         self._work = work
-        self._seats = Places(size)
+        self._permits = Places(size)
         self._processes = [KillableProcess(target, memory_bytes, first_call, niceness=niceness) for _ in range(size)]
         self._idle: queue.LifoQueue[KillableProcess] = queue.LifoQueue()  # the last one used is warm
         for process in reversed(self._processes):
@@ -180,7 +180,7 @@ class KillablePool:
 
         Raises EngineUnavailable where the tenant has too much slow work in hand.
         """
-        with contextlib.nullcontext() if self._work is None else self._work.of(tenant), self._seats.one(tenant):
+        with contextlib.nullcontext() if self._work is None else self._work.of(tenant), self._permits.one(tenant):
             process = self._idle.get()
             try:
                 return process.call(*arguments, timeout_s=timeout_s)

@@ -1,4 +1,4 @@
-"""Memory that loading or other great work has left over, given back to the system. Does nothing where the system cannot."""
+"""Return memory to the operating system after loading and after large work. Linux only; elsewhere nothing happens."""
 
 from __future__ import annotations
 
@@ -14,41 +14,44 @@ MADV_PAGEOUT = 21
 
 
 def trim_heap() -> None:
-    """Return what has been allocated and freed; glibc keeps it for a process that will not need as much again."""
+    """Return freed heap memory, which glibc would keep for later allocations."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):  # another C library
             ctypes.CDLL(None).malloc_trim(0)
 
 
-class Leftovers:
-    """Gives back what is freed after some work, `delay_s` after the first of it has come, and again after what comes then. Thread-safe."""
+class HeapTrimmer:
+    """Trims the heap some time after large work. Thread-safe.
 
-    def __init__(self, delay_s: float, give_back: Callable[[], None] = trim_heap) -> None:
+    `delay_s`: from the first `schedule` to the trim, which later calls within this time share.
+    """
+
+    def __init__(self, delay_s: float, trim: Callable[[], None] = trim_heap) -> None:
         self._delay_s = delay_s
-        self._give_back = give_back
+        self._trim = trim
         self._lock = threading.Lock()
         self._is_due = False
 
-    def come(self) -> None:
-        """There will be some."""
+    def schedule(self) -> None:
+        """Trim the heap in `delay_s` seconds, unless that is due already."""
         with self._lock:
             if self._is_due:
                 return
             self._is_due = True
-        timer = threading.Timer(self._delay_s, self._go)
+        timer = threading.Timer(self._delay_s, self._run)
         timer.daemon = True
         timer.start()
 
-    def _go(self) -> None:
+    def _run(self) -> None:
         with self._lock:
             self._is_due = False
-        self._give_back()
+        self._trim()
 
 
 def page_out(name: str) -> None:
-    """Let go of the pages of files whose names begin so and that only this process has mapped; what is needed again is read again.
+    """Page out clean, private mappings of files whose name starts with `name` (`MADV_PAGEOUT`).
 
-    Pages that were written to stay.
+    They are read again from the file on the next access. Written pages stay.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
@@ -58,7 +61,7 @@ def page_out(name: str) -> None:
 
 
 def unwritten_ranges(maps: str, name: str) -> Iterator[tuple[int, int]]:
-    """(address, size) of the read-only mappings of files whose names begin so. maps: as /proc/<pid>/maps has them."""
+    """Yield (address, size) of read-only mappings of files whose name starts with `name`. `maps`: /proc/<pid>/maps."""
     for line in maps.splitlines():
         fields = line.split(maxsplit=5)
         if len(fields) == 6 and "w" not in fields[1] and Path(fields[5]).name.startswith(name):

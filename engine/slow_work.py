@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from engine.api.errors import EngineUnavailable, ErrorCode
-from engine.memory import Leftovers
+from engine.memory import HeapTrimmer
 
 MAX_THREADS = 12
 """Of the 16 threads of a worker: the others stay for requests that need none of this."""
@@ -92,7 +92,7 @@ class SlowWork:
     def __init__(self, max_threads: int = MAX_THREADS, patience_s: float = PATIENCE_S) -> None:
         self._places = Places(max_threads)
         self._readers = Places(MAX_READERS)
-        self._leftovers = Leftovers(GIVE_BACK_S)
+        self._heap_trimmer = HeapTrimmer(GIVE_BACK_S)
         self._max_threads = max_threads
         self._patience_s = patience_s
 
@@ -120,4 +120,4 @@ class SlowWork:
             try:
                 yield
             finally:
-                self._leftovers.come()
+                self._heap_trimmer.schedule()

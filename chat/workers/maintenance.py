@@ -93,9 +93,9 @@ class ModelStates:
 
     async def turn(self) -> None:
         names = await database_sync_to_async(model_names)()
-        told = model_conditions(await worker_leases(self._client, self._keys))
+        conditions = model_conditions(await worker_leases(self._client, self._keys))
         for name in names:
-            condition = told.get(name, UNLOADED)
+            condition = conditions.get(name, UNLOADED)
             if self._known.get(name) != condition:
                 await report_state(
                     name=name,

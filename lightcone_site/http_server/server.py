@@ -16,7 +16,7 @@ from twisted.internet.endpoints import serverFromString
 from twisted.logger import globalLogBeginner
 
 from chat.api.server_contract import ADMITTED, STOP, Scope, Stop
-from engine.memory import Leftovers
+from engine.memory import HeapTrimmer
 from lightcone_site.http_server.bounds import Admit, Describe, Limits, admit_anyone, no_proxy, plain_error
 from lightcone_site.http_server.budget import BodiesBudget
 from lightcone_site.http_server.channel import CLOSE_GRACE_S, BoundedChannel
@@ -78,9 +78,9 @@ class BoundedServer(Server):
         self.manners = manners
         self.admit, self.describe = manners.admit, manners.describe
         self.open_connections = Connections(limits, manners.is_proxy)
-        heap = Leftovers(HEAP_RELEASE_DELAY_S)
-        self.bodies = BodiesBudget(limits.max_bodies_bytes, heap.come)
-        self.bodies_of_strangers = BodiesBudget(limits.max_bodies_bytes // STRANGERS_PART, heap.come)
+        heap = HeapTrimmer(HEAP_RELEASE_DELAY_S)
+        self.bodies = BodiesBudget(limits.max_bodies_bytes, heap.schedule)
+        self.bodies_of_strangers = BodiesBudget(limits.max_bodies_bytes // STRANGERS_PART, heap.schedule)
         self.unread = Unread(limits.max_unread_bytes)
         self.stop_state = Stop()
         self.changed = asyncio.Event()

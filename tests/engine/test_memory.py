@@ -1,15 +1,18 @@
-"""What is given back is still there when it is wanted."""
+"""Memory goes back to the system, and what is paged out is still there when it is read."""
 
 import ctypes
 import mmap
+import os
+import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-from engine.memory import Leftovers, page_out, trim_heap, unwritten_ranges
+from engine.memory import HeapTrimmer, page_out, unwritten_ranges
 
+ROOT = Path(__file__).resolve().parents[2]
 MAPS = """\
 7f0000000000-7f0000002000 r--p 00000000 fd:00 11 /usr/lib/libllvmlite.so
 7f0000002000-7f0000005000 r-xp 00002000 fd:00 11 /usr/lib/libllvmlite.so
@@ -51,21 +54,72 @@ def test_what_was_written_before_a_page_became_read_only_stays(tmp_path: Path):
         del view
 
 
-def test_giving_back_twice_does_no_harm():
-    trim_heap()
-    trim_heap()
+LEAVE_FREED_HEAP = """
+from pathlib import Path
+from engine.memory import trim_heap
+
+def resident(kind):
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(kind))
+    return int(line.split()[1]) * 1024
+
+pieces = [bytes(1500) for _ in range(60_000)]  # 90 MB in pieces that malloc takes from the heap
+last = bytes(1500)  # keeps the end of the heap in use
+del pieces
+before = resident("RssAnon")
+trim_heap()
+first = resident("RssAnon")
+trim_heap()
+print(before, first, resident("RssAnon"), len(last))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing happens")
+def test_trimming_the_heap_returns_freed_memory_to_the_system():
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVE_FREED_HEAP], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    before, after, after_second, _ = map(int, done.stdout.split())
+    assert after < before - 50 * 2**20
+    assert after_second <= after + 2**20, "trimming twice does no harm"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing happens")
+def test_paging_out_a_file_makes_its_resident_pages_fewer(tmp_path: Path):
+    """On a file system without a disk behind it (tmpfs) pages stay, and there is nothing to see."""
+    path = tmp_path / "left-over"
+    path.write_bytes(bytes(range(256)) * 2**16)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        os.fsync(file.fileno())
+        assert sum(mapped[:: mmap.PAGESIZE]) >= 0  # touch every page
+        before = resident_of("left-over")
+        page_out("left-over")
+        after = resident_of("left-over")
+    assert before == 16 * 2**20
+    if not is_tmpfs(tmp_path):
+        assert after < before // 4
+
+
+def resident_of(name: str) -> int:
+    """Bytes of the mapping of a file that are in memory, from /proc/self/smaps."""
+    entry = Path("/proc/self/smaps").read_text().split(name, 1)[1]
+    return int(entry.split("Rss:", 1)[1].split()[0]) * 1024
+
+
+def is_tmpfs(folder: Path) -> bool:
+    kinds = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    return max((len(place), kind) for _, place, kind, *_ in kinds if str(folder).startswith(place))[1] == "tmpfs"
 
 
 def test_what_much_work_leaves_is_given_back_once_and_again_after_more_of_it():
     gone = threading.Semaphore(0)
-    leftovers = Leftovers(0.0, gone.release)
-    leftovers.come()
+    trimmer = HeapTrimmer(0.0, gone.release)
+    trimmer.schedule()
     assert gone.acquire(timeout=10)
-    leftovers.come()
+    trimmer.schedule()
     assert gone.acquire(timeout=10)
-    later = Leftovers(60.0, gone.release)
-    later.come()
-    later.come()
+    later = HeapTrimmer(60.0, gone.release)
+    later.schedule()
+    later.schedule()
     timers = [
         thread for thread in threading.enumerate() if isinstance(thread, threading.Timer) and thread.interval == 60.0
     ]
