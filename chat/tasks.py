@@ -1,4 +1,7 @@
-"""Celery tasks: thin doors. `generate` is the only one on the way of a request; it is acknowledged early and never repeated."""
+"""Celery tasks; each calls one service.
+
+`generate` is the only one of a request; it is acknowledged early and never retried.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from chat.usage.services import request_logs_prune
 logger = logging.getLogger(__name__)
 
 STRATEGY = "chat.workers.task_strategy:run_strategy"
-"""By name, as Celery would bind a function to the task."""
+"""A name, as Celery would bind a function to the task as a method."""
 
 
 @shared_task(name=GENERATE_TASK, bind=True, ignore_result=True, acks_late=False, max_retries=0, Strategy=STRATEGY)
@@ -31,7 +34,7 @@ def generate(self: Any, run_id: str, attempt: int) -> None:
 
 @shared_task(name=BATCHES_WAKE_TASK, bind=True, ignore_result=True)
 def batches_wake(self: Any) -> None:
-    """Call this worker's runner of batches; a worker that has none was not meant."""
+    """Wake this worker's batch runner, if it has one."""
     runner = getattr(self.app, "batch_runner", None)
     if runner is not None:
         runner.wake()
@@ -39,7 +42,7 @@ def batches_wake(self: Any) -> None:
 
 @shared_task(name="chat.files_retention", ignore_result=True)
 def files_retention() -> None:
-    """Delete files whose time is over, and batches that were created LIGHTCONE_FILE_DAYS ago."""
+    """Delete expired files, and batches that were created LIGHTCONE_FILE_DAYS ago."""
     now = timezone.now()
     num_batches = batches_prune(before=now - timedelta(days=settings.LIGHTCONE_FILE_DAYS))
     logger.info("%d files and %d batches deleted", files_prune(now=now), num_batches)

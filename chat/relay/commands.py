@@ -1,8 +1,8 @@
-"""What is asked of Celery: a control command per stop, and a task per run that is queued again (the first one is part of its admission).
-Publishing blocks, so it goes through a small thread pool.
+"""Sends through Celery: a control command for each stop, and a task for each run that is queued again (admission queues
+the first one).
 
-Tasks are sent by name: a web process imports neither the tasks nor the worker. A failure is the caller's to handle; nothing
-is tried twice here.
+Publishing blocks, so it runs in a small thread pool. Tasks are sent by name, so that a web process imports neither the
+tasks nor the worker. The caller handles failures; nothing is retried here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _senders = ThreadPoolExecutor(max_workers=4, thread_name_prefix="celery-send")
 
 
 def senders_warm() -> None:
-    """Have a thread connect to the broker: the modules of its transport alone take the first request half a second."""
+    """Connect a thread to the broker, as importing its transport would delay the first request by half a second."""
     _senders.submit(_connect)
 
 
@@ -38,17 +38,17 @@ def _connect() -> None:
         with current_app.producer_pool.acquire(block=True, timeout=SEND_TIMEOUT_S) as producer:
             producer.connection.ensure_connection(max_retries=1, timeout=SEND_TIMEOUT_S)
     except Exception as error:
-        # Whatever the broker's client raises: the first request tries again.
+        # Any error of the broker's client: the first request tries again.
         logger.info("the broker does not answer yet: %s", error)
 
 
 def worker_node(worker_id: str) -> str:
-    """The Celery node of a worker id, `<node>~<incarnation>`."""
+    """Return the Celery node of a worker id, `<node>~<incarnation>`."""
     return worker_id.partition("~")[0]
 
 
 def task_send(run_id: str, attempt: int, slug: str) -> None:
-    """Publish the task of a run. Blocks; raises kombu's OperationalError and others where the broker is away."""
+    """Publish the task of a run. Blocks; raises kombu's OperationalError and others if the broker is unavailable."""
     current_app.send_task(GENERATE_TASK, args=(run_id, attempt), queue=queue_of(slug), retry=False, ignore_result=True)
 
 
@@ -69,12 +69,12 @@ async def stop_send_async(worker_id: str, run_id: str, outcome: str) -> None:
 
 
 async def batches_wake_async() -> None:
-    """Tell a maintenance worker that there are batches to look at. Nothing is lost if that fails: they look by themselves."""
+    """Wake the batch runner of a maintenance worker. Nothing is lost if that fails, as it also polls."""
     try:
         await _in_thread(_batches_wake)
     except Exception as error:
-        # Whatever the broker's client raises.
-        logger.info("batches are not called for: %s", error)
+        # Any error of the broker's client.
+        logger.info("the batch runner was not woken: %s", error)
 
 
 def _batches_wake() -> None:

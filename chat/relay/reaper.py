@@ -1,4 +1,4 @@
-"""The reaper: what dead processes leave behind finds an end, or a new worker.
+"""The reaper: ends the runs that dead processes leave behind, or queues them for another worker.
 
 Each turn, under a lock, so that one reaper works at a time:
   workers whose lease is gone    their runs go to the next attempt, back to the queue; after three attempts they end as `worker_lost`
@@ -6,7 +6,7 @@ Each turn, under a lock, so that one reaper works at a time:
   runs queued for 30 s           their task is sent again where a worker serves (the claim makes duplicates harmless)
   runs queued for 90 s           end if no worker of the model lives; sooner where their own time is over. They wait for one that loads.
   unread runs                    end when their time is over
-It runs in the maintenance worker, which is always there, rather than in web processes, whose loops should do nothing else.
+It runs in the maintenance worker rather than in web processes, whose loops should serve requests alone.
 """
 
 from __future__ import annotations
@@ -31,19 +31,23 @@ logger = logging.getLogger(__name__)
 LOCK_MS = 3_000
 QUEUED_MS = 30_000
 ORPHANED_MS = 90_000
-"""How long a run waits for a worker where none lives. The supervisor starts a dead one again after up to 30 s, and seconds later it says
-`loading`; one that stood still is back by itself. Other service managers do not tell when they will start one."""
+"""How long a run waits for a worker while none is alive. The supervisor restarts a dead worker after up to 30 s, and
+seconds later its lease says `loading`; a suspended one resumes by itself. Other service managers do not say when they
+restart a worker."""
 WAITED_MS = 6_000
-"""A run that waits no longer than this needs no look."""
+"""Runs that have waited for less than this are not checked."""
 QUIET_AFTER_LOSS_S = 6.0
 COMING_STATES = frozenset({"ready", "loading", "draining"})
-"""Of workers that may still take what is queued; a draining one hands its place to the next."""
+"""States of workers that may still take queued runs; the successor of a draining worker does."""
 TIMED_OUT_MESSAGE = "The request took longer than its time limit, as no worker could go on with it."
 LOST_MESSAGE = "The worker of this request was lost and no other could finish it; please send the request again."
 
 
 class Reaper:
-    """`send_task(run_id, attempt, slug)` queues a run again; `send_stop(worker_id, run_id, outcome)` tells its worker."""
+    """The reaper.
+
+    `send_task(run_id, attempt, slug)` queues a run again; `send_stop(worker_id, run_id, outcome)` notifies its worker.
+    """
 
     def __init__(
         self,
@@ -64,7 +68,9 @@ class Reaper:
         self._quiet_until = 0.0
 
     async def turn(self) -> None:
-        """Do one round, unless another reaper has the lock or Valkey has only just come back (leases need time to be renewed)."""
+        """Do one round, unless another reaper has the lock or Valkey has just recovered (leases need time to be
+        renewed).
+        """
         try:
             if not await self._lock():
                 return
@@ -144,7 +150,7 @@ class Reaper:
             await self._send_task(run_id, attempt, slug)
 
     async def _worker_states(self, slug: str) -> set[str]:
-        """What the live workers of a model say of themselves."""
+        """Return the states of the live workers of a model."""
         workers = await self._client.smembers(self._keys.model_workers(slug))
         states = [await self._client.hget(self._keys.worker(worker.decode()), "state") for worker in workers]
         return {state.decode() for state in states if state is not None}
@@ -153,7 +159,9 @@ class Reaper:
         await self._end(run_id, attempt, ErrorCode.WORKER_LOST, LOST_MESSAGE, Outcome.WORKER_LOST)
 
     async def _end(self, run_id: str, attempt: int, code: ErrorCode, message: str, outcome: Outcome) -> None:
-        """End a run that nobody serves: an error event for its reader, and the terminal record with what was logged."""
+        """End a run without a worker: write an error event for its reader, and the terminal record with the logged
+        usage.
+        """
         meta = await self._client.hgetall(self._keys.meta(run_id))
         log = await self.runs.read_whole_log(run_id)
         events = [event for entry in log for event in entry.events()]
@@ -166,7 +174,7 @@ class Reaper:
             about, payload, run_id=run_id, attempts=min(attempt, MAX_ATTEMPTS), worker="", ended_at=self._clock()
         )
         record["outcome"] = outcome.value
-        verdict = await self.runs.finish(
+        reply = await self.runs.finish(
             RunCompletion(
                 run_id=run_id,
                 attempt=attempt,
@@ -180,4 +188,4 @@ class Reaper:
                 tokens_per_minute=int(meta[b"tokens_per_minute"]),
             )
         )
-        logger.warning("run %s ended as %s after attempt %d: %s", run_id, outcome.value, attempt, verdict)
+        logger.warning("run %s ended as %s after attempt %d: %s", run_id, outcome.value, attempt, reply)

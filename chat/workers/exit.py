@@ -1,6 +1,7 @@
-"""How a worker process ends: Celery is asked to stop, and where it does not come to it, the process ends all the same.
+"""Ends a worker process: asks Celery to stop, and exits the process if Celery does not.
 
-Celery cannot stop where one of its threads waits for a broker that is away. Used by the worker's steps and its entry point.
+Celery cannot stop while one of its threads waits for an unavailable broker. Used by the worker's steps and its entry
+point.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ LEAVE_S = 20.0
 
 
 def worker_leave(code: int, *, patience_s: float = LEAVE_S) -> None:
-    """Have Celery stop this worker as SIGTERM would, but with an exit code of its own. From any thread; returns at once."""
+    """Stop this worker as SIGTERM would, but with this exit code. Callable from any thread; returns at once."""
     state.should_stop = code
     end_later(code, patience_s)
 
 
 def stop_is_bounded(patience_s: float) -> None:
-    """See to it that this process ends within `patience_s` of being told to stop by a signal."""
+    """Make this process end within `patience_s` of a stop signal."""
 
     def on_shutting_down(exitcode: int, **_: object) -> None:
         end_later(exitcode, patience_s)
@@ -34,7 +35,7 @@ def stop_is_bounded(patience_s: float) -> None:
 
 
 def end_later(code: int, patience_s: float, *, end: Callable[[int], object] = os._exit) -> None:
-    """End this process after a while, if it is still there."""
+    """End this process after `patience_s`, if it is still running."""
 
     def expire() -> None:
         logger.error("this worker did not stop within %.0f s; it is ended", patience_s)

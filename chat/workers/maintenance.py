@@ -60,11 +60,12 @@ Count = Callable[[list[TerminalRecord]], None]
 
 
 def _count_nothing(records: list[TerminalRecord]) -> None:
-    """For those who keep no metrics."""
+    """The default of `count`: keep no metrics."""
 
 
 async def usage_write_once(stream: UsageStream, *, gather_s: float = GATHER_S, count: Count = _count_nothing) -> int:
-    """Store what waits: 1. wait for a record, 2. gather for 200 ms or up to 500, 3. one transaction, 4. count, acknowledge.
+    """Store the waiting records: 1. wait for a record, 2. gather for 200 ms or up to 500, 3. one transaction, 4. count,
+    acknowledge.
 
     Returns the number of records taken. If the database refuses, they stay in the stream, for the next turn or the next writer.
     """
@@ -84,7 +85,7 @@ async def usage_write_once(stream: UsageStream, *, gather_s: float = GATHER_S, c
 
 
 class ModelStates:
-    """Writes what workers say of their models into SQL, when it changes; a model without a worker is unloaded."""
+    """Writes the condition of each model into SQL when it changes. A model without a worker is unloaded."""
 
     def __init__(self, client: Redis, keys: Keys) -> None:
         self._client = client
@@ -108,7 +109,7 @@ class ModelStates:
 
 
 async def metrics_text(requests: RequestMetrics, client: Redis, keys: Keys) -> bytes:
-    """All metrics of the installation: what this process has counted, and how things stand now."""
+    """Return all metrics of the installation: the counters of this process and the current gauges."""
     try:
         async with asyncio.timeout(METRICS_TIMEOUT_S):
             state = await system_state(client, keys, await _names_known())
@@ -119,7 +120,9 @@ async def metrics_text(requests: RequestMetrics, client: Redis, keys: Keys) -> b
 
 
 async def _names_known() -> list[str]:
-    """Models that are shown although no worker serves them; none without the database, whose absence says nothing of Valkey."""
+    """Return the models to show even without a worker; none if the database is unavailable, as Valkey's gauges remain
+    valid.
+    """
     try:
         async with asyncio.timeout(NAMES_TIMEOUT_S):
             return await database_sync_to_async(model_names)()
@@ -129,7 +132,7 @@ async def _names_known() -> list[str]:
 
 
 class Beat(threading.Thread):
-    """Celery's beat in a thread of the worker. Without it nothing is ever cleaned up, so the worker does not outlive it."""
+    """Celery's beat in a thread of the worker. Without beat nothing is cleaned up, so the worker ends if it dies."""
 
     def __init__(self, app: Any) -> None:
         super().__init__(name="beat", daemon=True)
@@ -138,7 +141,7 @@ class Beat(threading.Thread):
         self._service = self._make_service()
 
     def run(self) -> None:
-        """Start what is due, until `close`. A full disk is waited for."""
+        """Send due tasks until `close`. Waits while the disk is full."""
         try:
             self._app.set_current()
             while not self._is_over.is_set():
@@ -148,7 +151,7 @@ class Beat(threading.Thread):
             worker_leave(BEAT_DIED_CODE)
 
     def close(self) -> None:
-        """End it after its turn. Waits for a while only: a turn takes as long as the broker is away."""
+        """Stop after the current turn. Waits a bounded time, as a turn takes as long as the broker is unavailable."""
         self._is_over.set()
         self._service.stop()
         self.join(BEAT_STOP_S)
@@ -171,7 +174,8 @@ class Beat(threading.Thread):
 class MaintenanceStep(bootsteps.StartStopStep):
     """Runs the loops in one thread, and beat in another, from the worker's start to its stop.
 
-    The worker's own option forks a process for beat: another 43 MiB, and an orphan where a worker is told to end while it starts.
+    Celery's own option forks a process for beat, which costs 43 MiB and is orphaned if the worker is stopped while it
+    starts.
     """
 
     requires = ("celery.worker.components:Pool",)
@@ -229,7 +233,7 @@ class MaintenanceStep(bootsteps.StartStopStep):
 
 
 async def _forever(turn: Callable[[], Awaitable[object]], pause_s: float, name: str) -> None:
-    """Repeat a turn; what fails is logged and tried again after a second."""
+    """Repeat a turn. Failures are logged, and the turn is tried again after a second."""
     while True:
         try:
             await turn()

@@ -1,9 +1,9 @@
-"""From Celery's consumer to its pool: how a model worker hands out the tasks of runs. Celery's word for that is the strategy of a task.
+"""The Celery strategy of the tasks of runs: how the consumer of a model worker passes them to the pool.
 
-The default one builds a request with events, limits of rate and times, and has the pool trace the task: half a millisecond of what a
-request waits for, on the thread that fetches tasks and on the one that runs them. A task of a run uses none of it. What is kept is the
-count of tasks in hand, by which a worker fetches no more of them than its pool has threads (CELERY_WORKER_DISABLE_PREFETCH). Nothing of
-Celery wakes the consumer when one of them is free again, and it looks once a second, so that is done here too.
+Celery's default strategy builds a request with events, rate limits and times, and traces the task in the pool. That
+adds half a millisecond to each request and serves nothing here. This one keeps only the count of reserved tasks, by
+which a worker fetches no more tasks than its pool has threads (CELERY_WORKER_DISABLE_PREFETCH). It also wakes the
+consumer when a thread becomes free, as Celery would only poll once a second.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from celery.worker.state import reserved_requests, task_accepted, task_ready, ta
 logger = logging.getLogger(__name__)
 
 _counting = threading.Lock()
-"""Held where Celery's counts change, which are the process's: a consumer that finds all threads taken is woken by the next free one."""
+"""Guards Celery's process-wide counts, so that a consumer that finds all threads busy is woken by the next free one."""
 
 
 class TaskInHand:
-    """What Celery's counts, `inspect active` and a cold shutdown ask of a task that was fetched and is not done."""
+    """A fetched, unfinished task, with the attributes that Celery's counts, `inspect active` and a cold shutdown use."""
 
     def __init__(self, task: Any, task_id: str, arguments: tuple[str, int]) -> None:
         self.task = task
@@ -35,18 +35,19 @@ class TaskInHand:
         return {"id": self.id, "name": self.name, "args": self.arguments, "kwargs": {}}
 
     def cancel(self, pool: Any, **_: Any) -> None:
-        """Of a cold shutdown, which waits for nothing: the worker's lease ends, and another one goes on with its runs."""
+        """Do nothing in a cold shutdown: the worker's lease ends, and another worker continues its runs."""
 
 
 def run_strategy(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., None]:
-    """What the consumer calls with each message of `task`, whose arguments are those of `ModelWorker.begin`.
+    """Return the function that the consumer calls with each message of `task`, whose arguments are those of
+    `ModelWorker.begin`.
 
-    1. The run is asked for at once, in the consumer's thread.  2. A thread of the pool does what waits for the answer.
+    1. Send the claim at once, in the consumer's thread.  2. Wait for its reply in a thread of the pool.
     """
     pool, hub = consumer.pool, consumer.hub
 
     def hand_out(message: Any, *_: Any) -> None:
-        # There is nothing to acknowledge: the queues of models are consumed without (chat.workers.model).
+        # There is nothing to acknowledge: the queues of models are consumed with no_ack (chat.workers.model_step).
         task_id, run_id, attempt = _read(message)
         in_hand = TaskInHand(task, task_id, (run_id, attempt))
         with _counting:
@@ -55,7 +56,7 @@ def run_strategy(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., 
         try:
             take = app.model_worker.begin(run_id, attempt)
         except Exception:
-            # The consumer would end the process. The run waits in the queue, and its task is sent again (chat.relay.reaper).
+            # An exception would end the process. The run stays queued, and the reaper sends its task again.
             logger.exception("%s%s could not be begun", in_hand.name, in_hand.arguments)
             let_go(in_hand)
             return
@@ -72,7 +73,7 @@ def run_strategy(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., 
 
 
 def _read(message: Any) -> tuple[str, str, int]:
-    """Ids of task and run, and the attempt. Raises InvalidTaskError, which the consumer logs, for what nobody here has sent."""
+    """Return task id, run id and attempt. Raises InvalidTaskError, which the consumer logs, for any other message."""
     match message.headers.get("id"), message.payload:
         case str(task_id), [[str(run_id), int(attempt)], {}, *_]:
             return task_id, run_id, attempt
@@ -83,11 +84,11 @@ def _take(in_hand: TaskInHand, take: Callable[[], None], let_go: Callable[[TaskI
     try:
         take()
     except Exception:
-        # Nobody looks at what the pool's threads raise.
+        # The pool drops exceptions.
         logger.exception("%s%s failed", in_hand.name, in_hand.arguments)
     finally:
         let_go(in_hand)
 
 
 def _ignore(_: object) -> None:
-    """The pool wants to tell somebody of each result, and the hub is woken by something to do."""
+    """Do nothing: the pool requires a callback for results, and the hub wakes up to call one."""

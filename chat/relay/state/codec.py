@@ -52,7 +52,7 @@ def join_deltas(events: list[Event]) -> list[Event]:
 
 
 def _joined(first: Event, second: Event) -> Event | None:
-    """Both as one event, or None where they do not go together."""
+    """Join two events, or return None if they cannot be joined."""
     one, two = first.payload, second.payload
     if not isinstance(one, Delta) or not isinstance(two, Delta) or one.choice != two.choice:
         return None

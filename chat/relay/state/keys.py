@@ -8,22 +8,23 @@ from dataclasses import dataclass
 
 
 def model_slug(model: str) -> str:
-    """The model's public name as a part of names in Valkey and of its queue: lower case letters, digits and dashes.
+    """Return the slug of a model's public name, for its keys and its queue: lower-case letters, digits and dashes.
 
-    A function of the name alone, so that web and worker agree whatever the catalogue says; two names never share a slug.
+    It depends on the name alone, so that web and worker agree whatever the catalogue says. Two names never share a
+    slug.
     """
     slug = re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")
     return slug if slug == model else f"{slug}-{hashlib.sha256(model.encode()).hexdigest()[:8]}".strip("-")
 
 
 def queue_of(slug: str) -> str:
-    """The Celery queue that workers of a model take requests from."""
+    """Return the Celery queue from which the workers of a model take requests."""
     return f"model.{slug}"
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """All names of one deployment."""
+    """The keys of one deployment."""
 
     deployment: str
 
@@ -40,16 +41,16 @@ class Keys:
         return f"{self.deployment}:run:{run_id}:req"
 
     def resume_context(self, run_id: str) -> str:
-        """String: what its web process wants known of the run by whoever picks it up (JSON)."""
+        """String: the resume context of the run (JSON), for the code that resumes it by its public id."""
         return f"{self.deployment}:run:{run_id}:kept"
 
     def public(self, project_id: int, public_id: str) -> str:
-        """String: the run id behind an id that clients of a project know."""
+        """String: the run id of a public id of a project."""
         return f"{self.deployment}:pub:{project_id}:{public_id}"
 
     @property
     def celery_prefix(self) -> str:
-        """Of whatever Celery's transport keeps (settings.CELERY_BROKER_TRANSPORT_OPTIONS)."""
+        """The prefix of the keys of Celery's transport (settings.CELERY_BROKER_TRANSPORT_OPTIONS)."""
         return f"{self.deployment}:celery:"
 
     def tasks(self, slug: str) -> str:
@@ -71,7 +72,7 @@ class Keys:
         return f"{self.deployment}:worker:"
 
     def worker(self, worker_id: str) -> str:
-        """Hash with a time to live, the lease: state, progress, seats, counters."""
+        """Hash with a time to live, the lease: state, progress, `seats` (max_num_seqs), counters."""
         return self.worker_prefix + worker_id
 
     def worker_runs(self, worker_id: str) -> str:
@@ -92,7 +93,7 @@ class Keys:
         return f"{self.deployment}:web:{web_id}:runs"
 
     def model_workers(self, slug: str) -> str:
-        """Set of ids of workers that say they serve the model; some may have lapsed."""
+        """Set of ids of workers of the model; the leases of some may have lapsed."""
         return f"{self.deployment}:model:{slug}:workers"
 
     def model_live(self, slug: str) -> str:
@@ -114,7 +115,7 @@ class Keys:
 
     @property
     def unread(self) -> str:
-        """Sorted set of runs without a reader that linger, by the time of their end (ms)."""
+        """Sorted set of detached runs without a reader, by the end of their grace time (ms)."""
         return f"{self.deployment}:unread"
 
     @property

@@ -1,7 +1,7 @@
-"""The task of a new run as it lies in the queue of its model, for the script of admission, which puts it there.
+"""The message of a run's Celery task, which admit.lua puts into the queue of its model.
 
-Celery's own way to publish takes two milliseconds and a thread, before which the run is there and its task is not. The form is that of
-Celery's second message protocol in the list of kombu's transport for Redis; a test compares it with what Celery writes.
+Publishing through Celery takes two milliseconds and a thread, and is not atomic with the creation of the run. The
+format is Celery's message protocol 2 in a list of kombu's Redis transport; a test compares it with what Celery writes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BODY, RUN_ID, ARGUMENTS = "<body>", "<run id>", "<arguments>"
 
 
 def task_message(run_id: str, attempt: int, slug: str) -> bytes:
-    """`chat.generate(run_id, attempt)` for the workers of a model. The id of the task is that of the run."""
+    """Return the message of `chat.generate(run_id, attempt)` for the workers of a model. The task id is the run id."""
     arguments = (run_id, attempt)
     body = b64encode(json.dumps((arguments, {}, EMBEDDED)).encode()).decode()
     # None of the three needs an escape in JSON.
@@ -29,7 +29,7 @@ def task_message(run_id: str, attempt: int, slug: str) -> bytes:
 
 @lru_cache
 def _form(slug: str) -> str:
-    """The message of any task of a model, with words for what differs from task to task."""
+    """Return the message template of a model's tasks, with placeholders for the fields that differ."""
     message = {
         "body": BODY,
         "content-encoding": "utf-8",

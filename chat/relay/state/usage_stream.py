@@ -23,7 +23,10 @@ LOCK_MS = 10_000
 
 
 class UsageStream:
-    """The writer's end. All writers share one consumer name: the lock lets one work, and it finds what the last one left."""
+    """The writer's end of the stream.
+
+    All writers share one consumer name; the lock lets one work, which finds what the last one left.
+    """
 
     def __init__(self, client: Redis, keys: Keys) -> None:
         self._client: Answers = client
@@ -31,7 +34,7 @@ class UsageStream:
         self._token = secrets.token_hex(8).encode()
 
     async def lock(self) -> bool:
-        """Become or stay the one writer; false while another one is."""
+        """Take or renew the writer's lock. Return False while another writer holds it."""
         if await self._client.set(self._keys.usage_writer, self._token, nx=True, px=LOCK_MS):
             await self._make_group()
             return True
@@ -45,17 +48,17 @@ class UsageStream:
             await self._client.delete(self._keys.usage_writer)
 
     async def left_over(self) -> list[tuple[bytes, dict[str, Any]]]:
-        """Records that were read and never acknowledged."""
+        """Return the records that were read and never acknowledged."""
         return self._records(await self._read("0", None))
 
     async def read(
         self, *, limit: int = BATCH_RECORDS, block_ms: int | None = BLOCK_MS
     ) -> list[tuple[bytes, dict[str, Any]]]:
-        """New records as (entry id, record); waits up to `block_ms` for the first (None: not at all)."""
+        """Return new records as (entry id, record). Waits up to `block_ms` for the first (None: not at all)."""
         return self._records(await self._read(">", block_ms, limit))
 
     async def done(self, entry_ids: list[bytes]) -> None:
-        """Records are stored: forget them."""
+        """Acknowledge and delete records that are stored."""
         if entry_ids:
             pipe = self._client.pipeline(transaction=False)
             pipe.xack(self._keys.usage, GROUP, *entry_ids)
@@ -97,7 +100,10 @@ class UsageStream:
 
 
 def _record(fields: dict[bytes, bytes]) -> dict[str, Any]:
-    """The record of a run as its client saw the end; or `run_id` and `told` alone, of a run whose record came before. Raises ValueError."""
+    """Return the record with the outcome that the client saw; `run_id` and `told` alone if the record came earlier.
+
+    Raises ValueError.
+    """
     told = fields.get(b"t", b"").decode()
     if b"r" not in fields:
         return {"run_id": fields[b"id"].decode(), "told": told}

@@ -1,4 +1,4 @@
-"""What the workers say of themselves: their leases, read by health, the model list and the console."""
+"""The leases of workers, read by health, the model list and the console."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from chat.relay.state.keys import Keys
 from chat.relay.valkey.store import Answers
 
 LATER_COUNTERS = ("longest_token_chars", "num_blocks", "num_free_blocks", "num_prompt_tokens", "num_cached_tokens")
-"""What workers of an earlier version do not say."""
+"""Counters that workers of an earlier version do not report."""
 STATE_ORDER = ("ready", "loading", "draining", "failed")
-"""Best first; what a client hears of a model is what its best worker says."""
+"""Best first. Clients see the state of a model's best worker."""
 
 
 @dataclass(frozen=True, slots=True)

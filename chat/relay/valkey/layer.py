@@ -1,8 +1,9 @@
-"""The Channels layer of the alias `tokens`: Valkey's pub/sub without polls. It has channels of one reader, and no groups.
+"""The Channels layer of the alias `tokens`: Valkey's pub/sub without polling. A channel has one reader; there are no
+groups.
 
-channels_redis asks its subscription ten times a second whether something has come, through several layers of redis-py; here a
-message goes from the socket into the channel's queue. A lost message is a lost message, as the layer's contract has it: readers of
-runs notice by its number. After a lost connection the channels are subscribed again.
+channels_redis polls its subscription ten times a second through several layers of redis-py; here a message goes from
+the socket into the channel's queue. Messages may be lost, as the contract of layers allows: readers of runs detect it
+by the message's number. After a lost connection the channels are subscribed again.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from chat.relay.valkey.wire import ErrorReply, Reply, RespClient, RespConnection
 logger = logging.getLogger(__name__)
 
 MAX_MESSAGES = 10_000
-"""That wait in one channel; further ones are lost."""
+"""The messages that wait in one channel at most; further ones are lost."""
 RETRY_S = 0.5
 
 
 class TokenLayer(BaseChannelLayer):
-    """`url`: of Valkey. `prefix`: of the names of new channels. Connections belong to event loops."""
+    """The layer on one Valkey. `prefix` begins the names of new channels. Each event loop has its own connections."""
 
     def __init__(self, url: str, prefix: str = "tokens", **options: Any) -> None:
         super().__init__(**options)
@@ -37,12 +38,12 @@ class TokenLayer(BaseChannelLayer):
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopLayer] = WeakKeyDictionary()
 
     def serialize(self, message: dict[str, Any]) -> bytes:
-        """A message as it is published, for those who publish in a script of their own."""
+        """Encode a message as it is published, for scripts that publish."""
         packed: bytes = msgpack.packb(message)
         return packed
 
     async def new_channel(self, prefix: str = "specific.") -> str:
-        """A channel that this loop alone reads; subscribed when this returns. Raises redis.RedisError or OSError."""
+        """Subscribe to a new channel, which only this loop reads. Raises redis.RedisError or OSError."""
         name = f"{self._prefix}{prefix}{uuid.uuid4().hex}"
         await self._here().subscribe(name)
         return name
@@ -69,7 +70,7 @@ class TokenLayer(BaseChannelLayer):
 
 
 class _LoopLayer:
-    """The channels of one event loop, and its two connections: Valkey lets a subscriber do nothing else."""
+    """The channels of one event loop, and its two connections, as a subscriber's connection takes no other commands."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -112,7 +113,7 @@ class _LoopLayer:
             self._returning.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._returning
-        await asyncio.sleep(0)  # transports tell of their end in the next turn of the loop
+        await asyncio.sleep(0)  # transports report their end in the next turn of the loop
 
     async def _connect(self) -> None:
         """Connect and subscribe every channel."""

@@ -1,7 +1,7 @@
 """Connections to Valkey for the relay: short time-outs, no silent retries, and cancellation that works.
 
-NOTE: redis-py would repeat a command whose answer was lost. A repeated XADD is refused as too old, which means "another
-attempt owns the run" to us, so whoever writes here must see the loss itself.
+NOTE: redis-py would repeat a command whose reply was lost. A repeated XADD is refused as too old, which here means
+"another attempt owns the run", so the writer must see the loss itself.
 
 NOTE: redis-py sends with `asyncio.wait_for` where a socket time-out is set, and until Python 3.12 that swallows a cancellation
 that comes just after the send. A request whose client has left would then go on. So there is no socket time-out here; each
@@ -27,18 +27,21 @@ from redis.exceptions import TimeoutError as ValkeySlow
 from chat.relay.valkey.wire import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, ErrorReply, Reply, RespClient
 
 AWAY = (ValkeyAway, ValkeySlow, OSError)
-"""What a Valkey that is away, or too slow, raises here."""
+"""The exceptions of a Valkey that is unavailable or too slow."""
 REFUSALS = ("MISCONF ", "OOM ", "READONLY ")
 Answers = Any
-"""How a client is annotated where its answers are read: redis-py's types do not know that ours are bytes, never text."""
+"""The annotation of a client whose replies are read: redis-py's types do not know that they are bytes, never text."""
 
 
 class WritesRefused(ValkeyAway):
-    """Valkey answers and takes no writes: its disk or its memory is full, or it is a replica. As good as away, and perhaps as soon back."""
+    """Valkey replies but takes no writes: its disk or memory is full, or it is a replica. Treated as unavailable."""
 
 
 class Valkey(Redis):
-    """A client for one event loop, with a time-out per command. `eval` and `get`, for which requests wait, share one bare connection."""
+    """A client for one event loop, with a time-out per command.
+
+    `eval` and `get`, on which requests wait, use `resp`.
+    """
 
     resp: RespClient
 
@@ -50,7 +53,10 @@ class Valkey(Redis):
         return value
 
     def get_soon(self, name: str) -> Callable[[], Awaitable[bytes | None]]:
-        """`get`, sent before this returns where there is a connection. What is given waits for the answer, once, or is left."""
+        """Send a GET at once if there is a connection.
+
+        Return a function that waits for the reply; call it once or drop it.
+        """
         answer = self.resp.ask(b"GET", name.encode())
         return partial(self.get, name) if answer is None else partial(self._answered, answer)
 
@@ -87,9 +93,10 @@ class ValkeyPipeline(Pipeline):
 
 
 def valkey_connect(url: str, *, max_connections: int = 32) -> Valkey:
-    """A client for the running loop. `url`: redis://, rediss:// or unix://; answers are bytes. Connects on first use.
+    """Return a client for the running loop. `url`: redis://, rediss:// or unix://; replies are bytes. Connects on first
+    use.
 
-    Beyond `max_connections` at once, commands wait for one to be free.
+    Beyond `max_connections` at once, commands wait for a free one.
     """
     pool = BlockingConnectionPool.from_url(
         url,
@@ -107,9 +114,9 @@ def valkey_connect(url: str, *, max_connections: int = 32) -> Valkey:
 
 
 def reply_checked(answer: Reply) -> Reply:
-    """An answer over a bare connection, where it is none of refusal. Raises redis.RedisError."""
+    """Return `answer`, or raise the matching redis exception if it is an error reply."""
     if isinstance(answer, ErrorReply):
-        # A Valkey that still reads its files is away, for us as for redis-py.
+        # A Valkey that is still loading its files counts as unavailable, as it does for redis-py.
         if answer.startswith(REFUSALS):
             raise WritesRefused(answer)
         raise BusyLoadingError(answer) if answer.startswith("LOADING ") else ResponseError(answer)
@@ -117,17 +124,17 @@ def reply_checked(answer: Reply) -> Reply:
 
 
 def _judged(error: ResponseError) -> ResponseError | WritesRefused:
-    """What redis-py raised for a refusal, in our words. It has a class for two of them, and quotes the third, in pipelines too."""
+    """Map a redis-py error of a refused write to WritesRefused. Two kinds have a class, the third only a message."""
     if isinstance(error, OutOfMemoryError | ReadOnlyError) or any(word in str(error) for word in REFUSALS):
         return WritesRefused(str(error))
     return error
 
 
 def command_parts(*parts: Any) -> list[bytes]:
-    """Parts of a command for a bare connection."""
+    """Encode the parts of a command for RespClient or SyncPool."""
     return [part if isinstance(part, bytes) else str(part).encode() for part in parts]
 
 
 def script_text(path: Path) -> str:
-    """A Lua script beside our modules. Scripts are sent whole (EVAL): a restarted Valkey has forgotten the cached ones."""
+    """Read a Lua script. Scripts are sent whole (EVAL), as a restarted Valkey has lost the cached ones."""
     return path.read_text(encoding="utf-8")
