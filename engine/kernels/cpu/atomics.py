@@ -17,7 +17,10 @@ yield_core = types.ExternalFunction("sched_yield", types.int32())
 
 @intrinsic
 def add_atomic(typingctx, address, value):
-    """Add to the integer at an address and return its old value. A thread that reads the sum sees all that this thread wrote before."""
+    """Add to the integer at an address and return its old value.
+
+    A thread that reads the sum sees all that this thread wrote before.
+    """
 
     def generate(context, builder, signature, arguments):
         place = builder.inttoptr(arguments[0], _WORD.as_pointer())

@@ -1,8 +1,9 @@
-"""The kernel of paged attention for rows that each see a context of their own: decodes, drafts, the tokens of prompts.
+"""The kernel of paged attention for rows with a context each: decodes, drafts, the tokens of prompts.
 
-Keys lie (B, K, D, P): a query weighs the D rows of a block into its P scores. Values lie (B, K, P, D): a position's probability weighs
-its row. Both inner loops run along memory; the cache is read where it lies, once per tile: a few rows of one sequence, with the query
-heads that share a kv head. A row's result does not depend on the others of its tile.
+Keys are (B, K, D, P): a query adds the D rows of a block, weighted, into P scores. Values are (B, K, P, D): a
+position's probability weights its row. Both inner loops run along memory. The cache is read in place, once per tile: a
+few rows of one sequence with the query heads that share a kv head. A row's result does not depend on the others of its
+tile.
 """
 
 from __future__ import annotations
@@ -28,26 +29,30 @@ from engine.kernels.cpu.vectors import (
     sum_block,
 )
 
-MOST_AT_ONCE = QUERIES_AT_ONCE[0]
+MAX_QUERIES_AT_ONCE = QUERIES_AT_ONCE[0]
 STRIDE_UNIT = 16
-"""Floats of a cache line. The scores of two queries lie an odd number of lines apart, so that those of one block do not all fall into one
-set of the cache."""
+"""Floats in a cache line. The scores of two queries are an odd number of lines apart, so that those of one block do not
+all map to one set of the cache."""
 
 
 @njit(inline="always")
 def has_vectors(size, block_size):
-    """Whether heads and blocks of these sizes go through vectors.py."""
+    """Return True if heads and blocks of these sizes are computed by vectors.py."""
     return block_size == LANES and size % HEAD_STEP == 0
 
 
 def scratch_floats(queries: int, size: int, block_size: int, width: int) -> int:
-    """What `attend` needs for a thread: a widened block, then of each query of a tile the query, its result and its scores."""
+    """Return the scratch floats of a thread in `attend`: a widened block, then for each query of a tile the query, its
+    result, its scores.
+    """
     return size * block_size + queries * (2 * size + width * block_size + 2 * STRIDE_UNIT)
 
 
 @njit(inline="always")
 def score_stride(num_positions):
-    """Floats between the scores of two queries that have room for so many, and for the rest of a vector."""
+    """Return the distance in floats between the scores of two queries, with room for `num_positions` padded to a
+    vector.
+    """
     return (num_positions // STRIDE_UNIT + 1 | 1) * STRIDE_UNIT
 
 
@@ -78,7 +83,7 @@ def store_token(a, token):
 
 @njit(inline="always")
 def open_block(address, is_half, base, count, work):
-    """Address of the float32 contents of one head's block: the cache itself, or `work`, filled with its bfloat16 widened."""
+    """Return the address of one head's block in float32: in the cache itself, or widened from bfloat16 into `work`."""
     if is_half:
         source, target = halves(address + base * 2, count), floats(work, count)
         for i in range(count):
@@ -89,7 +94,9 @@ def open_block(address, is_half, base, count, work):
 
 @njit(inline="always")
 def prefetch_block(address, is_half, base, count):
-    """Bring in one head's block while the one before it is computed: the jumps between blocks defeat the processor's own prefetching."""
+    """Prefetch one head's block while the one before it is computed: jumps between blocks defeat the hardware
+    prefetcher.
+    """
     width = 2 if is_half else 4
     first = address + base * width
     for offset in range(0, count * width, 64):
@@ -98,7 +105,7 @@ def prefetch_block(address, is_half, base, count):
 
 @njit(inline="always")
 def weigh_keys(query, keys, scores, size, block_size):
-    """scores[p] = sum over d of query[d] * keys[d, p]; four d at a time. All float32 addresses."""
+    """Compute scores[p] = sum over d of query[d] * keys[d, p], four d at a time. All are addresses of float32."""
     total = floats(scores, block_size)
     for p in range(block_size):
         total[p] = 0.0
@@ -121,7 +128,7 @@ def weigh_keys(query, keys, scores, size, block_size):
 
 @njit(inline="always")
 def weigh_values(scores, values, num_positions, size, out):
-    """out[d] += sum over positions of scores[p] * values[p, d]. Positions behind the context are not read. All float32 addresses."""
+    """Compute out[d] += sum over p of scores[p] * values[p, d], four p at a time. All are addresses of float32."""
     total = floats(out, size)
     row = size * 4
     fours = num_positions // 4 * 4
@@ -142,7 +149,10 @@ def weigh_values(scores, values, num_positions, size, out):
 
 @njit(inline="always")
 def attend_tiles(a, thread, part, parts, size, block_size):
-    """Attend every `parts`th (tile, kv head) pair from `part` on. Queries of a tile are numbered row by row, then head by head."""
+    """Attend every `parts`th (tile, kv head) pair from `part` on.
+
+    Queries of a tile are numbered row by row, then head by head.
+    """
     group, kv_heads = a[2] // a[3], a[3]
     count = size * block_size
     is_half = a[12] != 0
@@ -161,7 +171,7 @@ def attend_tiles(a, thread, part, parts, size, block_size):
         tile, head = task // kv_heads, task % kv_heads
         first_row, end_row = ends[tile], ends[tile + 1]
         num_queries = (end_row - first_row) * group
-        opens = is_half and num_queries > MOST_AT_ONCE
+        opens = is_half and num_queries > MAX_QUERIES_AT_ONCE
         shortest, longest = contexts[first_row], contexts[end_row - 1]
         num_blocks = (longest + block_size - 1) // block_size
         stride = score_stride(num_blocks * block_size) * 4
@@ -197,7 +207,7 @@ def attend_tiles(a, thread, part, parts, size, block_size):
             first = block * block_size
             opened = opens or not is_vector
             values = open_block(a[11], is_half, base, count, widened) if opened else a[11] + base * width
-            # Rows that see a block alike take it together; behind a row's context nothing is read for it.
+            # Rows that see the whole block are computed together; positions after a row's context are not read for it.
             rows_at_once = end_row - first_row if first + block_size <= shortest else 1
             for row in range(first_row, end_row, rows_at_once):
                 num_here = min(block_size, contexts[row] - first)
@@ -230,19 +240,23 @@ def attend_tiles(a, thread, part, parts, size, block_size):
 
 @njit(**OPTIONS)
 def store(a, thread, part, parts):
-    """Store the new keys and values of all tokens. a: as of `attend`."""
+    """Store the new keys and values of all tokens. a: as for `attend`."""
     for token in range(a[0] * part // parts, a[0] * (part + 1) // parts):
         store_token(a, token)
 
 
 @njit(**OPTIONS)
 def attend(a, thread, part, parts):
-    """Attend the rows, whose keys and values are stored.
+    """Attend the rows, whose keys and values are already stored.
 
-    a: 0 tokens, 1 tiles (int64: their number, the first row of each, the end of the last), 2 query heads, 3 kv heads, 4 head size D,
-       5 block size P, 6 k, 7 v (float32), 8 slots (int64), 9 floats between two tokens in k and v, 10 keys, 11 values of this layer,
-       12 cache is half, 13 q (float32), 14 token of each row (int64), 15 context of each row (int64), in a tile ascending,
-       16 block table (int64) by tile, 17 its width, 18 out (tokens, H, D), 19 out is half, 20 scale (float32, at an address),
+    a: 0 tokens, 1 tiles (int64: their number, the first row of each, the end of the last), 2 query heads, 3 kv heads, 4
+    head size D,
+       5 block size P, 6 k, 7 v (float32), 8 slots (int64), 9 floats between two tokens in k and v, 10 keys, 11 values
+    of this layer,
+       12 cache is half, 13 q (float32), 14 token of each row (int64), 15 context of each row (int64), in a tile
+    ascending,
+       16 block table (int64) by tile, 17 its width, 18 out (tokens, H, D), 19 out is half, 20 scale (float32, at an
+    address),
        21 scratch (float32), 22 its floats a thread, 23 floats between two tokens in q, 24 most queries of a tile
     """
     attend_tiles(a, thread, part, parts, a[4], a[5])

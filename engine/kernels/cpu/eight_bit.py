@@ -1,8 +1,8 @@
-"""Eight-bit weights for integer_product.py, with one scale per output.
+"""The layout of eight-bit weights for integer_product.py, with one scale per output.
 
-A panel is 32 outputs: per group of 32 inputs sixteen times 64 bytes, line 2c + v being of chunk c and vector v (16 outputs), its byte
-4n + j input 4c + j of output n plus 128; at the panel's end the 32 scales in float32.
-y = scale * (sum over groups of xs * (w . x8) - 128 * sum of xs * sum(x8)).
+A panel is 32 outputs. Each group of 32 inputs takes sixteen lines of 64 bytes: line 2c + v holds chunk c of vector v
+(16 outputs), and its byte 4n + j is input 4c + j of output n, plus 128. The 32 scales follow at the panel's end, in
+float32. y = scale * (sum over groups of xs * (w . x8) - 128 * sum of xs * sum(x8)).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ZERO = 128
 
 
 class EightBitPanel:
-    """How the product reads a panel; as four_bit.FourBitPanel."""
+    """A reader of panels, with the methods of four_bit.FourBitPanel."""
 
     block_bytes = CHUNKS * VECTORS * 64
     end_bytes = VECTORS * 4 * LANES

@@ -1,12 +1,13 @@
-"""Four-bit weights for integer_product.py: groups of 32 inputs, each with a scale and a minimum per output.
+"""The layout of four-bit weights for integer_product.py: groups of 32 inputs, each with a scale and a minimum per
+output.
 
-The groups of a panel of 32 outputs lie one after another, each 640 bytes: eight times 64 bytes of nibbles, then 32 scales and 32 minima in
-half precision. Line 2p + v is of vector v (16 outputs); its byte 4n + j holds inputs 8p + j (low nibble) and 8p + 4 + j (high) of output n.
-y = sum over groups of scale * xs * (q . x8) + minimum * xs * sum(x8), where x is about xs * x8: the way of llama.cpp's Q4_1 x Q8_1
-products (ggml, MIT).
+A panel is 32 outputs. Its groups follow one another, 640 bytes each: eight lines of 64 bytes of nibbles, then 32 scales
+and 32 minima in half precision. Line 2p + v belongs to vector v (16 outputs); its byte 4n + j holds inputs 8p + j (low
+nibble) and 8p + 4 + j (high) of output n. y = sum over groups of scale * xs * (q . x8) + minimum * xs * sum(x8), where
+x is about xs * x8, as in llama.cpp's Q4_1 x Q8_1 products (ggml, MIT).
 
-An opened panel has a byte for each weight and floats for scales and minima: the first block of many rows leaves it in its thread's scratch
-for the others.
+An opened panel holds a byte for each weight, and scales and minima in float32. With many rows, the first block writes
+it to its thread's scratch for the other blocks.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ _OPENED_BYTES = CHUNKS * VECTORS * 64
 
 
 class FourBitPanel:
-    """How the product reads a packed panel. A place is where one of its groups lies."""
+    """A reader of packed panels. A place is the address of a group."""
 
     block_bytes = _NIBBLE_BYTES + 2 * VECTORS * 2 * LANES
     opened_bytes = _OPENED_BYTES + 2 * VECTORS * 4 * LANES
     start_bits = 0x4B400000
-    """Of the integer sums: the float MAGIC."""
+    """Initial bits of the integer sums: the float MAGIC."""
 
     def place(self, b: VectorBuilder, weights: Any, opened: Any, group: Any) -> Any:
         return b.ir.add(weights, b.times(group, self.block_bytes))
 
     def weights(self, b: VectorBuilder, place: Any, pair: int, vector: int) -> tuple[Any, ...]:
-        """Two chunks of four inputs, as unsigned bytes of sixteen outputs."""
+        """Load two chunks of four inputs, as unsigned bytes of sixteen outputs."""
         packed = b.load(BYTES64, b.at(place, 64 * (VECTORS * pair + vector)), 64)
         words = ir.VectorType(ir.IntType(16), 32)
         low_nibbles = ir.Constant(BYTES64, [15] * 64)
@@ -46,14 +47,15 @@ class FourBitPanel:
         return tuple(b.ir.fpext(b.load(HALVES, at, 32), FLOATS) for at in places)
 
     def begin(self, b: VectorBuilder, shift: Any) -> Any:
-        """What the sums of a row begin with."""
+        """Return the initial sums of a row."""
         return ir.Constant(FLOATS, [0.0] * LANES)
 
     def add_group(self, b: VectorBuilder, value: Any, products: Any, scales: tuple[Any, ...], row: list[Any]) -> Any:
-        """The sums with a group's integer products. row: level, total and base of the group."""
+        """Add a group's integer products to the sums. row: level, total and base of the group."""
         scale, minimum = scales
         level, total, base = row
-        # NOTE: one multiplication turns integers into scaled floats: (MAGIC + n) * level - MAGIC * level is n * level, rounded once.
+        # NOTE: one multiplication turns integers into scaled floats: (MAGIC + n) * level - MAGIC * level is n * level,
+        # rounded once.
         scaled = b.fused(b.ir.bitcast(products, FLOATS), level, base)
         return b.fused(minimum, total, b.fused(scaled, scale, value))
 
@@ -62,7 +64,7 @@ class FourBitPanel:
 
 
 class OpenedPanel(FourBitPanel):
-    """How it reads an opened one."""
+    """A reader of opened panels."""
 
     def place(self, b: VectorBuilder, weights: Any, opened: Any, group: Any) -> Any:
         return b.ir.add(opened, b.times(group, self.opened_bytes))
@@ -81,7 +83,7 @@ class OpenedPanel(FourBitPanel):
 
 
 class OpeningPanel(OpenedPanel):
-    """How it reads a packed panel and leaves it opened. A place is two: packed, opened."""
+    """A reader of packed panels that writes them opened. A place is two addresses: packed, opened."""
 
     def place(self, b: VectorBuilder, weights: Any, opened: Any, group: Any) -> Any:
         return FourBitPanel.place(self, b, weights, opened, group), OpenedPanel.place(self, b, weights, opened, group)

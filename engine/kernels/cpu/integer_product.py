@@ -1,14 +1,17 @@
-"""Products of rows with integer weights: activations quantised to eight bits per row and group of 32 inputs, integer sums (VNNI).
+"""Products of rows with integer weights: activations quantised to eight bits per row and group of 32 inputs, integer
+sums (VNNI).
 
-Weights lie in panels of 32 outputs (four_bit.py, eight_bit.py), rows in blocks of 8, 4, 2 and 1. Three or seven rows that are left make a
-block with one more, a copy whose results nobody stores: each further block would read the panel anew. A panel stays in the caches
-while all blocks pass it, and they ask for parts of the next one meanwhile. A block's 16 integer sums stay in registers for a group and are
-then scaled into as many float sums.
+Weights are cut into panels of 32 outputs (four_bit.py, eight_bit.py), rows into blocks of 8, 4, 2 and 1. Three or seven
+remaining rows make a block with a copy of the last row, whose results are not stored: another block would read the
+panel again. A panel stays in the caches while all blocks are multiplied by it, and each block prefetches a share of the
+next panel. A block's 16 integer sums stay in registers for a group and are then scaled into as many float sums.
 
-The records of a block lie one after another, one per group: the levels of its rows, 32 bytes each, then of each row the size of a level,
-that times the sum of the levels, and -MAGIC times it (float32); behind the last group the row's shift. So a block reads one stream.
+A block has a record per group, one after another: the levels of its rows, 32 bytes each, then for each row the size of
+a level, that times the sum of the levels, and -MAGIC times it (float32). After the last group follow the rows' shifts.
+So a block reads one stream.
 
-Every row is computed by itself in a fixed order: its result is the same alone and in any batch. Needs a processor with AVX512-VNNI.
+Every row is computed by itself in a fixed order: its result is the same alone and in any batch. Needs a processor with
+AVX512-VNNI.
 """
 
 from __future__ import annotations
@@ -39,25 +42,25 @@ from engine.kernels.cpu.integer_vectors import (
 )
 from engine.kernels.cpu.primitives import OPTIONS, floats
 
-MOST_ROWS = 8
-OPENED_FROM = 2 * MOST_ROWS
-"""Rows from which a four-bit panel is opened once instead of by each block."""
+MAX_BLOCK_ROWS = 8
+OPENED_FROM = 2 * MAX_BLOCK_ROWS
+"""Rows from which a four-bit panel is opened once instead of in each block."""
 NEAR_BYTES = 1 << 20
-"""Records that stay in the second-level cache while panels pass; more rows take several turns, each through all panels."""
+"""Records that stay in the second-level cache; more rows take several passes through all panels."""
 ROW_BYTES = GROUP + 12
-"""Of a row in a record."""
+"""Bytes of a row in a record."""
 SHIFT_BYTES = 4
 LINE = 64
 AHEAD_BYTES = 4096
-"""How far ahead of itself a lone block asks for memory, a page: the processor's own prefetcher stops at each."""
+"""How far ahead a single block prefetches, one page: the hardware prefetcher stops at page ends."""
 
 
 def _make_multiply_block(num_rows: int, panel: FourBitPanel | EightBitPanel) -> Callable[..., None]:
     @intrinsic
     def multiply_block(typingctx, weights, opened, records, num_groups, out, out_stride, ahead, num_lines, num_kept):
-        """One panel times `num_rows` rows, of which all or all but the last are kept; rows of out lie `out_stride` bytes apart.
+        """Multiply `num_rows` rows by one panel and store the first `num_kept`: all, or all but the last.
 
-        A group asks for `num_lines` from `ahead` on.
+        Rows of out are `out_stride` bytes apart. Each group prefetches `num_lines` cache lines from `ahead` on.
         """
 
         def generate(context, builder, signature, arguments):
@@ -103,9 +106,12 @@ def _make_multiply_block(num_rows: int, panel: FourBitPanel | EightBitPanel) -> 
 def _multiply_group(
     b: VectorBuilder, panel: FourBitPanel | EightBitPanel, num_rows: int, place: Any, record: Any
 ) -> dict:
-    """The integer products of one group, by row and vector. A few rows get two sums each, so that additions overlap."""
+    """Return the integer products of one group by row and vector.
+
+    Small blocks have two sums each, so that additions overlap.
+    """
     places = [(row, vector) for row in range(num_rows) for vector in range(VECTORS)]
-    starts = [panel.start_bits] if num_rows == MOST_ROWS else [panel.start_bits, 0]
+    starts = [panel.start_bits] if num_rows == MAX_BLOCK_ROWS else [panel.start_bits, 0]
     products = [{place: ir.Constant(WORDS, [start] * LANES) for place in places} for start in starts]
     for pair in range(CHUNKS // 2):
         weights = [panel.weights(b, place, pair, vector) for vector in range(VECTORS)]
@@ -124,7 +130,10 @@ def _multiply_group(
 
 _four_8, _four_4, _four_2, _four_1 = (_make_multiply_block(rows, FourBitPanel()) for rows in (8, 4, 2, 1))
 _eight_8, _eight_4, _eight_2, _eight_1 = (_make_multiply_block(rows, EightBitPanel()) for rows in (8, 4, 2, 1))
-_opening_8, _opened_8 = _make_multiply_block(MOST_ROWS, OpeningPanel()), _make_multiply_block(MOST_ROWS, OpenedPanel())
+_opening_8, _opened_8 = (
+    _make_multiply_block(MAX_BLOCK_ROWS, OpeningPanel()),
+    _make_multiply_block(MAX_BLOCK_ROWS, OpenedPanel()),
+)
 
 _FOUR_BLOCK, _OPENED_BLOCK = FourBitPanel.block_bytes, FourBitPanel.opened_bytes
 _EIGHT_BLOCK, _EIGHT_END = EightBitPanel.block_bytes, EightBitPanel.end_bytes
@@ -132,23 +141,23 @@ _ZERO = np.float32(ZERO)
 
 
 def opened_bytes(num_inputs: int) -> int:
-    """What an opened panel takes."""
+    """Return the bytes of an opened panel."""
     return num_inputs // GROUP * _OPENED_BLOCK
 
 
 def record_bytes(num_rows: int, num_inputs: int) -> int:
-    """What the records of all rows take, and of the copy that may fill their last block."""
+    """Return the bytes of the records of all rows and of the copy that may fill the last block."""
     return (num_rows + 1) * (num_inputs // GROUP * ROW_BYTES + SHIFT_BYTES)
 
 
 def scratch_bytes(num_rows: int, num_inputs: int) -> int:
-    """Scratch of each thread: an opened panel, and behind it the records of all rows."""
+    """Return the scratch bytes of a thread: an opened panel, then the records of all rows."""
     return opened_bytes(num_inputs) + record_bytes(num_rows, num_inputs)
 
 
 @njit(inline="always")
 def block_rows(left):
-    """Rows of the next block of `left`, the copy included."""
+    """Return the rows of the next block if `left` remain, the copy included."""
     if left >= 7:
         return 8
     if left >= 3:
@@ -158,7 +167,7 @@ def block_rows(left):
 
 @njit(inline="always")
 def num_blocks(rows):
-    """How many blocks `rows` make."""
+    """Return the number of blocks of `rows`."""
     left = rows % 8
     return rows // 8 + (left > 0) + (left == 5 or left == 6)
 
@@ -193,7 +202,7 @@ def quantize_rows(source, rows, groups, records, part, parts):
 
 @njit(inline="always")
 def multiply_four(size, weights, opened, record, groups, out, stride, ahead, lines, kept):
-    """A packed panel times a block of `size` rows."""
+    """Multiply a block of `size` rows by a packed four-bit panel."""
     if size == 8:
         _four_8(weights, opened, record, groups, out, stride, ahead, lines, kept)
     elif size == 4:
@@ -206,7 +215,7 @@ def multiply_four(size, weights, opened, record, groups, out, stride, ahead, lin
 
 @njit(inline="always")
 def multiply_eight(size, weights, opened, record, groups, out, stride, ahead, lines, kept):
-    """The same with eight bits."""
+    """Multiply a block of `size` rows by an eight-bit panel."""
     if size == 8:
         _eight_8(weights, opened, record, groups, out, stride, ahead, lines, kept)
     elif size == 4:
@@ -219,7 +228,7 @@ def multiply_eight(size, weights, opened, record, groups, out, stride, ahead, li
 
 @njit(**OPTIONS)
 def quantize_groups(a, thread, part, parts):
-    """Write records of x that all threads read.
+    """Write the records of x for all threads.
 
     a: rows, inputs, x (float32), records
     """
@@ -228,10 +237,11 @@ def quantize_groups(a, thread, part, parts):
 
 @njit(**OPTIONS)
 def multiply(a, thread, part, parts, is_first):
-    """out = x times the transposed weight; some panels are a part.
+    """Compute out = x times the transposed weight; a part is a range of panels.
 
-    a: rows, outputs, inputs, x (float32), panels, out (float32), scratch, bytes of scratch a thread, bits of a weight, records of x, or 0:
-    each thread makes its own with the first part it takes
+    a: rows, outputs, inputs, x (float32), panels, out (float32), scratch, bytes of scratch a thread, bits of a weight,
+    records of x, or 0:
+    each thread then writes its own with the first part it takes
     """
     rows, outputs, inputs, bits = a[0], a[1], a[2], a[8]
     groups, panels = inputs // GROUP, outputs // PANEL

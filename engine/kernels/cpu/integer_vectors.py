@@ -1,7 +1,8 @@
-"""What the kernels of integer weights share: vectors of bytes and words, rows quantised to eight bits group by group, VNNI's integer dots.
+"""Building blocks of integer products: vectors of bytes and 32-bit integers, quantisation of a group to eight bits,
+VNNI's dot products.
 
-A group is 32 inputs, a panel 32 outputs: two vectors of 16. A byte of weights times a signed byte of input, four at a time, is summed into
-the lane of its output.
+A group is 32 inputs, a panel 32 outputs in two vectors of 16. Unsigned bytes of weights times signed bytes of inputs
+are summed, four at a time, into the lane of their output.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ LANE_INPUTS = 4
 """Inputs that one lane of a vector multiplies at once."""
 CHUNKS = GROUP // LANE_INPUTS
 MAGIC = 3 << 22
-"""A sum of products that starts at the bits of this float is itself a float: MAGIC + the sum, as long as that is below 2^22."""
+"""A sum of products that starts at the bits of this float is itself a float: MAGIC + the sum, as long as that is below
+2^22."""
 LEVEL_BITS = -4
-"""Levels lose their last two bits, so that MAGIC times a level is exact."""
+"""A mask that clears the last two bits of a level, so that MAGIC times it is exact."""
 
 BYTE, WORD, FLOAT = ir.IntType(8), ir.IntType(32), ir.FloatType()
 BYTES16 = ir.VectorType(BYTE, LANES)
@@ -38,13 +40,13 @@ HALVES = ir.VectorType(ir.HalfType(), LANES)
 
 @cache
 def is_available() -> bool:
-    """Whether this processor has the instructions."""
+    """Return True if this processor has the instructions."""
     features = llvm.get_host_cpu_features()
     return bool(features.get("avx512vnni") and features.get("avx512f") and features.get("f16c"))
 
 
 class VectorBuilder:
-    """The vector operations that the intrinsics are written in. Addresses are integers."""
+    """A builder of the vector operations of the intrinsics. Addresses are integers."""
 
     def __init__(self, builder: Any) -> None:
         self.ir = builder
@@ -71,7 +73,7 @@ class VectorBuilder:
         return self.splat(self.load(FLOAT, address, 4))
 
     def prefetch(self, address: Any, is_written: bool = False) -> None:
-        """Ask for a cache line: to read from the second level, or to write to."""
+        """Prefetch a cache line: into the second level to read it, or to write to it."""
         byte = BYTE.as_pointer()
         kind = ir.FunctionType(ir.VoidType(), [byte, WORD, WORD, WORD])
         function = cgutils.get_or_insert_function(self.ir.module, kind, "llvm.prefetch.p0")
@@ -79,11 +81,11 @@ class VectorBuilder:
         self.ir.call(function, [self.ir.inttoptr(address, byte), *flags])
 
     def dot(self, sums: Any, weights: Any, inputs: Any) -> Any:
-        """Sums (16 words) plus, lane by lane, four unsigned bytes of weights times four signed bytes of inputs."""
+        """Add to each of 16 sums the products of four unsigned bytes of weights with four signed bytes of inputs."""
         return self.call("llvm.x86.avx512.vpdpbusd.512", WORDS, sums, weights, inputs)
 
     def fused(self, a: Any, b: Any, c: Any) -> Any:
-        """a * b + c (16 floats), rounded once."""
+        """Compute a * b + c (16 floats), rounded once."""
         return self.call("llvm.fma.v16f32", FLOATS, a, b, c)
 
     def call(self, name: str, result: Any, *arguments: Any) -> Any:
@@ -93,14 +95,17 @@ class VectorBuilder:
 
 @intrinsic
 def quantize_group(typingctx, source, levels, scale, total, base):
-    """Quantise 32 floats: levels (int8), and in float32 the size of a level, that times the sum of the levels, and -MAGIC times it."""
+    """Quantise 32 floats: write levels (int8), and in float32 the size of a level, that times the sum of the levels,
+    and -MAGIC times it.
+    """
 
     def generate(context, builder, signature, arguments):
         source, levels, scale, total, base = arguments
         b = VectorBuilder(builder)
         halves = [b.load(FLOATS, b.at(source, 64 * part), 4) for part in range(2)]
         sizes = [b.call("llvm.fabs.v16f32", FLOATS, half) for half in halves]
-        # NOTE: as integers the bits of NaN are above those of every number, so a broken group has a broken level and stays visible.
+        # NOTE: as integers the bits of NaN exceed those of every number, so a broken group has a NaN level and stays
+        # visible.
         largest = b.call("llvm.umax.v16i32", WORDS, *(builder.bitcast(size, WORDS) for size in sizes))
         largest = builder.bitcast(b.call("llvm.vector.reduce.umax.v16i32", WORD, largest), FLOAT)
         level = builder.fmul(largest, ir.Constant(FLOAT, float(np.float32(1 / 127))))

@@ -1,7 +1,7 @@
 """The OpenMP library that torch has loaded, and the folder of compiled kernels.
 
-Imported before any kernel is defined: kernels refer to the library's symbols, never to addresses, so that their code can be cached on
-disk. Without GNU's OpenMP (macOS) a stub provides the symbols.
+Imported before any kernel is defined: kernels refer to the library's symbols, never to addresses, so that their code
+can be cached on disk. Without GNU's OpenMP (macOS) a stub provides the symbols.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ def _zero() -> int:
 
 
 def _code_folder() -> Path:
-    """Return the cache folder of this version of the sources: numba checks only the file of the outermost function for changes."""
+    """Return the cache folder of this version of the sources: numba checks only the file of the outermost function for
+    changes.
+    """
     folder = Path(__file__).parent
     sources = b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))
     base = Path(numba.config.CACHE_DIR) if numba.config.CACHE_DIR else folder / "__pycache__"
@@ -55,4 +57,5 @@ def _load() -> Any:
 numba.config.CACHE_DIR = str(_code_folder())
 
 PARALLEL = _load()
-"""GOMP_parallel (function, its argument, threads, flags), which returns when all threads have; None: kernels run on one thread."""
+"""GOMP_parallel (function, its argument, threads, flags), which returns when all threads have; None: kernels run on one
+thread."""

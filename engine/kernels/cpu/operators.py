@@ -24,7 +24,8 @@ from engine.kernels.cpu.work_sharing import MAX_PARTS
 _NUMBER = {name: number for number, name in enumerate(program.KERNELS)}
 
 _PART = 1 << 13
-"""Elements of rows that justify a part; a kernel with less work than two parts ends before a second thread has woken."""
+"""Elements of rows that justify a part; a kernel with less work than two parts ends before a second thread has
+woken."""
 _PART_OF_PRODUCT = 1400 << 10
 """The same for products, in multiplications; reading a weight from memory counts as _READ_COST of them."""
 _READ_COST = 9
@@ -34,7 +35,8 @@ _WORTH_PER_EXTRA_PART = 4
 _MAX_PARTS_PER_THREAD = 16
 """More than one part a thread, so that fast threads take over the parts of slow ones."""
 _SHARE_QUANTIZING_FROM = 1 << 13
-"""Inputs (rows times columns) from which threads share quantising; below, each thread quantises all rows, which is faster than waiting."""
+"""Inputs (rows times columns) from which threads share quantising; below, each thread quantises all rows, which is
+faster than waiting."""
 _ALIGNMENT = 16
 """In floats: the scratch of two threads shares no cache line."""
 _REUSE_AFTER = 3
@@ -91,7 +93,9 @@ class Recording:
 
 
 class _Thread(threading.local):
-    """State of each thread that calls kernels: one scratch buffer, as its kernels run one after another, and its recording."""
+    """State of each thread that calls kernels: one scratch buffer, as its kernels run one after another, and its
+    recording.
+    """
 
     buffer = torch.empty(0)
     recording: Recording | None = None
@@ -102,7 +106,10 @@ _thread = _Thread()
 
 @contextmanager
 def recording() -> Iterator[Recording]:
-    """Record the operators that this thread calls, which compute as usual. Torch operators in between are not recorded."""
+    """Record the operators that this thread calls, which compute as usual.
+
+    Torch operators in between are not recorded.
+    """
     assert _thread.recording is None
     made = _thread.recording = Recording()
     try:
@@ -155,7 +162,9 @@ def gate(gate_up: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def quantize(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Quantise each row by itself: levels (R, K) in int8, or uint8 around 128, and the step between levels (R, 1) float32. x: (R, K)."""
+    """Quantise each row by itself: levels (R, K) in int8, or uint8 around 128, and the step between levels (R, 1)
+    float32. x: (R, K).
+    """
     num_rows, size = x.shape
     levels, scales = empty((num_rows, size), dtype), empty((num_rows, 1), torch.float32)
     zero = 128 if dtype is torch.uint8 else 0
@@ -165,7 +174,10 @@ def quantize(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.T
 
 
 def rotate(heads: torch.Tensor, num_rotated: int, rotations: torch.Tensor) -> torch.Tensor:
-    """Rotate adjacent pairs of the first `num_rotated` heads; float32 in, changed in place. heads: (T, H, D)   rotations: (T, 1, D/2)."""
+    """Rotate adjacent pairs of the first `num_rotated` heads; float32 in, changed in place.
+
+    heads: (T, H, D)   rotations: (T, 1, D/2).
+    """
     num_rows, num_heads, size = heads.shape
     is_half = heads.dtype is torch.bfloat16
     out = empty((num_rows, num_heads, size), torch.float32) if is_half else heads
@@ -174,7 +186,9 @@ def rotate(heads: torch.Tensor, num_rotated: int, rotations: torch.Tensor) -> to
 
 
 def multiply(x: torch.Tensor, panels: torch.Tensor, num_outputs: int, bits: int) -> torch.Tensor:
-    """Multiply x by the transposed weight, laid out as in four_bit.py or eight_bit.py. x: (R, K) float32  ->  (R, N) float32.
+    """Multiply x by the transposed weight, laid out as in four_bit.py or eight_bit.py.
+
+    x: (R, K) float32  ->  (R, N) float32.
 
     Works only where `integer_vectors.is_available()`.
     """
@@ -210,7 +224,8 @@ def multiply(x: torch.Tensor, panels: torch.Tensor, num_outputs: int, bits: int)
 
 
 TILE_QUERIES, PROMPT_TILE_QUERIES = 6, 24
-"""Queries of one attention tile, which are computed together, if the sequence has as many. A prompt's tile widens each block once."""
+"""Queries of one attention tile, which are computed together, if the sequence has as many. A prompt's tile widens each
+block once."""
 PROMPT_ROWS = 32
 """A sequence with more new rows than this counts as a prompt."""
 
@@ -228,8 +243,10 @@ def tile_rows(group: int, num_rows: int) -> int:
 class RowAttention:
     """Attention of rows with a context each, over the cache of every layer; one object per step.
 
-    slots: (T,) int64, of all tokens   tokens, contexts: (S,) int64, of the rows   table: (N, W) int64, block ids of each tile
-    tiles: (N + 2,) int64, the number of tiles, the first row of each and the end of the last; a tile is adjacent tokens of one sequence,
+    slots: (T,) int64, of all tokens   tokens, contexts: (S,) int64, of the rows   table: (N, W) int64, block ids of
+    each tile
+    tiles: (N + 2,) int64, the number of tiles, the first row of each and the end of the last; a tile is adjacent tokens
+    of one sequence,
     at most `most_rows`
     """
 
@@ -259,7 +276,8 @@ class RowAttention:
     ) -> None:
         """Store k, v of all tokens and attend the rows into `out`.
 
-        keys: (B, K, D, P)  values: (B, K, P, D)  q: (T, H, D)  k, v: (T, K, D), float32, tokens may be apart  ->  out: (T, H, D)
+        keys: (B, K, D, P)  values: (B, K, P, D)  q: (T, H, D)  k, v: (T, K, D), float32, tokens may be apart  ->  out:
+        (T, H, D)
         """
         slots, tokens, contexts, tiles, table, scale = self._held
         num_tokens, num_heads, size = q.shape
@@ -324,7 +342,8 @@ def forbid(logits: torch.Tensor, rows: torch.Tensor, masks: torch.Tensor) -> Non
 
 
 def weigh_blocks(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
-    """Return the probability mass of each block of BLOCK tokens, relative to the most likely token: (R, V / BLOCK) float64.
+    """Return the probability mass of each block of BLOCK tokens, relative to the most likely token: (R, V / BLOCK)
+    float64.
 
     logits: (R, V) float32
 
@@ -391,7 +410,9 @@ def _run_all(*operations: _Operation) -> None:
 
 
 def _parts(pieces: int, work: int, worth: int = _PART) -> int:
-    """Return into how many parts to cut `pieces`, each of at least `worth` work: one a thread, or more where there is much work."""
+    """Return into how many parts to cut `pieces`, each of at least `worth` work: one a thread, or more where there is
+    much work.
+    """
     num_threads = KERNEL_THREADS.num_threads
     most = num_threads * max(1, min(work // worth // (_WORTH_PER_EXTRA_PART * num_threads), _MAX_PARTS_PER_THREAD))
     return max(1, min(pieces, work // worth, most, MAX_PARTS)) if num_threads > 1 else 1
@@ -403,7 +424,9 @@ def _by_rows(size: int) -> Callable[[int], int]:
 
 
 def empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Return memory for the result of an operator; kernels must write only to memory from here, so that a recording owns it."""
+    """Return memory for the result of an operator; kernels must write only to memory from here, so that a recording
+    owns it.
+    """
     if _thread.recording is not None:
         return _thread.recording.empty(shape, dtype)
     return torch.empty(shape, dtype=dtype)

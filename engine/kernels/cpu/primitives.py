@@ -1,4 +1,5 @@
-"""Primitives for compiled kernels: arrays at addresses, bits of floats, bfloat16, a vectorisable exp, the number of the OpenMP thread.
+"""Primitives for compiled kernels: arrays at addresses, bits of floats, bfloat16, a vectorisable exp, the number of the
+OpenMP thread.
 
 A kernel takes one array of 64-bit integers that holds addresses and sizes.
 """
@@ -136,7 +137,8 @@ def narrow(value):
 
 @njit(inline="always")
 def exp(x):
-    """Return e^x in float32 with a relative error below 2e-7: 2^n times a polynomial on [-ln2/2, ln2/2] (Cephes' expf)."""
+    """Return e^x in float32 with a relative error below 2e-7: 2^n times a polynomial on [-ln2/2, ln2/2] (Cephes'
+    expf)."""
     x = min(max(x, np.float32(-87.0)), np.float32(88.0))
     n = np.floor(x * np.float32(1.44269504) + np.float32(0.5))
     r = x - n * np.float32(0.693359375)

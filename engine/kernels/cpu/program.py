@@ -1,7 +1,9 @@
-"""Programs: lists of operations, each cut into parts, with the compiled functions that run one part, or a whole program on one thread.
+"""Programs: lists of operations, each cut into parts, with the compiled functions that run one part, or a whole program
+on one thread.
 
-A program is an array of 64-bit integers: the number of operations, then STRIDE integers for each operation: its index in KERNELS, the
-number of its parts, and its arguments in the order that the kernel lists, rows first. work_sharing.py shares the parts between threads.
+A program is an array of 64-bit integers: the number of operations, then STRIDE integers for each operation: its index
+in KERNELS, the number of its parts, and its arguments in the order that the kernel lists, rows first. work_sharing.py
+shares the parts between threads.
 """
 
 from __future__ import annotations
@@ -69,7 +71,10 @@ def parts_and_rows(program: ctypes.Array) -> tuple[np.ndarray, np.ndarray]:
 
 @njit(**OPTIONS)
 def run_part(program, index, thread, part, parts, is_first):
-    """Run part `part` of `parts` of operation `index`. `is_first`: it is the first part of the operation that this thread takes."""
+    """Run part `part` of `parts` of operation `index`.
+
+    `is_first`: it is the first part of the operation that this thread takes.
+    """
     kernel = program[FIRST + index * STRIDE]
     a = offset_pointer(program, np.int64(FIRST + index * STRIDE + 2))
     if kernel == 0:

@@ -1,7 +1,7 @@
-"""Kernels over the rows of a matrix, some of which are a part. Each takes one array of 64-bit integers, listed in order.
+"""Kernels over the rows of a matrix; a part is a range of rows.
 
-A kernel is a function of that array, the number of the thread, which has scratch of its own, and of the part, so that program.py can run
-many of them in one call.
+A kernel is a function of an array of 64-bit integers, listed in its docstring in order, the number of the thread, which
+has its own scratch memory, and the part. So program.py can run many kernels in one call.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from engine.kernels.cpu.vectors import LANES, gate_vectors
 
 @njit(**OPTIONS)
 def add_normalize(a, thread, part, parts):
-    """hidden += delta; out = hidden / sqrt(mean(hidden^2) + eps) * weight.
+    """Compute hidden += delta; out = hidden / sqrt(mean(hidden^2) + eps) * weight.
 
-    a: rows, size, hidden (float32), delta or 0, delta is half, weight (float32), eps (float32, at an address), out, out is half,
+    a: rows, size, hidden (float32), delta or 0, delta is half, weight (float32), eps (float32, at an address), out, out
+    is half,
     scratch (float32, size a thread)
     """
     rows, size = a[0], a[1]
@@ -50,7 +51,7 @@ def add_normalize(a, thread, part, parts):
 
 @njit(**OPTIONS)
 def gate(a, thread, part, parts):
-    """out = silu(gate) * up of rows (gate, up).
+    """Compute out = silu(gate) * up for rows (gate, up).
 
     a: rows, size of each half, gate_up, gate_up is half, out, out is half, scratch (float32, 2 * size a thread)
     """
@@ -73,9 +74,10 @@ def gate(a, thread, part, parts):
 
 @njit(**OPTIONS)
 def quantize(a, thread, part, parts):
-    """Eight-bit levels of each row: round(x / scale) + zero, scale = max |x| / 127.
+    """Quantise each row to eight-bit levels: round(x / scale) + zero, scale = max |x| / 127.
 
-    a: rows, size, x, x is half, out (bytes), zero (0: signed, 128: unsigned), scales (float32), scratch (float32, size a thread)
+    a: rows, size, x, x is half, out (bytes), zero (0: signed, 128: unsigned), scales (float32), scratch (float32, size
+    a thread)
     """
     rows, size = a[0], a[1]
     work = floats(a[7] + thread * size * 4, size)
@@ -95,7 +97,7 @@ def quantize(a, thread, part, parts):
 
 @njit(**OPTIONS)
 def rotate(a, thread, part, parts):
-    """Rotate adjacent pairs of the first heads of each row, keep the others; in place when x is float32.
+    """Rotate adjacent pairs of the first heads of each row and keep the others; in place if x is float32.
 
     a: rows, heads to rotate, heads, head size, x, x is half, rotations (float32: cos, sin of each pair), out (float32)
     """
@@ -120,7 +122,7 @@ def rotate(a, thread, part, parts):
 
 @njit(**OPTIONS)
 def add_bias(a, thread, part, parts):
-    """Add one row to each row, in place.
+    """Add the bias to each row, in place.
 
     a: rows, size, x (float32), bias (float32)
     """

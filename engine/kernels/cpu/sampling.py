@@ -1,6 +1,6 @@
-"""Kernels of the sampler over rows of logits: what grammars forbid, the mass of blocks, and the draw. Some rows are a part.
+"""Kernels of the sampler over rows of logits: masks of grammars, the probability mass of blocks, and the draw.
 
-Each takes one array of 64-bit integers, listed in order, as the kernels of rows.py do.
+Their form is that of rows.py.
 """
 
 from __future__ import annotations
@@ -11,42 +11,44 @@ from numba import carray, njit
 from engine.kernels.cpu.primitives import OPTIONS, doubles, exp, floats, integers, pointer
 
 BLOCK = 64
-WORD_BITS = 32
+"""Tokens whose mass is summed before a token is drawn among them."""
+MASK_BITS = 32
+"""Tokens in an integer of a mask."""
 LEAST_EXPONENT = np.float32(-87.0)
-"""Below it a weight is zero, as that of a forbidden token must be."""
+"""Below it a weight is zero; the weight of a forbidden token must be."""
 
 
 @njit(**OPTIONS)
 def forbid(a, thread, part, parts):
-    """Add -inf where the bit of a token is not set; tokens beyond the words are forbidden.
+    """Add -inf where the bit of a token is not set; tokens beyond the mask are forbidden.
 
-    a: masks, width of the logits, words a mask, row of each mask (int64), masks (int32), logits (float32)
+    a: masks, width of the logits, integers a mask, row of each mask (int64), masks (int32), logits (float32)
     """
-    masks, width, num_words = a[0], a[1], a[2]
+    masks, width, mask_size = a[0], a[1], a[2]
     rows = integers(a[3], masks)
-    covered = min(width, num_words * WORD_BITS)
+    covered = min(width, mask_size * MASK_BITS)
     forbidden = np.float32(-np.inf)
     for mask in range(masks * part // parts, masks * (part + 1) // parts):
-        words = carray(pointer(a[4] + mask * num_words * 4), num_words, np.int32)
+        bits = carray(pointer(a[4] + mask * mask_size * 4), mask_size, np.int32)
         logits = floats(a[5] + rows[mask] * width * 4, width)
-        whole = covered // WORD_BITS
+        whole = covered // MASK_BITS
         for index in range(whole):
-            word = words[index]
-            start = index * WORD_BITS
-            if word == 0:
-                for i in range(WORD_BITS):
+            chunk = bits[index]
+            start = index * MASK_BITS
+            if chunk == 0:
+                for i in range(MASK_BITS):
                     logits[start + i] += forbidden
-            elif word != -1:
-                for i in range(WORD_BITS):
-                    logits[start + i] += np.float32(0.0) if (word >> np.int32(i)) & np.int32(1) else forbidden
-        for i in range(whole * WORD_BITS, width):
-            if i >= covered or not (words[i // WORD_BITS] >> np.int32(i % WORD_BITS)) & np.int32(1):
+            elif chunk != -1:
+                for i in range(MASK_BITS):
+                    logits[start + i] += np.float32(0.0) if (chunk >> np.int32(i)) & np.int32(1) else forbidden
+        for i in range(whole * MASK_BITS, width):
+            if i >= covered or not (bits[i // MASK_BITS] >> np.int32(i % MASK_BITS)) & np.int32(1):
                 logits[i] += forbidden
 
 
 @njit(inline="always")
 def _weigh(logits, start, best, temperature):
-    """Sum of exp((logit - best) / temperature) over a block."""
+    """Sum exp((logit - best) / temperature) over a block."""
     total = np.float32(0.0)
     for i in range(BLOCK):
         exponent = (logits[start + i] - best) / temperature
@@ -56,7 +58,7 @@ def _weigh(logits, start, best, temperature):
 
 @njit(**OPTIONS)
 def weigh_blocks(a, thread, part, parts):
-    """Mass of each block of BLOCK tokens, relative to the most likely token.
+    """Compute the mass of each block of BLOCK tokens, relative to the most likely token.
 
     a: rows, width (a multiple of BLOCK), logits (float32), best logits (float32), temperatures (float32), out (float64)
     """
@@ -71,9 +73,10 @@ def weigh_blocks(a, thread, part, parts):
 
 @njit(inline="always")
 def _first_above(sums, size, target):
-    """Index of the first of ascending sums above `target`; where that is rounded up to the last sum, of the first that reaches it.
+    """Return the index of the first of ascending sums above `target`; if rounding made `target` the last sum, of the
+    first equal to it.
 
-    0 in a broken row, whose sums are NaN: a later index may be padding, and no token.
+    Returns 0 for a broken row, whose sums are NaN: a later index may be padding instead of a token.
     """
     total = sums[size - 1]
     for index in range(size):
@@ -84,9 +87,11 @@ def _first_above(sums, size, target):
 
 @njit(**OPTIONS)
 def draw(a, thread, part, parts):
-    """A token a row: first the block, then the token in it by what the choice of the block leaves of the row's number.
+    """Draw a token for each row: first a block, then a token in it by what choosing the block leaves of the row's
+    uniform number.
 
-    a: rows, width (a multiple of BLOCK), logits (float32), best logits (float32), temperatures (float32), uniforms (float64), out (int64),
+    a: rows, width (a multiple of BLOCK), logits (float32), best logits (float32), temperatures (float32), uniforms
+    (float64), out (int64),
     scratch (float64), its bytes a thread (width / BLOCK + BLOCK numbers)
     """
     rows, width = a[0], a[1]

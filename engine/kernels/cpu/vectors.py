@@ -1,9 +1,10 @@
-"""The inner loops of attention, for blocks of sixteen positions, and of the gate as explicit vectors of sixteen floats.
+"""The inner loops of attention, for blocks of sixteen positions, and of the gate, as explicit vectors of sixteen
+floats.
 
-The compiler does not make these loops into vector code by itself: it cannot know that scores, keys and values do not overlap. Sums stay in
-registers; bfloat16 is widened as it is read, once for up to six queries. A query's additions have one order and one rounding (fused, by
-name: the compiler would fuse here and not there), whatever is computed beside it. LLVM splits the vectors where the processor's are
-shorter. Addresses are integers.
+The compiler does not vectorise these loops, as it cannot know that scores, keys and values do not overlap. Sums stay in
+registers; bfloat16 is widened as it is read, once for up to six queries. A query's additions have one order and one
+rounding, whatever is computed beside it: fused multiply-adds are explicit, as the compiler would fuse only some. LLVM
+splits the vectors on processors with shorter ones. Addresses are integers.
 """
 
 from __future__ import annotations
@@ -23,16 +24,17 @@ LANES = 16
 HEAD_STEP = 64
 """Floats of a value row that are summed at once, in four vectors."""
 QUERIES_AT_ONCE = (6, 4, 3, 2, 1)
-"""Six queries have 24 sums, of 32 registers."""
+"""Six queries have 24 sums, in 32 registers."""
 EXACT = {"fastmath": False, "error_model": "numpy"}
-"""Said aloud, as a function takes on its caller's leave to reorder additions, and different code would use it differently."""
+"""Explicit, because a function inherits its caller's permission to reorder additions, and each caller would use it
+differently."""
 _FLOATS = ir.VectorType(ir.FloatType(), LANES)
 _WORDS = ir.VectorType(ir.IntType(32), LANES)
 _HALVES = ir.VectorType(ir.IntType(16), LANES)
 
 
 def _load(builder: Any, address: Any, is_half: bool) -> Any:
-    """Sixteen floats at an address, or sixteen bfloat16 widened."""
+    """Load sixteen floats, or sixteen bfloat16 widened, from an address."""
     if not is_half:
         return builder.load(builder.inttoptr(address, _FLOATS.as_pointer()), align=4)
     halves = builder.load(builder.inttoptr(address, _HALVES.as_pointer()), align=2)
@@ -41,7 +43,7 @@ def _load(builder: Any, address: Any, is_half: bool) -> Any:
 
 
 def _splat(builder: Any, address: Any) -> Any:
-    """The float at an address, in every lane."""
+    """Load the float at an address into every lane."""
     return _splat_value(builder, builder.load(builder.inttoptr(address, ir.FloatType().as_pointer()), align=4))
 
 
@@ -51,7 +53,7 @@ def _splat_value(builder: Any, value: Any) -> Any:
 
 
 def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    """a * b + c, rounded once."""
+    """Compute a * b + c, rounded once."""
     function = cgutils.get_or_insert_function(
         builder.module, ir.FunctionType(_FLOATS, [_FLOATS] * 3), "llvm.fma.v16f32"
     )
@@ -67,9 +69,10 @@ def _make_weigh_keys(count: int, is_half: bool) -> Callable[..., None]:
 
     @intrinsic
     def weigh_keys(typingctx, queries, keys, scores, stride, size):
-        """Of `count` queries: scores[p] = sum over d of query[d] * keys[d, p]; the scores of two queries are `stride` bytes apart.
+        """Compute scores[p] = sum over d of query[d] * keys[d, p] for `count` queries, whose scores are `stride` bytes
+        apart.
 
-        `size` is a multiple of four. Four sums a query, so that additions overlap.
+        `size` is a multiple of four. Each query has four sums, so that additions overlap.
         """
 
         def generate(context, builder, signature, arguments):
@@ -107,7 +110,7 @@ def _make_weigh_values(count: int, is_half: bool) -> Callable[..., None]:
 
     @intrinsic
     def weigh_values(typingctx, scores, stride, values, row_bytes, num_positions, out, out_bytes):
-        """Of `count` queries: out[0..64] += sum over positions of scores[p] * values[p, 0..64].
+        """Compute out[0..64] += sum over positions of scores[p] * values[p, 0..64] for `count` queries.
 
         Rows of values are `row_bytes` apart; scores of the queries `stride` bytes, their results `out_bytes`.
         """
@@ -157,7 +160,7 @@ def _make_weigh_values(count: int, is_half: bool) -> Callable[..., None]:
 def _make_soften() -> Callable[..., None]:
     @intrinsic
     def soften(typingctx, scores, num_vectors):
-        """Turn `num_vectors` vectors of scores into probabilities: e to the power of each less the largest, over their sum."""
+        """Turn `num_vectors` vectors of scores into probabilities: exp(score - largest) over the sum of these."""
 
         def generate(context, builder, signature, arguments):
             scores, num_vectors = arguments
@@ -198,7 +201,10 @@ def _constant(number: float) -> Any:
 
 
 def _exp(builder: Any, x: Any) -> Any:
-    """e to the power x, lane by lane: primitives.exp with fused operations. x is at most 88; below -87 it counts as -87, NaN stays."""
+    """Compute e^x in each lane as primitives.exp, with fused operations.
+
+    x is at most 88; values below -87 count as -87, NaN stays.
+    """
     low = _constant(-87.0)
     x = builder.select(builder.fcmp_ordered("<", x, low), low, x)
     floor = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_FLOATS, [_FLOATS]), "llvm.floor.v16f32")
@@ -214,7 +220,7 @@ def _exp(builder: Any, x: Any) -> Any:
 
 
 def _reduced(builder: Any, kind: str, vector: Any, *start: Any) -> Any:
-    """One float of all lanes; sums go pair by pair (`reassoc`)."""
+    """Reduce all lanes to one float; sums add pairs (`reassoc`)."""
     types_of = [*(ir.FloatType() for _ in start), _FLOATS]
     function = cgutils.get_or_insert_function(
         builder.module, ir.FunctionType(ir.FloatType(), types_of), f"llvm.vector.reduce.{kind}.v16f32"
@@ -228,7 +234,7 @@ _soften = _make_soften()
 def _make_gate() -> Callable[..., None]:
     @intrinsic
     def gate_vectors(typingctx, gates, ups, out, num_vectors):
-        """out = gate / (1 + e^-gate) * up of `num_vectors` vectors of floats."""
+        """Compute out = gate / (1 + e^-gate) * up over `num_vectors` vectors of floats."""
 
         def generate(context, builder, signature, arguments):
             gates, ups, out, num_vectors = arguments
@@ -275,7 +281,7 @@ _six_values_float, _four_values_float, _three_values_float, _two_values_float, _
 
 @njit(**EXACT)
 def softmax(scores, context):
-    """Turn the first `context` scores into probabilities; what lies behind them up to a full vector is lost."""
+    """Turn the first `context` scores into probabilities; the rest of the last vector is overwritten."""
     num_vectors = (context + LANES - 1) // LANES
     behind = floats(scores + context * 4, num_vectors * LANES - context)
     for i in range(len(behind)):
@@ -285,7 +291,9 @@ def softmax(scores, context):
 
 @njit(**EXACT)
 def score_block(queries, count, keys, is_half, scores, stride, size):
-    """Weigh one block of keys, bfloat16 or float32, with `count` queries that lie one after another: their scores, `stride` bytes apart."""
+    """Score one block of keys, bfloat16 or float32, for `count` adjacent queries; their scores are `stride` bytes
+    apart.
+    """
     done = 0
     while done < count:
         left = count - done
@@ -324,7 +332,7 @@ def score_block(queries, count, keys, is_half, scores, stride, size):
 
 @njit(**EXACT)
 def sum_block(scores, count, stride, values, is_half, row_bytes, num_positions, out, out_bytes):
-    """Add up one block's first positions, HEAD_STEP floats wide, for `count` queries: see `weigh_values`."""
+    """Sum the values of one block's first positions, HEAD_STEP floats wide, for `count` queries: see `weigh_values`."""
     done = 0
     while done < count:
         left = count - done

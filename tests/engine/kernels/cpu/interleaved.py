@@ -35,7 +35,10 @@ class _Steps(ast.NodeTransformer):
 
 
 class Program:
-    """A stand-in for a program, at an address of its own: the parts of each operation. It must not be read once it is over."""
+    """A stand-in for a program, at an address of its own: the parts of each operation.
+
+    It must not be read once it is over.
+    """
 
     def __init__(self, address: int, parts: list[int]) -> None:
         self.address = address
@@ -48,7 +51,9 @@ class Program:
 
 
 class World:
-    """Threads whose shared memory is at address 0. Every part must run once, after the operations before it, and within its program.
+    """Threads whose shared memory is at address 0.
+
+    Every part must run once, after the operations before it, and within its program.
 
     `number`: operations that were ever published.
     """

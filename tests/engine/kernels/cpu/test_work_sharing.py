@@ -25,7 +25,10 @@ def test_each_part_runs_once_in_its_turn_and_all_threads_return(programs, num_he
 
 @given(PROGRAMS, st.integers(1, 3), st.integers(0, 1 << 32), st.integers(0, 12))
 def test_operations_stay_distinct_when_their_numbers_wrap_around(programs, num_helpers, seed, left):
-    """As after months of steps. A thread that took one operation for another would leave out what it does with its first part."""
+    """As after months of steps.
+
+    A thread that took one operation for another would leave out what it does with its first part.
+    """
     World(programs, num_helpers, work_sharing.NUMBER_MASK - left).run(Random(seed))
 
 
