@@ -4,7 +4,7 @@
     admitted = await reader.first()                                 # RequestError, EngineUnavailable, EngineFailure: answer 4xx / 5xx
     async for event in reader: …                                    # Delta*, ChoiceFinished…, and last Completed or Failed
     finally: reader.leave()                                         # always; harmless after the end
-    found = await run_find_public(public_id=…, caller=…)            # a run that was started with an DetachPolicy, by its client's id
+    found = await run_find_public(public_id=…, caller=…)            # a run that was started with a DetachPolicy, by its public id
     reader, found = await run_attach(run_id=…, caller=…)            # another reader of a run, from its first event; never starts one
     await completion_refuse(request=…, messages=…, …)               # instead, for a request that is to be refused behind its limits
 
@@ -92,16 +92,16 @@ class RequestTrace:
 
 @dataclass(frozen=True, slots=True)
 class DetachPolicy:
-    """What becomes of a run without its first reader.
-
-    `detach_grace_s`: how long it goes on; `log_ttl_s`: how long its log stays after its end,
-    where longer than usual. `public_id`: by which its project may pick it up, with `resume_context`, JSON of whoever started it.
-    """
+    """The policy for a run that has lost its readers."""
 
     detach_grace_s: float
+    """How long the run goes on without a reader."""
     log_ttl_s: float = 0.0
+    """How long its log stays after its end, if longer than usual."""
     public_id: str = ""
+    """The id by which its project may attach to it again."""
     resume_context: bytes = b""
+    """JSON of the code that started the run, for the code that attaches to it."""
 
 
 class PublicIdInUse(Exception):
@@ -162,7 +162,7 @@ async def _admitted(admission: AdmissionRequest) -> RunReader:
         admission = replace(admission, has_task=admission.has_task and refusal is None)
         reader = dispatcher.reader(admission.request.run_id)
         try:
-            # NOTE: before the answer, as a cancelled or late admission may have made the run all the same, and has to be left.
+            # NOTE: set before the reply, as a cancelled or late admission may have created the run all the same.
             reader.is_started = True
             result = await dispatcher.runs.admit(admission, web_id=dispatcher.web_id, channel=dispatcher.channel)
             reader.headers = rate_headers(admission.requests_per_minute, admission.tokens_per_minute, result)
@@ -176,7 +176,7 @@ async def _admitted(admission: AdmissionRequest) -> RunReader:
                 if payload:
                     reader.offer(LogEntry(1, 0, payload))
         except BaseException:
-            # A cancelled view has not got its reader yet, so nobody else would leave the run.
+            # A cancelled view has no reader yet, so it cannot leave the run itself.
             reader.leave()
             raise
     except (RedisError, OSError, TimeoutError) as error:
@@ -186,9 +186,10 @@ async def _admitted(admission: AdmissionRequest) -> RunReader:
 
 
 async def run_attach(*, run_id: str, caller: Caller) -> tuple[RunReader, RunInfo] | None:
-    """Another reader of a run, from its first event, and what is known of it; None where the caller's project has none of that id any more.
+    """Attach another reader to a run, from its first event. Return it with the run's state, or None if the caller's
+    project has no such run any more.
 
-    Raises EngineUnavailable. The reader is left like any other; a run that lingers goes on as long as it is read.
+    Raises EngineUnavailable. The caller must `leave` the reader; a detached run goes on as long as it is read.
     """
     dispatcher = dispatcher_of_loop()
     with _valkey_or_unavailable():
