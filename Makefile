@@ -66,13 +66,14 @@ contract: $(TESTS)
 ## make suite    fetch the public JSON Schema Test Suite, which some tests read (`make test` does)
 suite: $(SUITE)
 
-## make lint     style, imports, types, sizes, migrations
+## make lint     style, imports, types, sizes, retired words, migrations
 lint: $(TESTS)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/mypy $(TYPED)
 	@$(BIN)/python .ci/sizes.py
+	@$(BIN)/python .ci/words.py
 	@LIGHTCONE_DATA_DIR=$(VENV)/lint-data $(BIN)/python manage.py makemigrations --check --dry-run
 
 ## make format   let ruff rewrite what it can

@@ -210,7 +210,7 @@ def _families(state: SystemState | None) -> list[Metric]:
     return [
         up,
         gauge("workers", "Workers, by what they say of themselves.", states, "model", "status"),
-        summed("seats", "Sequences that the workers of a model compute at once.", "seats"),
+        summed("seats", "Sequences that the workers of a model compute at once.", "max_num_seqs"),
         summed("running_sequences", "Sequences in the workers' steps.", "num_running"),
         summed("waiting_sequences", "Sequences that wait inside workers for a place in a step.", "num_waiting"),
         by_model("queued_requests", "Requests that no worker has taken yet.", dict(state.queued)),

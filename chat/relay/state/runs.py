@@ -370,8 +370,8 @@ def log_entries(raw: list[tuple[bytes, dict[bytes, bytes]]]) -> list[LogEntry]:
 def _run_info(fields: list[bytes]) -> RunInfo | None:
     if len(fields) < 3:
         return None
-    state, about, linger_ms = fields
-    return RunInfo(state.decode(), json.loads(about), int(linger_ms) / 1000)
+    state, about, detach_grace_ms = fields
+    return RunInfo(state.decode(), json.loads(about), int(detach_grace_ms) / 1000)
 
 
 def watchers_of(meta: Mapping[str, bytes]) -> dict[str, str]:

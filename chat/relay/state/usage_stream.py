@@ -104,8 +104,8 @@ def _record(fields: dict[bytes, bytes]) -> dict[str, Any]:
 
     Raises ValueError.
     """
-    told = fields.get(b"t", b"").decode()
+    outcome = fields.get(b"t", b"").decode()
     if b"r" not in fields:
-        return {"run_id": fields[b"id"].decode(), "told": told}
+        return {"run_id": fields[b"id"].decode(), "told": outcome}
     record = unpack_record(fields[b"r"])
-    return record | client_outcome_fields(told) if told else record
+    return record | client_outcome_fields(outcome) if outcome else record

@@ -28,7 +28,7 @@ class WorkerLease:
     phase: str
     fraction: float
     reason: str
-    seats: int
+    max_num_seqs: int
     max_model_len: int
     num_live: int
     num_running: int
@@ -89,7 +89,7 @@ def _lease(worker_id: str, raw: dict[bytes, bytes]) -> WorkerLease:
         phase=fields["phase"],
         fraction=float(fields["fraction"]),
         reason=fields["reason"],
-        seats=int(fields["seats"]),
+        max_num_seqs=int(fields["seats"]),
         max_model_len=int(fields["max_model_len"]),
         num_live=int(fields["num_live"]),
         num_running=int(fields["num_running"]),

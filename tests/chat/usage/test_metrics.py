@@ -51,7 +51,7 @@ def lease(worker_id: str, state: str = "ready", **fields: Any) -> WorkerLease:
         "phase": "",
         "fraction": 1.0,
         "reason": "",
-        "seats": 4,
+        "max_num_seqs": 4,
         "max_model_len": 2048,
         "num_live": 1,
         "num_running": 2,
