@@ -201,7 +201,7 @@ def test_every_choice_is_shown_kept_and_counted(scripted: ScriptedPage, page) ->
     scripted.end(run, num_choices=3, num_tokens=180)
     page.click("button:has-text('Answer 3')")
     assert scripted.texts() == ["hello", "answer 2"]
-    assert "180 tokens in 3 answers, 60 in this one" in page.inner_text(f"{ANSWER} .message-foot")
+    page.wait_for_selector(f"{ANSWER} .message-foot:has-text('180 tokens in 3 answers, 60 in this one')")
     page.reload()
     scripted.wait_ready()
     assert scripted.texts() == ["hello", "answer 2"]
