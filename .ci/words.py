@@ -21,6 +21,8 @@ RETIRED = frozenset(
         "leftovers",
         "news",
         "seat",
+        "reword",
+        "reworded",
         "told",
         "trial",
     )

@@ -6,7 +6,8 @@ An `ApiError` knows no body shape: each dialect writes its own (`api/*/errors.py
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from django.db import InterfaceError, OperationalError
 
@@ -70,11 +71,35 @@ STORE_AWAY_MESSAGE = "The server's database does not answer at the moment; pleas
 INTERNAL_MESSAGE = "The server had an error while processing your request."
 
 
+FieldNames = Callable[[str], str]
+"""From the path of a field in the one request schema to the path that the client sent. Other words stay as they are."""
+
+
+def names_unchanged(path: str) -> str:
+    """Return `path`: the names of a dialect that sends the one request schema."""
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a request. `message` is a sentence; its first word is the field's path where it has one."""
+
+    code: str
+    message: str
+    param: str | None = None
+
+    def renamed(self, names: FieldNames) -> Problem:
+        """Return the problem with the paths that the client sent."""
+        path, space, rest = self.message.partition(" ")
+        return Problem(self.code, names(path) + space + rest, None if self.param is None else names(self.param))
+
+
 class ApiError(Exception):
     """One failure of one request.
 
-    `param` is the dotted path of the field at fault. `retry_after_s` is sent as 1 to 60. `request_id` is set when the
-    response is made, for dialects whose bodies hold it.
+    `param` is the dotted path of the field at fault. `limit` and `value` are the bound that was exceeded and what was
+    sent, for dialects that name them. `retry_after_s` is sent as 1 to 60. `request_id` is set when the response is
+    made, for dialects whose bodies hold it.
     """
 
     def __init__(
@@ -83,6 +108,9 @@ class ApiError(Exception):
         message: str,
         param: str | None = None,
         *,
+        problems: Sequence[Problem] = (),
+        limit: int | None = None,
+        value: int | None = None,
         retry_after_s: float | None = None,
         headers: dict[str, str] | None = None,
     ) -> None:
@@ -90,9 +118,17 @@ class ApiError(Exception):
         self.code = code
         self.message = message
         self.param = param
+        self.problems = tuple(problems) or (Problem(code, message, param),)
+        self.limit, self.value = limit, value
         self.retry_after_s = retry_after_s
         self.extra_headers = headers or {}
         self.request_id: str | None = None
+
+    def rename_fields(self, names: FieldNames) -> None:
+        """Put the paths that the client sent into message and `param`. Call it once, where the error leaves."""
+        self.problems = tuple(problem.renamed(names) for problem in self.problems)
+        self.message, self.param = _joined(self.problems), self.problems[0].param
+        self.args = (self.message,)
 
     @property
     def kind(self) -> ErrorKind:
@@ -125,20 +161,35 @@ class ApiError(Exception):
         return headers
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing wrong with a request. `message` is a sentence that begins with the field's name."""
-
-    code: str
-    message: str
-    param: str | None = None
-
-
-def problems_error(problems: list[Problem]) -> ApiError:
+def problems_error(problems: Sequence[Problem]) -> ApiError:
     """Join problems into one error: code and param of the first, and at most ten sentences of bounded length."""
-    sentences = [problem.message[:MAX_PROBLEM_CHARS] for problem in problems[:MAX_PROBLEMS]]
-    message = "; ".join(sentences).encode(errors="replace")[:MAX_MESSAGE_BYTES].decode(errors="ignore")
-    return ApiError(problems[0].code, message, problems[0].param)
+    kept = [replace(problem, message=problem.message[:MAX_PROBLEM_CHARS]) for problem in problems[:MAX_PROBLEMS]]
+    return ApiError(kept[0].code, _joined(kept), kept[0].param, problems=kept)
+
+
+def _joined(problems: Sequence[Problem]) -> str:
+    text = "; ".join(problem.message for problem in problems)
+    return text.encode(errors="replace")[:MAX_MESSAGE_BYTES].decode(errors="ignore")
+
+
+class Problems:
+    """The problems of one request in the order in which they are found, at most `MAX_PROBLEMS`."""
+
+    def __init__(self) -> None:
+        self._found: list[Problem] = []
+
+    def refuse(self, path: str, message: str, code: str = "invalid_value") -> None:
+        """Note that the value at `path` is refused. `message` continues the sentence that the path begins."""
+        self._found.append(Problem(code, f"{path} {message}", path))
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._found) >= MAX_PROBLEMS
+
+    def raise_any(self) -> None:
+        """Raise ApiError if a problem was noted."""
+        if self._found:
+            raise problems_error(self._found)
 
 
 def engine_api_error(error: EngineError) -> ApiError:
@@ -146,7 +197,7 @@ def engine_api_error(error: EngineError) -> ApiError:
     if error.code == ErrorCode.INTERNAL_ERROR or error.code not in ERROR_KINDS:
         code = "worker_lost" if error.code == ErrorCode.LOG_LOST else "internal_error"
         return ApiError(code, INTERNAL_MESSAGE)
-    return ApiError(str(error.code), error.message, error.param)
+    return ApiError(str(error.code), error.message, error.param, limit=error.limit, value=error.value)
 
 
 def unforeseen_error(error: Exception, headers: dict[str, str] | None = None) -> ApiError:

@@ -168,7 +168,7 @@ class Engine:
         except EngineError as error:
             is_admitted = resume.admitted is not None
             failed = Failed(error.code, error.message, resume.usage, param=error.param)
-            refusal = failed if is_admitted else Rejected(error.code, error.message, error.param)
+            refusal = failed if is_admitted else Rejected.by(error)
             self._runs.publish([RunEvents(request.run_id, (Event(resume.position, 1, refusal),))])
             return
         events = [] if resume.admitted else [run.event(run.admitted())]

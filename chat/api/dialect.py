@@ -1,18 +1,23 @@
-"""What a dialect is: how one API shape reads requests and writes answers. A folder beside this file each."""
+"""The protocols of a dialect: how one API shape reads requests and writes answers. Each dialect has a folder beside this file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Protocol, TypeVar
 
+from chat.api.request.parsed import ParsedRequest
 from chat.errors import ApiError
-from engine.api import EngineError, Event
+from engine.api import Admitted, Event
+
+P_co = TypeVar("P_co", bound=ParsedRequest, covariant=True)
+RENAMED_FIELDS = {"told": "echo_fields"}
+"""Fields of stored heads whose names have changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerHead:
-    """What is known of an answer before its first token, for the dialect to write."""
+    """The facts of an answer that are known before its first token, for the dialect to write."""
 
     request_id: str
     created: int
@@ -45,7 +50,26 @@ class AnswerHead:
     """As used, as `top_p`."""
     top_p: float = 1.0
     echo_fields: Mapping[str, Any] = field(default_factory=dict)
-    """What the dialect\'s answers repeat of the request beyond that (JSON)."""
+    """The further fields of the request that the dialect's answers repeat (JSON)."""
+
+    def admitted(self, admitted: Admitted) -> AnswerHead:
+        """Return the head with the facts of the admission."""
+        return replace(
+            self,
+            num_prompt_tokens=admitted.num_prompt_tokens,
+            prompt_ids=admitted.prompt_ids,
+            prompt_text=admitted.prompt_text,
+        )
+
+    def dump(self) -> dict[str, Any]:
+        """Return a head before its admission as JSON."""
+        return asdict(self)
+
+    @classmethod
+    def load(cls, plain: Mapping[str, Any]) -> AnswerHead:
+        """Return the head that `dump` wrote, also in another release: unknown names are dropped."""
+        renamed = {RENAMED_FIELDS.get(name, name): value for name, value in plain.items()}
+        return cls(**{name: value for name, value in renamed.items() if name in cls.__dataclass_fields__})
 
 
 class AnswerWriter(Protocol):
@@ -63,7 +87,7 @@ class StreamWriter(Protocol):
 
 
 class ErrorFormat(Protocol):
-    """What any route of a dialect needs: where the key is, and how errors look."""
+    """The part of a dialect that every route needs: where the key is, and how errors look."""
 
     name: str
     key_header: str
@@ -74,23 +98,23 @@ class ErrorFormat(Protocol):
     def error_body(self, error: ApiError) -> dict[str, Any]: ...
 
 
-class RequestReader(ErrorFormat, Protocol):
+class RequestReader(ErrorFormat, Protocol[P_co]):
     """A dialect's side of a route whose bodies are read."""
 
-    def read(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Return the values of `request.schema.request_check`, and those that a dialect adds (`BEYOND`). Raises ApiError."""
-        ...
-
-    def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError:
-        """Return a refusal of a later step in the names of the fields that were sent."""
+    def parse(self, body: dict[str, Any]) -> P_co:
+        """Check the body and return the typed request. Raises ApiError in the client's field names."""
         ...
 
 
-class Dialect(RequestReader, Protocol):
-    """How one API shape reads requests and writes answers."""
+class AnswerFormat(ErrorFormat, Protocol):
+    """A dialect's side of a route that answers one run."""
 
     def answer(self, head: AnswerHead) -> AnswerWriter: ...
     def stream(self, head: AnswerHead) -> StreamWriter: ...
+
+
+class Dialect(RequestReader[P_co], AnswerFormat, Protocol[P_co]):
+    """One API shape for chat completions."""
 
 
 class OpenAIErrorFormat:

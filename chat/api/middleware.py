@@ -308,7 +308,7 @@ class PageMiddleware:
 
 def _is_browser(request: HttpRequest) -> bool:
     """Whether the client would rather read a page than JSON; browsers say so, and programs take anything."""
-    return request.get_preferred_type(["application/json", "text/html"]) == "text/html"
+    return bool(request.get_preferred_type(["application/json", "text/html"]) == "text/html")
 
 
 def _unknown_route(request: HttpRequest) -> HttpResponse:

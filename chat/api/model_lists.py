@@ -14,13 +14,13 @@ from chat.api.view import Handler
 
 
 def by_client(anthropic: Handler, others: Handler) -> Handler:
-    @csrf_exempt
     async def view(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         chosen = anthropic if "anthropic-version" in request.headers else others
         response: HttpResponseBase = await chosen(request, **kwargs)
         return response
 
-    return view
+    exempt: Handler = csrf_exempt(view)
+    return exempt
 
 
 urlpatterns = [

@@ -31,13 +31,14 @@ class EventStreamResponse(StreamingHttpResponse):
     def __init__(
         self, frames: AsyncIterator[bytes], *, on_close: Callable[[], None], headers: dict[str, str] | None = None
     ) -> None:
-        super().__init__(_Frames(frames, on_close), content_type="text/event-stream; charset=utf-8", headers=headers)
+        self._frames = _Frames(frames, on_close)
+        super().__init__(self._frames, content_type="text/event-stream; charset=utf-8", headers=headers)
         self["Cache-Control"] = "no-cache, no-transform"
         self["X-Accel-Buffering"] = "no"
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         # NOTE: Django's own __aiter__ puts two more generators between each frame and the socket.
-        return self._iterator.__aiter__()
+        return aiter(self._frames)
 
 
 class _Frames:

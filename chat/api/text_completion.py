@@ -1,21 +1,20 @@
-"""The path of every text completion, shared by all dialects: a text goes on, without a chat.
+"""The path of every text completion, shared by all dialects: the model continues a text, without a chat.
 
-Each prompt is a run of its own; their choices make one answer. What differs between dialects is their door (`TextDialect`).
+Each prompt is a run of its own; their choices make one answer. `TextDialect` is what differs between dialects.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Protocol
 
 from django.http import HttpRequest, HttpResponseBase
 
-from chat.api.answering.accepting import Accepted, request_start
-from chat.api.answering.runs import RunGroup
+from chat.api.answering.multi_run import RunGroup
+from chat.api.answering.pipeline import Accepted, request_start
 from chat.api.answering.streaming import frames_sent, silence_s
 from chat.api.chat_format.framing import Framing
 from chat.api.dialect import RequestReader
-from chat.api.request.text_schema import prompt_values
+from chat.api.request.text_schema import TextRequest
 from chat.api.sse import EventStreamResponse
 from chat.api.text_format.answer import TextAnswer
 from chat.api.text_format.head import text_head
@@ -24,20 +23,21 @@ from chat.api.view import json_response
 from chat.errors import ApiError
 
 
-class TextDialect(RequestReader, Protocol):
-    """`read`: values as of `text_schema.text_check`."""
+class TextDialect(RequestReader[TextRequest], Protocol):
+    """One API shape for text completions."""
 
     framing: Framing
 
 
 async def text_completion(request: HttpRequest, dialect: TextDialect) -> HttpResponseBase:
-    accepted, group = await request_start(request, dialect, partial(completion_begin, dialect))
+    accepted, group = await request_start(request, dialect, completion_begin)
     hands_over = False
     try:
         head = text_head(accepted, group.runs[0])
-        if accepted.values["stream"]:
+        if accepted.parsed.response.stream:
             await group.admissions(silence_s())
-            frames = frames_sent(GroupFrames(group, TextStream(head, dialect.framing)))
+            source = GroupFrames(group, TextStream(head, dialect.framing))
+            frames = frames_sent(source, accepted.parsed.field_names)
             response: HttpResponseBase = EventStreamResponse(frames, on_close=group.leave, headers=group.headers)
             hands_over = True
             return response
@@ -50,16 +50,15 @@ async def text_completion(request: HttpRequest, dialect: TextDialect) -> HttpRes
             group.leave()
 
 
-async def completion_begin(dialect: TextDialect, accepted: Accepted) -> RunGroup:
-    """Start the runs of a checked request; whoever holds them leaves them. Raises ApiError."""
-    values = accepted.values
-    group = RunGroup(accepted, partial(prompt_values, values), len(values["prompts"]), reword=dialect.reword)
+async def completion_begin(accepted: Accepted[TextRequest]) -> RunGroup:
+    """Start the runs of a checked request. The caller must leave them. Raises ApiError."""
+    group = RunGroup(accepted, accepted.parsed.of, len(accepted.parsed.prompts))
     await group.start()
     return group
 
 
 async def completion_body(group: RunGroup, answer: TextAnswer) -> bytes:
-    """Read all runs to their ends; raises ApiError."""
+    """Read all runs to their ends. Raises ApiError."""
     while not group.is_over:
         update = await group.next()
         if update is not None:
@@ -68,7 +67,7 @@ async def completion_body(group: RunGroup, answer: TextAnswer) -> bytes:
 
 
 class GroupFrames:
-    """What the runs of a group say, as frames; the last is written when all have ended."""
+    """The frames of the runs of a group. The last is written when all have ended."""
 
     def __init__(self, group: RunGroup, writer: TextStream) -> None:
         self.is_over = False
@@ -85,6 +84,6 @@ class GroupFrames:
         return None if update is None else self._writer.feed(*update)
 
     def error(self, error: ApiError) -> bytes:
-        """Runs that still go on end."""
+        """Return the error's frame, and end the runs that still go on."""
         self._group.leave()
         return self._writer.error(error)

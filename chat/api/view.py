@@ -18,7 +18,7 @@ from chat.access.authentication import AuthFailures, caller_identify
 from chat.access.keys import Caller
 from chat.access.permissions import right_require
 from chat.api.dialect import ErrorFormat
-from chat.errors import ApiError, unforeseen_error
+from chat.errors import ApiError, names_unchanged, unforeseen_error
 from chat.relay.web.refusals import refusals
 
 logger = logging.getLogger(__name__)
@@ -70,20 +70,22 @@ def needs_no_key(view: Handler) -> bool:
 
 
 def _answering(dialect: ErrorFormat, handler: Handler) -> Handler:
-    """The handler as a view whose failures are answers."""
+    """Return the handler as a view whose failures are answers."""
 
-    @csrf_exempt
     async def view(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         try:
             return await handler(request, dialect, **kwargs)
         except ApiError as error:
+            # NOTE: here alone, and where streams end, errors get the field names that the client sent.
+            error.rename_fields(getattr(request, "lightcone_field_names", names_unchanged))
             return error_response(dialect, error, request_id(request))
         except Exception as error:
             logger.exception("Request %s failed", request_id(request))
             headers = getattr(request, "lightcone_headers", None)
             return error_response(dialect, unforeseen_error(error, headers), request_id(request))
 
-    return view
+    exempt: Handler = csrf_exempt(view)
+    return exempt
 
 
 def error_response(dialect: ErrorFormat, error: ApiError, request_id: str | None = None) -> HttpResponse:

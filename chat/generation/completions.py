@@ -299,7 +299,7 @@ async def _refusal_by_size(dispatcher: Dispatcher, request: GenerationRequest) -
     try:
         check_prompt_fits(request, widest.longest_token_chars, widest.max_model_len)
     except RequestError as error:
-        return Rejected(error.code, error.message, error.param)
+        return Rejected.by(error)
     return None
 
 

@@ -16,8 +16,8 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -29,17 +29,15 @@ from chat.access.accounts import session_caller
 from chat.access.addresses import client_address
 from chat.access.configuration_copies import configuration_refresh
 from chat.access.keys import Caller, KeyInvalid
-from chat.api.answering.accepting import Accepted, rejection_record
-from chat.api.answering.heads import head_admitted
-from chat.api.answering.starting import run_start
+from chat.api.answering.pipeline import Accepted, rejection_record, run_start
 from chat.api.body import object_parse, run_in_thread_if_large
 from chat.api.dialect import AnswerHead
-from chat.api.request.refusals import refusal_reworded
+from chat.api.request.parsed import ParsedRequest
 from chat.api.server_contract import STOP, Stop
-from chat.errors import INTERNAL_MESSAGE, ApiError, engine_api_error
+from chat.errors import INTERNAL_MESSAGE, ApiError, FieldNames, engine_api_error, names_unchanged
 from chat.generation.completions import RequestTrace, RunReader, run_attach, run_find_public, run_stop
 from chat.playground.messages import Message, run_messages
-from chat.playground.requests import RUN_NAME, head_kept, page_policy, request_read, run_public_id
+from chat.playground.requests import RUN_NAME, head_kept, page_policy, page_request_parse, run_public_id
 from engine.api import EngineError
 
 logger = logging.getLogger(__name__)
@@ -51,11 +49,12 @@ MAX_RUNS = 4
 
 @dataclass(frozen=True, slots=True)
 class OpenRun:
-    """A run that this socket reads, before its admission. `values`: those of the request if this socket has sent it."""
+    """A run that this socket reads, before its admission."""
 
     reader: RunReader
     head: AnswerHead
-    values: Mapping[str, Any] = field(default_factory=dict)
+    field_names: FieldNames = names_unchanged
+    """The names in the request, if this socket has sent it."""
 
 
 class PlaygroundConsumer(AsyncWebsocketConsumer):
@@ -164,14 +163,16 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
 
     async def run(self, run_name: str, opening: Callable[[], Awaitable[OpenRun]]) -> None:
         """Open a run and forward its events until the last."""
+        names: FieldNames = names_unchanged
         try:
             run = await opening()
+            names = run.field_names
             self.readers[run_name] = run.reader
             await self.forward(run_name, run)
-        except ApiError as error:
-            await self.send_error(run_name, error)
-        except EngineError as error:
-            await self.send_error(run_name, engine_api_error(error))
+        except (ApiError, EngineError) as error:
+            failure = engine_api_error(error) if isinstance(error, EngineError) else error
+            failure.rename_fields(names)
+            await self.send_error(run_name, failure)
         except KeyInvalid:
             await self.close(code=SIGNED_OUT)
         except Exception:
@@ -187,29 +188,24 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         """Forward the events of a run. Raises ApiError and EngineError if it fails."""
         if run_name in self.unstopped:
             await self.stop(run_name)
-        try:
-            admitted = await run.reader.first(timeout_s=settings.LIGHTCONE_QUEUE_TIMEOUT_S)
-        except EngineError as error:
-            raise (refusal_reworded(error, run.values) if run.values else error) from None
-        async for message in run_messages(run.reader, head_admitted(run.head, admitted)):
+        admitted = await run.reader.first(timeout_s=settings.LIGHTCONE_QUEUE_TIMEOUT_S)
+        async for message in run_messages(run.reader, run.head.admitted(admitted)):
             await self.send_message(message | {"id": run_name})
 
     async def open(self, run_name: str, body: dict[str, Any]) -> OpenRun:
         """Check the request as the API does, and start it. Raises ApiError, and KeyInvalid after a sign-out."""
         arrived_at = time.time()
-        values: dict[str, Any] = {}
+        parsed = ParsedRequest()
         caller = await self.current_caller()
         await configuration_refresh()
         try:
-            values.update(request_read(body))
-            values["detach"] = page_policy(caller, run_name)
-            run = await run_start(
-                Accepted(caller, values, self.trace(values), arrived_at, num_bytes=0, request_id=run_name)
-            )
+            parsed = page_request_parse(body)
+            accepted = Accepted(caller, parsed, self.trace(parsed), arrived_at, num_bytes=0, request_id=run_name)
+            run = await run_start(accepted, detach=page_policy(caller, run_name))
         except Exception as error:
-            rejection_record(error, caller=caller, trace=self.trace(values), arrived_at=arrived_at)
+            rejection_record(error, caller=caller, trace=self.trace(parsed), arrived_at=arrived_at)
             raise
-        return OpenRun(run.reader, run.head, values)
+        return OpenRun(run.reader, run.head, parsed.field_names)
 
     async def rejoin(self, run_name: str) -> OpenRun:
         """Return a reader of a run of this user, from its first event. Raises ApiError, EngineUnavailable and KeyInvalid."""
@@ -226,7 +222,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         """Return the caller, looked up for each run, as a socket outlives sign-outs and changes of rights. Raises KeyInvalid."""
         return await database_sync_to_async(session_caller)(session_key=self.scope["session"].session_key)
 
-    def trace(self, values: dict[str, Any]) -> RequestTrace:
+    def trace(self, parsed: ParsedRequest) -> RequestTrace:
         """Return what the request log keeps of a run, cut to its limits."""
         size = settings.LIGHTCONE_LOG_FIELD_CHARS
         headers = {name: value.decode("latin-1") for name, value in self.scope["headers"]}
@@ -235,10 +231,10 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             dialect="playground",
             route=self.scope["path"],
             is_stream=True,
-            model_asked=(values.get("model") or "")[:size],
+            model_asked=(parsed.model or "")[:size],
             user_label=self.scope["user"].get_username()[:size],
             user_agent=headers.get(b"user-agent", "")[:size],
-            metadata=values.get("metadata") or {},
+            metadata=parsed.delivery.metadata,
             address=client_address(peer=peer, forwarded=headers.get(b"x-forwarded-for", ""))[:size],
         )
 

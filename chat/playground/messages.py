@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import asdict
 from typing import Any
 
-from chat.api.answering.endings import ending_error
+from chat.api.answering.streaming import ending_check
 from chat.api.dialect import AnswerHead
 from chat.generation.completions import RunReader
 from engine.api import ChoiceFinished, Completed, Delta, FinishReason, Outcome
@@ -39,9 +39,7 @@ async def run_messages(reader: RunReader, head: AnswerHead) -> AsyncIterator[Mes
             ]
             yield completed_message(payload, choices)
         else:
-            error = ending_error(event)
-            if error is not None:
-                raise error
+            ending_check(event)
 
 
 def delta_message(payload: Delta | ChoiceFinished, head: AnswerHead) -> Message | None:

@@ -14,9 +14,10 @@ import orjson
 from django.conf import settings
 
 from chat.access.keys import Caller
-from chat.api.answering.heads import head_dump, head_load
 from chat.api.dialect import AnswerHead
-from chat.api.request.schema import FIELD_NAMES, request_check
+from chat.api.request.parse import request_parse
+from chat.api.request.parsed import ParsedRequest
+from chat.api.request.schema import FIELD_NAMES
 from chat.errors import ApiError
 from chat.generation.completions import DetachPolicy
 
@@ -33,8 +34,8 @@ WITHOUT_EFFECT = frozenset(
 FIELDS_TAKEN = FIELD_NAMES - WITHOUT_EFFECT
 
 
-def request_read(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the checked values of a request of the page. Raises ApiError."""
+def page_request_parse(body: dict[str, Any]) -> ParsedRequest:
+    """Check a request of the page. Raises ApiError."""
     for name in body:
         if name not in FIELD_NAMES:
             raise ApiError(
@@ -46,7 +47,7 @@ def request_read(body: dict[str, Any]) -> dict[str, Any]:
             raise ApiError(
                 "unsupported_parameter", f"{name} has no effect in the playground; leave it out, or use the API", name
             )
-    return request_check(body)
+    return request_parse(body)
 
 
 def run_public_id(caller: Caller, run_name: str) -> str:
@@ -61,10 +62,10 @@ def page_policy(caller: Caller, run_name: str) -> partial[DetachPolicy]:
 
 def _policy(public_id: str, head: AnswerHead) -> DetachPolicy:
     return DetachPolicy(
-        settings.LIGHTCONE_PLAYGROUND_DETACH_GRACE_S, public_id=public_id, resume_context=orjson.dumps(head_dump(head))
+        settings.LIGHTCONE_PLAYGROUND_DETACH_GRACE_S, public_id=public_id, resume_context=orjson.dumps(head.dump())
     )
 
 
 def head_kept(resume_context: bytes) -> AnswerHead:
     """Return the head that was kept with a run."""
-    return head_load(orjson.loads(resume_context))
+    return AnswerHead.load(orjson.loads(resume_context))

@@ -215,7 +215,7 @@ class ModelWorker:
             self._engine.submit(claim.request, resume if attempt > 1 else None)
         except EngineError as error:
             if self._engine.state != "failed":  # then it goes to another worker, with the others
-                self._end(claim, resume, Rejected(error.code, error.message, error.param))
+                self._end(claim, resume, Rejected.by(error))
         except Exception:
             logger.exception("run %s could not be submitted", run_id)
             self._end(claim, resume, Rejected(ErrorCode.INTERNAL_ERROR, INTERNAL_MESSAGE))

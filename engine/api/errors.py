@@ -33,13 +33,27 @@ class ErrorCode(StrEnum):
 
 
 class EngineError(Exception):
-    """Any failure that the engine reports. `message` names the mistake, the limit and the remedy."""
+    """Any failure that the engine reports. `message` names the mistake, the limit and the remedy.
 
-    def __init__(self, code: ErrorCode, message: str, param: str | None = None) -> None:
+    A message about one field begins with `param`, so that a client's own name can take its place. `limit` and `value`
+    are set where a caller may word the bound that was exceeded and what was sent anew.
+    """
+
+    def __init__(
+        self,
+        code: ErrorCode,
+        message: str,
+        param: str | None = None,
+        *,
+        limit: int | None = None,
+        value: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.param = param
+        self.limit = limit
+        self.value = value
 
 
 class RequestError(EngineError):

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from engine.api.errors import ErrorCode
+from engine.api.errors import EngineError, ErrorCode
 from engine.api.tools import ToolCallDelta
 
 
@@ -129,6 +129,14 @@ class Rejected:
     code: ErrorCode
     message: str
     param: str | None = None
+    limit: int | None = None
+    """The bound that the request exceeds, as `EngineError.limit`."""
+    value: int | None = None
+
+    @classmethod
+    def by(cls, error: EngineError) -> Rejected:
+        """Return the rejection that an error amounts to."""
+        return cls(error.code, error.message, error.param, error.limit, error.value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,8 @@ def context_length_exceeded(num_prompt_tokens: int, request: GenerationRequest, 
         f"({num_prompt_tokens} in the {place}{completion}). "
         "Please reduce the length of the messages or completion. (context_length_exceeded)"
     )
-    return RequestError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, message, param)
+    code = ErrorCode.CONTEXT_LENGTH_EXCEEDED
+    return RequestError(code, message, param, limit=context, value=num_prompt_tokens)
 
 
 def _min_message_chars(message: Message) -> int:

@@ -33,7 +33,8 @@ from engine.api.events import (
     PromptScored,
     Rejected,
 )
-from engine.api.request import GenerationRequest, Json
+from engine.api.request import GenerationRequest
+from engine.api.tools import Json
 
 T = TypeVar("T")
 Convert = Callable[[typing.Any], typing.Any]

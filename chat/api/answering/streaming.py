@@ -1,44 +1,218 @@
-"""A stream while it goes on: frames as they come, a ping after each silence. Errors that come now travel in the stream."""
+"""From a started run to its answer: a refusal by status until the run is admitted, then one JSON object or frames.
+
+An error before the first frame has a status of its own; a later one travels in the stream. A ping follows each silence.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import AsyncIterator
-from typing import Protocol
+import math
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, Protocol
 
 from django.conf import settings
+from django.http import HttpRequest, HttpResponseBase
 
-from chat.api.answering.endings import ending_error
-from chat.api.answering.keeping import Archive
-from chat.api.answering.sent_names import Events
-from chat.api.dialect import StreamWriter
-from chat.api.sse import PING
-from chat.errors import ApiError, engine_api_error, unforeseen_error
-from engine.api import Admitted, EngineError, Event
+from chat.api.answering.pipeline import Accepted, P, StartedRun, error_headers_set, request_start, run_start
+from chat.api.answering.storage import Archive, Keep
+from chat.api.dialect import AnswerFormat, AnswerWriter, RequestReader, StreamWriter
+from chat.api.sse import PING, EventStreamResponse
+from chat.api.view import json_response
+from chat.errors import ApiError, FieldNames, engine_api_error, names_unchanged, unforeseen_error
+from chat.generation.completions import RunReader
+from engine.api import (
+    Admitted,
+    Completed,
+    EngineError,
+    EngineUnavailable,
+    ErrorCode,
+    Event,
+    Failed,
+    GenerationRequest,
+    Outcome,
+    ToolMode,
+)
 
 logger = logging.getLogger(__name__)
 
+INTERRUPTED_MESSAGE = "The server broke the answer off before it was whole; please send the request again."
+TIMED_OUT_MESSAGE = "The request did not finish within its time limit; ask for fewer tokens, or allow it more time."
+
+
+async def run_answer(
+    request: HttpRequest,
+    dialect: AnswerFormat,
+    accepted: Accepted[P],
+    run: StartedRun,
+    *,
+    keep: Keep | None = None,
+    wrap: Callable[[StreamWriter], StreamWriter] | None = None,
+) -> HttpResponseBase:
+    """Wait for the admission, then answer. Leave the reader on every way out, also if the view is cancelled.
+
+    `keep` gets the whole answer before its last piece is sent. `wrap` is put around the dialect's writer of streams.
+    """
+    reader, is_stream = run.reader, accepted.parsed.response.stream
+    hands_over = False
+    try:
+        admitted = await admission_wait(run)
+        ahead = None
+        if is_stream and may_leave_no_token(run.generation):
+            ahead = await _first_update(reader, silence_s())
+        head = run.head.admitted(admitted)
+        if is_stream:
+            writer = dialect.stream(head)
+            archive = Archive(dialect.answer(head), partial(keep.end, head)) if keep is not None else None
+            source = RunFrames(reader, wrap(writer) if wrap else writer, admitted, ahead=ahead, archive=archive)
+            frames = frames_sent(source, accepted.parsed.field_names)
+            response: HttpResponseBase = EventStreamResponse(frames, on_close=reader.leave, headers=reader.headers)
+            hands_over = True
+            return response
+        body = await answer_collect(reader, dialect.answer(head))
+        if keep is not None:
+            await keep.end(head, body)
+        return json_response(body, headers=reader.headers)
+    except EngineError as error:
+        refusal = engine_api_error(error)
+        error_headers_set(request, refusal, reader.headers)
+        raise refusal from None
+    except Exception as error:
+        error_headers_set(request, error, reader.headers)
+        raise
+    finally:
+        if not hands_over:
+            reader.leave()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPrompt(Generic[P]):
+    """A prompt as a worker rendered and tokenised it."""
+
+    parsed: P
+    generation: GenerationRequest
+    admitted: Admitted
+    headers: dict[str, str]
+    """The `x-ratelimit-*` lines for the answer."""
+
+
+async def prompt_read(
+    request: HttpRequest,
+    dialect: RequestReader[P],
+    start: Callable[[Accepted[P]], Awaitable[StartedRun]] = run_start,
+) -> ReadPrompt[P]:
+    """Have a worker render and tokenise the prompt of a request with `Task.READ`. Raises ApiError.
+
+    Such a run has a record and counts as a request against the key's limits. It uses no tokens.
+    """
+    accepted, run = await request_start(request, dialect, start)
+    try:
+        admitted = await admission_wait(run)
+        async for event in run.reader:
+            ending_check(event)
+        return ReadPrompt(accepted.parsed, run.generation, admitted, dict(run.reader.headers))
+    except (EngineError, ApiError) as error:
+        refusal = engine_api_error(error) if isinstance(error, EngineError) else error
+        refusal.extra_headers = run.reader.headers | refusal.extra_headers
+        raise refusal from None
+    finally:
+        run.reader.leave()
+
+
+# The admission, and the end of a run.
+
+
+async def admission_wait(run: StartedRun) -> Admitted:
+    """Wait for the admission, as long as the queue and the request's own deadline allow. Raises EngineError, ApiError 408."""
+    deadline_at = run.generation.deadline_at or math.inf
+    try:
+        return await run.reader.first(
+            timeout_s=min(settings.LIGHTCONE_QUEUE_TIMEOUT_S, max(0.0, deadline_at - time.time()))
+        )
+    except EngineUnavailable:
+        if deadline_at > time.time():
+            raise
+        with contextlib.suppress(EngineUnavailable):  # then the reader ends the run as it leaves
+            await run.reader.stop(Outcome.TIMED_OUT)
+        raise ApiError("inference_timeout", TIMED_OUT_MESSAGE) from None
+
+
+def may_leave_no_token(generation: GenerationRequest) -> bool:
+    """Return True if the constraints could rule out every first token.
+
+    The 200 is then delayed until the first token, so that the error can still be a 4xx.
+    """
+    sampling = generation.sampling
+    has_forced_call = generation.tool_choice.mode in (ToolMode.REQUIRED, ToolMode.NAMED)
+    is_limited = sampling.allowed_token_ids is not None or sampling.bad_words or sampling.processors
+    return bool(generation.constraint or has_forced_call or is_limited)
+
+
+async def _first_update(reader: RunReader, timeout_s: float) -> Event | None:
+    """Return the event after the admission, None after `timeout_s`. Raises ApiError if the run has failed."""
+    event = await reader.next(timeout_s)
+    if event is not None:
+        ending_check(event)
+    return event
+
+
+def ending_error(event: Event) -> ApiError | None:
+    """Return the error that a terminal event stands for; None for other events and for a finished run."""
+    payload = event.payload
+    if isinstance(payload, Failed):
+        if payload.outcome == Outcome.TIMED_OUT:
+            return ApiError("inference_timeout", payload.message)
+        return engine_api_error(EngineError(payload.code, payload.message, payload.param))
+    if not isinstance(payload, Completed) or payload.outcome == Outcome.FINISHED:
+        return None
+    if payload.outcome == Outcome.TIMED_OUT:
+        return ApiError("inference_timeout", TIMED_OUT_MESSAGE)
+    if payload.outcome in (Outcome.INTERRUPTED, Outcome.WORKER_LOST):
+        return ApiError("worker_lost", INTERRUPTED_MESSAGE)
+    return ApiError(ErrorCode.ENGINE_ERROR.value, "The request was stopped before it finished.")
+
+
+def ending_check(event: Event) -> None:
+    """Raise the error of `ending_error`, if there is one."""
+    error = ending_error(event)
+    if error is not None:
+        raise error
+
+
+async def answer_collect(reader: RunReader, answer: AnswerWriter) -> bytes:
+    """Return the JSON answer of a run once it has ended. Raises ApiError if it fails."""
+    async for event in reader:
+        ending_check(event)
+        answer.feed(event)
+    return answer.body()
+
+
+# Streams.
+
 
 class FrameSource(Protocol):
-    """Where the frames of a stream come from."""
+    """The frames of a stream."""
 
     @property
     def is_over(self) -> bool:
-        """Whether the last frame has been given."""
+        """Whether the last frame was given."""
 
     def opening(self) -> bytes:
-        """The frame that the stream begins with; b"" where it has none."""
+        """Return the first frame; b"" for none."""
 
     async def next(self, timeout_s: float) -> bytes | None:
-        """The frame of what comes next; b"" where that is not written, None after `timeout_s` of silence. May raise whatever goes wrong."""
+        """Return the next frame, b"" for an event without a frame, None after `timeout_s` of silence. May raise anything."""
 
     def error(self, error: ApiError) -> bytes:
-        """The frame that ends the stream, which cannot go on."""
+        """Return the frame that ends a stream which cannot go on."""
 
 
-async def frames_sent(source: FrameSource) -> AsyncIterator[bytes]:
-    """All frames of a source, with pings between them."""
+async def frames_sent(source: FrameSource, names: FieldNames = names_unchanged) -> AsyncIterator[bytes]:
+    """Yield all frames of a source, with pings between them. An error becomes the last frame, with the client's field names."""
     keep_alive_s = silence_s()
     clock = asyncio.get_running_loop().time
     spoke_at = clock()
@@ -54,40 +228,29 @@ async def frames_sent(source: FrameSource) -> AsyncIterator[bytes]:
             elif settings.LIGHTCONE_LIMITS.sse_keep_alive and (frame is None or clock() - spoke_at >= keep_alive_s):
                 spoke_at = clock()
                 yield PING
-    except EngineError as error:
-        yield source.error(engine_api_error(error))
-    except ApiError as error:
-        yield source.error(error)
     except Exception as error:
-        logger.exception("A stream broke off")
-        yield source.error(unforeseen_error(error))
+        if not isinstance(error, EngineError | ApiError):
+            logger.exception("A stream broke off")
+        failure = engine_api_error(error) if isinstance(error, EngineError) else unforeseen_error(error)
+        failure.rename_fields(names)
+        yield source.error(failure)
 
 
 def silence_s() -> float:
-    return settings.LIGHTCONE_LIMITS.sse_keep_alive or settings.LIGHTCONE_LIMITS.request_timeout
-
-
-def stream_frames(
-    reader: Events,
-    writer: StreamWriter,
-    *,
-    admitted: Admitted,
-    ahead: Event | None = None,
-    archive: Archive | None = None,
-) -> AsyncIterator[bytes]:
-    """The frames of one run. `ahead`: an event already taken."""
-    return frames_sent(RunFrames(reader, writer, admitted=admitted, ahead=ahead, archive=archive))
+    """Return the seconds of silence after which a ping is due."""
+    limits = settings.LIGHTCONE_LIMITS
+    return float(limits.sse_keep_alive or limits.request_timeout)
 
 
 class RunFrames:
-    """What one run says, from its admission on, as frames; an `archive` is told first."""
+    """The frames of one run, from its admission on. An `archive` gets each event first. `ahead` is an event already taken."""
 
     def __init__(
         self,
-        reader: Events,
+        reader: RunReader,
         writer: StreamWriter,
-        *,
         admitted: Admitted,
+        *,
         ahead: Event | None = None,
         archive: Archive | None = None,
     ) -> None:
@@ -104,9 +267,7 @@ class RunFrames:
         if event is None:
             return None
         self.is_over = event.is_terminal
-        error = ending_error(event)
-        if error is not None:
-            return self._writer.error(error)
+        ending_check(event)
         if self._archive is not None:
             await self._archive.feed(event)
         return self._writer.feed(event)

@@ -2,6 +2,6 @@
 
 schema         the fields of a request      → checked values
 conversation   its turns, blocks by block   → messages of the one request schema (documents: what text and files become)
-translation    values and messages          → the values of request/, with `sent_names` to name fields as they were sent
+translation    fields and messages          → a ParsedRequest, with `names` for errors of later steps
 blocks         the engine's deltas          → pieces of content blocks: answer writes them as one object, stream as events
 """

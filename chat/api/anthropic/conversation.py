@@ -11,9 +11,9 @@ from typing import Any
 from django.conf import settings
 
 from chat.api.anthropic.documents import DocumentReader, Part, text_part
-from chat.api.anthropic.sent_names import SentNames
+from chat.api.anthropic.names import MessageNames
 from chat.api.request.fields import echo
-from chat.api.request.problems import Problems
+from chat.errors import Problems
 
 BLOCKS = {
     "user": ("text", "image", "document", "search_result", "tool_result"),
@@ -29,7 +29,7 @@ ERROR = "Error:"
 class ConversationReader:
     """One pass over one request; `names` learns where everything came from once all of it is good."""
 
-    def __init__(self, names: SentNames) -> None:
+    def __init__(self, names: MessageNames) -> None:
         self._names = names
         self._sent: dict[str, str] = {}
         self._problems = Problems()

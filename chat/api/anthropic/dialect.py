@@ -1,8 +1,9 @@
-"""The Messages dialect as dialect.py describes it, and the counting of tokens, which is a message without the answer."""
+"""Anthropic's shape for messages, and for the counting of tokens, which is a message without the answer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -12,10 +13,11 @@ from chat.api.anthropic import schema
 from chat.api.anthropic.answer import MessageAnswer
 from chat.api.anthropic.errors import error_body
 from chat.api.anthropic.stream import MessageStream
-from chat.api.anthropic.translation import request_read
+from chat.api.anthropic.translation import message_parse
 from chat.api.dialect import AnswerHead, AnswerWriter, StreamWriter
+from chat.api.request.parsed import ParsedRequest
 from chat.errors import ApiError
-from engine.api import EngineError, Event, Task
+from engine.api import Event, Task
 
 
 class Messages:
@@ -24,11 +26,8 @@ class Messages:
     header_limits: Mapping[str, int] = {}
     schema: serializers.Serializer = schema.MESSAGES
 
-    def read(self, body: dict[str, Any]) -> dict[str, Any]:
-        return request_read(self.schema, body)
-
-    def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError:
-        return values["names"].reword(error)
+    def parse(self, body: dict[str, Any]) -> ParsedRequest:
+        return message_parse(self.schema, body)
 
     def answer(self, head: AnswerHead) -> AnswerWriter:
         return MessageAnswer(head)
@@ -45,15 +44,16 @@ class CountTokens(Messages):
 
     schema = schema.COUNT_TOKENS
 
-    def read(self, body: dict[str, Any]) -> dict[str, Any]:
-        return {**request_read(self.schema, body), "task": Task.READ}
+    def parse(self, body: dict[str, Any]) -> ParsedRequest:
+        parsed = message_parse(self.schema, body)
+        return replace(parsed, generation=replace(parsed.generation, task=Task.READ))
 
     def answer(self, head: AnswerHead) -> AnswerWriter:
         return TokenCount(head)
 
 
 class TokenCount:
-    """What is known once the request is admitted."""
+    """The answer to a count, which is known once the request is admitted."""
 
     def __init__(self, head: AnswerHead) -> None:
         self.head = head

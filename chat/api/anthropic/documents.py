@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 
 from chat.api.request.fields import echo
-from chat.api.request.problems import Problems
+from chat.errors import Problems
 
 Part = dict[str, Any]
 UNNAMED = "document"

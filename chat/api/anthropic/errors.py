@@ -23,9 +23,13 @@ LASTING = "model_load_failed"
 
 
 def error_body(error: ApiError, request_id: str | None) -> dict[str, Any]:
+    message = error.message
+    if error.code == "context_length_exceeded" and error.limit is not None:
+        # NOTE: clients look for these words.
+        message = f"prompt is too long: {error.value} tokens > {error.limit} maximum. {message}"
     described = {
         "type": "api_error" if error.code == LASTING else TYPES.get(error.status, "invalid_request_error"),
-        "message": error.message,
+        "message": message,
         "code": error.code,
         "param": error.param,
     }

@@ -10,7 +10,6 @@ from typing import Any
 
 from django.conf import settings
 from rest_framework import serializers
-from rest_framework.exceptions import ValidationError
 
 from chat.api.request.fields import (
     Array,
@@ -22,12 +21,10 @@ from chat.api.request.fields import (
     RequestField,
     Text,
     echo,
-    field_problems,
     refuse,
 )
 from chat.api.request.objects import Messages, text_read
 from chat.api.request.schema import MAX_TOKENS
-from chat.errors import problems_error
 
 LIMITS = settings.LIGHTCONE_LIMITS
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
@@ -240,15 +237,6 @@ class MessagesRequest(CountTokensRequest):
         "is not supported: a request is answered by the model that it names; leave it out", harmless=([],)
     )
     fallback_credit_token = Unsupported("is not supported: this server gives no credit; leave it out")
-
-
-def fields_check(schema: serializers.Serializer, body: dict[str, Any]) -> dict[str, Any]:
-    """The value of every field of `schema`, None where absent and without a default; raises ApiError with up to ten problems."""
-    try:
-        values: dict[str, Any] = schema.run_validation(body)
-    except ValidationError as error:
-        raise problems_error(field_problems(error.detail)) from None
-    return values
 
 
 MESSAGES = MessagesRequest()

@@ -1,38 +1,39 @@
-"""Values of schema.py as a body of the one request schema, and its values for `generation_request`."""
+"""Translate a message into the one request schema."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from rest_framework import serializers
 
 from chat.api.anthropic.conversation import ConversationReader
-from chat.api.anthropic.schema import MESSAGES, fields_check
-from chat.api.anthropic.sent_names import SentNames
+from chat.api.anthropic.names import MessageNames
+from chat.api.anthropic.schema import MESSAGES
 from chat.api.request.fields import echo
 from chat.api.request.ignored import unknown_names
-from chat.api.request.refusals import sentences_renamed
-from chat.api.request.schema import request_check
+from chat.api.request.parse import fields_read, request_parse
+from chat.api.request.parsed import ParsedRequest
 from chat.errors import ApiError
 
 SAME = ("model", "max_tokens", "stream", "temperature", "top_p", "top_k")
 MODES = {"auto": "auto", "any": "required", "none": "none"}
 TIERS = {"auto": "priority", "standard_only": "default"}
-"""`auto` asks for an earlier seat, which gates.py gives to keys that may have one."""
+"""`auto` asks for an earlier place in the queue; rights.py gives it to keys that may have one."""
 KNOWN = frozenset(MESSAGES.fields)
 NO_REASONS = {"diagnostics": {"cache_miss_reason": {"type": "unavailable"}}}
-"""What an answer tells who asks why the cache was not used."""
+"""The answer to a request that asks why the cache was not used."""
 
 
-def request_read(schema: serializers.Serializer, body: dict[str, Any]) -> dict[str, Any]:
-    """The values of a request of this dialect; raises ApiError.
+def message_parse(schema: serializers.Serializer, body: dict[str, Any]) -> ParsedRequest:
+    """Check and translate the body of a message. Raises ApiError.
 
-    1. Fields, each for itself.  2. What they say together.  3. The conversation.  4. The one request schema, in the names that were sent.
+    1. Fields, each for itself.  2. Rules between them.  3. The conversation.  4. The one request schema, in the client's names.
     """
-    names = SentNames()
-    fields = fields_check(schema, body)
+    names = MessageNames()
+    fields = fields_read(schema, body)
     _check_together(fields)
     messages = ConversationReader(names).read(fields["system"], fields["messages"])
     translated: dict[str, Any] = {name: fields[name] for name in SAME if fields.get(name) is not None}
@@ -44,18 +45,19 @@ def request_read(schema: serializers.Serializer, body: dict[str, Any]) -> dict[s
     if messages[-1]["role"] == "assistant":
         translated["continue_final_message"] = True
         names.note("continue_final_message", f"messages.{len(fields['messages']) - 1}")
-    values = _checked(translated, names)
-    values |= {"user": (fields.get("metadata") or {}).get("user_id"), "names": names}
-    values["ignored"] = (*_ignored_tools(fields), *unknown_names(body, KNOWN))
-    return values if fields.get("diagnostics") is None else values | {"echo_fields": NO_REASONS}
-
-
-def _checked(translated: dict[str, Any], names: SentNames) -> dict[str, Any]:
     try:
-        return request_check(translated)
+        parsed = request_parse(translated)
     except ApiError as error:
-        param = None if error.param is None else names.of(error.param)
-        raise ApiError(error.code, sentences_renamed(error.message, names.of), param) from None
+        error.rename_fields(names)
+        raise
+    user = (fields.get("metadata") or {}).get("user_id")
+    ignored = (*_ignored_tools(fields), *unknown_names(body, KNOWN))
+    return replace(
+        parsed,
+        response=replace(parsed.response, echo_fields={} if fields.get("diagnostics") is None else NO_REASONS),
+        delivery=replace(parsed.delivery, user=user, ignored=ignored),
+        field_names=names,
+    )
 
 
 def _check_together(fields: Mapping[str, Any]) -> None:
@@ -91,7 +93,7 @@ def _ignored_tools(fields: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _tools(fields: Mapping[str, Any], names: SentNames) -> dict[str, Any]:
+def _tools(fields: Mapping[str, Any], names: MessageNames) -> dict[str, Any]:
     choice = fields["tool_choice"]
     offered = _offered(fields)
     for index, (place, _) in enumerate(offered):
@@ -134,7 +136,7 @@ def _thinking(fields: Mapping[str, Any]) -> dict[str, Any]:
     return translated
 
 
-def _output(fields: Mapping[str, Any], names: SentNames) -> dict[str, Any]:
+def _output(fields: Mapping[str, Any], names: MessageNames) -> dict[str, Any]:
     config = fields["output_config"] or {}
     translated: dict[str, Any] = {}
     if config.get("effort") is not None:

@@ -16,10 +16,10 @@ from django.db import DatabaseError
 from django.http import HttpRequest
 
 from chat.access.keys import Caller
-from chat.api.answering.heads import head_admitted, head_dump, head_load
 from chat.api.chat_format.answer import ChatAnswer
 from chat.api.chat_format.framing import NAMED, PLAIN, Framing
 from chat.api.dialect import AnswerHead, ErrorFormat
+from chat.api.request.parsed import ParsedRequest
 from chat.api.stored.services import StoredKind, StoredState, answer_end, answer_keep_safely
 from chat.generation.completions import DetachPolicy
 from engine.api import Admitted, Completed, Event, GenerationRequest, Outcome
@@ -41,23 +41,23 @@ def resumable_policy(dialect: str, head: AnswerHead) -> DetachPolicy:
     return DetachPolicy(
         DETACH_GRACE_S,
         public_id=head.request_id,
-        resume_context=orjson.dumps({"dialect": dialect, "head": head_dump(head)}),
+        resume_context=orjson.dumps({"dialect": dialect, "head": head.dump()}),
     )
 
 
 def kept_read(resume_context: bytes) -> tuple[AnswerHead, Framing]:
     """What `resumable_policy` gave: the head before its admission, and the framing of the stream."""
     plain = orjson.loads(resume_context)
-    return head_load(plain["head"]), FRAMINGS[plain["dialect"]]
+    return AnswerHead.load(plain["head"]), FRAMINGS[plain["dialect"]]
 
 
 class ChatKeep:
     """Keeps the answer of one run. `is_begun`: it is in the store already, without its end."""
 
     def __init__(
-        self, values: Mapping[str, Any], caller: Caller, generation: GenerationRequest, *, is_begun: bool = False
+        self, parsed: ParsedRequest, caller: Caller, generation: GenerationRequest, *, is_begun: bool = False
     ) -> None:
-        self._values = values
+        self._parsed = parsed
         self._caller = caller
         self._generation = generation
         self._is_begun = is_begun
@@ -82,8 +82,8 @@ class ChatKeep:
             project_id=self._caller.project_id,
             kind=StoredKind.CHAT,
             model=head.model,
-            metadata=self._values["metadata"] or {},
-            request={"head": head_dump(head), "messages": self._values["messages"]},
+            metadata=self._parsed.delivery.metadata,
+            request={"head": head.dump(), "messages": self._parsed.messages},
             created_at=datetime.fromtimestamp(head.created, UTC),
             answer=body,
         )
@@ -95,7 +95,7 @@ def chat_ended(request: Mapping[str, Any], events: Iterable[Event]) -> tuple[Sto
     is_finished = False
     for event in events:
         if isinstance(event.payload, Admitted):
-            answer = ChatAnswer(head_admitted(head_load(request["head"]), event.payload))
+            answer = ChatAnswer(AnswerHead.load(request["head"]).admitted(event.payload))
         elif answer is not None:
             answer.feed(event)
         is_finished = isinstance(event.payload, Completed) and event.payload.outcome == Outcome.FINISHED

@@ -6,18 +6,14 @@ from typing import Any
 
 from chat.api.chat_format.framing import PLAIN
 from chat.api.openai.prompt_format import PromptFormat
-from chat.api.request.text_schema import text_check, text_refusal_reworded
-from engine.api import EngineError
+from chat.api.request.text_schema import TextRequest, text_parse
 
 
 class TextCompletions(PromptFormat):
     framing = PLAIN
 
-    def read(self, body: dict[str, Any]) -> dict[str, Any]:
-        return text_check(body)
-
-    def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError:
-        return text_refusal_reworded(error, values)
+    def parse(self, body: dict[str, Any]) -> TextRequest:
+        return text_parse(body)
 
 
 TEXT_COMPLETIONS = TextCompletions()

@@ -1,4 +1,4 @@
-"""The Lightcone dialect as dialect.py describes it. The schema of requests is this dialect's own."""
+"""OpenAI's shape for chat completions, whose requests are the one request schema."""
 
 from __future__ import annotations
 
@@ -7,19 +7,15 @@ from typing import Any
 from chat.api.chat_format.answer import ChatAnswer
 from chat.api.chat_format.stream import ChatStream
 from chat.api.dialect import AnswerHead, OpenAIErrorFormat
-from chat.api.request.refusals import refusal_reworded
-from chat.api.request.schema import request_check
-from engine.api import EngineError
+from chat.api.request.parse import request_parse
+from chat.api.request.parsed import ParsedRequest
 
 
 class Lightcone(OpenAIErrorFormat):
     name = "lightcone"
 
-    def read(self, body: dict[str, Any]) -> dict[str, Any]:
-        return request_check(body)
-
-    def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError:
-        return refusal_reworded(error, values)
+    def parse(self, body: dict[str, Any]) -> ParsedRequest:
+        return request_parse(body)
 
     def answer(self, head: AnswerHead) -> ChatAnswer:
         return ChatAnswer(head)

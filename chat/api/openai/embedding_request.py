@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.conf import settings
@@ -10,11 +11,13 @@ from django.conf import settings
 from chat.api.openai.prompt_format import PromptFormat
 from chat.api.request.cross_field import cross_field_check
 from chat.api.request.fields import Boolean, Integer, Text
+from chat.api.request.ignored import unknown_names
+from chat.api.request.parse import fields_read, values_parse
+from chat.api.request.parsed import ParsedRequest
 from chat.api.request.prompt_field import Prompts
-from chat.api.request.schema import values_filled
-from chat.api.request.sharing import SharingRequest, fields_read
+from chat.api.request.schema import SharingRequest
 from chat.errors import ApiError
-from engine.api import EmbedOptions, Task
+from engine.api import EmbedOptions, RawPrompt, Task
 
 LIMITS = settings.LIGHTCONE_LIMITS
 
@@ -51,25 +54,37 @@ class EmbeddingRequest(SharingRequest):
 SCHEMA = EmbeddingRequest()
 
 
-class Embeddings(PromptFormat):
-    """Beyond the values of the chat schema: `inputs` and `encoding_format`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedEmbedding(ParsedRequest):
+    """A checked request for embeddings."""
 
-    def read(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The values of a request for embeddings; `input_values` makes those of one of its runs. Raises ApiError."""
-        cross_field_check(
-            {name: value for name, value in body.items() if name in SCHEMA.fields}, max_id_chars=LIMITS.max_id_chars
+    inputs: Sequence[RawPrompt]
+    is_base64: bool
+
+    def of(self, index: int) -> ParsedRequest:
+        """Return the request of the run of input number `index`."""
+        return ParsedRequest(
+            model=self.model,
+            generation=replace(self.generation, raw=self.inputs[index]),
+            delivery=replace(self.delivery, is_further=index > 0),
         )
+
+
+class Embeddings(PromptFormat):
+    def parse(self, body: dict[str, Any]) -> ParsedEmbedding:
+        cross_field_check({name: value for name, value in body.items() if name in SCHEMA.fields})
         given = fields_read(SCHEMA, body)
         if not given["normalize"]:
             message = "normalize cannot be false: vectors are always of length 1; leave it out"
             raise ApiError("unsupported_parameter", message, "normalize")
+        parsed = values_parse(given, ignored=unknown_names(body, SCHEMA.fields))
         embed = EmbedOptions(given["pooling"], given["dimensions"])
-        return values_filled({**given, "inputs": given["input"], "task": Task.EMBED, "embed": embed})
-
-
-def input_values(values: Mapping[str, Any], index: int) -> dict[str, Any]:
-    """The values of the run of input number `index`."""
-    return {**values, "raw": values["inputs"][index], "is_further": index > 0}
+        return ParsedEmbedding.extending(
+            parsed,
+            generation=replace(parsed.generation, task=Task.EMBED, embed=embed),
+            inputs=given["input"],
+            is_base64=given["encoding_format"] == "base64",
+        )
 
 
 EMBEDDINGS = Embeddings()

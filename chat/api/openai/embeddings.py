@@ -6,15 +6,14 @@ import base64
 import sys
 from array import array
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import orjson
 from django.http import HttpRequest, HttpResponseBase
 
-from chat.api.answering.accepting import Accepted, request_start
-from chat.api.answering.runs import RunGroup
-from chat.api.openai.embedding_request import EMBEDDINGS, Embeddings, input_values
+from chat.api.answering.multi_run import RunGroup
+from chat.api.answering.pipeline import Accepted, request_start
+from chat.api.openai.embedding_request import Embeddings, ParsedEmbedding
 from chat.api.text_format.head import usage_sum
 from chat.api.view import json_response
 from chat.errors import ApiError
@@ -24,7 +23,7 @@ from engine.api import Completed, Embedded, Event, Usage
 async def embeddings(request: HttpRequest, dialect: Embeddings) -> HttpResponseBase:
     accepted, group = await request_start(request, dialect, embeddings_begin)
     try:
-        return json_response(await embeddings_body(group, accepted.values), headers=group.headers)
+        return json_response(await embeddings_body(group, accepted.parsed), headers=group.headers)
     except ApiError as error:
         error.extra_headers = group.headers | error.extra_headers
         raise
@@ -32,17 +31,16 @@ async def embeddings(request: HttpRequest, dialect: Embeddings) -> HttpResponseB
         group.leave()
 
 
-async def embeddings_begin(accepted: Accepted) -> RunGroup:
-    """Start the runs of a checked request; whoever holds them leaves them. Raises ApiError."""
-    values = accepted.values
-    group = RunGroup(accepted, partial(input_values, values), len(values["inputs"]), reword=EMBEDDINGS.reword)
+async def embeddings_begin(accepted: Accepted[ParsedEmbedding]) -> RunGroup:
+    """Start the runs of a checked request. The caller must leave them. Raises ApiError."""
+    group = RunGroup(accepted, accepted.parsed.of, len(accepted.parsed.inputs))
     await group.start()
     return group
 
 
-async def embeddings_body(group: RunGroup, values: dict[str, Any]) -> dict[str, Any]:
-    """Read all runs to their ends; the vectors stand in the order of the inputs. Raises ApiError."""
-    written = vector_base64 if values["encoding_format"] == "base64" else vector_json
+async def embeddings_body(group: RunGroup, parsed: ParsedEmbedding) -> dict[str, Any]:
+    """Read all runs to their ends. The vectors stand in the order of the inputs. Raises ApiError."""
+    written = vector_base64 if parsed.is_base64 else vector_json
     vectors: dict[int, str | orjson.Fragment] = {}
     usages: list[Usage] = []
     while not group.is_over:

@@ -12,10 +12,8 @@ from rest_framework.exceptions import ValidationError
 
 from chat.access.checks import Right
 from chat.access.keys import Caller
-from chat.api.answering.answer import answer_collect
-from chat.api.answering.heads import head_admitted
-from chat.api.answering.rejoining import run_rejoin
-from chat.api.answering.streaming import stream_frames
+from chat.api.answering.storage import answer_stored, run_rejoin
+from chat.api.answering.streaming import RunFrames, answer_collect, frames_sent
 from chat.api.body import object_read, run_in_thread_if_large
 from chat.api.chat_format.answer import ChatAnswer
 from chat.api.chat_format.numbered import NumberedStream
@@ -32,7 +30,6 @@ from chat.api.stored.services import (
     StoredKind,
     StoredState,
     answer_delete,
-    answer_find,
     answer_label,
     answers_page,
 )
@@ -71,7 +68,7 @@ async def completions_list(request: HttpRequest, dialect: ErrorFormat) -> HttpRe
 async def completion_retrieve(request: HttpRequest, dialect: ErrorFormat, completion_id: str) -> HttpResponseBase:
     """The whole answer: from the store, or of a resumable request, for whose end it waits. Of two, the later one."""
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
-    row = await _stored(completion_id, caller)
+    row = await answer_stored(completion_id, kind=str(StoredKind.CHAT), caller=caller)
     is_whole = row is not None and row.state == StoredState.FINISHED
     try:
         found = await run_find_public(public_id=_public_id(completion_id), caller=caller)
@@ -93,7 +90,7 @@ async def _collected(run_id: str, kept: bytes, completion_id: str, caller: Calle
         raise _unknown(completion_id)
     reader, admitted = rejoined
     try:
-        return await answer_collect(reader, ChatAnswer(head_admitted(head, admitted)))
+        return await answer_collect(reader, ChatAnswer(head.admitted(admitted)))
     except EngineError as error:
         raise engine_api_error(error) from None
     finally:
@@ -120,8 +117,8 @@ async def completion_events(request: HttpRequest, dialect: ErrorFormat, completi
         raise ApiError("not_resumable", message)
     reader, admitted = rejoined
     head, framing = kept_read(found[1])
-    writer = NumberedStream(ChatStream(head_admitted(head, admitted), framing), after=after, has_ids=True)
-    return EventStreamResponse(stream_frames(reader, writer, admitted=admitted), on_close=reader.leave)
+    writer = NumberedStream(ChatStream(head.admitted(admitted), framing), after=after, has_ids=True)
+    return EventStreamResponse(frames_sent(RunFrames(reader, writer, admitted)), on_close=reader.leave)
 
 
 async def completion_update(request: HttpRequest, dialect: ErrorFormat, completion_id: str) -> HttpResponseBase:
@@ -138,7 +135,7 @@ async def completion_update(request: HttpRequest, dialect: ErrorFormat, completi
         labels = METADATA.run_validation(body["metadata"])
     except ValidationError as error:
         raise field_error("metadata", error) from None
-    known = await _stored(completion_id, caller)
+    known = await answer_stored(completion_id, kind=str(StoredKind.CHAT), caller=caller)
     if known is None or known.state != StoredState.FINISHED:
         raise _unknown(completion_id)
     try:
@@ -165,7 +162,7 @@ async def completion_messages(request: HttpRequest, dialect: ErrorFormat, comple
     """The messages that a stored completion answers, as they were sent."""
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     page = page_read(request)
-    row = await _stored(completion_id, caller)
+    row = await answer_stored(completion_id, kind=str(StoredKind.CHAT), caller=caller)
     if row is None:
         raise _unknown(completion_id)
     asked = (await run_in_thread_if_large(len(row.request), orjson.loads, row.request))["messages"]
@@ -183,15 +180,6 @@ def _message(message: dict[str, Any], message_id: str) -> dict[str, Any]:
 def _stored_object(row: StoredAnswer) -> dict[str, Any]:
     body: dict[str, Any] = orjson.loads(row.answer)
     return {**body, "metadata": row.metadata}
-
-
-async def _stored(completion_id: str, caller: Caller) -> StoredAnswer | None:
-    try:
-        return await database_sync_to_async(answer_find)(
-            project_id=caller.project_id, kind=StoredKind.CHAT, public_id=completion_id
-        )
-    except AnswerUnknown:
-        return None
 
 
 def _public_id(completion_id: str) -> str:

@@ -1,10 +1,11 @@
 """The bodies of /tokenize, /detokenize and /v1/chat/completions/render as vLLM's and llama.cpp's clients send them.
 
-Each reads to the values of a request whose task is to be read. Meaning of every field: docs/api/tokens.md.
+Each becomes a request with `Task.READ`. Meaning of every field: docs/api/tokens.md.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.conf import settings
@@ -13,12 +14,12 @@ from rest_framework import serializers
 from chat.api.openai.prompt_format import PromptFormat
 from chat.api.request.fields import Array, Boolean, Text, refuse
 from chat.api.request.ignored import unknown_names
+from chat.api.request.parse import fields_read, request_parse, values_parse
+from chat.api.request.parsed import ParsedRequest
 from chat.api.request.prompt_field import token_ids_read
-from chat.api.request.refusals import refusal_reworded
-from chat.api.request.schema import ChatCompletionRequest, request_check, values_filled
-from chat.api.request.sharing import SharingRequest, fields_read
+from chat.api.request.schema import ChatCompletionRequest, SharingRequest
 from chat.errors import ApiError
-from engine.api import EngineError, RawPrompt, Task
+from engine.api import PromptOptions, RawPrompt, Task
 
 LIMITS = settings.LIGHTCONE_LIMITS
 MAX_CHARS = LIMITS.max_tokenize_chars
@@ -26,7 +27,7 @@ CHARS_PER_ID = 4
 
 
 class TokenIds(Array):
-    """Token ids, none too many."""
+    """Token ids, of a bounded number."""
 
     def __init__(self, **kwargs: Any) -> None:
         item = {"type": "integer", "minimum": 0}
@@ -67,59 +68,67 @@ CHAT_FIELDS = frozenset(ChatCompletionRequest().fields)
 FORMS = ("messages", "prompt", "content")
 
 
-class Tokenize(PromptFormat):
-    """Beyond the values of the chat schema: `form`, which of `FORMS` was sent, and `with_strings`, whether texts of tokens are wanted."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedTokenize(ParsedRequest):
+    """A checked request to /tokenize."""
 
-    def read(self, body: dict[str, Any]) -> dict[str, Any]:
+    form: str
+    """The one of `FORMS` that was sent."""
+    with_strings: bool
+    """The answer holds the texts of the tokens."""
+
+
+class Tokenize(PromptFormat):
+    def parse(self, body: dict[str, Any]) -> ParsedTokenize:
         form = _form(body)
         given = fields_read(TOKENIZE, body)
         adds_special = given["add_special"] if form == "content" else given["add_special_tokens"]
         if form == "messages":
-            values = request_check(_as_chat(body))
-            values["add_special_tokens"] = bool(adds_special)
+            parsed, raw = request_parse(_as_chat(body)), None
         else:
-            values = values_filled({name: given[name] for name in TokenizeRequest.shared})
+            parsed = values_parse({name: given[name] for name in TokenizeRequest.shared})
             is_ordinary = form == "content" and not given["parse_special"]
-            values["raw"] = RawPrompt(text=given[form], param=form, is_ordinary=is_ordinary)
-            values["add_special_tokens"] = adds_special is not False
-        with_strings = given["with_pieces"] if form == "content" else given["return_token_strs"]
+            raw, adds_special = (
+                RawPrompt(text=given[form], param=form, is_ordinary=is_ordinary),
+                adds_special is not False,
+            )
+        with_strings = bool(given["with_pieces"] if form == "content" else given["return_token_strs"])
+        options = replace(
+            parsed.generation.prompt,
+            add_special_tokens=bool(adds_special),
+            returns_ids=True,
+            returns_tokens=with_strings,
+        )
+        read = _reading(parsed, options, raw)
         ignored = unknown_names(body, {*TOKENIZE.fields, *CHAT_FIELDS})
-        return {
-            **values,
-            "ignored": ignored,
-            "form": form,
-            "with_strings": with_strings,
-            **_reading(returns_tokens=with_strings, return_token_ids=True),
-        }
-
-    def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError:
-        return refusal_reworded(error, values)
+        return ParsedTokenize.extending(
+            read, delivery=replace(read.delivery, ignored=ignored), form=form, with_strings=with_strings
+        )
 
 
 class Detokenize(PromptFormat):
-    def read(self, body: dict[str, Any]) -> dict[str, Any]:
+    def parse(self, body: dict[str, Any]) -> ParsedRequest:
         given = fields_read(DETOKENIZE, body)
         raw = RawPrompt(token_ids=given.pop("tokens"), param="tokens")
-        return {**values_filled(given), "raw": raw, **_reading(return_prompt_text=True)}
+        parsed = values_parse(given, ignored=unknown_names(body, DETOKENIZE.fields))
+        return _reading(parsed, replace(parsed.generation.prompt, returns_text=True), raw)
 
 
 class Render(PromptFormat):
     """A chat completion's body, checked as one; only its prompt is made."""
 
-    def read(self, body: dict[str, Any]) -> dict[str, Any]:
-        return {**request_check(body), **_reading(return_token_ids=True, return_prompt_text=True)}
-
-    def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError:
-        return refusal_reworded(error, values)
+    def parse(self, body: dict[str, Any]) -> ParsedRequest:
+        parsed = request_parse(body)
+        return _reading(parsed, replace(parsed.generation.prompt, returns_ids=True, returns_text=True))
 
 
-def _reading(**wanted: bool) -> dict[str, Any]:
-    """`wanted`: what the admission tells of the prompt."""
-    return {"task": Task.READ, **wanted}
+def _reading(parsed: ParsedRequest, prompt: PromptOptions, raw: RawPrompt | None = None) -> ParsedRequest:
+    """Return the request with its prompt read and not answered."""
+    return replace(parsed, generation=replace(parsed.generation, task=Task.READ, raw=raw, prompt=prompt))
 
 
 def _form(body: dict[str, Any]) -> str:
-    """Which of the forms the body has."""
+    """Return the form that the body has."""
     sent = [name for name in FORMS if body.get(name) is not None]
     if not sent:
         raise ApiError(
@@ -133,34 +142,17 @@ def _form(body: dict[str, Any]) -> str:
 
 
 def _as_chat(body: dict[str, Any]) -> dict[str, Any]:
-    """The body without what would matter to an answer alone; `add_special_tokens` may be null here."""
+    """Return the body without fields that matter to an answer alone; `add_special_tokens` may be null here."""
     return {name: value for name, value in body.items() if name in PROMPT_FIELDS}
 
 
 PROMPT_FIELDS = frozenset(
-    (
-        *(
-            "messages",
-            "model",
-            "user",
-            "request_id",
-            "tools",
-            "functions",
-            "tool_choice",
-            "function_call",
-            "documents",
-            "verbosity",
-        ),
-        *(
-            "add_generation_prompt",
-            "continue_final_message",
-            "chat_template",
-            "chat_template_kwargs",
-            "mm_processor_kwargs",
-        ),
-        *("reasoning_effort", "truncate_prompt_tokens", "truncation_side", "media_io_kwargs"),
-    )
+    """
+    messages model user request_id tools functions tool_choice function_call documents verbosity
+    add_generation_prompt continue_final_message chat_template chat_template_kwargs mm_processor_kwargs
+    reasoning_effort truncate_prompt_tokens truncation_side media_io_kwargs
+    """.split()
 )
-"""What of a chat completion's request makes its prompt."""
+"""The fields of a chat completion that make its prompt."""
 
 TOKENIZE_DIALECT, DETOKENIZE_DIALECT, RENDER_DIALECT = Tokenize(), Detokenize(), Render()

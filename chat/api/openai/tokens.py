@@ -9,7 +9,8 @@ from typing import Any
 import orjson
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
-from chat.api.answering.prompt_reading import ReadPrompt, prompt_read
+from chat.api.answering.pipeline import P
+from chat.api.answering.streaming import ReadPrompt, prompt_read
 from chat.api.openai.token_requests import Detokenize, Render, Tokenize
 from chat.api.view import json_response
 from engine.api import GenerationRequest
@@ -20,8 +21,8 @@ PIECES_AT_ONCE = 4_096
 async def tokenize(request: HttpRequest, dialect: Tokenize) -> HttpResponseBase:
     read = await prompt_read(request, dialect)
     ids, texts = read.admitted.prompt_ids or (), read.admitted.prompt_tokens
-    if read.values["form"] == "content":
-        wants_pieces = read.values["with_strings"]
+    if read.parsed.form == "content":
+        wants_pieces = read.parsed.with_strings
         return _answer(
             read, {"tokens": await asyncio.to_thread(pieces_json, ids, texts or ()) if wants_pieces else ids}
         )
@@ -89,5 +90,5 @@ def sampling_params(
     }
 
 
-def _answer(read: ReadPrompt, body: dict[str, Any]) -> HttpResponse:
+def _answer(read: ReadPrompt[P], body: dict[str, Any]) -> HttpResponse:
     return json_response(body, headers=read.headers)

@@ -1,8 +1,7 @@
-"""The last step of every dialect: checked values and a known model become the engine's request. For answering/starting.py."""
+"""The last step of every dialect: a checked request and a known model become the engine's request."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,160 +9,102 @@ from typing import Any
 from django.conf import settings
 
 from chat.access.keys import Caller
-from chat.api.request.gates import gates_check
 from chat.api.request.messages import messages_walk
-from chat.api.request.schema import choices_check
+from chat.api.request.parse import choices_check
+from chat.api.request.parsed import GenerationParams, ParsedRequest
 from chat.catalog.generation_defaults import sampling_defaults_effective
 from chat.errors import ApiError
 from chat.relay.state.run_id import run_id_create
-from engine.api import BeamOptions, GenerationRequest, Json, LogprobOptions, PromptOptions, SamplingParams, StopRules
+from engine.api import GenerationRequest, SamplingParams, StopRules
 
 LOWEST_TEMPERATURE = 0.01
 
 
 class MessagesRefused(ApiError):
-    """The messages are at fault. `request` is all the rest: the limits of the key and the state of the model answer before them."""
+    """The messages are at fault. `request` is the rest: the key's limits and the model's state answer before them."""
 
     def __init__(self, error: ApiError, request: GenerationRequest) -> None:
-        super().__init__(error.code, error.message, error.param)
+        super().__init__(error.code, error.message, error.param, problems=error.problems)
         self.request = request
 
 
 def generation_request(
-    values: dict[str, Any],
+    parsed: ParsedRequest,
     *,
     model: str,
     sampling_defaults: Mapping[str, Any],
     caller: Caller,
-    arrived_at: float | None = None,
+    priority: int,
+    arrived_at: float,
 ) -> GenerationRequest:
-    """Build the request of `model` (its served name) from the values of `schema.request_check`.
+    """Build the request to `model` (its served name).
 
-    `sampling_defaults` are the model's own values for fields that the request leaves out. `values["service_tier"]` becomes the tier used,
-    None for who sent none. Raises ApiError for what the caller may not ask for, MessagesRefused for whatever is wrong with the messages.
+    `sampling_defaults` are the model's values for fields that the request leaves out. `arrived_at` is in unix seconds.
+    Raises MessagesRefused for faults of messages, and ApiError if the defaults do not go with the request.
     """
     limits = settings.LIGHTCONE_LIMITS
-    arrived_at = time.time() if arrived_at is None else arrived_at
-    placement = gates_check(values, model=model, caller=caller)
-    values["service_tier"] = placement.tier
-    budget = values["thinking_token_budget"]
+    wanted = parsed.generation
     request = GenerationRequest(
         run_id=run_id_create(),
         model=model,
         messages=(),
         arrived_at=arrived_at,
-        sampling=_sampling(values, sampling_defaults),
-        stop=_stop(values, sampling_defaults),
-        logprobs=_logprobs(values),
-        prompt=_prompt(values),
-        tools=values["tools"],
-        tool_choice=values["tool_choice"],
-        constraint=values["constraint"],
-        num_choices=values["n"],
-        best_of=values["best_of"],
-        beam=BeamOptions(values["length_penalty"]) if values["use_beam_search"] else None,
-        prediction=values["prediction"],
-        thinking_token_budget=None if budget == -1 else budget,
-        priority=placement.priority,
+        sampling=_sampling(wanted, sampling_defaults),
+        stop=_stop(wanted, sampling_defaults),
+        logprobs=wanted.logprobs,
+        prompt=wanted.prompt,
+        tools=wanted.tools,
+        tool_choice=wanted.tool_choice,
+        constraint=wanted.constraint,
+        num_choices=wanted.num_choices,
+        best_of=wanted.best_of,
+        beam=wanted.beam,
+        prediction=wanted.prediction,
+        thinking_token_budget=wanted.thinking_token_budget,
+        priority=priority,
         tenant=caller.tenant,
-        cache_salt=values["cache_salt"] or "",
-        group=values["prompt_cache_key"] or "",
-        deadline_at=arrived_at + min(limits.request_timeout, values["timeout_s"] or limits.request_timeout),
-        task=values["task"],
-        raw=values["raw"],
-        embed=values["embed"],
+        cache_salt=wanted.cache_salt,
+        group=wanted.group,
+        deadline_at=arrived_at + min(limits.request_timeout, parsed.delivery.timeout_s or limits.request_timeout),
+        task=wanted.task,
+        raw=wanted.raw,
+        embed=wanted.embed,
     )
-    if request.raw is not None and not values["messages"]:
+    if request.raw is not None and not parsed.messages:
         return request
     try:
-        messages = messages_walk(values["messages"], model=model, max_parts=limits.max_parts)
+        messages = messages_walk(parsed.messages, model=model, max_parts=limits.max_parts)
     except ApiError as error:
         raise MessagesRefused(error, request) from None
     return replace(request, messages=messages) if request.raw is None else request
 
 
-def _sampling(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> SamplingParams:
-    used = sampling_defaults_effective(defaults)
+def _sampling(wanted: GenerationParams, defaults: Mapping[str, Any]) -> SamplingParams:
+    used, top_k = sampling_defaults_effective(defaults), wanted.draw.top_k
 
-    def chosen(name: str) -> Any:
-        return used[name] if values[name] is None else values[name]
+    def chosen(name: str) -> float:
+        sent = getattr(wanted.draw, name)
+        return float(used[name] if sent is None else sent)
 
-    seed, allowed = values["seed"], values["allowed_token_ids"]
-    sampling = SamplingParams(
-        temperature=float(chosen("temperature")),
-        top_k=max(0, int(chosen("top_k"))),
-        top_p=float(chosen("top_p")),
-        min_p=float(chosen("min_p")),
-        presence_penalty=float(chosen("presence_penalty")),
-        frequency_penalty=float(chosen("frequency_penalty")),
-        repetition_penalty=float(chosen("repetition_penalty")),
-        seed=None if seed == -1 else seed,
-        logit_bias=values["logit_bias"] or (),
-        allowed_token_ids=tuple(allowed) if allowed is not None else None,
-        bad_words=tuple(values["bad_words"] or ()),
-        processors=tuple(values["logits_processors"] or ()),
-        processor_args=values["vllm_xargs"] or {},
+    sampling = replace(
+        wanted.sampling,
+        temperature=chosen("temperature"),
+        top_k=max(0, int(used["top_k"]) if top_k is None else top_k),
+        top_p=chosen("top_p"),
+        min_p=chosen("min_p"),
+        presence_penalty=chosen("presence_penalty"),
+        frequency_penalty=chosen("frequency_penalty"),
+        repetition_penalty=chosen("repetition_penalty"),
     )
-    choices_check(values, sampling)
+    choices_check(wanted, sampling)
     if not sampling.is_greedy and sampling.temperature < LOWEST_TEMPERATURE:
         sampling = replace(sampling, temperature=LOWEST_TEMPERATURE)
     return sampling
 
 
-def _stop(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> StopRules:
-    """An absent token limit is the model's own, at most that of a choice, and such that all choices stay within `max_choice_tokens`."""
+def _stop(wanted: GenerationParams, defaults: Mapping[str, Any]) -> StopRules:
+    """Add the limit of an answer without a token limit: the model's, at most that of a choice, and at most `max_choice_tokens` in all."""
     limits = settings.LIGHTCONE_LIMITS
-    most = max(1, limits.max_choice_tokens // max(values["n"], values["best_of"] or 0))
+    most = max(1, limits.max_choice_tokens // wanted.max_choices)
     most = min(most, defaults.get("max_completion_tokens") or most)
-    return StopRules(
-        max_tokens=values["max_completion_tokens"]
-        if values["max_completion_tokens"] is not None
-        else values["max_tokens"],
-        absent_max_tokens=min(most, limits.max_output_tokens or most),
-        must_fit=values["must_fit"],
-        min_tokens=values["min_tokens"],
-        stop=tuple(values["stop"] or ()),
-        stop_token_ids=tuple(values["stop_token_ids"] or ()),
-        ignore_eos=values["ignore_eos"],
-        include_stop_str_in_output=values["include_stop_str_in_output"],
-        skip_special_tokens=values["skip_special_tokens"],
-        spaces_between_special_tokens=values["spaces_between_special_tokens"],
-        repetition=values["repetition_detection"],
-    )
-
-
-def _logprobs(values: Mapping[str, Any]) -> LogprobOptions:
-    return LogprobOptions(
-        enabled=values["logprobs"],
-        top=values["top_logprobs"],
-        token_ids=tuple(values["logprob_token_ids"] or ()),
-        prompt=values["prompt_logprobs"],
-        max_all=settings.LIGHTCONE_LIMITS.max_logprobs,
-    )
-
-
-def _prompt(values: Mapping[str, Any]) -> PromptOptions:
-    return PromptOptions(
-        add_generation_prompt=values["add_generation_prompt"],
-        add_special_tokens=values["add_special_tokens"],
-        continue_final_message=values["continue_final_message"],
-        chat_template=values["chat_template"],
-        template_kwargs=_template_variables(values),
-        documents=tuple(values["documents"] or ()),
-        truncate_to=values["truncate_prompt_tokens"],
-        truncation_side=values["truncation_side"],
-        returns_ids=values["return_token_ids"],
-        returns_text=values["return_prompt_text"],
-        returns_tokens=values["returns_tokens"],
-    )
-
-
-def _template_variables(values: Mapping[str, Any]) -> dict[str, Json]:
-    """What the caller sets by name goes before what other fields imply."""
-    variables: dict[str, Json] = {}
-    if values["verbosity"] is not None:
-        variables["verbosity"] = values["verbosity"]
-    if values["reasoning_effort"] is not None:
-        variables["reasoning_effort"] = values["reasoning_effort"]
-        variables["enable_thinking"] = values["reasoning_effort"] != "none"
-    return variables | (values["chat_template_kwargs"] or {})
+    return replace(wanted.stop, absent_max_tokens=min(most, limits.max_output_tokens or most))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from chat.api.request.fields import echo
-from chat.api.request.problems import Problems
 from chat.api.request.strict_json import json_bounds, json_read
-from chat.errors import ApiError
+from chat.errors import ApiError, Problems
 from engine.api import Json
 
 

@@ -5,6 +5,7 @@ Checks shapes and sizes. Whether a schema, expression, grammar or structural tag
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -27,7 +28,6 @@ from chat.api.request.fields import (
     refuse,
 )
 from chat.api.request.strict_json import json_bounds, json_read
-from chat.api.request.whitespace import whitespace_check
 from chat.errors import ApiError
 from engine.api import COMPACT, Constraint, ConstraintKind
 from engine.api.nesting import is_deeper
@@ -36,6 +36,13 @@ LIMITS = settings.LIGHTCONE_LIMITS
 LOOSE_WHITESPACE = r"[ \t\n\r]{0,64}"
 CONSTRAINT_KEYS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 FORMAT_TYPES = ("text", "json_object", "json_schema", "structural_tag")
+
+BLANK = r"(?:[ \t\n\r]|\\[tnr]|\\x(?:20|09|0[aAdD]))"
+TOKENS = re.compile(
+    rf"(?P<blank>{BLANK})|(?P<class>\[{BLANK}+\])|(?P<open>\((?:\?:)?)|(?P<close>\))|(?P<or>\|)"
+    r"|(?P<repeat>[*+?]|\{[0-9]{1,5}(?:,[0-9]{0,5})?\})"
+)
+HELP = r"must match only spaces, tabs, CR and LF, written with ' ', \t, \r, \n, [ ], ( ), |, *, +, ? and {m,n}"
 
 
 def schema_text(schema: Any, *, max_depth: int | None = None) -> str:
@@ -128,9 +135,36 @@ class Whitespace(Text):
     """A regular expression for gaps, of white space alone."""
 
     def to_internal_value(self, data: Any) -> str:
-        pattern = super().to_internal_value(data)
+        pattern: str = super().to_internal_value(data)
         whitespace_check(pattern)
         return pattern
+
+
+def whitespace_check(pattern: str) -> None:
+    """Raise ValidationError unless `pattern` is a regular expression that matches white space alone.
+
+    It is read by hand, as it must hold in every dialect of regular expressions.
+    """
+    depth, position = 0, 0
+    can_repeat = False
+    while position < len(pattern):
+        match = TOKENS.match(pattern, position)
+        kind = match.lastgroup if match else None
+        if match is None or (kind == "repeat" and not can_repeat) or (kind == "close" and depth == 0):
+            raise refuse("invalid_value", f"{HELP}; it goes wrong at character {position}")
+        if kind == "repeat":
+            _check_repeat(match.group())
+        depth += {"open": 1, "close": -1}.get(kind or "", 0)
+        can_repeat = kind in ("blank", "class", "close")
+        position = match.end()
+    if depth:
+        raise refuse("invalid_value", "has a parenthesis that is not closed")
+
+
+def _check_repeat(text: str) -> None:
+    low, comma, high = text.strip("{}").partition(",")
+    if comma and high and int(high) < int(low):
+        raise refuse("invalid_value", f"repeats {text}, from more to less")
 
 
 class StructuredOutputs(Record):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from django.conf import settings
 from rest_framework.exceptions import ValidationError
 
 from chat.api.request.constraints import CONSTRAINT_KEYS, GUIDED_CONSTRAINTS, ResponseFormat
@@ -30,9 +31,9 @@ FOREIGN_CONSTRAINTS = {
 """Fields of other servers that constrain the answer, and what to send instead: who sends one counts on it."""
 
 
-def cross_field_check(body: Mapping[str, Any], *, max_id_chars: int) -> None:
+def cross_field_check(body: Mapping[str, Any]) -> None:
     """Run every rule in order; raises ApiError of the first that fails."""
-    _check_cache_salt(body, max_id_chars)
+    _check_cache_salt(body)
     _check_continuation(body)
     _check_functions(body)
     _check_tool_choice(body)
@@ -69,7 +70,8 @@ def _count(value: Any) -> int:
         return 0
 
 
-def _check_cache_salt(body: Mapping[str, Any], max_id_chars: int) -> None:
+def _check_cache_salt(body: Mapping[str, Any]) -> None:
+    max_id_chars = settings.LIGHTCONE_LIMITS.max_id_chars
     salt = body.get("cache_salt")
     if salt is None:
         return

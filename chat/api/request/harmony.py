@@ -11,7 +11,7 @@ from typing import Any
 from chat.api.request.calls import CallReader
 from chat.api.request.fields import echo
 from chat.api.request.parts import PartReader
-from chat.api.request.problems import Problems
+from chat.errors import Problems
 from engine.api import Json, Message
 
 ROLES = ("user", "assistant", "system", "developer", "tool")

@@ -14,8 +14,7 @@ from chat.api.request.calls import CallReader
 from chat.api.request.fields import echo
 from chat.api.request.harmony import HarmonyReader
 from chat.api.request.parts import ABSENT, Content, PartReader
-from chat.api.request.problems import Problems
-from chat.errors import ApiError
+from chat.errors import ApiError, Problems
 from engine.api import Json, Message
 
 NEVER_CALL = ("system", "developer", "user", "tool", "function")
@@ -31,7 +30,7 @@ class MessageWalk:
         self._calls = CallReader(self._problems)
         self._harmony = HarmonyReader(self._problems, self._parts, self._calls)
 
-    def walk(self, messages: list[Any]) -> tuple[Message, ...]:
+    def walk(self, messages: Sequence[Any]) -> tuple[Message, ...]:
         """All messages in order; raises ApiError with up to ten problems."""
         walked: list[Message] = []
         for index, message in enumerate(messages):
@@ -145,7 +144,7 @@ class MessageWalk:
             self._problems.refuse(f"{path}.audio", message_text, "unsupported_parameter")
 
 
-def messages_walk(messages: list[Any], *, model: str, max_parts: int) -> tuple[Message, ...]:
+def messages_walk(messages: Sequence[Any], *, model: str, max_parts: int) -> tuple[Message, ...]:
     """Messages for the template of `model`; raises ApiError that names the first bad message or part."""
     try:
         return MessageWalk(model=model, max_parts=max_parts).walk(messages)

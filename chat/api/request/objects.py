@@ -231,7 +231,7 @@ def _scalar(value: Any) -> Json:
 
 
 def document_read(value: Any) -> dict[str, str]:
-    document = Object().to_internal_value(value)
+    document: dict[str, str] = Object().to_internal_value(value)
     for name, text in document.items():
         read_at(name, text_read, text)
     return document
@@ -252,11 +252,12 @@ class TemplateVariables(Object):
                     name,
                 )
             raise refuse("invalid_value", "is reserved; use the field of the request, if there is one", name)
-        return variables
+        return dict(variables)
 
 
 def media_options_read(value: Any) -> dict[str, Any]:
-    return Object().to_internal_value(value)
+    options: dict[str, Any] = Object().to_internal_value(value)
+    return options
 
 
 class MediaOptions(Object):
@@ -356,7 +357,7 @@ class Metadata(Object):
                 raise refuse(
                     "invalid_value", f"must have at most {MAX_METADATA_VALUE_CHARS} characters and no NUL", name
                 )
-        return labels
+        return dict(labels)
 
 
 class Modalities(Array):
@@ -367,10 +368,11 @@ class Modalities(Array):
         self.json_schema = {**self.json_schema, "minItems": 1, "maxItems": 1}
 
     def to_internal_value(self, data: Any) -> list[str]:
-        if super().to_internal_value(data) != ["text"]:
+        modalities: list[str] = super().to_internal_value(data)
+        if modalities != ["text"]:
             code = "unsupported_parameter" if "audio" in data else "invalid_value"
             raise refuse(code, 'must be ["text"]: the server answers in text only')
-        return data
+        return modalities
 
 
 class Unsupported(Object):

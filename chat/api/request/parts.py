@@ -11,7 +11,7 @@ from typing import Any
 from django.conf import settings
 
 from chat.api.request.fields import echo
-from chat.api.request.problems import Problems
+from chat.errors import Problems
 from engine.api import Json
 
 TEXT_PARTS = ("text", "input_text", "output_text")

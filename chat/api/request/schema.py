@@ -1,17 +1,16 @@
 """The request schema: every field of `POST /v1/chat/completions` with its type, range and default, in the order of the checks.
 
-Checks types and ranges of one field at a time, on CPU alone: no database, no model. What fields forbid each other is in
-cross_field.py; what a message may hold in messages.py; what a key may not do in gates.py; what needs the model or its vocabulary is
-checked by the engine. Meaning of every field: docs/api/lightcone.md.
+A field checks its own type and range, without a database or a model. cross_field.py has the rules between fields,
+messages.py those of messages, rights.py those of keys. The engine checks what needs the model or its vocabulary.
+Meaning of every field: docs/api/lightcone.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from django.conf import settings
+from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
 from chat.api.request.constraints import (
@@ -21,12 +20,7 @@ from chat.api.request.constraints import (
     SchemaOrText,
     StructuredOutputs,
     Whitespace,
-    constraint_of,
-    constraint_options,
-    guided_places,
-    with_guided,
 )
-from chat.api.request.cross_field import cross_field_check, foreign_check
 from chat.api.request.fields import (
     Array,
     Boolean,
@@ -36,10 +30,8 @@ from chat.api.request.fields import (
     RequestBody,
     Text,
     field_error,
-    field_problems,
     refuse,
 )
-from chat.api.request.ignored import unknown_names
 from chat.api.request.objects import (
     TOKEN_ID,
     AllowedTokens,
@@ -61,36 +53,15 @@ from chat.api.request.objects import (
     document_read,
     token_id_read,
 )
-from chat.api.request.tools import Function, FunctionCallField, ToolChoiceField, ToolObject, Tools, is_forced
-from chat.errors import ApiError, problems_error
-from engine.api import EmbedOptions, SamplingParams, Task, ToolChoice, ToolMode
+from chat.api.request.parsed import DrawFields
+from chat.api.request.tools import Function, FunctionCallField, ToolChoiceField, ToolObject, Tools
+from chat.errors import ApiError
 
 LIMITS = settings.LIGHTCONE_LIMITS
 MAX_TOKENS = min(LIMITS.max_output_tokens or LIMITS.max_choice_tokens, LIMITS.max_choice_tokens)
 REQUEST_ID = f"[A-Za-z0-9._:-]{{1,{LIMITS.max_id_chars}}}"
-SAMPLING_DEFAULTS = (
-    *("temperature", "top_k", "top_p", "min_p"),
-    *("presence_penalty", "frequency_penalty", "repetition_penalty", "max_completion_tokens"),
-)
+SAMPLING_DEFAULTS = (*DrawFields.__dataclass_fields__, "max_completion_tokens")
 SMALLEST_VOCABULARY = 256
-BEYOND: Mapping[str, Any] = {
-    "model_names": None,  # the names that `model` may stand for; the first that there is counts
-    "best_of": None,  # generate so many, answer with the n best
-    "raw": None,  # RawPrompt: then `messages`, if there are any, are only checked
-    "task": Task.GENERATE,
-    "embed": EmbedOptions(),
-    "timeout_s": None,  # seconds from the arrival after which the request is given up
-    "must_fit": False,  # prompt and token limit must fit into the context; else the limit is lowered
-    "ignored": (),  # fields and tools that were passed over (ignored.py)
-    "names": None,  # of the dialect's own: what it needs to put refusals into the names that were sent
-    "detach_grace_s": 0.0,  # how long the run goes on without a reader
-    "detach": None,  # from the head of the answer to a run's DetachPolicy, where more than that becomes of it
-    "echo_fields": {},  # what the dialect's answers tell of the request (JSON)
-    "is_further": False,  # one more run of an HTTP request that the limits have counted
-    "has_chat_logprobs": False,  # of a text completion: its log-probabilities have the shape of chats
-    "returns_tokens": False,  # the admission tells the text of each prompt token
-}
-"""Values that no field of this schema gives, with their defaults: other dialects set them before `generation_request`."""
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 TIERS = ("auto", "default", "flex", "scale", "priority")
 
@@ -102,7 +73,7 @@ class Alternatives(Integer):
         super().__init__(minimum=-1, maximum=LIMITS.max_logprobs, accepts_strings=False, **kwargs)
 
     def to_internal_value(self, data: Any) -> int:
-        number = super().to_internal_value(data)
+        number: int = super().to_internal_value(data)
         if number == -1 and LIMITS.max_logprobs < SMALLEST_VOCABULARY:
             raise refuse(
                 "invalid_value",
@@ -298,105 +269,32 @@ class ChatCompletionRequest(RequestBody):
     safety_identifier = Text(max_chars=256, is_label=True, help_text="Treated like user.")
 
 
-_SCHEMA = ChatCompletionRequest()
-FIELD_NAMES = frozenset(_SCHEMA.fields)
+class SharingRequest(serializers.Serializer):
+    """A body with fields of its own, and the fields of a chat completion that `shared` names."""
+
+    shared: tuple[str, ...] = ()
+
+    def get_fields(self) -> dict[str, serializers.Field]:
+        chat = ChatCompletionRequest().get_fields()
+        return {**super().get_fields(), **{name: chat[name] for name in self.shared}}
+
+
+CHAT_SCHEMA = ChatCompletionRequest()
+FIELD_NAMES = frozenset(CHAT_SCHEMA.fields)
 """Of every field that a request may have; others are ignored."""
 
 
-def request_check(body: dict[str, Any]) -> dict[str, Any]:
-    """The value of every field (None where absent and without a default); raises ApiError that names the first problem's field.
-
-    Beyond the fields' own values: `tools` is a tuple of Tool and `tool_choice` a ToolChoice, also where the deprecated `functions` were
-    used (then `functions` is not empty); `constraint` is the Constraint of `structured_outputs` or `response_format`, or None;
-    `add_generation_prompt` is false where `continue_final_message` is true. gates.py then settles `service_tier` and `priority`.
-    """
-    cross_field_check(body, max_id_chars=LIMITS.max_id_chars)
-    foreign_check(body)
-    try:
-        values: dict[str, Any] = {**BEYOND, **_SCHEMA.run_validation(body)}
-    except ValidationError as error:
-        raise problems_error(field_problems(error.detail)) from None
-    values["ignored"] = unknown_names(body, _SCHEMA.fields)
-    values["structured_outputs"] = with_guided(values)
-    values["tools"], values["tool_choice"] = values["tools"] or values["functions"] or (), _tool_choice(values)
-    has_call = is_forced(values["tool_choice"])
-    values["constraint"] = (
-        None
-        if has_call
-        else constraint_of(values["structured_outputs"], values["response_format"], guided_places(values))
-    )
-    values["add_generation_prompt"] = values["add_generation_prompt"] and not values["continue_final_message"]
-    together_check(values)
-    return values
-
-
-def values_filled(given: Mapping[str, Any]) -> dict[str, Any]:
-    """All values of a request of another shape: `given`, and for every other field what its absence means."""
-    return {**BEYOND, **_SCHEMA.absent, "tools": (), "tool_choice": ToolChoice(), "constraint": None, **given}
-
-
-def _tool_choice(values: Mapping[str, Any]) -> ToolChoice:
-    if not (values["tools"] or values["functions"]):
-        return ToolChoice()
-    chosen = values["tool_choice"] or values["function_call"] or ToolChoice(ToolMode.AUTO)
-    is_parallel = values["parallel_tool_calls"] and not values["functions"]
-    return replace(chosen, is_parallel=is_parallel, **constraint_options(values["structured_outputs"]))
-
-
-def together_check(values: Mapping[str, Any]) -> None:
-    """Rules between values that need their coerced types, in the order of the fields that they name."""
-    limit = values["max_completion_tokens"] if values["max_completion_tokens"] is not None else values["max_tokens"]
-    num_choices = values["n"]
-    if limit is not None and limit * num_choices > LIMITS.max_choice_tokens:
-        raise _conflict(
-            "n", f"times the token limit must be at most {LIMITS.max_choice_tokens}, got {num_choices} x {limit}"
-        )
-    if values["temperature"] is not None:
-        choices_check(values, SamplingParams(temperature=values["temperature"]))
-    if values["use_beam_search"]:
-        _check_beam_search(values)
-    if limit is not None and values["min_tokens"] > limit:
-        raise _conflict("min_tokens", f"must be at most the token limit {limit}, got {values['min_tokens']}")
-
-
-def _check_beam_search(values: Mapping[str, Any]) -> None:
-    choice = values["tool_choice"]
-    has_strict = choice.mode == ToolMode.AUTO and any(tool.is_strict for tool in values["tools"])
-    others = {
-        "a constraint (structured_outputs, response_format)": values["constraint"],
-        "a tool_choice that forces a call": is_forced(choice),
-        "strict tools": has_strict,
-        "logprob_token_ids": values["logprob_token_ids"],
-    }
-    for other, is_used in others.items():
-        if is_used:
-            raise _conflict("use_beam_search", f"cannot be combined with {other}; leave one of them out")
-
-
-def choices_check(values: Mapping[str, Any], sampling: SamplingParams) -> None:
-    """Several answers need a draw, or beams. Called again once the model's own defaults are known."""
-    num_choices, name = max((values["n"], "n"), (values["best_of"] or 0, "best_of"))
-    if num_choices > 1 and sampling.is_greedy and not values["use_beam_search"]:
-        raise _conflict(
-            name, "must be 1 when temperature is 0, as all answers would be equal; use_beam_search gives different ones"
-        )
-
-
 def sampling_defaults_read(defaults: dict[str, Any]) -> dict[str, Any]:
-    """A model's own values for fields that requests leave out; raises ApiError that names the first that no request could have.
+    """Check a model's values for fields that requests leave out. Raises ApiError for the first that no request could have.
 
-    null stands for no value: what the model's makers say is then not used either.
+    null stands for no value: the default of the model's makers is then not used either.
     """
     values = {}
     for name, value in defaults.items():
         if name not in SAMPLING_DEFAULTS:
             raise ApiError("invalid_value", f"{name} cannot have a default; {', '.join(SAMPLING_DEFAULTS)} can", name)
         try:
-            values[name] = _SCHEMA.fields[name].run_validation(value)
+            values[name] = CHAT_SCHEMA.fields[name].run_validation(value)
         except ValidationError as error:
             raise field_error(name, error) from None
     return values
-
-
-def _conflict(param: str, message: str) -> ApiError:
-    return ApiError("invalid_value", f"{param} {message}", param)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote
 
 import orjson
 from django.conf import settings
@@ -15,18 +16,21 @@ from rest_framework.fields import empty
 
 from chat.api.request.constraints import schema_text
 from chat.api.request.fields import Array, Boolean, Object, Record, RequestField, Text, echo, read_at, refuse
-from chat.api.request.object_schema import object_check
 from engine.api import Json, Tool, ToolChoice, ToolMode
 
 LIMITS = settings.LIGHTCONE_LIMITS
 MODES = {"none": ToolMode.NONE, "auto": ToolMode.AUTO, "required": ToolMode.REQUIRED}
+
+MAX_HOPS = 100
+"""The most references and branches to follow."""
+NOWHERE = object()
 
 
 class Parameters(Object):
     """The JSON Schema of a function's arguments: it must admit an object, as arguments are one."""
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
-        schema = super().to_internal_value(data)
+        schema: dict[str, Any] = super().to_internal_value(data)
         schema_text(schema)
         kinds = schema.get("type", "object")
         if not isinstance(kinds, str | list):
@@ -237,3 +241,76 @@ def raw_choice(body: Mapping[str, Any]) -> ToolChoice:
     except ValidationError:
         pass
     return ToolChoice()
+
+
+# Whether a schema admits an object. A schema that cannot be judged is taken to admit one.
+
+
+def object_check(root: dict[str, Any]) -> None:
+    """Check that a JSON Schema admits an object, as that of a function's arguments must.
+
+    Looks at the value itself, not at its members. Raises ValidationError at the keyword at fault, also for a reference
+    that leads nowhere.
+    """
+    reference = root.get("$ref")
+    if isinstance(reference, str) and reference.startswith(("#/", "#%2F")) and _target(root, reference) is NOWHERE:
+        raise refuse("invalid_value", f"leads nowhere in the schema: {echo(reference)}", "$ref")
+    for name in ("$ref", "type", "const", "enum", "allOf", "anyOf", "oneOf"):
+        if name in root and not _Search(root).admits({name: root[name]}):
+            raise refuse("invalid_value", "must admit an object: the arguments of a function are one", name)
+
+
+class _Search:
+    """A search that looks at each schema once. A schema that leads back to itself is taken to admit an object there."""
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        self._root = root
+        self._known: dict[int, bool] = {}
+
+    def admits(self, schema: Any, hops: int = MAX_HOPS) -> bool:
+        if not isinstance(schema, dict) or hops == 0:
+            return schema is not False
+        if id(schema) not in self._known:
+            self._known[id(schema)] = True
+            self._known[id(schema)] = _says_object(schema) and self._inner_admit(schema, hops - 1)
+        return self._known[id(schema)]
+
+    def _inner_admit(self, schema: dict[str, Any], hops: int) -> bool:
+        """Check the reference, all branches of `allOf`, and one branch of `anyOf` and of `oneOf`."""
+        reference = schema.get("$ref")
+        if isinstance(reference, str) and not self.admits(_target(self._root, reference), hops):
+            return False
+        if not all(self.admits(branch, hops) for branch in _branches(schema, "allOf")):
+            return False
+        choices = [branches for name in ("anyOf", "oneOf") if (branches := _branches(schema, name))]
+        return all(any(self.admits(branch, hops) for branch in branches) for branches in choices)
+
+
+def _says_object(schema: dict[str, Any]) -> bool:
+    """Return True if type and values leave room for an object."""
+    types = schema.get("type", "object")
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    has_object = not isinstance(values, list) or any(isinstance(value, dict) for value in values)
+    return has_object and "object" in (types if isinstance(types, list) else [types])
+
+
+def _branches(schema: dict[str, Any], name: str) -> list[Any]:
+    branches = schema.get(name)
+    return branches if isinstance(branches, list) else []
+
+
+def _target(root: dict[str, Any], reference: str) -> Any:
+    """Return the schema that a JSON pointer leads to; {} for references of other kinds, which may be anything."""
+    pointer = unquote(reference[1:])
+    if not reference.startswith("#") or (pointer and not pointer.startswith("/")):
+        return {}
+    node: Any = root
+    for step in pointer.split("/")[1:]:
+        step = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, list) and step.isdecimal() and int(step) < len(node):
+            node = node[int(step)]
+        elif isinstance(node, dict) and step in node:
+            node = node[step]
+        else:
+            return NOWHERE
+    return node

@@ -1,25 +1,22 @@
-"""The Responses API as dialect.py describes a dialect."""
+"""OpenAI's shape for responses."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from chat.api.dialect import AnswerHead, OpenAIErrorFormat
-from chat.api.request.refusals import refusal_renamed
 from chat.api.responses.answer import ResponseAnswer
-from chat.api.responses.schema import response_check, sent_name
+from chat.api.responses.schema import ParsedResponse, response_parse
 from chat.api.responses.stream import ResponseStream
-from engine.api import EngineError, Task
+from engine.api import Task
 
 
 class Responses(OpenAIErrorFormat):
     name = "responses"
 
-    def read(self, body: dict[str, Any]) -> dict[str, Any]:
-        return response_check(body)
-
-    def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError:
-        return refusal_renamed(error, lambda path: sent_name(path, values["names"], values["tool_paths"]))
+    def parse(self, body: dict[str, Any]) -> ParsedResponse:
+        return response_parse(body)
 
     def answer(self, head: AnswerHead) -> ResponseAnswer:
         return ResponseAnswer(head)
@@ -29,10 +26,16 @@ class Responses(OpenAIErrorFormat):
 
 
 class InputTokens(Responses):
-    """Requests that only want to know how many tokens their input is."""
+    """Requests for the number of tokens of their input."""
 
-    def read(self, body: dict[str, Any]) -> dict[str, Any]:
-        return {**response_check(body), "task": Task.READ, "stream": False, "store": False}
+    def parse(self, body: dict[str, Any]) -> ParsedResponse:
+        parsed = response_parse(body)
+        return replace(
+            parsed,
+            generation=replace(parsed.generation, task=Task.READ),
+            response=replace(parsed.response, stream=False),
+            delivery=replace(parsed.delivery, store=False),
+        )
 
 
 RESPONSES = Responses()

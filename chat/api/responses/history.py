@@ -1,68 +1,68 @@
-"""What a response goes on from: a previous response, and items that the input refers to. Both are in the store, of the caller's project.
+"""The history that a response continues: a previous response, and items that the input refers to. Both are in the project's store.
 
-A short request may stand for much: what it brings along is bounded, and put together in a thread where it is large.
+A short request may refer to much. The history is bounded, and put together in a thread if it is large.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import orjson
-from channels.db import database_sync_to_async
 from django.conf import settings
 
 from chat.access.keys import Caller
-from chat.api.answering.accepting import Accepted
+from chat.api.answering.pipeline import Accepted
+from chat.api.answering.storage import answer_stored
 from chat.api.body import run_in_thread_if_large
 from chat.api.responses.ids import response_of_item
 from chat.api.responses.kept import response_refresh
 from chat.api.responses.messages import Item, messages_of
-from chat.api.stored.services import AnswerUnknown, StoredAnswer, StoredKind, StoredState, answer_find
+from chat.api.responses.schema import ParsedResponse
+from chat.api.stored.services import StoredAnswer, StoredKind, StoredState
 from chat.errors import ApiError
 
 PREVIOUS = "previous_response_id"
 MAX_REFERRED = 64
-"""How many other responses the items of one request may be of."""
+"""The most other responses that the items of one request may come from."""
 
 
-async def history_add(accepted: Accepted) -> Accepted:
-    """Put what was said before into the values: all `items`, and the messages they amount to. Raises ApiError.
+async def history_add(accepted: Accepted[ParsedResponse]) -> Accepted[ParsedResponse]:
+    """Return the request with all `items`, earlier ones included, and their messages. Raises ApiError.
 
-    Gives the request with the size that it has with all this.
+    Its size is that with all of this.
     """
-    values = accepted.values
-    previous, num_previous_bytes = await _previous(values["given"][PREVIOUS], accepted.caller)
-    found = await _referred(values["items"], previous, accepted.caller)
-    num_found_bytes = await run_in_thread_if_large(num_previous_bytes, _num_bytes, values["items"], found)
+    parsed = accepted.parsed
+    previous, num_previous_bytes = await _previous(parsed.previous_response_id, accepted.caller)
+    found = await _referred(parsed.items, previous, accepted.caller)
+    num_found_bytes = await run_in_thread_if_large(num_previous_bytes, _num_bytes, parsed.items, found)
     num_bytes = accepted.num_bytes + num_previous_bytes + num_found_bytes
-    await run_in_thread_if_large(num_bytes, _put_together, values, previous, found)
+    parsed = await run_in_thread_if_large(num_bytes, _with_history, parsed, previous, found)
     limit = settings.LIGHTCONE_LIMITS.max_messages
-    if not values["messages"]:
+    if not parsed.messages:
         raise ApiError("missing_required_parameter", "input is required: a string, or a list of items", "input")
-    if len(values["messages"]) > limit:
+    if len(parsed.messages) > limit:
         raise ApiError(
             "invalid_value",
             f"input must have at most {limit} messages with those before it; begin a new conversation",
             "input",
         )
-    return replace(accepted, num_bytes=num_bytes)
+    return replace(accepted, parsed=parsed, num_bytes=num_bytes)
 
 
-def _put_together(values: dict[str, Any], previous: list[Item], found: Mapping[str, Item]) -> None:
-    given = values["items"]
+def _with_history(parsed: ParsedResponse, previous: list[Item], found: Mapping[str, Item]) -> ParsedResponse:
+    given = parsed.items
     items = previous + [found[item["id"]] if item["type"] == "item_reference" else item for item in given]
     paths = [PREVIOUS] * len(previous) + [f"input.{index}" for index in range(len(given))]
-    values["items"] = items
-    values["messages"], values["names"] = messages_of(values["given"]["instructions"], zip(paths, items, strict=True))
+    messages, origins = messages_of(parsed.instructions, zip(paths, items, strict=True))
+    return replace(parsed, items=items).with_messages(messages, origins)
 
 
 async def _previous(response_id: str | None, caller: Caller) -> tuple[list[Item], int]:
-    """The items before the input, and their size."""
+    """Return the items before the input, and their size in bytes."""
     if response_id is None:
         return [], 0
-    row = await _find(response_id, caller)
+    row = await answer_stored(response_id, kind=str(StoredKind.RESPONSE), caller=caller)
     if row is not None and row.state == StoredState.UNFINISHED:
         row = await response_refresh(row)
         if row.state == StoredState.UNFINISHED:
@@ -77,7 +77,7 @@ async def _previous(response_id: str | None, caller: Caller) -> tuple[list[Item]
 
 
 async def _referred(given: Iterable[Item], previous: list[Item], caller: Caller) -> dict[str, Item]:
-    """The items that are referred to, by id; each response is read once, however many of its items are."""
+    """Return the items that are referred to, by id. Each response is read once."""
     references: dict[str, str] = {}
     for item in given:
         if item["type"] == "item_reference":
@@ -88,7 +88,11 @@ async def _referred(given: Iterable[Item], previous: list[Item], caller: Caller)
         message = f"input must refer to items of at most {MAX_REFERRED} responses, got {len(response_ids)}; send the items themselves"
         raise ApiError("invalid_value", message, "input")
     for response_id in response_ids:
-        row = await _find(response_id, caller) if response_id is not None else None
+        row = (
+            await answer_stored(response_id, kind=str(StoredKind.RESPONSE), caller=caller)
+            if response_id is not None
+            else None
+        )
         items = [] if row is None else await run_in_thread_if_large(len(row.request) + len(row.answer), _items_of, row)
         for item in items:
             if item["id"] in references:
@@ -102,7 +106,7 @@ async def _referred(given: Iterable[Item], previous: list[Item], caller: Caller)
 
 
 def _num_bytes(given: Iterable[Item], found: Mapping[str, Item]) -> int:
-    """The size of what is referred to, as often as it is. Raises ApiError where no body could be that large."""
+    """Return the size of all references, in bytes. Raises ApiError if no body could be that large."""
     sizes = {wanted: len(orjson.dumps(item)) for wanted, item in found.items()}
     num_bytes = sum(sizes[item["id"]] for item in given if item["type"] == "item_reference")
     limit = settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes
@@ -114,15 +118,7 @@ def _num_bytes(given: Iterable[Item], found: Mapping[str, Item]) -> int:
     return num_bytes
 
 
-async def _find(response_id: str, caller: Caller) -> StoredAnswer | None:
-    find = database_sync_to_async(answer_find)
-    try:
-        return await find(project_id=caller.project_id, kind=StoredKind.RESPONSE, public_id=response_id)
-    except AnswerUnknown:
-        return None
-
-
 def _items_of(row: StoredAnswer) -> list[Item]:
-    """All that a response knows: what it was asked, with what was before, and what it said."""
+    """Return the items of a response: its history, its input and its output."""
     before: list[Item] = orjson.loads(row.request)["items"]
     return before + (orjson.loads(row.answer)["output"] if row.answer else [])

@@ -11,9 +11,9 @@ from typing import Any
 from django.conf import settings
 
 from chat.api.request.fields import echo
-from chat.api.request.problems import Problems
 from chat.api.responses.ids import item_id
 from chat.api.responses.tools import NAMESPACE
+from chat.errors import Problems
 
 Item = dict[str, Any]
 LIMITS = settings.LIGHTCONE_LIMITS

@@ -5,7 +5,7 @@ The maintenance worker ends those that nobody asks for (chat.api.stored.recovery
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -16,12 +16,12 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from chat.access.keys import Caller
-from chat.api.answering.endings import ending_error
-from chat.api.answering.heads import head_admitted, head_dump, head_load
-from chat.api.answering.starting import StartedRun
+from chat.api.answering.pipeline import StartedRun
+from chat.api.answering.streaming import ending_error
 from chat.api.body import run_in_thread_if_large
 from chat.api.dialect import AnswerHead
 from chat.api.responses.answer import ended_object, failed_object, response_object
+from chat.api.responses.messages import Item
 from chat.api.responses.output import OutputItems
 from chat.api.stored.services import StoredAnswer, StoredKind, StoredState, answer_end, answer_keep_safely
 from chat.errors import ApiError, engine_api_error
@@ -50,8 +50,8 @@ def background_policy(head: AnswerHead) -> DetachPolicy:
 class ResponseKeep:
     """Keeps the response of one run. `is_begun`: it is in the store already, without its end."""
 
-    def __init__(self, values: Mapping[str, Any], caller: Caller, run: StartedRun, *, is_begun: bool = False) -> None:
-        self._values = values
+    def __init__(self, items: Sequence[Item], caller: Caller, run: StartedRun, *, is_begun: bool = False) -> None:
+        self._items = items
         self._caller = caller
         self._run_id = run.generation.run_id
         self._is_begun = is_begun
@@ -74,7 +74,7 @@ class ResponseKeep:
             kind=StoredKind.RESPONSE,
             model=head.model,
             metadata=head.echo_fields["metadata"],
-            request={"head": head_dump(head), "items": self._values["items"]},
+            request={"head": head.dump(), "items": self._items},
             created_at=datetime.fromtimestamp(head.created, UTC),
             answer=body,
         )
@@ -98,13 +98,13 @@ async def response_refresh(row: StoredAnswer) -> StoredAnswer:
 
 def response_ended(request: Mapping[str, Any], events: Iterable[Event]) -> tuple[StoredState, bytes]:
     """How a kept response ended, from everything that its run said; without a last word it was lost."""
-    head = head_load(request["head"])
+    head = AnswerHead.load(request["head"])
     output = OutputItems(head)
     response = failed_object(head, [], ApiError("worker_lost", LOST_MESSAGE))
     for event in events:
         payload = event.payload
         if isinstance(payload, Admitted):
-            head = head_admitted(head, payload)
+            head = head.admitted(payload)
         elif isinstance(payload, Delta | ChoiceFinished):
             output.take(payload)
         elif isinstance(payload, Rejected):
@@ -136,7 +136,7 @@ async def _end(run_id: str, body: bytes) -> None:
 
 def kept_head(row: StoredAnswer) -> AnswerHead:
     """The head of a kept response, before its admission; it stands beside all its items, which may be megabytes."""
-    return head_load(orjson.loads(row.request)["head"])
+    return AnswerHead.load(orjson.loads(row.request)["head"])
 
 
 def unfinished_object(head: AnswerHead, *, is_queued: bool) -> dict[str, Any]:

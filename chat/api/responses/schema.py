@@ -1,30 +1,30 @@
-"""The fields of `POST /v1/responses`, translated into those of a chat completion and checked there.
+"""Check the fields of `POST /v1/responses` and translate them into those of a chat completion.
 
-Fields that both have, and those of the Lightcone request that shape the answer, go on as they are. What a response has no place for is
-refused with the name that it has here; refusals of the chat's schema are put into the names that were sent.
+Fields that both have, and those of the Lightcone request that shape the answer, go on as they are. A field that a response has
+no place for is refused by the name that it has here. Errors of the chat's schema get the names that were sent.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.conf import settings
 from rest_framework import serializers
-from rest_framework.exceptions import ValidationError
 
 from chat.api.request.constraints import GUIDED
 from chat.api.request.cross_field import FOREIGN_CONSTRAINTS
-from chat.api.request.fields import Array, Boolean, Integer, Object, Record, RequestField, Text, field_problems, refuse
+from chat.api.request.fields import Array, Boolean, Integer, Object, Record, RequestField, Text, refuse
 from chat.api.request.ignored import unknown_names
-from chat.api.request.refusals import sentences_renamed
-from chat.api.request.schema import MAX_TOKENS, request_check
+from chat.api.request.parse import fields_read, request_parse
+from chat.api.request.parsed import ParsedRequest
+from chat.api.request.schema import MAX_TOKENS
 from chat.api.responses.ids import response_id_create
 from chat.api.responses.items import InputReader
-from chat.api.responses.messages import Origin, sent_path
+from chat.api.responses.messages import Item, Origin, sent_path
 from chat.api.responses.tools import OfferedTools, choice_echo, choice_read, tools_read
-from chat.errors import ApiError, problems_error
+from chat.errors import ApiError
 
 LIMITS = settings.LIGHTCONE_LIMITS
 LOGPROBS = "message.output_text.logprobs"
@@ -42,66 +42,22 @@ INCLUDABLE = (
         "code_interpreter_call.outputs",
     ),
 )
-ALIKE = (
-    *(
-        "model",
-        "stream",
-        "temperature",
-        "top_p",
-        "metadata",
-        "parallel_tool_calls",
-        "user",
-        "safety_identifier",
-        "service_tier",
-    ),
-    *("prompt_cache_key", "prompt_cache_retention"),
+ALIKE = tuple(
+    """
+    model stream temperature top_p metadata parallel_tool_calls user safety_identifier service_tier
+    prompt_cache_key prompt_cache_retention
+    """.split()
 )
-FURTHER = (
-    *(
-        "top_k",
-        "min_p",
-        "presence_penalty",
-        "frequency_penalty",
-        "repetition_penalty",
-        "logit_bias",
-        "seed",
-        "stop",
-        "stop_token_ids",
-    ),
-    *(
-        "include_stop_str_in_output",
-        "ignore_eos",
-        "min_tokens",
-        "skip_special_tokens",
-        "spaces_between_special_tokens",
-        "bad_words",
-    ),
-    *(
-        "allowed_token_ids",
-        "truncate_prompt_tokens",
-        "truncation_side",
-        "add_special_tokens",
-        "documents",
-        "chat_template",
-    ),
-    *(
-        "chat_template_kwargs",
-        "mm_processor_kwargs",
-        "media_io_kwargs",
-        "structured_outputs",
-        "priority",
-        "request_id",
-        "cache_salt",
-    ),
-    *(
-        "logits_processors",
-        "vllm_xargs",
-        "return_tokens_as_token_ids",
-        "logprob_token_ids",
-        "kv_transfer_params",
-        "include_reasoning",
-    ),
-    *("thinking_token_budget", "repetition_detection", "prediction", "web_search_options"),
+FURTHER = tuple(
+    """
+    top_k min_p presence_penalty frequency_penalty repetition_penalty logit_bias seed stop stop_token_ids
+    include_stop_str_in_output ignore_eos min_tokens skip_special_tokens spaces_between_special_tokens
+    bad_words allowed_token_ids truncate_prompt_tokens truncation_side add_special_tokens documents
+    chat_template chat_template_kwargs mm_processor_kwargs media_io_kwargs structured_outputs priority
+    request_id cache_salt logits_processors vllm_xargs return_tokens_as_token_ids logprob_token_ids
+    kv_transfer_params include_reasoning thinking_token_budget repetition_detection prediction
+    web_search_options
+    """.split()
 )
 """Of the Lightcone request: they mean here what they mean there (docs/api/lightcone.md)."""
 MOVED = {
@@ -117,19 +73,20 @@ MOVED = {
     **{name: f"structured_outputs.{part}" for name, part in GUIDED.items()},
     **{name: instead.replace("response_format", "text.format") for name, instead in FOREIGN_CONSTRAINTS.items()},
 }
+RENAMED = {
+    "messages": "input",
+    "max_completion_tokens": "max_output_tokens",
+    "max_tokens": "max_output_tokens",
+    "reasoning_effort": "reasoning.effort",
+    "verbosity": "text.verbosity",
+}
+"""From whole paths of the one request schema to those that a response has."""
 FORMAT_KEYS = ("type", "name", "description", "schema", "strict")
-ABSENT = (
-    *(
-        "n",
-        "use_beam_search",
-        "length_penalty",
-        "prompt_logprobs",
-        "echo",
-        "return_token_ids",
-        "return_prompt_text",
-        "stream_interval",
-    ),
-    *("add_generation_prompt", "continue_final_message", "modalities", "audio"),
+ABSENT = tuple(
+    """
+    n use_beam_search length_penalty prompt_logprobs echo return_token_ids return_prompt_text
+    stream_interval add_generation_prompt continue_final_message modalities audio
+    """.split()
 )
 """Of the Lightcone request: a response has no place for what they give."""
 
@@ -209,55 +166,81 @@ _SCHEMA = ResponseRequest()
 KNOWN = frozenset((*_SCHEMA.fields, *ALIKE, *FURTHER, *ABSENT, "input", "tool_choice"))
 
 
-def response_check(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of `request_check` for the chat that the body stands for. Raises ApiError in the body's names.
+@dataclass(slots=True)
+class ResponseNames:
+    """The names that a request used. Call it with a path of the one request schema."""
 
-    Further values: `echo_fields`, what the response repeats of its request; `items`, the new ones; `given`, the values of
-    this schema; `tool_paths`, the places of its functions. Messages and their origin (`names`) are known only with the
-    earlier items (history.py).
-    """
+    tool_paths: Sequence[str]
+    """The places of its functions."""
+    origins: Sequence[Origin] = ()
+    """The origin of each message. It is known only with the earlier items (history.py)."""
+
+    def __call__(self, path: str) -> str:
+        place = sent_path(path, self.origins)
+        if place is not None:
+            return place
+        first, *steps = path.split(".")
+        if path in RENAMED:
+            return RENAMED[path]
+        if first == "response_format":
+            return ".".join(("text.format", *(steps[1:] if steps[:1] == ["json_schema"] else steps)))
+        if first == "tools" and steps and steps[0].isdecimal() and int(steps[0]) < len(self.tool_paths):
+            inner = steps[2:] if steps[1:2] == ["function"] else steps[1:]
+            return ".".join((self.tool_paths[int(steps[0])], *inner))
+        if first == "tool_choice":
+            return ".".join((first, *(step for step in steps if step not in ("allowed_tools", "function"))))
+        return path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedResponse(ParsedRequest):
+    """A checked request of the Responses API. Its messages are known only with the earlier items (history.py)."""
+
+    items: Sequence[Item]
+    """The new ones; with `with_history` those before them too."""
+    instructions: str | None
+    previous_response_id: str | None
+    is_background: bool
+    insists_on_store: bool | None
+    """`store` as it was sent."""
+    truncates: bool
+    names: ResponseNames
+
+    def with_messages(self, messages: Sequence[Any], origins: Sequence[Origin]) -> ParsedResponse:
+        """Return the request with these messages; `names` learns where they came from."""
+        self.names.origins = origins
+        return replace(self, messages=messages)
+
+
+def response_parse(body: dict[str, Any]) -> ParsedResponse:
+    """Check and translate the body of a response. Raises ApiError."""
     _refuse_foreign(body)
-    try:
-        given: dict[str, Any] = _SCHEMA.run_validation(body)
-    except ValidationError as error:
-        raise problems_error(field_problems(error.detail)) from None
+    given = fields_read(_SCHEMA, body)
     response_id = response_id_create()
     items = _items(body, given, response_id)
     offered = tools_read(given["tools"] or ())
+    names = ResponseNames(offered.paths)
     try:
-        values = request_check({**_chat_body(body, given, offered), "messages": [{"role": "user", "content": ""}]})
+        parsed = request_parse({**_chat_body(body, given, offered), "messages": [{"role": "user", "content": ""}]})
     except ApiError as error:
-        raise renamed(error, (), offered.paths) from None
-    values.update(names=(), tool_paths=offered.paths, items=items, given=given, messages=[])
-    values["echo_fields"] = _echo_fields(body, given, values, offered, response_id)
-    values["ignored"] = (*offered.ignored, *unknown_names(body, KNOWN))
-    values["store"] = given["store"] is not False
-    return values
-
-
-def renamed(error: ApiError, origins: Sequence[Origin], tool_paths: Sequence[str]) -> ApiError:
-    """The same error in the names that were sent."""
-    error.param = None if error.param is None else sent_name(error.param, origins, tool_paths)
-    error.message = sentences_renamed(error.message, lambda path: sent_name(path, origins, tool_paths))
-    error.args = (error.message,)
-    return error
-
-
-def sent_name(path: str, origins: Sequence[Origin], tool_paths: Sequence[str]) -> str:
-    """What the request calls the field that a chat calls `path`."""
-    place = sent_path(path, origins)
-    if place is not None:
-        return place
-    if path == "messages":
-        return "input"
-    path = re.sub(r"^(?:max_completion_tokens|max_tokens)$", "max_output_tokens", path)
-    path = re.sub(r"^reasoning_effort$", "reasoning.effort", path)
-    path = re.sub(r"^verbosity$", "text.verbosity", path)
-    path = re.sub(r"^response_format(?:\.json_schema)?(?=\.|$)", "text.format", path)
-    tool = re.match(r"tools\.(\d+)(?:\.function)?(?=\.|$)", path)
-    if tool and int(tool[1]) < len(tool_paths):
-        return tool_paths[int(tool[1])] + path[tool.end() :]
-    return re.sub(r"^tool_choice(?:\.allowed_tools)?(\.tools\.\d+)?(?:\.function)?(?=\.|$)", r"tool_choice\1", path)
+        error.rename_fields(names)
+        raise
+    echo_fields = _echo_fields(body, given, parsed, offered, response_id)
+    ignored = (*offered.ignored, *unknown_names(body, KNOWN))
+    return ParsedResponse.extending(
+        parsed,
+        messages=(),
+        response=replace(parsed.response, echo_fields=echo_fields),
+        delivery=replace(parsed.delivery, ignored=ignored, store=given["store"] is not False),
+        field_names=names,
+        items=items,
+        instructions=given["instructions"],
+        previous_response_id=given["previous_response_id"],
+        is_background=given["background"],
+        insists_on_store=given["store"],
+        truncates=given["truncation"] == "auto",
+        names=names,
+    )
 
 
 def _refuse_foreign(body: Mapping[str, Any]) -> None:
@@ -304,11 +287,12 @@ def _response_format(form: Any) -> Any:
 def _echo_fields(
     body: Mapping[str, Any],
     given: Mapping[str, Any],
-    values: Mapping[str, Any],
+    parsed: ParsedRequest,
     offered: OfferedTools,
     response_id: str,
 ) -> dict[str, Any]:
-    """What the response object says of its request."""
+    """Return what the response object repeats of its request."""
+    delivery = parsed.delivery
     text, reasoning = given["text"] or {}, given["reasoning"] or {}
     form = text.get("format") or {"type": "text"}
     return {
@@ -317,15 +301,15 @@ def _echo_fields(
         "instructions": given["instructions"],
         "max_output_tokens": given["max_output_tokens"],
         "max_tool_calls": given["max_tool_calls"],
-        "metadata": values["metadata"] or {},
-        "parallel_tool_calls": values["parallel_tool_calls"],
+        "metadata": delivery.metadata,
+        "parallel_tool_calls": parsed.response.parallel_tool_calls,
         "previous_response_id": given["previous_response_id"],
-        "prompt_cache_key": values["prompt_cache_key"],
+        "prompt_cache_key": delivery.prompt_cache_key,
         "reasoning": {
             "effort": reasoning.get("effort"),
             "summary": reasoning.get("summary") or reasoning.get("generate_summary"),
         },
-        "safety_identifier": values["safety_identifier"],
+        "safety_identifier": delivery.safety_identifier,
         "store": given["store"] is not False,
         "text": {
             "format": {name: form[name] for name in FORMAT_KEYS if name in form},
@@ -335,5 +319,5 @@ def _echo_fields(
         "tools": offered.echoed,
         "top_logprobs": given["top_logprobs"] or 0,
         "truncation": given["truncation"],
-        "user": values["user"],
+        "user": delivery.user,
     }

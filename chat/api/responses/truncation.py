@@ -1,46 +1,49 @@
-"""`truncation: "auto"`: the oldest items give way until the prompt and the answer fit into the context.
+"""`truncation: "auto"`: drop the oldest items until the prompt and the answer fit into the context.
 
-How many tokens messages are only a worker knows; it reads the prompt, which uses nothing, as often as it takes to find what fits. What the
-client says stays in the store as it is.
+Only a worker can count the tokens of messages. It reads the prompt, which uses no tokens, as often as it takes to find what
+fits. The store keeps the client's items as they are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from chat.api.answering.accepting import Accepted
-from chat.api.answering.admission import admission_wait
-from chat.api.answering.starting import run_start
-from chat.api.responses.messages import Message, Origin
+from chat.api.answering.pipeline import Accepted, run_start
+from chat.api.answering.streaming import admission_wait
+from chat.api.responses.messages import Message
+from chat.api.responses.schema import ParsedResponse
 from engine.api import Admitted, EngineError, Task
 
 MAX_READINGS = 8
 KEPT_ROLES = ("system", "developer")
 
 
-async def messages_fit(accepted: Accepted) -> None:
-    """Leave out the oldest messages of the values, as many as must be; what cannot fit at all is refused by the run itself."""
-    values = accepted.values
+async def messages_fit(accepted: Accepted[ParsedResponse]) -> Accepted[ParsedResponse]:
+    """Return the request without its oldest messages, as many as must go. The run itself refuses what cannot fit at all."""
     for _ in range(MAX_READINGS):
+        parsed = accepted.parsed
         try:
             admitted = await _read(accepted)
         except EngineError:
-            return
-        room = (admitted.context_length or 0) - (values["max_completion_tokens"] or 1)
+            return accepted
+        room = (admitted.context_length or 0) - (parsed.generation.stop.max_tokens or 1)
         excess = admitted.num_prompt_tokens - room
         if excess <= 0 or admitted.context_length is None:
-            return
-        kept = messages_shorten(values["messages"], excess / admitted.num_prompt_tokens)
-        if len(kept) == len(values["messages"]):
-            return
-        _keep(values, kept)
+            return accepted
+        kept = messages_shorten(parsed.messages, excess / admitted.num_prompt_tokens)
+        if len(kept) == len(parsed.messages):
+            return accepted
+        messages, origins = parsed.messages, parsed.names.origins
+        shortened = parsed.with_messages([messages[index] for index in kept], [origins[index] for index in kept])
+        accepted = replace(accepted, parsed=shortened)
+    return accepted
 
 
-def messages_shorten(messages: list[Message], share: float) -> list[int]:
-    """The places of the messages that stay when about `share` of the text goes, at least one message where one may.
+def messages_shorten(messages: Sequence[Message], share: float) -> list[int]:
+    """Return the places of the messages that stay when about `share` of the text goes, at least one message if one may.
 
-    Instructions stay, and the last message does with what it answers: results never stand without their calls.
+    Instructions stay, and so does the last message with those that it answers. Results never stand without their calls.
     """
     first = next((index for index, message in enumerate(messages) if message["role"] not in KEPT_ROLES), len(messages))
     begins = [index for index in range(first + 1, len(messages)) if messages[index]["role"] != "tool"]
@@ -61,17 +64,14 @@ def messages_shorten(messages: list[Message], share: float) -> list[int]:
     return [*range(first), *range(begin, len(messages))]
 
 
-def _keep(values: dict[str, Any], kept: list[int]) -> None:
-    names: list[Origin] = values["names"]
-    values["messages"], values["names"] = (
-        [values["messages"][index] for index in kept],
-        [names[index] for index in kept],
+async def _read(accepted: Accepted[ParsedResponse]) -> Admitted:
+    parsed = accepted.parsed
+    reading = replace(
+        parsed,
+        generation=replace(parsed.generation, task=Task.READ),
+        delivery=replace(parsed.delivery, is_further=True),
     )
-
-
-async def _read(accepted: Accepted) -> Admitted:
-    values = {**accepted.values, "task": Task.READ, "is_further": True, "detach": None}
-    run = await run_start(replace(accepted, values=values))
+    run = await run_start(replace(accepted, parsed=reading))
     try:
         admitted = await admission_wait(run)
         async for _ in run.reader:

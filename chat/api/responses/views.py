@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -14,24 +14,20 @@ from django.http import HttpRequest, HttpResponseBase
 
 from chat.access.checks import Right
 from chat.access.keys import Caller
-from chat.api.answering.accepting import Accepted, request_start
-from chat.api.answering.answer import run_answer
-from chat.api.answering.heads import head_admitted
-from chat.api.answering.keeping import keeping_refusal, keeps_answer
-from chat.api.answering.prompt_reading import prompt_read
-from chat.api.answering.rejoining import run_rejoin
-from chat.api.answering.starting import StartedRun, start_reworded
-from chat.api.answering.streaming import stream_frames
+from chat.api.answering.pipeline import Accepted, StartedRun, request_start, run_start
+from chat.api.answering.storage import answer_stored, keeping_refusal, keeps_answer, run_rejoin
+from chat.api.answering.streaming import RunFrames, frames_sent, prompt_read, run_answer
 from chat.api.body import run_in_thread_if_large
 from chat.api.dialect import ErrorFormat
 from chat.api.queries import page_read, query_boolean, query_integer
 from chat.api.responses.dialect import INPUT_TOKENS, RESPONSES, InputTokens, Responses
 from chat.api.responses.history import history_add
 from chat.api.responses.kept import ResponseKeep, background_policy, kept_head, response_refresh, unfinished_object
+from chat.api.responses.schema import ParsedResponse
 from chat.api.responses.stream import ResponseStream
 from chat.api.responses.truncation import messages_fit
 from chat.api.sse import EventStreamResponse
-from chat.api.stored.services import AnswerUnknown, StoredAnswer, StoredKind, StoredState, answer_delete, answer_find
+from chat.api.stored.services import AnswerUnknown, StoredAnswer, StoredKind, StoredState, answer_delete
 from chat.api.view import api_view, caller_require, json_response
 from chat.errors import ApiError, engine_api_error
 from chat.generation.completions import run_attach, run_find, run_stop
@@ -43,85 +39,93 @@ STOP_S = 3.0
 
 
 async def create(request: HttpRequest, dialect: Responses) -> HttpResponseBase:
-    accepted, run = await request_start(request, dialect, _start)
-    values = accepted.values
-    is_background = values["echo_fields"]["background"]
-    if is_background and not values["stream"]:
+    _, (accepted, run) = await request_start(request, dialect, _start)
+    parsed = accepted.parsed
+    if parsed.is_background and not parsed.response.stream:
         return await _background(accepted, run)
-    keep = ResponseKeep(values, accepted.caller, run, is_begun=is_background) if values["store"] else None
+    keep = None
+    if parsed.delivery.store:
+        keep = ResponseKeep(parsed.items, accepted.caller, run, is_begun=parsed.is_background)
     try:
         return await run_answer(request, dialect, accepted, run, keep=keep)
     except ApiError:
-        if is_background:
+        if parsed.is_background:
             await _give_up(accepted, run)
         raise
 
 
-async def _give_up(accepted: Accepted, run: StartedRun) -> None:
-    """A client that is refused by status knows no id: nothing goes on for it, and nothing is kept."""
+async def _give_up(accepted: Accepted[ParsedResponse], run: StartedRun) -> None:
+    """End the run and keep nothing: a client that is refused by status knows no id."""
     await _forget(run.head.echo_fields["id"], accepted.caller)
     with suppress(EngineError):  # the deadline ends it all the same
         await run_stop(run_id=run.generation.run_id)
 
 
-async def _start(accepted: Accepted) -> StartedRun:
-    """1. What was said before.  2. Whether the response is kept.  3. What fits.  4. The run; in the background, with a row in the store."""
-    values = accepted.values
+async def _start(accepted: Accepted[ParsedResponse]) -> tuple[Accepted[ParsedResponse], StartedRun]:
+    """1. The history.  2. Whether the response is kept.  3. What fits.  4. The run; in the background, with a row in the store."""
     accepted = await history_add(accepted)
-    refusal = await keeping_refusal(accepted.caller.project_id) if keeps_answer(values) else None
-    await run_in_thread_if_large(accepted.num_bytes, _settle_store, values, refusal)
-    if values["given"]["truncation"] == "auto":
-        await messages_fit(accepted)
-    if not values["echo_fields"]["background"]:
-        return await start_reworded(accepted, RESPONSES.reword)
-    values["detach"] = background_policy
-    run = await start_reworded(accepted, RESPONSES.reword)
+    keeps = keeps_answer(accepted.parsed)
+    refusal = await keeping_refusal(accepted.caller.project_id) if keeps else None
+    parsed = await run_in_thread_if_large(accepted.num_bytes, _with_store, accepted.parsed, refusal)
+    accepted = replace(accepted, parsed=parsed)
+    if parsed.truncates:
+        accepted = await messages_fit(accepted)
+    if not parsed.is_background:
+        return accepted, await run_start(accepted)
+    run = await run_start(accepted, detach=background_policy)
     try:
-        if not await ResponseKeep(values, accepted.caller, run).begin(run.head):
+        if not await ResponseKeep(parsed.items, accepted.caller, run).begin(run.head):
             await run.reader.stop()
             raise ApiError("overloaded", "The response cannot be kept at the moment; please try again.")
     except BaseException:
         run.reader.leave()
         raise
-    return run
+    return accepted, run
 
 
-def _settle_store(values: dict[str, Any], refusal: ApiError | None) -> None:
-    """A response that cannot be kept says so in `store`, unless its request insists. `refusal`: of a project that has stored enough."""
-    echo_fields, given = values["echo_fields"], values["given"]
+def _with_store(parsed: ParsedResponse, refusal: ApiError | None) -> ParsedResponse:
+    """Return the request with `store` settled. Raises ApiError if it insists on a response that cannot be kept.
+
+    `refusal` is set for a project that has stored enough.
+    """
     limit = settings.LIGHTCONE_LIMITS.max_stored_bytes
-    if echo_fields["background"] and given["store"] is False:
+    store, insists = bool(parsed.delivery.store), bool(parsed.insists_on_store or parsed.is_background)
+    if parsed.is_background and parsed.insists_on_store is False:
         raise ApiError(
             "invalid_value", "background needs store: true, as the response is fetched from the store", "background"
         )
     if not settings.LIGHTCONE_STORE:
-        if echo_fields["background"]:
+        if parsed.is_background:
             raise ApiError(
                 "unsupported_parameter", "background cannot be true: this server keeps no answers", "background"
             )
-        values["store"] = False
+        store = False
     elif refusal is not None:
-        if given["store"] or echo_fields["background"]:
+        if insists:
             raise refusal
-        values["store"] = False
-    elif values["store"] and len(orjson.dumps(values["items"])) > limit:
-        if given["store"] or echo_fields["background"]:
+        store = False
+    elif store and len(orjson.dumps(parsed.items)) > limit:
+        if insists:
             message = f"store cannot be true for more than {limit} bytes of items; send less, or store: false"
             raise ApiError("invalid_value", message, "store")
-        values["store"] = False
-    echo_fields["store"] = values["store"]
+        store = False
+    echo_fields = {**parsed.response.echo_fields, "store": store}
+    return replace(
+        parsed,
+        response=replace(parsed.response, echo_fields=echo_fields),
+        delivery=replace(parsed.delivery, store=store),
+    )
 
 
-async def _background(accepted: Accepted, run: StartedRun) -> HttpResponseBase:
-    """The response as it is after a moment: refused, in progress, or still in the queue."""
+async def _background(accepted: Accepted[ParsedResponse], run: StartedRun) -> HttpResponseBase:
+    """Answer with the response as it is after a moment: refused, in progress, or still in the queue."""
     reader = run.reader
     try:
         event = await reader.next(ADMISSION_S)
         payload = None if event is None else event.payload
         if isinstance(payload, Rejected | Failed):
             await _give_up(accepted, run)
-            refusal = RESPONSES.reword(EngineError(payload.code, payload.message, payload.param), accepted.values)
-            raise engine_api_error(refusal)
+            raise engine_api_error(EngineError(payload.code, payload.message, payload.param))
         return json_response(
             unfinished_object(run.head, is_queued=not isinstance(payload, Admitted)), headers=reader.headers
         )
@@ -172,8 +176,8 @@ async def _stream_again(request: HttpRequest, caller: Caller, response_id: str) 
             "not_resumable", "The events of this response are not kept any more; fetch it without stream.", "stream"
         )
     reader, admitted = rejoined
-    frames = stream_frames(reader, ResponseStream(head_admitted(head, admitted), after=after), admitted=admitted)
-    return EventStreamResponse(frames, on_close=reader.leave)
+    writer = ResponseStream(head.admitted(admitted), after=after)
+    return EventStreamResponse(frames_sent(RunFrames(reader, writer, admitted)), on_close=reader.leave)
 
 
 async def cancel(request: HttpRequest, dialect: Responses, response_id: str) -> HttpResponseBase:
@@ -233,23 +237,22 @@ async def input_items(request: HttpRequest, dialect: Responses, response_id: str
 
 
 async def input_tokens(request: HttpRequest, dialect: InputTokens) -> HttpResponseBase:
-    read = await prompt_read(request, dialect, start=partial(_start_reading, dialect))
+    read = await prompt_read(request, dialect, start=_start_reading)
     return json_response(
         {"object": "response.input_tokens", "input_tokens": read.admitted.num_prompt_tokens}, headers=read.headers
     )
 
 
-async def _start_reading(dialect: InputTokens, accepted: Accepted) -> StartedRun:
-    return await start_reworded(await history_add(accepted), dialect.reword)
+async def _start_reading(accepted: Accepted[ParsedResponse]) -> StartedRun:
+    return await run_start(await history_add(accepted))
 
 
 async def _find(response_id: str, caller: Caller) -> StoredAnswer:
-    """One text for a response that does not exist and for one of another project."""
-    find = database_sync_to_async(answer_find)
-    try:
-        return await find(project_id=caller.project_id, kind=StoredKind.RESPONSE, public_id=response_id)
-    except AnswerUnknown:
-        raise ApiError("not_found", f"Response with id '{response_id[:200]}' not found.") from None
+    """Return a stored response. Raises the same ApiError for one that does not exist and for one of another project."""
+    row = await answer_stored(response_id, kind=str(StoredKind.RESPONSE), caller=caller)
+    if row is None:
+        raise ApiError("not_found", f"Response with id '{response_id[:200]}' not found.")
+    return row
 
 
 def _view(handlers: dict[str, Any], dialect: ErrorFormat = RESPONSES) -> Any:

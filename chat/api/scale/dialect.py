@@ -1,4 +1,4 @@
-"""The Scale dialect as dialect.py of the folder above describes it."""
+"""Scale's shape for chat completions, and for text completions."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from chat.api.chat_format.answer import ChatAnswer
 from chat.api.chat_format.framing import NAMED
 from chat.api.chat_format.stream import ChatStream
 from chat.api.dialect import AnswerHead, OpenAIErrorFormat
-from chat.api.request.refusals import refusal_renamed, refusal_reworded
-from chat.api.scale.read import scale_values
-from chat.api.scale.text_read import scale_text_values, text_reworded
+from chat.api.request.parsed import ParsedRequest
+from chat.api.request.text_schema import TextRequest
+from chat.api.scale.read import scale_parse
+from chat.api.scale.text_read import scale_text_parse
 from chat.errors import ApiError
-from engine.api import EngineError
 
 
 class ScaleFormat(OpenAIErrorFormat):
@@ -27,11 +27,8 @@ class ScaleFormat(OpenAIErrorFormat):
 
 
 class Scale(ScaleFormat):
-    def read(self, body: dict[str, Any]) -> dict[str, Any]:
-        return scale_values(body)
-
-    def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError:
-        return refusal_renamed(refusal_reworded(error, values), values["names"].sent)
+    def parse(self, body: dict[str, Any]) -> ParsedRequest:
+        return scale_parse(body)
 
     def answer(self, head: AnswerHead) -> ChatAnswer:
         return ChatAnswer(head)
@@ -45,11 +42,8 @@ class ScaleTexts(ScaleFormat):
 
     framing = NAMED
 
-    def read(self, body: dict[str, Any]) -> dict[str, Any]:
-        return scale_text_values(body)
-
-    def reword(self, error: EngineError, values: dict[str, Any]) -> EngineError:
-        return text_reworded(error, values)
+    def parse(self, body: dict[str, Any]) -> TextRequest:
+        return scale_text_parse(body)
 
 
 SCALE = Scale()

@@ -1,4 +1,4 @@
-"""What the fields of a translated request were called when they were sent, so that refusals name those."""
+"""The client's names for the fields of a translated request, for errors of all later steps."""
 
 from __future__ import annotations
 
@@ -6,26 +6,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from chat.api.request.constraints import CONSTRAINT_KEYS
+from chat.errors import FieldNames, names_unchanged
 
 EXTRA = "inference_extra_params"
 
 
 @dataclass(frozen=True, slots=True)
-class SentNames:
-    """`extra`: fields that came in `inference_extra_params`. `guided`: parts of `structured_outputs`, and the field that each came in.
-
-    `renamed`: top-level names of ours, and those that were sent instead. `places`: of each message, its place in the list that was sent.
-    `single_parts`: places of messages whose content was one part.
-    """
+class ScaleNames:
+    """The names that a Scale request used. Call it with the path of a field in the one request schema."""
 
     extra: frozenset[str] = frozenset()
+    """Fields that came in `inference_extra_params`."""
     guided: Mapping[str, str] = field(default_factory=dict)
+    """From a part of `structured_outputs` to the field that it came in."""
     renamed: Mapping[str, str] = field(default_factory=dict)
+    """From a field of the schema to the field that was sent instead."""
     places: tuple[int, ...] = ()
+    """Of each message, its place in the list that was sent."""
     single_parts: frozenset[int] = frozenset()
+    """The places of messages whose content was one part."""
+    inner: FieldNames = names_unchanged
+    """The names of the request that this one was translated into."""
 
-    def sent(self, path: str) -> str:
-        """The dotted path, or any other word, as the client knows it."""
+    def __call__(self, path: str) -> str:
+        path = self.inner(path)
         name, *steps = path.split(".")
         if name == "messages":
             return ".".join((name, *self._message(steps)))

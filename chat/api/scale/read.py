@@ -1,9 +1,10 @@
-"""A Scale request in the words of the Lightcone request, with what that has no field for.
+"""Translate a Scale request into the Lightcone request, and add the fields that the latter does not have.
 
-1. Scale's own fields.  2. Messages: their forms, then the cut of `memory_strategy`.  3. The other fields, and behind them those of
-`inference_extra_params`, through the checks of the Lightcone request.  4. Candidates, model names, deadline, the text to fill in.
+1. Scale's own fields.  2. Messages: their forms, then the cut of `memory_strategy`.  3. The other fields, and behind them
+those of `inference_extra_params`, through the checks of the Lightcone request.  4. Candidates, model names, deadline, the
+text to fill in.
 
-Whatever is refused, here or later, is named as it was sent (names.py).
+Errors, here and later, name fields as the client sent them (names.py).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from django.conf import settings
 from rest_framework.exceptions import ValidationError
@@ -19,19 +20,22 @@ from rest_framework.exceptions import ValidationError
 from chat.api.request.constraints import CONSTRAINT_KEYS, GUIDED, GUIDED_CONSTRAINTS
 from chat.api.request.fields import field_problems
 from chat.api.request.ignored import unknown_names
-from chat.api.request.refusals import sentences_renamed
-from chat.api.request.schema import ChatCompletionRequest, choices_check, request_check
+from chat.api.request.parse import choices_check, conflict, request_parse
+from chat.api.request.parsed import ParsedRequest
+from chat.api.request.schema import ChatCompletionRequest
 from chat.api.request.tools import is_forced, raw_choice
 from chat.api.scale.fields import OWN, SHARED, own_values
 from chat.api.scale.memory import last_messages
 from chat.api.scale.message_forms import has_single_part, messages_formed
 from chat.api.scale.model_names import model_candidates
-from chat.api.scale.names import EXTRA, SentNames
+from chat.api.scale.names import EXTRA, ScaleNames
 from chat.api.scale.suffix import raw_prompt
 from chat.errors import ApiError, problems_error
 from engine.api import SamplingParams
 
 logger = logging.getLogger(__name__)
+
+P = TypeVar("P", bound=ParsedRequest)
 
 LIMITS = settings.LIGHTCONE_LIMITS
 NOT_EXTRA = ("model", "messages", "stream", "stream_options", *GUIDED)
@@ -39,8 +43,8 @@ JSON_FORMATS = ("json_object", "json_schema")
 EXTRA_FIELDS = frozenset(ChatCompletionRequest().fields) - set(NOT_EXTRA)
 
 
-def scale_values(body: dict[str, Any]) -> dict[str, Any]:
-    """The values of `schema.request_check` of a Scale body; raises ApiError."""
+def scale_parse(body: dict[str, Any]) -> ParsedRequest:
+    """Check and translate the body of a chat completion. Raises ApiError."""
     given = {name: value for name, value in body.items() if value is not None}
     own = own_values(given, OWN)
     formed = messages_formed(own["messages"])
@@ -55,23 +59,39 @@ def scale_values(body: dict[str, Any]) -> dict[str, Any]:
         places=tuple(places),
         single_parts=frozenset(place for place in places if has_single_part(own["messages"][place])),
     )
-    values = values_checked(request_check, {**fields, "messages": [formed[place] for place in places]}, names)
-    values["best_of"] = best_of_read(own["best_of"], values)
+    translated = {**fields, "messages": [formed[place] for place in places]}
+    parsed = with_own(checked(request_parse, translated, names), own, names)
     if own["suffix"]:
-        values["raw"] = raw_prompt(values, own["suffix"], names)
-        values["add_special_tokens"] = fields.get("add_special_tokens") is None or values["add_special_tokens"]
+        adds_special = fields.get("add_special_tokens") is None or parsed.generation.prompt.add_special_tokens
+        prompt = replace(parsed.generation.prompt, add_special_tokens=adds_special)
+        raw = raw_prompt(parsed, own["suffix"], fields)
+        parsed = replace(parsed, generation=replace(parsed.generation, raw=raw, prompt=prompt))
     ignored = ignored_names(given, own, known={*OWN, *SHARED}, extra_fields=EXTRA_FIELDS)
-    return {
-        **values,
-        "ignored": ignored,
-        "model_names": model_candidates(own["model"]),
-        "timeout_s": own["inference_timeout"],
-    }
+    return replace(parsed, delivery=replace(parsed.delivery, ignored=ignored))
+
+
+def with_own(parsed: P, own: Mapping[str, Any], names: ScaleNames, *, must_fit: bool = True) -> P:
+    """Add the fields that the Lightcone request does not have. Raises ApiError if `best_of` does not go with the others.
+
+    `must_fit`: prompt and token limit must fit into the context together.
+    """
+    generation = parsed.generation
+    return replace(
+        parsed,
+        model_names=model_candidates(own["model"]),
+        generation=replace(
+            generation,
+            best_of=best_of_read(own["best_of"], parsed),
+            stop=replace(generation.stop, must_fit=must_fit),
+        ),
+        delivery=replace(parsed.delivery, timeout_s=own["inference_timeout"]),
+        field_names=replace(names, inner=parsed.field_names),
+    )
 
 
 def fields_translated(
     given: Mapping[str, Any], own: Mapping[str, Any], *, shared: Collection[str], extra_fields: Collection[str]
-) -> tuple[dict[str, Any], SentNames]:
+) -> tuple[dict[str, Any], ScaleNames]:
     """All fields but the prompt as the Lightcone request has them; raises ApiError.
 
     `shared` mean the same there, `extra_fields` may come in `inference_extra_params`.
@@ -94,7 +114,7 @@ def fields_translated(
                 "invalid_type", f"{EXTRA}.structured_outputs must be an object", f"{EXTRA}.structured_outputs"
             )
         fields["structured_outputs"] = {**(sent or {}), **{part: given[name] for part, name in guided.items()}}
-    return fields, SentNames(extra=frozenset(extra), guided=guided)
+    return fields, ScaleNames(extra=frozenset(extra), guided=guided)
 
 
 def ignored_names(
@@ -104,16 +124,13 @@ def ignored_names(
     return unknown_names(given, known) + unknown_names(own["inference_extra_params"] or {}, extra_fields, f"{EXTRA}.")
 
 
-def values_checked(
-    check: Callable[[dict[str, Any]], dict[str, Any]], fields: dict[str, Any], names: SentNames
-) -> dict[str, Any]:
-    """`check`, whose refusals name what was sent; prompt and token limit must fit into the context together."""
+def checked(parse: Callable[[dict[str, Any]], P], fields: dict[str, Any], names: ScaleNames) -> P:
+    """Return `parse(fields)`. Raises ApiError in the client's names."""
     try:
-        values = check(fields)
+        return parse(fields)
     except ApiError as error:
-        param = names.sent(error.param) if error.param is not None else None
-        raise ApiError(error.code, sentences_renamed(error.message, names.sent), param) from None
-    return {**values, "must_fit": True, "names": names}
+        error.rename_fields(names)
+        raise
 
 
 def _extra(sent: Mapping[str, Any], top: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
@@ -163,22 +180,24 @@ def _guided(given: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, st
     return guided
 
 
-def best_of_read(best_of: int | None, values: Mapping[str, Any]) -> int | None:
-    """How many candidates there are to be, None where that is all of one; raises ApiError where other fields do not allow it."""
-    if best_of is None or best_of == values["n"] == 1:
+def best_of_read(best_of: int | None, parsed: ParsedRequest) -> int | None:
+    """Return the number of candidates, None for one. Raises ApiError if other fields do not allow it."""
+    generation = parsed.generation
+    num_choices, limit = generation.num_choices, generation.stop.max_tokens
+    if best_of is None or best_of == num_choices == 1:
         return None
-    limit = values["max_completion_tokens"] if values["max_completion_tokens"] is not None else values["max_tokens"]
     problem = ""
-    if best_of < values["n"]:
-        problem = f"must be at least n, {values['n']}; got {best_of}"
-    elif values["stream"]:
+    if best_of < num_choices:
+        problem = f"must be at least n, {num_choices}; got {best_of}"
+    elif parsed.response.stream:
         problem = f"must be 1 or absent when stream is true, got {best_of}. Results cannot be streamed"
-    elif values["use_beam_search"]:
+    elif generation.beam is not None:
         problem = f"must be 1 or absent with use_beam_search, which finds the n best by itself; got {best_of}"
     elif limit is not None and limit * best_of > LIMITS.max_choice_tokens:
         problem = f"times the token limit must be at most {LIMITS.max_choice_tokens}, got {best_of} x {limit}"
     if problem:
-        raise ApiError("invalid_value", f"best_of {problem}", "best_of")
-    if values["temperature"] is not None:
-        choices_check({**values, "best_of": best_of}, SamplingParams(temperature=values["temperature"]))
+        raise conflict("best_of", problem)
+    if generation.draw.temperature is not None:
+        sampling = SamplingParams(temperature=generation.draw.temperature)
+        choices_check(replace(generation, best_of=best_of), sampling)
     return best_of

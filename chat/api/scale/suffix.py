@@ -6,23 +6,32 @@ from collections.abc import Mapping
 from typing import Any
 
 from chat.api.request.fields import echo
+from chat.api.request.parsed import ParsedRequest
 from chat.api.request.parts import TEXT_PARTS
-from chat.api.scale.names import SentNames
 from chat.errors import ApiError
 from engine.api import RawPrompt
 
-FOR_TEMPLATES = ("tools", "chat_template", "chat_template_kwargs", "documents", "continue_final_message", "echo")
-"""What shapes a conversation, which there is none of here."""
 
+def raw_prompt(parsed: ParsedRequest, suffix: str, fields: Mapping[str, Any]) -> RawPrompt:
+    """Return the prompt to fill in. `fields` are those that were sent. Raises ApiError.
 
-def raw_prompt(values: Mapping[str, Any], suffix: str, names: SentNames) -> RawPrompt:
-    """The prompt to fill in; raises ApiError. Whether the model can do that is for the engine to say."""
-    for name in FOR_TEMPLATES:
-        if values[name]:
-            sent = names.sent("functions" if name == "tools" and values["functions"] else name)
+    The engine checks whether the model can fill in.
+    """
+    generation, prompt = parsed.generation, parsed.generation.prompt
+    for_templates = {
+        "tools": generation.tools,
+        "chat_template": prompt.chat_template,
+        "chat_template_kwargs": fields.get("chat_template_kwargs"),
+        "documents": prompt.documents,
+        "continue_final_message": prompt.continue_final_message,
+        "echo": parsed.response.echo,
+    }
+    for name, is_used in for_templates.items():
+        if is_used:
+            sent = parsed.field_names(name)
             message = f"suffix cannot be combined with {sent}, as no chat template is used then; leave one of them out"
             raise ApiError("invalid_value", message, "suffix")
-    messages = values["messages"]
+    messages = parsed.messages
     users = [
         place for place, message in enumerate(messages) if isinstance(message, dict) and message.get("role") == "user"
     ]
@@ -32,7 +41,7 @@ def raw_prompt(values: Mapping[str, Any], suffix: str, names: SentNames) -> RawP
             "messages must hold a message of the user with suffix: the answer goes between the two",
             "messages",
         )
-    path = names.sent(f"messages.{users[-1]}.content")
+    path = parsed.field_names(f"messages.{users[-1]}.content")
     return RawPrompt(text=_text(messages[users[-1]].get("content"), path), suffix=suffix, param="messages")
 
 

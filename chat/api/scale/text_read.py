@@ -13,14 +13,11 @@ from rest_framework import serializers
 
 from chat.api.request.fields import Array, Boolean, Integer, RequestField, integer_read, refuse
 from chat.api.request.prompt_field import Prompts
-from chat.api.request.refusals import refusal_renamed
 from chat.api.request.schema import MAX_TOKENS, ChatCompletionRequest
-from chat.api.request.text_schema import LIMITS, CompletionRequest, text_check, text_refusal_reworded
+from chat.api.request.text_schema import LIMITS, CompletionRequest, TextRequest, text_parse
 from chat.api.scale.fields import MAX_STOP_STRINGS, OWN, nullable, own_values
-from chat.api.scale.model_names import model_candidates
-from chat.api.scale.read import NOT_EXTRA, best_of_read, fields_translated, ignored_names, values_checked
+from chat.api.scale.read import NOT_EXTRA, checked, fields_translated, ignored_names, with_own
 from chat.errors import ApiError
-from engine.api import EngineError
 
 TOKEN_LIMITS = ("max_completion_tokens", "max_tokens", "max_new_tokens")
 """Names of one limit; the first that is sent counts."""
@@ -108,8 +105,8 @@ class ScaleTextRequest(serializers.Serializer):
         return {name: nullable(field) for name, field in fields.items()}
 
 
-def scale_text_values(body: dict[str, Any]) -> dict[str, Any]:
-    """The values of `text_schema.text_check` of a Scale body; raises ApiError."""
+def scale_text_parse(body: dict[str, Any]) -> TextRequest:
+    """Check and translate the body of a text completion. Raises ApiError."""
     given = {name: value for name, value in body.items() if value is not None}
     own = own_values(given, OWN_TEXT)
     fields, names = fields_translated(given, own, shared=SHARED_TEXT, extra_fields=EXTRA_FIELDS)
@@ -118,21 +115,11 @@ def scale_text_values(body: dict[str, Any]) -> dict[str, Any]:
     _add_stop(fields, own, renamed)
     has_chat_logprobs = _add_logprobs(fields, own, renamed)
     names = replace(names, renamed=renamed)
-    values = values_checked(text_check, {**fields, "prompt": given["prompt"], "best_of": own["best_of"]}, names)
-    return {
-        **values,
-        "ignored": ignored_names(given, own, known={*OWN_TEXT, *SHARED_TEXT}, extra_fields=EXTRA_FIELDS),
-        "must_fit": "max_tokens" in fields,
-        "best_of": best_of_read(own["best_of"], values),
-        "model_names": model_candidates(own["model"]),
-        "timeout_s": own["inference_timeout"],
-        "has_chat_logprobs": has_chat_logprobs,
-    }
-
-
-def text_reworded(error: EngineError, values: dict[str, Any]) -> EngineError:
-    """A refusal of the engine in the names that were sent."""
-    return refusal_renamed(text_refusal_reworded(error, values), values["names"].sent)
+    parsed = checked(text_parse, {**fields, "prompt": given["prompt"], "best_of": own["best_of"]}, names)
+    parsed = with_own(parsed, own, names, must_fit="max_tokens" in fields)
+    ignored = ignored_names(given, own, known={*OWN_TEXT, *SHARED_TEXT}, extra_fields=EXTRA_FIELDS)
+    delivery = replace(parsed.delivery, ignored=ignored)
+    return replace(parsed, delivery=delivery, has_chat_logprobs=has_chat_logprobs)
 
 
 def _add_limit(fields: dict[str, Any], own: Mapping[str, Any], renamed: dict[str, str]) -> None:

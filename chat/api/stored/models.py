@@ -58,4 +58,4 @@ class StoredAnswer(models.Model):
         )
 
     def __str__(self) -> str:
-        return self.public_id
+        return str(self.public_id)

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from chat.api.answering.accepting import Accepted
-from chat.api.answering.starting import StartedRun
+from chat.api.answering.pipeline import Accepted, StartedRun
 from chat.api.chat_format.logprobs import prompt_logprobs_list
+from chat.api.request.text_schema import TextRequest
 from chat.api.text_format.logprobs import ChoiceLogprobs, ContentLogprobs, TextLogprobs
 from engine.api import Admitted, ChoiceFinished, Delta, PromptScored, RawPrompt, Usage
 
@@ -58,27 +58,27 @@ class TextHead:
         return TextLogprobs(num_top=self.num_top, by_id=self.names_tokens_by_id)
 
 
-def text_head(accepted: Accepted, first: StartedRun) -> TextHead:
-    """`first`: the run of the first prompt, which knows the model and the service tier used."""
-    values = accepted.values
-    options = values["stream_options"] or {}
+def text_head(accepted: Accepted[TextRequest], first: StartedRun) -> TextHead:
+    """Return the head of the answer. `first`, the run of the first prompt, knows the model and the service tier used."""
+    parsed = accepted.parsed
+    generation, response = parsed.generation, parsed.response
     return TextHead(
         request_id=accepted.request_id,
         created=int(accepted.arrived_at),
         model=first.model.name,
         fingerprint=first.model.fingerprint,
-        prompts=tuple(values["prompts"]),
-        num_choices=values["n"],
-        echo=values["echo"],
-        num_top=values["top_logprobs"] if values["logprobs"] else None,
-        num_prompt_top=values["prompt_logprobs"],
-        names_tokens_by_id=bool(values["return_tokens_as_token_ids"]),
-        returns_token_ids=bool(values["return_token_ids"]),
-        include_usage=bool(options.get("include_usage")),
-        continuous_usage=bool(options.get("continuous_usage_stats")),
-        stream_interval=values["stream_interval"] or 1,
+        prompts=tuple(parsed.prompts),
+        num_choices=generation.num_choices,
+        echo=response.echo,
+        num_top=generation.logprobs.top if generation.logprobs.enabled else None,
+        num_prompt_top=generation.logprobs.prompt,
+        names_tokens_by_id=response.names_tokens_by_id,
+        returns_token_ids=response.returns_token_ids,
+        include_usage=response.include_usage,
+        continuous_usage=response.continuous_usage,
+        stream_interval=response.stream_interval,
         service_tier=first.head.service_tier,
-        has_chat_logprobs=values["has_chat_logprobs"],
+        has_chat_logprobs=parsed.has_chat_logprobs,
     )
 
 

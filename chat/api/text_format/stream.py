@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from chat.api.answering.runs import RunUpdate
+from chat.api.answering.multi_run import RunUpdate
 from chat.api.chat_format.framing import PLAIN, Framing
 from chat.api.chat_format.grouping import DeltaGroup
 from chat.api.chat_format.usage import usage_object

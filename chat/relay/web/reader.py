@@ -250,4 +250,6 @@ def error_of(payload: Rejected | Failed) -> EngineError:
         return EngineUnavailable(payload.code, payload.message, payload.param)
     if payload.code in FAILURE_CODES:
         return EngineFailure(payload.code, payload.message, payload.param)
-    return RequestError(payload.code, payload.message, payload.param)
+    if isinstance(payload, Failed):
+        return RequestError(payload.code, payload.message, payload.param)
+    return RequestError(payload.code, payload.message, payload.param, limit=payload.limit, value=payload.value)

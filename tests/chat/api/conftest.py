@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from chat.access.keys import Caller, KeyForbidden, KeyInvalid
-from chat.api.answering import accepting, starting
+from chat.api.answering import pipeline
 from chat.catalog import named_models
 from chat.catalog.services import ModelEntry
 from chat.generation.completions import DetachPolicy
@@ -176,10 +176,10 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     monkeypatch.setattr(named_models, "model_resolve_async", resolve)
     monkeypatch.setattr(named_models, "models_for_caller_async", models)
     monkeypatch.setattr(named_models, "models_live", live)
-    monkeypatch.setattr(starting, "completion_start", service.start)
-    monkeypatch.setattr(starting, "completion_refuse", service.refuse)
-    monkeypatch.setattr(accepting, "limits_look", service.look)
-    monkeypatch.setattr(accepting, "request_rejected_record", lambda **record: service.rejected.append(record))
+    monkeypatch.setattr(pipeline, "completion_start", service.start)
+    monkeypatch.setattr(pipeline, "completion_refuse", service.refuse)
+    monkeypatch.setattr(pipeline, "limits_look", service.look)
+    monkeypatch.setattr(pipeline, "request_rejected_record", lambda **record: service.rejected.append(record))
     return service
 
 

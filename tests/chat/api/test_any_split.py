@@ -119,7 +119,7 @@ def serve(scripted: Scripted, monkeypatch: pytest.MonkeyPatch, log: list[LogEntr
             reader.offer(log[index])
         return reader
 
-    monkeypatch.setattr("chat.api.answering.starting.completion_start", start)
+    monkeypatch.setattr("chat.api.answering.pipeline.completion_start", start)
 
 
 @pytest.mark.parametrize("dialect", ROUTES)

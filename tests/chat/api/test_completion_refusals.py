@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError
 
 from chat.access.keys import Caller
-from chat.api.answering import starting
+from chat.api.answering import pipeline
 from chat.api.body import INLINE_BODY_BYTES
 from chat.api.request.build import generation_request
 from chat.generation.completions import LimitExceeded
@@ -239,7 +239,7 @@ async def test_messages_of_large_bodies_are_read_while_others_are_answered(api, 
         places.append(threading.current_thread() is threading.main_thread())
         return generation_request(*arguments, **options)
 
-    monkeypatch.setattr(starting, "generation_request", build)
+    monkeypatch.setattr(pipeline, "generation_request", build)
     long = {"role": "user", "content": "x" * INLINE_BODY_BYTES}
     assert (await post(api)).status_code == 200
     scripted.script = list(HELLO)

@@ -84,7 +84,7 @@ async def test_a_client_that_goes_away_leaves_its_run_at_once(scripted, monkeypa
     async def start(**_):
         return reader
 
-    monkeypatch.setattr("chat.api.answering.starting.completion_start", start)
+    monkeypatch.setattr("chat.api.answering.pipeline.completion_start", start)
     connection = Connection(chat(stream=stream))
     task = connection.start()
     async with asyncio.timeout(5):

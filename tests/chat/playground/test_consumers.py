@@ -16,7 +16,7 @@ from django.contrib.auth import get_user_model
 from django.test import Client
 
 from chat.access.keys import Caller
-from chat.api.answering import accepting, starting
+from chat.api.answering import pipeline
 from chat.api.request.schema import REQUEST_ID
 from chat.api.server_contract import STOP, Stop
 from chat.catalog import named_models
@@ -56,9 +56,9 @@ def service(monkeypatch: pytest.MonkeyPatch, valkey: str) -> Scripted:
         """Nothing is cached here."""
 
     monkeypatch.setattr(named_models, "model_resolve_async", resolve)
-    monkeypatch.setattr(starting, "completion_start", service.start)
-    monkeypatch.setattr(starting, "completion_refuse", service.refuse)
-    monkeypatch.setattr(accepting, "request_rejected_record", lambda **record: service.rejected.append(record))
+    monkeypatch.setattr(pipeline, "completion_start", service.start)
+    monkeypatch.setattr(pipeline, "completion_refuse", service.refuse)
+    monkeypatch.setattr(pipeline, "request_rejected_record", lambda **record: service.rejected.append(record))
     monkeypatch.setattr(consumers, "configuration_refresh", refresh)
     return service
 
@@ -250,7 +250,7 @@ async def start_waiting(
     async def start(**_: Any) -> WaitingReader:
         return reader
 
-    monkeypatch.setattr(starting, "completion_start", start)
+    monkeypatch.setattr(pipeline, "completion_start", start)
     await page.send_json_to({"type": "start", "id": name, "request": HELLO_BODY})
     assert (await page.receive_json_from())["text"] == "word"
 
@@ -287,7 +287,7 @@ async def test_a_stop_reaches_a_run_that_is_still_on_its_way(
         await may_start.wait()
         return reader
 
-    monkeypatch.setattr(starting, "completion_start", start)
+    monkeypatch.setattr(pipeline, "completion_start", start)
     await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY})
     await is_starting.wait()
     await page.send_json_to({"type": "stop", "id": "a"})

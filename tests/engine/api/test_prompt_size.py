@@ -2,7 +2,18 @@
 
 import pytest
 
-from engine.api import GenerationRequest, PromptOptions, RawPrompt, RequestError, Task, check_prompt_fits, is_long
+from engine.api import (
+    Event,
+    GenerationRequest,
+    PromptOptions,
+    RawPrompt,
+    Rejected,
+    RequestError,
+    Task,
+    check_prompt_fits,
+    is_long,
+)
+from engine.api.wire import event_from_plain, event_to_plain
 
 CONTEXT, LONGEST = 100, 10
 
@@ -48,6 +59,14 @@ def said(text, role="user"):
 )
 def test_only_text_that_every_template_shows_is_counted(made, answer):
     assert fits(made) == answer
+
+
+def test_a_prompt_that_is_too_long_names_its_bound_and_its_size():
+    with pytest.raises(RequestError) as caught:
+        check_prompt_fits(request(raw=RawPrompt(token_ids=(1,) * 101)), LONGEST, CONTEXT)
+    assert (caught.value.limit, caught.value.value) == (100, 101)
+    rejected = event_from_plain(event_to_plain(Event(0, 1, Rejected.by(caught.value)))).payload
+    assert (rejected.limit, rejected.value) == (100, 101)
 
 
 def test_context_is_asked_for_long_prompts_only():

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from chat.access.keys import Caller
 from chat.api.anthropic.dialect import COUNT_TOKENS, MESSAGES
 from chat.api.anthropic.schema import MessagesRequest
-from chat.api.request.build import generation_request
 from chat.errors import ApiError
-from engine.api import GenerationRequest, RequestError
+from engine.api import GenerationRequest
 from engine.api.wire import request_from_plain, request_to_plain
 from tests.chat.api.anthropic.shapes import TOOL, TURN, message
+from tests.chat.api.request.building import generation_built
 from tests.examples import examples
 
 CALLER = Caller(1, "testing0001", 1, 1, "1")
@@ -115,17 +115,17 @@ TURNS = st.lists(
 )
 
 
-def outcome(body: dict[str, Any]) -> GenerationRequest | ApiError | RequestError:
+def outcome(body: dict[str, Any]) -> GenerationRequest | ApiError:
     dialect = MESSAGES if "max_tokens" in body else COUNT_TOKENS
     try:
-        values = dialect.read(body)
+        parsed = dialect.parse(body)
     except ApiError as error:
         return error
     try:
-        return generation_request(values, model="m", sampling_defaults={}, caller=CALLER, arrived_at=0.0)
+        return generation_built(parsed, CALLER)
     except ApiError as error:
-        told = dialect.reword(RequestError("invalid_value", error.message, error.param), values)
-        return ApiError(error.code, told.message, told.param)
+        error.rename_fields(parsed.field_names)
+        return error
 
 
 def ends_well(body: dict[str, Any]) -> None:

@@ -233,7 +233,7 @@ async def test_a_prompt_that_is_too_long_is_told_in_the_words_that_clients_look_
         "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4800 in the messages, 200 in the "
         "completion). Please reduce the length of the messages or completion. (context_length_exceeded)"
     )
-    scripted.script = [RequestError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, told, "messages")]
+    scripted.script = [RequestError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, told, "messages", limit=4096, value=4800)]
     error = (await post(api)).json()["error"]
     assert error["message"] == f"prompt is too long: 4800 tokens > 4096 maximum. {told}"
     assert (error["type"], error["code"]) == ("invalid_request_error", "context_length_exceeded")

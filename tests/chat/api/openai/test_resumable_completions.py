@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chat.api.answering import rejoining
+from chat.api.answering import storage
 from chat.api.chat_format.framing import NAMED, PLAIN
 from chat.api.chat_format.numbered import NumberedStream
 from chat.api.chat_format.stream import ChatStream
@@ -41,7 +41,7 @@ def picked_up(scripted, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return ScriptedReader(list(HELLO), {}), RunInfo("running", {"project_id": 1}, 60.0)
 
     monkeypatch.setattr(stored, "run_find_public", find)
-    monkeypatch.setattr(rejoining, "run_attach", attach)
+    monkeypatch.setattr(storage, "run_attach", attach)
     return asked
 
 

@@ -5,11 +5,12 @@ import pytest
 from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.api.openai.completion_request import TEXT_COMPLETIONS
-from chat.api.request.build import generation_request
-from chat.api.request.schema import ChatCompletionRequest, request_check
-from chat.api.request.text_schema import CompletionRequest, prompt_values
+from chat.api.request.parse import request_parse
+from chat.api.request.schema import ChatCompletionRequest
+from chat.api.request.text_schema import CompletionRequest
 from chat.errors import ApiError
-from engine.api import ErrorCode, RepetitionRule, RequestError
+from engine.api import RepetitionRule
+from tests.chat.api.request.building import generation_built
 
 CALLER = Caller(1, "a", 1, 1, "1", frozenset(Right.values), min_priority=-10)
 
@@ -50,15 +51,13 @@ SHARED = {
 
 
 def built(**fields):
-    values = TEXT_COMPLETIONS.read({"prompt": "p", **fields})
-    return generation_request(prompt_values(values, 0), model="m", sampling_defaults={}, caller=CALLER, arrived_at=0.0)
+    return generation_built(TEXT_COMPLETIONS.parse({"prompt": "p", **fields}).of(0), CALLER)
 
 
 @pytest.mark.parametrize("name", SHARED)
 def test_a_shared_field_means_what_it_means_in_a_chat(name):
     fields = {name: SHARED[name], "max_tokens": 16}
-    chat = request_check({"messages": [{"role": "user", "content": "hi"}], **fields})
-    asked = generation_request(chat, model="m", sampling_defaults={}, caller=CALLER, arrived_at=0.0)
+    asked = generation_built(request_parse({"messages": [{"role": "user", "content": "hi"}], **fields}), CALLER)
     mine, plain = built(**fields), built()
     parts = (
         "sampling",
@@ -179,7 +178,7 @@ REFUSALS = [
 @pytest.mark.parametrize(("body", "code", "param"), REFUSALS, ids=str)
 def test_a_bad_request_is_refused_with_the_field_at_fault(body, code, param):
     with pytest.raises(ApiError) as refused:
-        TEXT_COMPLETIONS.read(body)
+        TEXT_COMPLETIONS.parse(body)
     assert (refused.value.code, refused.value.param) == (code, param)
     assert refused.value.message.startswith(param.partition(".")[0])
 
@@ -213,9 +212,10 @@ def test_chosen_ids_without_log_probabilities_are_refused(logprobs):
     [({"logprobs": 3}, "top_logprobs", "logprobs"), ({"logprobs": 3, "echo": True}, "prompt_logprobs", "logprobs")],
 )
 def test_a_refusal_of_the_engine_names_the_field_that_was_sent(fields, param, sent):
-    values = TEXT_COMPLETIONS.read({"prompt": "p", **fields})
-    error = TEXT_COMPLETIONS.reword(RequestError(ErrorCode.INVALID_VALUE, f"{param} must be less", param), values)
+    names = TEXT_COMPLETIONS.parse({"prompt": "p", **fields}).field_names
+    error = ApiError("invalid_value", f"{param} must be less", param)
+    error.rename_fields(names)
     assert (error.message, error.param) == (f"{sent} must be less", sent)
-    other = RequestError(ErrorCode.INVALID_VALUE, "prompt.0 is long", "prompt.0")
-    told = TEXT_COMPLETIONS.reword(other, values)
-    assert (told.message, told.param) == (other.message, other.param)
+    other = ApiError("invalid_value", "prompt.0 is long", "prompt.0")
+    other.rename_fields(names)
+    assert (other.message, other.param) == ("prompt.0 is long", "prompt.0")

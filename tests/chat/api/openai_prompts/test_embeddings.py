@@ -93,5 +93,5 @@ BAD = [
 @pytest.mark.parametrize(("body", "code", "param"), BAD, ids=str)
 def test_a_bad_request_is_refused_with_the_field_at_fault(body, code, param):
     with pytest.raises(ApiError) as refused:
-        EMBEDDINGS.read(body)
+        EMBEDDINGS.parse(body)
     assert (refused.value.code, refused.value.param) == (code, param)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from chat.access.keys import Caller, KeyLimits
-from chat.api.answering import accepting, runs, starting
-from chat.api.answering.accepting import Accepted
+from chat.api.answering import multi_run, pipeline
+from chat.api.answering.pipeline import Accepted
 from chat.api.openai.completion_request import TEXT_COMPLETIONS
 from chat.api.text_completion import completion_begin
 from chat.errors import ApiError
@@ -91,16 +91,16 @@ class Service:
 @pytest.fixture
 def service(scripted, monkeypatch):
     made = Service()
-    monkeypatch.setattr(starting, "completion_start", made.start)
-    monkeypatch.setattr(accepting, "request_rejected_record", lambda **record: made.rejected.append(record))
+    monkeypatch.setattr(pipeline, "completion_start", made.start)
+    monkeypatch.setattr(pipeline, "request_rejected_record", lambda **record: made.rejected.append(record))
     return made
 
 
 @asynccontextmanager
 async def begun(count: int, caller: Caller = CALLER, batch_id: str = "", **fields):
-    values = TEXT_COMPLETIONS.read({"prompt": [str(number) for number in range(count)], **fields})
+    parsed = TEXT_COMPLETIONS.parse({"prompt": [str(number) for number in range(count)], **fields})
     trace = RequestTrace("prompts", ROUTE, False, batch_id=batch_id)
-    group = await completion_begin(TEXT_COMPLETIONS, Accepted(caller, values, trace, 0.0, 10, "r"))
+    group = await completion_begin(Accepted(caller, parsed, trace, 0.0, 10, "r"))
     try:
         yield group
     finally:
@@ -114,7 +114,7 @@ def _no_deadline(monkeypatch):
     async def wait(run):
         return await run.reader.first()
 
-    monkeypatch.setattr(runs, "admission_wait", wait)
+    monkeypatch.setattr(multi_run, "admission_wait", wait)
 
 
 async def settle() -> None:
@@ -305,7 +305,7 @@ async def test_a_run_that_begins_while_its_client_leaves_is_left_too(service):
 
 
 async def test_a_slow_client_keeps_few_news_in_memory(service, monkeypatch):
-    monkeypatch.setattr(runs, "MAX_UPDATES", 4)
+    monkeypatch.setattr(multi_run, "MAX_UPDATES", 4)
     async with begun(1) as group:
         reader = service.readers[0]
         reader.play(ADMITTED, *(delta("x") for _ in range(20)), finished(), completed())

@@ -190,9 +190,9 @@ async def test_a_refusal_of_the_engine_names_what_was_sent(api, reading):
 
 
 def test_fields_of_the_answer_alone_do_not_matter_to_its_tokens():
-    TOKENIZE_DIALECT.read(chat(temperature="hot", add_special_tokens=None))
+    TOKENIZE_DIALECT.parse(chat(temperature="hot", add_special_tokens=None))
     with pytest.raises(ApiError):
-        TOKENIZE_DIALECT.read(chat(add_generation_prompt="maybe"))
+        TOKENIZE_DIALECT.parse(chat(add_generation_prompt="maybe"))
 
 
 @pytest.mark.parametrize("path", ["/version", "/version/"])

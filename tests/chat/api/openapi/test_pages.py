@@ -11,8 +11,9 @@ import pytest
 
 from chat.access.checks import Right
 from chat.access.keys import Caller
-from chat.api.request.gates import gates_check
-from chat.api.request.schema import ChatCompletionRequest, request_check
+from chat.api.request.parse import request_parse
+from chat.api.request.rights import rights_check
+from chat.api.request.schema import ChatCompletionRequest
 from chat.errors import ERROR_KINDS
 
 PAGE = (Path(__file__).resolve().parents[4] / "docs" / "api" / "lightcone.md").read_text()
@@ -56,9 +57,9 @@ def test_a_field_has_its_type_limits_default_effect_and_a_good_example(name):
     (example,) = EXAMPLE.findall(section)
     body = json.loads(example)
     assert name in body
-    values = request_check({"messages": [{"role": "user", "content": "hi"}], **body})
+    parsed = request_parse({"messages": [{"role": "user", "content": "hi"}], **body})
     if name not in REFUSED:
-        gates_check(values, model="m", caller=Caller(1, "a", 1, 1, "1", frozenset(Right.values), min_priority=-10))
+        rights_check(parsed, model="m", caller=Caller(1, "a", 1, 1, "1", frozenset(Right.values), min_priority=-10))
 
 
 def test_the_page_describes_no_other_field():

@@ -8,13 +8,13 @@ import pytest
 
 from chat.api.openai.embedding_request import EMBEDDINGS, EmbeddingRequest
 from chat.api.openai.token_requests import PROMPT_FIELDS, DetokenizeRequest, TokenizeRequest
-from chat.api.request.text_schema import CompletionRequest, text_check
+from chat.api.request.text_schema import CompletionRequest, text_parse
 from tests.chat.api.openapi.test_pages import EXAMPLE, facts
 
 PAGES = Path(__file__).resolve().parents[4] / "docs" / "api"
 DESCRIBED = {
-    "completions": (CompletionRequest(), text_check),
-    "embeddings": (EmbeddingRequest(), EMBEDDINGS.read),
+    "completions": (CompletionRequest(), text_parse),
+    "embeddings": (EmbeddingRequest(), EMBEDDINGS.parse),
 }
 OWN = [(page, name) for page, (schema, _) in DESCRIBED.items() for name in schema.fields if name not in schema.shared]
 

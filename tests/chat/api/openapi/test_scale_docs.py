@@ -10,10 +10,10 @@ from django.urls import resolve
 
 from chat.access.checks import Right
 from chat.access.keys import Caller
-from chat.api.request.gates import gates_check
+from chat.api.request.rights import rights_check
 from chat.api.scale.fields import ScaleChatRequest
-from chat.api.scale.read import scale_values
-from chat.api.scale.text_read import ScaleTextRequest, scale_text_values
+from chat.api.scale.read import scale_parse
+from chat.api.scale.text_read import ScaleTextRequest, scale_text_parse
 from tests.chat.api.openapi.test_pages import EXAMPLE, facts
 from tests.chat.api.openapi.test_prompt_docs import PAGES
 
@@ -32,8 +32,8 @@ def test_a_parameter_has_its_type_limits_default_effect_and_a_good_example(name)
     (example,) = EXAMPLE.findall(section)
     body = json.loads(example)
     assert name in body
-    values = scale_values({"model": "m", "messages": [{"role": "user", "content": "hi"}], **body})
-    gates_check(values, model="m", caller=CALLER)
+    parsed = scale_parse({"model": "m", "messages": [{"role": "user", "content": "hi"}], **body})
+    rights_check(parsed, model="m", caller=CALLER)
 
 
 def test_the_page_describes_no_other_parameter():
@@ -44,7 +44,7 @@ def test_every_parameter_of_the_prompt_form_is_named_and_its_example_is_good():
     named = set(re.findall(r"`(\w+)`", PROMPT_FORM.split("## Errors")[0]))
     assert set(ScaleTextRequest().fields) - named == set()
     (example,) = EXAMPLE.findall(PROMPT_FORM)
-    assert scale_text_values({"model": "m", **json.loads(example)})["has_chat_logprobs"]
+    assert scale_text_parse({"model": "m", **json.loads(example)}).has_chat_logprobs
 
 
 @pytest.mark.parametrize("route", sorted(set(re.findall(r"`(?:GET |POST )?(/v[45]/[\w/{}]+)`", PAGE))))

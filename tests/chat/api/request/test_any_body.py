@@ -7,14 +7,15 @@ from hypothesis import strategies as st
 
 from chat.access.checks import Right
 from chat.access.keys import Caller
-from chat.api.request.build import generation_request
 from chat.api.request.cross_field import FOREIGN_CONSTRAINTS
-from chat.api.request.schema import ChatCompletionRequest, request_check
+from chat.api.request.parse import request_parse
+from chat.api.request.schema import ChatCompletionRequest
 from chat.errors import ApiError
 from engine.api import GenerationRequest
 from engine.api.wire import request_from_plain, request_to_plain
 from tests.chat.api.request.bad_requests import BAD
 from tests.chat.api.request.bad_values import MESSAGES
+from tests.chat.api.request.building import generation_built
 from tests.examples import examples
 
 CALLER = Caller(1, "testing0001", 1, 1, "1", frozenset(Right.values), min_priority=-10)
@@ -55,7 +56,7 @@ TYPED = st.sampled_from([(name, value) for bad in BAD for name, value in bad.fie
 
 def outcome(body: dict) -> GenerationRequest | ApiError:
     try:
-        return generation_request(request_check(body), model="m", sampling_defaults={}, caller=CALLER, arrived_at=0.0)
+        return generation_built(request_parse(body), CALLER)
     except ApiError as error:
         return error
 

@@ -8,8 +8,7 @@ from django.conf import settings
 from django.test import override_settings
 
 from chat.access.keys import Caller
-from chat.api.request.build import generation_request
-from chat.api.request.schema import request_check
+from chat.api.request.parse import request_parse
 from chat.errors import ApiError
 from engine.api import (
     BeamOptions,
@@ -25,6 +24,7 @@ from engine.api import (
 from engine.api.wire import request_from_plain, request_to_plain
 from engine.inputs.limits import ContextLimits, choice_token_limit
 from tests.chat.api.request.bad_values import MESSAGES, tool
+from tests.chat.api.request.building import generation_built
 
 CALLER = Caller(
     1,
@@ -39,8 +39,7 @@ LOOSE = r"[ \t\n\r]{0,64}"
 
 
 def build(caller: Caller = CALLER, defaults: dict | None = None, **fields) -> GenerationRequest:
-    values = request_check({"messages": MESSAGES, **fields})
-    return generation_request(values, model="m", sampling_defaults=defaults or {}, caller=caller, arrived_at=0.0)
+    return generation_built(request_parse({"messages": MESSAGES, **fields}), caller, defaults=defaults)
 
 
 def structured(**keys) -> Constraint | None:

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from chat.api.request.calls import CallReader, UnansweredCalls
 from chat.api.request.messages import messages_walk
-from chat.api.request.problems import Problems
-from chat.errors import ApiError
+from chat.errors import ApiError, Problems
 
 NAMES, IDS = st.sampled_from("fg"), st.sampled_from("123")
 STEPS = st.one_of(

@@ -3,7 +3,7 @@
 import pytest
 from rest_framework.exceptions import ValidationError
 
-from chat.api.request.object_schema import object_check
+from chat.api.request.tools import object_check
 
 STRING = {"$defs": {"a": {"type": "string"}, "b": {"type": "object"}, "c": {"$ref": "#/$defs/c"}}}
 

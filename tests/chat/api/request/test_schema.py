@@ -1,11 +1,13 @@
 """The request schema: every field in the specified order, exact answers to bad values, and a plain no to what comes later."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from django.conf import settings
 
-from chat.api.request.schema import ChatCompletionRequest, request_check
+from chat.api.request.parse import request_parse
+from chat.api.request.schema import ChatCompletionRequest
 from chat.errors import ApiError
 from tests.chat.api.request.bad_requests import BAD
 from tests.chat.api.request.bad_values import MESSAGES, NOT_NULL, Bad, nested, tool
@@ -95,7 +97,7 @@ SPECIFIED_ORDER = [
 
 
 def check(**fields):
-    return request_check({"messages": MESSAGES, **fields})
+    return request_parse({"messages": MESSAGES, **fields})
 
 
 def refused(**fields) -> ApiError:
@@ -119,14 +121,14 @@ def test_null_equals_absent_but_for_the_fields_typed_without_it(name):
 
 def test_unknown_fields_are_passed_over_and_named():
     """A misspelt field was accepted without a word, and nobody could see that it had done nothing."""
-    values = check(best_of=10**9, api_base="http://10.0.0.1", nothing=None, **{"🙂": 1})
-    assert values.pop("ignored") == ("best_of", "api_base", "🙂")
-    assert values == {name: value for name, value in check().items() if name != "ignored"}
+    parsed = check(best_of=10**9, api_base="http://10.0.0.1", nothing=None, **{"🙂": 1})
+    assert parsed.delivery.ignored == ("best_of", "api_base", "🙂")
+    assert replace(parsed, delivery=replace(parsed.delivery, ignored=())) == check()
 
 
 def assert_refused(bad: Bad, **more) -> None:
     with pytest.raises(ApiError) as caught:
-        request_check(bad.body() | more)
+        request_parse(bad.body() | more)
     error = caught.value
     assert (error.status, error.code, error.param) == (400, bad.code, bad.param)
     assert error.message.startswith(bad.param)
@@ -153,7 +155,7 @@ def test_the_table_is_not_cut_short():
 
 def test_missing_messages_are_a_missing_parameter():
     with pytest.raises(ApiError) as caught:
-        request_check({"model": "m"})
+        request_parse({"model": "m"})
     assert (caught.value.code, caught.value.param) == ("missing_required_parameter", "messages")
 
 
@@ -235,13 +237,11 @@ def test_at_most_ten_problems_are_told_and_the_first_field_leads():
 
 def test_continuous_usage_switches_usage_on_unless_it_is_refused():
     def options(**given):
-        return check(stream=True, stream_options=given)["stream_options"]
+        response = check(stream=True, stream_options=given).response
+        return response.include_usage, response.continuous_usage
 
-    assert options(continuous_usage_stats=True) == {"include_usage": True, "continuous_usage_stats": True}
-    assert options(continuous_usage_stats=True, include_usage=False) == {
-        "include_usage": False,
-        "continuous_usage_stats": False,
-    }
+    assert options(continuous_usage_stats=True) == (True, True)
+    assert options(continuous_usage_stats=True, include_usage=False) == (False, False)
 
 
 def test_one_field_per_limit_of_the_settings():

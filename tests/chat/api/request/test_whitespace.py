@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rest_framework.exceptions import ValidationError
 
-from chat.api.request.whitespace import whitespace_check
+from chat.api.request.constraints import whitespace_check
 
 BLANKS = (" ", "\t", "\\n", "\\r", "\\t", "\\x20", "[ \\n]")
 OTHERS = ("(", "(?:", ")", "|", "*", "+", "?", "{2}", "{1,3}", "{,2}", "a", ".", "\\s", "^", "[^ ]")

@@ -11,7 +11,7 @@ import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from chat.api.answering import rejoining
+from chat.api.answering import storage
 from chat.api.responses import kept, views
 from chat.generation.completions import RunInfo
 from engine.api import Delta, Event, Payload
@@ -110,6 +110,6 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
         monkeypatch.setattr(module, "run_find", known.find)
     monkeypatch.setattr(kept, "run_log", known.log)
     monkeypatch.setattr(views, "run_attach", known.attach)
-    monkeypatch.setattr(rejoining, "run_attach", known.attach)
+    monkeypatch.setattr(storage, "run_attach", known.attach)
     monkeypatch.setattr(views, "run_stop", known.stop)
     return known

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from chat.api.request.messages import messages_walk
 from chat.api.responses.messages import messages_of, sent_path
-from chat.api.responses.schema import ResponseRequest, response_check
+from chat.api.responses.schema import ParsedResponse, ResponseRequest, response_parse
 from chat.errors import ApiError
 from tests.examples import examples
 
@@ -61,9 +61,9 @@ ITEM = st.one_of(
 )
 
 
-def read_or_refused(body: dict[str, Any]) -> dict[str, Any] | ApiError:
+def read_or_refused(body: dict[str, Any]) -> ParsedResponse | ApiError:
     try:
-        return response_check(body)
+        return response_parse(body)
     except ApiError as error:
         return error
 
@@ -76,7 +76,7 @@ def test_any_fields_are_read_or_refused_by_name(body: dict[str, Any], given_inpu
         assert read.status == 400
         assert "messages" not in (read.param or "")
     else:
-        orjson.dumps(read["echo_fields"])
+        orjson.dumps(read.response.echo_fields)
 
 
 @given(items=st.lists(ITEM, min_size=1, max_size=4))
@@ -86,8 +86,8 @@ def test_any_items_are_refused_or_become_messages(items: list[Any]) -> None:
     if isinstance(read, ApiError):
         assert (read.status, (read.param or "").split(".")[0]) == (400, "input")
         return
-    orjson.dumps(read["items"])
-    paired = [(f"input.{index}", item) for index, item in enumerate(read["items"]) if item["type"] != "item_reference"]
+    orjson.dumps(read.items)
+    paired = [(f"input.{index}", item) for index, item in enumerate(read.items) if item["type"] != "item_reference"]
     messages, origins = messages_of("be brief", paired)
     assert len(messages) == len(origins)
     place = "input."

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from chat.access.ttl_cache import TTLCache
+from chat.api.answering import storage
 from chat.api.responses import history, views
 from chat.api.responses.truncation import messages_shorten
 from chat.api.stored.services import StoredState, answer_find
@@ -119,7 +120,7 @@ async def test_however_often_a_response_is_referred_to_it_is_read_once(api, scri
         found.append(public_id)
         return answer_find(public_id=public_id, **place)
 
-    monkeypatch.setattr(history, "answer_find", find)
+    monkeypatch.setattr(storage, "answer_find", find)
     references = [{"id": made["output"][0]["id"]}] * 20 + [{"id": other["output"][0]["id"]}]
     await make(api, scripted, input=[*references, {"role": "user", "content": "two"}])
     assert found == [made["id"], other["id"]]

@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chat.api.request.schema import ChatCompletionRequest, request_check
+from chat.api.request.parse import request_parse
+from chat.api.request.parsed import ParsedRequest
+from chat.api.request.schema import ChatCompletionRequest
 from chat.api.scale.fields import OWN, SHARED, ScaleChatRequest
-from chat.api.scale.read import scale_values
+from chat.api.scale.read import scale_parse
 from chat.errors import ApiError
 from engine.api import Constraint, ConstraintKind, RawPrompt, ToolMode
 
 HELLO = [{"role": "user", "content": "hi"}]
 TOOL = {"type": "function", "function": {"name": "f"}}
-OF_SCALE = {"model", "model_names", "must_fit", "names", "ignored"}
 
 
-def read(**fields: Any) -> dict[str, Any]:
-    return scale_values({"model": "m", "messages": HELLO, **fields})
+def read(**fields: Any) -> ParsedRequest:
+    return scale_parse({"model": "m", "messages": HELLO, **fields})
 
 
-def plain(**fields: Any) -> dict[str, Any]:
-    """The values of the Lightcone request."""
-    return request_check({"model": "m", "messages": HELLO, **fields})
+def plain(**fields: Any) -> ParsedRequest:
+    """The Lightcone request."""
+    return request_parse({"model": "m", "messages": HELLO, **fields})
 
 
-def alike(first: dict[str, Any], second: dict[str, Any]) -> bool:
-    return all(first[name] == second[name] for name in first if name not in OF_SCALE)
+def without_own(parsed: ParsedRequest) -> ParsedRequest:
+    """The request without the parts that this dialect always sets."""
+    generation = replace(parsed.generation, stop=replace(parsed.generation.stop, must_fit=False))
+    delivery = replace(parsed.delivery, ignored=())
+    return replace(parsed, model=None, model_names=None, generation=generation, delivery=delivery)
+
+
+def alike(first: ParsedRequest, second: ParsedRequest) -> bool:
+    return without_own(first) == without_own(second)
 
 
 SAME = {
@@ -79,9 +88,9 @@ WITH_OTHERS = {
     ids=lambda fields: "+".join(fields),
 )
 def test_a_shared_parameter_means_what_it_means_in_the_lightcone_request(fields):
-    values = read(**fields)
-    assert alike(values, plain(**fields))
-    assert not alike(values, plain()) or set(fields) & {
+    parsed = read(**fields)
+    assert alike(parsed, plain(**fields))
+    assert not alike(parsed, plain()) or set(fields) & {
         "store",
         "modalities",
         "stream_options",
@@ -105,18 +114,18 @@ def test_fields_that_only_the_lightcone_request_has_are_unknown_here(name):
 
 
 def test_whatever_is_unknown_is_passed_over_and_named():
-    values = read(api_base="http://10.0.0.1", account_id="a", x=None, **{"🙂": [1]})
-    assert alike(values, read())
-    assert values["ignored"] == ("api_base", "account_id", "🙂")
+    parsed = read(api_base="http://10.0.0.1", account_id="a", x=None, **{"🙂": [1]})
+    assert alike(parsed, read())
+    assert parsed.delivery.ignored == ("api_base", "account_id", "🙂")
 
 
 # Model.
 
 
 def test_the_model_keeps_its_sent_name_beside_those_it_may_stand_for():
-    values = scale_values({"model": "v/m/d", "messages": HELLO})
-    assert values["model"] == "v/m/d"
-    assert values["model_names"] == ("v/m/d", "m/d", "v/m", "m")
+    parsed = scale_parse({"model": "v/m/d", "messages": HELLO})
+    assert parsed.model == "v/m/d"
+    assert parsed.model_names == ("v/m/d", "m/d", "v/m", "m")
 
 
 # Messages.
@@ -129,7 +138,7 @@ def test_memory_cuts_the_messages_after_their_roles_are_known():
         {"tool_calls": [{"function": {"name": "f"}}]},
         {"tool_call_id": "c", "content": "2"},
     ]
-    kept = read(messages=messages, memory_strategy={"k": 1})["messages"]
+    kept = read(messages=messages, memory_strategy={"k": 1}).messages
     assert [message["role"] for message in kept] == ["system", "assistant", "tool"]
 
 
@@ -137,7 +146,7 @@ def test_memory_cuts_the_messages_after_their_roles_are_known():
 
 
 def constraint(**fields: Any) -> Constraint | None:
-    found: Constraint | None = read(**fields)["constraint"]
+    found: Constraint | None = read(**fields).generation.constraint
     return found
 
 
@@ -161,7 +170,7 @@ def test_a_whitespace_pattern_is_for_json_alone():
     pattern = {"guided_whitespace_pattern": "[ \n]?"}
     assert constraint(guided_json={}, **pattern).whitespace == "[ \n]?"
     assert constraint(response_format={"type": "json_object"}, **pattern).whitespace == "[ \n]?"
-    assert read(tools=[TOOL], tool_choice="required", **pattern)["tool_choice"].whitespace == "[ \n]?"
+    assert read(tools=[TOOL], tool_choice="required", **pattern).generation.tool_choice.whitespace == "[ \n]?"
     assert constraint(inference_extra_params={"structured_outputs": {"json": {}}}, **pattern).whitespace == "[ \n]?"
     for unused in (
         {},
@@ -196,10 +205,10 @@ def test_a_tool_may_have_any_type_and_a_cache_control():
         {"type": "search", "function": {"name": "f"}, "cache_control": {"type": "ephemeral"}},
         {"function": {"name": "g"}},
     ]
-    values = read(tools=tools)
-    assert [tool.name for tool in values["tools"]] == ["f", "g"]
-    assert alike(values, plain(tools=[TOOL, {"type": "function", "function": {"name": "g"}}]))
-    assert values["tool_choice"].mode == ToolMode.AUTO
+    parsed = read(tools=tools)
+    assert [tool.name for tool in parsed.generation.tools] == ["f", "g"]
+    assert alike(parsed, plain(tools=[TOOL, {"type": "function", "function": {"name": "g"}}]))
+    assert parsed.generation.tool_choice.mode == ToolMode.AUTO
 
 
 # Candidates.
@@ -209,12 +218,12 @@ def test_a_tool_may_have_any_type_and_a_cache_control():
     ("fields", "best_of"), [({"best_of": 1}, None), ({"best_of": 3}, 3), ({"best_of": 2, "n": 2}, 2)]
 )
 def test_best_of_is_a_number_of_candidates(fields, best_of):
-    values = read(**fields)
-    assert (values["best_of"], values["n"]) == (best_of, fields.get("n", 1))
+    parsed = read(**fields)
+    assert (parsed.generation.best_of, parsed.generation.num_choices) == (best_of, fields.get("n", 1))
 
 
 def test_a_best_of_one_may_be_streamed_and_greedy():
-    assert read(best_of=1, stream=True, temperature=0)["best_of"] is None
+    assert read(best_of=1, stream=True, temperature=0).generation.best_of is None
 
 
 # Suffix.
@@ -225,20 +234,20 @@ def test_a_best_of_one_may_be_streamed_and_greedy():
 )
 def test_a_suffix_follows_the_text_of_the_last_user_message(content):
     messages = [{"content": "no"}, {"role": "user", "content": content}, {"role": "assistant", "content": "x"}]
-    values = read(messages=messages, suffix="return 1")
-    assert values["raw"] == RawPrompt(text="def f():", suffix="return 1", param="messages")
+    parsed = read(messages=messages, suffix="return 1")
+    assert parsed.generation.raw == RawPrompt(text="def f():", suffix="return 1", param="messages")
 
 
 @pytest.mark.parametrize(
     ("extra", "adds"), [({}, True), ({"add_special_tokens": None}, True), ({"add_special_tokens": False}, False)]
 )
 def test_a_text_to_fill_in_begins_as_the_tokenizer_lets_texts_begin_not_as_a_template_does(extra, adds):
-    assert read(suffix="x", inference_extra_params=extra)["add_special_tokens"] is adds
-    assert read(inference_extra_params=extra)["add_special_tokens"] is False
+    assert read(suffix="x", inference_extra_params=extra).generation.prompt.add_special_tokens is adds
+    assert read(inference_extra_params=extra).generation.prompt.add_special_tokens is False
 
 
 def test_an_empty_suffix_is_none():
-    assert read(suffix="")["raw"] is None
+    assert read(suffix="").generation.raw is None
 
 
 # Time, and what the Lightcone request has beyond this dialect.
@@ -246,7 +255,7 @@ def test_an_empty_suffix_is_none():
 
 @pytest.mark.parametrize(("sent", "seconds"), [(30, 30.0), (0.5, 0.5), ("30", 30.0), ("30.5", 30.5), (1e30, 1e30)])
 def test_a_timeout_is_a_number_of_seconds(sent, seconds):
-    assert read(inference_timeout=sent)["timeout_s"] == seconds
+    assert read(inference_timeout=sent).delivery.timeout_s == seconds
 
 
 @given(
@@ -259,8 +268,9 @@ def test_extra_params_are_fields_of_the_lightcone_request(extra):
 
 
 def test_a_field_beside_the_extra_params_wins():
-    values = read(temperature=0.5, inference_extra_params={"temperature": 9, "top_p": 0.5, "min_p": None})
-    assert (values["temperature"], values["top_p"], values["min_p"]) == (0.5, 0.5, None)
+    parsed = read(temperature=0.5, inference_extra_params={"temperature": 9, "top_p": 0.5, "min_p": None})
+    draw = parsed.generation.draw
+    assert (draw.temperature, draw.top_p, draw.min_p) == (0.5, 0.5, None)
 
 
 @pytest.mark.parametrize(
@@ -277,9 +287,9 @@ def test_a_field_beside_the_extra_params_wins():
     ],
 )
 def test_extra_params_hold_nothing_of_the_request_itself(name):
-    values = read(inference_extra_params={name: object()})
-    assert alike(values, read())
-    assert values["ignored"] == (f"inference_extra_params.{name}",)
+    parsed = read(inference_extra_params={name: object()})
+    assert alike(parsed, read())
+    assert parsed.delivery.ignored == (f"inference_extra_params.{name}",)
 
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer x", "X": 5}])
@@ -294,8 +304,8 @@ def test_audio_without_the_modality_has_no_effect():
 
 
 def test_prompt_and_limit_must_fit_together():
-    assert read()["must_fit"]
-    assert not plain()["must_fit"]
+    assert read().generation.stop.must_fit
+    assert not plain().generation.stop.must_fit
 
 
 JSON = st.recursive(
@@ -311,7 +321,7 @@ def test_any_body_is_read_or_refused_by_the_name_of_a_field_that_was_sent(body, 
     sent = {"model": "m", "messages": HELLO, "inference_extra_params": extra, **body}
     refused = None
     try:
-        scale_values(sent)
+        scale_parse(sent)
     except ApiError as error:
         refused = error
     if refused is not None:

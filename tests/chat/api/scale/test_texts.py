@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chat.api.request.text_schema import CompletionRequest, text_check
-from chat.api.scale.text_read import OWN_TEXT, SHARED_TEXT, ScaleTextRequest, scale_text_values
+from chat.api.request.text_schema import CompletionRequest, TextRequest, text_parse
+from chat.api.scale.text_read import OWN_TEXT, SHARED_TEXT, ScaleTextRequest, scale_text_parse
 from chat.errors import ApiError
 from engine.api import ConstraintKind, ErrorCode, Failed, RawPrompt, RequestError, TokenLogprob, TopLogprob
 from tests.chat.api.conftest import ADMITTED, completed, delta, finished
@@ -26,8 +26,8 @@ async def post(scale, route: str = ROUTE, **fields: Any):
     return await scale.post(route, json={"model": "lightcone/tiny", "prompt": "Say hi.", **fields})
 
 
-def read(**fields: Any) -> dict[str, Any]:
-    return scale_text_values({"model": "m", "prompt": "p", **fields})
+def read(**fields: Any) -> TextRequest:
+    return scale_text_parse({"model": "m", "prompt": "p", **fields})
 
 
 @pytest.mark.parametrize("route", [ROUTE, f"{ROUTE}/"])
@@ -105,12 +105,12 @@ async def test_a_prompt_is_scored_for_the_shape_alone_that_tells_of_it(scale, sc
     ],
 )
 def test_the_limit_has_three_names(fields, limit, must_fit):
-    values = read(**fields)
-    assert (values["max_tokens"], values["must_fit"]) == (limit, must_fit)
+    stop = read(**fields).generation.stop
+    assert (stop.max_tokens, stop.must_fit) == (limit, must_fit)
 
 
 def test_other_parameters_are_those_of_chats_and_of_text_completions():
-    values = read(
+    parsed = read(
         guided_regex="a+",
         stop_sequences=["x"],
         suffix="s",
@@ -118,29 +118,23 @@ def test_other_parameters_are_those_of_chats_and_of_text_completions():
         best_of=2,
         inference_extra_params={"min_p": 0.5},
     )
-    assert values["constraint"].kind == ConstraintKind.REGEX
-    assert (values["stop"], values["suffix"], values["timeout_s"], values["best_of"], values["min_p"]) == (
-        ["x"],
-        "s",
-        3.0,
-        2,
-        0.5,
+    generation = parsed.generation
+    assert generation.constraint.kind == ConstraintKind.REGEX
+    assert (generation.stop.stop, parsed.suffix, parsed.delivery.timeout_s) == (("x",), "s", 3.0)
+    assert (generation.best_of, generation.draw.min_p) == (2, 0.5)
+    assert parsed.model_names == ("m",)
+    plain = {"temperature": 0.5, "seed": 3, "echo": True, "user": "ann", "top_k": 4, "n": 2, "logit_bias": {"5": 1}}
+    sent, expected = read(**plain), text_parse({"model": "m", "prompt": "p", **plain})
+    assert (sent.generation, sent.response, sent.delivery) == (
+        expected.generation,
+        expected.response,
+        expected.delivery,
     )
-    assert values["model_names"] == ("m",)
-    plain, shared = (
-        {"temperature": 0.5, "seed": 3, "echo": True, "user": "ann", "top_k": 4, "n": 2, "logit_bias": {"5": 1}},
-        text_check,
-    )
-    expected = shared({"prompt": "p", **plain})
-    assert all(read(**plain)[name] == expected[name] for name in plain)
 
 
 @pytest.mark.parametrize("name", [name for name in (*OWN_TEXT, *SHARED_TEXT) if name not in ("model", "prompt")])
 def test_null_is_as_good_as_absent(name):
-    sent, without = read(**{name: None}), read()
-    assert {key: value for key, value in sent.items() if key != "names"} == {
-        key: value for key, value in without.items() if key != "names"
-    }
+    assert read(**{name: None}) == read()
 
 
 @given(
@@ -151,7 +145,7 @@ def test_any_body_is_read_or_refused_by_the_name_of_a_field_that_was_sent(body, 
     sent = {"model": "m", "prompt": "p", "inference_extra_params": extra, **body}
     refused = None
     try:
-        scale_text_values(sent)
+        scale_text_parse(sent)
     except ApiError as error:
         refused = error
     if refused is not None:

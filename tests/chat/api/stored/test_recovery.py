@@ -10,7 +10,6 @@ from typing import Any
 import orjson
 import pytest
 
-from chat.api.answering.heads import head_dump
 from chat.api.dialect import AnswerHead
 from chat.api.registry import stored_endings
 from chat.api.stored.recovery import UnfinishedAnswers, database_sync_to_async
@@ -51,7 +50,7 @@ async def begin(run_id: str, kind: StoredKind) -> None:
         kind=kind,
         model="tiny",
         metadata={},
-        request={"head": head_dump(head(echo_fields=echoed)), "items": [], "messages": []},
+        request={"head": head(echo_fields=echoed).dump(), "items": [], "messages": []},
         created_at=datetime.now(UTC),
     )
 

@@ -1,8 +1,8 @@
-"""The runs of one HTTP request, read together: one per prompt or input, some at once, the others as these end.
+"""The runs of one HTTP request, read together: one for each prompt or input.
 
-1. `start` starts the first run, which counts as the request against the limits of the key.  2. The others follow by themselves, at most
-`AT_ONCE` and half of what the key may have at once; one that a limit refuses waits for an end of ours and is tried again.
-3. `next` gives the update of all in the order they come.  The first failure is everybody's: it is raised, and `leave` ends the rest.
+1. `start` starts the first run, which counts as the request against the key's limits.  2. The others follow by themselves,
+at most `AT_ONCE` and half of the key's limit at once. One that a limit refuses is tried again after the end of another.
+3. `next` returns the updates of all runs in the order in which they come. It raises the first failure; `leave` ends the rest.
 """
 
 from __future__ import annotations
@@ -11,15 +11,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
 
 from chat.access.keys import Caller
-from chat.api.answering.accepting import Accepted, rejection_record
-from chat.api.answering.admission import admission_wait, may_leave_no_token
-from chat.api.answering.endings import ending_error
-from chat.api.answering.sent_names import Reword, SentNamesReader, refusals_reworded
-from chat.api.answering.starting import StartedRun, run_start
+from chat.api.answering.pipeline import Accepted, P, StartedRun, rejection_record, run_start
+from chat.api.answering.streaming import admission_wait, ending_error, may_leave_no_token
+from chat.api.request.parsed import ParsedRequest
 from chat.errors import ApiError, engine_api_error, unforeseen_error
 from engine.api import Admitted, EngineError, Event
 
@@ -31,16 +27,15 @@ MAX_UPDATES = 1_024
 """What waits for a slow client; beyond it, readers go by the log of their run."""
 
 RunUpdate = Admitted | Event
-ValuesOf = Callable[[int], dict[str, Any]]
 
 
 class RunGroup:
-    """Runs 0 to `count` - 1, whose values `values_of` makes. Used by one task, but for `leave`, which may be called at any time."""
+    """The runs 0 to `count` - 1. `request_of` returns the request of each. One task uses a group; `leave` may be called at any time."""
 
-    def __init__(self, accepted: Accepted, values_of: ValuesOf, count: int, *, reword: Reword) -> None:
+    def __init__(self, accepted: Accepted[P], request_of: Callable[[int], ParsedRequest], count: int) -> None:
         self.headers: dict[str, str] = {}
         self.runs: list[StartedRun] = []
-        self._accepted, self._values_of, self._count, self._reword = accepted, values_of, count, reword
+        self._accepted, self._request_of, self._count = accepted, request_of, count
         self._at_once = _at_once(accepted.caller)
         self._num_first = min(count, self._at_once)
         self._updates: asyncio.Queue[tuple[int, RunUpdate | ApiError]] = asyncio.Queue(MAX_UPDATES)
@@ -63,8 +58,11 @@ class RunGroup:
             self._tasks.append(asyncio.create_task(self._begin_further()))
 
     async def admissions(self, timeout_s: float) -> None:
-        """Wait until all runs that go on at once are admitted, but for those that a limit holds back; where what is forbidden could
-        leave no first token, also for further update, at most `timeout_s`. Raises ApiError of a refusal. What came is still to be taken."""
+        """Wait until all runs that go on at once are admitted, except those that a limit holds back. Raises ApiError of a refusal.
+
+        If the constraints could rule out every first token, wait for one more update, at most `timeout_s`. `next` still
+        returns all of them.
+        """
         num_admitted = 0
         while num_admitted < self._num_first:
             update = await self._take(None)
@@ -79,14 +77,14 @@ class RunGroup:
                 self._early.append(further)
 
     async def next(self, timeout_s: float | None = None) -> tuple[int, RunUpdate] | None:
-        """The next update with the number of its run; None after `timeout_s` of silence. Raises ApiError of the first run that fails."""
+        """Return the next update with the number of its run; None after `timeout_s` of silence. Raises ApiError of the first failure."""
         taken = self._early.popleft() if self._early else await self._take(timeout_s)
         if taken is not None and isinstance(taken[1], Event) and taken[1].is_terminal:
             self._num_over += 1
         return taken
 
     def leave(self) -> None:
-        """Nobody reads on; runs that are still going end. Never awaits, harmless after the end."""
+        """Stop reading; runs that still go on end. Never awaits. Harmless after the end."""
         for task in self._tasks:
             task.cancel()
         for run in self.runs:
@@ -105,8 +103,11 @@ class RunGroup:
     # Starting and following, in tasks of their own.
 
     async def _begin(self, index: int) -> StartedRun:
-        with refusals_reworded(self._reword, self._accepted.values):
-            run = await run_start(replace(self._accepted, values=self._values_of(index), num_bytes=0))
+        accepted = self._accepted
+        one = Accepted(
+            accepted.caller, self._request_of(index), accepted.trace, accepted.arrived_at, 0, accepted.request_id
+        )
+        run = await run_start(one)
         self.runs.append(run)
         self._num_live += 1
         self._tasks.append(asyncio.create_task(self._follow(index, run)))
@@ -123,8 +124,10 @@ class RunGroup:
             await self._updates.put((index, _known(error)))
 
     async def _begin_when_possible(self, index: int) -> None:
-        """Start a run when there is room for it; raises ApiError where it is refused although no other of ours is going on. A batch has the
-        time to try again then; it would begin the whole line anew."""
+        """Start a run when there is room for it. Raises ApiError if it is refused while no other of the group goes on.
+
+        A line of a batch is tried again even then, as the batch would begin the whole line anew.
+        """
         while True:
             while self._num_live >= self._at_once:
                 await self._wait_for_an_end()
@@ -147,14 +150,11 @@ class RunGroup:
         await self._has_ended.wait()
 
     async def _follow(self, index: int, run: StartedRun) -> None:
-        """Put the update of a run into the queue, a failure as the last."""
+        """Put the updates of a run into the queue, a failure as the last."""
         try:
-            try:
-                await self._updates.put((index, await admission_wait(run)))
-                async for event in SentNamesReader(run.reader, self._reword, self._accepted.values):
-                    await self._updates.put((index, ending_error(event) or event))
-            except EngineError as error:
-                raise engine_api_error(self._reword(error, self._accepted.values)) from None
+            await self._updates.put((index, await admission_wait(run)))
+            async for event in run.reader:
+                await self._updates.put((index, ending_error(event) or event))
         except Exception as error:
             await self._updates.put((index, _known(error)))
         finally:
@@ -164,11 +164,13 @@ class RunGroup:
 
 
 def _at_once(caller: Caller) -> int:
-    """How many runs of one request go on at once."""
+    """Return how many runs of one request may go on at once."""
     return min(AT_ONCE, caller.limits.live_share)
 
 
 def _known(error: Exception) -> ApiError:
+    if isinstance(error, EngineError):
+        return engine_api_error(error)
     if not isinstance(error, ApiError):
         logger.error("A run of several failed", exc_info=error)
     return unforeseen_error(error)

@@ -4,8 +4,8 @@ import pytest
 from django.test import override_settings
 
 from chat.access.keys import Caller
-from chat.api.request.gates import QueuePlacement, gates_check
-from chat.api.request.schema import request_check
+from chat.api.request.parse import request_parse
+from chat.api.request.rights import QueuePlacement, rights_check
 from chat.errors import ApiError
 from tests.chat.api.request.bad_values import MESSAGES, tool
 
@@ -29,13 +29,15 @@ def caller(*rights: str, min_priority: int = 0) -> Caller:
 
 
 def placement(who: Caller, **fields) -> QueuePlacement:
-    return gates_check(request_check({"messages": MESSAGES, **fields}), model="m", caller=who)
+    return rights_check(request_parse({"messages": MESSAGES, **fields}), model="m", caller=who)
 
 
 def refused(who: Caller, **fields) -> ApiError:
+    parsed = request_parse({"messages": MESSAGES, **fields})
     with pytest.raises(ApiError) as caught:
-        placement(who, **fields)
+        rights_check(parsed, model="m", caller=who)
     assert caught.value.status == 400
+    caught.value.rename_fields(parsed.field_names)
     return caught.value
 
 

@@ -1,0 +1,241 @@
+"""From an HTTP request to a run on its way to a worker: key, size, JSON, checks of the dialect, model, rights, limits.
+
+A request that fails here is logged as one that never became a run.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
+
+from django.conf import settings
+from django.http import HttpRequest
+
+from chat.access.addresses import request_address
+from chat.access.checks import Right
+from chat.access.keys import Caller
+from chat.access.permissions import right_require
+from chat.api.body import body_read, object_parse, run_in_thread_if_large
+from chat.api.dialect import AnswerHead, RequestReader
+from chat.api.request.build import MessagesRefused, generation_request
+from chat.api.request.ignored import ignored_line
+from chat.api.request.messages import last_message_text
+from chat.api.request.parsed import ParsedRequest
+from chat.api.request.rights import rights_check
+from chat.api.request.tools import is_forced
+from chat.api.view import caller_require, client_hints, request_id
+from chat.catalog.named_models import model_asked
+from chat.catalog.services import ModelEntry
+from chat.errors import ApiError, engine_api_error, unforeseen_error
+from chat.generation.completions import (
+    DetachPolicy,
+    LimitExceeded,
+    PublicIdInUse,
+    RequestTrace,
+    RunReader,
+    completion_refuse,
+    completion_start,
+    limits_look,
+    request_rejected_record,
+)
+from chat.relay.state.run_id import run_id_create
+from engine.api import EngineError, GenerationRequest
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+P = TypeVar("P", bound=ParsedRequest)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted(Generic[P]):
+    """A request that has passed all checks that need neither a model nor the limits of its key."""
+
+    caller: Caller
+    parsed: P
+    trace: RequestTrace
+    arrived_at: float
+    """Unix seconds."""
+    num_bytes: int
+    """The size of the body."""
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartedRun:
+    """A run on its way to a worker. Its holder must call `reader.leave()`."""
+
+    model: ModelEntry
+    generation: GenerationRequest
+    reader: RunReader
+    head: AnswerHead
+    """Of the answer, before the admission."""
+
+
+async def request_start(
+    request: HttpRequest, dialect: RequestReader[P], start: Callable[[Accepted[P]], Awaitable[T]]
+) -> tuple[Accepted[P], T]:
+    """Check a request that computes, then call `start`. Raises ApiError.
+
+    A failure is logged. Once the caller is known, its answer says what is left of the limits.
+    """
+    arrived_at = time.time()
+    known_request: ParsedRequest | None = None
+    try:
+        caller = await caller_require(request, dialect)
+        right_require(caller, str(Right.INFERENCE))
+        body = body_read(request)
+        known_request = parsed = await run_in_thread_if_large(len(body), _parse, body, request, dialect)
+        trace = _trace(request, dialect.name, parsed)
+        accepted = Accepted(caller, parsed, trace, arrived_at, len(body), request_id(request))
+        return accepted, await start(accepted)
+    except Exception as error:
+        known: Caller | None = getattr(request, "lightcone_caller", None)
+        if known is None and isinstance(error, ApiError):
+            raise  # a request without a key writes nothing into the database; it is counted (chat.relay.web.refusals)
+        rejection_record(error, caller=known, trace=_trace(request, dialect.name, known_request), arrived_at=arrived_at)
+        if known is not None and not (isinstance(error, ApiError) and error.extra_headers):
+            error_headers_set(request, error, await limits_look(caller=known))
+        raise
+
+
+def _parse(body: bytes, request: HttpRequest, dialect: RequestReader[P]) -> P:
+    parsed = dialect.parse(object_parse(body))
+    request.lightcone_field_names = parsed.field_names
+    if parsed.delivery.request_id is not None and getattr(request, "lightcone_request_id", None) is None:
+        request.lightcone_request_id = parsed.delivery.request_id
+    line = ignored_line(parsed.delivery.ignored)
+    if line:
+        request.lightcone_ignored = line
+        logger.info("Request %s: passed over %s", request_id(request), line)
+    return parsed
+
+
+def _trace(request: HttpRequest, dialect: str, parsed: ParsedRequest | None) -> RequestTrace:
+    """Return what the log keeps of the call, cut to its limits."""
+    size = settings.LIGHTCONE_LOG_FIELD_CHARS
+    hints = client_hints(request)
+    parsed = parsed or ParsedRequest()
+    delivery = parsed.delivery
+    return RequestTrace(
+        dialect=dialect,
+        route=request.path[:size],
+        is_stream=parsed.response.stream,
+        model_asked=(parsed.model or "")[:size],
+        client_request_id=request_id(request)[:size],
+        user_label=(delivery.user or delivery.safety_identifier or "")[:size],
+        user_agent=request.headers.get("User-Agent", "")[:size],
+        address=request_address(request)[:size],
+        batch_id=getattr(request, "lightcone_batch_id", ""),
+        retry_count=hints.retry_count,
+        patience_s=hints.patience_s,
+        metadata=delivery.metadata,
+    )
+
+
+def error_headers_set(request: HttpRequest, error: Exception, headers: dict[str, str]) -> None:
+    """Add headers to the answer that an error becomes, also to that of a defect."""
+    if isinstance(error, ApiError):
+        error.extra_headers = headers | error.extra_headers
+    else:
+        request.lightcone_headers = headers
+
+
+def rejection_record(error: Exception, *, caller: Caller | None, trace: RequestTrace, arrived_at: float) -> None:
+    """Log a request that never became a run."""
+    known = unforeseen_error(error)
+    if trace.batch_id and known.kind.should_retry:
+        return  # the batch sends it again
+    run_id = run_id_create(at_s=arrived_at)
+    request_rejected_record(
+        run_id=run_id, caller=caller, trace=trace, status=known.status, code=known.code, arrived_at=arrived_at
+    )
+
+
+async def run_start(accepted: Accepted[P], *, detach: Callable[[AnswerHead], DetachPolicy] | None = None) -> StartedRun:
+    """Start the run of an accepted request, also of one of the playground. Raises ApiError; then nothing was started.
+
+    `detach` returns what becomes of the run once its reader has left; by default the run ends.
+    """
+    parsed, caller = accepted.parsed, accepted.caller
+    model = await model_asked(parsed.model, parsed.model_names, caller)
+    placement = rights_check(parsed, model=model.name, caller=caller)
+    build = partial(
+        generation_request,
+        model=model.name,
+        sampling_defaults=model.sampling_defaults,
+        caller=caller,
+        priority=placement.priority,
+        arrived_at=accepted.arrived_at,
+    )
+    try:
+        generation = await run_in_thread_if_large(accepted.num_bytes, build, parsed)
+    except MessagesRefused as error:
+        ending = completion_refuse(request=error.request, messages=parsed.messages, caller=caller, trace=accepted.trace)
+        error.extra_headers = await _within_limits(ending)
+        raise
+    head = _head(accepted.request_id, parsed, model, generation, placement.tier)
+    starting = completion_start(
+        request=generation,
+        caller=caller,
+        trace=accepted.trace,
+        is_further=parsed.delivery.is_further,
+        detach=detach(head) if detach else None,
+    )
+    return StartedRun(model, generation, await _within_limits(starting), head)
+
+
+def _head(
+    request_id: str, parsed: ParsedRequest, model: ModelEntry, generation: GenerationRequest, tier: str | None
+) -> AnswerHead:
+    """Return what is known of the answer before its admission."""
+    response = parsed.response
+    last_role, last_text = "assistant", ""
+    if generation.raw is None:
+        last_role, last_text = last_message_text(generation.messages, parsed.messages)
+    opens_turn = generation.prompt.add_generation_prompt and not generation.prompt.continue_final_message
+    role = "assistant" if opens_turn else last_role
+    return AnswerHead(
+        request_id=request_id,
+        created=int(generation.arrived_at),
+        model=model.name,
+        fingerprint=model.fingerprint,
+        role=role,
+        num_choices=generation.num_choices,
+        has_logprobs=generation.logprobs.enabled,
+        include_usage=response.include_usage,
+        continuous_usage=response.continuous_usage,
+        service_tier=tier,
+        num_prompt_tokens=0,
+        returns_token_ids=response.returns_token_ids,
+        names_tokens_by_id=response.names_tokens_by_id,
+        includes_reasoning=response.includes_reasoning,
+        echo=last_text if response.echo and last_role == role else "",
+        stream_interval=response.stream_interval,
+        answers_function_call=response.answers_function_call,
+        is_call_forced=is_forced(generation.tool_choice),
+        temperature=generation.sampling.temperature,
+        top_p=generation.sampling.top_p,
+        echo_fields=response.echo_fields,
+    )
+
+
+async def _within_limits(admission: Awaitable[T]) -> T:
+    """Await a service that looks at limits first. Raises ApiError if one is exceeded."""
+    try:
+        return await admission
+    except LimitExceeded as error:
+        raise ApiError(
+            "rate_limit_exceeded", error.message, retry_after_s=error.retry_after_s, headers=error.headers
+        ) from None
+    except PublicIdInUse:
+        message = (
+            "The request id stands for another resumable request of this project; send another X-Request-Id, or none."
+        )
+        raise ApiError("request_id_in_use", message, "request_id") from None
+    except EngineError as error:
+        raise engine_api_error(error) from None

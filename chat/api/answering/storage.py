@@ -1,0 +1,98 @@
+"""Answers that are kept beside sending them, and runs that are read again."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import orjson
+from channels.db import database_sync_to_async
+from django.conf import settings
+
+from chat.access.keys import Caller
+from chat.api.dialect import AnswerHead, AnswerWriter
+from chat.api.request.parsed import ParsedRequest
+from chat.api.stored.services import AnswerUnknown, StoredAnswer, answer_find, answers_have_room
+from chat.errors import ApiError, engine_api_error
+from chat.generation.completions import RunReader, run_attach
+from engine.api import Admitted, EngineError, Event
+
+
+class Keep(Protocol):
+    """Keeps whole answers. `end` never raises; it is not called for an answer that breaks off."""
+
+    async def end(self, head: AnswerHead, body: bytes) -> None: ...
+
+
+class Archive:
+    """Collects the answer of a stream as if it did not stream, and hands the body over at the end."""
+
+    def __init__(self, answer: AnswerWriter, hand_over: Callable[[bytes], Awaitable[None]]) -> None:
+        self._answer = answer
+        self._hand_over = hand_over
+
+    async def feed(self, event: Event) -> None:
+        self._answer.feed(event)
+        if event.is_terminal:
+            await self._hand_over(self._answer.body())
+
+
+def keeps_answer(parsed: ParsedRequest) -> bool:
+    """Return True if the request wants its answer kept and this server keeps answers."""
+    return bool(parsed.delivery.store) and settings.LIGHTCONE_STORE
+
+
+async def keeping_refusal(project_id: int) -> ApiError | None:
+    """Return the reason why the project may keep no further answer; None if it may."""
+    if await answers_have_room(project_id=project_id):
+        return None
+    message = (
+        f"store cannot be true: this project has stored as many answers as it may, {settings.LIGHTCONE_MAX_PROJECT_ANSWERS} or "
+        f"{settings.LIGHTCONE_MAX_PROJECT_ANSWER_BYTES} bytes of them; delete some, or send store: false"
+    )
+    return ApiError("insufficient_quota", message, "store")
+
+
+def keeping_check(parsed: ParsedRequest, num_bytes: int) -> None:
+    """Raise ApiError if a request of this size is too large to be kept, or nested too deeply."""
+    if not keeps_answer(parsed):
+        return
+    limit = settings.LIGHTCONE_LIMITS.max_stored_bytes
+    if num_bytes > limit:
+        message = f"store cannot be true for a request of more than {limit} bytes, got {num_bytes}; leave it out, or send less"
+        raise ApiError("invalid_value", message, "store")
+    try:
+        orjson.dumps([[parsed.messages]])
+    except orjson.JSONEncodeError:
+        # NOTE: JSON is read to more levels than it is written with, and unknown keys of messages are kept as they are.
+        message = "store cannot be true for messages that are nested this deeply; leave it out, or send them with fewer levels"
+        raise ApiError("invalid_value", message, "store") from None
+
+
+async def answer_stored(public_id: str, *, kind: str, caller: Caller) -> StoredAnswer | None:
+    """Return a stored answer of the caller's project; None if there is none."""
+    find = database_sync_to_async(answer_find)
+    try:
+        found: StoredAnswer = await find(project_id=caller.project_id, kind=kind, public_id=public_id)
+    except AnswerUnknown:
+        return None
+    return found
+
+
+async def run_rejoin(run_id: str, caller: Caller) -> tuple[RunReader, Admitted] | None:
+    """Return another reader of a run, past the admission; None if the run's log is gone. Raises ApiError.
+
+    The caller must leave the reader.
+    """
+    try:
+        attached = await run_attach(run_id=run_id, caller=caller)
+        if attached is None:
+            return None
+        reader, _ = attached
+        try:
+            return reader, await reader.first(timeout_s=settings.LIGHTCONE_QUEUE_TIMEOUT_S)
+        except BaseException:
+            reader.leave()
+            raise
+    except EngineError as error:
+        raise engine_api_error(error) from None
