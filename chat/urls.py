@@ -2,7 +2,7 @@
 
 from django.urls import include, path, re_path
 
-from chat.api import health, registry, version
+from chat.api import registry, status
 from chat.api.openapi import pages
 
 DESCRIBED_IN = (*(module for entry in registry.DIALECTS for module in entry.described_in), "chat.batches.openapi")
@@ -14,9 +14,9 @@ urlpatterns = [
     path("", include("chat.api.model_lists")),
     path("", include("chat.batches.urls")),
     *(path("", include(module)) for entry in registry.DIALECTS for module in entry.urls),
-    re_path(r"^health/live/?\Z", health.live, name="health_live"),
-    re_path(r"^health/ready/?\Z", health.ready, name="health_ready"),
-    re_path(r"^version/?\Z", version.version, name="version"),
+    re_path(r"^health/live/?\Z", status.live, name="health_live"),
+    re_path(r"^health/ready/?\Z", status.ready, name="health_ready"),
+    re_path(r"^version/?\Z", status.version, name="version"),
     re_path(r"^api/schema/?\Z", schema_view, name="api_schema"),
     re_path(r"^docs/?\Z", pages.docs_view, name="api_docs"),
 ]

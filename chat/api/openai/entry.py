@@ -6,7 +6,7 @@ BOTH_FORMS = ("chat/completions", "chat/completions/render", "completions", "emb
 """Routes that exist bare and under /v1."""
 
 OPENAI = DialectEntry(
-    urls=("chat.api.openai.prompt_urls", "chat.api.openai.urls"),
+    urls=("chat.api.openai.urls",),
     error_format="chat.api.openai.dialect:LIGHTCONE",
     path_prefixes=(),
     segments=("v1", "models", "chat", "completions", "embeddings", "tokenize", "detokenize"),
@@ -14,8 +14,8 @@ OPENAI = DialectEntry(
     described_in=("chat.api.openapi.document", "chat.api.openai.prompt_openapi"),
     batch_endpoints={
         "/v1/chat/completions": "chat.api.openai.urls",
-        "/v1/completions": "chat.api.openai.prompt_urls",
-        "/v1/embeddings": "chat.api.openai.prompt_urls",
+        "/v1/completions": "chat.api.openai.urls",
+        "/v1/embeddings": "chat.api.openai.urls",
     },
     stored_endings={"chat.completion": "chat.api.chat_format.stored:chat_ended"},
 )

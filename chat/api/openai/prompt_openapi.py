@@ -10,8 +10,8 @@ from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers
 from rest_framework.views import APIView
 
-from chat.api.openai.embedding_request import EmbeddingRequest
-from chat.api.openai.token_requests import DetokenizeRequest, TokenizeRequest
+from chat.api.openai.embeddings import EmbeddingRequest
+from chat.api.openai.tokens import DetokenizeRequest, TokenizeRequest
 from chat.api.openapi.answers import (
     ErrorBody,
     TextCompletion,

@@ -1,19 +1,168 @@
-"""`/tokenize`, `/detokenize`, `/v1/chat/completions/render`: what a prompt is to the model, in the answers of vLLM and llama.cpp."""
+"""`/tokenize`, `/detokenize`, `/v1/chat/completions/render`: a prompt as the model sees it, for clients of vLLM and llama.cpp.
+
+Each becomes a request with `Task.READ`. Meaning of every field: docs/api/tokens.md.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from rest_framework import serializers
 
 from chat.api.answering.pipeline import P
 from chat.api.answering.streaming import ReadPrompt, prompt_read
-from chat.api.openai.token_requests import Detokenize, Render, Tokenize
+from chat.api.openai.dialect import PromptFormat
+from chat.api.request.fields import Array, Boolean, Text, refuse
+from chat.api.request.ignored import unknown_names
+from chat.api.request.parse import fields_read, request_parse, values_parse
+from chat.api.request.parsed import ParsedRequest
+from chat.api.request.prompt_field import token_ids_read
+from chat.api.request.schema import ChatCompletionRequest, SharingRequest
 from chat.api.view import json_response
-from engine.api import GenerationRequest
+from chat.errors import ApiError
+from engine.api import GenerationRequest, PromptOptions, RawPrompt, Task
+
+LIMITS = settings.LIGHTCONE_LIMITS
+MAX_CHARS = LIMITS.max_tokenize_chars
+CHARS_PER_ID = 4
+
+
+class TokenIds(Array):
+    """Token ids, of a bounded number."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        item = {"type": "integer", "minimum": 0}
+        super().__init__(
+            item_schema=item, max_items=max(1, MAX_CHARS // CHARS_PER_ID), is_required=True, nullable=False, **kwargs
+        )
+
+    def run_validation(self, data: Any = serializers.empty) -> tuple[int, ...]:
+        if data is serializers.empty:
+            raise refuse("missing_required_parameter", "is required: an array of token ids")
+        return token_ids_read(super().run_validation(data))
+
+
+class TokenizeRequest(SharingRequest):
+    prompt = Text(max_chars=MAX_CHARS, help_text="A text, taken as it is.")
+    content = Text(max_chars=MAX_CHARS, help_text="The same in llama.cpp's form, whose answer is shorter.")
+    add_special_tokens = Boolean(
+        help_text="Let the tokenizer add its own tokens. Absent: true for a prompt, false for messages."
+    )
+    add_special = Boolean(default=False, help_text="The same beside content.")
+    parse_special = Boolean(
+        default=True, help_text="Beside content: false takes control tokens that it spells as ordinary text."
+    )
+    return_token_strs = Boolean(default=False, help_text="Return the text of each token too.")
+    with_pieces = Boolean(default=False, help_text="Beside content: each token with its text.")
+
+    shared = ("model", "request_id", "user")
+
+
+class DetokenizeRequest(SharingRequest):
+    tokens = TokenIds(help_text="Token ids.")
+
+    shared = ("model", "request_id", "user")
+
+
+TOKENIZE, DETOKENIZE = TokenizeRequest(), DetokenizeRequest()
+CHAT_FIELDS = frozenset(ChatCompletionRequest().fields)
+FORMS = ("messages", "prompt", "content")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedTokenize(ParsedRequest):
+    """A checked request to /tokenize."""
+
+    form: str
+    """The one of `FORMS` that was sent."""
+    with_strings: bool
+    """The answer holds the texts of the tokens."""
+
+
+class Tokenize(PromptFormat):
+    def parse(self, body: dict[str, Any]) -> ParsedTokenize:
+        form = _form(body)
+        given = fields_read(TOKENIZE, body)
+        adds_special = given["add_special"] if form == "content" else given["add_special_tokens"]
+        if form == "messages":
+            parsed, raw = request_parse(_as_chat(body)), None
+        else:
+            parsed = values_parse({name: given[name] for name in TokenizeRequest.shared})
+            is_ordinary = form == "content" and not given["parse_special"]
+            raw, adds_special = (
+                RawPrompt(text=given[form], param=form, is_ordinary=is_ordinary),
+                adds_special is not False,
+            )
+        with_strings = bool(given["with_pieces"] if form == "content" else given["return_token_strs"])
+        options = replace(
+            parsed.generation.prompt,
+            add_special_tokens=bool(adds_special),
+            returns_ids=True,
+            returns_tokens=with_strings,
+        )
+        read = _reading(parsed, options, raw)
+        ignored = unknown_names(body, {*TOKENIZE.fields, *CHAT_FIELDS})
+        return ParsedTokenize.extending(
+            read, delivery=replace(read.delivery, ignored=ignored), form=form, with_strings=with_strings
+        )
+
+
+class Detokenize(PromptFormat):
+    def parse(self, body: dict[str, Any]) -> ParsedRequest:
+        given = fields_read(DETOKENIZE, body)
+        raw = RawPrompt(token_ids=given.pop("tokens"), param="tokens")
+        parsed = values_parse(given, ignored=unknown_names(body, DETOKENIZE.fields))
+        return _reading(parsed, replace(parsed.generation.prompt, returns_text=True), raw)
+
+
+class Render(PromptFormat):
+    """A chat completion's body, checked as one; only its prompt is made."""
+
+    def parse(self, body: dict[str, Any]) -> ParsedRequest:
+        parsed = request_parse(body)
+        return _reading(parsed, replace(parsed.generation.prompt, returns_ids=True, returns_text=True))
+
+
+def _reading(parsed: ParsedRequest, prompt: PromptOptions, raw: RawPrompt | None = None) -> ParsedRequest:
+    """Return the request with its prompt read and not answered."""
+    return replace(parsed, generation=replace(parsed.generation, task=Task.READ, raw=raw, prompt=prompt))
+
+
+def _form(body: dict[str, Any]) -> str:
+    """Return the form that the body has."""
+    sent = [name for name in FORMS if body.get(name) is not None]
+    if not sent:
+        raise ApiError(
+            "missing_required_parameter",
+            "prompt is required: send prompt, messages, or content in llama.cpp's form",
+            "prompt",
+        )
+    if len(sent) > 1:
+        raise ApiError("invalid_value", f"{sent[1]} cannot be combined with {sent[0]}; send one of them", sent[1])
+    return sent[0]
+
+
+def _as_chat(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the body without fields that matter to an answer alone; `add_special_tokens` may be null here."""
+    return {name: value for name, value in body.items() if name in PROMPT_FIELDS}
+
+
+PROMPT_FIELDS = frozenset(
+    """
+    messages model user request_id tools functions tool_choice function_call documents verbosity
+    add_generation_prompt continue_final_message chat_template chat_template_kwargs mm_processor_kwargs
+    reasoning_effort truncate_prompt_tokens truncation_side media_io_kwargs
+    """.split()
+)
+"""The fields of a chat completion that make its prompt."""
+
+TOKENIZE_DIALECT, DETOKENIZE_DIALECT, RENDER_DIALECT = Tokenize(), Detokenize(), Render()
 
 PIECES_AT_ONCE = 4_096
 

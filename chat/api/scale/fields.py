@@ -28,7 +28,7 @@ from chat.api.request.fields import (
 from chat.api.request.objects import Messages, Stop
 from chat.api.request.schema import ChatCompletionRequest
 from chat.api.request.tools import Function, Tools
-from chat.api.scale.memory import MemoryStrategy
+from chat.api.scale.messages import MemoryStrategy
 from chat.errors import problems_error
 
 LIMITS = settings.LIGHTCONE_LIMITS

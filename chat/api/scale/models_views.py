@@ -11,7 +11,7 @@ from chat.access.keys import Caller
 from chat.api.dialect import ErrorFormat
 from chat.api.queries import query_integer
 from chat.api.request.fields import echo
-from chat.api.scale.model_names import model_candidates, model_vendor_name
+from chat.api.scale.names import model_candidates, model_vendor_name
 from chat.api.view import caller_require, json_response
 from chat.catalog.health import Conditions, models_live
 from chat.catalog.named_models import model_asked

@@ -1,4 +1,4 @@
-"""The client's names for the fields of a translated request, for errors of all later steps."""
+"""Names in a Scale request: those of fields, for errors of all later steps, and those of models, `vendor/name/deployment`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from chat.api.request.constraints import CONSTRAINT_KEYS
 from chat.errors import FieldNames, names_unchanged
 
 EXTRA = "inference_extra_params"
+MAX_SEGMENTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +50,24 @@ class ScaleNames:
         if place in self.single_parts and inner[:2] == ["content", "0"]:
             inner = ["content", *inner[2:]]
         return [str(place), *inner]
+
+
+def model_candidates(name: str) -> tuple[str, ...]:
+    """Return the served names that a model name may stand for, in order. Vendor and deployment are mere labels.
+
+    The whole string comes first. It comes alone if it has more than three segments or an empty one.
+    """
+    segments = name.split("/")
+    if len(segments) > MAX_SEGMENTS or "" in segments:
+        return (name,)
+    if len(segments) == 1:
+        return (name,)
+    vendor, model, *deployment = segments
+    if not deployment:
+        return (name, model)
+    return (name, f"{model}/{deployment[0]}", f"{vendor}/{model}", model)
+
+
+def model_vendor_name(name: str) -> str:
+    """Return a served name as Scale's lists spell it: with a vendor."""
+    return name if "/" in name else f"lightcone/{name}"

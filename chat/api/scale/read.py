@@ -18,20 +18,18 @@ from django.conf import settings
 from rest_framework.exceptions import ValidationError
 
 from chat.api.request.constraints import CONSTRAINT_KEYS, GUIDED, GUIDED_CONSTRAINTS
-from chat.api.request.fields import field_problems
+from chat.api.request.fields import echo, field_problems
 from chat.api.request.ignored import unknown_names
 from chat.api.request.parse import choices_check, conflict, request_parse
 from chat.api.request.parsed import ParsedRequest
+from chat.api.request.parts import TEXT_PARTS
 from chat.api.request.schema import ChatCompletionRequest
 from chat.api.request.tools import is_forced, raw_choice
 from chat.api.scale.fields import OWN, SHARED, own_values
-from chat.api.scale.memory import last_messages
-from chat.api.scale.message_forms import has_single_part, messages_formed
-from chat.api.scale.model_names import model_candidates
-from chat.api.scale.names import EXTRA, ScaleNames
-from chat.api.scale.suffix import raw_prompt
+from chat.api.scale.messages import has_single_part, last_messages, messages_formed
+from chat.api.scale.names import EXTRA, ScaleNames, model_candidates
 from chat.errors import ApiError, problems_error
-from engine.api import SamplingParams
+from engine.api import RawPrompt, SamplingParams
 
 logger = logging.getLogger(__name__)
 
@@ -201,3 +199,49 @@ def best_of_read(best_of: int | None, parsed: ParsedRequest) -> int | None:
         sampling = SamplingParams(temperature=generation.draw.temperature)
         choices_check(replace(generation, best_of=best_of), sampling)
     return best_of
+
+
+def raw_prompt(parsed: ParsedRequest, suffix: str, fields: Mapping[str, Any]) -> RawPrompt:
+    """Return the prompt to fill in. `fields` are those that were sent. Raises ApiError.
+
+    The engine checks whether the model can fill in.
+    """
+    generation, prompt = parsed.generation, parsed.generation.prompt
+    for_templates = {
+        "tools": generation.tools,
+        "chat_template": prompt.chat_template,
+        "chat_template_kwargs": fields.get("chat_template_kwargs"),
+        "documents": prompt.documents,
+        "continue_final_message": prompt.continue_final_message,
+        "echo": parsed.response.echo,
+    }
+    for name, is_used in for_templates.items():
+        if is_used:
+            sent = parsed.field_names(name)
+            message = f"suffix cannot be combined with {sent}, as no chat template is used then; leave one of them out"
+            raise ApiError("invalid_value", message, "suffix")
+    messages = parsed.messages
+    users = [
+        place for place, message in enumerate(messages) if isinstance(message, dict) and message.get("role") == "user"
+    ]
+    if not users:
+        raise ApiError(
+            "invalid_value",
+            "messages must hold a message of the user with suffix: the answer goes between the two",
+            "messages",
+        )
+    path = parsed.field_names(f"messages.{users[-1]}.content")
+    return RawPrompt(text=_text(messages[users[-1]].get("content"), path), suffix=suffix, param="messages")
+
+
+def _text(content: Any, path: str) -> str:
+    if isinstance(content, str):
+        return content
+    texts: list[str] = []
+    for part in content if isinstance(content, list) else [content]:
+        is_text = isinstance(part, dict) and part.get("type") in TEXT_PARTS
+        text = part.get("text") if is_text else part
+        if not isinstance(text, str):
+            raise ApiError("invalid_value", f"{path} must be text alone with suffix, got {echo(part)}", path)
+        texts.append(text)
+    return "".join(texts)

@@ -18,7 +18,7 @@ from chat.api.anthropic.dialect import MESSAGES
 from chat.api.middleware import ApiHandler, ApiMiddleware, error_described, is_api_path
 from chat.api.openai.dialect import LIGHTCONE
 from chat.api.openai.views import model_object
-from chat.api.scale.views import SCALE
+from chat.api.scale.urls import SCALE
 from chat.catalog import named_models
 from chat.catalog.generation_defaults import NEUTRAL
 from chat.catalog.named_models import NamedModel
@@ -240,7 +240,7 @@ async def test_ready_tells_whether_a_model_is_loaded(api, monkeypatch, state, st
     async def installation_state():
         return state
 
-    monkeypatch.setattr("chat.api.health.installation_state", installation_state)
+    monkeypatch.setattr("chat.api.status.installation_state", installation_state)
     response = await api.get("/health/ready", headers=NO_KEY)
     assert (response.status_code, response.json()) == (status, {"status": state})
     assert ("retry-after" in response.headers) == is_passing

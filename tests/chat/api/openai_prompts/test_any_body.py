@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chat.api.openai.completion_request import TEXT_COMPLETIONS
-from chat.api.openai.embedding_request import EMBEDDINGS, EmbeddingRequest
-from chat.api.openai.token_requests import DETOKENIZE_DIALECT, TOKENIZE_DIALECT, DetokenizeRequest, TokenizeRequest
+from chat.api.openai.dialect import TEXT_COMPLETIONS
+from chat.api.openai.embeddings import EMBEDDINGS, EmbeddingRequest
+from chat.api.openai.tokens import DETOKENIZE_DIALECT, TOKENIZE_DIALECT, DetokenizeRequest, TokenizeRequest
 from chat.api.request.text_schema import CompletionRequest
 from chat.errors import ApiError
 from engine.api import GenerationRequest

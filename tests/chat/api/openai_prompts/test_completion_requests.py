@@ -4,7 +4,7 @@ import pytest
 
 from chat.access.checks import Right
 from chat.access.keys import Caller
-from chat.api.openai.completion_request import TEXT_COMPLETIONS
+from chat.api.openai.dialect import TEXT_COMPLETIONS
 from chat.api.request.parse import request_parse
 from chat.api.request.schema import ChatCompletionRequest
 from chat.api.request.text_schema import CompletionRequest

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chat.api.openai.embedding_request import EMBEDDINGS
-from chat.api.openai.embeddings import vector_base64
+from chat.api.openai.embeddings import EMBEDDINGS, vector_base64
 from chat.errors import ApiError
 from engine.api import Admitted, Embedded, EmbedOptions, ErrorCode, RawPrompt, RequestError, Task
 from tests.chat.api.conftest import completed

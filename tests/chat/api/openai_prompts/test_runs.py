@@ -9,7 +9,7 @@ import pytest
 from chat.access.keys import Caller, KeyLimits
 from chat.api.answering import multi_run, pipeline
 from chat.api.answering.pipeline import Accepted
-from chat.api.openai.completion_request import TEXT_COMPLETIONS
+from chat.api.openai.dialect import TEXT_COMPLETIONS
 from chat.api.text_completion import completion_begin
 from chat.errors import ApiError
 from chat.generation.completions import LimitExceeded, RequestTrace

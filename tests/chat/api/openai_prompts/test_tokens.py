@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chat.api.openai import token_requests, tokens
-from chat.api.openai.token_requests import TOKENIZE_DIALECT
+from chat.api.openai import tokens
+from chat.api.openai.tokens import TOKENIZE_DIALECT
 from chat.errors import ApiError
 from engine.api import Admitted, ErrorCode, RawPrompt, RequestError, Task
 from tests.chat.api.conftest import chat, completed
@@ -153,7 +153,7 @@ BAD = [
     ("/tokenize", {"prompt": "a", "messages": [{"role": "user", "content": "a"}]}, "invalid_value", "prompt"),
     ("/tokenize", {"prompt": "a", "content": "a"}, "invalid_value", "content"),
     ("/tokenize", {"prompt": ["a"]}, "invalid_type", "prompt"),
-    ("/tokenize", {"prompt": "x" * (token_requests.MAX_CHARS + 1)}, "invalid_value", "prompt"),
+    ("/tokenize", {"prompt": "x" * (tokens.MAX_CHARS + 1)}, "invalid_value", "prompt"),
     ("/tokenize", {"messages": []}, "invalid_value", "messages"),
     ("/tokenize", {"messages": [5]}, "invalid_type", "messages.0"),
     (
@@ -166,7 +166,7 @@ BAD = [
     ("/detokenize", {"tokens": "5"}, "invalid_type", "tokens"),
     ("/detokenize", {"tokens": [5, -1]}, "invalid_value", "tokens.1"),
     ("/detokenize", {"tokens": [5, True]}, "invalid_type", "tokens.1"),
-    ("/detokenize", {"tokens": [1] * (token_requests.MAX_CHARS // 4 + 1)}, "invalid_value", "tokens"),
+    ("/detokenize", {"tokens": [1] * (tokens.MAX_CHARS // 4 + 1)}, "invalid_value", "tokens"),
     ("/v1/chat/completions/render", {}, "missing_required_parameter", "messages"),
     ("/v1/chat/completions/render", chat(temperature=9), "invalid_value", "temperature"),
 ]

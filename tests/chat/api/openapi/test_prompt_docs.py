@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from chat.api.openai.embedding_request import EMBEDDINGS, EmbeddingRequest
-from chat.api.openai.token_requests import PROMPT_FIELDS, DetokenizeRequest, TokenizeRequest
+from chat.api.openai.embeddings import EMBEDDINGS, EmbeddingRequest
+from chat.api.openai.tokens import PROMPT_FIELDS, DetokenizeRequest, TokenizeRequest
 from chat.api.request.text_schema import CompletionRequest, text_parse
 from tests.chat.api.openapi.test_pages import EXAMPLE, facts
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rest_framework.exceptions import ValidationError
 
 from chat.api.request.fields import field_problems
-from chat.api.scale.memory import MemoryStrategy, last_messages
+from chat.api.scale.messages import MemoryStrategy, last_messages
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 RESULTS = ("tool", "function")

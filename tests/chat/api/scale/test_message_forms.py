@@ -7,7 +7,7 @@ import copy
 import pytest
 
 from chat.api.request.messages import messages_walk
-from chat.api.scale.message_forms import has_single_part, messages_formed
+from chat.api.scale.messages import has_single_part, messages_formed
 
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 PART = {"type": "text", "text": "hi"}

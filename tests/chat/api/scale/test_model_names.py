@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chat.api.scale.model_names import model_candidates, model_vendor_name
+from chat.api.scale.names import model_candidates, model_vendor_name
 
 SEGMENT = st.text(st.characters(exclude_characters="/"), min_size=1, max_size=5)
 

@@ -8,7 +8,7 @@ import json
 import pytest
 from django.core.handlers.asgi import ASGIRequest
 
-from chat.api import health
+from chat.api import status
 from chat.api.server_contract import STOP, Stop
 
 
@@ -17,7 +17,7 @@ def _ready(monkeypatch: pytest.MonkeyPatch) -> None:
     async def state() -> str:
         return "ready"
 
-    monkeypatch.setattr(health, "installation_state", state)
+    monkeypatch.setattr(status, "installation_state", state)
 
 
 def request(path: str, stop: Stop) -> ASGIRequest:
@@ -28,8 +28,8 @@ def request(path: str, stop: Stop) -> ASGIRequest:
 
 async def test_a_process_that_stops_is_not_ready_and_still_lives() -> None:
     stop = Stop()
-    assert (await health.ready(request("/health/ready", stop))).status_code == 200
+    assert (await status.ready(request("/health/ready", stop))).status_code == 200
     stop.is_announced = True
-    answer = await health.ready(request("/health/ready", stop))
+    answer = await status.ready(request("/health/ready", stop))
     assert (answer.status_code, json.loads(answer.content), answer["Retry-After"]) == (503, {"status": "draining"}, "1")
-    assert (await health.live(request("/health/live", stop))).status_code == 200
+    assert (await status.live(request("/health/live", stop))).status_code == 200

@@ -1,13 +1,17 @@
-"""Two open routes for load balancers: is the process alive, and can it serve now? One word, no details."""
+"""Routes about the server itself: is the process alive, can it serve now, and which version is it?
+
+The first two are open, for load balancers, and answer in one word. The last needs a key.
+"""
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
 from chat.api.dialect import ErrorFormat
 from chat.api.openai.dialect import LIGHTCONE
 from chat.api.server_contract import STOP
-from chat.api.view import api_view, json_response
+from chat.api.view import api_view, caller_require, json_response
 from chat.catalog.health import installation_state
 
 
@@ -24,5 +28,11 @@ async def _ready(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase
     return response
 
 
+async def _version(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
+    await caller_require(request, dialect)
+    return json_response({"version": settings.LIGHTCONE_VERSION})
+
+
+version = api_view(LIGHTCONE, get=_version)
 live = api_view(LIGHTCONE, is_open=True, get=_live)
 ready = api_view(LIGHTCONE, is_open=True, get=_ready)

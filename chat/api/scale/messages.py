@@ -1,4 +1,4 @@
-"""`memory_strategy`: how much of a conversation the model is shown. Works on messages as they were sent, before any template."""
+"""Messages as Scale's clients write them: their forms, and the cut of `memory_strategy`. The Lightcone request checks them."""
 
 from __future__ import annotations
 
@@ -45,6 +45,40 @@ class MemoryStrategy(Object):
         if given[0] != given[-1]:
             raise refuse("invalid_value", f"has k twice, as {given[0]} and as {given[1]}; send one")
         return int(given[0])
+
+
+def messages_formed(messages: list[Any]) -> list[Any]:
+    """The same messages, each with a role, contents in lists, and without audio of the assistant's; the given ones stay as they are."""
+    return [_formed(message) if isinstance(message, dict) else message for message in messages]
+
+
+def has_single_part(message: Any) -> bool:
+    """Whether the message as it was sent has one part in place of a list of parts."""
+    return isinstance(message, dict) and _role_of(message) == "user" and isinstance(message.get("content"), dict)
+
+
+def _formed(message: dict[str, Any]) -> dict[str, Any]:
+    formed = dict(message)
+    role = _role_of(message)
+    if role is not None:
+        formed["role"] = role
+    if role == "user" and isinstance(message.get("content"), dict):
+        formed["content"] = [message["content"]]
+    if role == "assistant" and isinstance(message.get("audio"), dict):
+        del formed["audio"]
+    return formed
+
+
+def _role_of(message: dict[str, Any]) -> Any:
+    """The role, as far as it goes without saying. None for a message that names its `author`, which is another form."""
+    role = message.get("role")
+    if role is not None or "author" in message:
+        return role
+    if message.get("tool_call_id") is not None:
+        return "tool"
+    if message.get("tool_calls") is not None or message.get("function_call") is not None:
+        return "assistant"
+    return "user"
 
 
 def last_messages(messages: Sequence[Any], k: int) -> list[int]:
