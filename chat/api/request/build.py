@@ -103,7 +103,9 @@ def _sampling(wanted: GenerationParams, defaults: Mapping[str, Any]) -> Sampling
 
 
 def _stop(wanted: GenerationParams, defaults: Mapping[str, Any]) -> StopRules:
-    """Add the limit of an answer without a token limit: the model's, at most that of a choice, and at most `max_choice_tokens` in all."""
+    """Add the limit of an answer without a token limit: the model's, at most that of a choice, and at most
+    `max_choice_tokens` in all.
+    """
     limits = settings.LIGHTCONE_LIMITS
     most = max(1, limits.max_choice_tokens // wanted.max_choices)
     most = min(most, defaults.get("max_completion_tokens") or most)

@@ -1,4 +1,6 @@
-"""Calls of functions in the messages of one request: in the form that templates know, with ids by which results find them."""
+"""Function calls in the messages of one request, in the form that templates know, with ids that connect them to
+results.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +13,27 @@ from engine.api import Json
 
 
 class UnansweredCalls:
-    """Calls that have no result yet. The work of a conversation is linear, in whatever order its calls and results come."""
+    """The calls without a result. The work for a conversation is linear, in whatever order its calls and results
+    come.
+    """
 
     def __init__(self) -> None:
         self._num_made = 0
         self._made: dict[str, list[tuple[int, str]]] = {}
         self._answered: dict[str, int] = {}
-        """By id: how many calls had been made when its result came, as an id may be used again."""
+        """From an id to the number of calls that were made before its result, as an id may be used again."""
 
     def add(self, name: str, call_id: str) -> None:
-        """A call of the function `name` was made."""
+        """Note a call of the function `name`."""
         self._num_made += 1
         self._made.setdefault(name, []).append((self._num_made, call_id))
 
     def remove(self, call_id: str) -> None:
-        """A result has come that names its call."""
+        """Note a result that names its call."""
         self._answered[call_id] = self._num_made
 
     def take_latest(self, name: str) -> str | None:
-        """The id of the latest call of the function `name` without a result, which has one hereby."""
+        """Return the id of the latest call of `name` without a result, and count it as answered."""
         made = self._made.get(name, [])
         while made:
             number, call_id = made.pop()
@@ -39,7 +43,7 @@ class UnansweredCalls:
 
 
 class CallReader:
-    """Reads calls in order, and remembers which were made and not answered."""
+    """Reads calls in order, and remembers those without a result."""
 
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
@@ -49,7 +53,7 @@ class CallReader:
         self._bounds = json_bounds()
 
     def read(self, calls: list[Any], path: str) -> list[Json]:
-        """Calls as templates know them."""
+        """Return calls as templates know them."""
         read: list[Json] = []
         for number, call in enumerate(calls):
             function = self._function(call, f"{path}.{number}")
@@ -65,14 +69,14 @@ class CallReader:
         return read
 
     def read_old(self, call: Any, path: str) -> list[Json]:
-        """The one call of the deprecated `function_call`."""
+        """Return the one call of the deprecated `function_call`."""
         if not isinstance(call, dict) or not isinstance(call.get("name"), str):
             self._problems.refuse(path, "must be an object with a name")
             return []
         return [self.call({**call, "arguments": self.arguments(call.get("arguments"))}, None)]
 
     def call(self, function: dict[str, Any], call_id: Any) -> dict[str, Json]:
-        """A call of `function`, noted as made; without an id it gets one."""
+        """Return a call of `function` and note it. A call without an id gets one."""
         if not isinstance(call_id, str):
             self._num_made_ids += 1
             call_id = f"call{self._num_made_ids:05d}"  # NOTE: nine letters and digits, as some templates insist
@@ -81,9 +85,11 @@ class CallReader:
         return {"id": call_id, "type": "function", "function": function}
 
     def arguments(self, arguments: Any) -> Any:
-        """Templates want an object: JSON text is parsed as strictly as bodies are, "" and null are {}, any other text stays text.
+        """Return arguments as the object that templates want.
 
-        Raises ApiError where the texts of all calls have more values than a body may have.
+        JSON text is parsed as strictly as bodies, "" and null become {}.
+
+        Any other text stays text. Raises ApiError if the texts of all calls have more values than a body may have.
         """
         if arguments is None or arguments == "":
             return {}
@@ -97,20 +103,20 @@ class CallReader:
             return arguments
 
     def latest(self, name: Any) -> str | None:
-        """The id of the latest call of the function `name`, answered or not."""
+        """Return the id of the latest call of the function `name`, answered or not."""
         return self._latest.get(name) if isinstance(name, str) else None
 
     def answer(self, name: str) -> str | None:
-        """The id of the latest unanswered call of the function `name`, which is answered hereby."""
+        """Return the id of the latest unanswered call of the function `name`, and count it as answered."""
         return self._unanswered.take_latest(name)
 
     def note_answer(self, call_id: Any) -> None:
-        """A result has come that names its call."""
+        """Note a result that names its call."""
         if isinstance(call_id, str):
             self._unanswered.remove(call_id)
 
     def _function(self, call: Any, path: str) -> dict[str, Any] | None:
-        """`{name, arguments}` with arguments as an object where they are JSON; None after a problem."""
+        """Return `{name, arguments}`, with arguments as an object if they are JSON; None after a problem."""
         if not isinstance(call, dict):
             self._problems.refuse(path, f"must be a tool call, got {echo(call)}", "invalid_type")
             return None

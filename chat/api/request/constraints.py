@@ -1,6 +1,8 @@
-"""`structured_outputs` and `response_format`: what the text of an answer must be, read into the engine's `Constraint`.
+"""`structured_outputs` and `response_format`: constraints on the text of an answer, read into the engine's
+`Constraint`.
 
-Checks shapes and sizes. Whether a schema, expression, grammar or structural tag means anything is found by compiling it, in the worker.
+Checks shapes and sizes. The worker compiles a schema, expression, grammar or structural tag, and refuses those without
+meaning.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ HELP = r"must match only spaces, tabs, CR and LF, written with ' ', \t, \r, \n, 
 
 
 def schema_text(schema: Any, *, max_depth: int | None = None) -> str:
-    """The JSON text of a schema within the limits of size and depth; raises ValidationError."""
+    """Return the JSON text of a schema within the limits of size and depth. Raises ValidationError."""
     if not isinstance(schema, dict):
         raise refuse("invalid_type", f"must be a JSON object, got {echo(schema)}")
     max_depth = max_depth or LIMITS.max_schema_depth
@@ -59,7 +61,7 @@ def schema_text(schema: Any, *, max_depth: int | None = None) -> str:
 
 
 def _parsed(text: str) -> Any:
-    """A JSON text of at most a schema's size; raises ValidationError."""
+    """Return the value of a JSON text of at most a schema's size. Raises ValidationError."""
     if not text.strip():
         raise refuse("invalid_value", "must not be empty")
     check_bytes(text, LIMITS.max_schema_bytes)
@@ -79,7 +81,7 @@ class SchemaOrText(RequestField):
 
 
 class Choices(Array):
-    """The texts one of which the answer must be."""
+    """The texts of which the answer must be one. Reads to their JSON text."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(
@@ -106,7 +108,7 @@ def _choice(value: Any) -> str:
 
 
 class Enabled(Boolean):
-    """A constraint that can only be asked for, not refused."""
+    """A constraint that can only be switched on."""
 
     def to_internal_value(self, data: Any) -> bool:
         if not super().to_internal_value(data):
@@ -115,7 +117,7 @@ class Enabled(Boolean):
 
 
 class Expression(Text):
-    """A regular expression, which may well be a blank, but not nothing."""
+    """A regular expression, which may be a blank but not empty."""
 
     def to_internal_value(self, data: Any) -> str:
         text: str = super().to_internal_value(data)
@@ -132,7 +134,7 @@ class StructuralTagText(Text):
 
 
 class Whitespace(Text):
-    """A regular expression for gaps, of white space alone."""
+    """A regular expression for the gaps of JSON. It matches white space alone."""
 
     def to_internal_value(self, data: Any) -> str:
         pattern: str = super().to_internal_value(data)
@@ -143,7 +145,7 @@ class Whitespace(Text):
 def whitespace_check(pattern: str) -> None:
     """Raise ValidationError unless `pattern` is a regular expression that matches white space alone.
 
-    It is read by hand, as it must hold in every dialect of regular expressions.
+    A parser of our own decides, as the pattern must hold in every dialect of regular expressions.
     """
     depth, position = 0, 0
     can_repeat = False
@@ -168,7 +170,7 @@ def _check_repeat(text: str) -> None:
 
 
 class StructuredOutputs(Record):
-    """One constraint and the options of its JSON. Reads to the dict of its parts, all texts ready for a `Constraint`."""
+    """One constraint and the options of its JSON. Reads to a dict of its parts, with texts ready for a `Constraint`."""
 
     parts = {
         "json": SchemaOrText(help_text="A JSON Schema, or its JSON text."),
@@ -197,11 +199,13 @@ class StructuredOutputs(Record):
 
 
 NO_OUTPUTS: Mapping[str, Any] = StructuredOutputs().run_validation({})
-"""Of a request without `structured_outputs`."""
+"""The value of a request without `structured_outputs`."""
 
 
 class ResponseFormat(RequestField):
-    """`text`, `json_object`, `json_schema` or `structural_tag`; reads to a Constraint with compact JSON, None for text."""
+    """`text`, `json_object`, `json_schema` or `structural_tag`. Reads to a Constraint with compact JSON, None for
+    text.
+    """
 
     json_schema = {
         "type": "object",
@@ -263,12 +267,12 @@ JSON_SCHEMA_FORMAT = JsonSchemaFormat(is_required=True)
 
 
 def _present(value: Any) -> Any:
-    """A part that must be there: null is as good as absent."""
+    """Return the value of a required part, for which null counts as absent."""
     return serializers.empty if value is None else value
 
 
 def response_format_type(data: Any) -> str:
-    """The kind of a response format; raises ValidationError."""
+    """Return the type of a response format. Raises ValidationError."""
     if not isinstance(data, dict):
         raise refuse("invalid_type", f"must be an object, got {echo(data)}")
     kind = data.get("type")
@@ -288,7 +292,7 @@ def _json_schema(values: Mapping[str, Any]) -> Constraint:
 
 
 def structural_tag_text(tag: Any) -> str:
-    """The JSON text of a structural tag in either form, with known keys alone; raises ValidationError."""
+    """Return the JSON text of a structural tag in either form, with known keys alone. Raises ValidationError."""
     if not isinstance(tag, dict):
         raise refuse("invalid_type", f"must be a JSON object, got {echo(tag)}")
     if tag.get("type", "structural_tag") != "structural_tag":
@@ -334,7 +338,7 @@ class Structure(Record):
 
 
 def constraint_options(structured: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What the options of `structured_outputs` mean for JSON: `whitespace` and `closes_objects`."""
+    """Return the fields of a Constraint that the options of `structured_outputs` set."""
     if structured is None:
         return {"whitespace": COMPACT, "closes_objects": True}
     whitespace = LOOSE_WHITESPACE if structured["disable_any_whitespace"] is False else COMPACT
@@ -350,28 +354,28 @@ GUIDED = {
     "guided_grammar": "grammar",
     "guided_whitespace_pattern": "whitespace_pattern",
 }
-"""Older names of constraints → part of `structured_outputs`."""
+"""From older names of constraints to parts of `structured_outputs`."""
 GUIDED_CONSTRAINTS = tuple(name for name, part in GUIDED.items() if part in CONSTRAINT_KEYS)
 
 
 def with_guided(values: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The value of `structured_outputs` with what the older fields say."""
+    """Return the value of `structured_outputs` with that of the older fields."""
     guided = {part: values[name] for name, part in GUIDED.items() if values[name] is not None}
     structured: dict[str, Any] | None = values["structured_outputs"]
     return {**(structured or NO_OUTPUTS), **guided} if guided else structured
 
 
 def guided_places(values: Mapping[str, Any]) -> dict[str, str]:
-    """Constraints that came in an older field, each with its name."""
+    """Return the older field of each constraint that came in one."""
     return {GUIDED[name]: name for name in GUIDED_CONSTRAINTS if values[name] is not None}
 
 
 def constraint_of(
     structured: Mapping[str, Any] | None, formatted: Constraint | None, places: Mapping[str, str] | None = None
 ) -> Constraint | None:
-    """The one constraint of a request, from the values of `structured_outputs` and `response_format`.
+    """Return the one constraint of a request, from the values of `structured_outputs` and `response_format`.
 
-    `places`: fields that constraints came in, where that is not `structured_outputs` itself.
+    `places` has the fields of constraints that came elsewhere than in `structured_outputs`.
     """
     key = next((key for key in CONSTRAINT_KEYS if structured and structured[key] is not None), None)
     options = constraint_options(structured)

@@ -1,7 +1,9 @@
-"""Which fields forbid each other, looked at on the raw object, before any field's own type: the first rule that fails answers.
+"""The rules between fields, checked on the raw object before any field's own type.
 
-The order is the specification's, so that a request with several faults always gets the same answer. Values of a wrong type are
-passed over here; the schema refuses them next.
+The first rule that fails is the answer.
+
+The order is fixed, so that a request with several faults always gets the same answer. Values of a wrong type are
+skipped; the schema refuses them next.
 """
 
 from __future__ import annotations
@@ -28,11 +30,11 @@ FOREIGN_CONSTRAINTS = {
     "regex": "structured_outputs.regex",
     "structural_tag": "structured_outputs.structural_tag",
 }
-"""Fields of other servers that constrain the answer, and what to send instead: who sends one counts on it."""
+"""Fields of other servers that constrain the answer, and what to send instead. A client that sends one relies on it."""
 
 
 def cross_field_check(body: Mapping[str, Any]) -> None:
-    """Run every rule in order; raises ApiError of the first that fails."""
+    """Check every rule in order. Raises ApiError for the first that fails."""
     _check_cache_salt(body)
     _check_continuation(body)
     _check_functions(body)
@@ -44,7 +46,7 @@ def cross_field_check(body: Mapping[str, Any]) -> None:
 
 
 def foreign_check(body: Mapping[str, Any]) -> None:
-    """Raise ApiError for a constraint in a field of another server: an answer without it would not be what was asked for."""
+    """Refuse a constraint in a field of another server, as it would have no effect. Raises ApiError."""
     for name, instead in FOREIGN_CONSTRAINTS.items():
         if body.get(name) is not None:
             raise _invalid(name, f"is not a field of this server; use {instead}", "unsupported_parameter")
@@ -55,7 +57,7 @@ def _invalid(param: str, message: str, code: str = "invalid_value") -> ApiError:
 
 
 def _is(value: Any, wanted: bool) -> bool:
-    """Whether a boolean field has this value; absent is false, and what is no boolean is neither."""
+    """Return True if a boolean field has this value. Absent counts as false; a value of another type is neither."""
     try:
         return (value is not None and boolean_read(value)) is wanted
     except ValidationError:
@@ -63,7 +65,7 @@ def _is(value: Any, wanted: bool) -> bool:
 
 
 def _count(value: Any) -> int:
-    """An integer field that takes no strings; 0 where it is absent or no integer."""
+    """Return the value of an integer field that takes no strings; 0 if it is absent or no integer."""
     try:
         return integer_read(value, accepts_strings=False)
     except ValidationError:
@@ -123,7 +125,10 @@ def _read(name: str, read: Callable[[Any], ToolChoice], value: Any) -> ToolChoic
 
 
 def _check_known(choice: ToolChoice, names: set[str] | None, param: str, source: str) -> None:
-    """Every chosen name is one of `names`; None: the list itself is at fault, and refused by its own field."""
+    """Check that every chosen name is one of `names`.
+
+    None means that the list is malformed, which its own field refuses.
+    """
     for index, name in enumerate(choice.names):
         if names is not None and name not in names:
             raise _invalid(param.format(index), f"must be the name of one of {source}, got {name[:200]!r}")

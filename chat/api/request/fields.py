@@ -1,7 +1,7 @@
 """DRF fields with the exact coercions of the request schema, which are wider than JSON's and narrower than DRF's.
 
-A field never sees what is absent or, unless `nullable` is off, null: both give its default. Problems are raised as
-ValidationError whose text goes on after the field's name ("must be at least 1, got 0"); `schema.py` puts the path before it.
+An absent field has its default; so has null, unless `nullable` is off. A ValidationError's text continues the sentence
+that the field's name begins ("must be at least 1, got 0"); `field_problems` puts the path before it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_ECHO_CHARS = 200
 
 
 def echo(value: Any) -> str:
-    """A value as an error message may show it: short, in the words of JSON, and never a non-finite number."""
+    """Return a value as JSON for an error message: short, and never a non-finite number."""
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else "an array"
     text = repr(value) if isinstance(value, str) else json.dumps(value)
@@ -36,13 +36,13 @@ def echo(value: Any) -> str:
 
 
 def refuse(code: str, message: str, path: str = "") -> ValidationError:
-    """The error to raise; `path` leads from the field to the part of it that is at fault ("3", "0.name")."""
+    """Return the error to raise. `path` leads from the field to the part at fault ("3", "0.name")."""
     detail: Any = [ErrorDetail(message, code)]
     return ValidationError({path: detail} if path else detail)
 
 
 def field_problems(detail: Any, path: str = "") -> list[Problem]:
-    """The leaves of a ValidationError's detail, in order, with their dotted paths."""
+    """Return the leaves of a ValidationError's detail, in order, with their dotted paths."""
     if isinstance(detail, ErrorDetail):
         return [Problem(detail.code, f"{path} {detail}", path)]
     if isinstance(detail, list):
@@ -52,12 +52,15 @@ def field_problems(detail: Any, path: str = "") -> list[Problem]:
 
 
 def field_error(name: str, error: ValidationError) -> ApiError:
-    """What is wrong with the field `name`, as the answer."""
+    """Return the API error for the field `name`."""
     return problems_error(field_problems(error.detail, name))
 
 
 class RequestField(serializers.Field):
-    """A field of the request. `nullable` false: null is refused, as the published schema types the field without it."""
+    """A field of the request.
+
+    With `nullable=False` null is refused, as the published schema types the field without it.
+    """
 
     json_schema: Mapping[str, Any] = {}
 
@@ -89,7 +92,7 @@ class RequestField(serializers.Field):
         return self.to_internal_value(data)
 
     def schema_object(self) -> dict[str, Any]:
-        """The field in OpenAPI's words."""
+        """Return the field as an OpenAPI schema."""
         schema = dict(self.json_schema)
         if self.nullable and isinstance(schema.get("type"), str):
             schema["type"] = [schema["type"], "null"]
@@ -103,9 +106,9 @@ class RequestField(serializers.Field):
 
 
 class RequestBody(serializers.Serializer):
-    """A body of many fields, all of them RequestFields, of which a request has few.
+    """A body with many RequestFields, of which a request has few.
 
-    DRF asks each field for its value, and each again for defaults that validators want; here those that are absent have theirs at once.
+    Absent fields get their defaults at once, which is faster than DRF's way.
     """
 
     def run_validation(self, data: Any = serializers.empty) -> dict[str, Any]:
@@ -122,7 +125,7 @@ class RequestBody(serializers.Serializer):
 
     @cached_property
     def absent(self) -> dict[str, Any]:
-        """What the absence of each field means."""
+        """The default of each field."""
         return {name: field.default_value for name, field in self.fields.items()}
 
     @cached_property
@@ -131,7 +134,7 @@ class RequestBody(serializers.Serializer):
 
 
 def integer_read(value: Any, *, accepts_strings: bool = True, accepts_integers_only: bool = False) -> int:
-    """An int64 from an integer, a whole float, a boolean or a decimal string; raises ValidationError."""
+    """Return the int64 of an integer, a whole float, a boolean or a decimal string. Raises ValidationError."""
     if accepts_integers_only and type(value) is not int:
         raise refuse("invalid_type", f"must be a JSON integer, got {echo(value)}")
     if isinstance(value, str) and accepts_strings and INTEGER_TEXT.fullmatch(value):
@@ -147,7 +150,7 @@ def integer_read(value: Any, *, accepts_strings: bool = True, accepts_integers_o
 
 
 def number_read(value: Any) -> float:
-    """A finite float from a number, a boolean or a plain decimal string; raises ValidationError."""
+    """Return the finite float of a number, a boolean or a plain decimal string. Raises ValidationError."""
     if isinstance(value, bool | int | float) or (isinstance(value, str) and NUMBER_TEXT.fullmatch(value)):
         number = float(value)
         if math.isfinite(number):
@@ -157,7 +160,7 @@ def number_read(value: Any) -> float:
 
 
 def boolean_read(value: Any) -> bool:
-    """A boolean from true, false, 1, 0 or their words; raises ValidationError."""
+    """Return the boolean of true, false, 1, 0 or their words. Raises ValidationError."""
     if isinstance(value, bool):
         return value
     if isinstance(value, int | float) and value in (0, 1):
@@ -171,7 +174,7 @@ def boolean_read(value: Any) -> bool:
 
 
 class Integer(RequestField):
-    """An int64 within `minimum`..`maximum`, `but_not` one value."""
+    """An int64 within `minimum`..`maximum`, except `but_not`."""
 
     def __init__(
         self,
@@ -210,7 +213,7 @@ class Integer(RequestField):
 
 
 class Number(RequestField):
-    """A finite number within `minimum`..`maximum`; `above`: greater than that, not equal."""
+    """A finite number within `minimum`..`maximum`, and greater than `above`."""
 
     def __init__(
         self,
@@ -239,7 +242,10 @@ class Number(RequestField):
 
 
 def _shortest(number: float) -> str:
-    """The number in as few digits as tell it from every other: rounded, one just above a bound would read like the bound."""
+    """Return the number in the fewest digits that identify it.
+
+    Rounded, one just above a bound would read like the bound.
+    """
     return f"{number:g}" if float(f"{number:g}") == number else repr(number)
 
 
@@ -253,7 +259,7 @@ class Boolean(RequestField):
 class Text(RequestField):
     """A string of at most `max_chars` characters and `max_bytes` bytes of UTF-8.
 
-    `is_filled`: it must hold more than blanks. `is_label`: NUL characters are refused. `pattern`: the whole string matches it.
+    `is_filled` asks for more than blanks. `is_label` refuses NUL characters. The whole string must match `pattern`.
     """
 
     def __init__(
@@ -307,7 +313,10 @@ def check_bytes(text: str, limit: int) -> None:
 
 
 class Array(RequestField):
-    """A list of at most `max_items`; `read` coerces one item or raises ValidationError. Work stops at the first bad item."""
+    """A list of at most `max_items`.
+
+    `read` coerces an item or raises ValidationError; the first bad item ends the work.
+    """
 
     def __init__(
         self,
@@ -333,7 +342,7 @@ class Array(RequestField):
 
 
 def read_at(place: str | int, read: Callable[[Any], T], value: Any) -> T:
-    """`read(value)`, whose ValidationError is said to be at `place` of the field."""
+    """Return `read(value)`. Its ValidationError gets the path `place` within the field."""
     try:
         return read(value)
     except ValidationError as error:
@@ -341,7 +350,7 @@ def read_at(place: str | int, read: Callable[[Any], T], value: Any) -> T:
 
 
 class Object(RequestField):
-    """A JSON object, taken as it is."""
+    """A JSON object, unchanged."""
 
     json_schema = {"type": "object", "additionalProperties": True}
 
@@ -352,7 +361,7 @@ class Object(RequestField):
 
 
 class Record(Object):
-    """An object with known `parts`, each a field; further ones are ignored. Reads to a dict of all parts."""
+    """An object with known `parts`, each a field. Other keys are ignored. Reads to a dict of all parts."""
 
     parts: Mapping[str, RequestField] = {}
 

@@ -1,7 +1,8 @@
-"""Messages in the form of harmony (`author`, `channel`, `recipient`; https://github.com/openai/harmony) as ordinary ones, for any model.
+"""Turn messages in the form of harmony (`author`, `channel`, `recipient`; https://github.com/openai/harmony) into
+ordinary ones.
 
-An assistant's turn comes as several such messages: analysis, a preamble, calls, the final text. Here they become the reasoning, the
-content and the calls of one message or more. Called by messages.py, message by message.
+An assistant's turn is several such messages: analysis, a preamble, calls, the final text. They become the reasoning,
+the content and the calls of one message or more, for any model. messages.py calls this message by message.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ FUNCTIONS = "functions."
 
 
 class HarmonyReader:
-    """Reads the harmony messages of one request in order; holds analysis until the assistant's next message."""
+    """Reads the harmony messages of one request in order. Holds analysis until the assistant's next message."""
 
     def __init__(self, problems: Problems, parts: PartReader, calls: CallReader) -> None:
         self._problems = problems
@@ -30,10 +31,10 @@ class HarmonyReader:
         self._calls = calls
         self._analysis: list[str] = []
         self._caller: Message | None = None
-        """The message that directly follows may add its call to this one."""
+        """The message to which the directly following one may add its call."""
 
     def read(self, message: dict[str, Any], path: str, walked: list[Message]) -> None:
-        """Add to `walked` what this message becomes, if anything."""
+        """Add the message, if anything becomes of it, to `walked`."""
         head = self._head(message, path)
         if head is None:
             return
@@ -67,7 +68,7 @@ class HarmonyReader:
             self._caller = walked[-1] if role == "assistant" else None
 
     def joined(self, message: Message) -> Message:
-        """The message, with the analysis that went before it if it is the assistant's."""
+        """Return the message. An assistant's message gets the analysis before it."""
         self._caller = None
         if message.get("role") != "assistant" or not self._analysis:
             return message
@@ -77,11 +78,11 @@ class HarmonyReader:
         return message | {"reasoning": reasoning, "reasoning_content": reasoning}
 
     def left(self) -> list[Message]:
-        """What stands for analysis that no message of the assistant has followed."""
+        """Return the message for analysis that no message of the assistant follows."""
         return [self.joined({"role": "assistant", "content": ""})] if self._analysis else []
 
     def _call(self, function: str, arguments: str, walked: list[Message]) -> None:
-        """A call of its own, or a further one of the assistant's message right before."""
+        """Add a call to the assistant's message right before, or as a message of its own."""
         call: Json = self._calls.call({"name": function, "arguments": self._calls.arguments(arguments)}, None)
         caller = self._caller
         if caller is None or self._analysis:
@@ -93,7 +94,7 @@ class HarmonyReader:
         self._caller = caller
 
     def _head(self, message: dict[str, Any], path: str) -> tuple[str, str, str | None, str] | None:
-        """Role, name, channel and called function; None after a problem."""
+        """Return role, name, channel and called function; None after a problem."""
         author = message["author"]
         role = author.get("role") if isinstance(author, dict) else None
         if role not in ROLES:

@@ -1,8 +1,8 @@
-"""Turn the messages of a request into messages as chat templates know them; refuse what no template could show.
+"""Turn the messages of a request into messages as chat templates know them, and refuse what no template could show.
 
-Out comes a list of objects with `role`, `content` (a string, or a list of parts: `{"type": "text", "text"}`, `{"type": "file", "file",
-"param"}`, and an empty thinking part with `closed: false` where reasoning is left open), tool calls with parsed arguments, and
-whatever further keys the caller sent. Walking stops at the tenth problem. Called once the model is known.
+A message has `role`, `content`, tool calls with parsed arguments, and any further keys that the caller sent. `content`
+is a string or a list of parts: `{"type": "text", "text"}`, `{"type": "file", "file", "param"}`, and an empty thinking
+part with `closed: false` for reasoning that is left open. The tenth problem ends the walk. It needs the model's name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from chat.errors import ApiError, Problems
 from engine.api import Json, Message
 
 NEVER_CALL = ("system", "developer", "user", "tool", "function")
-"""Roles whose `tool_calls` are a key like any other; the rest is the assistant and roles of the model's own."""
+"""Roles whose `tool_calls` are a key like any other. The rest is the assistant and the model's own roles."""
 
 
 class MessageWalk:
@@ -31,7 +31,7 @@ class MessageWalk:
         self._harmony = HarmonyReader(self._problems, self._parts, self._calls)
 
     def walk(self, messages: Sequence[Any]) -> tuple[Message, ...]:
-        """All messages in order; raises ApiError with up to ten problems."""
+        """Return all messages in order. Raises ApiError with up to ten problems."""
         walked: list[Message] = []
         for index, message in enumerate(messages):
             path = f"messages.{index}"
@@ -73,7 +73,7 @@ class MessageWalk:
         return walked
 
     def _check_labels(self, message: dict[str, Any], path: str) -> None:
-        """Keys that the role gives a type; null is as good as absent."""
+        """Check the keys to which the role gives a type. Null counts as absent."""
         names = {"assistant": ("name", "refusal"), "tool": ("name", "tool_call_id")}.get(message["role"], ("name",))
         for name in names:
             if not isinstance(message.get(name), str | None):
@@ -83,7 +83,10 @@ class MessageWalk:
             self._problems.refuse(f"{path}.audio", f"must be an object with an id, got {echo(audio)}", "invalid_type")
 
     def _reasoning(self, message: Message, content: Content, path: str) -> None:
-        """Give reasoning both of its names, thinking parts included; say in the content that it is left open."""
+        """Put reasoning, thinking parts included, under both of its names.
+
+        Mark reasoning that is left open in the content.
+        """
         given = next(
             ((name, message[name]) for name in ("reasoning", "reasoning_content") if message.get(name) is not None),
             None,
@@ -102,7 +105,7 @@ class MessageWalk:
             message["content"].append({"type": "thinking", "thinking": "", "closed": False})
 
     def _check_tools(self, message: Message, path: str) -> None:
-        """Tools of a message reach the template as they are."""
+        """Check the type of a message's tools, which reach the template unchanged."""
         tools = message.get("tools")
         if tools is None:
             message.pop("tools", None)
@@ -117,7 +120,7 @@ class MessageWalk:
                     return
 
     def _read_calls(self, message: Message, path: str) -> None:
-        """Calls in one form, whatever form they were sent in; an empty list of them is removed."""
+        """Bring calls of all forms into one. Remove an empty list of them."""
         calls = message.pop("tool_calls", None)
         old_call = message.pop("function_call", None) if message["role"] == "assistant" else None
         read: list[Json] = []
@@ -145,7 +148,7 @@ class MessageWalk:
 
 
 def messages_walk(messages: Sequence[Any], *, model: str, max_parts: int) -> tuple[Message, ...]:
-    """Messages for the template of `model`; raises ApiError that names the first bad message or part."""
+    """Return the messages for the template of `model`. Raises ApiError that names the first bad message or part."""
     try:
         return MessageWalk(model=model, max_parts=max_parts).walk(messages)
     except RecursionError:
@@ -153,9 +156,10 @@ def messages_walk(messages: Sequence[Any], *, model: str, max_parts: int) -> tup
 
 
 def last_message_text(messages: Sequence[Message], sent: Sequence[Any]) -> tuple[str, str]:
-    """Role and text of the last message; the text parts of a list are joined with line breaks.
+    """Return role and text of the last message. The text parts of a list are joined with line breaks.
 
-    `messages` are as `messages_walk` gives them, `sent` as the client does: a `function`, though shown as a tool, keeps its own role.
+    `messages` are those of `messages_walk`, `sent` those of the client: a `function` is shown as a tool but keeps its
+    role.
     """
     message = messages[-1]
     is_function = isinstance(sent[-1], dict) and sent[-1].get("role") == "function"

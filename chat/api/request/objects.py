@@ -1,4 +1,6 @@
-"""Fields of the request that are objects or lists with rules of their own, each read into what the engine or the answer needs."""
+"""Fields of the request that are objects or lists with rules of their own, each read into the form that the engine
+needs.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ def token_id_read(value: Any) -> int:
 
 
 class Messages(Array):
-    """The conversation: a list with at least one message. Messages themselves are walked once the model is known."""
+    """The conversation: a list with at least one message. messages.py checks the messages once the model is known."""
 
     def __init__(self, **kwargs: Any) -> None:
         item = {"type": "object", "description": ROLES_TEXT, "additionalProperties": True}
@@ -78,7 +80,7 @@ class Messages(Array):
 
 
 class Stop(RequestField):
-    """One stop string or several, at most `max_strings`; always read as a list."""
+    """One stop string or several, at most `max_strings`. Reads to a list."""
 
     def __init__(self, *, max_strings: int = LIMITS.max_stop_strings, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -105,7 +107,7 @@ class Stop(RequestField):
 
 
 class StreamOptions(Record):
-    """`include_usage` and `continuous_usage_stats`; the second switches the first on where it is absent."""
+    """`include_usage` and `continuous_usage_stats`. The second is the default of the first."""
 
     parts = {
         "include_usage": Boolean(help_text="A last chunk with the usage."),
@@ -120,7 +122,7 @@ class StreamOptions(Record):
 
 
 class LogitBias(Object):
-    """From token ids, as strings, to what is added to their logits; reads to pairs, clamped."""
+    """From token ids, as strings, to the biases of their logits. Reads to pairs with clamped biases."""
 
     json_schema = {
         "type": "object",
@@ -143,7 +145,7 @@ class LogitBias(Object):
 
 
 class AllowedTokens(Array):
-    """The only tokens that may be chosen."""
+    """The only tokens that may be sampled."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(token_id_read, item_schema=TOKEN_ID, max_items=LIMITS.max_allowed_token_ids, **kwargs)
@@ -164,7 +166,7 @@ def bad_word_read(value: Any) -> str:
 
 
 class Processor(RequestField):
-    """A logits processor by name, or as an object with its arguments; reads to a ProcessorCall."""
+    """A logits processor by name, or as an object with its arguments. Reads to a ProcessorCall."""
 
     known = ("qualname", "args", "kwargs")
     json_schema = {
@@ -199,7 +201,7 @@ class Processor(RequestField):
 
 
 class ExtraArguments(Object):
-    """Arguments for logits processors: strings, numbers, or arrays of these; booleans become numbers."""
+    """Arguments for logits processors: strings, numbers, or arrays of these. Booleans become numbers."""
 
     json_schema = {
         "type": "object",
@@ -238,7 +240,7 @@ def document_read(value: Any) -> dict[str, str]:
 
 
 class TemplateVariables(Object):
-    """Variables for the chat template; names that the server itself gives are refused."""
+    """Variables for the chat template. The server's own names are refused."""
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
         variables = super().to_internal_value(data)
@@ -273,7 +275,7 @@ class MediaOptions(Object):
 
 
 class TransferParams(Object):
-    """Parameters of a KV transfer; an object of false and null asks for nothing and reads to None."""
+    """Parameters of a KV transfer. An object of false and null asks for nothing and reads to None."""
 
     def to_internal_value(self, data: Any) -> dict[str, Any] | None:
         params = super().to_internal_value(data)
@@ -281,7 +283,7 @@ class TransferParams(Object):
 
 
 class RepetitionDetection(Record):
-    """Reads to a RepetitionRule, None for off."""
+    """The rule that ends an answer which repeats itself. Reads to a RepetitionRule, or None for off."""
 
     parts = {
         "max_pattern_size": Integer(minimum=0, maximum=MAX_PATTERN_TOKENS, default=0, help_text="Tokens; 0 is off."),
@@ -302,7 +304,7 @@ class RepetitionDetection(Record):
 
 
 class Prediction(Record):
-    """Text that the answer is expected to repeat; reads to that text."""
+    """Text that the answer is expected to repeat. Reads to that text."""
 
     parts = {"type": Text(choices=("content",), is_required=True, nullable=False)}
 
@@ -335,7 +337,7 @@ def _predicted_part(value: Any) -> str:
 
 
 class Metadata(Object):
-    """At most 16 labels of the caller's own; kept with the usage record, never returned."""
+    """At most 16 labels of the caller. They are kept with the usage record."""
 
     json_schema = {
         "type": "object",
@@ -361,7 +363,7 @@ class Metadata(Object):
 
 
 class Modalities(Array):
-    """Text is the only kind of answer."""
+    """The kinds of answer, of which text is the only one."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(item_schema={"type": "string", "enum": ["text"]}, **kwargs)
@@ -376,7 +378,7 @@ class Modalities(Array):
 
 
 class Unsupported(Object):
-    """A known object that no server of ours can honour: any value but null is refused."""
+    """A known object that this server cannot honour. Any value but null is refused."""
 
     def __init__(self, reason: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -1,6 +1,8 @@
-"""The content of one message: text, or parts of it. Media that the model cannot take is refused before anything is decoded or fetched.
+"""Check the content of one message: text, or parts.
 
-Out come text parts, and file parts as they were sent, for the worker to read. Called by messages.py and harmony.py.
+Media that the model cannot take is refused before it is decoded or fetched.
+
+The result has text parts, and file parts as they were sent, for the worker to read.
 """
 
 from __future__ import annotations
@@ -19,12 +21,15 @@ MEDIA_PARTS = ("image_url", "input_audio", "audio_url", "video_url", "image_embe
 ABSENT = object()
 BYTES_OF_BASE64 = 3 / 4
 URL_HEAD_BYTES = 1024
-"""What may stand before the data of a data URL."""
+"""The most bytes before the data of a data URL."""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a template gets; `thoughts` are an assistant's thinking parts, None without any; `is_open`: the last of them is not closed."""
+    """A content as a template gets it.
+
+    `thoughts` are an assistant's thinking parts, None without any; `is_open` says that the last is not closed.
+    """
 
     value: str | list[Json] = ""
     thoughts: str | None = None
@@ -41,7 +46,7 @@ class PartReader:
         self._num_parts = 0
 
     def read(self, content: Any, path: str, role: str) -> Content:
-        """The content at `path`. Absent content is empty; null only an assistant's may be."""
+        """Return the content at `path`. Absent content is empty; only an assistant's may be null."""
         if isinstance(content, str):
             return Content(content)
         if content is ABSENT or (content is None and role == "assistant"):
@@ -67,7 +72,7 @@ class PartReader:
         return Content(parts, "\n".join(thoughts) if thoughts else None, is_open)
 
     def _part(self, part: Any, path: str) -> list[Json]:
-        """What becomes of one part: nothing after a problem, and for a text part without text."""
+        """Return the part for the template; nothing after a problem and for a text part without text."""
         if isinstance(part, str):
             return [{"type": "text", "text": part}]
         if not isinstance(part, dict):
@@ -103,7 +108,7 @@ class PartReader:
         return closed is False
 
     def _file(self, file: Any, path: str) -> list[Json]:
-        """The part for the worker, with the path that its refusals name; nothing is decoded here."""
+        """Return the part for the worker, with the path for its errors. Nothing is decoded here."""
         if not isinstance(file, dict):
             self._problems.refuse(path, f"must be an object with file_data, got {echo(file)}", "invalid_type")
             return []

@@ -14,7 +14,10 @@ TOKEN_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minIt
 
 
 class Prompts(RequestField):
-    """Reads to a list of RawPrompt. `param` of each says where it stood: the field's own name, or `name.3` in a list of prompts."""
+    """One prompt or several.
+
+    Reads to a list of RawPrompt, whose `param` is the field's name, or `name.3` in a list of prompts.
+    """
 
     def __init__(self, *, max_items: int, **kwargs: Any) -> None:
         super().__init__(is_required=True, nullable=False, **kwargs)
@@ -52,7 +55,7 @@ class Prompts(RequestField):
 
 
 class _PromptAt:
-    """Reads one prompt of a list."""
+    """A reader of one prompt of a list."""
 
     def __init__(self, param: str) -> None:
         self.param = param
@@ -68,7 +71,10 @@ class _PromptAt:
 
 
 def token_ids_read(data: list[Any]) -> tuple[int, ...]:
-    """Token ids, at least 0 each; raises ValidationError at the first that is none. Most lists are plain integers, which goes fast."""
+    """Return token ids, at least 0 each. Raises ValidationError at the first that is none.
+
+    Lists of plain integers are fast.
+    """
     if all(type(item) is int for item in data) and min(data, default=0) >= 0:
         return tuple(data)
     return tuple(read_at(index, _token_id, item) for index, item in enumerate(data))

@@ -63,7 +63,10 @@ def _check_media_options(generation: GenerationParams, model: str, caller: Calle
 
 
 def _placement(delivery: DeliveryOptions, caller: Caller) -> QueuePlacement:
-    """Return the place in the queue. A sent priority wins over the tier; a key with a lowest priority above 0 starts there."""
+    """Return the place in the queue.
+
+    A sent priority wins over the tier; a key with a lowest priority above 0 starts there.
+    """
     asked, tier = delivery.priority, delivery.service_tier
     floor = caller.min_priority
     used = "default" if tier is not None else None

@@ -1,4 +1,5 @@
-"""The request schema: every field of `POST /v1/chat/completions` with its type, range and default, in the order of the checks.
+"""The request schema: every field of `POST /v1/chat/completions` with its type, range and default, in the order of the
+checks.
 
 A field checks its own type and range, without a database or a model. cross_field.py has the rules between fields,
 messages.py those of messages, rights.py those of keys. The engine checks what needs the model or its vocabulary.
@@ -67,7 +68,9 @@ TIERS = ("auto", "default", "flex", "scale", "priority")
 
 
 class Alternatives(Integer):
-    """Likely tokens per position; -1 is the whole vocabulary, which counts as its size against the limit."""
+    """A number of likely tokens per position. -1 is the whole vocabulary, which counts as its size against the
+    limit.
+    """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(minimum=-1, maximum=LIMITS.max_logprobs, accepts_strings=False, **kwargs)
@@ -83,7 +86,9 @@ class Alternatives(Integer):
 
 
 class ChatCompletionRequest(RequestBody):
-    """The body of a chat completion. Unknown fields are passed over and named; known ones do what they say or are refused."""
+    """The body of a chat completion. Unknown fields are ignored and named; known ones have their effect or are
+    refused.
+    """
 
     messages = Messages(help_text="The conversation so far.")
     model = Text(
@@ -281,11 +286,13 @@ class SharingRequest(serializers.Serializer):
 
 CHAT_SCHEMA = ChatCompletionRequest()
 FIELD_NAMES = frozenset(CHAT_SCHEMA.fields)
-"""Of every field that a request may have; others are ignored."""
+"""The names of all fields; others are ignored."""
 
 
 def sampling_defaults_read(defaults: dict[str, Any]) -> dict[str, Any]:
-    """Check a model's values for fields that requests leave out. Raises ApiError for the first that no request could have.
+    """Check a model's values for fields that requests leave out.
+
+    Raises ApiError for the first that no request could have.
 
     null stands for no value: the default of the model's makers is then not used either.
     """

@@ -1,11 +1,10 @@
-"""Read a request body as strict JSON: what RFC 8259 allows and nothing more, bounded before anything is built.
+"""Read a request body as strict JSON (RFC 8259), bounded before anything is built.
 
-Refused: NaN and Infinity, numbers that overflow, invalid UTF-8, lone surrogates, deep nesting, over-long numbers, too many values, and any
-top level that is not an object. A byte order mark is skipped; of duplicate keys the last wins. Called by `api/body.py`, and
-by calls.py for JSON inside strings.
+Refused are NaN and Infinity, numbers that overflow, invalid UTF-8, lone surrogates, deep nesting, over-long numbers,
+too many values, and any top level that is not an object. A byte order mark is skipped. The last of duplicate keys wins.
 
-NOTE: other requests are answered by the same process meanwhile, so no single call that holds the interpreter may take long. The
-scan goes piece by piece, in calls of C; what is parsed is bounded by the number of its values, and one large body is parsed at a time.
+NOTE: the process answers other requests meanwhile, so no single call that holds the interpreter may take long. The scan
+goes piece by piece, in calls of C. The number of values bounds the parsing, and one large body is parsed at a time.
 """
 
 from __future__ import annotations
@@ -37,11 +36,13 @@ _large = threading.Lock()
 
 @dataclass(slots=True)
 class JsonBounds:
-    """Levels of nesting, digits of a number, and values, which whatever is read under these bounds uses up together.
+    """Bounds on levels of nesting, digits of a number, and values.
 
-    A list or an object counts as four values, the name of a member as two: by what they cost.
-    The default holds the longest list of ids that a field takes, 262,144, with a conversation beside it, or 40,000 messages; of what it
-    lets in, parsing holds the interpreter for some 20 ms, and for 60 where all of it is names.
+    All texts that are read under one object share its values.
+
+    A list or an object counts as four values, the name of a member as two, by their cost. The default admits the
+    longest list of ids that a field takes, 262,144, with a conversation beside it, or 40,000 messages. Parsing that
+    holds the interpreter for some 20 ms, and for 60 if all of it is names.
     """
 
     depth: int
@@ -50,13 +51,13 @@ class JsonBounds:
 
 
 def json_bounds(*, more_depth: int = 0) -> JsonBounds:
-    """Of a new request, from the settings."""
+    """Return the bounds of a new request, from the settings."""
     limits = settings.LIGHTCONE_LIMITS
     return JsonBounds(limits.max_json_depth + more_depth, limits.max_json_digits, limits.max_json_values)
 
 
 def json_object_read(body: bytes, bounds: JsonBounds) -> dict[str, Any]:
-    """The object in `body`; raises ApiError `invalid_json` or `request_too_large`."""
+    """Return the object in `body`. Raises ApiError `invalid_json` or `request_too_large`."""
     body = body.removeprefix(BOM)
     if not body or body.isspace():
         raise ApiError("invalid_json", "The request body is empty; send a JSON object.")
@@ -67,7 +68,7 @@ def json_object_read(body: bytes, bounds: JsonBounds) -> dict[str, Any]:
 
 
 def json_read(text: bytes, bounds: JsonBounds) -> Any:
-    """The value in `text`, of any kind; raises ApiError `invalid_json` or `request_too_large`."""
+    """Return the value in `text`, of any kind. Raises ApiError `invalid_json` or `request_too_large`."""
     _check_bounds(text, bounds)
     try:
         with _parsing_large() if len(text) > LARGE_BYTES else nullcontext():
@@ -78,8 +79,10 @@ def json_read(text: bytes, bounds: JsonBounds) -> Any:
 
 @contextmanager
 def _parsing_large() -> Iterator[None]:
-    """One at a time, and without the collector of garbage: while values are built it would look at all of them again and again. Behind
-    each the interpreter is left to others for as long as it took.
+    """Parse one large body at a time, without the garbage collector, which would look at all new values again and
+    again.
+
+    Afterwards leave the interpreter to others for as long as it took.
     """
     with _large:
         started = time.perf_counter()
@@ -92,8 +95,12 @@ def _parsing_large() -> Iterator[None]:
 
 
 def _check_bounds(body: bytes, bounds: JsonBounds) -> None:
-    """Of a text that is no JSON only what stands before its first fault is counted right, and no more of it is ever built."""
-    # NOTE: tried where a number begins, not at each of its digits: a body of numbers as long as they may be would hold a thread for long.
+    """Count nesting, digits and values.
+
+    In a text that is not JSON the counts are right up to its first fault, where parsing stops.
+    """
+    # NOTE: the pattern is tried where a number begins, not at each digit: a body of long numbers would hold a thread
+    # for long.
     long_number = re.compile(rb"(?<![-+.0-9eE])[-+.eE]*+(?:[0-9][-+.eE]*+){%d}" % (bounds.digits + 1))
     brackets, tail = [], b""
     for text in _outside_strings(body):
@@ -120,7 +127,7 @@ def _too_many_values() -> ApiError:
 
 
 def _outside_strings(body: bytes) -> Iterator[bytes]:
-    """The text piece by piece, with each string left out but for a quote."""
+    """Yield the text piece by piece, with a quote in place of each string."""
     start, is_inside = 0, False
     while start < len(body):
         end = start + PIECE_BYTES
@@ -133,7 +140,7 @@ def _outside_strings(body: bytes) -> Iterator[bytes]:
 
 
 def _is_deeper(brackets: bytes, depth: int) -> bool:
-    """Whether lists are nested deeper: each round takes the innermost ones away."""
+    """Return True if lists are nested deeper. Each round removes the innermost ones."""
     for num_removed in range(depth):
         if len(brackets) <= depth - num_removed:
             return False

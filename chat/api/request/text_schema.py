@@ -1,4 +1,5 @@
-"""The body of a text completion: its own fields, those it shares with chat completions, and what they forbid each other.
+"""The body of a text completion: its own fields, those it shares with chat completions, and what they forbid each
+other.
 
 Fields of a chat alone (`messages`, `tools`, …) are unknown here. Meaning of every field: docs/api/completions.md.
 """
@@ -82,7 +83,9 @@ class TextRequest(ParsedRequest):
     """Log-probabilities have the shape of chats."""
 
     def of(self, index: int) -> ParsedRequest:
-        """Return the request of the run of prompt number `index`, with the prompt and what `echo` needs to know of it."""
+        """Return the request of the run of prompt number `index`, with the prompt and what `echo` needs to know of
+        it.
+        """
         raw = replace(self.prompts[index], suffix=self.suffix)
         generation, scores = self.generation, self.scores_echo
         is_cut = generation.prompt.truncate_to is not None
@@ -108,7 +111,9 @@ class TextRequest(ParsedRequest):
 
     @property
     def prompt_alternatives(self) -> int | None:
-        """The alternatives per token of the prompt. The engine scores it once, for `prompt_logprobs` and for the echo."""
+        """The alternatives per token of the prompt. The engine scores it once, for `prompt_logprobs` and for the
+        echo.
+        """
         logprobs = self.generation.logprobs
         asked = [logprobs.prompt] if logprobs.prompt is not None else []
         asked += [logprobs.top] if self.scores_echo else []
@@ -182,7 +187,9 @@ def _check_max_tokens(parsed: TextRequest) -> None:
 
 
 def _check_prompt_logprobs(parsed: TextRequest) -> None:
-    """Bound what every choice repeats of its prompt: a short request could ask for a hundred times what is computed for it."""
+    """Bound what every choice repeats of its prompt: a short request could ask for a hundred times what is computed for
+    it.
+    """
     alternatives, num_choices = parsed.prompt_alternatives, parsed.generation.num_choices
     if alternatives is None or num_choices == 1:
         return

@@ -1,6 +1,7 @@
-"""`tools` and `tool_choice`, and the deprecated `functions` and `function_call`: read into the engine's `Tool` and `ToolChoice`.
+"""`tools` and `tool_choice`, and the deprecated `functions` and `function_call`, read into the engine's `Tool` and
+`ToolChoice`.
 
-Checks shapes, names and sizes. Whether `parameters` is a schema that can be enforced is found by compiling it, in the worker.
+Checks shapes, names and sizes. The worker compiles `parameters`, and refuses a schema that cannot be enforced.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ NOWHERE = object()
 
 
 class Parameters(Object):
-    """The JSON Schema of a function's arguments: it must admit an object, as arguments are one."""
+    """The JSON Schema of a function's arguments. It must admit an object, as arguments are one."""
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
         schema: dict[str, Any] = super().to_internal_value(data)
@@ -52,7 +53,7 @@ def _name() -> Text:
 
 
 class Function(Record):
-    """Reads to a Tool; `spec` has the known keys that were sent."""
+    """A function. Reads to a Tool whose `spec` has the known keys that were sent."""
 
     parts = {"name": _name(), "description": Text(), "parameters": Parameters(), "strict": Boolean(default=False)}
 
@@ -66,7 +67,7 @@ class Function(Record):
 
 
 class ToolObject(Record):
-    """One entry of `tools`; `type` may be left out. Reads to the Tool of its function."""
+    """One entry of `tools`, with or without `type`. Reads to the Tool of its function."""
 
     parts = {
         "type": Text(choices=("function",), help_text="The only kind."),
@@ -78,7 +79,7 @@ class ToolObject(Record):
 
 
 class Tools(Array):
-    """Functions that the model may call; reads to a tuple of Tool. `path`: where an entry has its name."""
+    """Functions that the model may call. Reads to a tuple of Tool. `path` leads to the name of an entry."""
 
     def __init__(self, entry: Record, path: str, **kwargs: Any) -> None:
         super().__init__(entry.run_validation, item_schema=entry.schema_object(), max_items=LIMITS.max_tools, **kwargs)
@@ -100,7 +101,7 @@ class Tools(Array):
 
 
 class ToolChoiceField(RequestField):
-    """A mode, one function, or a mode over some of the functions; reads to a ToolChoice, whose names may yet be unknown."""
+    """A mode, one function, or a mode over some functions. Reads to a ToolChoice, whose names may be unknown."""
 
     json_schema = {
         "oneOf": [
@@ -153,7 +154,7 @@ class AllowedTools(Record):
 
 
 def tool_choice_read(data: Any) -> ToolChoice:
-    """What a `tool_choice` that is not null says, whatever the tools are; raises ValidationError."""
+    """Return the choice of a `tool_choice` that is not null, whatever the tools are. Raises ValidationError."""
     if isinstance(data, str):
         if data not in MODES:
             raise refuse(
@@ -185,7 +186,7 @@ def tool_choice_read(data: Any) -> ToolChoice:
 
 
 class FunctionCallField(RequestField):
-    """`none`, `auto` or `{name}`; reads to a ToolChoice."""
+    """`none`, `auto` or `{name}`. Reads to a ToolChoice."""
 
     json_schema = {
         "oneOf": [
@@ -199,7 +200,7 @@ class FunctionCallField(RequestField):
 
 
 def function_call_read(data: Any) -> ToolChoice:
-    """As `tool_choice_read`, of a `function_call`."""
+    """Return the choice of a `function_call` that is not null. Raises ValidationError."""
     if isinstance(data, dict):
         return ToolChoice(
             ToolMode.NAMED, (NamedFunction(nullable=False).run_validation(data)["name"],), is_parallel=False
@@ -212,12 +213,12 @@ def function_call_read(data: Any) -> ToolChoice:
 
 
 def is_forced(choice: ToolChoice) -> bool:
-    """Whether the answer must be a call."""
+    """Return True if the answer must be a call."""
     return choice.mode in (ToolMode.REQUIRED, ToolMode.NAMED)
 
 
 def raw_names(tools: Any, path: tuple[str, ...]) -> set[str] | None:
-    """The names in an unchecked list of tools; None where it or an entry is malformed, as then that is what is wrong."""
+    """Return the names in an unchecked list of tools; None if it or an entry is malformed, which is then the error."""
     names: set[str] = set()
     if not isinstance(tools, list):
         return None
@@ -232,7 +233,7 @@ def raw_names(tools: Any, path: tuple[str, ...]) -> set[str] | None:
 
 
 def raw_choice(body: Mapping[str, Any]) -> ToolChoice:
-    """What an unchecked body wants of its tools; NONE where that cannot be read."""
+    """Return the choice of an unchecked body; mode NONE if it cannot be read."""
     try:
         if body.get("tool_choice") is not None:
             return tool_choice_read(body["tool_choice"])
