@@ -1,4 +1,4 @@
-"""Bodies of requests: of a size and a type that are taken, as JSON, and off the loop where they are large."""
+"""Read bodies of requests: size, type and JSON, off the loop if they are large."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _check_threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="request-c
 
 
 def body_read(request: HttpRequest) -> bytes:
-    """The body, of a size and a type that are taken. Raises ApiError."""
+    """Return the body. Raises ApiError for a size or type that is not accepted."""
     body: bytes = request.read()
     if len(body) > settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes:
         raise body_too_large()
@@ -45,18 +45,18 @@ def _check_content_type(request: HttpRequest) -> None:
 
 
 def object_parse(body: bytes) -> dict[str, Any]:
-    """The object that a body is; raises ApiError."""
+    """Return the JSON object of a body. Raises ApiError."""
     return json_object_read(body, json_bounds())
 
 
 async def object_read(request: HttpRequest) -> dict[str, Any]:
-    """The object in the body of a request that computes nothing; raises ApiError."""
+    """Return the JSON object of a request that computes nothing. Raises ApiError."""
     body = body_read(request)
     return await run_in_thread_if_large(len(body), object_parse, body)
 
 
 async def run_in_thread_if_large(num_bytes: int, work: Callable[..., T], *args: Any) -> T:
-    """`work(*args)` on a request of that size: in a thread if large, as other requests go on meanwhile."""
+    """Return `work(*args)` for a request of that size: in a thread if it is large, as other requests go on meanwhile."""
     if num_bytes <= INLINE_BODY_BYTES:
         return work(*args)
     return await asyncio.get_running_loop().run_in_executor(_check_threads, work, *args)

@@ -1,7 +1,8 @@
-"""Whose bodies are taken: asked by the HTTP server when the headers of a request are here and its body is not.
+"""Decide whose bodies are accepted. The HTTP server asks when the headers of a request are here and its body is not.
 
-Who has no good key is refused then, so that nobody fills the memory with what is thrown away. Routes that need no key, and pages, take
-bodies of the size of a form. The view finds the caller in the scope, and does not look at the key again.
+A request without a valid key is refused then, so that nobody fills the memory with bodies that are thrown away. Pages
+and routes that need no key accept bodies of the size of a form. The view finds the caller in the scope and does not
+check the key again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 async def body_admit(scope: Scope) -> Admitted:
-    """Raises ApiError for a request whose body is not wanted."""
+    """Return the bounds of a body. Raises ApiError if it is not wanted."""
     request = ASGIRequest(scope, io.BytesIO())
     small = Admitted(
         owner=f"address {request_address(request)}", max_body_bytes=settings.LIGHTCONE_HTTP_LIMITS.max_page_body_bytes

@@ -1,4 +1,7 @@
-"""The protocols of a dialect: how one API shape reads requests and writes answers. Each dialect has a folder beside this file."""
+"""The protocols of a dialect: how one API shape reads requests and writes answers.
+
+Each dialect has a folder of its own.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ class AnswerHead:
     is_call_forced: bool = False
     """An answer without text has no content then, even if it was cut before its first call."""
     temperature: float = 1.0
-    """As used, as `top_p`."""
+    """As used; so is `top_p`."""
     top_p: float = 1.0
     echo_fields: Mapping[str, Any] = field(default_factory=dict)
     """The further fields of the request that the dialect's answers repeat (JSON)."""
@@ -80,7 +83,10 @@ class AnswerWriter(Protocol):
 
 
 class StreamWriter(Protocol):
-    """Turns events into frames; b"" where nothing is due. The first event is the admission. `error` ends a stream that cannot go on."""
+    """Turns events into frames; b"" if none is due. The first event is the admission.
+
+    `error` ends a stream that cannot go on.
+    """
 
     def feed(self, event: Event) -> bytes: ...
     def error(self, error: ApiError) -> bytes: ...
@@ -124,5 +130,5 @@ class OpenAIErrorFormat:
     header_limits: Mapping[str, int] = {}
 
     def error_body(self, error: ApiError) -> dict[str, Any]:
-        """The root-level message is what the TypeScript client shows."""
+        """Return the body. The TypeScript client shows the message at its root."""
         return {"error": error.described(), "message": error.message}

@@ -1,4 +1,4 @@
-"""`GET /v1/models` for two kinds of client: Anthropic's, which say which version of their API they speak, get the list in its shape."""
+"""`GET /v1/models` for two kinds of client. Requests with `anthropic-version` get the list in Anthropic's shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Query strings of lists and of streams that are picked up again. Bad values are refused like fields of a body."""
+"""Read query strings of lists and of resumed streams. Bad values are refused like fields of a body."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_LIMIT = 100
 
 
 def query_boolean(request: HttpRequest, name: str) -> bool:
-    """False where it is absent; raises ApiError."""
+    """Return a boolean, False if it is absent. Raises ApiError."""
     value = request.GET.get(name)
     try:
         return value is not None and boolean_read(value)
@@ -24,7 +24,7 @@ def query_boolean(request: HttpRequest, name: str) -> bool:
 
 
 def query_integer(request: HttpRequest, name: str, default: int, *, minimum: int = -1, maximum: int = 2**53) -> int:
-    """Raises ApiError for what is no number from `minimum` to `maximum`."""
+    """Return an integer from `minimum` to `maximum`. Raises ApiError."""
     value = request.GET.get(name)
     return default if value is None else integer_check(name, value, minimum=minimum, maximum=maximum)
 
@@ -41,14 +41,17 @@ def integer_check(name: str, value: str, *, minimum: int, maximum: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What of a list is asked for: `limit` entries behind the one of id `after`."""
+    """The requested part of a list: `limit` entries behind the one with the id `after`."""
 
     after: str
     limit: int
     is_ascending: bool
 
     def listed(self, entries: list[dict[str, Any]]) -> dict[str, Any]:
-        """The page of `entries`, which are all there are, in the order asked for; raises ApiError where `after` is none of them."""
+        """Return the page of `entries`, which are all there are, in the requested order.
+
+        Raises ApiError if `after` is none of them.
+        """
         begin = 0
         if self.after:
             begin = next((index + 1 for index, entry in enumerate(entries) if entry["id"] == self.after), -1)
@@ -62,7 +65,7 @@ def after_unknown(after: str) -> ApiError:
 
 
 def page_read(request: HttpRequest, *, default_order: str = "asc") -> Page:
-    """`after`, `limit` and `order` of a request; raises ApiError."""
+    """Return `after`, `limit` and `order` of a request. Raises ApiError."""
     order = request.GET.get("order", default_order)
     if order not in ("asc", "desc"):
         raise ApiError("invalid_value", f"order must be asc or desc, got {echo(order)}", "order")
@@ -71,7 +74,7 @@ def page_read(request: HttpRequest, *, default_order: str = "asc") -> Page:
 
 
 def list_object(entries: list[dict[str, Any]], *, has_more: bool) -> dict[str, Any]:
-    """A list as OpenAI's clients page through it."""
+    """Return a list as OpenAI's clients page through it."""
     return {
         "object": "list",
         "data": entries,

@@ -1,4 +1,4 @@
-"""What the HTTP server and the application tell each other through the ASGI scope of a request."""
+"""The contract between the HTTP server and the application, through the ASGI scope of a request."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ Scope = dict[str, Any]
 """A request as ASGI describes it."""
 
 ADMITTED = "lightcone.admitted"
-"""Where an application finds, in the scope, the `Admitted` of its request."""
+"""The key of the request's `Admitted` in the scope."""
 STOP = "lightcone.stop"
-"""Where it finds the server's `Stop`."""
+"""The key of the server's `Stop` in the scope."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Why a body may come. `owner`: whose share of all bodies it takes; `max_body_bytes`: None, as usual on its path; `known`: what the
-    application has learned of the request already, None of a stranger."""
+    """The permission to send a body. `owner` pays for it out of its share of all bodies.
+
+    `max_body_bytes` is None for the usual bound of the path. `known` is what the application already knows of the
+    request, None for a stranger.
+    """
 
     owner: str
     max_body_bytes: int | None = None
@@ -26,8 +29,10 @@ class Admitted:
 
 
 class Stop:
-    """`is_announced`: it stops soon, and who balances load should choose another; what comes is still answered. `closing` is set when
-    nothing new is taken any more: what runs may end."""
+    """The stages of a stop. `is_announced`: a load balancer should choose another server; requests are still answered.
+
+    `closing` is set when the server accepts nothing new and running requests may end.
+    """
 
     def __init__(self) -> None:
         self.is_announced = False

@@ -1,4 +1,4 @@
-"""The answer to a request that does not stream: one message, from the engine's events."""
+"""Write the answer to a request that does not stream: one message, from the engine's events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.api import ChoiceFinished, Completed, Delta, Event, Usage
 
 
 class MessageAnswer:
-    """`feed` every event; `body` once the run has completed."""
+    """A writer of whole messages: `feed` every event, then take `body`."""
 
     def __init__(self, head: AnswerHead) -> None:
         self.head = head

@@ -1,4 +1,5 @@
-"""The engine's deltas as pieces of content blocks: thoughts, text, and calls of tools, in the order in which they came.
+"""Turn the engine's deltas into pieces of content blocks: thinking, text and tool calls, in the order in which they
+come.
 
 A block ends where a piece of another one begins, so that any split of the deltas gives the same blocks.
 """
@@ -27,7 +28,10 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of one block. `call`: its number among the calls, -1 for others; `call_id` and `name` are on the first piece of a call."""
+    """A part of one block. `call` is its number among the calls, -1 for others.
+
+    The first piece of a call has `call_id` and `name`.
+    """
 
     kind: Kind
     text: str = ""
@@ -36,12 +40,12 @@ class Piece:
     name: str = ""
 
     def belongs_to(self, other: Piece | None) -> bool:
-        """Whether it goes on with the block of `other`."""
+        """Return True if it continues the block of `other`."""
         return other is not None and self.kind is other.kind and self.call == other.call
 
 
 def pieces(payload: Delta | ChoiceFinished, *, shows_thinking: bool) -> Iterator[Piece]:
-    """What a delta, or the end of the answer, brings."""
+    """Yield the pieces of a delta, or of the end of the answer."""
     if payload.reasoning and shows_thinking:
         yield Piece(Kind.THINKING, payload.reasoning)
     if payload.text:
@@ -51,7 +55,10 @@ def pieces(payload: Delta | ChoiceFinished, *, shows_thinking: bool) -> Iterator
 
 
 class Signature:
-    """What a block of thoughts is signed with. Clients must have one and send it back; nothing here depends on it, so any is taken."""
+    """The signature of a thinking block. Clients must have one and send it back.
+
+    The server checks none, so any is taken.
+    """
 
     def __init__(self) -> None:
         self._mac = salted_hmac("chat.dialects.messages.thinking", "", algorithm="sha256")
@@ -64,7 +71,7 @@ class Signature:
 
 
 def stop_fields(finished: ChoiceFinished, *, has_calls: bool) -> dict[str, str | None]:
-    """`stop_reason`, and the sequence that stopped, if one did."""
+    """Return `stop_reason`, and the sequence that stopped the answer, if one did."""
     if finished.reason is FinishReason.LENGTH:
         return {"stop_reason": "max_tokens", "stop_sequence": None}
     if finished.reason is FinishReason.STOP and isinstance(finished.stop_reason, str):
@@ -73,7 +80,10 @@ def stop_fields(finished: ChoiceFinished, *, has_calls: bool) -> dict[str, str |
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:
-    """Token counts: what was read from the cache is no part of `input_tokens`; what is written there is not counted."""
+    """Return token counts.
+
+    Tokens read from the cache are not part of `input_tokens`; those written there are not counted.
+    """
     return {
         "input_tokens": usage.prompt_tokens - usage.cached_tokens,
         "cache_creation_input_tokens": 0,
@@ -86,7 +96,7 @@ def usage_object(usage: Usage) -> dict[str, Any]:
 def message_object(
     head: AnswerHead, content: list[dict[str, Any]], stop: dict[str, str | None], usage: Usage
 ) -> dict[str, Any]:
-    """The message, whole or about to be streamed."""
+    """Return the message, whole or about to be streamed."""
     tier = "priority" if head.service_tier == "priority" else "standard"
     creation = {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0}
     return {

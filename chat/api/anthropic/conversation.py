@@ -1,7 +1,7 @@
-"""The system prompt and the turns of a conversation, block by block, as messages of the one request schema.
+"""Turn the system prompt and the turns of a conversation, block by block, into messages of the one request schema.
 
-Turns of one role that follow each other are one message; results of tools are messages of their own, in their place. What no template
-could show is refused. Walking stops at the tenth problem.
+Consecutive turns of one role become one message; tool results are messages of their own, in their place. Content that
+no template could show is refused. The tenth problem ends the walk.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ERROR = "Error:"
 
 
 class ConversationReader:
-    """One pass over one request; `names` learns where everything came from once all of it is good."""
+    """One pass over one request. `names` gets the origin of every part once all of it is good."""
 
     def __init__(self, names: MessageNames) -> None:
         self._names = names
@@ -38,7 +38,7 @@ class ConversationReader:
         self._num_blocks = 0
 
     def read(self, system: str | list[Any] | None, turns: list[Any]) -> list[dict[str, Any]]:
-        """The messages in order; raises ApiError with up to ten problems."""
+        """Return the messages in order. Raises ApiError with up to ten problems."""
         if system:
             self._content("system", system, "system")
         for index, turn in enumerate(turns):
@@ -80,7 +80,7 @@ class ConversationReader:
                 return
 
     def _blocks(self, content: Any, path: str) -> list[Any]:
-        """A list of blocks, within the number that a request may have; empty after a problem."""
+        """Return a list of blocks, within the number that a request may have; empty after a problem."""
         if not isinstance(content, list):
             self._problems.refuse(path, f"must be a string or an array of blocks, got {echo(content)}", "invalid_type")
             return []
@@ -108,7 +108,7 @@ class ConversationReader:
             self._add(role, self._parts(kind, block, block_path), path, block_path)
 
     def _kind(self, block: Any, path: str, known: tuple[str, ...], place: str) -> str | None:
-        """The type of a block that may stand here; None after a problem."""
+        """Return the type of a block that may stand here; None after a problem."""
         if not isinstance(block, dict):
             self._problems.refuse(path, f"must be a content block, got {echo(block)}", "invalid_type")
             return None
@@ -124,7 +124,7 @@ class ConversationReader:
         return None
 
     def _parts(self, kind: str, block: dict[str, Any], path: str) -> list[Part]:
-        """What becomes of a block of text, a document, a search result or an image."""
+        """Return the parts for a block of text, a document, a search result or an image."""
         if kind == "document":
             return self._documents.document(block, path)
         if kind == "search_result":
@@ -159,7 +159,7 @@ class ConversationReader:
             calls.append({"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}})
 
     def _tool_result(self, block: dict[str, Any], path: str) -> None:
-        """A message of the tool; one that failed says so in its text, as templates know no other way."""
+        """Add the message of a tool. The text of a failed one says so, as templates know no other way."""
         call_id, content, is_error = block.get("tool_use_id"), block.get("content"), block.get("is_error")
         if not isinstance(call_id, str):
             self._problems.refuse(f"{path}.tool_use_id", f"must be a string, got {echo(call_id)}", "invalid_type")
@@ -183,7 +183,7 @@ class ConversationReader:
                 return
 
     def _text_blocks(self, content: Any, path: str) -> list[str]:
-        """The texts of a list that may hold nothing else."""
+        """Return the texts of a list that may hold nothing else."""
         texts: list[str] = []
         for index, block in enumerate(self._blocks(content, path)):
             if self._kind(block, f"{path}.{index}", ("text",), "this place") is not None:
@@ -215,7 +215,10 @@ class ConversationReader:
             message["content"].append(part)
 
     def _takes(self, role: str, *, has_calls: bool = False) -> dict[str, Any] | None:
-        """The last message, if it is of `role` and what comes next belongs into it. Text behind calls would come to stand before them."""
+        """Return the last message if it is of `role` and takes what comes next.
+
+        Text behind calls would come to stand before them.
+        """
         last = self._messages[-1] if self._messages else None
         if last is None or last["role"] != role or ("tool_calls" in last and not has_calls):
             return None

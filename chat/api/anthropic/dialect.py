@@ -40,7 +40,7 @@ class Messages:
 
 
 class CountTokens(Messages):
-    """The prompt is rendered and tokenised like that of a message with the same fields, and no more."""
+    """Anthropic's shape for the counting of tokens. The prompt of a message is rendered and tokenised, and no more."""
 
     schema = schema.COUNT_TOKENS
 
@@ -59,7 +59,7 @@ class TokenCount:
         self.head = head
 
     def feed(self, event: Event) -> None:
-        """Nothing is generated."""
+        """Do nothing: no token is generated."""
 
     def body(self) -> bytes:
         return orjson.dumps({"input_tokens": self.head.num_prompt_tokens})

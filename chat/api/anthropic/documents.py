@@ -1,4 +1,4 @@
-"""Blocks that bring text from elsewhere, as parts of a message: documents and search results. Nothing is decoded or fetched here."""
+"""Turn documents and search results into parts of a message. Nothing is decoded or fetched here."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MEDIA_TYPE = re.compile(r"application/pdf|text/[a-z0-9.+-]{1,60}", re.ASCII)
 
 
 class DocumentReader:
-    """Reads one block after the other; `text_blocks(blocks, path)` gives the texts of a list of text blocks."""
+    """A reader of such blocks. `text_blocks(blocks, path)` returns the texts of a list of text blocks."""
 
     def __init__(self, problems: Problems, text_blocks: Callable[[Any, str], list[str]]) -> None:
         self._problems = problems
         self._text_blocks = text_blocks
 
     def document(self, block: dict[str, Any], path: str) -> list[Part]:
-        """The parts of a document: its context, where it has one, and its text, or the file for the worker to read."""
+        """Return the parts of a document: its context, if it has one, and its text, or the file for the worker to read."""
         self._check_citations(block, path)
         title = self._label(block, "title", path)
         context = self._label(block, "context", path, is_short=False)
@@ -36,7 +36,7 @@ class DocumentReader:
         return parts + self._source(source, f"{path}.source", title or UNNAMED)
 
     def search_result(self, block: dict[str, Any], path: str) -> list[Part]:
-        """A result of a search of the client's own: where it comes from, then its text."""
+        """Return the part of a result of the client's own search: its source, then its text."""
         self._check_citations(block, path)
         title, source = (self._label(block, name, path, is_required=True) for name in ("title", "source"))
         texts = self._text_blocks(block.get("content"), f"{path}.content")
@@ -65,7 +65,7 @@ class DocumentReader:
         return []
 
     def _file(self, source: dict[str, Any], path: str, title: str) -> list[Part]:
-        """A file part; its size, its base64 and what it holds are looked at behind the model."""
+        """Return a file part. The worker checks its size, its base64 and its content."""
         media_type, data = source.get("media_type"), source.get("data")
         if not isinstance(media_type, str) or not MEDIA_TYPE.fullmatch(media_type):
             self._problems.refuse(

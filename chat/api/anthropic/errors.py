@@ -1,4 +1,4 @@
-"""Errors as Anthropic's clients read them. `code` and `param` are ours, the same as in the other dialects."""
+"""Write errors as Anthropic's clients read them. `code` and `param` are the same as in the other dialects."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ TYPES = {
     500: "api_error",
     503: "overloaded_error",
 }
-"""By status; all others are requests that are wrong."""
+"""From a status to a type. All other statuses are wrong requests."""
 LASTING = "model_load_failed"
-"""Not `overloaded_error`, as waiting does not help."""
+"""The code that is not an `overloaded_error`, as waiting does not help."""
 
 
 def error_body(error: ApiError, request_id: str | None) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""The list of models as Anthropic's clients read it, a page at a time. Who sends `anthropic-version` gets it (chat/urls.py)."""
+"""The list of models as Anthropic's clients read it, page by page.
+
+Requests with `anthropic-version` get it (model_lists.py).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ DEFAULT_LIMIT, MAX_LIMIT = 20, 1_000
 
 
 async def models_list(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
-    """All names that `model` takes, after `after_id` or before `before_id`, at most `limit` of them."""
+    """Answer with all names that `model` takes, after `after_id` or before `before_id`, at most `limit` of them."""
     caller = await caller_require(request, dialect)
     limit = _limit(request.GET.get("limit"))
     models = [model_object(named) for named in await models_named(caller)]
@@ -36,7 +39,7 @@ async def model_retrieve(request: HttpRequest, dialect: ErrorFormat, model_id: s
 
 
 def model_object(model: NamedModel) -> dict[str, Any]:
-    """The model under one of the names that `model` takes."""
+    """Return the model under one of the names that `model` takes."""
     return {
         "type": "model",
         "id": model.name,

@@ -1,7 +1,7 @@
-"""The fields of `POST /v1/messages` and of `count_tokens`, each with its type and what it takes: their values, not yet their meaning.
+"""The fields of `POST /v1/messages` and of `count_tokens`, each with its type and its values.
 
-What a turn holds is read by conversation.py. What this server cannot do is refused by name here; unknown fields are ignored. Ranges that
-the one request schema has too are checked there (translation.py).
+conversation.py reads the turns. A field that this server cannot honour is refused here by name; unknown fields are
+ignored. translation.py has the one request schema check the ranges that it knows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ CLEAR_THINKING = "clear_thinking_20251015"
 
 
 class Unsupported(RequestField):
-    """A field that this server cannot honour: null says nothing, as does a value of `harmless`; anything else is refused."""
+    """A field that this server cannot honour.
+
+    Null and values of `harmless` have no effect; any other value is refused.
+    """
 
     def __init__(self, reason: str, *, harmless: tuple[Any, ...] = (), **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -45,7 +48,7 @@ class Unsupported(RequestField):
 
 
 class System(RequestField):
-    """What the model is told before the conversation: text, or text blocks, which conversation.py reads."""
+    """The system prompt: text, or text blocks, which conversation.py reads."""
 
     json_schema = {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}]}
 
@@ -56,7 +59,7 @@ class System(RequestField):
 
 
 class Thinking(Record):
-    """Whether the model thinks before it answers, at most how long, and whether the thoughts are shown."""
+    """Whether the model thinks before it answers, for how many tokens at most, and whether the thoughts are shown."""
 
     parts = {
         "type": Text(choices=("enabled", "disabled", "adaptive"), is_required=True, nullable=False),
@@ -92,7 +95,10 @@ class ToolChoiceObject(Record):
 
 
 class ToolEntry(Record):
-    """A tool with a schema, which the client runs. Those of a type of Anthropic's own have none: they are left out and named."""
+    """A tool with a schema, which the client runs.
+
+    Tools of Anthropic's own types have none: they are left out and named.
+    """
 
     parts = {
         "type": Text(help_text="custom, or absent; tools of other types are left out and named."),
@@ -135,7 +141,7 @@ class ToolEntry(Record):
 
 
 class OutputFormat(Record):
-    """The JSON that the answer must be."""
+    """The JSON Schema of the answer."""
 
     parts = {
         "type": Text(choices=("json_schema",), is_required=True, nullable=False),
@@ -158,7 +164,7 @@ class Metadata(Record):
 
 
 class ContextManagement(Object):
-    """Edits of the conversation by the server: none is made, so only those pass that keep everything."""
+    """Edits of the conversation by the server. None is made, so only those that keep everything pass."""
 
     def to_internal_value(self, data: Any) -> None:
         edits = super().to_internal_value(data).get("edits")
@@ -172,7 +178,7 @@ class ContextManagement(Object):
 
 
 class BillingPolicy(Record):
-    """Who pays: the key's project, always."""
+    """The payer, which is always the key's project."""
 
     parts = {
         "bill_to": Unsupported("must be self: what a key uses is its project's; leave it out", harmless=("self",)),
@@ -184,7 +190,7 @@ class Diagnostics(Record):
 
 
 class CountTokensRequest(serializers.Serializer):
-    """The fields that make the prompt."""
+    """The body of a count: the fields that make the prompt."""
 
     messages = Messages(help_text="Turns of user and assistant; a last one of the assistant is continued.")
     model = Text(
@@ -211,7 +217,7 @@ class CountTokensRequest(serializers.Serializer):
 
 
 class MessagesRequest(CountTokensRequest):
-    """The body of a message. Unknown fields are ignored; known ones do what they say or are refused."""
+    """The body of a message. Unknown fields are ignored; known ones have their effect or are refused."""
 
     max_tokens = Integer(
         minimum=1,

@@ -1,8 +1,8 @@
-"""The events of a streamed answer, in the order in which Anthropic's clients take them.
+"""Write the events of a streamed answer, in the order in which Anthropic's clients take them.
 
-`message_start` and a `ping` when the first token is ready; per block its start, deltas and stop, thoughts with their signature before
-the stop; `message_delta` with the reason and the usage; `message_stop`. Frames are assembled as text around the one part that needs
-escaping, as they are made per token.
+`message_start` and a `ping` when the first token is ready; for each block its start, deltas and stop, thinking with its
+signature before the stop; `message_delta` with the reason and the usage; `message_stop`. Frames are made for each
+token, so they are assembled as text around the one part that needs escaping.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ DELTAS = {
 
 
 def event_frame(name: str, fields: str = "") -> bytes:
-    """The frame of the event `name`; `fields`: its JSON members but the type, each with a comma before it, in ASCII."""
+    """Return the frame of the event `name`.
+
+    `fields` are its JSON members but the type, each with a comma before it, in ASCII.
+    """
     return f'event: {name}\ndata: {{"type":"{name}"{fields}}}\n\n'.encode("ascii")
 
 
@@ -34,7 +37,7 @@ def compact_json(value: Any) -> str:
 
 
 class MessageStream:
-    """`feed` gives the frames that are due after an event, b"" where none is."""
+    """A writer of streams: `feed` returns the frames that are due after an event, b"" for none."""
 
     def __init__(self, head: AnswerHead) -> None:
         self.head = head
@@ -58,7 +61,10 @@ class MessageStream:
         return b""
 
     def error(self, error: ApiError) -> bytes:
-        """The last frame of a stream that cannot go on: an open block stays open, as nothing more is known of it."""
+        """Return the last frame of a stream that cannot go on.
+
+        An open block stays open, as nothing more is known of it.
+        """
         body = error_body(error, self.head.request_id)
         return event_frame(
             "error", f',"error":{compact_json(body["error"])},"request_id":{json_string(self.head.request_id)}'
@@ -105,7 +111,7 @@ class MessageStream:
         return event_frame("content_block_delta", f',"index":{self._num_blocks},"delta":{delta}')
 
     def _close(self) -> bytes:
-        """The end of the open block, if one is."""
+        """Return the end of the open block, if there is one."""
         if self._open is None:
             return b""
         frames = b""

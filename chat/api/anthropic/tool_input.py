@@ -1,4 +1,7 @@
-"""The arguments of a call as the object that `input` is. What the token limit cut off is left out, as clients that read a stream do."""
+"""Turn the arguments of a call into the object that `input` is.
+
+A part that the token limit cut off is left out, as clients of streams do.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,10 @@ CLOSERS = {"{": "}", "[": "]"}
 
 
 def input_read(arguments: str) -> dict[str, Any]:
-    """The object in the JSON text `arguments`; of a text that breaks off, what is complete; other values, and text, as `{"input": …}`.
+    """Return the object in the JSON text `arguments`; the complete part of one that breaks off; `{"input": …}` for
+    other values and text.
 
-    What is nested more deeply than an answer can be written stays text.
+    A value that is nested more deeply than an answer can be written stays text.
     """
     if not arguments.strip():
         return {}
@@ -27,7 +31,10 @@ def input_read(arguments: str) -> dict[str, Any]:
 
 
 def complete_part(text: str) -> str:
-    """The beginning of a JSON text up to its last complete value, with the brackets closed that are open there. No recursion."""
+    """Return the beginning of a JSON text up to its last complete value, with its open brackets closed.
+
+    Not recursive.
+    """
     open_brackets: list[str] = []
     end, depth = 0, 0
     expects_name = False
@@ -54,7 +61,7 @@ def complete_part(text: str) -> str:
 
 
 def _parsed(text: str) -> Any:
-    """None for what is no JSON."""
+    """Return the value of a JSON text; None for other text."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -62,7 +69,7 @@ def _parsed(text: str) -> Any:
 
 
 def _is_writable(value: dict[str, Any]) -> bool:
-    """Whether the value can stand in an answer: the JSON writer goes less deep than the reader."""
+    """Return True if an answer can hold the value: the JSON writer goes less deep than the reader."""
     try:
         orjson.dumps({"content": [{"input": value}]})
     except orjson.JSONEncodeError:

@@ -82,12 +82,14 @@ def _invalid(param: str, message: str) -> ApiError:
 
 
 def _offered(fields: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
-    """The tools that the model is told of, each with its place in the list."""
+    """Return the tools that the model gets to know, each with its place in the list."""
     return [(place, tool) for place, tool in enumerate(fields["tools"] or ()) if tool["type"] == "custom"]
 
 
 def _ignored_tools(fields: Mapping[str, Any]) -> list[str]:
-    """Those of a type of Anthropic's own: its servers run them, or its models know them without a schema."""
+    """Return the names of tools of Anthropic's own types: its servers run them, or its models know them without a
+    schema.
+    """
     return [
         f"tools.{place}:{tool['type']}" for place, tool in enumerate(fields["tools"] or ()) if tool["type"] != "custom"
     ]
@@ -107,7 +109,7 @@ def _tools(fields: Mapping[str, Any], names: MessageNames) -> dict[str, Any]:
 
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Examples are told where the model reads what the tool is for."""
+    """Return the tool as a function. Examples go into the description, where the model reads them."""
     description = tool["description"]
     if tool["input_examples"]:
         examples = "\n".join(json.dumps(example, ensure_ascii=False) for example in tool["input_examples"])
@@ -124,7 +126,7 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _thinking(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Who does not ask for thoughts is not to find them before the text."""
+    """Return the fields for thinking. Without a request for thoughts none may stand before the text."""
     thinking = fields["thinking"] or {"type": "disabled"}
     is_on = thinking["type"] != "disabled"
     translated: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""With and without a trailing slash; what else is asked for beneath is unknown, in this dialect's shape."""
+"""Routes with and without a trailing slash. Unknown paths beneath answer in this dialect's shape."""
 
 from django.urls import re_path
 

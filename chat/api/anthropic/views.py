@@ -1,4 +1,4 @@
-"""Routes of the Messages dialect: messages and counts are completion.py's, models those of models.py."""
+"""Views of the Messages dialect."""
 
 from chat.api.anthropic.dialect import COUNT_TOKENS, MESSAGES
 from chat.api.anthropic.models import model_retrieve, models_list

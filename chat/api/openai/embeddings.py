@@ -144,12 +144,16 @@ async def embeddings_body(group: RunGroup, parsed: ParsedEmbedding) -> dict[str,
 
 
 def vector_json(vector: Sequence[float]) -> orjson.Fragment:
-    """Written when it comes: thousands of vectors at once would hold up everybody's events, and are several times as large unwritten."""
+    """Return the JSON of a vector.
+
+    It is written when it comes: thousands at once would hold up the loop, and unwritten they are several times as
+    large.
+    """
     return orjson.Fragment(orjson.dumps(vector))
 
 
 def vector_base64(vector: Sequence[float]) -> str:
-    """Little-endian 32-bit floats, as OpenAI's clients unpack them."""
+    """Return the vector as little-endian 32-bit floats, as OpenAI's clients unpack them."""
     numbers = array("f", vector)
     if sys.byteorder == "big":
         numbers.byteswap()

@@ -1,4 +1,4 @@
-"""Chat completions that are fetched again: stored ones, and those of resumable requests, whole or as a stream picked up where it broke."""
+"""Fetch chat completions again: stored ones, and those of resumable requests, whole or as a resumed stream."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ METADATA = Metadata(nullable=False)
 
 
 async def completions_list(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
-    """Stored completions, the oldest first unless asked otherwise; by model and labels where asked."""
+    """List stored completions, the oldest first by default, filtered by model and labels."""
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     page = page_read(request)
     labels = {match[1]: value for name, value in request.GET.items() if (match := LABEL_QUERY.fullmatch(name))}
@@ -66,7 +66,10 @@ async def completions_list(request: HttpRequest, dialect: ErrorFormat) -> HttpRe
 
 
 async def completion_retrieve(request: HttpRequest, dialect: ErrorFormat, completion_id: str) -> HttpResponseBase:
-    """The whole answer: from the store, or of a resumable request, for whose end it waits. Of two, the later one."""
+    """Answer with the whole completion: from the store, or of a resumable request, for whose end it waits.
+
+    The later of two counts.
+    """
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     row = await answer_stored(completion_id, kind=str(StoredKind.CHAT), caller=caller)
     is_whole = row is not None and row.state == StoredState.FINISHED
@@ -98,7 +101,9 @@ async def _collected(run_id: str, kept: bytes, completion_id: str, caller: Calle
 
 
 async def completion_events(request: HttpRequest, dialect: ErrorFormat, completion_id: str) -> HttpResponseBase:
-    """The chunks of a resumable request behind `starting_after`, or behind the `Last-Event-ID` of a reader that comes back; then live."""
+    """Stream the chunks of a resumable request behind `starting_after`, or behind the `Last-Event-ID` of a reader that
+    reconnects; then live.
+    """
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     after = query_integer(request, "starting_after", -1)
     last_id = request.headers.get("Last-Event-ID", "").strip()
@@ -122,7 +127,7 @@ async def completion_events(request: HttpRequest, dialect: ErrorFormat, completi
 
 
 async def completion_update(request: HttpRequest, dialect: ErrorFormat, completion_id: str) -> HttpResponseBase:
-    """Replace the labels, which are all that can be changed."""
+    """Replace the labels; nothing else can be changed."""
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     body = await object_read(request)
     if body.get("metadata") is None:
@@ -159,7 +164,7 @@ async def completion_delete(request: HttpRequest, dialect: ErrorFormat, completi
 
 
 async def completion_messages(request: HttpRequest, dialect: ErrorFormat, completion_id: str) -> HttpResponseBase:
-    """The messages that a stored completion answers, as they were sent."""
+    """List the messages that a stored completion answers, as they were sent."""
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     page = page_read(request)
     row = await answer_stored(completion_id, kind=str(StoredKind.CHAT), caller=caller)
@@ -171,7 +176,7 @@ async def completion_messages(request: HttpRequest, dialect: ErrorFormat, comple
 
 
 def _message(message: dict[str, Any], message_id: str) -> dict[str, Any]:
-    """Content in parts stands beside a content of null."""
+    """Return a message of the list. Content in parts stands beside a content of null."""
     content = message.get("content")
     parts = content if isinstance(content, list) else None
     return {**message, "id": message_id, "content": None if parts is not None else content, "content_parts": parts}
@@ -187,5 +192,5 @@ def _public_id(completion_id: str) -> str:
 
 
 def _unknown(completion_id: str) -> ApiError:
-    """One text for what never was, what is gone, and what is another project's."""
+    """Return the same error for a completion that never was, that is gone, and that is another project's."""
     return ApiError("not_found", f"The chat completion '{completion_id[:200]}' does not exist, or not any more.")

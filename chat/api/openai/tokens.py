@@ -180,7 +180,9 @@ async def tokenize(request: HttpRequest, dialect: Tokenize) -> HttpResponseBase:
 
 
 def pieces_json(ids: Sequence[int], texts: Sequence[str]) -> orjson.Fragment:
-    """The array of tokens with their texts, in slices: a million objects would hold up everybody's events, even from a thread."""
+    """Return the array of tokens with their texts, written in slices: a million objects would hold up the loop, even
+    from a thread.
+    """
     written = []
     for start in range(0, len(ids), PIECES_AT_ONCE):
         some = slice(start, start + PIECES_AT_ONCE)
@@ -213,7 +215,10 @@ async def render(request: HttpRequest, dialect: Render) -> HttpResponseBase:
 def sampling_params(
     generation: GenerationRequest, num_prompt_tokens: int, context_length: int | None
 ) -> dict[str, Any]:
-    """How the answer would be drawn and ended, defaults of the model and of the server included. `max_tokens` null: no room is left."""
+    """Return how the answer would be drawn and ended, with the defaults of model and server.
+
+    `max_tokens` is null if no room is left.
+    """
     sampling, stop = generation.sampling, generation.stop
     room = max(0, (context_length or 0) - num_prompt_tokens)
     wanted = stop.absent_max_tokens if stop.max_tokens is None else stop.max_tokens

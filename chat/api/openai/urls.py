@@ -1,4 +1,7 @@
-"""Each route exists bare and under /v1, with and without a trailing slash; nothing redirects, as clients turn POST into GET."""
+"""Each route exists bare and under /v1, with and without a trailing slash.
+
+Nothing redirects, as clients turn POST into GET.
+"""
 
 from django.urls import re_path
 

@@ -1,4 +1,4 @@
-"""Routes of the Lightcone dialect: completions are completion.py's, stored ones stored.py's; here is the list of models."""
+"""Views of the Lightcone dialect, and its list of models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from chat.catalog.named_models import NamedModel, model_named, models_named
 
 
 def model_object(model: NamedModel, caller: Caller) -> dict[str, Any]:
-    """The model under one of the names that `model` takes; why it failed is for keys that read usage, as it may name files."""
+    """Return the model under one of the names that `model` takes.
+
+    Only keys that read usage see why it failed, as that may name files.
+    """
     shown = {
         "id": model.name,
         "object": "model",

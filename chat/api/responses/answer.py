@@ -23,7 +23,7 @@ def usage_object(usage: Usage) -> dict[str, Any]:
 
 
 def response_object(head: AnswerHead, status: str, **known: Any) -> dict[str, Any]:
-    """A response of that status; `known`: what it has by then, beside what the request says of it."""
+    """Return a response with this status. `known` has what is known by then, beside the fields of the request."""
     return {
         "id": head.echo_fields["id"],
         "object": "response",
@@ -48,7 +48,7 @@ def response_object(head: AnswerHead, status: str, **known: Any) -> dict[str, An
 def ended_object(
     head: AnswerHead, items: list[Item], usage: Usage, timings: Timings, *, is_cut: bool
 ) -> dict[str, Any]:
-    """The response of a run that has finished."""
+    """Return the response of a run that has finished."""
     if is_cut:
         details = {"reason": "max_output_tokens"}
         return response_object(head, "incomplete", output=items, usage=usage_object(usage), incomplete_details=details)
@@ -57,18 +57,18 @@ def ended_object(
 
 
 def failed_object(head: AnswerHead, items: list[Item], error: ApiError) -> dict[str, Any]:
-    """The response of a run that has failed; `items`: how far it came."""
+    """Return the response of a run that has failed. `items` are those up to the failure."""
     return response_object(head, "failed", output=items, error=error_object(error))
 
 
 def error_object(error: ApiError) -> dict[str, Any]:
-    """The code is one of the published words, which clients check: whose fault it was."""
+    """Return the error with one of the published codes, which clients check."""
     code = "rate_limit_exceeded" if error.status == 429 else "server_error" if error.status >= 500 else "invalid_prompt"
     return {"code": code, "message": error.message}
 
 
 class ResponseAnswer:
-    """`feed` every event; `body` once the run has completed."""
+    """A writer of whole responses: `feed` every event, then take `body`."""
 
     def __init__(self, head: AnswerHead) -> None:
         self.head = head

@@ -1,4 +1,7 @@
-"""Ids of responses and of their items. That of an item names its response, so that a reference to it can be followed."""
+"""Ids of responses and of their items.
+
+The id of an item contains that of its response, so that references can be followed.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ def response_id_create() -> str:
 
 
 def item_id(kind: str, response_id: str, index: int, *, is_input: bool = False) -> str:
-    """The id of the item at `index` of the output, or of the input, of a response."""
+    """Return the id of the item at `index` of the output, or of the input, of a response."""
     return f"{PREFIXES[kind]}{response_id.removeprefix(RESPONSE_PREFIX)}{'i' if is_input else 'o'}{index:04x}"
 
 
 def response_of_item(item: str) -> str | None:
-    """The id of the response that has the item; None where that cannot be read from it."""
+    """Return the id of the response that has the item; None if `item` is not such an id."""
     match = ITEM_ID.fullmatch(item)
     return None if match is None else RESPONSE_PREFIX + match[1]

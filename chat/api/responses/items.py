@@ -1,6 +1,6 @@
-"""Input items: read into the form in which they are kept and listed, and from there into the messages of a chat.
+"""Read input items into the form in which they are kept and listed.
 
-What a part may hold is checked with the messages (request/parts.py); here are the shapes of the items around them.
+request/parts.py checks the parts of messages; this module checks the items around them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ OUTPUT_PARTS = ("input_text", "output_text", "text", "input_file", "input_image"
 
 
 class InputReader:
-    """Reads the `input` of one request; `response_id`: whose items they become."""
+    """A reader of the `input` of one request. The items get ids of `response_id`."""
 
     def __init__(self, response_id: str) -> None:
         self._response_id = response_id
         self._problems = Problems()
 
     def read(self, given: Any) -> list[Item]:
-        """The items in order; raises ApiError that names the first bad ones."""
+        """Return the items in order. Raises ApiError that names the first bad ones."""
         if isinstance(given, str):
             given = [{"role": "user", "content": given}]
         items: list[Item] = []
@@ -115,7 +115,10 @@ class InputReader:
         return parts
 
     def _media(self, kind: str, part: Item, path: str) -> Item:
-        """What is known of such parts, which are all texts; anything else could be nested more deeply than can be kept."""
+        """Return the known keys of a media part, which are all texts.
+
+        Other values could be nested too deeply to be kept.
+        """
         read: Item = {"type": kind}
         for name in MEDIA_KEYS[kind]:
             if part.get(name) is not None:
@@ -134,7 +137,7 @@ class InputReader:
         return {"call_id": self._text(item, "call_id", path, is_required=True), "output": output}
 
     def _reasoning(self, item: Item, path: str) -> Item:
-        """What a client may know of it is its text, in content or, from other servers, in the summary alone."""
+        """Read a reasoning item: its text, in `content` or, from other servers, in `summary` alone."""
         read: Item = {"encrypted_content": None}
         for name, kind in (("summary", "summary_text"), ("content", "reasoning_text")):
             parts = item.get(name) or []

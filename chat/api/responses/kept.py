@@ -1,6 +1,7 @@
-"""Responses in the store: kept when they end, begun earlier where they go on without their client, and ended by whoever sees their end.
+"""Responses in the store.
 
-The maintenance worker ends those that nobody asks for (chat.api.stored.recovery).
+A response is kept when it ends. One that goes on without its client is begun earlier, and the first process that sees
+its end writes it; chat.api.stored.recovery ends those that no client asks for.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from engine.api import Admitted, ChoiceFinished, Completed, Delta, EngineError, 
 
 LOG_LIFE_S = 3600.0
 EVENT_BYTES = 100
-"""What an event weighs, about, when it is decided whether work on many of them goes to a thread."""
+"""The approximate size of an event, by which work on many of them goes to a thread."""
 LOST_MESSAGE = "The response was lost before it was finished; please send the request again."
 STATES = {
     "completed": StoredState.FINISHED,
@@ -41,7 +42,7 @@ STATES = {
 
 
 def background_policy(head: AnswerHead) -> DetachPolicy:
-    """Of a run that goes on to its deadline without a reader, and whose end may be seen late."""
+    """Return the policy of a run that goes on to its deadline without a reader, and whose end may be read late."""
     return DetachPolicy(
         settings.LIGHTCONE_LIMITS.request_timeout + settings.LIGHTCONE_QUEUE_TIMEOUT_S, log_ttl_s=LOG_LIFE_S
     )
@@ -57,7 +58,7 @@ class ResponseKeep:
         self._is_begun = is_begun
 
     async def begin(self, head: AnswerHead) -> bool:
-        """Keep a response without its end; false where the store refuses."""
+        """Keep a response without its end. Return False if the store refuses."""
         return await self._keep(head, b"")
 
     async def end(self, head: AnswerHead, body: bytes) -> None:
@@ -81,7 +82,7 @@ class ResponseKeep:
 
 
 async def response_refresh(row: StoredAnswer) -> StoredAnswer:
-    """The response with its end, if its run has ended by now. Raises EngineUnavailable."""
+    """Return the response with its end, if its run has ended by now. Raises EngineUnavailable."""
     if row.state != StoredState.UNFINISHED:
         return row
     found = await run_find(run_id=row.run_id.hex)
@@ -97,7 +98,7 @@ async def response_refresh(row: StoredAnswer) -> StoredAnswer:
 
 
 def response_ended(request: Mapping[str, Any], events: Iterable[Event]) -> tuple[StoredState, bytes]:
-    """How a kept response ended, from everything that its run said; without a last word it was lost."""
+    """Return how a kept response ended, from all events of its run. Without a terminal event it was lost."""
     head = AnswerHead.load(request["head"])
     output = OutputItems(head)
     response = failed_object(head, [], ApiError("worker_lost", LOST_MESSAGE))
@@ -129,16 +130,16 @@ def _ended(head: AnswerHead, output: OutputItems, event: Event) -> dict[str, Any
 
 
 async def _end(run_id: str, body: bytes) -> None:
-    """A database that refuses leaves the end to the maintenance worker."""
+    """Write the end. A database that refuses leaves it to the maintenance worker."""
     with suppress(DatabaseError):
         await database_sync_to_async(answer_end)(run_id=run_id, state=STATES[orjson.loads(body)["status"]], answer=body)
 
 
 def kept_head(row: StoredAnswer) -> AnswerHead:
-    """The head of a kept response, before its admission; it stands beside all its items, which may be megabytes."""
+    """Return the head of a kept response, before its admission. The row holds all items too, which may be megabytes."""
     return AnswerHead.load(orjson.loads(row.request)["head"])
 
 
 def unfinished_object(head: AnswerHead, *, is_queued: bool) -> dict[str, Any]:
-    """A response whose run goes on."""
+    """Return a response whose run goes on."""
     return response_object(head, "queued" if is_queued else "in_progress")

@@ -1,6 +1,6 @@
-"""The messages of a chat that items amount to, and what each part of them is called in the request that was sent.
+"""Turn items into the messages of a chat, and note what the request calls each part of them.
 
-Calls stand with the message of the assistant that made them, and reasoning with what it led to, as templates want it.
+Calls stand with the assistant's message that made them, and reasoning with what it led to, as templates want it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ MEDIA = ("file", "image_url")
 
 @dataclass(slots=True)
 class Origin:
-    """Where a message comes from: the paths of its content and of its calls."""
+    """The origin of a message in the request: the paths of its content and of its calls."""
 
     content: str
     calls: list[str] = field(default_factory=list)
 
 
 def messages_of(instructions: str | None, items: Iterable[tuple[str, Item]]) -> tuple[list[Message], list[Origin]]:
-    """Messages of `items`, each with its path; `instructions` go first."""
+    """Return the messages of `items`, which come with their paths. `instructions` go first."""
     walk = _Walk()
     if instructions is not None:
         walk.add({"role": "system", "content": instructions}, "instructions")
@@ -66,7 +66,7 @@ class _Walk:
         self.origins.append(Origin(content))
 
     def flush(self) -> None:
-        """Thoughts that led to nothing are a message of their own."""
+        """Add pending thoughts as a message of their own."""
         if self._thoughts:
             self.add(self._thought({"role": "assistant", "content": ""}), self._thought_path)
 
@@ -86,7 +86,7 @@ class _Walk:
 
 
 def _content(parts: str | list[Item]) -> str | list[Item]:
-    """One text is a string, as most clients send it to chats."""
+    """Return the content; a single text becomes a string, as most clients send it to chats."""
     if isinstance(parts, str):
         return parts
     read = [_part(part) for part in parts]
@@ -94,7 +94,7 @@ def _content(parts: str | list[Item]) -> str | list[Item]:
 
 
 def _part(part: Item) -> Item:
-    """A part of an item as a part of a message."""
+    """Return a part of an item as a part of a message."""
     if part["type"] == "input_file":
         return {"type": "file", "file": {name: value for name, value in part.items() if name != "type"}}
     if part["type"] == "input_image":
@@ -105,7 +105,7 @@ def _part(part: Item) -> Item:
 
 
 def sent_path(path: str, origins: Sequence[Origin]) -> str | None:
-    """What the request calls the place `path` of its messages; None for paths of other fields."""
+    """Return the path in the request of the place `path` of its messages; None for paths of other fields."""
     match = PATH.fullmatch(path)
     if match is None or int(match[1]) >= len(origins):
         return None

@@ -1,6 +1,6 @@
-"""What the model said as output items, from the engine's events: reasoning, messages and function calls, in the order in which they came.
+"""Turn the engine's events into output items: reasoning, messages and function calls, in the order in which they come.
 
-The plain answer and the stream are both written from here, so that they cannot differ.
+The plain answer and the stream are both written from these items, so that they cannot differ.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Item = dict[str, Any]
 
 
 class Growth(StrEnum):
-    """How the output has grown: a new item, more of its text or arguments, or its end."""
+    """A kind of growth: a new item, more of its text or arguments, or its end."""
 
     ADDED = "added"
     MORE = "more"
@@ -28,7 +28,7 @@ class Growth(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """One step of growth of the item at `index`; `delta` and `logprobs` of MORE alone."""
+    """One step of growth of the item at `index`. Only MORE has `delta` and `logprobs`."""
 
     growth: Growth
     index: int
@@ -38,7 +38,7 @@ class Grown:
 
 
 class OutputItems:
-    """`take` what comes of the one choice, then `end`. At most one item is open, the last."""
+    """The output items of one choice: `take` its events, then `end`. At most one item, the last, is open."""
 
     def __init__(self, head: AnswerHead) -> None:
         self.items: list[Item] = []
@@ -69,7 +69,7 @@ class OutputItems:
         return grown
 
     def end(self) -> list[Grown]:
-        """No more comes. An answer that says nothing is an empty message, unless it could only have been a call."""
+        """End the output. An answer without text is an empty message, unless it could only have been a call."""
         grown = []
         if not self.items and not self._head.is_call_forced:
             grown += self._open("message")
@@ -77,11 +77,11 @@ class OutputItems:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the limit of tokens ended it."""
+        """True if the token limit ended it."""
         return self._is_cut
 
     def snapshot(self) -> list[Item]:
-        """The items as they are, the open one as far as it has come; for an answer that breaks off."""
+        """Return the items so far, the open one included, for an answer that breaks off."""
         self._settle("incomplete")
         return self.items
 
@@ -138,7 +138,7 @@ class OutputItems:
         return [Grown(Growth.DONE, len(self.items) - 1, self.items[-1])]
 
     def _settle(self, status: str) -> None:
-        """Put the text together once: joining at each piece would be quadratic."""
+        """Join the text once; joining at each piece would be quadratic."""
         if self._pieces is None:
             return
         item, text = self.items[-1], "".join(self._pieces)

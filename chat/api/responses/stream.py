@@ -1,8 +1,9 @@
-"""The events of a streamed response, in the order and with the names that OpenAI's clients know.
+"""Write the events of a streamed response, in the order and with the names that OpenAI's clients know.
 
-response.created, response.in_progress; per item response.output_item.added, its parts and pieces, response.output_item.done; and last
-response.completed, response.incomplete, or error and response.failed. Every event has a `sequence_number`, counted from 0; there is no
-`[DONE]`. Numbers are the same each time a run is read, so that a stream picked up again goes on behind any of them.
+response.created, response.in_progress; for each item response.output_item.added, its parts and pieces,
+response.output_item.done; last response.completed, response.incomplete, or error and response.failed. Every event has a
+`sequence_number`, counted from 0; there is no `[DONE]`. A run has the same numbers each time it is read, so that a
+stream can be resumed behind any of them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ TEXT_EVENTS = {"message": "output_text", "reasoning": "reasoning_text"}
 
 
 class ResponseStream:
-    """`feed` gives the frames that are due after an event; those up to number `after` are left out."""
+    """A writer of streams: `feed` returns the frames that are due after an event.
+
+    Those up to number `after` are left out.
+    """
 
     def __init__(self, head: AnswerHead, *, after: int = -1) -> None:
         self.head = head
@@ -47,7 +51,10 @@ class ResponseStream:
         return frames + self._event("response.failed", response=failed_object(self.head, self.output.snapshot(), error))
 
     def _begin(self) -> bytes:
-        """A background response is queued first: its stream may be read from long before it is admitted."""
+        """Return the first frames.
+
+        A background response is queued first, as its stream may be read before the admission.
+        """
         is_background = self.head.echo_fields["background"]
         queued = response_object(self.head, "queued")
         started = response_object(self.head, "in_progress")
@@ -71,7 +78,7 @@ class ResponseStream:
         )
 
     def _added(self, grown: Grown) -> bytes:
-        """An item begins without parts; a text has one, which begins next."""
+        """Return the frames of a new item. It begins without parts; a text has one, which begins next."""
         if grown.item["type"] == "function_call":
             return self._event("response.output_item.added", output_index=grown.index, item=grown.item)
         bare = {**grown.item, "content": []}

@@ -1,7 +1,7 @@
-"""Tools of a response as functions of a chat: the functions, and those that a `namespace` groups; tools of other types are passed over.
+"""Turn the tools of a response into functions of a chat: functions, and those that a `namespace` groups.
 
-Functions are run by the client. Tools that only OpenAI's servers run, or whose calls are no JSON (`custom`), cannot be offered to a model
-here: they are left out of the prompt and named (`request/ignored.py`).
+The client runs functions. Tools that only OpenAI's servers run, or whose calls are not JSON (`custom`), cannot be
+offered to a model here: they are left out of the prompt and named (`request/ignored.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ NAMESPACE = "namespace"
 
 @dataclass(slots=True)
 class OfferedTools:
-    """`functions` as a chat has them, each with its path in the request; `echoed`: what the response tells of them; `ignored`: the rest."""
+    """The tools of a request.
+
+    `functions` are those of the chat, each with its path in the request; `echoed` is what the response repeats of them;
+    `ignored` names the rest.
+    """
 
     functions: list[Tool] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
@@ -30,12 +34,12 @@ class OfferedTools:
 
 
 def joined_name(namespace: str | None, name: str) -> str:
-    """The name under which the model knows a function of a namespace."""
+    """Return the name by which the model knows a function of a namespace."""
     return f"{namespace}__{name}" if namespace else name
 
 
 def split_names(echoed: Sequence[Tool]) -> dict[str, tuple[str, str]]:
-    """From the names that the model knows to namespace and name, of the tools that a response tells of."""
+    """Return namespace and name by the name that the model knows, for the tools that a response repeats."""
     groups = [tool for tool in echoed if tool["type"] == NAMESPACE]
     return {
         joined_name(group["name"], tool["name"]): (group["name"], tool["name"])
@@ -45,7 +49,7 @@ def split_names(echoed: Sequence[Tool]) -> dict[str, tuple[str, str]]:
 
 
 def tools_read(tools: Sequence[Any]) -> OfferedTools:
-    """What of the tools is offered to the model. Raises ApiError."""
+    """Return the tools to offer to the model. Raises ApiError."""
     offered = OfferedTools()
     for index, tool in enumerate(tools):
         path = f"tools.{index}"
@@ -93,7 +97,7 @@ def _namespace(group: Tool, path: str, offered: OfferedTools) -> Tool:
 
 
 def _function(tool: Tool, path: str, namespace: str | None, offered: OfferedTools) -> Tool:
-    """Offer one function; what the response tells of it."""
+    """Offer one function, and return what the response repeats of it."""
     function = {name: tool[name] for name in FUNCTION_KEYS if name in tool}
     if isinstance(function.get("name"), str):
         function["name"] = joined_name(namespace, function["name"])
@@ -103,7 +107,7 @@ def _function(tool: Tool, path: str, namespace: str | None, offered: OfferedTool
 
 
 def choice_read(choice: Any) -> Any:
-    """The chat's form of a `tool_choice`. Raises ApiError for one that names a tool which is no function."""
+    """Return the chat's form of a `tool_choice`. Raises ApiError if it names a tool that is no function."""
     if not isinstance(choice, dict):
         return choice
     if choice.get("type") == "function":
@@ -123,7 +127,7 @@ def choice_read(choice: Any) -> Any:
 
 
 def choice_echo(choice: Any) -> Any:
-    """A choice that was checked, of its known keys: what else there is may be nested more deeply than can be written."""
+    """Return a checked choice with its known keys alone; others may be nested too deeply to be written."""
     if not isinstance(choice, Mapping):
         return choice or "auto"
     if choice["type"] == "allowed_tools":

@@ -1,4 +1,4 @@
-"""Routes of the Responses API: create, fetch (whole or as a stream), cancel, delete, list what went in, count it."""
+"""Routes of the Responses API: create, fetch (whole or as a stream), cancel, delete, list the input, count its tokens."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from chat.generation.completions import run_attach, run_find, run_stop
 from engine.api import Admitted, EngineError, Failed, Rejected
 
 ADMISSION_S = 1.0
-"""How long a background request waits for its admission, to be refused by status where it can."""
+"""The wait for the admission of a background request, so that a refusal can have a status."""
 STOP_S = 3.0
 
 
@@ -153,7 +153,7 @@ async def retrieve(request: HttpRequest, dialect: Responses, response_id: str) -
 
 
 async def _shown(row: StoredAnswer) -> bytes | dict[str, Any]:
-    """The response as it is now."""
+    """Return the response as it is now."""
     try:
         row = await response_refresh(row)
         if row.state != StoredState.UNFINISHED:
@@ -166,7 +166,7 @@ async def _shown(row: StoredAnswer) -> bytes | dict[str, Any]:
 
 
 async def _stream_again(request: HttpRequest, caller: Caller, response_id: str) -> HttpResponseBase:
-    """The events of a response once more, behind `starting_after`, then live."""
+    """Stream the events of a response again, those behind `starting_after`, then live."""
     after = query_integer(request, "starting_after", -1)
     row = await _find(response_id, caller)
     head = await run_in_thread_if_large(len(row.request), kept_head, row)
@@ -181,7 +181,7 @@ async def _stream_again(request: HttpRequest, caller: Caller, response_id: str) 
 
 
 async def cancel(request: HttpRequest, dialect: Responses, response_id: str) -> HttpResponseBase:
-    """End a background response. One that has ended is answered as it is."""
+    """End a background response. Answer with one that has ended as it is."""
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     row = await _find(response_id, caller)
     if not (await run_in_thread_if_large(len(row.request), kept_head, row)).echo_fields["background"]:
@@ -196,7 +196,7 @@ async def cancel(request: HttpRequest, dialect: Responses, response_id: str) -> 
 
 
 async def _stop(row: StoredAnswer, caller: Caller) -> None:
-    """Stop the run and wait a little for its end; a worker that is late ends it all the same."""
+    """Stop the run and wait a little for its end. A late worker still ends it."""
     try:
         attached = await run_attach(run_id=row.run_id.hex, caller=caller)
         await run_stop(run_id=row.run_id.hex)

@@ -1,1 +1,1 @@
-"""The Scale dialect: what Scale's clients call, in both generations (/v4, /v5), translated to and from the Lightcone request."""
+"""The Scale dialect: both generations of Scale's API (/v4, /v5), translated to and from the Lightcone request."""

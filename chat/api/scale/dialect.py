@@ -38,7 +38,7 @@ class Scale(ScaleFormat):
 
 
 class ScaleTexts(ScaleFormat):
-    """The prompt form, as text_completion.py of the folder above wants it."""
+    """Scale's shape for text completions."""
 
     framing = NAMED
 

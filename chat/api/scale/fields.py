@@ -1,6 +1,7 @@
-"""The fields of a Scale request: those that only this dialect has, and those of the Lightcone request that mean the same here.
+"""The fields of a Scale request: those that only this dialect has, and those that mean the same in the Lightcone
+request.
 
-Every optional field may be null, which is as good as absent. Meaning of every field: docs/api/scale.md.
+Every optional field may be null, which counts as absent. Meaning of every field: docs/api/scale.md.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ VOICES = ("alloy", "ash", "ballad", "coral", "echo", "sage", "shimmer", "verse")
 
 
 class Seconds(RequestField):
-    """A time above 0, as a number or in decimal digits."""
+    """A time above 0, as a number or in decimal digits. Reads to seconds."""
 
     json_schema = {"oneOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}]}
 
@@ -53,7 +54,7 @@ class Seconds(RequestField):
 
 
 class Audio(Record):
-    """How spoken answers would sound; checked, as no model here can speak."""
+    """The form of spoken answers. It is checked only, as no model here can speak."""
 
     parts = {
         "format": Text(choices=AUDIO_FORMATS, is_required=True, nullable=False),
@@ -62,7 +63,7 @@ class Audio(Record):
 
 
 class ScaleTool(Record):
-    """One entry of `tools`: whatever its type is called, it has a function."""
+    """One entry of `tools`. It has a function, whatever its type is called."""
 
     parts = {
         "type": Text(help_text="function, or any other word."),
@@ -129,7 +130,7 @@ SHARED = (
     ),
     *("reasoning_effort", "metadata", "store", "functions", "function_call"),
 )
-"""Fields that are checked as the Lightcone request's."""
+"""Fields that the Lightcone request checks."""
 
 
 class ScaleChatRequest(serializers.Serializer):
@@ -143,14 +144,14 @@ class ScaleChatRequest(serializers.Serializer):
 
 
 def nullable(field: RequestField) -> RequestField:
-    """The same field, which takes null unless it is required."""
+    """Return the same field, which takes null unless it is required."""
     field = copy.deepcopy(field)
     field.nullable = not field.required
     return field
 
 
 def own_values(given: Mapping[str, Any], fields: Mapping[str, RequestField]) -> dict[str, Any]:
-    """The value of each of `fields`; raises ApiError with all that is wrong with them."""
+    """Return the value of each of `fields`. Raises ApiError with all problems."""
     values: dict[str, Any] = {}
     problems: dict[str, Any] = {}
     for name, field in fields.items():

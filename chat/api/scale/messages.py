@@ -13,7 +13,7 @@ RESULT_ROLES = ("tool", "function")
 
 
 class MemoryStrategy(Object):
-    """`last_k` in any of its three shapes; reads to k."""
+    """`last_k` in any of its three shapes. Reads to k."""
 
     json_schema = {
         "type": "object",
@@ -48,12 +48,12 @@ class MemoryStrategy(Object):
 
 
 def messages_formed(messages: list[Any]) -> list[Any]:
-    """The same messages, each with a role, contents in lists, and without audio of the assistant's; the given ones stay as they are."""
+    """Return copies of the messages, each with a role, contents in lists, and without the assistant's audio."""
     return [_formed(message) if isinstance(message, dict) else message for message in messages]
 
 
 def has_single_part(message: Any) -> bool:
-    """Whether the message as it was sent has one part in place of a list of parts."""
+    """Return True if the message has one part in place of a list of parts."""
     return isinstance(message, dict) and _role_of(message) == "user" and isinstance(message.get("content"), dict)
 
 
@@ -70,7 +70,7 @@ def _formed(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _role_of(message: dict[str, Any]) -> Any:
-    """The role, as far as it goes without saying. None for a message that names its `author`, which is another form."""
+    """Return the role, implied if it is absent. None for a message with an `author`, which is another form."""
     role = message.get("role")
     if role is not None or "author" in message:
         return role
@@ -82,10 +82,10 @@ def _role_of(message: dict[str, Any]) -> Any:
 
 
 def last_messages(messages: Sequence[Any], k: int) -> list[int]:
-    """Places of the messages that are kept: those that lead with the system's words, and the last `k` of the rest.
+    """Return the places of the messages that stay: the leading ones of the system, and the last `k` of the rest.
 
-    What is kept begins with no result of a call that is not: such results are dropped too. Where nothing else would remain, the
-    cut moves back to the assistant's message with the calls.
+    Results whose call is cut off are dropped too. If nothing else would remain, the cut moves back to the assistant's
+    message with the calls.
     """
     num_leading = 0
     while num_leading < len(messages) and _role(messages[num_leading]) in KEPT_ROLES:
@@ -100,7 +100,9 @@ def last_messages(messages: Sequence[Any], k: int) -> list[int]:
 
 
 def _calls_before(messages: Sequence[Any], cut: int, first: int) -> int:
-    """Where the assistant speaks whose calls are answered from `cut` on: one of them by its id, else the nearest. `cut` if none."""
+    """Return the place of the assistant's message whose calls are answered from `cut` on: by id, else the nearest;
+    `cut` if there is none.
+    """
     assistants = [place for place in range(cut - 1, first - 1, -1) if _role(messages[place]) == "assistant"]
     answered = {
         message.get("tool_call_id") for message in messages[cut:] if isinstance(message.get("tool_call_id"), str)
@@ -116,6 +118,6 @@ def _call_ids(message: dict[str, Any]) -> set[str]:
 
 
 def _role(message: Any) -> Any:
-    """The role, which messages in the form of harmony have in their author."""
+    """Return the role, which messages in the form of harmony have in their author."""
     author = message.get("author") if isinstance(message, dict) and message.get("role") is None else message
     return author.get("role") if isinstance(author, dict) else None

@@ -1,4 +1,4 @@
-"""Lists of models as Scale's clients read them: by page in /v4, by cursor in /v5. How they would be sorted has no effect."""
+"""Lists of models as Scale's clients read them: by page in /v4, by cursor in /v5. Sort orders have no effect."""
 
 from __future__ import annotations
 
@@ -22,15 +22,18 @@ from chat.relay.state.workers import UNLOADED
 USUAL_ITEMS, MAX_ITEMS = 100, 10_000
 MAX_PAGE = 10**9
 VENDOR = "model_zoo"
-"""Of the words that the /v5 clients know, the one that fits what a server hosts itself."""
+"""The vendor that fits self-hosted models, of those that the /v5 clients know."""
 OLDER_TYPE, NEWER_TYPE = "CHAT_COMPLETION", "chat_completion"
-"""The kind of all models here, as each generation spells it."""
+"""The type of all models here, as each generation spells it."""
 STATUSES = {"ready": "ready", "loading": "deploying", "draining": "deploying"}
-"""States in the words of the /v5 clients; `failed` is the only other one that they know."""
+"""States as the /v5 clients name them; `failed` is the only other one that they know."""
 
 
 async def models_list(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
-    """`page` from 1 and `limit`; a page past the end is empty, which is how the client knows that it has read all."""
+    """Answer with the page `page`, from 1, of `limit` models.
+
+    A page past the end is empty, by which the client knows the end.
+    """
     caller = await caller_require(request, dialect)
     page, limit = query_integer(request, "page", 1, minimum=1, maximum=MAX_PAGE), _limit(request)
     models = await models_for_caller_async(caller=caller) if _asks_for(request, "model_type", OLDER_TYPE) else []
@@ -48,7 +51,7 @@ async def model_retrieve(request: HttpRequest, dialect: ErrorFormat, model_id: s
 
 
 async def chat_models_list(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
-    """Which models can be asked now."""
+    """Answer with the models that can be asked now."""
     models, _ = await _cursor_page(request, await caller_require(request, dialect))
     live = await models_live()
     items = [
@@ -71,9 +74,10 @@ async def models_page_list(request: HttpRequest, dialect: ErrorFormat) -> HttpRe
 
 
 async def _cursor_page(request: HttpRequest, caller: Caller) -> tuple[list[ModelEntry], bool]:
-    """`limit` models after `starting_after`, or before `ending_before`, and whether there are more; both are ids of this list.
+    """Return `limit` models after `starting_after`, or before `ending_before`, and whether there are more. Both are ids
+    of this list.
 
-    `model_vendor` and `name` leave out all others. Raises ApiError.
+    `model_vendor` and `name` filter the list. Raises ApiError.
     """
     limit = _limit(request)
     models = await models_for_caller_async(caller=caller)
@@ -132,12 +136,12 @@ def _limit(request: HttpRequest) -> int:
 
 
 def _asks_for(request: HttpRequest, name: str, value: str) -> bool:
-    """Whether the query wants this value, or any."""
+    """Return True if the query wants this value, or any."""
     return request.GET.get(name) in (None, "", value)
 
 
 def _place(request: HttpRequest, name: str, models: list[ModelEntry]) -> int | None:
-    """Where the model stands that the query names; raises ApiError."""
+    """Return the place of the model that the query names. Raises ApiError."""
     sent = request.GET.get(name)
     if not sent:
         return None

@@ -90,9 +90,9 @@ def with_own(parsed: P, own: Mapping[str, Any], names: ScaleNames, *, must_fit: 
 def fields_translated(
     given: Mapping[str, Any], own: Mapping[str, Any], *, shared: Collection[str], extra_fields: Collection[str]
 ) -> tuple[dict[str, Any], ScaleNames]:
-    """All fields but the prompt as the Lightcone request has them; raises ApiError.
+    """Return all fields but the prompt as the Lightcone request has them. Raises ApiError.
 
-    `shared` mean the same there, `extra_fields` may come in `inference_extra_params`.
+    Fields in `shared` mean the same there. Those in `extra_fields` may come in `inference_extra_params`.
     """
     top = {name: given[name] for name in ("model", "stop", *shared) if name in given}
     extra = _extra(own["inference_extra_params"] or {}, top, extra_fields)
@@ -118,7 +118,7 @@ def fields_translated(
 def ignored_names(
     given: Mapping[str, Any], own: Mapping[str, Any], *, known: Collection[str], extra_fields: Collection[str]
 ) -> tuple[str, ...]:
-    """What was passed over of a body, and of its `inference_extra_params`."""
+    """Return the ignored fields of a body and of its `inference_extra_params`."""
     return unknown_names(given, known) + unknown_names(own["inference_extra_params"] or {}, extra_fields, f"{EXTRA}.")
 
 
@@ -132,7 +132,7 @@ def checked(parse: Callable[[dict[str, Any]], P], fields: dict[str, Any], names:
 
 
 def _extra(sent: Mapping[str, Any], top: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """What counts of `inference_extra_params`."""
+    """Return the fields of `inference_extra_params` that have an effect."""
     extra = {name: value for name, value in sent.items() if value is not None and name in known and name not in top}
     if "stop" in extra:
         try:
@@ -143,7 +143,7 @@ def _extra(sent: Mapping[str, Any], top: Mapping[str, Any], known: Collection[st
 
 
 def _tools(tools: Any) -> Any:
-    """Every tool with a function is one, whatever its type is called."""
+    """Return the tools as functions: every tool with a function is one, whatever its type is called."""
     if not isinstance(tools, list):
         return tools
     return [
@@ -153,7 +153,10 @@ def _tools(tools: Any) -> Any:
 
 
 def _guided(given: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, str]:
-    """Parts of `structured_outputs` that stand in fields of their own, and in which; raises ApiError for more than one constraint."""
+    """Return the parts of `structured_outputs` that came in fields of their own, with these.
+
+    Raises ApiError for more than one constraint.
+    """
     guided = {GUIDED[name]: name for name in GUIDED_CONSTRAINTS if name in given}
     structured = fields.get("structured_outputs")
     structured = structured if isinstance(structured, dict) else {}

@@ -1,6 +1,7 @@
-"""The prompt form of a Scale request: the fields of both generations of its clients, as a text completion of our own.
+"""Translate the prompt form of a Scale request, with the fields of both generations of clients, into a text completion.
 
-The older clients ask for log-probabilities with true and read them in the shape of chats, the newer ones with a number, in the older shape.
+The older clients ask for log-probabilities with true and read them in the shape of chats, the newer ones with a number,
+in the older shape.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ from chat.api.scale.read import NOT_EXTRA, checked, fields_translated, ignored_n
 from chat.errors import ApiError
 
 TOKEN_LIMITS = ("max_completion_tokens", "max_tokens", "max_new_tokens")
-"""Names of one limit; the first that is sent counts."""
+"""Names of one limit. The first that is sent counts."""
 OF_CHATS = ("messages", "memory_strategy")
 
 
 class Logprobs(RequestField):
-    """True for the tokens themselves in the shape of chats, or the number of alternatives; reads to what was sent."""
+    """True for the tokens themselves in the shape of chats, or the number of alternatives.
+
+    Reads to the value as sent.
+    """
 
     json_schema = {"oneOf": [{"type": "boolean"}, {"type": "integer", "minimum": 0, "maximum": LIMITS.max_logprobs}]}
 
@@ -34,7 +38,7 @@ class Logprobs(RequestField):
 
 
 class NoTools(Array):
-    """A prompt has no place for tools: any is refused."""
+    """The tools of a prompt, which has no place for any."""
 
     def to_internal_value(self, data: Any) -> Any:
         if super().to_internal_value(data):
@@ -45,7 +49,7 @@ class NoTools(Array):
 
 
 class NoToolChoice(RequestField):
-    """With no tools there is nothing to choose."""
+    """The choice among no tools."""
 
     json_schema = {"type": "string", "enum": ["none", "auto"]}
 
@@ -139,7 +143,7 @@ def _add_stop(fields: dict[str, Any], own: Mapping[str, Any], renamed: dict[str,
 
 
 def _add_logprobs(fields: dict[str, Any], own: Mapping[str, Any], renamed: dict[str, str]) -> bool:
-    """Ask for log-probabilities as was sent; whether they are to have the shape of chats."""
+    """Set `logprobs` of the text completion. Return True if they are to have the shape of chats."""
     sent = own["logprobs"] if own["logprobs"] is not None else own["return_token_log_probs"]
     if sent is not None:
         fields.pop("logprobs", None)

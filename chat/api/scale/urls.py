@@ -1,4 +1,7 @@
-"""Routes of both generations of Scale's clients, each with and without a trailing slash; any other path below answers in its shape too."""
+"""Routes of both generations of Scale's clients, each with and without a trailing slash.
+
+Unknown paths below answer in its shape too.
+"""
 
 from django.urls import re_path
 
