@@ -1,7 +1,9 @@
-"""What every answer gets beside its body: request id, CORS and error shape on API routes, a content policy on pages.
+"""Add to every answer what stands beside its body: request id, CORS and error shape on API routes, a content policy on
+pages.
 
-API routes have a handler of their own (`ApiHandler`) instead of settings.MIDDLEWARE: one async function around the view, so that
-nothing sync puts a thread between the view and its client's disconnect, and sessions and CSRF stay with the pages.
+API routes have a handler of their own (`ApiHandler`) instead of settings.MIDDLEWARE: one async function around the
+view. No sync code puts a thread between the view and its client's disconnect, and sessions and CSRF stay with the
+pages.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ EXPOSED_HEADERS = ", ".join(
 API_SEGMENTS = frozenset(
     ("health", "version", "files", "batches", *(segment for entry in DIALECTS for segment in entry.segments))
 )
-"""First segments of the paths of the API."""
+"""The first segments of the API's paths."""
 
 FOREIGN_ROUTES = {
     "/api": "Ollama's own API",
@@ -63,20 +65,20 @@ FOREIGN_ROUTES = {
     **dict.fromkeys(("/generate", "/info"), "the API of Text Generation Inference"),
     "/metrics": "metrics, which have a port of their own (LIGHTCONE_METRICS_PORT)",
 }
-"""What clients of other servers ask for, and whose it is."""
+"""Paths that clients of other servers request, and the server that has them."""
 
 PAGE_POLICY = (
     "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; "
     "connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 CONSOLE_POLICY = PAGE_POLICY.replace("script-src 'self'", "script-src 'self' 'unsafe-inline' 'unsafe-eval'")
-"""The console's theme evaluates Alpine expressions and has inline scripts."""
+"""The policy of the console, whose theme evaluates Alpine expressions and has inline scripts."""
 
 
 ERROR_FORMATS: tuple[tuple[str, ErrorFormat], ...] = tuple(
     (prefix, load_named(entry.error_format)) for entry in DIALECTS for prefix in entry.path_prefixes
 )
-"""What writes the errors of paths below a prefix. All others have the shape of the Lightcone dialect."""
+"""From a prefix to the format of errors below it. All others have the shape of the Lightcone dialect."""
 
 UNKNOWN: dict[ErrorFormat, Handler] = {
     error_format: unknown_view(error_format) for error_format in (LIGHTCONE, *(format_ for _, format_ in ERROR_FORMATS))
@@ -84,8 +86,11 @@ UNKNOWN: dict[ErrorFormat, Handler] = {
 
 
 def is_api_path(path: str) -> bool:
-    """Whether the path belongs to the API, by its first segment. Odd spellings of one (`//v1`, `/V1`, `/./v1`) do too, and end as
-    unknown routes there, as does whatever is not a path."""
+    """Return True if the path belongs to the API, by its first segment.
+
+    Odd spellings of a path (`//v1`, `/V1`, `/./v1`) do too, and end as unknown routes there, as does anything that is
+    no path.
+    """
     if not path.startswith("/"):
         return True
     segments = (segment.lower() for segment in path.split("/", 8) if segment not in ("", ".", ".."))
@@ -93,12 +98,12 @@ def is_api_path(path: str) -> bool:
 
 
 def dialect_for_path(path: str) -> ErrorFormat:
-    """The dialect whose shape errors on this path have."""
+    """Return the format of errors on this path."""
     return next((format_ for prefix, format_ in ERROR_FORMATS if path.startswith(prefix)), LIGHTCONE)
 
 
 class ApiMiddleware:
-    """The whole path between the server and an API view."""
+    """The only middleware between the server and an API view."""
 
     sync_capable = False
     async_capable = True
@@ -145,7 +150,10 @@ class ApiMiddleware:
 
 
 class ApiHandler(ASGIHandler):
-    """Django's ASGI handler with ApiMiddleware alone, bodies read into bounded memory, never into a file, and no thread on its way."""
+    """Django's ASGI handler with ApiMiddleware alone.
+
+    Bodies are read into bounded memory, never into a file, and without a thread.
+    """
 
     def load_middleware(self, is_async: bool = False) -> None:
         self._view_middleware: list[Any] = []
@@ -154,10 +162,11 @@ class ApiHandler(ASGIHandler):
         self._middleware_chain = ApiMiddleware(self._get_response_async)
 
     async def handle(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        """One request, as Django's own handler does it; a client that leaves cancels the view.
+        """Answer one request as Django's own handler does. A client that leaves cancels the view.
 
-        NOTE: Django tells its receivers of each request's start and end, in a thread made for that, which takes a millisecond before the
-        view. What they do is close connections to the database, and whoever uses one here (database_sync_to_async) does so itself.
+        NOTE: Django sends signals at each request's start and end, in a thread made for that, which takes a millisecond
+        before the view. Their receivers close database connections; code that uses one here (database_sync_to_async)
+        does so itself.
         """
         try:
             body = await self.read_body(receive, scope["path"])
@@ -198,7 +207,7 @@ class ApiHandler(ASGIHandler):
         return match
 
     async def read_body(self, receive: Receive, path: str) -> io.BytesIO:
-        """The body, cut off one byte above the limit; the view then answers 413. Raises RequestAborted."""
+        """Return the body, cut off one byte above the limit; the view then answers 413. Raises RequestAborted."""
         return await read_bounded(receive, settings.LIGHTCONE_HTTP_LIMITS.body_bytes(path))
 
     def create_request(
@@ -212,12 +221,18 @@ class ApiHandler(ASGIHandler):
 
 @lru_cache(MAX_KNOWN_PATHS)
 def resolved(resolver: URLResolver, path: str) -> ResolverMatch:
-    """The view of a path: clients ask for few of them all the time, and each goes through many patterns. Raises Resolver404."""
+    """Return the view of a path. Raises Resolver404.
+
+    Clients ask for few paths again and again, and each goes through many patterns.
+    """
     return resolver.resolve(path)
 
 
 async def read_bounded(receive: Receive, limit: int) -> io.BytesIO:
-    """What comes, cut off one byte above the limit. Put together at once, so that whoever reads it gets these very bytes and no copy."""
+    """Return the body, cut off one byte above the limit.
+
+    It is joined once, so that its reader gets these very bytes and no copy.
+    """
     pieces, num_bytes = [], 0
     while True:
         message = await receive()
@@ -231,12 +246,15 @@ async def read_bounded(receive: Receive, limit: int) -> io.BytesIO:
 
 
 def _name_request(response: HttpResponseBase, request_id: str) -> None:
-    """Tell the id in the headers that OpenAI's and Anthropic's clients look at."""
+    """Put the id into the headers that OpenAI's and Anthropic's clients read."""
     response["X-Request-Id"] = response["request-id"] = request_id
 
 
 def _preflight(request: HttpRequest) -> HttpResponse:
-    """CORS preflight; needs no key. The requested header names are reflected after a check that they are names."""
+    """Answer a CORS preflight, which needs no key.
+
+    The requested header names are reflected after a check that they are names.
+    """
     response = HttpResponse(status=204)
     del response["Content-Type"]
     response["Access-Control-Allow-Methods"] = (
@@ -257,7 +275,9 @@ def _takes_delete(path: str) -> bool:
 
 
 def error_described(path: str, origin: str | None, error: ApiError) -> tuple[dict[str, str], bytes]:
-    """Headers and body of an error that the HTTP server itself answers with, before there is a request: as the API answers on that path."""
+    """Return headers and body of an error that the HTTP server itself answers, before there is a request, as the API
+    answers on that path.
+    """
     number = error.request_id or secrets.token_hex(16)
     response = error_response(dialect_for_path(path), error, number)
     response["Content-Length"] = str(len(response.content))
@@ -269,7 +289,7 @@ def error_described(path: str, origin: str | None, error: ApiError) -> tuple[dic
 
 
 def _allow_origin(origin: str | None, response: HttpResponseBase) -> None:
-    """Name the origin whose pages may read this answer; where there is a list of them, the answer differs by who asks."""
+    """Name the origin whose pages may read this answer. With a list of origins the answer varies by origin."""
     allowed = settings.LIGHTCONE_CORS_ALLOWED_ORIGINS
     if "*" in allowed:
         response["Access-Control-Allow-Origin"] = "*"
@@ -284,9 +304,9 @@ def _allow_origin(origin: str | None, response: HttpResponseBase) -> None:
 
 
 class PageMiddleware:
-    """Security headers for pages; async all the way. Pages carry no inline script, so none is allowed but in the console.
+    """Add security headers to pages, async all the way. Pages have no inline script, so only the console may have any.
 
-    Who asks for a page that is not there, and is no browser, took it for a route of an API, and is told so in JSON.
+    A client that is no browser and asks for a missing page took it for a route of an API; it gets an error in JSON.
     """
 
     sync_capable = False
@@ -307,7 +327,7 @@ class PageMiddleware:
 
 
 def _is_browser(request: HttpRequest) -> bool:
-    """Whether the client would rather read a page than JSON; browsers say so, and programs take anything."""
+    """Return True if the client prefers a page to JSON. Browsers say so; programs accept anything."""
     return bool(request.get_preferred_type(["application/json", "text/html"]) == "text/html")
 
 

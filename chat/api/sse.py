@@ -1,7 +1,7 @@
 """Server-sent events: the bytes of a frame, and the response that streams them.
 
-One JSON value per frame, on one line, pure ASCII, `\\n` line ends; no ids, no retry lines. Model output cannot form a frame: it is
-inside a JSON string. What the frames say is the dialect's business.
+A frame has one JSON value on one line, in ASCII, with `\
+` line ends, without ids and retry lines. Model output is inside a JSON string, so it cannot form a frame.
 """
 
 from __future__ import annotations
@@ -14,19 +14,25 @@ from typing import Any
 from django.http import StreamingHttpResponse
 
 json_string = encode_basestring_ascii
-"""A Python string as a JSON string in ASCII, in C. U+2028, U+2029 and U+0085 split lines in several clients, so none goes out raw."""
+"""Return a Python string as a JSON string in ASCII, in C.
+
+U+2028, U+2029 and U+0085 split lines in several clients, so none goes out raw.
+"""
 
 PING = b": ping\n"
 DONE = b"data: [DONE]\n\n"
 
 
 def data_frame(json_text: str) -> bytes:
-    """`json_text`: one JSON value in ASCII without line breaks."""
+    """Return a frame. `json_text` is one JSON value in ASCII without line breaks."""
     return f"data: {json_text}\n\n".encode("ascii")
 
 
 class EventStreamResponse(StreamingHttpResponse):
-    """Streams `frames`; calls `on_close` on the loop exactly once, whether the stream ran, broke off or never began."""
+    """A response that streams `frames`.
+
+    It calls `on_close` on the loop exactly once, also if the stream broke off or never began.
+    """
 
     def __init__(
         self, frames: AsyncIterator[bytes], *, on_close: Callable[[], None], headers: dict[str, str] | None = None
@@ -42,7 +48,7 @@ class EventStreamResponse(StreamingHttpResponse):
 
 
 class _Frames:
-    """The frames with a `close` that may be called from any thread when the response is done with."""
+    """Frames with a `close` that any thread may call when the response is done with."""
 
     def __init__(self, frames: AsyncIterator[bytes], on_close: Callable[[], None]) -> None:
         self._frames = frames

@@ -1,4 +1,4 @@
-"""What every API route shares, whatever its dialect: one shape of errors, one way to know the caller, JSON bodies, ids."""
+"""The frame of every API view: one shape of errors, one way to know the caller, JSON answers, ids."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ _failures = AuthFailures(
 
 
 def api_view(dialect: ErrorFormat, *, is_open: bool = False, **handlers: Handler) -> Handler:
-    """A view for the methods named (`get=`, `post=`); every failure leaves in the dialect's error shape. `is_open`: needs no key."""
+    """Return a view for the named methods (`get=`, `post=`). Every failure leaves in the dialect's error shape.
+
+    `is_open` needs no key.
+    """
     allowed = ", ".join(
         sorted({name.upper() for name in handlers} | ({"HEAD"} if "get" in handlers else set()) | {"OPTIONS"})
     )
@@ -60,12 +63,12 @@ def api_view(dialect: ErrorFormat, *, is_open: bool = False, **handlers: Handler
 
 
 def takes_delete(view: Handler) -> bool:
-    """Whether a preflight of this view names DELETE too."""
+    """Return True if a preflight of this view names DELETE too."""
     return view in _views_with_delete
 
 
 def needs_no_key(view: Handler) -> bool:
-    """Whether this view answers anybody."""
+    """Return True if this view needs no key."""
     return view in _open_views
 
 
@@ -89,13 +92,13 @@ def _answering(dialect: ErrorFormat, handler: Handler) -> Handler:
 
 
 def error_response(dialect: ErrorFormat, error: ApiError, request_id: str | None = None) -> HttpResponse:
-    """`request_id`: of the request that failed, for dialects whose errors tell it."""
+    """Return the response of an error. Some dialects' errors hold `request_id`, that of the failed request."""
     error.request_id = request_id
     return json_response(dialect.error_body(error), status=error.status, headers=error.headers())
 
 
 def json_response(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpResponse:
-    """`value` as the body, or the bytes that it is already."""
+    """Return a response with `value` as JSON; bytes are JSON already."""
     body = value if isinstance(value, bytes) else orjson.dumps(value)
     response = HttpResponse(
         body, status=status, content_type="application/json", headers={"Cache-Control": "no-store", **(headers or {})}
@@ -106,7 +109,10 @@ def json_response(value: Any, *, status: int = 200, headers: Mapping[str, str] |
 
 
 def request_id(request: HttpRequest) -> str:
-    """The id of this HTTP request: the client's clean X-Request-Id, or one of ours. The middleware sends it back."""
+    """Return the id of this HTTP request: the client's clean X-Request-Id, or a new one.
+
+    The middleware sends it back.
+    """
     value: str | None = getattr(request, "lightcone_request_id", None)
     if value is None:
         value = request.lightcone_request_id = secrets.token_hex(16)
@@ -115,15 +121,16 @@ def request_id(request: HttpRequest) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClientHints:
-    """What a client's library tells of itself. `retry_count`: how often it has sent this request before; `patience_s`: how long it waits
-    for bytes, None where it does not say. They inform the log; no answer depends on them."""
+    """The facts that a client's library sends about itself: `retry_count`, how often it has sent this request before,
+    and `patience_s`, how long it waits for bytes, None if unknown. They inform the log; no answer depends on them.
+    """
 
     retry_count: int
     patience_s: float | None
 
 
 def client_hints(request: HttpRequest) -> ClientHints:
-    """From the headers of Stainless's clients, in Python and TypeScript; what is none of their values counts as not sent."""
+    """Read the headers of Stainless's clients, in Python and TypeScript. Other values count as not sent."""
     count = request.headers.get("X-Stainless-Retry-Count", "")
     patience = request.headers.get("X-Stainless-Read-Timeout") or request.headers.get("X-Stainless-Timeout") or ""
     return ClientHints(
@@ -133,7 +140,10 @@ def client_hints(request: HttpRequest) -> ClientHints:
 
 
 async def caller_require(request: HttpRequest, dialect: ErrorFormat, right: str | None = None) -> Caller:
-    """The caller behind the request's key; raises ApiError 401, 403 or 429, and 400 for a header of the dialect that is out of bounds."""
+    """Return the caller of the request's key.
+
+    Raises ApiError 401, 403 or 429, and 400 for a dialect's header that is out of bounds.
+    """
     caller: Caller | None = getattr(
         request, "lightcone_caller", None
     )  # the key was checked before the body came, or with the batch
@@ -161,16 +171,16 @@ def _check_headers(request: HttpRequest, dialect: ErrorFormat) -> None:
 
 
 async def unknown(request: HttpRequest, dialect: ErrorFormat, **_: Any) -> HttpResponseBase:
-    """Any other path of the API: who has no key learns nothing of what exists."""
+    """Answer any other path of the API. Without a key nothing is revealed about paths."""
     await caller_require(request, dialect)
     raise ApiError("not_found", f"Unknown request URL: {method_name(request)} {request.path[:200]}.")
 
 
 def method_name(request: HttpRequest) -> str:
-    """The method, cut: it is whatever a client sends."""
+    """Return the method, cut, as a client may send anything."""
     return str(request.method)[:MAX_METHOD_CHARS]
 
 
 def unknown_view(dialect: ErrorFormat) -> Handler:
-    """`unknown` under any method."""
+    """Return a view that calls `unknown` for any method."""
     return _answering(dialect, unknown)

@@ -1,1 +1,1 @@
-"""Chat completions as every dialect of OpenAI's shape writes them: one JSON object, or chunks in frames (framing.py)."""
+"""Chat completions in OpenAI's shape, as every such dialect writes them: one JSON object, or chunks in frames."""

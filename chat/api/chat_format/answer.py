@@ -1,4 +1,4 @@
-"""The answer to a request that does not stream: one JSON object, from the engine's events."""
+"""Write the answer to a request that does not stream: one JSON object, from the engine's events."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from engine.api import ChoiceFinished, Completed, Delta, Event, FinishReason, Pr
 
 
 def finish_word(head: AnswerHead, reason: FinishReason) -> str:
-    """`finish_reason` for the client; requests of the deprecated form get the deprecated word."""
+    """Return `finish_reason`. Requests of the deprecated form get the deprecated word."""
     return "function_call" if head.answers_function_call and reason == FinishReason.TOOL_CALLS else reason.value
 
 
 class ChoiceParts:
-    """What has come of one choice."""
+    """The parts of one choice so far."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -48,7 +48,7 @@ class ChoiceParts:
 
 
 class ChatAnswer:
-    """`feed` every event; `body` once the run has completed."""
+    """A writer of whole answers: `feed` every event, then take `body`."""
 
     def __init__(self, head: AnswerHead) -> None:
         self.head = head
@@ -106,7 +106,7 @@ class ChatAnswer:
         }
 
     def _message(self, parts: ChoiceParts) -> dict[str, Any]:
-        """`content` is null where the model has only thought, or called, or could only call."""
+        """Return the message. `content` is null if the model has only thought, or called, or could only call."""
         calls = parts.tool_calls()
         reasoning = "".join(parts.reasoning)
         content = self.head.echo + "".join(parts.texts)

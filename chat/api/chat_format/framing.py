@@ -1,4 +1,4 @@
-"""What surrounds the chunks of a stream: how it ends, and how it says that it cannot go on."""
+"""The frames around the chunks of a stream: its end, and errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chat.errors import ApiError
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """`end`: the last frame, also after an error; `error`: the frame of an error, without the end."""
+    """The frames of a dialect: `end` is the last one, also after an error; `error` returns that of an error."""
 
     end: bytes
     error: Callable[[ApiError], bytes]
@@ -30,7 +30,7 @@ def _named_error_frame(error: ApiError) -> bytes:
 
 
 PLAIN = Framing(DONE, _error_frame)
-"""No event names, as OpenAI's clients want it."""
+"""Frames without event names, as OpenAI's clients want them."""
 
 NAMED = Framing(b"event: done\n" + DONE, _named_error_frame)
-"""Events with names for the end and for errors, as Scale's clients take each frame without a name for JSON of a chunk."""
+"""Named events for the end and for errors. Scale's clients read each frame without a name as the JSON of a chunk."""

@@ -1,4 +1,4 @@
-"""Deltas that share a chunk, as stream_interval asks: their texts, tokens and log-probabilities joined in order."""
+"""Join deltas into one chunk, as stream_interval asks: texts, tokens and log-probabilities in order."""
 
 from __future__ import annotations
 
@@ -8,27 +8,30 @@ from engine.api import Delta, ToolCallDelta
 
 
 class DeltaGroup:
-    """What waits to be sent of one choice."""
+    """The deltas of one choice that wait to be sent."""
 
     def __init__(self) -> None:
         self._deltas: list[Delta] = []
         self._num_tokens = 0
 
     def add(self, delta: Delta, interval: int) -> list[Delta]:
-        """Deltas to send now: all that wait, once they have `interval` tokens."""
+        """Add a delta. Return the deltas to send now: all that wait, once they have `interval` tokens."""
         self._deltas.append(delta)
         self._num_tokens += len(delta.token_ids)
         return self.take() if self._num_tokens >= interval else []
 
     def take(self) -> list[Delta]:
-        """All that wait."""
+        """Return all deltas that wait."""
         joined = join_deltas(self._deltas)
         self._deltas, self._num_tokens = [], 0
         return joined
 
 
 def join_deltas(deltas: Iterable[Delta]) -> list[Delta]:
-    """As few deltas of one choice as say the same in the same order: within one, reasoning goes before text and text before calls."""
+    """Return the fewest deltas with the same content in the same order.
+
+    In one delta reasoning goes before text, and text before calls.
+    """
     joined: list[Delta] = []
     for delta in deltas:
         if joined and _can_join(joined[-1], delta):

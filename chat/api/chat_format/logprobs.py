@@ -1,6 +1,6 @@
-"""Log-probabilities as they stand in answers and streams: those of generated tokens in OpenAI's shape, those of the prompt in vLLM's.
+"""Write log-probabilities: those of generated tokens in OpenAI's shape, those of the prompt in vLLM's.
 
-With `by_id` the text of a token gives way to `token_id:N`, as return_tokens_as_token_ids asks; `bytes` stay the token's own.
+With `by_id` (return_tokens_as_token_ids) `token_id:N` replaces the text of a token; `bytes` stay the token's own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def logprob_object(entry: TokenLogprob, *, by_id: bool) -> dict[str, Any]:
 
 
 def prompt_logprobs_list(scored: PromptScored) -> list[dict[str, Any] | None]:
-    """One entry per token of the prompt; null for the first, which has nothing before it."""
+    """Return one entry per token of the prompt; null for the first, which has nothing before it."""
     return [{str(token.token_id): _ranked(token) for token in entry} if entry else None for entry in scored.entries]
 
 
@@ -36,5 +36,5 @@ def _ranked(token: RankedLogprob) -> dict[str, Any]:
 
 
 def finite_logprob(logprob: float) -> float:
-    """The number as JSON can hold it; NaN too becomes the lowest value."""
+    """Return the number as JSON can hold it. NaN too becomes the lowest value."""
     return logprob if logprob > LOWEST_LOGPROB else LOWEST_LOGPROB

@@ -1,7 +1,7 @@
-"""Streams whose chunks have numbers, and such streams picked up again.
+"""Number the chunks of a stream, so that it can be resumed.
 
-Each chunk says its number as `"lightcone": {"seq": N}`, counted from 0. What a run says is the same each time it is read, so that a stream
-written anew from the run's log has the same chunks, and whoever has seen N asks for those from N + 1.
+Each chunk has its number as `"lightcone": {"seq": N}`, counted from 0. A run's log gives the same chunks each time it
+is read, so a client that has seen N asks for those from N + 1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ CHUNK, ERROR = b"data: {", b'data: {"error":'
 
 
 class NumberedStream:
-    """The frames of `writer`, numbered; those up to `after` are left out. `has_ids`: with `id` lines, for readers that follow them."""
+    """A writer that numbers the frames of `writer` and leaves out those up to `after`. `has_ids` adds `id` lines."""
 
     def __init__(self, writer: StreamWriter, *, after: int = -1, has_ids: bool = False) -> None:
         self._writer = writer
@@ -30,9 +30,10 @@ class NumberedStream:
         return self._number(self._writer.error(error))
 
     def _number(self, frames: bytes) -> bytes:
-        """Frames without a name that hold an object are chunks; the rest, errors and the end, stays as it is.
+        """Number the chunks: frames without a name that hold an object. Others, errors and the end, stay as they are.
 
-        NOTE: an error may be of this reader alone, whose connection was lost: its number would be that of a chunk which is still to come.
+        NOTE: an error may concern this reader alone, whose connection was lost. A number of its own would be that of a
+        chunk that is still to come.
         """
         return b"".join(self._numbered(frame) for frame in frames.split(BETWEEN)[:-1])
 

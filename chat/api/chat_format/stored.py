@@ -1,6 +1,6 @@
-"""Chat completions that outlive their request: in the store, and as runs that can be picked up again.
+"""Chat completions that outlive their request: in the store, and as runs that can be resumed.
 
-Whatever dialect asked, the answer is the same object, so that what is kept here is fetched under one route.
+The kept answer is the same object for every dialect, so that one route fetches it.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ RESUMABLE_HEADER = "X-Lightcone-Resumable"
 DETACH_GRACE_S = 60.0
 ID_PREFIX = "chatcmpl-"
 FRAMINGS: Mapping[str, Framing] = {"lightcone": PLAIN, "scale": NAMED}
-"""How the streams of the dialects end whose runs can be picked up."""
+"""The framing of the streams that can be resumed, by dialect."""
 
 
 def resumable_asked(request: HttpRequest, dialect: ErrorFormat) -> bool:
-    """Whether the run is to go on when its client's connection breaks."""
+    """Return True if the run is to go on when its client's connection breaks."""
     return request.headers.get(RESUMABLE_HEADER, "").strip().lower() in ("true", "1") and dialect.name in FRAMINGS
 
 
 def resumable_policy(dialect: str, head: AnswerHead) -> DetachPolicy:
-    """What is kept of a run so that its answer can be written again."""
+    """Return the policy that keeps what it takes to write the answer again."""
     return DetachPolicy(
         DETACH_GRACE_S,
         public_id=head.request_id,
@@ -46,7 +46,7 @@ def resumable_policy(dialect: str, head: AnswerHead) -> DetachPolicy:
 
 
 def kept_read(resume_context: bytes) -> tuple[AnswerHead, Framing]:
-    """What `resumable_policy` gave: the head before its admission, and the framing of the stream."""
+    """Return what `resumable_policy` kept: the head before its admission, and the framing of the stream."""
     plain = orjson.loads(resume_context)
     return AnswerHead.load(plain["head"]), FRAMINGS[plain["dialect"]]
 
@@ -63,7 +63,7 @@ class ChatKeep:
         self._is_begun = is_begun
 
     async def begin(self, head: AnswerHead) -> None:
-        """Keep an answer without its end, as the run may go on without anybody who sees that."""
+        """Keep an answer without its end, as the run may end without a reader."""
         await self._keep(head, b"")
 
     async def end(self, head: AnswerHead, body: bytes) -> None:
@@ -90,7 +90,7 @@ class ChatKeep:
 
 
 def chat_ended(request: Mapping[str, Any], events: Iterable[Event]) -> tuple[StoredState, bytes] | None:
-    """The end of a kept answer from everything that its run said; None where there is no whole answer to keep."""
+    """Return the end of a kept answer, from all events of its run; None if there is no whole answer to keep."""
     answer: ChatAnswer | None = None
     is_finished = False
     for event in events:

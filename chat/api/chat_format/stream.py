@@ -1,8 +1,8 @@
-"""The frames of a streamed answer, from the engine's events.
+"""Write the frames of a streamed answer, from the engine's events.
 
-Order: role chunks of all choices when the first token is ready, an echo chunk each where asked for, then deltas, one last chunk per choice,
-the usage chunk where asked for, the end of the framing. Chunks are assembled as text around the one part that needs escaping, as they are
-made per token.
+Role chunks of all choices come when the first token is ready, then an echo chunk each if requested, deltas, one last
+chunk per choice, the usage chunk if requested, and the end of the framing. Chunks are made for each token, so they are
+assembled as text around the one part that needs escaping.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def compact_json(value: Any) -> str:
 
 
 class ChatStream:
-    """`feed` gives the frames that are due after an event, b"" where none is."""
+    """A writer of streams: `feed` returns the frames that are due after an event, b"" for none."""
 
     def __init__(self, head: AnswerHead, framing: Framing = PLAIN) -> None:
         self.head = head
@@ -59,7 +59,7 @@ class ChatStream:
         return held + self.framing.error(error) + self.framing.end
 
     def _begin(self) -> bytes:
-        """Role chunks, the first with what is told of the prompt; then echoes."""
+        """Return role chunks, the first with the facts of the prompt; then echoes."""
         if self.has_begun:
             return b""
         self.has_begun = True
@@ -74,7 +74,7 @@ class ChatStream:
         return b"".join(frames)
 
     def _prompt(self) -> str:
-        """The keys of the first chunk alone."""
+        """Return the keys of the first chunk alone."""
         keys = ""
         if self.head.prompt_ids is not None:
             keys += f',"prompt_token_ids":{compact_json(self.head.prompt_ids)}'
@@ -85,7 +85,10 @@ class ChatStream:
         return keys
 
     def _delta(self, delta: Delta) -> bytes:
-        """The chunks of a delta, or of those that were waiting for it; the first to be seen of a choice waits for none."""
+        """Return the chunks of a delta, or of the deltas that waited for it.
+
+        The first visible one of a choice does not wait.
+        """
         choice = delta.choice
         if self.head.stream_interval > 1 and self.has_sent[choice]:
             due = self.groups[choice].add(delta, self.head.stream_interval)
@@ -99,7 +102,7 @@ class ChatStream:
         return b"".join(map(self._send, self.groups[choice].take()))
 
     def _send(self, delta: Delta) -> bytes:
-        """A chunk for each kind of output; tokens and log-probabilities go with the first."""
+        """Return a chunk for each kind of output. Tokens and log-probabilities go with the first."""
         self.num_tokens[delta.choice] += len(delta.token_ids)
         bodies = self._bodies(delta)
         head = self.head
@@ -130,7 +133,7 @@ class ChatStream:
         return data_frame(f'{self._open}],"usage":{compact_json(usage_object(usage))}}}') + self.framing.end
 
     def _bodies(self, payload: Delta | ChoiceFinished) -> list[str]:
-        """The `delta` objects that show what came: reasoning, then content, then calls."""
+        """Return the `delta` objects of new output: reasoning, then content, then calls."""
         bodies = []
         if payload.reasoning and self.head.includes_reasoning:
             thought = json_string(payload.reasoning)
@@ -142,7 +145,10 @@ class ChatStream:
         return bodies
 
     def _call_bodies(self, call: ToolCallDelta) -> list[str]:
-        """The first delta of a call names it and has empty arguments; clients join the strings of the rest."""
+        """Return the deltas of a call.
+
+        The first names it and has empty arguments; clients join the strings of the rest.
+        """
         bodies = []
         if call.name:
             function = f'{{"name":{json_string(call.name)},"arguments":""}}'
@@ -166,7 +172,10 @@ class ChatStream:
         token_ids: tuple[int, ...] = (),
         prompt: str = "",
     ) -> bytes:
-        """One frame. `delta`, `logprobs`: JSON; `prompt`: further top-level keys, each with its comma."""
+        """Return one frame.
+
+        `delta` and `logprobs` are JSON; `prompt` has further top-level keys, each with its comma.
+        """
         usage = ""
         if self.head.continuous_usage:
             running = Usage(prompt_tokens=self.head.num_prompt_tokens, completion_tokens=self.num_tokens[index])

@@ -1,4 +1,4 @@
-"""Token counts as they stand in answers and streams."""
+"""Write token counts."""
 
 from __future__ import annotations
 

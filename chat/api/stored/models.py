@@ -1,7 +1,7 @@
-"""Answers that may be fetched again, whole: what was asked, what came of it. Only chat.api.stored.services writes here.
+"""Answers that clients may fetch again: the request and what came of it. Only chat.api.stored.services writes here.
 
-What was said is kept as JSON in bytes: the databases' own JSON refuses characters that prompts may hold. Rows name projects by value, as
-history does, and go when they expire.
+Content is kept as JSON in bytes, as the databases' own JSON refuses characters that prompts may hold. Rows name
+projects by value, as history does, and are deleted when they expire.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ from django.db import models
 
 
 class StoredKind(models.TextChoices):
-    """Which API the answer is of."""
+    """The API of the answer."""
 
     CHAT = "chat.completion", "Chat completion"
     RESPONSE = "response", "Response"
 
 
 class StoredState(models.TextChoices):
-    """How far the answer has come. An unfinished one goes on without its client; its end is written by whoever sees it first."""
+    """The state of an answer.
+
+    An unfinished one goes on without its client; the first process that sees its end writes it.
+    """
 
     UNFINISHED = "unfinished", "Unfinished"
     FINISHED = "finished", "Finished"
@@ -26,10 +29,11 @@ class StoredState(models.TextChoices):
 
 
 class StoredAnswer(models.Model):
-    """One answer under the id that its client knows. `request`: what its API needs to show it, finish it and go on from it; `answer`: the
-    body, empty as long as there is none; `num_bytes`: of both, which count against the quota of the project.
+    """One answer under the id that its client knows.
 
-    An id that a client chose again in one project stands for the later answer.
+    `request` has what its API needs to show, finish and continue it. `answer` is the body, empty until there is one.
+    `num_bytes`, the size of both, counts against the project's quota. An id that a client reuses in one project stands
+    for the later answer.
     """
 
     run_id = models.UUIDField(primary_key=True)

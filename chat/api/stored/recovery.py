@@ -1,7 +1,8 @@
-"""Ends the stored answers whose runs go on without their clients, when the runs have ended and nobody has asked for them.
+"""End the stored answers of runs that ended without their clients and that no client has asked for since.
 
-A loop of the maintenance worker. It holds nothing: what is unfinished is in SQL, what was said is in the log, which stays long enough after
-the end of a run, so that an answer is written whoever died meanwhile. One whose run has left no trace was lost.
+A loop of the maintenance worker. It holds no state: SQL has the unfinished answers, and the log of a run stays long
+enough after its end, so that an answer is written whichever process died meanwhile. An answer whose run has left no
+trace was lost.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ answer_forget = database_sync_to_async(answer_drop)
 
 
 class UnfinishedAnswers:
-    """`turn` looks at every unfinished answer once.
+    """The recovery of unfinished answers: `turn` looks at each of them once.
 
-    `endings`: `module:function` that ends answers of a kind, from the request and all events of the run; it returns None
-    if nothing is to be kept. Modules are imported when first needed.
+    `endings` are `module:function` by kind of answer: they end an answer from its request and all events of the run,
+    and return None if nothing is to be kept. Modules are imported when first needed.
     """
 
     def __init__(self, runs: Runs, endings: Mapping[str, str]) -> None:
@@ -48,9 +49,10 @@ class UnfinishedAnswers:
         self._endings = endings
 
     async def turn(self) -> int:
-        """End those whose runs have ended; returns how many. Raises redis.RedisError and DatabaseError; then the next turn tries again.
+        """End the answers whose runs have ended; return how many. Raises redis.RedisError and DatabaseError; the next
+        turn then tries again.
 
-        One that cannot be ended is a defect of ours, which keeps no other waiting.
+        An answer that cannot be ended is a defect, and keeps no other waiting.
         """
         num_ended = 0
         for run_id in await unfinished_list():

@@ -1,7 +1,7 @@
-"""Answers that clients may fetch again: kept, found, listed, labelled, ended and deleted. Only its project sees an answer.
+"""Keep, find, list, label, end and delete answers that clients may fetch again. Only its project sees an answer.
 
-An unfinished answer is that of a run which goes on without its client. It is ended once, by whoever sees the end first: the web
-process that sends it, one that is asked for it, or the maintenance worker.
+An unfinished answer belongs to a run that goes on without its client. The process that sees the end first ends it once:
+the web process that sends it, one that is asked for it, or the maintenance worker.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ logger = logging.getLogger(__name__)
 
 
 ROOM_TTL_S = 5.0
-"""How long it is believed that a project has room: what comes meanwhile may go that far beyond its quota."""
+"""The time for which a project counts as having room. Answers of that time may exceed its quota."""
 
 
 class AnswerUnknown(Exception):
-    """The project has no answer of that id."""
+    """The project has no answer with that id."""
 
 
 async def answers_have_room(*, project_id: int) -> bool:
-    """Whether the project may keep another answer, by the number and the bytes of those that it has."""
+    """Return True if the project may keep another answer, by the number and the bytes of those that it has."""
     name = str(project_id)
     if _room.get(name):
         return True
@@ -88,7 +88,7 @@ def answer_keep(
     created_at: datetime,
     answer: bytes = b"",
 ) -> None:
-    """Keep an answer, unfinished where there is no `answer` yet. One that the project had under this id gives way to it."""
+    """Keep an answer, unfinished if `answer` is empty. It replaces one that the project has under this id."""
     now = timezone.now()
     asked = orjson.dumps(dict(request))
     row = StoredAnswer(
@@ -112,7 +112,7 @@ def answer_keep(
 
 
 async def answer_keep_safely(**answer: Any) -> bool:
-    """`answer_keep` for who has an answer to send: a database that refuses is logged, and false."""
+    """Call `answer_keep` before an answer is sent. Log a database that refuses, and return False."""
     try:
         await database_sync_to_async(answer_keep)(**answer)
     except IntegrityError:
@@ -125,7 +125,7 @@ async def answer_keep_safely(**answer: Any) -> bool:
 
 
 def answer_end(*, run_id: str | UUID, state: StoredState, answer: bytes) -> bool:
-    """Give an unfinished answer its end; false where it has one, or is gone."""
+    """Give an unfinished answer its end. Return False if it has one, or is gone."""
     unfinished = StoredAnswer.objects.filter(run_id=run_id, state=StoredState.UNFINISHED)
     return bool(
         unfinished.update(state=state, answer=answer, num_bytes=F("num_bytes") + len(answer), ended_at=timezone.now())
@@ -133,7 +133,7 @@ def answer_end(*, run_id: str | UUID, state: StoredState, answer: bytes) -> bool
 
 
 def answer_find(*, project_id: int, kind: StoredKind, public_id: str) -> StoredAnswer:
-    """Raises AnswerUnknown."""
+    """Return an answer of a project. Raises AnswerUnknown."""
     row: StoredAnswer | None = (
         _of_project(project_id, kind).filter(public_id=public_id).first() if _is_text(public_id) else None
     )
@@ -152,9 +152,9 @@ def answers_page(
     model: str = "",
     metadata: Mapping[str, str] | None = None,
 ) -> tuple[list[StoredAnswer], bool]:
-    """Finished answers in the order of their beginning, those after the id `after`; and whether there are more.
+    """Return finished answers in the order of their beginning, those after the id `after`, and whether there are more.
 
-    `metadata`: labels that each has. Raises AnswerUnknown for `after`.
+    `metadata` filters by labels. Raises AnswerUnknown for `after`.
     """
     rows = _of_project(project_id, kind).filter(state=StoredState.FINISHED)
     if model:
@@ -184,14 +184,14 @@ def answer_label(*, project_id: int, kind: StoredKind, public_id: str, metadata:
 
 
 def answer_delete(*, project_id: int, kind: StoredKind, public_id: str) -> StoredAnswer:
-    """Forget an answer; returns what it was. Raises AnswerUnknown."""
+    """Delete an answer and return it. Raises AnswerUnknown."""
     row = answer_find(project_id=project_id, kind=kind, public_id=public_id)
     StoredAnswer.objects.filter(run_id=row.run_id).delete()
     return row
 
 
 def answers_unfinished(*, limit: int = 1000) -> list[str]:
-    """The run ids of answers without an end, oldest first."""
+    """Return the run ids of answers without an end, oldest first."""
     run_ids = (
         StoredAnswer.objects.filter(state=StoredState.UNFINISHED).order_by("run_id").values_list("run_id", flat=True)
     )
@@ -199,18 +199,21 @@ def answers_unfinished(*, limit: int = 1000) -> list[str]:
 
 
 def answer_of_run(*, run_id: str) -> StoredAnswer | None:
-    """Whatever project has it."""
+    """Return the answer of a run, whatever project has it."""
     row: StoredAnswer | None = StoredAnswer.objects.filter(run_id=run_id).first()
     return row
 
 
 def answer_drop(*, run_id: str | UUID) -> None:
-    """Forget an answer that has come to nothing."""
+    """Delete an answer without a result."""
     StoredAnswer.objects.filter(run_id=run_id, state=StoredState.UNFINISHED).delete()
 
 
 def answers_prune(*, before: datetime, batch_size: int = 500) -> int:
-    """Delete answers that expired earlier; return how many. A transaction per batch, so that writers wait for milliseconds."""
+    """Delete answers that expired earlier; return how many.
+
+    Each batch is a transaction, so that writers wait for milliseconds.
+    """
     num_deleted = 0
     expired = StoredAnswer.objects.filter(expires_at__lt=before).order_by("expires_at").values_list("run_id", flat=True)
     while run_ids := list(expired[:batch_size]):
@@ -223,5 +226,5 @@ def _of_project(project_id: int, kind: StoredKind) -> QuerySet[StoredAnswer]:
 
 
 def _is_text(given: str) -> bool:
-    """Whether a database may be asked for it: PostgreSQL refuses NUL, which a URL may hold."""
+    """Return True if a database may be asked for it. PostgreSQL refuses NUL, which a URL may hold."""
     return "\0" not in given

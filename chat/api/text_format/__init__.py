@@ -1,1 +1,3 @@
-"""Text completions as every dialect writes them: one JSON object, or chunks in frames, from the news of one run per prompt."""
+"""Text completions as every dialect writes them: one JSON object, or chunks in frames, from the updates of one run per
+prompt.
+"""

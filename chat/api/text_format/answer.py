@@ -1,4 +1,4 @@
-"""A text completion that does not stream: one JSON object, from the update of all runs."""
+"""Write a text completion that does not stream: one JSON object, from the updates of all runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.api import Admitted, ChoiceFinished, Completed, Delta, FinishReason,
 
 
 class TextChoice:
-    """What has come of one choice."""
+    """The parts of one choice so far."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -24,10 +24,10 @@ class TextChoice:
 
 
 class TextAnswer:
-    """`feed` the update of every run; `body` once all have completed.
+    """A writer of whole text completions: `feed` the updates of every run, then take `body`.
 
-    The choices of a prompt are written as soon as its run completes: with log-probabilities they are far larger unwritten, and those of all
-    prompts at once would hold up everybody's events.
+    The choices of a prompt are written as soon as its run completes. With log-probabilities they are far larger
+    unwritten, and writing those of all prompts at once would hold up the loop.
     """
 
     def __init__(self, head: TextHead) -> None:
@@ -38,7 +38,7 @@ class TextAnswer:
         self.written: dict[int, list[orjson.Fragment]] = {}
 
     def feed(self, index: int, update: RunUpdate) -> None:
-        """RunUpdate of the run of prompt number `index`."""
+        """Take an update of the run of prompt number `index`."""
         payload = update if isinstance(update, Admitted) else update.payload
         if isinstance(payload, Admitted | PromptScored):
             self.prompts[index].take(payload)
@@ -61,7 +61,7 @@ class TextAnswer:
         return orjson.dumps({**self.head.common(), "choices": choices, "usage": usage_object(usage_sum(self.usages))})
 
     def _written(self, index: int) -> list[orjson.Fragment]:
-        """The choices of prompt number `index`, of which nothing else is kept."""
+        """Return the written choices of prompt number `index`, and forget their parts."""
         prompt, first = self.prompts.pop(index), index * self.head.num_choices
         choices = enumerate(self.choices.pop(index), first)
         return [orjson.Fragment(orjson.dumps(self._choice(number, prompt, choice))) for number, choice in choices]

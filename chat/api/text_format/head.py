@@ -1,4 +1,4 @@
-"""What is known of a text completion before its first token, and what is echoed of its prompts."""
+"""The facts of a text completion that are known before its first token, and the echo of its prompts."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from engine.api import Admitted, ChoiceFinished, Delta, PromptScored, RawPrompt,
 
 @dataclass(frozen=True, slots=True)
 class TextHead:
-    """`created`: unix seconds. `num_choices` of each prompt: choice c of prompt p has index p * num_choices + c.
-
-    `num_top`: alternatives per token, None without log-probabilities, which have the shape of chats with `has_chat_logprobs`;
-    `num_prompt_top`: those of `prompt_logprobs`.
-    """
+    """The facts of an answer that are known before its first token."""
 
     request_id: str
     created: int
+    """Unix seconds."""
     model: str
     fingerprint: str
     prompts: tuple[RawPrompt, ...]
     num_choices: int
+    """Of each prompt: choice c of prompt p has index p * num_choices + c."""
     echo: bool
     num_top: int | None
+    """Alternatives per token; None without log-probabilities."""
     num_prompt_top: int | None
+    """The alternatives of `prompt_logprobs`."""
     names_tokens_by_id: bool
     returns_token_ids: bool
     include_usage: bool
@@ -37,9 +37,10 @@ class TextHead:
     stream_interval: int
     service_tier: str | None
     has_chat_logprobs: bool = False
+    """Log-probabilities have the shape of chats."""
 
     def common(self) -> dict[str, Any]:
-        """The keys that the answer and all chunks begin with."""
+        """Return the keys that the answer and all chunks begin with."""
         common = {
             "id": f"cmpl-{self.request_id}",
             "object": "text_completion",
@@ -50,7 +51,7 @@ class TextHead:
         return common if self.service_tier is None else {**common, "service_tier": self.service_tier}
 
     def logprobs(self) -> ChoiceLogprobs | None:
-        """The log-probabilities of a choice, if they were asked for."""
+        """Return an empty list of log-probabilities for a choice, None if they are not requested."""
         if self.num_top is None:
             return None
         if self.has_chat_logprobs:
@@ -83,7 +84,7 @@ def text_head(accepted: Accepted[TextRequest], first: StartedRun) -> TextHead:
 
 
 class PromptEcho:
-    """One prompt as its choices tell it: its text, log-probabilities and ids, from what the run says before its first token."""
+    """The echo of one prompt: its text, log-probabilities and ids, from the events before its first token."""
 
     def __init__(self, head: TextHead, raw: RawPrompt) -> None:
         self.head = head
@@ -99,20 +100,22 @@ class PromptEcho:
 
     @property
     def text(self) -> str:
-        """What each choice begins with: the text that was sent, or what the prompt's tokens spell where that is not known or was cut."""
+        """The text that each choice begins with: the one that was sent, or that of the prompt's tokens if it is unknown
+        or was cut.
+        """
         if not self.head.echo:
             return ""
         spelled = self.admitted.prompt_text if self.admitted is not None else None
         return self.raw.text if spelled is None else spelled
 
     def add_to(self, logprobs: ChoiceLogprobs) -> None:
-        """Begin the log-probabilities of a choice with those of the prompt, where it is echoed."""
+        """Begin the log-probabilities of a choice with those of an echoed prompt."""
         admitted = self.admitted
         if self.head.echo and self.scored is not None and admitted is not None and admitted.prompt_tokens is not None:
             logprobs.add_prompt(self.text, admitted.prompt_tokens, admitted.prompt_ids, self.scored)
 
     def keys(self) -> dict[str, Any]:
-        """What a choice says of its prompt beside the text."""
+        """Return the keys of a choice that concern its prompt, beside the text."""
         fields: dict[str, Any] = {}
         if self.head.returns_token_ids and self.admitted is not None:
             fields["prompt_token_ids"] = self.admitted.prompt_ids
@@ -122,16 +125,16 @@ class PromptEcho:
 
 
 def _with_alternatives(scored: PromptScored, number: int) -> PromptScored:
-    """The scores with at most so many alternatives, -1 for all: what is echoed may have wanted more."""
+    """Return the scores with at most `number` alternatives, -1 for all. The echo may have wanted more."""
     return scored if number < 0 else PromptScored(tuple(entry[: 1 + number] for entry in scored.entries))
 
 
 def usage_sum(usages: Iterable[Usage]) -> Usage:
-    """What several runs have used together."""
+    """Return the usage of several runs together."""
     listed = list(usages)
     return Usage(*(sum(getattr(usage, field.name) for usage in listed) for field in fields(Usage)))
 
 
 def shown_text(payload: Delta | ChoiceFinished) -> str:
-    """All that the model has written: a text has no parts."""
+    """Return everything that the model has written, as a text has no parts."""
     return payload.reasoning + payload.text

@@ -1,6 +1,7 @@
-"""Log-probabilities of a text completion: four lists in step, one entry per token, in the shape from before chats; or that of chats.
+"""Write the log-probabilities of a text completion: four parallel lists with one entry per token, or the shape of
+chats.
 
-With `by_id` the text of a token gives way to `token_id:N`; offsets count characters of the text all the same.
+With `by_id` `token_id:N` replaces the text of a token. Offsets still count characters of the text.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from engine.api import PromptScored, RankedLogprob, TokenLogprob, TopLogprob
 
 
 class TextLogprobs:
-    """Of one choice. `take` gives what was added since; offsets go on. `num_top`: alternatives per token of the prompt, -1 for all."""
+    """The log-probabilities of one choice. `take` returns those added since; offsets continue.
+
+    `num_top` is the number of alternatives per token of the prompt, -1 for all.
+    """
 
     def __init__(self, *, num_top: int, by_id: bool) -> None:
         self._num_top = num_top
@@ -24,7 +28,10 @@ class TextLogprobs:
     def add_prompt(
         self, text: str, tokens: Sequence[str], token_ids: Sequence[int] | None, scored: PromptScored
     ) -> None:
-        """The tokens of an echoed prompt. `text`: what is echoed, which may lack what the tokenizer has put before it."""
+        """Add the tokens of an echoed prompt.
+
+        `text` is the echo, which may lack what the tokenizer has put before it.
+        """
         spelled = "".join(tokens)
         num_hidden = len(spelled) - len(text) if spelled.endswith(text) else 0
         at = -num_hidden
@@ -37,7 +44,7 @@ class TextLogprobs:
         self._end = len(text)
 
     def add(self, entries: Iterable[TokenLogprob]) -> None:
-        """Generated tokens."""
+        """Add generated tokens."""
         for entry in entries:
             self._add(
                 self._end, self._name(entry.token, entry.token_id), entry.logprob, self._best((entry, *entry.top))
@@ -72,7 +79,10 @@ class TextLogprobs:
         return self._best(entry if self._num_top < 0 else entry[: 1 + self._num_top])
 
     def _best(self, tokens: Iterable[TokenLogprob | TopLogprob | RankedLogprob]) -> dict[str, float]:
-        """The token itself and the alternatives by name; of two with one name, as within a character, the likelier counts."""
+        """Return the token itself and the alternatives by name.
+
+        Of two with one name, as within a character, the likelier counts.
+        """
         best: dict[str, float] = {}
         for token in tokens:
             name, logprob = self._name(token.token, token.token_id), finite_logprob(token.logprob)
@@ -84,7 +94,7 @@ class TextLogprobs:
 
 
 class ContentLogprobs:
-    """The same in the shape of chats, which tells of generated tokens alone."""
+    """The log-probabilities of one choice in the shape of chats, which covers generated tokens alone."""
 
     def __init__(self, *, by_id: bool) -> None:
         self._by_id = by_id
@@ -93,7 +103,7 @@ class ContentLogprobs:
     def add_prompt(
         self, text: str, tokens: Sequence[str], token_ids: Sequence[int] | None, scored: PromptScored
     ) -> None:
-        """Nothing of it is told."""
+        """Do nothing: this shape has no place for the prompt."""
 
     def add(self, entries: Iterable[TokenLogprob]) -> None:
         self._content += [logprob_object(entry, by_id=self._by_id) for entry in entries]

@@ -1,7 +1,7 @@
-"""The frames of a streamed text completion, from the update of all runs; chunks of different choices interleave.
+"""Write the frames of a streamed text completion, from the updates of all runs. Chunks of different choices interleave.
 
-A choice begins with its prompt where that is echoed, its ids or its log-probabilities are asked for; its last chunk has the finish
-reason. Then, once all have ended, the usage chunk where asked for and the end of the framing.
+A choice begins with its prompt if that is echoed, or if its ids or log-probabilities are requested. Its last chunk has
+the finish reason. Once all have ended come the usage chunk, if requested, and the end of the framing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.api import Admitted, ChoiceFinished, Completed, Delta, PromptScored,
 
 
 class StreamedChoice:
-    """Where one choice stands. `num_tokens` have been sent."""
+    """The state of one choice. `num_tokens` have been sent."""
 
     def __init__(self, index: int, prompt: PromptEcho) -> None:
         self.index = index
@@ -33,7 +33,9 @@ class StreamedChoice:
 
 
 class TextStream:
-    """`feed` gives the frames that are due after update, b"" where none is; `end` those after the last update."""
+    """A writer of streams: `feed` returns the frames that are due after an update, b"" for none; `end` those after the
+    last.
+    """
 
     def __init__(self, head: TextHead, framing: Framing = PLAIN) -> None:
         self.head = head
@@ -46,7 +48,7 @@ class TextStream:
         self.usages: list[Usage] = []
 
     def feed(self, index: int, update: RunUpdate) -> bytes:
-        """RunUpdate of the run of prompt number `index`."""
+        """Take an update of the run of prompt number `index`."""
         payload = update if isinstance(update, Admitted) else update.payload
         if isinstance(payload, Delta):
             choice = self.choices[index][payload.choice]
@@ -70,7 +72,7 @@ class TextStream:
         return self._frame({"choices": [], "usage": usage_object(usage_sum(self.usages))}) + self.framing.end
 
     def _begin(self, choice: StreamedChoice) -> bytes:
-        """What is told of the prompt, before the first token."""
+        """Return the chunk about the prompt, before the first token."""
         if choice.has_begun:
             return b""
         choice.has_begun = True
@@ -80,7 +82,7 @@ class TextStream:
         return self._chunk(choice, text, **keys) if keys or text else b""
 
     def _delta(self, choice: StreamedChoice, delta: Delta) -> bytes:
-        """The chunk of a delta, or of those that were waiting for it; the first to be seen waits for none."""
+        """Return the chunk of a delta, or of the deltas that waited for it. The first visible one does not wait."""
         if self.head.stream_interval > 1 and choice.has_shown:
             return b"".join(self._send(choice, due) for due in choice.group.add(delta, self.head.stream_interval))
         frame = self._send(choice, delta)
@@ -106,7 +108,7 @@ class TextStream:
         )
 
     def _chunk(self, choice: StreamedChoice, text: str, *, finish_reason: str | None = None, **keys: Any) -> bytes:
-        """One frame of a choice, with the log-probabilities that wait; `keys`: further ones of the choice."""
+        """Return one frame of a choice, with the log-probabilities that wait. `keys` are further ones of the choice."""
         logprobs = choice.logprobs.take() if choice.logprobs is not None else None
         if logprobs is not None and not any(logprobs.values()):
             logprobs = None
