@@ -3,12 +3,7 @@
 from django.urls import include, path, re_path
 
 from chat.api import registry, status
-from chat.api.openapi import pages
-
-DESCRIBED_IN = (*(module for entry in registry.DIALECTS for module in entry.described_in), "chat.batches.openapi")
-"""Modules that describe routes for the OpenAPI document. They are imported when it is first asked for."""
-
-schema_view = pages.schema_page(DESCRIBED_IN)
+from chat.api.openapi.document import docs_view, schema_view
 
 urlpatterns = [
     path("", include("chat.api.model_lists")),
@@ -18,5 +13,5 @@ urlpatterns = [
     re_path(r"^health/ready/?\Z", status.ready, name="health_ready"),
     re_path(r"^version/?\Z", status.version, name="version"),
     re_path(r"^api/schema/?\Z", schema_view, name="api_schema"),
-    re_path(r"^docs/?\Z", pages.docs_view, name="api_docs"),
+    re_path(r"^docs/?\Z", docs_view, name="api_docs"),
 ]

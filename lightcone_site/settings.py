@@ -157,7 +157,6 @@ INSTALLED_APPS = [
     "servestatic",
     "django.contrib.staticfiles",
     "rest_framework",
-    "drf_spectacular",
     "drf_spectacular_sidecar",
     "channels",
     "chat",
@@ -229,19 +228,8 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": [],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "UNAUTHENTICATED_USER": None,
 }
-SPECTACULAR_SETTINGS = {
-    "TITLE": "Lightcone",
-    "DESCRIPTION": "Self-hosted chat completions.",
-    "VERSION": LIGHTCONE_VERSION,
-    "SERVE_INCLUDE_SCHEMA": False,
-    "SWAGGER_UI_DIST": "SIDECAR",
-    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
-    "REDOC_DIST": "SIDECAR",
-}
-
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True

@@ -31,7 +31,7 @@ class DialectEntry:
     counted_routes: tuple[str, ...] = ()
     """Routes that metrics count by name."""
     described_in: tuple[str, ...] = ()
-    """Modules whose `urlpatterns` describe its routes for the OpenAPI document."""
+    """Modules that describe its routes for the OpenAPI document (chat/api/openapi/describe.py)."""
     batch_endpoints: Mapping[str, str] = field(default_factory=dict)
     """The module with the `urlpatterns` of each endpoint that lines of batches may ask for."""
     stored_endings: Mapping[str, str] = field(default_factory=dict)

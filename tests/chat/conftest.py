@@ -12,9 +12,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import RequestFactory
 
 from chat.access.keys import keys_cache_clear
+from chat.api.openapi.document import schema_view
 from chat.catalog.services import models_cache_clear
 from chat.models import Org, Project
-from chat.urls import schema_view
 
 WRITTEN_BY_MIGRATIONS = {"auth_permission", "django_content_type"}
 
@@ -51,9 +51,7 @@ def project(db: None) -> Project:
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
     """The OpenAPI document."""
-    response = schema_view(RequestFactory().get("/api/schema"))
-    response.render()
-    return json.loads(response.content)
+    return json.loads(schema_view(RequestFactory().get("/api/schema")).content)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import json
 import httpx
 import pytest
 
-from chat.api.openapi.examples import MODEL_NAME
+from chat.api.openapi.answers import MODEL_NAME
 
 pytestmark = pytest.mark.live
 

@@ -14,7 +14,7 @@ from lightcone_site.worker import main
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
     "rest_framework",
-    "drf_spectacular",
+    "chat.api.openapi",
     "unfold",
     "daphne",
     "django.contrib.admin.sites",

@@ -11,7 +11,7 @@ OPENAI = DialectEntry(
     path_prefixes=(),
     segments=("v1", "models", "chat", "completions", "embeddings", "tokenize", "detokenize"),
     counted_routes=tuple(f"{prefix}/{route}" for route in BOTH_FORMS for prefix in ("/v1", "")),
-    described_in=("chat.api.openapi.document", "chat.api.openai.prompt_openapi"),
+    described_in=("chat.api.openai.openapi",),
     batch_endpoints={
         "/v1/chat/completions": "chat.api.openai.urls",
         "/v1/completions": "chat.api.openai.urls",

@@ -1,138 +1,116 @@
-"""The API described: an OpenAPI document from the request schema, which api_docs.py shows.
+"""Make the OpenAPI document from the descriptions of all routes, and serve it and its page.
 
-The completion views are plain async views, which the generator cannot see; so it reads the `*Route` classes below, which are never
-routed. A test holds them against the real routes.
+It is made when it is first asked for: serving does without its memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
 from typing import Any
 
-from django.http import HttpRequest, HttpResponseBase
-from django.urls import URLPattern, path
-from drf_spectacular.extensions import OpenApiSerializerFieldExtension
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
-from drf_spectacular.views import SpectacularJSONAPIView
-from rest_framework.views import APIView
+import orjson
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 
-from chat.api.openapi.answers import (
-    PAGING,
-    ChatCompletion,
-    ChatCompletionChunk,
-    ErrorBody,
-    ItemList,
-    Model,
-    ModelList,
-    Status,
-)
-from chat.api.request.fields import RequestField
-from chat.api.request.schema import ChatCompletionRequest
+from chat.api import registry
+from chat.api.openapi.describe import COMPUTED, FETCHED, TEXT, Operation, Schema, ref
+from chat.catalog.services import model_resolve
+
+PATH_PARAMETER = re.compile(r"\{(\w+)\}")
 
 
-class RequestFieldSchema(OpenApiSerializerFieldExtension):
-    """Fields of the request schema describe themselves."""
-
-    target_class = RequestField
-    match_subclasses = True
-
-    def map_serializer_field(self, auto_schema: Any, direction: str) -> dict[str, Any]:
-        schema: dict[str, Any] = self.target.schema_object()
-        return schema
+def described_in() -> tuple[str, ...]:
+    """Return the modules that describe routes."""
+    of_dialects = [module for entry in registry.DIALECTS for module in entry.described_in]
+    return (*of_dialects, "chat.api.openapi.status", "chat.batches.openapi")
 
 
-def _errors(*statuses: int) -> dict[Any, Any]:
-    return {status: OpenApiResponse(ErrorBody) for status in statuses}
+def operations() -> Iterator[tuple[str, Operation]]:
+    """Yield the tag and the description of every method of every route."""
+    for name in described_in():
+        module = import_module(name)
+        for operation in module.OPERATIONS:
+            yield module.TAG, operation
 
 
-STREAM = OpenApiResponse(
-    ChatCompletionChunk, description="With stream: true, server-sent events: one of these in each, then [DONE]."
-)
-
-
-class CompletionRoute(APIView):
-    @extend_schema(
-        operation_id="create_chat_completion",
-        summary="Create a chat completion",
-        request=ChatCompletionRequest,
-        responses={
-            (200, "application/json"): ChatCompletion,
-            (200, "text/event-stream"): STREAM,
-            **_errors(400, 401, 402, 403, 404, 408, 413, 429, 500, 503),
+def document() -> dict[str, Any]:
+    """Return the OpenAPI document."""
+    paths: dict[str, dict[str, Any]] = {}
+    schemas: dict[str, Schema] = {}
+    for module in ("chat.api.openapi.answers", *described_in()):
+        schemas.update(import_module(module).SCHEMAS)
+    for tag, operation in operations():
+        method, path = operation.route.split(" ")
+        paths.setdefault(path, {})[method.lower()] = _described(operation, path, tag)
+        if operation.body is not None:
+            schemas[operation.body.name] = operation.body.schema()
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Lightcone",
+            "version": settings.LIGHTCONE_VERSION,
+            "description": "Self-hosted chat completions.",
         },
-        tags=["chat"],
-    )
-    def post(self, request: HttpRequest) -> None:
-        """Answer a conversation, at once or as a stream."""
-
-    @extend_schema(
-        operation_id="list_chat_completions",
-        summary="List stored chat completions",
-        parameters=[*PAGING, OpenApiParameter("model", str)],
-        responses={200: ItemList, **_errors(400, 401, 403, 429, 500, 503)},
-        tags=["chat"],
-    )
-    def get(self, request: HttpRequest) -> None:
-        """Chat completions of the key's project that were stored; by labels with metadata[NAME]=VALUE."""
-
-
-class ModelsRoute(APIView):
-    @extend_schema(
-        operation_id="list_models",
-        summary="List models",
-        responses={200: ModelList, **_errors(401, 403, 429, 500)},
-        tags=["models"],
-    )
-    def get(self, request: HttpRequest) -> None:
-        """The models that the key may use, under each of their names: aliases are entries of their own."""
-
-
-class ModelRoute(APIView):
-    @extend_schema(
-        operation_id="retrieve_model",
-        summary="One model",
-        responses={200: Model, **_errors(401, 403, 404, 429, 500)},
-        tags=["models"],
-    )
-    def get(self, request: HttpRequest, model_id: str) -> None:
-        """One model by name or alias; names may contain slashes."""
-
-
-class LiveRoute(APIView):
-    @extend_schema(operation_id="health_live", summary="Alive", auth=[], responses={200: Status}, tags=["health"])
-    def get(self, request: HttpRequest) -> None:
-        """The process answers."""
-
-
-class ReadyRoute(APIView):
-    @extend_schema(
-        operation_id="health_ready", summary="Ready", auth=[], responses={200: Status, 503: Status}, tags=["health"]
-    )
-    def get(self, request: HttpRequest) -> None:
-        """A model is loaded."""
-
-
-urlpatterns = [
-    path("v1/chat/completions", CompletionRoute.as_view()),
-    path("v1/models", ModelsRoute.as_view()),
-    path("v1/models/<path:model_id>", ModelRoute.as_view()),
-    path("health/live", LiveRoute.as_view()),
-    path("health/ready", ReadyRoute.as_view()),
-]
-
-
-def document_view(routes: list[URLPattern]) -> Callable[[HttpRequest], HttpResponseBase]:
-    """Make the view of the OpenAPI document of these described routes."""
-    view: Callable[[HttpRequest], HttpResponseBase] = SpectacularJSONAPIView.as_view(
-        patterns=routes,
-        custom_settings={
-            "OAS_VERSION": "3.1.0",
-            "APPEND_COMPONENTS": {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
-            "SECURITY": [{"key": []}],
-            "POSTPROCESSING_HOOKS": [
-                "drf_spectacular.hooks.postprocess_schema_enums",
-                "chat.api.openapi.examples.examples_add",
-            ],
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
-    )
-    return view
+    }
+
+
+def _described(operation: Operation, path: str, tag: str) -> dict[str, Any]:
+    summary, _, description = operation.text.partition(". ")
+    in_path = [{"in": "path", "name": name, "required": True, "schema": TEXT} for name in PATH_PARAMETER.findall(path)]
+    content = {operation.answer_type: operation.answer, "text/event-stream": operation.stream}
+    errors = operation.errors
+    if errors is None:
+        errors = COMPUTED if operation.body is not None else FETCHED
+    described: dict[str, Any] = {
+        "operationId": operation.id,
+        "summary": summary.removesuffix("."),
+        "tags": [tag],
+        "responses": {
+            "200": _response({kind: name for kind, name in content.items() if name}),
+            **{str(status): _response({"application/json": operation.error}) for status in errors},
+        },
+    }
+    if description:
+        described["description"] = description
+    if in_path or operation.parameters:
+        described["parameters"] = [*in_path, *operation.parameters]
+    if operation.body is not None:
+        sent = {"schema": ref(operation.body.name), "example": operation.body.example}
+        described["requestBody"] = {"required": True, "content": {"application/json": sent}}
+    elif operation.form is not None:
+        described["requestBody"] = {"required": True, "content": {"multipart/form-data": {"schema": operation.form}}}
+    if operation.needs_key:
+        described["security"] = [{"key": []}]
+    return described
+
+
+def _response(names: dict[str, str]) -> dict[str, Any]:
+    return {"description": "", "content": {kind: {"schema": ref(name)} for kind, name in names.items()}}
+
+
+@cache
+def _document_json() -> bytes:
+    return orjson.dumps(document())
+
+
+def schema_view(request: HttpRequest) -> HttpResponse:
+    """Answer with the OpenAPI document."""
+    return HttpResponse(_document_json(), content_type="application/vnd.oai.openapi+json")
+
+
+def docs_view(request: HttpRequest) -> HttpResponse:
+    """Show the page of the API, with the name of the default model for users who are signed in.
+
+    Its scripts are static files, so that the content policy holds.
+    """
+    model = model_resolve(name=None) if request.user.is_authenticated else None
+    return render(request, "docs/api.html", {"model": model.name if model else ""})

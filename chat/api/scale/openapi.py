@@ -1,187 +1,120 @@
-"""Scale's routes as `chat.api.openapi.document` describes them. Their answers are those of chat and text completions."""
+"""Scale's routes, described. Their answers are those of chat and text completions."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from django.http import HttpRequest
-from django.urls import path
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
-from rest_framework import serializers
-from rest_framework.views import APIView
-
-from chat.api.openapi.answers import (
-    MODEL_STATES,
-    ChatCompletion,
-    ChatCompletionChunk,
-    ErrorBody,
-    TextCompletion,
-    TextCompletionChunk,
-    shaped,
+from chat.api.openapi.answers import CHAT_EXAMPLE, MODEL_NAME, MODEL_STATES, TEXT_EXAMPLE
+from chat.api.openapi.describe import (
+    ANY_OBJECT,
+    BOOLEAN,
+    COMPUTED,
+    INTEGER,
+    TEXT,
+    Operation,
+    array,
+    body_of,
+    many,
+    obj,
+    one_of,
+    query,
+    ref,
+    text,
 )
 from chat.api.scale.fields import ScaleChatRequest
 from chat.api.scale.text_read import ScaleTextRequest
 
-ANY = {"type": "object", "additionalProperties": True}
-KEY_HELP = "The key goes into x-api-key, or into Authorization as everywhere."
-ERRORS = (400, 401, 402, 403, 404, 408, 413, 429, 500, 503)
-CURSORS = ("limit", "starting_after", "ending_before")
-STREAM_HELP = "With stream: true, server-sent events: one of these in each, then `event: done` with [DONE]."
+TAG = "scale"
+KEY_HELP = "The key goes into x-api-key, or into Authorization as everywhere. A stream ends with `event: done`."
+INSTANT = {**TEXT, "format": "date-time"}
+STATE = one_of(*MODEL_STATES)
+CREATED = {"created_at": INSTANT, "created_by_identity_type": one_of("user"), "created_by_user_id": TEXT}
+CURSORS = (
+    query("limit", INTEGER),
+    *(query(name) for name in ("starting_after", "ending_before", "model_vendor", "name")),
+)
+PAGES = (query("page", INTEGER), query("limit", INTEGER), query("model_type"))
 
-
-class ScaleErrorBody(ErrorBody):
-    detail = serializers.CharField(help_text="The message once more.")
-
-
-class ScaleModel(serializers.Serializer):
-    id = serializers.CharField(help_text="The served name, with a vendor.")
-    account_id = serializers.CharField()
-    name = serializers.CharField()
-    model_type = serializers.ChoiceField(choices=["CHAT_COMPLETION"])
-    created_at = serializers.DateTimeField()
-    created_by_identity_type = serializers.ChoiceField(choices=["user"])
-    created_by_user_id = serializers.CharField()
-    deployment_count = serializers.IntegerField()
-    request_schema = shaped(ANY)
-    response_schema = shaped(ANY)
-    supports_multi_turn = serializers.BooleanField()
-    state = serializers.ChoiceField(choices=MODEL_STATES)
-
-
-class ScaleModels(serializers.Serializer):
-    items = ScaleModel(many=True)
-    current_page = serializers.IntegerField()
-    total_item_count = serializers.IntegerField()
-    items_per_page = serializers.IntegerField()
-
-
-class ScaleChatModel(serializers.Serializer):
-    model_name = serializers.CharField()
-    model_type = serializers.ChoiceField(choices=["chat_completion"])
-    model_vendor = serializers.ChoiceField(choices=["model_zoo"])
-    model_availability = serializers.ChoiceField(choices=["available", "unavailable"])
-    state = serializers.ChoiceField(choices=MODEL_STATES)
-
-
-class ScaleChatModels(serializers.Serializer):
-    object = serializers.ChoiceField(choices=["list"])
-    items = ScaleChatModel(many=True)
-
-
-class ScalePageModel(serializers.Serializer):
-    id = serializers.CharField(help_text="The served name, with a vendor.")
-    name = serializers.CharField()
-    object = serializers.ChoiceField(choices=["model"])
-    created_at = serializers.DateTimeField()
-    created_by_identity_type = serializers.ChoiceField(choices=["user"])
-    created_by_user_id = serializers.CharField()
-    model_type = serializers.ChoiceField(choices=["chat_completion"])
-    model_vendor = serializers.ChoiceField(choices=["model_zoo"])
-    status = serializers.ChoiceField(choices=["ready", "deploying", "failed"])
-    state = serializers.ChoiceField(choices=MODEL_STATES)
-
-
-class ScaleModelsPage(serializers.Serializer):
-    items = ScalePageModel(many=True)
-    has_more = serializers.BooleanField()
-
-
-def _answers(answer: type[serializers.Serializer], chunk: type[serializers.Serializer] | None = None) -> dict[Any, Any]:
-    stream = {(200, "text/event-stream"): OpenApiResponse(chunk, description=STREAM_HELP)} if chunk else {}
-    return {
-        (200, "application/json"): answer,
-        **stream,
-        **{status: OpenApiResponse(ScaleErrorBody) for status in ERRORS},
-    }
-
-
-def _query(*names: str) -> list[OpenApiParameter]:
-    return [OpenApiParameter(name, int if name in ("page", "limit") else str) for name in names]
-
-
-def _chat(generation: str) -> Any:
-    return extend_schema(
-        operation_id=f"scale_{generation}_create_chat_completion",
-        summary=f"Create a chat completion, for Scale's clients ({generation})",
-        description=KEY_HELP,
-        request=ScaleChatRequest,
-        responses=_answers(ChatCompletion, ChatCompletionChunk),
-        tags=["scale"],
-    )
-
-
-class ScaleChatRoute(APIView):
-    @_chat("v4")
-    def post(self, request: HttpRequest) -> None: ...
-
-
-class ScaleChatV5Route(APIView):
-    @_chat("v5")
-    def post(self, request: HttpRequest) -> None: ...
-
-
-class ScaleTextRoute(APIView):
-    @extend_schema(
-        operation_id="scale_create_completion",
-        summary="Go on with a text, for Scale's clients",
-        description=KEY_HELP,
-        request=ScaleTextRequest,
-        responses=_answers(TextCompletion, TextCompletionChunk),
-        tags=["scale"],
-    )
-    def post(self, request: HttpRequest) -> None: ...
-
-
-class ScaleModelsRoute(APIView):
-    @extend_schema(
-        operation_id="scale_list_models",
-        summary="List models by page",
-        parameters=_query("page", "limit", "model_type"),
-        responses=_answers(ScaleModels),
-        tags=["scale"],
-    )
-    def get(self, request: HttpRequest) -> None:
-        """A page past the end is empty."""
-
-
-class ScaleModelRoute(APIView):
-    @extend_schema(
-        operation_id="scale_retrieve_model", summary="One model", responses=_answers(ScaleModel), tags=["scale"]
-    )
-    def get(self, request: HttpRequest, model_id: str) -> None:
-        """One model by any name that a request may give it."""
-
-
-class ScaleChatModelsRoute(APIView):
-    @extend_schema(
-        operation_id="scale_list_chat_models",
-        summary="Models that can be asked",
-        parameters=_query(*CURSORS, "model_vendor", "name"),
-        responses=_answers(ScaleChatModels),
-        tags=["scale"],
-    )
-    def get(self, request: HttpRequest) -> None:
-        """Whether a worker has each model ready now."""
-
-
-class ScaleModelsPageRoute(APIView):
-    @extend_schema(
-        operation_id="scale_list_models_page",
-        summary="List models by cursor",
-        parameters=_query(*CURSORS, "model_vendor", "name"),
-        responses=_answers(ScaleModelsPage),
-        tags=["scale"],
-    )
-    def get(self, request: HttpRequest) -> None:
-        """Cursors are ids of this list."""
-
-
-urlpatterns = [
-    path("v4/beta/chat/completions", ScaleChatRoute.as_view()),
-    path("v5/chat/completions", ScaleChatV5Route.as_view()),
-    path("v4/beta/completions", ScaleTextRoute.as_view()),
-    path("v4/models", ScaleModelsRoute.as_view()),
-    path("v4/models/<path:model_id>", ScaleModelRoute.as_view()),
-    path("v5/chat/completions/models", ScaleChatModelsRoute.as_view()),
-    path("v5/models", ScaleModelsPageRoute.as_view()),
-]
+SCHEMAS = {
+    "ScaleErrorBody": obj(error=ref("ErrorDetail"), message=TEXT, detail=text("The message once more.")),
+    "ScaleModel": obj(
+        id=text("The served name, with a vendor."),
+        **many(TEXT, "account_id name"),
+        model_type=one_of("CHAT_COMPLETION"),
+        **CREATED,
+        deployment_count=INTEGER,
+        **many(ANY_OBJECT, "request_schema response_schema"),
+        supports_multi_turn=BOOLEAN,
+        state=STATE,
+    ),
+    "ScaleModels": obj(items=array(ref("ScaleModel")), **many(INTEGER, "current_page total_item_count items_per_page")),
+    "ScaleChatModel": obj(
+        model_name=TEXT,
+        model_type=one_of("chat_completion"),
+        model_vendor=one_of("model_zoo"),
+        model_availability=one_of("available", "unavailable"),
+        state=STATE,
+    ),
+    "ScaleChatModels": obj(object=one_of("list"), items=array(ref("ScaleChatModel"))),
+    "ScalePageModel": obj(
+        id=text("The served name, with a vendor."),
+        name=TEXT,
+        object=one_of("model"),
+        **CREATED,
+        model_type=one_of("chat_completion"),
+        model_vendor=one_of("model_zoo"),
+        status=one_of("ready", "deploying", "failed"),
+        state=STATE,
+    ),
+    "ScaleModelsPage": obj(items=array(ref("ScalePageModel")), has_more=BOOLEAN),
+}
+OPERATIONS = (
+    *(
+        Operation(
+            f"POST {path}",
+            f"scale_{generation}_create_chat_completion",
+            f"Create a chat completion, for Scale's clients ({generation}). {KEY_HELP}",
+            body=body_of(ScaleChatRequest, **CHAT_EXAMPLE, model=MODEL_NAME),
+            answer="ChatCompletion",
+            stream="ChatCompletionChunk",
+            error="ScaleErrorBody",
+        )
+        for generation, path in (("v4", "/v4/beta/chat/completions"), ("v5", "/v5/chat/completions"))
+    ),
+    Operation(
+        "POST /v4/beta/completions",
+        "scale_create_completion",
+        f"Continue a text, for Scale's clients. {KEY_HELP}",
+        body=body_of(ScaleTextRequest, model=MODEL_NAME, prompt=TEXT_EXAMPLE, max_tokens=32),
+        answer="TextCompletion",
+        stream="TextCompletionChunk",
+        error="ScaleErrorBody",
+    ),
+    *(
+        Operation(
+            f"GET {path}", name, summary, parameters=parameters, answer=answer, errors=COMPUTED, error="ScaleErrorBody"
+        )
+        for path, name, summary, parameters, answer in (
+            (
+                "/v4/models",
+                "scale_list_models",
+                "List models by page. A page past the end is empty.",
+                PAGES,
+                "ScaleModels",
+            ),
+            ("/v4/models/{model_id}", "scale_retrieve_model", "One model. By any of its names.", (), "ScaleModel"),
+            (
+                "/v5/chat/completions/models",
+                "scale_list_chat_models",
+                "Models that can be asked. Whether a worker has each ready now.",
+                CURSORS,
+                "ScaleChatModels",
+            ),
+            (
+                "/v5/models",
+                "scale_list_models_page",
+                "List models by cursor. Cursors are ids of this list.",
+                CURSORS,
+                "ScaleModelsPage",
+            ),
+        )
+    ),
+)

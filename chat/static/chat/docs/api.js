@@ -1,4 +1,4 @@
-// Shows the description of the API, with the name of the default model in those examples that need one (chat/api/openapi/examples.py).
+// Shows the description of the API, with the name of the default model in those examples that need one (chat/api/openapi/answers.py).
 const place = document.getElementById("api");
 fetch(place.dataset.schema)
   .then((response) => response.text())

@@ -4,27 +4,17 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-from django.test import RequestFactory
 from jsonschema import Draft202012Validator
 
 from chat.api.anthropic.answer import MessageAnswer
 from chat.api.anthropic.errors import TYPES
 from chat.api.anthropic.schema import COUNT_TOKENS, MESSAGES
 from chat.api.anthropic.translation import NO_REASONS
-from chat.urls import schema_view
 from engine.api import ChoiceFinished, Delta, FinishReason, ToolCallDelta
 from tests.chat.api.anthropic.shapes import TOOL, events, head, message, post
 from tests.chat.api.conftest import completed
 
 PAGE = (Path(__file__).resolve().parents[4] / "docs" / "api" / "messages.md").read_text()
-
-
-@pytest.fixture(scope="module")
-def components():
-    response = schema_view(RequestFactory().get("/api/schema"))
-    response.render()
-    return json.loads(response.content)["components"]
 
 
 def validator(components, name):

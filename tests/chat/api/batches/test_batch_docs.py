@@ -10,10 +10,10 @@ import httpx
 from django.test import RequestFactory
 from jsonschema import Draft202012Validator
 
+from chat.api.openapi.document import schema_view
 from chat.batches import input_lines
 from chat.batches.batch_views import BatchRequest
 from chat.batches.services import ENDPOINTS
-from chat.urls import schema_view
 from tests.chat.api.batches.conftest import file_id
 from tests.chat.api.batches.test_batches_api import create
 
@@ -21,10 +21,7 @@ PAGE = (Path(__file__).parents[4] / "docs/api/batches.md").read_text()
 
 
 def validator(name: str) -> Draft202012Validator:
-    response = schema_view(RequestFactory().get("/api/schema"))
-    response.render()
-
-    components = json.loads(response.content)["components"]
+    components = json.loads(schema_view(RequestFactory().get("/api/schema")).content)["components"]
     described = components["schemas"][name]
     components["schemas"][name] = described | {"additionalProperties": False}
     return Draft202012Validator({"$ref": f"#/components/schemas/{name}", "components": components})

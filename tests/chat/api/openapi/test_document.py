@@ -11,11 +11,9 @@ from jsonschema import Draft202012Validator
 from chat.api.chat_format.answer import ChatAnswer
 from chat.api.chat_format.stream import ChatStream
 from chat.api.dialect import AnswerHead
-from chat.api.openapi.examples import EXAMPLES
-from chat.api.openapi.pages import described_routes
+from chat.api.openapi.document import operations
 from chat.api.request.schema import ChatCompletionRequest
 from chat.catalog.services import model_register, models_cache_clear
-from chat.urls import DESCRIBED_IN
 from engine.api import (
     Admitted,
     ChoiceFinished,
@@ -113,12 +111,11 @@ def test_every_route_that_takes_json_has_an_example_that_fits_and_is_small(docum
     posts = [methods["post"] for methods in document["paths"].values() if "post" in methods]
     bodies = {post["operationId"]: post["requestBody"]["content"] for post in posts if "requestBody" in post}
     described = {name: content["application/json"] for name, content in bodies.items() if "application/json" in content}
-    assert set(described) == set(EXAMPLES)
-    for name, body in described.items():
+    assert len(described) >= 14
+    for body in described.values():
         schema = {**body["schema"], "components": document["components"]}
         Draft202012Validator(schema).validate(body["example"])
-        assert body["example"] == EXAMPLES[name]
-        assert len(json.dumps(body["example"])) < 200
+        assert 0 < len(json.dumps(body["example"])) < 200
 
 
 @pytest.fixture
@@ -141,9 +138,14 @@ async def test_every_request_field_is_in_the_document(pages):
 
 
 def test_every_described_route_is_served():
-    for pattern in described_routes(DESCRIBED_IN):
-        path = "/" + re.sub(r"<[^>]+>", "a", str(pattern.pattern))
+    for _, operation in operations():
+        path = re.sub(r"{[^}]+}", "a", operation.route.partition(" ")[2])
         assert resolve(path).func.__module__ in VIEWS, path
+
+
+def test_every_reference_leads_to_a_schema(document):
+    names = set(document["components"]["schemas"])
+    assert set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document))) <= names
 
 
 async def test_the_page_has_no_inline_script_and_a_strict_policy(pages):
