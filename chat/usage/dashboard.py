@@ -1,11 +1,11 @@
 """The overview of the console: requests, tokens, errors and time to the first token, from the hourly sums.
 
-The charts are computed here as plain numbers; the template writes them as SVG, without a script.
+The charts are django-unfold's (`unfold/components/chart/bar.html`, Chart.js).
 """
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,45 +19,38 @@ from chat.usage import selectors
 from chat.usage.prices import cost_text
 from chat.usage.selectors import UsagePoint, UsageSummary
 
-WIDTH, HEIGHT = 440, 180
-LEFT, BOTTOM, TOP = 44, 24, 8
 SPANS = {"24h": "Last 24 hours", "30d": "Last 30 days"}
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """One part of a stacked bar, in units of the drawing. `kind` is its CSS class."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    kind: str
-    title: str
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """A label and its place on the axis."""
-
-    at: float
-    text: str
+CHART_OPTIONS = json.dumps(
+    {
+        "animation": False,
+        "maintainAspectRatio": False,
+        "interaction": {"mode": "index", "intersect": False},
+        "plugins": {"legend": {"display": False}},
+        "scales": {
+            "x": {"stacked": True, "grid": {"display": False}, "ticks": {"maxTicksLimit": 7, "maxRotation": 0}},
+            "y": {
+                "stacked": True,
+                "suggestedMax": 2,
+                "border": {"display": False},
+                "ticks": {"maxTicksLimit": 4, "precision": 0, "format": {"notation": "compact"}},
+            },
+        },
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A stacked bar chart. `legend`: (CSS class, name) of each part; `summary`: the chart in words."""
+    """A stacked bar chart."""
 
     title: str
     summary: str
-    bars: tuple[Bar, ...]
-    x_ticks: tuple[Tick, ...]
-    y_ticks: tuple[Tick, ...]
+    """The chart in words."""
     legend: tuple[tuple[str, str], ...]
-    width: int = WIDTH
-    height: int = HEIGHT
-    left: int = LEFT
-    baseline: int = HEIGHT - BOTTOM
+    """CSS class and name of each part; `--lc-…` of the same name is its colour."""
+    data: str
+    """Chart.js's data, as JSON."""
+    options: str = CHART_OPTIONS
 
 
 def dashboard_context(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
@@ -116,85 +109,40 @@ def _row(point: UsagePoint, label: str) -> tuple[str, ...]:
 
 def _requests_chart(usage: UsageSummary, label: str) -> Chart:
     total = usage.total
-    parts = [
-        (point.num_answered, point.num_left, point.num_client_errors, point.num_server_errors) for point in usage.points
-    ]
-    legend = (
-        ("lc-good", "answered"),
-        ("lc-left", "client left"),
-        ("lc-poor", "client errors (4xx)"),
-        ("lc-bad", "server errors (5xx)"),
-    )
     summary = (
-        f"{total.num_requests:,} requests: {total.num_client_errors:,} client errors, {total.num_server_errors:,} server errors, "
-        f"{total.num_left:,} whose client left; {_busiest(usage.points, 'num_requests', 'requests', label)}"
+        f"{total.num_requests:,} requests: {total.num_client_errors:,} client errors, "
+        f"{total.num_server_errors:,} server errors, {total.num_left:,} whose client left; "
+        f"{_busiest(usage.points, 'num_requests', 'requests', label)}"
     )
-    return _chart("Requests", summary, usage.points, parts, legend, label)
+    parts = (
+        ("lc-good", "answered", "num_answered"),
+        ("lc-left", "client left", "num_left"),
+        ("lc-poor", "client errors (4xx)", "num_client_errors"),
+        ("lc-bad", "server errors (5xx)", "num_server_errors"),
+    )
+    return _chart("Requests", summary, usage.points, parts, label)
 
 
 def _tokens_chart(usage: UsageSummary, label: str) -> Chart:
     total = usage.total
-    parts = [(point.prompt_tokens, point.completion_tokens) for point in usage.points]
-    legend = (("lc-prompt", "prompt"), ("lc-completion", "completion"))
     summary = (
         f"{total.prompt_tokens:,} prompt and {total.completion_tokens:,} completion tokens; "
         f"{_busiest(usage.points, 'completion_tokens', 'completion tokens', label)}"
     )
-    return _chart("Tokens", summary, usage.points, parts, legend, label)
+    parts = (("lc-prompt", "prompt", "prompt_tokens"), ("lc-completion", "completion", "completion_tokens"))
+    return _chart("Tokens", summary, usage.points, parts, label)
 
 
 def _chart(
-    title: str,
-    summary: str,
-    points: Sequence[UsagePoint],
-    parts: Sequence[tuple[int, ...]],
-    legend: tuple[tuple[str, str], ...],
-    label: str,
+    title: str, summary: str, points: Sequence[UsagePoint], parts: tuple[tuple[str, str, str], ...], label: str
 ) -> Chart:
-    top = nice_ceiling(max(sum(part) for part in parts))
-    scale = (HEIGHT - BOTTOM - TOP) / top
-    slot = (WIDTH - LEFT) / len(points)
-    bars: list[Bar] = []
-    for index, (point, amounts) in enumerate(zip(points, parts, strict=True)):
-        base = float(HEIGHT - BOTTOM)
-        for (kind, name), amount in zip(legend, amounts, strict=True):
-            height = amount * scale
-            base -= height
-            if amount:
-                text = f"{point.start.strftime(label)}: {amount:,} {name}"
-                bars.append(
-                    Bar(
-                        _round(LEFT + index * slot + slot * 0.14),
-                        _round(base),
-                        _round(slot * 0.72),
-                        _round(height),
-                        kind,
-                        text,
-                    )
-                )
-    every = max(1, len(points) // 6)
-    return Chart(
-        title=title,
-        summary=summary,
-        bars=tuple(bars),
-        x_ticks=tuple(
-            Tick(_round(LEFT + (index + 0.5) * slot), point.start.strftime(label))
-            for index, point in enumerate(points)
-            if index % every == 0
-        ),
-        y_ticks=tuple(
-            Tick(_round(HEIGHT - BOTTOM - top * share * scale), _short(top * share)) for share in (0, 0.5, 1)
-        ),
-        legend=legend,
-    )
-
-
-def nice_ceiling(value: float) -> int:
-    """Return the smallest of 2, 4, 10, 20, 40, 100, … that is not below the value. Half of it is a whole number too."""
-    if value <= 2:
-        return 2
-    power = 10 ** math.floor(math.log10(value))
-    return next(step * power for step in (1, 2, 4, 10) if step * power >= value)
+    """Return the chart of the points. `parts`: (CSS class, name, field of a point), from the bottom up."""
+    datasets = [
+        {"label": name, "data": [getattr(point, field) for point in points], "backgroundColor": f"var(--{kind})"}
+        for kind, name, field in parts
+    ]
+    data = json.dumps({"labels": [point.start.strftime(label) for point in points], "datasets": datasets})
+    return Chart(title, summary, tuple((kind, name) for kind, name, _ in parts), data)
 
 
 def _busiest(points: Sequence[UsagePoint], column: str, name: str, label: str) -> str:
@@ -205,14 +153,3 @@ def _busiest(points: Sequence[UsagePoint], column: str, name: str, label: str) -
 
 def _share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "0 %"
-
-
-def _short(value: float) -> str:
-    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= limit:
-            return f"{value / limit:g}{unit}"
-    return f"{value:g}"
-
-
-def _round(value: float) -> float:
-    return round(value, 1)

@@ -18,3 +18,18 @@ document.addEventListener("DOMContentLoaded", () => {
     });
   }
 });
+
+// Charts: django-unfold reads the colours once. Read them again when the theme changes.
+const paintCharts = () => {
+  const style = getComputedStyle(document.documentElement);
+  Chart.defaults.color = style.getPropertyValue("--lc-soft");
+  for (const chart of Object.values(Chart.instances)) {
+    JSON.parse(chart.canvas.dataset.value).datasets.forEach((part, index) => {
+      chart.data.datasets[index].backgroundColor = style.getPropertyValue(part.backgroundColor.slice(4, -1));
+    });
+    for (const axis of Object.values(chart.options.scales)) axis.ticks.color = Chart.defaults.color;
+    chart.update();
+  }
+};
+document.addEventListener("DOMContentLoaded", paintCharts);
+new MutationObserver(paintCharts).observe(document.documentElement, { attributeFilter: ["class"] });
