@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Django's command line."""
+"""Django's command line. The supervisor, `manage.py serve`, runs without Django."""
 
 import sys
 
@@ -9,6 +9,10 @@ from lightcone_site.startup import settings_check
 
 def main() -> None:
     umask_set()
+    if sys.argv[1:] == ["serve"]:
+        from lightcone_site.serve.serving import main as serve
+
+        sys.exit(serve())
     settings_check()
     from django.core.management import execute_from_command_line
 

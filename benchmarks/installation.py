@@ -28,7 +28,7 @@ PARTS = (
     ("worker", ("model@",)),
     ("maintenance", ("maintenance@",)),
     ("valkey", ("valkey-server",)),
-    ("supervisor", ("lightcone_site.serve.watch", "manage.py serve", "relay.py serve")),
+    ("supervisor", ("manage.py serve", "relay.py serve")),
 )
 """Parts and what their command lines contain; the first that fits."""
 

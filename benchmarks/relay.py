@@ -41,22 +41,30 @@ SCRIPTED = (__file__, "serve")
 
 def serve() -> None:
     """`manage.py serve`, whose model worker is `worker` below."""
+    from lightcone_site.serve import serving
+    from lightcone_site.serve.console import Console
+    from lightcone_site.serve.django_process import DjangoProcess
+
+    serving.serve(Console(), DjangoProcess((sys.executable, __file__, "prepare")))
+
+
+def prepare(descriptor: int) -> None:
+    """The supervisor's process with Django."""
     os.environ["DJANGO_SETTINGS_MODULE"] = "lightcone_site.settings"
     import django
 
     django.setup()
-    from lightcone_site.serve import serving
-    from lightcone_site.serve.console import Console
+    from lightcone_site.serve import preparation
 
-    specify = serving.model_spec
+    specify = preparation.model_spec
 
     def model_spec(choice):
         spec = specify(choice)
         marker = spec.command.index("lightcone_site.worker")
         return dataclasses.replace(spec, command=(sys.executable, __file__, "worker", *spec.command[marker + 1 :]))
 
-    serving.model_spec = model_spec
-    serving.serve(Console())
+    preparation.model_spec = model_spec
+    preparation.answer_requests(descriptor)
 
 
 def worker(arguments: list[str]) -> None:
@@ -243,6 +251,8 @@ if __name__ == "__main__":
     role = sys.argv[1] if len(sys.argv) > 1 else ""
     if role == "serve":
         serve()
+    elif role == "prepare":
+        prepare(int(sys.argv[2]))
     elif role == "worker":
         worker(sys.argv[2:])
     elif role == "core":

@@ -113,7 +113,7 @@ def valkey() -> Iterator[str]:
     child.start(time.monotonic())
     deadline = time.monotonic() + 20
     while not is_answering(socket_path):
-        assert time.monotonic() < deadline, child.last_words()
+        assert time.monotonic() < deadline, child.last_log_lines()
         time.sleep(0.01)
     yield f"unix://{socket_path}"
     child.kill()

