@@ -41,9 +41,9 @@ def main() -> None:
         port=settings.LIGHTCONE_PORT,
         limits=settings.LIGHTCONE_HTTP_LIMITS,
         socket_fd=socket_fd,
-        manners=lightcone_site.http_server.Manners(
+        options=lightcone_site.http_server.ServerOptions(
             admit=body_admit,
-            describe=error_described,
+            render_error=error_described,
             is_proxy=is_trusted_proxy,
             drain_s=settings.LIGHTCONE_DRAIN_S,
             drain_delay_s=settings.LIGHTCONE_DRAIN_DELAY_S,

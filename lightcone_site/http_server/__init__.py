@@ -1,23 +1,25 @@
 """Our HTTP server: Daphne with bounds. Stock Daphne spools any body to a file, waits for any header, and buffers for any reader.
 
-Kept here, before anything of Django runs: sizes of target, headers and body (413 while it is still arriving), the bytes of all bodies
-together, times for headers, body and idle connections, the number of connections, of all and of one address, and the bytes that wait for
-readers who do not read; an answer of known length is sent as fast as it is read instead. All numbers: HttpLimits. A body comes only
-once the application has looked at the headers of its request.
-A refused client gets an error in the shape that `describe` gives it, then the connection closes. Framing itself is Twisted's: both
-lengths, bad chunks and NUL in a header end there with 400.
+These bounds hold before any code of Django runs: the sizes of target, headers and body (413 while it is still arriving), the bytes of
+all bodies together, the times for headers, body and idle connections, the number of connections in all and of one address, and the
+bytes that wait for slow readers. An answer of known length is sent as fast as it is read instead. All numbers: HttpLimits.
+A body arrives only after the application has checked the headers of its request. A refused client gets an error in the shape that
+`render_error` gives it, then the connection closes. Twisted answers bad framing with 400: both lengths, bad chunks, NUL in a header.
 
-reactor   Twisted's, on asyncio's loop
-bounds    what is given to a server: its limits, who lets bodies in, the shape of its errors
-request   one request
-channel   one connection: its clock, what it refuses to read
-connections  those that are open, and who gives way where there are too many
-budget    the bytes of all bodies
-outgoing  what waits to be sent on a connection, and for how long
-stop      how far the stop of the server has come
-server    what all connections share, and the stop that lets running answers end
+This package alone may touch private attributes, those of Twisted and Daphne.
+
+server       the server, and the stop that lets running answers end
+channel      one connection: its clock, and what it refuses to read
+request      one request
+state        what all connections share
+connections  the open connections, and which of them is closed if there are too many
+budget       the bytes of all bodies
+outgoing     the bytes that wait to be sent on a connection, and for how long
+options      what a server is given: limits, and functions of the application
+reactor      Twisted's, on asyncio's loop
 """
 
-from lightcone_site.http_server.server import Manners, serve
+from lightcone_site.http_server.options import ServerOptions
+from lightcone_site.http_server.server import serve
 
-__all__ = ["Manners", "serve"]
+__all__ = ["ServerOptions", "serve"]

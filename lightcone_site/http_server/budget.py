@@ -1,4 +1,4 @@
-"""Bytes that many share, so that no number of them fills the memory."""
+"""The memory that request bodies share, so that no number of them fills it."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Callable
 from chat.errors import ApiError
 
 LARGE_BYTES = 2**20
-"""What is made of a body of this size is worth giving back to the system."""
+"""From this size on it pays to return the memory of a body to the system."""
 
 
 class BodiesBudget:
-    """Of bodies that have begun to come and were not answered yet; of one owner at most half of it, so that others find room.
+    """The bytes of all bodies that have begun to arrive and are not answered yet. One owner has at most half of them.
 
-    `on_large_end` is called at the end of each large one.
+    `on_large_end` is called at the end of each large body.
     """
 
     def __init__(self, total: int, on_large_end: Callable[[], None] = lambda: None) -> None:
         self.total = total
-        self._on_large_end = on_large_end
         self.share = max(1, total // 2)
         self.num_taken = 0
+        self._on_large_end = on_large_end
         self._by_owner: dict[str, int] = {}
 
     def take(self, owner: str, num_bytes: int) -> None:
-        """Raises ApiError where there is no room."""
+        """Take bytes for an owner. Raises ApiError if there is no room."""
         taken = self._by_owner.get(owner, 0)
         if num_bytes > self.share:
             raise ApiError("request_too_large", f"The request body is larger than the limit of {self.share} bytes.")
@@ -51,14 +51,14 @@ class BodiesBudget:
 
 
 class BodyRoom:
-    """What one body has taken of the budget; `give_back` as often as one likes."""
+    """The bytes that one body has taken of the budget. `give_back` is idempotent."""
 
     def __init__(self, budget: BodiesBudget, owner: str) -> None:
         self._budget, self._owner = budget, owner
         self._num_taken = 0
 
     def grow_to(self, num_bytes: int) -> None:
-        """Raises ApiError where there is no room."""
+        """Take what is missing to `num_bytes`. Raises ApiError if there is no room."""
         if num_bytes > self._num_taken:
             self._budget.take(self._owner, num_bytes - self._num_taken)
             self._num_taken = num_bytes

@@ -1,85 +1,75 @@
-"""One connection: its clock, what it refuses to read, and how it says so.
+"""One connection: its clock, and what it refuses to read.
 
-A body comes only after its request was looked at: headers first, then the application's word (`Admit`), then room for it in the budget of
-all bodies, and only then "100 Continue" and the body itself.
+A body is read only after its request is checked: headers first, then the application's admission, then room in the budget of all
+bodies, and only then "100 Continue" and the body itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twisted.internet.protocol import connectionDone
 from twisted.web import http
 
 from chat.api.server_contract import Admitted
 from chat.errors import INTERNAL_MESSAGE, ApiError
-from lightcone_site.http_server.bounds import Describe
 from lightcone_site.http_server.budget import BodyRoom
 from lightcone_site.http_server.outgoing import Outgoing
 from lightcone_site.http_server.reactor import reactor
 from lightcone_site.http_server.request import BoundedRequest, text_of
-
-if TYPE_CHECKING:
-    from lightcone_site.http_server.server import BoundedFactory, BoundedServer
+from lightcone_site.http_server.state import ServerState
 
 logger = logging.getLogger(__name__)
 
 CLOSE_GRACE_S = 2.0
-"""How long a client may take to read why it was refused."""
+"""How long a refused client may take to read the error."""
 REQUEST_LINE_EXTRA = 32
-"""Method, version and two spaces beside the target."""
+"""Bytes of the request line beside the target: method, version and two spaces."""
 STOPPING_MESSAGE = "The server is being stopped; please send the request again."
 
 
 class BoundedChannel(http.HTTPChannel):
-    """One connection and its clock: at most one of the header, body and idle times is running.
+    """One connection and its clock: at most one of the header, body and idle times is running."""
 
-    `idle_since`: since when no request goes on, on the reactor's clock; None while one does.
-    """
-
-    factory: BoundedFactory
     transport: Any
     requests: list[BoundedRequest]
     paused: bool
-    """Of Twisted's reader of lines: what arrives is kept, and read when this is over."""
+    """Of Twisted's line reader: while it is set, arriving bytes are kept unread."""
 
-    @property
-    def server(self) -> BoundedServer:
-        return self.factory.server
-
-    @property
-    def describe(self) -> Describe:
-        return self.server.describe
+    def __init__(self, state: ServerState) -> None:
+        super().__init__()
+        self.state = state
+        self.limits = state.limits
 
     def connectionMade(self) -> None:
-        self.limits = self.server.limits
         self.MAX_LENGTH = max(self.limits.max_header_bytes, self.limits.max_target_bytes + REQUEST_LINE_EXTRA)
         self.totalHeadersSize = self.limits.max_headers_bytes + self.MAX_LENGTH
         self.maxHeaders = self.limits.max_headers + 1
         self.is_refused = False
         self.idle_since: float | None = reactor.seconds()
+        """Since when there is no request, on the reactor's clock; None while there is one."""
         self._clock: Any = None
         self._admission: asyncio.Task[Admitted] | None = None
-        self.outgoing = Outgoing(self.transport, self.limits, self.server.unread)
+        self.outgoing = Outgoing(self.transport, self.limits, self.state.unread)
         super().connectionMade()
-        if self.server.open_connections.admit(self.transport):
+        if self.state.open_connections.admit(self.transport):
             self._start_clock(self.limits.header_timeout)
         else:
             self.transport.abortConnection()
 
     def connectionLost(self, reason: Any = connectionDone) -> None:
         self._stop_clock()
-        self.is_refused = True  # an admission that has just ended takes no room for a body that cannot come
+        self.is_refused = True  # so that an admission that has just ended takes no room for the body
         if self._admission is not None:
             self._admission.cancel()
         self.outgoing.resume()
-        self.server.open_connections.release(self.transport)
+        self.state.open_connections.release(self.transport)
         super().connectionLost(reason)
-        self.server.changed.set()
+        self.state.changed.set()
 
-    # Reading.
+    # Read.
 
     def dataReceived(self, data: bytes) -> None:
         if self.is_refused:
@@ -120,7 +110,7 @@ class BoundedChannel(http.HTTPChannel):
     def allHeadersReceived(self) -> None:
         if self.is_refused:
             return
-        if self.server.stop_state.closing.is_set():
+        if self.state.stop.closing.is_set():
             self.refuse("overloaded", STOPPING_MESSAGE)
             return
         self._start_clock(self.limits.body_timeout)
@@ -130,7 +120,7 @@ class BoundedChannel(http.HTTPChannel):
         elif self.length == 0:
             super().allHeadersReceived()
         else:
-            self._ask_for_body()
+            self._begin_admission()
 
     def allContentReceived(self) -> None:
         if self.is_refused:
@@ -142,22 +132,22 @@ class BoundedChannel(http.HTTPChannel):
         self.idle_since = reactor.seconds()
         self._start_clock(self.limits.idle_timeout)
         super().requestDone(request)
-        if self.server.stop_state.closing.is_set() and self.idle_since is not None:
-            self.loseConnection()  # what waits to be sent goes out first, and the stop waits for that
-        self.server.changed.set()
+        if self.state.stop.closing.is_set() and self.idle_since is not None:
+            self.loseConnection()  # after the waiting bytes are sent; the stop waits for that
+        self.state.changed.set()
 
     def path(self) -> str:
-        """Of the request that is arriving."""
+        """Return the path of the arriving request."""
         target: bytes = getattr(self, "_path", b"")
         return text_of(target.split(b"?", 1)[0])
 
     def _has_request_line(self) -> bool:
         return hasattr(self, "_command")
 
-    # Letting a body in.
+    # Admit a body.
 
-    def _ask_for_body(self) -> None:
-        """Read no more until the application has said whether the body may come."""
+    def _begin_admission(self) -> None:
+        """Stop reading until the application has admitted or refused the body."""
         request = self.requests[-1]
         try:
             scope = request.scope(self._command, getattr(self, "_path", b""))
@@ -166,26 +156,26 @@ class BoundedChannel(http.HTTPChannel):
             return
         self.paused = True
         self.transport.pauseProducing()
-        self._admission = asyncio.ensure_future(self.server.admit(scope))
-        self._admission.add_done_callback(self._answer_body)
+        self._admission = asyncio.ensure_future(self.state.options.admit(scope))
+        self._admission.add_done_callback(self._end_admission)
 
-    def _answer_body(self, admission: asyncio.Task[Admitted]) -> None:
+    def _end_admission(self, admission: asyncio.Task[Admitted]) -> None:
         self._admission = None
         if admission.cancelled() or self.is_refused:
             return
         try:
-            self._let_in(admission.result())
+            self._take_body(admission.result())
         except ApiError as error:
             self.refuse_with(error)
         except Exception:
-            logger.exception("A request could not be looked at")
+            logger.exception("the admission of a request failed")
             self.refuse("internal_error", INTERNAL_MESSAGE)
         self.paused = False
         self.transport.resumeProducing()
         super().dataReceived(b"")
 
-    def _let_in(self, admitted: Admitted) -> None:
-        """Make room for the body, and have it sent. Raises ApiError where there is none."""
+    def _take_body(self, admitted: Admitted) -> None:
+        """Make room for the body and ask the client to send it. Raises ApiError if there is no room."""
         if admitted.max_body_bytes is not None:
             self.max_body_bytes = min(self.max_body_bytes, admitted.max_body_bytes)
         if self.length is not None and self.length > self.max_body_bytes:
@@ -193,13 +183,13 @@ class BoundedChannel(http.HTTPChannel):
             return
         request = self.requests[-1]
         request.admitted = admitted
-        budget = self.server.bodies_of_strangers if admitted.known is None else self.server.bodies
+        budget = self.state.unknown_bodies if admitted.known is None else self.state.bodies
         request.room_for_body = BodyRoom(budget, admitted.owner)
         request.room_for_body.grow_to(self.length or 0)
         self._start_clock(self.limits.body_timeout)
         super().allHeadersReceived()
 
-    # Refusing.
+    # Refuse.
 
     def refuse_body(self) -> None:
         self.refuse("request_too_large", f"The request body is larger than the limit of {self.max_body_bytes} bytes.")
@@ -219,11 +209,11 @@ class BoundedChannel(http.HTTPChannel):
         self.refuse_with(ApiError(code, message))
 
     def refuse_with(self, error: ApiError) -> None:
-        """Answer and close. What still arrives is thrown away for a moment, as a reset would take the answer from the client."""
+        """Answer and close. Discard what arrives for a moment more, as a reset would take the answer from the client."""
         if self.is_refused:
             return
         self.is_refused = True
-        headers, body = self.describe(*self._asked(), error)
+        headers, body = self.state.options.render_error(*self._path_and_origin(), error)
         reason = http.RESPONSES.get(error.status, b"Refused").decode("ascii")
         lines = [
             f"HTTP/1.1 {error.status} {reason}",
@@ -237,14 +227,14 @@ class BoundedChannel(http.HTTPChannel):
         self.transport.loseWriteConnection()
         self._start_clock(CLOSE_GRACE_S)
 
-    def _asked(self) -> tuple[str, str | None]:
-        """Path and origin of the request that is arriving, "" and None where they have not arrived."""
+    def _path_and_origin(self) -> tuple[str, str | None]:
+        """Return path and Origin of the arriving request, "" and None as long as they have not arrived."""
         return self.path(), self.requests[-1].origin() if self.requests and self._has_request_line() else None
 
-    # Writing.
+    # Write.
 
     def pauseProducing(self) -> None:
-        """The transport's buffer is full."""
+        """Called by the transport when its buffer is full."""
         super().pauseProducing()
         self.outgoing.pause()
 
@@ -255,7 +245,7 @@ class BoundedChannel(http.HTTPChannel):
         self.outgoing.resume()
 
     def stopProducing(self) -> None:
-        """The connection is lost; what has become a WebSocket hears of it here alone."""
+        """Called by the transport when the connection is lost. A WebSocket learns of it only here."""
         super().stopProducing()
         self.outgoing.resume()
 
@@ -268,7 +258,7 @@ class BoundedChannel(http.HTTPChannel):
         super().writeSequence(iovec)
 
     def check_unsent(self) -> None:
-        """Give up on a reader for whom too many bytes are waiting."""
+        """Disconnect a reader for whom too many bytes wait."""
         if self._waitingForTransport:
             self.outgoing.check_size()
 

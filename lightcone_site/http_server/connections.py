@@ -1,7 +1,7 @@
-"""The connections that are open, WebSockets included: how many there may be, and how many of one address.
+"""The open connections, WebSockets included: how many there may be in all and of one address.
 
-Where there are too many, one that does nothing gives way: of the address itself, or, where all together are too many, of the address
-that has the most. Proxies have no bound of their own, as everybody comes through them.
+If there are too many, idle ones are closed: those of the address itself, or, if there are too many in all, those of the address
+with the most. Proxies have no bound of their own, as many clients come through them.
 """
 
 from __future__ import annotations
@@ -10,22 +10,19 @@ import ipaddress
 from collections.abc import Callable
 from heapq import nsmallest
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet
 
-from lightcone_site.http_server.bounds import Limits
-
-if TYPE_CHECKING:
-    from lightcone_site.http_server.channel import BoundedChannel
+from lightcone_site.http_server.options import Limits
 
 IPV6_PREFIX = 64
-"""Bits of an address that a network gives to one customer; the rest is his to choose."""
-MADE_ROOM = 16
-"""Of so many connections one gives way where there are too many."""
+"""Bits of an IPv6 address that a network gives to one customer, who chooses the rest."""
+CLOSED_PART = 16
+"""One in so many connections of an address is closed at once, as it takes time to find idle ones."""
 
 
 class Connections:
-    """Transports by the address of their peer; under "" those that have no bound of their own."""
+    """The open transports by the address of their peer; under "" those that have no bound of their own."""
 
     def __init__(self, limits: Limits, is_proxy: Callable[[str], bool]) -> None:
         self._limits = limits
@@ -33,7 +30,7 @@ class Connections:
         self._by_address: dict[str, WeakSet[Any]] = {}
 
     def admit(self, transport: Any) -> bool:
-        """Count a new connection; False where nothing gives way to it."""
+        """Count a new connection. Return False if there are too many and none is idle."""
         address = self._address(transport)
         of_address = self._by_address.get(address, ())
         if address and len(of_address) >= self._limits.max_connections_per_address and not self._make_room(address):
@@ -57,21 +54,22 @@ class Connections:
         return sum(map(len, self._by_address.values()))
 
     def _address(self, transport: Any) -> str:
-        """Whose connection it is; "" for a proxy, and for a peer without an address, as on a Unix socket."""
+        """Return the address to count by; "" for a proxy, and for a peer without an address, as on a Unix socket."""
         host = getattr(transport.getPeer(), "host", "") or ""
         return "" if self._is_proxy(host) else address_of_customer(host)
 
     def _fullest(self) -> str:
-        """The address with the most connections, "" where none has a bound."""
+        """Return the address with the most connections, "" if none has a bound."""
         return max(filter(None, self._by_address), key=lambda address: len(self._by_address[address]), default="")
 
     def _make_room(self, address: str) -> bool:
-        """Close the connections of the address that have been idle longest, if some are, several at once, as to find them takes time; or
-        forget those that were closed unheard, as what has become a WebSocket does not tell of its end.
+        """Close the connections of the address that have been idle longest. Return False if there was none to close.
+
+        Forget closed WebSockets too: Twisted does not report their end.
         """
         of_address = self._by_address.get(address, WeakSet())
         idle = [(since, transport) for transport in of_address if (since := idle_since(transport)) is not None]
-        longest = nsmallest(max(1, len(of_address) // MADE_ROOM), idle, key=itemgetter(0))
+        longest = nsmallest(max(1, len(of_address) // CLOSED_PART), idle, key=itemgetter(0))
         for _, transport in longest:
             transport.abortConnection()
         closed = [transport for transport in of_address if not transport.connected] + [
@@ -83,13 +81,12 @@ class Connections:
 
 
 def idle_since(transport: Any) -> float | None:
-    """Since when nothing goes on on a connection, on the clock of the reactor; None where something does."""
-    channel: BoundedChannel | Any = getattr(transport, "protocol", None)
-    return getattr(channel, "idle_since", None)
+    """Return the time since when a connection is idle, on the reactor's clock; None if it is busy."""
+    return getattr(getattr(transport, "protocol", None), "idle_since", None)
 
 
 def address_of_customer(host: str) -> str:
-    """An IPv4 address, or the network of an IPv6 address; "" for what is neither."""
+    """Return an IPv4 address, or the network of an IPv6 address; "" for any other text."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

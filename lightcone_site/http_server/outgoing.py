@@ -1,7 +1,7 @@
-"""What waits to be sent on a connection: how much, for how long, and when it goes out.
+"""The bytes that wait to be sent on a connection: how many, for how long, and when they go out.
 
-An answer may have ended long before its reader has it, so these bytes are bounded by themselves: those of one reader, those of all
-together, and the time in which a reader takes a least amount.
+An answer may end long before its reader has all of it, so these bytes have bounds of their own: those of one reader, those of all
+readers together, and the time in which a reader must take a least amount.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import termios
 from collections.abc import Iterator
 from typing import Any
 
-from lightcone_site.http_server.bounds import Limits
+from lightcone_site.http_server.options import Limits
 from lightcone_site.http_server.reactor import reactor
 
 logger = logging.getLogger(__name__)
 
 
 class Unread:
-    """What waits for all readers who are behind together. Above the limit the one who is furthest behind is given up."""
+    """The bytes that wait for all slow readers together. Above the limit the reader with the most is disconnected."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -43,7 +43,7 @@ class Unread:
 
 
 class Outgoing:
-    """The bytes that a reader has not taken yet. `num_written`: all that were ever given to the transport."""
+    """The bytes that one reader has not taken yet. `num_written`: all that were ever written to the transport."""
 
     def __init__(self, transport: Any, limits: Limits, unread: Unread) -> None:
         self.transport, self.limits, self.unread = transport, limits, unread
@@ -53,13 +53,13 @@ class Outgoing:
         self._has_room.set()
 
     def pause(self) -> None:
-        """The transport's buffer is full: in each `write_timeout` the reader has to take `min_read_bytes` of it."""
+        """Note that the transport's buffer is full: from now on the reader must take `min_read_bytes` in each `write_timeout`."""
         self._has_room.clear()
         if self._write_clock is None:
             self._watch_reader()
 
     def resume(self) -> None:
-        """The buffer is not full any more, or nobody reads any more."""
+        """Note that the buffer has room again, or that the connection is lost."""
         self._has_room.set()
         self.unread.forget(self)
         if self._write_clock is not None:
@@ -67,31 +67,31 @@ class Outgoing:
             self._write_clock = None
 
     async def room(self) -> None:
-        """Wait until the transport's buffer is not full, or nobody reads any more."""
+        """Wait until the transport's buffer has room, or the connection is lost."""
         await self._has_room.wait()
 
     @contextlib.contextmanager
     def sending_at_once(self) -> Iterator[None]:
-        """What is written within goes out at its end, and only what the socket does not take waits for the reactor.
+        """Write to the socket at the end of the block; only the bytes that it does not take wait for the reactor.
 
-        The reactor would watch the socket, take a turn, write and watch it no more: three system calls for each frame of a stream.
+        The reactor would begin to watch the socket, write after a turn, and end the watch: three system calls for each frame of a stream.
         """
         transport = self.transport
-        wishes: list[bool] = []
-        transport.startWriting = lambda: wishes.append(True)
+        starts: list[bool] = []
+        transport.startWriting = lambda: starts.append(True)
         try:
             yield
         finally:
             del transport.startWriting
             if (
-                wishes
+                starts
                 and transport.connected
                 and (transport.disconnecting or transport.doWrite() is not None or self._num_unsent())
             ):
                 transport.startWriting()  # a lost connection is found there too
 
     def check_size(self) -> None:
-        """Give up on a reader for whom too many bytes are waiting."""
+        """Disconnect a reader for whom too many bytes wait."""
         num_unsent = self._num_unsent()
         if num_unsent > self.limits.stream_buffer_bytes:
             self.give_up()
@@ -99,12 +99,12 @@ class Outgoing:
             self.unread.note(self, num_unsent)
 
     def _num_unsent(self) -> int:
-        # Twisted has no public count; these three are its transport's whole buffer.
+        # Twisted has no public count; the transport's buffer consists of these three.
         transport = self.transport
         return len(transport.dataBuffer) - transport.offset + transport._tempDataLen
 
     def _num_taken(self) -> int:
-        """What has reached the reader's machine, as far as this system knows: its own buffer may hold megabytes that have not."""
+        """Count the bytes that have reached the reader's machine; those in this system's socket buffer, up to megabytes, have not."""
         return self.num_written - self._num_unsent() - _num_in_socket(self.transport)
 
     def _watch_reader(self) -> None:
@@ -123,7 +123,7 @@ class Outgoing:
 
 
 def _num_in_socket(transport: Any) -> int:
-    """The bytes that the system has taken to send and whose arrival nobody has confirmed; 0 where it does not tell."""
+    """Return the number of bytes in the socket whose arrival is not confirmed yet; 0 on systems that do not report it."""
     try:
         count: int = struct.unpack("i", fcntl.ioctl(transport.fileno(), termios.TIOCOUTQ, bytes(4)))[0]
     except (OSError, ValueError, AttributeError):

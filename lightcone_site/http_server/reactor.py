@@ -1,4 +1,4 @@
-"""Twisted's reactor on asyncio's loop: importing Daphne's server installs it, so that import comes before any other of a reactor."""
+"""Twisted's reactor on asyncio's loop. Importing Daphne's server installs it, so that import precedes any other of a reactor."""
 
 from __future__ import annotations
 

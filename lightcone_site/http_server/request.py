@@ -1,9 +1,9 @@
-"""One request, as Twisted reads it and Daphne passes it on."""
+"""One request: Twisted reads it, Daphne passes it on."""
 
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 from daphne.http_protocol import WebRequest
@@ -11,22 +11,36 @@ from daphne.http_protocol import WebRequest
 from chat.api.server_contract import Admitted, Scope
 from chat.errors import ApiError
 from lightcone_site.http_server.budget import BodyRoom
+from lightcone_site.http_server.outgoing import Outgoing
+from lightcone_site.http_server.state import ServerState
 
-if TYPE_CHECKING:
-    from lightcone_site.http_server.channel import BoundedChannel
+
+class RequestChannel(Protocol):
+    """What a request uses of its connection (channel.py)."""
+
+    state: ServerState
+    outgoing: Outgoing
+    is_refused: bool
+    max_body_bytes: int
+
+    def refuse_body(self) -> None: ...
+
+    def refuse_with(self, error: ApiError) -> None: ...
+
+    def check_unsent(self) -> None: ...
 
 
 class BoundedRequest(WebRequest):
-    """One request. Its body stays in memory, within the limit that its channel watches, until the answer begins."""
+    """One request. Its body stays in memory, within the limit that its channel checks, until the answer begins."""
 
     has_length = False
-    """Of the answer: it was made before it is sent, and can wait for its reader."""
+    """Whether the answer has a known length. It is complete before it is sent, so it can wait for its reader."""
     admitted: Admitted | None = None
-    """Why its body was let in; None where it has none."""
+    """The application's admission of the body; None without a body."""
     room_for_body: BodyRoom | None = None
 
     def scope(self, command: bytes, target: bytes) -> Scope:
-        """The request as ASGI describes it, before its body has come. Raises UnicodeDecodeError."""
+        """Return the request as ASGI describes it, before its body has arrived. Raises UnicodeDecodeError."""
         path, _, query = target.partition(b"?")
         peer, host = self.channel.getPeer(), self.channel.getHost()
         headers = self.requestHeaders.getAllRawHeaders()
@@ -45,13 +59,13 @@ class BoundedRequest(WebRequest):
         }
 
     def parseCookies(self) -> None:
-        """Nothing here reads cookies."""
+        """Leave cookies to the application."""
 
     def gotLength(self, length: int | None) -> None:
         self.content = io.BytesIO()
 
     def handleContentChunk(self, data: bytes) -> None:
-        channel: BoundedChannel = self.channel
+        channel: RequestChannel = self.channel
         if channel.is_refused:
             return
         num_bytes = self.content.tell() + len(data)
@@ -67,18 +81,18 @@ class BoundedRequest(WebRequest):
         self.content.write(data)
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
-        """Twisted would parse forms here; bodies are the application's business."""
+        """Pass the request on. Twisted's own method would parse forms here."""
         self.method, self.uri, self.clientproto = command, path, version
         self.path = path.split(b"?", 1)[0]
         self.client, self.host = self.channel.getPeer(), self.channel.getHost()
         self.process()
         if self.application_queue is None:
-            self._forget_body()  # it was refused, or has become a WebSocket
+            self._release_body()  # it was refused, or has become a WebSocket
         if self.content is not None and not self.content.closed:
             self.content = io.BytesIO()  # the application has it by now
 
     def handle_reply(self, message: dict[str, Any]) -> None:
-        channel: BoundedChannel | None = getattr(self, "channel", None)
+        channel: RequestChannel | None = getattr(self, "channel", None)
         if channel is None:
             super().handle_reply(message)
             return
@@ -89,40 +103,40 @@ class BoundedRequest(WebRequest):
         channel.check_unsent()
 
     def finish(self) -> None:
-        self._forget_body()
+        self._release_body()
         super().finish()
 
     def connectionLost(self, reason: Any) -> None:
-        self._forget_body()
+        self._release_body()
         super().connectionLost(reason)
 
     def _begin_answer(self, message: dict[str, Any]) -> None:
-        self._forget_body()
+        self._release_body()
         self.has_length = any(name.lower() == b"content-length" for name, _ in message.get("headers", ()))
-        if self.server.stop_state.is_announced:
+        if self.channel.state.stop.is_announced:
             self.setHeader(b"connection", b"close")
             self.channel.persistent = 0  # never without the header: the client may be sending its next request
 
-    def _forget_body(self) -> None:
+    def _release_body(self) -> None:
         if self.room_for_body is not None:
             self.room_for_body.give_back()
 
     async def room(self) -> None:
-        """Wait until the reader has taken what was sent, where the answer can wait. A stream does not: whoever makes it goes on."""
-        channel: BoundedChannel | None = getattr(self, "channel", None)
+        """Wait until the reader has taken enough, if the answer can wait. A stream cannot: its maker goes on."""
+        channel: RequestChannel | None = getattr(self, "channel", None)
         if self.has_length and channel is not None:
             await channel.outgoing.room()
 
     def basic_error(self, status: int, status_text: bytes, body: str) -> None:
-        """Daphne's own errors in our shape instead of its HTML page."""
+        """Send Daphne's own errors in our shape instead of its HTML page."""
         error = ApiError("internal_error" if status >= 500 else "invalid_value", body)
-        headers, payload = self.channel.describe(text_of(self.path), self.origin(), error)
+        headers, payload = self.channel.state.options.render_error(text_of(self.path), self.origin(), error)
         lines = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         self.handle_reply({"type": "http.response.start", "status": status, "headers": lines})
         self.handle_reply({"type": "http.response.body", "body": payload})
 
     def origin(self) -> str | None:
-        """The Origin header, as far as headers have arrived."""
+        """Return the Origin header, if it has arrived."""
         values = self.requestHeaders.getRawHeaders(b"origin")
         return text_of(values[0]) if values else None
 

@@ -137,7 +137,7 @@ def main() -> None:
     async def settle() -> None:
         say("settled")
 
-    manners = http_server.Manners(
+    options = http_server.ServerOptions(
         admit=admit,
         is_proxy=PROXY.__eq__,
         drain_s=drain_s,
@@ -146,7 +146,7 @@ def main() -> None:
         settle=settle,
     )
     http_server.serve(
-        application, limits=LIMITS, manners=manners, socket_fd=listener.fileno(), on_ready=lambda: say("ready")
+        application, limits=LIMITS, options=options, socket_fd=listener.fileno(), on_ready=lambda: say("ready")
     )
 
 

@@ -9,7 +9,8 @@ from twisted.internet.error import ConnectionLost
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from lightcone_site.http_server.server import BoundedFactory, BoundedServer, Manners
+from lightcone_site.http_server.options import ServerOptions
+from lightcone_site.http_server.server import BoundedFactory, BoundedServer
 from lightcone_site.limits import HttpLimits
 
 
@@ -19,7 +20,7 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
 
 async def test_a_body_whose_connection_ends_as_it_is_let_in_takes_no_room() -> None:
     """Its room was taken after all was given back, for ever."""
-    server = BoundedServer(application, endpoints=["tcp:0"], limits=HttpLimits(), manners=Manners())
+    server = BoundedServer(application, endpoints=["tcp:0"], limits=HttpLimits(), options=ServerOptions())
     channel = BoundedFactory(server).buildProtocol(None)
     channel.makeConnection(StringTransport())
     channel.dataReceived(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n")
@@ -29,4 +30,4 @@ async def test_a_body_whose_connection_ends_as_it_is_let_in_takes_no_room() -> N
     assert admission.done(), "and what is to be done then comes next"
     channel.connectionLost(Failure(ConnectionLost()))
     await asyncio.sleep(0)
-    assert server.bodies.num_taken == 0
+    assert server.state.bodies.num_taken == 0
