@@ -28,7 +28,7 @@ class Server:
         return self.process.stdout.readline().strip()
 
     def expect(self, word: str) -> None:
-        """Read what the application said until it says this; the test's own time-out bounds the wait."""
+        """Read the application's lines until this one comes; the time limit of a test (conftest.py) bounds the wait."""
         while (said := self.line()) != word:
             assert said, f"the server ended before it said {word!r}"
 
@@ -73,6 +73,15 @@ def server() -> Iterator[Server]:
     running = Server()
     yield running
     running.stop()
+
+
+@pytest.fixture
+def own_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server for one test, which may stop it. A fixture, as the time limit of a test leaves out its start."""
+    running = Server(**getattr(request, "param", {}))
+    with running.process:
+        yield running
+        running.process.kill()
 
 
 @pytest.fixture(autouse=True)
@@ -372,38 +381,36 @@ def serves(server: Server, peer: str) -> bool:
         return False
 
 
-def test_an_address_whose_connections_are_all_busy_gets_no_more_and_others_do():
-    server = Server()
-    busy = [server.connect("127.0.0.2") for _ in range(6)]
+def test_an_address_whose_connections_are_all_busy_gets_no_more_and_others_do(own_server):
+    busy = [own_server.connect("127.0.0.2") for _ in range(6)]
     for connection in busy:
         connection.sendall(b"GET /wait HTTP/1.1\r\n" + SMALL + b"\r\n")
-        server.expect("started")
-    assert not serves(server, "127.0.0.2")
-    assert serves(server, "127.0.0.3")
+        own_server.expect("started")
+    assert not serves(own_server, "127.0.0.2")
+    assert serves(own_server, "127.0.0.3")
     for connection in busy:
         connection.close()
-        server.expect("left")
-    assert serves(server, "127.0.0.2")
-    server.stop()
+        own_server.expect("left")
+    assert serves(own_server, "127.0.0.2")
+    own_server.stop()
 
 
-def test_a_stop_ends_running_answers_and_the_process():
-    server = Server()
-    with server.connect() as connection:
+def test_a_stop_ends_running_answers_and_the_process(own_server):
+    with own_server.connect() as connection:
         connection.sendall(b"GET /for-ever HTTP/1.1\r\n" + SMALL + b"\r\n")
-        server.expect("started")
-        server.stop()
+        own_server.expect("started")
+        own_server.stop()
 
 
-def test_a_stop_waits_for_what_runs_and_takes_no_request_on_open_connections():
+@pytest.mark.parametrize("own_server", [{"drain_s": 20}], indirect=True)
+def test_a_stop_waits_for_what_runs_and_takes_no_request_on_open_connections(own_server):
     """Requests on kept-alive connections were taken after the listener was closed, and cut."""
-    server = Server(drain_s=20)
-    with server.connect() as running, server.connect() as idle, server.connect() as half:
+    with own_server.connect() as running, own_server.connect() as idle, own_server.connect() as half:
         assert is_served(idle)
         half.sendall(b"GET / HTTP/1.1\r\nX-Begun: 1\r\n")
         running.sendall(b"GET /wait HTTP/1.1\r\n" + SMALL + b"\r\n")
-        server.expect("started")
-        server.process.terminate()
+        own_server.expect("started")
+        own_server.process.terminate()
         assert read_all(idle) == b""
         half.sendall(SMALL + b"\r\n")
         refused = read_all(half)
@@ -414,63 +421,65 @@ def test_a_stop_waits_for_what_runs_and_takes_no_request_on_open_connections():
         assert status(answer) == 200
         assert b"whole" in answer
         assert b"close" in answer.lower()
-    server.has_ended()
+    own_server.has_ended()
 
 
-def test_a_stop_waits_for_a_slow_reader_of_an_answer_that_began_before_it():
+@pytest.mark.parametrize("own_server", [{"drain_s": 20}], indirect=True)
+def test_a_stop_waits_for_a_slow_reader_of_an_answer_that_began_before_it(own_server):
     """Its connection is kept alive, so nothing said that its end was still to be sent, and it was reset."""
-    server = Server(drain_s=20)
     with socket.socket() as running:
         running.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         running.settimeout(10)
-        running.connect(("127.0.0.1", server.port))
+        running.connect(("127.0.0.1", own_server.port))
         running.sendall(b"GET /begun HTTP/1.1\r\n" + SMALL + b"\r\n")
         assert status(running.recv(1) + running.recv(20)) == 200
-        server.process.terminate()
-        server.expect("ended")
-        assert server.line() == "cut"
+        own_server.process.terminate()
+        own_server.expect("ended")
+        assert own_server.line() == "cut"
         assert b"whole" in read_all(running)
-    server.has_ended()
+    own_server.has_ended()
 
 
-def test_an_answer_that_outlasts_the_stop_is_cut_and_the_application_may_settle_what_it_leaves():
+@pytest.mark.parametrize("own_server", [{"drain_s": 0.2}], indirect=True)
+def test_an_answer_that_outlasts_the_stop_is_cut_and_the_application_may_settle_what_it_leaves(own_server):
     """So that the log can tell clients that were cut off from clients that left."""
-    server = Server(drain_s=0.2)
-    with server.connect() as running:
+    with own_server.connect() as running:
         running.sendall(b"GET /flood HTTP/1.1\r\n" + SMALL + b"\r\n")
-        server.expect("started")
-        server.process.terminate()
+        own_server.expect("started")
+        own_server.process.terminate()
         for word in ("cut", "left", "settled"):
-            server.expect(word)
-    server.has_ended()
+            own_server.expect(word)
+    own_server.has_ended()
 
 
-def test_a_stop_is_announced_before_it_begins():
+@pytest.mark.parametrize("own_server", [{"drain_s": 20, "drain_delay_s": 3}], indirect=True)
+def test_a_stop_is_announced_before_it_begins(own_server):
     """Whoever balances load needs time to see it; until then requests are answered, and their connections closed."""
-    server = Server(drain_s=20, drain_delay_s=3)
-    with server.connect() as kept:
+    with own_server.connect() as kept:
         assert is_served(kept)
-        server.process.terminate()
-        while status(answer := server.ask(b"GET /ready HTTP/1.1\r\nConnection: close\r\n" + SMALL + b"\r\n")) != 503:
+        own_server.process.terminate()
+        while (
+            status(answer := own_server.ask(b"GET /ready HTTP/1.1\r\nConnection: close\r\n" + SMALL + b"\r\n")) != 503
+        ):
             pass
         assert b"connection: close" in answer.lower()
         kept.sendall(b"GET / HTTP/1.1\r\n" + SMALL + b"\r\n")
         answer = read_all(kept)
         assert status(answer) == 200
         assert b"connection: close" in answer.lower()
-    server.has_ended()
+    own_server.has_ended()
 
 
-def test_a_connection_is_not_closed_behind_an_answer_that_did_not_say_so():
+@pytest.mark.parametrize("own_server", [{"drain_s": 20, "drain_delay_s": 3}], indirect=True)
+def test_a_connection_is_not_closed_behind_an_answer_that_did_not_say_so(own_server):
     """Streams that had begun before the stop were ended well, and the next request of their clients met a closed connection."""
-    server = Server(drain_s=20, drain_delay_s=3)
-    with server.connect() as kept:
+    with own_server.connect() as kept:
         kept.sendall(b"GET /stream HTTP/1.1\r\n" + SMALL + b"\r\n")
-        server.expect("started")
-        server.process.terminate()
-        server.expect("ended")
+        own_server.expect("started")
+        own_server.process.terminate()
+        own_server.expect("ended")
         kept.sendall(b"GET / HTTP/1.1\r\n" + SMALL + b"\r\n")
         answers = read_all(kept)
     assert answers.count(b"HTTP/1.1 200") == 2
     assert answers.lower().count(b"connection: close") == 1
-    server.has_ended()
+    own_server.has_ended()
