@@ -22,14 +22,11 @@ from chat.usage.services import request_logs_prune
 
 logger = logging.getLogger(__name__)
 
-STRATEGY = "chat.workers.task_strategy:run_strategy"
-"""A name, as Celery would bind a function to the task as a method."""
 
-
-@shared_task(name=GENERATE_TASK, bind=True, ignore_result=True, acks_late=False, max_retries=0, Strategy=STRATEGY)
-def generate(self: Any, run_id: str, attempt: int) -> None:
-    """Claim the run and submit it to this worker's engine; the engine, not this task, holds it from there."""
-    self.app.model_worker.take(run_id, attempt)
+@shared_task(name=GENERATE_TASK, bind=True, ignore_result=True, acks_late=False, max_retries=0)
+def generate(self: Any, attempt: int) -> None:
+    """Claim the run whose id is this task's and submit it to the engine, which holds the run from there."""
+    self.app.model_worker.take(self.request.id, attempt)
 
 
 @shared_task(name=BATCHES_WAKE_TASK, bind=True, ignore_result=True)

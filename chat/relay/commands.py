@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from celery import current_app
 
 from chat.relay.state.keys import queue_of
-from chat.relay.state.task_message import GENERATE_TASK
+from chat.relay.state.task_message import GENERATE_TASK, task_template
 
 logger = logging.getLogger(__name__)
 
@@ -29,11 +29,15 @@ _senders = ThreadPoolExecutor(max_workers=4, thread_name_prefix="celery-send")
 
 
 def senders_warm() -> None:
-    """Connect a thread to the broker, as importing its transport would delay the first request by half a second."""
+    """Connect a thread to the broker and write the task template.
+
+    Otherwise the imports would delay the first request by half a second.
+    """
     _senders.submit(_connect)
 
 
 def _connect() -> None:
+    task_template()
     try:
         with current_app.producer_pool.acquire(block=True, timeout=SEND_TIMEOUT_S) as producer:
             producer.connection.ensure_connection(max_retries=1, timeout=SEND_TIMEOUT_S)
@@ -48,8 +52,13 @@ def worker_node(worker_id: str) -> str:
 
 
 def task_send(run_id: str, attempt: int, slug: str) -> None:
-    """Publish the task of a run. Blocks; raises kombu's OperationalError and others if the broker is unavailable."""
-    current_app.send_task(GENERATE_TASK, args=(run_id, attempt), queue=queue_of(slug), retry=False, ignore_result=True)
+    """Publish the task of a run; its id is the run's.
+
+    Blocks; raises kombu's OperationalError and others if the broker is unavailable.
+    """
+    current_app.send_task(
+        GENERATE_TASK, args=(attempt,), task_id=run_id, queue=queue_of(slug), retry=False, ignore_result=True
+    )
 
 
 def stop_send(worker_id: str, run_id: str, outcome: str) -> None:

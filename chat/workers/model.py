@@ -1,5 +1,6 @@
-"""The model worker: one engine and one publisher. The only importer of engine.engine. chat.workers.model_step runs it
-under Celery.
+"""The model worker: one engine and one publisher. chat.workers.model_step runs it under Celery.
+
+It is the only importer of engine.engine.
 
 1. The worker takes a lease in the state `loading` and loads the engine.
 2. Once the model is loaded, the lease says `ready` and the worker consumes `model.<slug>`. If loading fails, the
@@ -15,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -26,19 +26,16 @@ from typing import Any
 from channels.layers import get_channel_layer
 from django.conf import settings
 
-from chat.catalog.model_choice import model_choice
 from chat.relay.commands import task_send
 from chat.relay.state.keys import Keys, model_slug
 from chat.relay.state.records import usage_of
 from chat.relay.state.runs import Claim, LogEntry, NotNow
-from chat.relay.valkey.line import SyncPool
-from chat.relay.valkey.store import AWAY, valkey_connect
+from chat.relay.valkey.store import valkey_connect
 from chat.relay.valkey.wire import RespClient
-from chat.relay.worker.claims import Taken
 from chat.relay.worker.loop_thread import LoopThread
 from chat.relay.worker.publisher import Publisher
 from engine.api import Admitted, Completed, EngineError, ErrorCode, Event, Failed, Outcome, Payload, Rejected, Timings
-from engine.config import EngineConfig, StructuredLimits
+from engine.config import EngineConfig
 from engine.engine import Engine, EngineStats, Resume, RunEvents
 from engine.loading.maker_defaults import maker_defaults
 
@@ -57,60 +54,14 @@ SERVED_STATES = frozenset({"ready", "draining"})
 """States of a worker that has loaded its model."""
 
 
-def engine_config() -> EngineConfig:
-    """Return the engine configuration that the settings describe. Raises NoModel."""
-    choice = model_choice(path=settings.LIGHTCONE_MODEL, name=settings.LIGHTCONE_MODEL_NAME)
-    return EngineConfig(
-        model_path=Path(choice.path),
-        model_name=choice.name,
-        device=settings.LIGHTCONE_DEVICE,
-        weights=settings.LIGHTCONE_WEIGHTS,
-        max_model_len=settings.LIGHTCONE_MAX_MODEL_LEN,
-        max_num_seqs=settings.LIGHTCONE_MAX_NUM_SEQS,
-        max_num_batched_tokens=settings.LIGHTCONE_MAX_NUM_BATCHED_TOKENS,
-        kv_cache=settings.LIGHTCONE_KV_CACHE,
-        kv_cache_bytes=settings.LIGHTCONE_KV_CACHE_BYTES,
-        prefix_caching=settings.LIGHTCONE_PREFIX_CACHING,
-        batch_invariant=settings.LIGHTCONE_BATCH_INVARIANT,
-        prompt_lookup=settings.LIGHTCONE_PROMPT_LOOKUP,
-        step_timeout_s=float(settings.LIGHTCONE_STEP_TIMEOUT),
-        num_threads=settings.LIGHTCONE_NUM_THREADS,
-        max_waiting=settings.LIGHTCONE_MAX_WAITING,
-        tool_parser=settings.LIGHTCONE_TOOL_PARSER,
-        reasoning_parser=settings.LIGHTCONE_REASONING_PARSER,
-        processors=tuple(settings.LIGHTCONE_LOGITS_PROCESSORS),
-        structured=_structured_limits(),
-    )
-
-
-def _structured_limits() -> StructuredLimits:
-    """Return the limits of structured output, which are part of the limits of requests."""
-    limits = settings.LIGHTCONE_LIMITS
-    return StructuredLimits(
-        schema_bytes=limits.max_schema_bytes,
-        schema_depth=limits.max_schema_depth,
-        tag_depth=limits.max_structural_tag_depth,
-        schema_nodes=limits.max_schema_nodes,
-        schema_bound=limits.max_schema_bound,
-        repeats=limits.max_repeat,
-        regex_bytes=limits.max_regex_bytes,
-        grammar_bytes=limits.max_grammar_bytes,
-        choice_strings=limits.max_choice_strings,
-        choice_bytes=limits.max_choice_bytes,
-        tool_bytes=limits.max_tool_bytes,
-        compile_timeout_s=limits.grammar_compile_timeout,
-        cache_bytes=limits.grammar_cache_bytes,
-    )
-
-
 FilesStamp = tuple[tuple[str, int, int], ...]
 
 
 class ModelWorker:
     """A worker of one model that claims runs, submits them and maintains its lease. Methods are thread-safe.
 
-    `make_engine(config, publish, …)` builds the engine; `state` is loading, ready, draining or failed, as in the lease.
-    `on_lost` is called when the cores have died too often: it must end the process, which calls `close` on the way.
+    `make_engine(config, publish, …)` builds the engine. `on_lost` is called when the cores have died too often: it must
+    end the process, which calls `close` on the way.
     """
 
     def __init__(
@@ -144,6 +95,7 @@ class ModelWorker:
 
     @property
     def state(self) -> str:
+        """loading, ready, draining or failed, as in the lease."""
         return self._state
 
     def load_until_ready(self, on_loaded: Callable[[], None]) -> None:
@@ -184,23 +136,12 @@ class ModelWorker:
         return True
 
     def take(self, run_id: str, attempt: int) -> None:
-        """Claim the run and submit it."""
-        self.begin(run_id, attempt)()
-
-    def begin(self, run_id: str, attempt: int) -> Callable[[], None]:
-        """Send the claim of the run. Return a function that waits for the reply and submits the run, for a thread that
-        may block.
+        """Claim the run and submit it. Blocks, so it must not run on the publisher's loop.
 
         A run that is taken, gone or already stopped costs no more than the claim.
         """
-        # A change to the publisher's loop and back takes longer than Valkey's reply, so first attempts go around the
-        # loop.
-        first = self._publisher.claims.ask_first(run_id) if attempt == 1 else None
-        return partial(self._take, run_id, attempt, first)
-
-    def _take(self, run_id: str, attempt: int, first: Callable[[], Claim | None] | None) -> None:
         try:
-            taken = self._claimed(run_id, attempt, first)
+            taken = self._loop.call(self._publisher.claims.take(run_id, attempt))
         except NotNow:
             self._send_back(run_id, attempt)
             return
@@ -223,17 +164,6 @@ class ModelWorker:
             # Another worker took the run over during the submit. The first abort came too early for the engine,
             # and the next attempt waits until the engine has let go of this one.
             self._engine.abort(run_id, Outcome.STOPPED)
-
-    def _claimed(self, run_id: str, attempt: int, first: Callable[[], Claim | None] | None) -> Taken | None:
-        if first is not None:
-            try:
-                claim = first()
-                return None if claim is None else (claim, [])
-            except NotNow:
-                logger.warning("claim of run %s: the lease of this worker has lapsed", run_id)
-            except AWAY as error:
-                logger.warning("claim of run %s not answered: %s", run_id, error)
-        return self._loop.call(self._publisher.claims.take(run_id, attempt))
 
     def stop_run(self, run_id: str, outcome: str) -> None:
         """End a run early. Unknown runs are ignored."""
@@ -336,7 +266,6 @@ class ModelWorker:
             clock=self._clock,
             flush_mode=settings.LIGHTCONE_LOG_FLUSH,
             resp=RespClient(settings.LIGHTCONE_REDIS_URL),
-            sync_pool=SyncPool(settings.LIGHTCONE_REDIS_URL),
         )
 
     def _has_heartbeat(self) -> bool:
@@ -400,18 +329,10 @@ def files_stamp(path: Path) -> FilesStamp:
     """Return name, size and modification time of each file of a model, to detect changes; () if they cannot be read."""
     try:
         files = sorted(path.iterdir()) if path.is_dir() else [path]
+        stats = [(file.name, file.stat()) for file in files if file.exists()]
     except OSError:
         return ()
-    return tuple(
-        (file.name, status.st_size, status.st_mtime_ns) for file in files if (status := _status_of(file)) is not None
-    )
-
-
-def _status_of(path: Path) -> os.stat_result | None:
-    try:
-        return path.stat()
-    except OSError:
-        return None
+    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
 
 
 def _resume_of(claim: Claim, log: list[LogEntry]) -> Resume:

@@ -1,8 +1,8 @@
 """The Celery bootstep of a model worker, and the control commands that it answers.
 
 Start:  python -m lightcone_site.worker   with LIGHTCONE_ROLE=model
-The step builds the ModelWorker (chat.workers.model), loads its model in a thread, so that control commands and signals
-are answered meanwhile, and consumes `model.<slug>` once the model is loaded.
+The step builds the ModelWorker (chat.workers.model) and loads its model in a thread, so that control commands and
+signals are answered meanwhile. It consumes `model.<slug>` once the model is loaded.
 """
 
 from __future__ import annotations
@@ -12,24 +12,74 @@ import secrets
 import threading
 import time
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from celery import bootsteps
+from celery.worker import state as worker_state
 from celery.worker.control import control_command, inspect_command
 from django.conf import settings
 from kombu import Exchange, Queue
 
-from chat.catalog.model_choice import NoModel
+from chat.catalog.model_choice import NoModel, model_choice
 from chat.relay.commands import STATS_COMMAND, STOP_COMMAND
 from chat.relay.state.keys import queue_of
 from chat.workers.exit import worker_leave
-from chat.workers.model import ModelWorker, engine_config
+from chat.workers.model import ModelWorker
+from engine.config import EngineConfig, StructuredLimits
 
 logger = logging.getLogger(__name__)
 
 ADD_CONSUMER_TIMEOUT_S = 1.0
+TASKS_POLL_S = 0.01
 CORES_DIED_CODE = 1
 """Exit code of a worker whose cores have died too often."""
+
+
+def engine_config() -> EngineConfig:
+    """Return the engine configuration that the settings describe. Raises NoModel."""
+    choice = model_choice(path=settings.LIGHTCONE_MODEL, name=settings.LIGHTCONE_MODEL_NAME)
+    return EngineConfig(
+        model_path=Path(choice.path),
+        model_name=choice.name,
+        device=settings.LIGHTCONE_DEVICE,
+        weights=settings.LIGHTCONE_WEIGHTS,
+        max_model_len=settings.LIGHTCONE_MAX_MODEL_LEN,
+        max_num_seqs=settings.LIGHTCONE_MAX_NUM_SEQS,
+        max_num_batched_tokens=settings.LIGHTCONE_MAX_NUM_BATCHED_TOKENS,
+        kv_cache=settings.LIGHTCONE_KV_CACHE,
+        kv_cache_bytes=settings.LIGHTCONE_KV_CACHE_BYTES,
+        prefix_caching=settings.LIGHTCONE_PREFIX_CACHING,
+        batch_invariant=settings.LIGHTCONE_BATCH_INVARIANT,
+        prompt_lookup=settings.LIGHTCONE_PROMPT_LOOKUP,
+        step_timeout_s=float(settings.LIGHTCONE_STEP_TIMEOUT),
+        num_threads=settings.LIGHTCONE_NUM_THREADS,
+        max_waiting=settings.LIGHTCONE_MAX_WAITING,
+        tool_parser=settings.LIGHTCONE_TOOL_PARSER,
+        reasoning_parser=settings.LIGHTCONE_REASONING_PARSER,
+        processors=tuple(settings.LIGHTCONE_LOGITS_PROCESSORS),
+        structured=_structured_limits(),
+    )
+
+
+def _structured_limits() -> StructuredLimits:
+    """Return the limits of structured output, which are part of the limits of requests."""
+    limits = settings.LIGHTCONE_LIMITS
+    return StructuredLimits(
+        schema_bytes=limits.max_schema_bytes,
+        schema_depth=limits.max_schema_depth,
+        tag_depth=limits.max_structural_tag_depth,
+        schema_nodes=limits.max_schema_nodes,
+        schema_bound=limits.max_schema_bound,
+        repeats=limits.max_repeat,
+        regex_bytes=limits.max_regex_bytes,
+        grammar_bytes=limits.max_grammar_bytes,
+        choice_strings=limits.max_choice_strings,
+        choice_bytes=limits.max_choice_bytes,
+        tool_bytes=limits.max_tool_bytes,
+        compile_timeout_s=limits.grammar_compile_timeout,
+        cache_bytes=limits.grammar_cache_bytes,
+    )
 
 
 class ModelStep(bootsteps.StartStopStep):
@@ -72,7 +122,11 @@ class ModelStep(bootsteps.StartStopStep):
 
     def stop(self, worker: Any) -> None:
         if self.model_worker is not None:
-            self.model_worker.close(settings.LIGHTCONE_DRAIN_S)
+            deadline = time.monotonic() + settings.LIGHTCONE_DRAIN_S
+            # The runs of tasks that are fetched and not yet claimed would wait for the reaper.
+            while worker_state.reserved_requests and time.monotonic() < deadline:
+                time.sleep(TASKS_POLL_S)
+            self.model_worker.close(max(0.0, deadline - time.monotonic()))
             self.model_worker = None
 
     terminate = stop

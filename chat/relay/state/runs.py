@@ -19,7 +19,7 @@ from redis.asyncio import Redis
 
 from chat.relay.state.codec import pack_record, pack_request, unpack_events, unpack_request
 from chat.relay.state.keys import Keys, model_slug
-from chat.relay.state.task_message import task_message
+from chat.relay.state.task_message import first_task
 from chat.relay.valkey.store import Answers, script_text
 from engine.api import Event, GenerationRequest, Outcome
 
@@ -194,7 +194,7 @@ class Runs:
             *(self._now_ms(), request.run_id, pack_request(request) if admission.has_task else b""),
             *(admission.requests_per_minute, admission.tokens_per_minute, admission.reserved_tokens),
             *(admission.max_live, admission.max_waiting, LIVE_LEASE_MS, keys.worker_prefix, RUN_LIFE_MS),
-            task_message(request.run_id, 1, slug) if admission.has_task else b"",
+            first_task(request.run_id, slug) if admission.has_task else b"",
             *(admission.resume_context, request.tenant),
             *(item for pair in meta.items() for item in pair),
         )
@@ -228,10 +228,6 @@ class Runs:
 
         A repeated claim returns a run that this worker already holds; the caller must know which runs it holds.
         """
-        return self.claim_read(run_id, attempt, await self.client.eval(*self.claim_command(run_id, attempt, worker_id)))
-
-    def claim_command(self, run_id: str, attempt: int, worker_id: str) -> list[Any]:
-        """Return the arguments of the EVAL that claims a run, to send over another connection."""
         keys = self.keys
         names = (
             keys.meta(run_id),
@@ -240,10 +236,7 @@ class Runs:
             keys.worker_runs(worker_id),
             keys.worker(worker_id),
         )
-        return [CLAIM, len(names), *names, run_id, attempt, worker_id]
-
-    def claim_read(self, run_id: str, attempt: int, answer: list[Any]) -> Claim | None:
-        """Parse the reply of claim.lua; None if the run is taken or gone. Raises NotNow."""
+        answer = await self.client.eval(CLAIM, len(names), *names, run_id, attempt, worker_id)
         if answer[0] == b"lapsed":
             raise NotNow
         if answer[0] != b"claimed" or answer[1] is None:

@@ -23,7 +23,6 @@ from redis.exceptions import RedisError
 
 from chat.relay.state.keys import Keys
 from chat.relay.state.runs import LEASE_MS, LIVE_LEASE_MS, Runs, watchers_of
-from chat.relay.valkey.line import SyncPool
 from chat.relay.valkey.store import AWAY, Answers
 from chat.relay.valkey.wire import RespClient
 from chat.relay.worker.claims import Claims
@@ -48,7 +47,7 @@ class Publisher:
 
     `abort(run_id, outcome)` ends a run in the engine; `lease()` gives the fields of the worker's lease, or None when the core
     has shown no sign of life. `flush_mode`: "auto", "step" or "batch". `resp`: for steps in one round trip, where `layer` is one whose
-    messages are what Valkey publishes (chat.relay.valkey.layer). `sync_pool`: for `Claims.ask_first`.
+    messages are what Valkey publishes (chat.relay.valkey.layer).
     """
 
     def __init__(
@@ -64,7 +63,6 @@ class Publisher:
         clock: Callable[[], float] = time.time,
         flush_mode: str = "auto",
         resp: RespClient | None = None,
-        sync_pool: SyncPool | None = None,
     ) -> None:
         self.worker_id = worker_id
         self._slug = slug
@@ -79,9 +77,7 @@ class Publisher:
         self._writer = LogWriter(
             runs=self.runs, layer=layer, worker_id=worker_id, table=self._table, clock=clock, resp=resp
         )
-        self.claims = Claims(
-            runs=self.runs, table=self._table, worker_id=worker_id, renew=self.beat, sync_pool=sync_pool
-        )
+        self.claims = Claims(runs=self.runs, table=self._table, worker_id=worker_id, renew=self.beat)
         self._has_updates = asyncio.Event()
         self._is_urgent = asyncio.Event()
         self._writing = asyncio.Lock()
@@ -111,7 +107,6 @@ class Publisher:
         except (RedisError, OSError) as error:
             logger.warning("lease not given back: %s", error)
         self._writer.close()
-        self.claims.close()
         await self._client.aclose()
 
     @property
