@@ -1,6 +1,6 @@
 """Celery tasks; each calls one service.
 
-`generate` is the only one of a request; it is acknowledged early and never retried.
+`generate` is the only task of a request. It is never retried: leases and claims recover the runs of a lost worker.
 """
 
 from __future__ import annotations

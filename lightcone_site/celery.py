@@ -1,7 +1,7 @@
-"""The Celery application. It carries requests and control, never tokens.
+"""The Celery application. It carries requests and control commands, never tokens.
 
-LIGHTCONE_ROLE says what a worker process is: `model` (chat.workers.model) or `maintenance` (chat.workers.maintenance). The steps are named,
-not imported, so that web processes, which only send tasks, load neither the worker nor the engine.
+LIGHTCONE_ROLE sets the role of a worker process: `model` or `maintenance`. The bootsteps are named, not imported, so
+that web processes, which only send tasks, load neither a worker nor the engine.
 """
 
 from __future__ import annotations
@@ -26,4 +26,4 @@ if (role := os.environ.get("LIGHTCONE_ROLE")) in STEPS:
 
 @setup_logging.connect
 def keep_logging(**_: object) -> None:
-    """Django has set logging up already (settings.LOGGING); Celery leaves it alone when somebody listens here."""
+    """Do nothing: with a receiver of this signal, Celery leaves logging to Django (settings.LOGGING)."""

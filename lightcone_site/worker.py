@@ -1,6 +1,6 @@
-"""A worker process: `python -m lightcone_site.worker`, with LIGHTCONE_ROLE=model or maintenance. What it is to be comes from the settings.
+"""The entry point of a worker process: `python -m lightcone_site.worker`, with LIGHTCONE_ROLE=model or maintenance.
 
-The `celery` command would do, with the options below; it loads a terminal's libraries, 7 MiB, for a shell that no worker shows.
+The `celery` command with the options below would do the same, but loads 7 MiB of terminal libraries.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from lightcone_site.private_files import umask_set
 from lightcone_site.startup import settings_check
 
 STOP_S = {"model": 8.0, "maintenance": 12.0}
-"""In which a worker stops, a model worker after its drain; the supervisor gives each a little more."""
+"""The time in which a worker stops, a model worker after its drain; the supervisor allows each a little more."""
 THREADS = {"model": 16, "maintenance": 2}
 M_ARENA_MAX = -8
-"""Of mallopt(3), in its own numbers."""
+"""The parameter of mallopt(3)."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Work until told to stop; the exit code."""
+    """Run the worker until it is told to stop. Return the exit code."""
     umask_set()
     role = os.environ.get("LIGHTCONE_ROLE", "")
     if role not in STEPS:
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
         hostname=host_format(default_nodename(options.name)),
         pool_cls="threads",
         concurrency=THREADS[role],
-        queues="maintenance",  # which a model worker leaves for that of its model (chat.workers.model)
+        queues="maintenance",  # a model worker consumes the queue of its model instead (chat.workers.model_step)
         loglevel=logging.INFO,
         without_gossip=True,
         without_mingle=True,
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _use_one_arena() -> None:
-    """Let glibc keep one heap for all threads; those of a worker seldom allocate at the same time, and each would have one of its own."""
+    """Let glibc keep one heap for all threads instead of one for each; threads of a worker seldom allocate at once."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):  # another C library
             ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)

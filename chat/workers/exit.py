@@ -1,7 +1,6 @@
-"""Ends a worker process: asks Celery to stop, and exits the process if Celery does not.
+"""The bounded end of a worker process: Celery is asked to stop, and the process exits if it does not.
 
-Celery cannot stop while one of its threads waits for an unavailable broker. Used by the worker's steps and its entry
-point.
+Celery cannot stop while one of its threads waits for an unavailable broker.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The maintenance worker's resident loops, as a Celery bootstep: usage writer, reaper, model states, unfinished answers, metrics.
+"""The Celery bootstep of the maintenance worker: usage writer, reaper, model states, unfinished answers, metrics, batches.
 
-Resident, not beat tasks each second: the writer waits inside Valkey for the first record and then 200 ms for more, so rows are
-there at once and batches are large under load; a beat task would cost a broker message a second and add up to a second. The lock
-in the usage stream keeps it to one writer. Beat still starts what happens daily (retention).
+These are loops, not beat tasks: the writer waits inside Valkey for the first record and then 200 ms for more, so rows
+appear at once and transactions are large under load. A beat task would cost a broker message a second and add up to a
+second. A lock in the usage stream limits it to one writer. Beat starts the daily tasks (retention).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""An event loop in a thread of its own, for processes whose main thread belongs to Celery.
+"""An event loop in a thread of its own, for worker processes, whose main thread belongs to Celery.
 
-Channel layers and Valkey clients keep connections per loop, so everything asynchronous of such a process lives on one of these.
+Channel layers and Valkey clients keep connections per loop, so all asynchronous code of a worker runs on one such loop.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 
 class LoopThread:
-    """Started when built; `close` cancels what still runs and ends the thread."""
+    """A thread that runs an event loop from its construction until `close`."""
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
@@ -30,6 +30,7 @@ class LoopThread:
         asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def close(self) -> None:
+        """Cancel all coroutines and end the thread."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
 

@@ -1,13 +1,12 @@
-"""Publisher: from the engine's events to the durable log, and from there to the web processes that read.
+"""The publisher: it writes the engine's events to the logs of their runs and announces them to web processes.
 
-One event loop, one object per worker process. Each flush:
-  1. cut: all pending events of a run become one packed entry (neighbouring deltas of a choice join, which bounds the
-     cost of a slow Valkey);
+A worker process has one, on one event loop. Each flush:
+  1. cut: join the pending events of a run into one packed entry; joined deltas bound the cost of a slow Valkey;
   2. write and announce (log_writer.py).
 Each second it renews the worker's lease and inspects its runs. Entries that could not be written stay in memory and are
 appended once Valkey is back.
 
-It knows neither the engine nor Celery nor Django. Used by chat.workers.model.
+It knows neither the engine nor Celery nor Django. chat.workers.model uses it.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ CLAIMS_SETTLE_S = 2.0
 
 
 class Publisher:
-    """Holds the worker's runs. `publish` and `is_letting_go` are for any thread, the rest for the loop of `start`; `claims` says its own.
+    """The owner of a worker's runs. `publish` and `is_letting_go` may be called from any thread, the rest on one loop.
 
-    `abort(run_id, outcome)` ends a run in the engine; `lease()` gives the fields of the worker's lease, or None when the core
-    has shown no sign of life. `flush_mode`: "auto", "step" or "batch". `resp`: for steps in one round trip, where `layer` is one whose
-    messages are what Valkey publishes (chat.relay.valkey.layer).
+    `abort(run_id, outcome)` ends a run in the engine. `lease()` returns the fields of the worker's lease, or None without
+    a heartbeat of the core. `flush_mode`: "auto", "step" or "batch". `resp` writes and announces steps in one round trip;
+    it needs a `layer` whose messages are Valkey's PUBLISH (chat.relay.valkey.layer).
     """
 
     def __init__(

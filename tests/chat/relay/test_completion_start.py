@@ -24,7 +24,7 @@ from chat.generation.completions import (
 )
 from chat.relay.state.keys import model_slug
 from chat.relay.state.run_id import run_id_create
-from chat.relay.state.task_message import task_message
+from chat.relay.state.task_message import first_task
 from chat.relay.web.dispatcher import _dispatchers, dispatcher_of_loop
 from chat.relay.worker.publisher import Publisher
 from engine.api import Delta, EngineUnavailable, ErrorCode, GenerationRequest, RawPrompt, RequestError, Task
@@ -73,7 +73,7 @@ async def test_a_completion_streams_over_the_real_layer(service: World) -> None:
     worker = await worker_of(service)
     generation = request()
     reader = await completion_start(request=generation, caller=CALLER, trace=TRACE)
-    assert await queued_tasks(service) == [task_message(generation.run_id, 1, MODEL)]
+    assert await queued_tasks(service) == [first_task(generation.run_id, MODEL)]
     voice = await service.claim(worker, reader.run_id)
     voice.admit()
     await reader.first()

@@ -13,7 +13,7 @@ from redis import Redis
 
 from chat.relay.commands import task_send
 from chat.relay.state.keys import Keys
-from chat.relay.state.task_message import task_message
+from chat.relay.state.task_message import first_task
 from lightcone_site.databases import broker_url
 
 OWN = {"id", "root_id", "origin", "correlation_id", "reply_to", "delivery_tag"}
@@ -46,7 +46,7 @@ def test_celery_puts_the_same_message_into_the_same_list(
     with Redis.from_url(valkey) as client:
         [raw] = client.lrange(keys.tasks("a-model"), 0, -1)
     app.close()
-    assert shown(task_message("a" * 32, 1, "a-model")) == shown(raw)
+    assert shown(first_task("a" * 32, "a-model")) == shown(raw)
 
 
 def test_the_broker_of_the_settings_keeps_its_lists_where_admission_looks_for_them(settings: Any) -> None:

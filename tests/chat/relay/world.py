@@ -172,7 +172,6 @@ class World:
             lease=self.lease,
             clock=self.clock,
             resp=None if isinstance(self.layer, LossyLayer) else RespClient(self.url),
-            sync_pool=SyncPool(self.url),
         )
         await publisher.start(beat_s=beat_s)
         self.publishers.append(publisher)

@@ -1,4 +1,4 @@
-"""How tasks of runs come from Celery's consumer into its pool, with a real consumer, and a worker that notes what it is asked."""
+"""The task of a run under a real Celery consumer, with a worker that records the calls it gets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,8 +18,8 @@ from redis import Redis
 
 import chat.tasks  # noqa: F401 - shared tasks are those of every app
 from chat.relay.state.keys import Keys, queue_of
-from chat.relay.state.task_message import task_message
-from chat.workers import task_strategy
+from chat.relay.state.task_message import GENERATE_TASK, first_task
+from chat.workers.model_step import ModelStep
 from lightcone_site.databases import broker_url
 
 NUM_THREADS = 3
@@ -28,47 +27,58 @@ SLUG = "a-model"
 
 
 @dataclass
-class NotingWorker:
-    """Takes runs when `may_take` says so; the run `bad` fails, and `worse` cannot even be begun."""
+class RecordingWorker:
+    """Takes runs once `may_take` is set. The run `bad` fails."""
 
     begun: queue.SimpleQueue[tuple[str, int]] = field(default_factory=queue.SimpleQueue)
     taken: queue.SimpleQueue[str] = field(default_factory=queue.SimpleQueue)
     may_take: threading.Event = field(default_factory=threading.Event)
+    closed: queue.SimpleQueue[float] = field(default_factory=queue.SimpleQueue)
 
-    def begin(self, run_id: str, attempt: int) -> Callable[[], None]:
-        if run_id == "worse":
-            raise RuntimeError("a defect")
+    def take(self, run_id: str, attempt: int) -> None:
         self.begun.put((run_id, attempt))
+        self.may_take.wait(10)
+        if run_id == "bad":
+            raise RuntimeError("a defect")
+        self.taken.put(run_id)
 
-        def take() -> None:
-            self.may_take.wait(10)
-            if run_id == "bad":
-                raise RuntimeError("a defect")
-            self.taken.put(run_id)
-
-        return take
+    def close(self, drain_s: float) -> None:
+        self.closed.put(drain_s)
 
 
 @dataclass
 class Served:
-    worker: NotingWorker
+    app: Any
+    worker: RecordingWorker
     client: Redis
     queue: str
     lose_broker: Callable[[], None]
 
-    def send(self, run_id: str, attempt: Any = 1) -> None:
-        self.client.lpush(self.queue, task_message(run_id, attempt, SLUG))
+    def send(self, run_id: str) -> None:
+        self.client.lpush(self.queue, first_task(run_id, SLUG))
+
+    def send_all(self, number: int) -> set[str]:
+        """Send more tasks than there are threads, and wait until the consumer has fetched all of them."""
+        runs = {f"run {index}" for index in range(number)}
+        for run_id in runs:
+            self.send(run_id)
+        for _ in range(NUM_THREADS):
+            self.worker.begun.get(timeout=10)
+        while len(reserved_requests) < number:
+            threading.Event().wait(0.001)
+        return runs
 
 
 @pytest.fixture(scope="module")
 def consumer(valkey: str) -> Iterator[tuple[Any, Redis, str, Callable[[], None]]]:
-    """A Celery app whose worker runs, a client of its broker, the list of the model's tasks, and what the worker does without a broker."""
+    """A Celery app with a running worker, a client of its broker, the list of the model's tasks, and what the worker does
+    when it loses the broker.
+    """
     keys = Keys(f"test-{secrets.token_hex(4)}")
     app: Any = Celery("test", set_as_current=False, broker=broker_url(valkey))
     app.conf.update(
         broker_transport_options={"global_keyprefix": keys.celery_prefix},
         task_queues=[Queue(queue_of(SLUG), no_ack=True)],
-        worker_disable_prefetch=True,
         worker_hijack_root_logger=False,
     )
     options = {"pool": "threads", "concurrency": NUM_THREADS, "perform_ping_check": False, "shutdown_timeout": 10}
@@ -80,12 +90,12 @@ def consumer(valkey: str) -> Iterator[tuple[Any, Redis, str, Callable[[], None]]
 @pytest.fixture
 def served(consumer: tuple[Any, Redis, str, Callable[[], None]]) -> Iterator[Served]:
     app, client, tasks, lose_broker = consumer
-    app.model_worker = NotingWorker()
-    yield Served(app.model_worker, client, tasks, lose_broker)
+    app.model_worker = RecordingWorker()
+    yield Served(app, app.model_worker, client, tasks, lose_broker)
     app.model_worker.may_take.set()
 
 
-def test_runs_are_asked_for_at_once_and_taken_by_threads_of_the_pool(served: Served) -> None:
+def test_a_task_takes_the_run_whose_id_it_has(served: Served) -> None:
     served.send("one")
     assert served.worker.begun.get(timeout=10) == ("one", 1)
     assert served.worker.taken.empty()
@@ -93,73 +103,41 @@ def test_runs_are_asked_for_at_once_and_taken_by_threads_of_the_pool(served: Ser
     assert served.worker.taken.get(timeout=10) == "one"
 
 
-def test_no_more_tasks_are_fetched_than_threads_are_free(served: Served) -> None:
-    runs = [str(number) for number in range(NUM_THREADS + 2)]
-    for run_id in runs:
-        served.send(run_id)
-    first = [served.worker.begun.get(timeout=10)[0] for _ in range(NUM_THREADS)]
-    assert first == runs[:NUM_THREADS]
-    assert served.client.llen(served.queue) == 2
-    assert {request.info()["args"] for request in list(reserved_requests)} == {(run_id, 1) for run_id in first}
+def test_tasks_beyond_the_threads_are_fetched_and_wait_for_the_next_free_one(served: Served) -> None:
+    """Left in the queue, they would wait until Celery looks again, up to a second."""
+    runs = served.send_all(NUM_THREADS + 2)
+    assert served.client.llen(served.queue) == 0
     served.worker.may_take.set()
-    assert {served.worker.taken.get(timeout=10) for _ in runs} == set(runs)
+    assert {served.worker.taken.get(timeout=10) for _ in runs} == runs
 
 
-def test_tasks_in_hand_count_on_where_the_broker_is_lost(served: Served) -> None:
-    runs = [str(number) for number in range(NUM_THREADS)]
-    for run_id in runs:
-        served.send(run_id)
-    assert [served.worker.begun.get(timeout=10)[0] for _ in runs] == runs
+def test_fetched_tasks_are_done_although_the_broker_is_lost(served: Served) -> None:
+    runs = served.send_all(NUM_THREADS + 2)
     served.lose_broker()
-    assert len(reserved_requests) == NUM_THREADS
     served.worker.may_take.set()
-    assert {served.worker.taken.get(timeout=10) for _ in runs} == set(runs)
+    assert {served.worker.taken.get(timeout=10) for _ in runs} == runs
 
 
-class HandedOut:
-    """A consumer of two threads, which take what they were handed when a test says so. `num_woken`: how often its loop was."""
-
-    num_processes = 2
-
-    def __init__(self) -> None:
-        self.pool = self.hub = self
-        self.tasks: list[Callable[[], None]] = []
-        self.num_woken = 0
-
-    def apply_async(self, take: Callable[..., None], *, args: tuple[Any, ...], callback: Any) -> None:
-        self.tasks.append(lambda: take(*args))
-
-    def call_soon(self, callback: Callable[..., None], *args: object) -> None:
-        callback(*args)
-        self.num_woken += 1
-
-
-def test_the_first_thread_that_is_free_wakes_a_consumer_that_found_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It fetched the next task when it happened to look, a second later."""
-    in_hand: set[Any] = set()
-    monkeypatch.setattr(task_strategy, "reserved_requests", in_hand)
-    monkeypatch.setattr(task_strategy, "task_reserved", in_hand.add)
-    monkeypatch.setattr(task_strategy, "task_accepted", lambda _: None)
-    monkeypatch.setattr(task_strategy, "task_ready", in_hand.discard)
-    consumer, worker = HandedOut(), NotingWorker()
-    worker.may_take.set()
-    hand_out = task_strategy.run_strategy(
-        SimpleNamespace(name="chat.generate"), SimpleNamespace(model_worker=worker), consumer
-    )
-    for num_tasks, num_woken in ((1, 0), (2, 1), (1, 1)):
-        for number in range(num_tasks):
-            hand_out(SimpleNamespace(headers={"id": f"{number}"}, payload=[[f"{number}", 1], {}, {}]))
-        while consumer.tasks:
-            consumer.tasks.pop()()
-        assert consumer.num_woken == num_woken
-    assert not in_hand
-
-
-def test_a_task_that_fails_or_is_none_of_ours_holds_up_no_other(served: Served) -> None:
+def test_a_stop_waits_for_fetched_tasks_before_it_closes_the_worker(served: Served) -> None:
+    runs = served.send_all(NUM_THREADS + 2)
+    step = ModelStep(type("Controller", (), {"app": served.app}))
+    step.model_worker = served.worker
+    stopping = threading.Thread(target=step.stop, args=(None,))
+    stopping.start()
+    assert served.worker.closed.empty()
     served.worker.may_take.set()
-    for run_id in ("bad", "worse") * NUM_THREADS:
-        served.send(run_id)
-    served.send("odd", attempt="first")
+    assert served.worker.closed.get(timeout=10) > 0
+    assert {served.worker.taken.get_nowait() for _ in runs} == runs
+    stopping.join()
+
+
+def test_a_task_that_fails_or_has_other_arguments_holds_up_no_other(served: Served) -> None:
+    served.worker.may_take.set()
+    for _ in range(2 * NUM_THREADS):
+        served.send("bad")
+        served.app.send_task(GENERATE_TASK, args=("odd", "arguments"), task_id="odd", queue=queue_of(SLUG))
     served.send("good")
     assert served.worker.taken.get(timeout=10) == "good"
-    assert "odd" not in requests
+    while reserved_requests:
+        threading.Event().wait(0.001)
+    assert requests == {}

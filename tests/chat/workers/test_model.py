@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from functools import partialmethod
@@ -14,8 +15,8 @@ from typing import Any
 import pytest
 
 from chat.catalog.model_choice import model_choice
+from chat.relay.state.runs import Runs
 from chat.relay.state.workers import worker_leases
-from chat.relay.valkey.line import PendingReply
 from chat.relay.worker.publisher import Publisher
 from chat.workers.model import ModelWorker, files_stamp
 from engine.api import Admitted, Completed, Delta, Event, GenerationRequest, Outcome, Timings, Usage
@@ -193,14 +194,17 @@ async def test_a_claim_whose_answer_is_lost_is_asked_again(
     worker, _ = await start(world)
     web = await world.web(sweep_s=0.02)
     reader, _ = await world.admit(web)
-    answer = PendingReply.answer
+    claim, losses = Runs.claim, [True]
 
-    def answer_lost(asked: PendingReply) -> None:
-        if is_done:
-            answer(asked)
-        raise ConnectionResetError
+    async def claim_badly(*arguments: Any) -> Any:
+        if losses:
+            losses.pop()
+            if is_done:
+                await claim(*arguments)
+            raise ConnectionResetError
+        return await claim(*arguments)
 
-    monkeypatch.setattr(PendingReply, "answer", answer_lost)
+    monkeypatch.setattr(Runs, "claim", claim_badly)
     await asyncio.to_thread(worker.take, reader.run_id, 1)
     assert text_of(await read_all(reader)) == "abc"
     await asyncio.to_thread(worker.close, 1.0)
@@ -253,14 +257,25 @@ async def test_a_drain_waits_for_runs_that_are_being_claimed(world: World, monke
     worker, _ = await start(world)
     web = await world.web(sweep_s=0.02)
     reader, _ = await world.admit(web)
-    begun = [await asyncio.to_thread(worker.begin, reader.run_id, 1)]
+    claim, is_sent, may_answer = Runs.claim, asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    async def claim_late(*arguments: Any) -> Any:
+        loop.call_soon_threadsafe(is_sent.set)
+        await asyncio.to_thread(may_answer.wait, 10)
+        return await claim(*arguments)
 
     def sleep(seconds: float) -> None:
-        begun.pop()() if begun else time.sleep(seconds)
+        may_answer.set()
+        time.sleep(seconds)
 
+    monkeypatch.setattr(Runs, "claim", claim_late)
     monkeypatch.setattr("chat.workers.model.time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    taking = asyncio.create_task(asyncio.to_thread(worker.take, reader.run_id, 1))
+    await is_sent.wait()
     await asyncio.to_thread(worker.close, 10.0)
-    assert not begun
+    assert may_answer.is_set()
+    await taking
     assert text_of(await read_all(reader)) == "abc"
 
 
