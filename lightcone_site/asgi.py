@@ -1,6 +1,6 @@
-"""The ASGI application: API routes on their own slim path, pages through settings.MIDDLEWARE, WebSockets for the playground.
+"""The ASGI application: API routes past the middleware, pages through settings.MIDDLEWARE, WebSockets for the playground.
 
-Serves under any ASGI server; `python -m lightcone_site.web` is ours.
+It runs under any ASGI server; ours is `python -m lightcone_site.web`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from django.core.asgi import get_asgi_application
 
 pages = get_asgi_application()
 
-# NOTE: what follows imports models, so the applications have to be set up first.
+# NOTE: these import models, so Django has to be set up first.
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from django.urls import re_path  # noqa: E402
@@ -30,16 +30,11 @@ api = ApiHandler()
 async def http(
     scope: dict[str, Any], receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
 ) -> None:
-    """Choose the path by the first segment of what is routed, never by a header."""
+    """Choose the handler by the first segment of the path, never by a header."""
     handler = api if is_api_path(scope["path"]) else pages
     await handler(scope, receive, send)
 
 
 sockets = URLRouter([*websocket_urlpatterns, re_path("", refuse_socket)])
 
-application = ProtocolTypeRouter(
-    {
-        "http": http,
-        "websocket": SameOriginOnly(AuthMiddlewareStack(sockets)),
-    }
-)
+application = ProtocolTypeRouter({"http": http, "websocket": SameOriginOnly(AuthMiddlewareStack(sockets))})

@@ -1,4 +1,4 @@
-"""The SQL database and the Valkey address, from the two URLs an operator may set."""
+"""The SQL database and the address of Valkey, from the two URLs that an operator may set."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ SQLITE_PRAGMAS = (
 
 
 def database_settings(url: str, data_dir: Path) -> dict[str, Any]:
-    """Django's settings of the default database: SQLite in the data directory, or the PostgreSQL that `url` names.
+    """Return Django's settings of the default database: SQLite in the data directory, or the PostgreSQL that `url` names.
 
-    `url`: postgres://user:password@host:port/name?sslmode=require, query parameters going to libpq. A host in the query
-    (`?host=/run/postgresql`) names a socket directory.
+    `url`: postgres://user:password@host:port/name?sslmode=require. Query parameters go to libpq; a host among them
+    (`?host=/run/postgresql`) names a socket directory. Raises ImproperlyConfigured.
     """
     if not url:
         return {
@@ -59,14 +59,14 @@ def database_settings(url: str, data_dir: Path) -> dict[str, Any]:
         "HOST": host,
         "PORT": str(port or options.pop("port", "")),
         "CONN_MAX_AGE": 0,
-        # The pool looks at a connection before it gives it away: those that a restarted server has closed are made again.
+        # The pool checks a connection before use, and replaces those that a restarted server has closed.
         "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {**options, "pool": {"min_size": 1, "max_size": 16, "timeout": 10}},
     }
 
 
 def embedded_valkey_socket(data_dir: Path) -> Path:
-    """Where the embedded Valkey listens: in the data directory, or where that path is too long for a socket, in a short private folder."""
+    """Return the socket path of the embedded Valkey: in the data directory, or in a short private folder if that path is too long."""
     path = data_dir / "run" / "valkey.sock"
     if len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES:
         return path
@@ -76,7 +76,7 @@ def embedded_valkey_socket(data_dir: Path) -> Path:
 
 
 def broker_url(redis_url: str) -> str:
-    """The same Valkey in the words of Celery's transport, which spells a socket redis+socket://."""
+    """Return the URL of the same Valkey for Celery's transport, which writes redis+socket:// for a socket."""
     if redis_url.startswith("unix://"):
         return "redis+socket://" + redis_url.removeprefix("unix://")
     return redis_url

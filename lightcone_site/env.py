@@ -1,4 +1,4 @@
-"""Typed reading of environment variables that fails loudly: a value that cannot be used stops the start with its name and the remedy."""
+"""Read environment variables with types. A value that cannot be used stops the start, with its name and the remedy."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from django.core.exceptions import ImproperlyConfigured
 PREFIX = "LIGHTCONE_"
 ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+")
 NAMES: set[str] = set()
-"""Every name that was asked for; docs/operations.md must list them all (a test compares)."""
+"""The names of all settings that were read; docs/operations.md must list them (a test compares)."""
 READ_ELSEWHERE = ("LIGHTCONE_API_KEY", "LIGHTCONE_ADMIN_PASSWORD")
-"""Secrets of the first start, which the supervisor alone reads (lightcone_site.serve.serving)."""
-OF_DEVELOPMENT = ("TEST_", "SOAK_", "BENCH_")
-"""How names of variables of tests and benchmarks begin."""
+"""Secrets of the first start; only the supervisor reads them (lightcone_site.serve.serving)."""
+DEVELOPMENT_PREFIXES = ("TEST_", "SOAK_", "BENCH_")
+"""Variables of tests and benchmarks, which are no settings."""
 MAX_UNKNOWN = 5
 RENAMED = {
     "MAX_NUM_SEQS": "MAX_SEQUENCES",
@@ -44,7 +44,7 @@ def text(name: str, default: str = "") -> str:
 
 
 def folder(name: str, default: Path) -> Path:
-    """A folder that this process can write to, made where it is missing."""
+    """Return the path of a writable folder, and make it if it is missing."""
     path = Path(text(name, str(default))).expanduser().absolute()
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ def integer(name: str, default: int, *, minimum: int = 0, maximum: int = 2**62) 
 
 
 def decimal(name: str, default: str, *, maximum: int) -> Decimal:
-    """A number from 0 to `maximum`, exact."""
+    """Return an exact number from 0 to `maximum`."""
     raw = text(name, default)
     try:
         value = Decimal(raw)
@@ -95,41 +95,41 @@ def boolean(name: str, default: bool = False) -> bool:
     raise ImproperlyConfigured(f"{PREFIX}{name} must be 1 or 0, got {raw!r}")
 
 
-def words(name: str, default: tuple[str, ...] = ()) -> list[str]:
-    """A comma-separated list."""
+def items(name: str, default: tuple[str, ...] = ()) -> list[str]:
+    """Return a comma-separated list."""
     raw = text(name)
-    return [word.strip() for word in raw.split(",") if word.strip()] if raw else list(default)
+    return [item.strip() for item in raw.split(",") if item.strip()] if raw else list(default)
 
 
 def networks(name: str) -> list[str]:
-    """A list of addresses and networks."""
-    listed = words(name)
-    for word in listed:
+    """Return a list of IP addresses and networks."""
+    listed = items(name)
+    for item in listed:
         try:
-            ipaddress.ip_network(word, strict=False)
+            ipaddress.ip_network(item, strict=False)
         except ValueError:
             raise ImproperlyConfigured(
-                f"{PREFIX}{name} must list addresses or networks like 10.0.0.0/8, got {word!r}"
+                f"{PREFIX}{name} must list addresses or networks like 10.0.0.0/8, got {item!r}"
             ) from None
     return listed
 
 
 def origins(name: str, default: tuple[str, ...] = ()) -> list[str]:
-    """A list of origins as browsers name them (`null`: pages of files), or `*`."""
-    listed = words(name, default)
-    for word in listed:
-        if word not in ("*", "null") and not ORIGIN.fullmatch(word):
+    """Return a list of origins as browsers send them (`null`: pages of files), or `*`."""
+    listed = items(name, default)
+    for item in listed:
+        if item not in ("*", "null") and not ORIGIN.fullmatch(item):
             raise ImproperlyConfigured(
-                f"{PREFIX}{name} must list origins like https://ai.example.com, in small letters, or *, got {word!r}"
+                f"{PREFIX}{name} must list origins like https://ai.example.com, in small letters, or *, got {item!r}"
             )
     return listed
 
 
-def choice(name: str, default: str, words: tuple[str, ...]) -> str:
-    """One of a few words."""
+def choice(name: str, default: str, options: tuple[str, ...]) -> str:
+    """Return one of the options."""
     value = text(name, default)
-    if value not in words:
-        raise ImproperlyConfigured(f"{PREFIX}{name} must be one of {', '.join(words)}, got {value!r}")
+    if value not in options:
+        raise ImproperlyConfigured(f"{PREFIX}{name} must be one of {', '.join(options)}, got {value!r}")
     return value
 
 
@@ -137,7 +137,9 @@ def settings_remarks(names: Iterable[str]) -> str:
     """Return remarks on variables of these names: unknown ones, and old names of settings. Call it after all settings are read."""
     known = {*NAMES, *READ_ELSEWHERE}
     given = sorted(
-        name for name in names if name.startswith(PREFIX) and not name.removeprefix(PREFIX).startswith(OF_DEVELOPMENT)
+        name
+        for name in names
+        if name.startswith(PREFIX) and not name.removeprefix(PREFIX).startswith(DEVELOPMENT_PREFIXES)
     )
     new_names = {PREFIX + old_name: PREFIX + name for name, old_name in RENAMED.items()}
     renamed = [

@@ -1,7 +1,7 @@
-"""The limits of every request, in two frozen tables: how large, how many, how long. Each is a setting, `LIGHTCONE_<NAME>`.
+"""The limits of requests in two frozen tables. Each limit is a setting, `LIGHTCONE_<NAME>`.
 
-Read once, at start; `chat` finds them as `settings.LIGHTCONE_LIMITS` and `settings.LIGHTCONE_HTTP_LIMITS`. Over a limit of the HTTP
-server the connection is answered 413 or 431, refused or closed; over any other the answer is a 400 that names the field.
+They are read once, at the start, into `settings.LIGHTCONE_LIMITS` and `settings.LIGHTCONE_HTTP_LIMITS`. Over a limit of the HTTP server
+the answer is 413 or 431, or the connection is refused or closed; over any other the answer is a 400 that names the field.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ UPLOAD_PATH, UPLOAD_ROOM = "/v1/files", 64 * KIB
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """Bounds that the HTTP server keeps by itself. Times in seconds, sizes in bytes."""
+    """The limits that the HTTP server enforces. Times in seconds, sizes in bytes."""
 
     max_body_bytes: int = 32 * MIB
     max_upload_bytes: int = 64 * MIB
@@ -41,16 +41,13 @@ class HttpLimits:
     max_ws_message_bytes: int = MIB
 
     def body_bytes(self, path: str) -> int:
-        """How large a body on this path may be: an upload has room for boundaries and fields beside its file."""
+        """Return the limit of a body on this path. An upload has room for boundaries and fields beside its file."""
         return self.max_upload_bytes + UPLOAD_ROOM if path.rstrip("/") == UPLOAD_PATH else self.max_body_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """Bounds of what one request may ask for, and of who may ask how often in vain.
-
-    `max_output_tokens` is per choice, 0: the context. `sse_keep_alive` 0 is off.
-    """
+    """The limits of one request, and of attempts with a wrong key. Times in seconds."""
 
     max_json_depth: int = 256
     max_json_digits: int = 64
@@ -62,6 +59,7 @@ class RequestLimits:
     max_inputs: int = 2_048
     max_tokenize_chars: int = MIB
     max_output_tokens: int = 0
+    """Of one choice; 0: the model's context."""
     max_choice_tokens: int = 262_144
     max_stop_strings: int = 32
     max_stop_chars: int = 1_024
@@ -99,23 +97,24 @@ class RequestLimits:
     auth_failure_window: int = 600
     request_timeout: int = 600
     sse_keep_alive: int = 15
+    """Seconds between comments on a silent stream; 0: none."""
 
 
 MAY_BE_ZERO = {"max_output_tokens", "max_logprobs", "sse_keep_alive"}
 MAXIMUM = {"max_json_depth": 480, "max_schema_depth": 80, "max_structural_tag_depth": 80, "max_file_bytes": 10 * MIB}
-"""What packs requests for their worker gives up at 511 levels, what writes schemas at 254, which may be three for each of theirs. What
-reads files has the memory for 10 MiB of them."""
+"""Upper ends of the settings. Packing a request for its worker fails at 511 levels; writing a schema fails at 254, up to three for each
+level of the schema. Reading files has memory for 10 MiB of them."""
 
 
 def http_limits_read() -> HttpLimits:
-    """The table with what the environment overrides; raises ImproperlyConfigured on a value that cannot be used."""
+    """Return the limits with the overrides of the environment. Raises ImproperlyConfigured for a value that cannot be used."""
     limits = HttpLimits(
         **{
             field.name: env.integer(field.name.upper(), cast(int, field.default), minimum=1)
             for field in fields(HttpLimits)
         }
     )
-    least = 2 * max(limits.max_body_bytes, limits.max_upload_bytes + UPLOAD_ROOM)  # as one project may have half of it
+    least = 2 * max(limits.max_body_bytes, limits.max_upload_bytes + UPLOAD_ROOM)  # as one project may take half of it
     if limits.max_bodies_bytes >= least:
         return limits
     if env.text("MAX_BODIES_BYTES"):
@@ -127,7 +126,7 @@ def http_limits_read() -> HttpLimits:
 
 
 def request_limits_read() -> RequestLimits:
-    """As `http_limits_read`, for one request."""
+    """Return the limits of one request. Raises ImproperlyConfigured like `http_limits_read`."""
     read = {}
     for field in fields(RequestLimits):
         minimum = 0 if field.name in MAY_BE_ZERO else 1

@@ -1,6 +1,6 @@
-"""Logging of every process: one record is one line, control characters escaped, anything key-shaped masked.
+"""Logging of all processes: a record is one line, with control characters escaped and keys masked.
 
-Applied by Django through LOGGING; Celery is told to leave the root logger alone (celery.py).
+Django applies it through LOGGING; Celery leaves the root logger alone (celery.py).
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from lightcone_site.control_characters import escape_controls
 
 
 def record_line(_logger: Any, _method: str, event: dict[str, Any]) -> str:
-    """Render one record: time, level, logger, message, bound fields, traceback (escaped as well)."""
+    """Return one record as a line: time, level, logger, message, bound fields, traceback."""
     head = f"{event.pop('timestamp', '')} {event.pop('level', 'info').upper():<7} {event.pop('logger', '-')}: {event.pop('event', '')}"
     traceback = event.pop("exception", None)
     fields = "".join(f" {name}={value}" for name, value in event.items())
     return mask_secrets(escape_controls(head + fields + (f" | {traceback}" if traceback else "")))
 
 
-class AnswersWorthALine(logging.Filter):
-    """Of Django's lines about answers, which have a status, keeps failures with their tracebacks, and refusals without.
+class ResponseLogFilter(logging.Filter):
+    """Filters Django's records about responses, which have a status; other records pass.
 
-    A page that an account may not open (403) and a suspicious request are worth a line each. Any other 4xx, or a 503 without a failure, is
-    the client's news, and counted elsewhere.
+    It keeps failures (5xx) with their tracebacks, and of refusals only a page that an account may not open (403) and suspicious
+    requests, without a traceback. Any other 4xx, or a 503 without a failure, concerns the client alone and is counted as a metric.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -41,7 +41,7 @@ class AnswersWorthALine(logging.Filter):
 
 
 def logging_settings(level: str) -> dict[str, Any]:
-    """Django's LOGGING: everything to standard error through `record_line`."""
+    """Return Django's LOGGING: every record goes to standard error through `record_line`."""
     shared = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
@@ -63,7 +63,7 @@ def logging_settings(level: str) -> dict[str, Any]:
                 ],
             }
         },
-        "filters": {"answers": {"()": AnswersWorthALine}},
+        "filters": {"answers": {"()": ResponseLogFilter}},
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["answers"]}},
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {

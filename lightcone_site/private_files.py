@@ -1,4 +1,4 @@
-"""Files of an installation are for its user alone, as prompts, hashes, sessions and logs are in them. The standard library only."""
+"""Files of an installation are for its user alone: they hold prompts, hashes, sessions, logs and secrets. The standard library only."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 OTHERS = 0o077
 FOLDERS = frozenset({"files", "logs", "run", "secrets", "static", "valkey"})
 DATABASE = "lightcone.sqlite3*"
-MAY_BE_THERE = FOLDERS | {"lost+found"}
+KNOWN_FOLDERS = FOLDERS | {"lost+found"}
 
 
 def umask_set() -> None:
-    """Keep what this process and its children make from group and others."""
+    """Create files of this process and its children without access for group and others."""
     os.umask(OTHERS)
 
 
 def data_tighten(data_dir: Path) -> None:
-    """Take from group and others what an earlier version left them: in our folders, of the database, and of the data directory itself.
+    """Remove the access of group and others to our folders, the database and the data directory, which earlier versions left.
 
-    A directory that has others' folders in it, such as a home, keeps its mode, as do files of other users; `data_open` tells of them.
+    A directory that holds other folders, such as a home, keeps its mode, as do files of other users; `data_open` reports them.
     """
     for path in [*_ours(data_dir), *([data_dir] if _is_ours_alone(data_dir) else [])]:
         with contextlib.suppress(OSError):
@@ -32,12 +32,28 @@ def data_tighten(data_dir: Path) -> None:
 
 
 def data_open(data_dir: Path) -> Path | None:
-    """Return the first place of the installation that group or others may enter or read; None if there is none, as it should be."""
+    """Return the first path of the installation that group or others may enter or read; None if there is none."""
     for path in (data_dir, *data_dir.glob(DATABASE)):
         with contextlib.suppress(OSError):
             if path.stat().st_mode & OTHERS:
                 return path
     return None
+
+
+def installation_secret(data_dir: Path, name: str, *, num_bytes: int = 32) -> str:
+    """Return a secret of the data directory, in hex, and make it on first use. If several processes make it, the first wins."""
+    folder = data_dir / "secrets"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / name
+    if not path.exists():
+        draft = folder / f".{name}.{os.getpid()}.{os.urandom(4).hex()}"
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(os.urandom(num_bytes).hex())
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
+        draft.unlink()
+    return path.read_text().strip()
 
 
 def _ours(data_dir: Path) -> Iterator[Path]:
@@ -51,4 +67,4 @@ def _ours(data_dir: Path) -> Iterator[Path]:
 def _is_ours_alone(data_dir: Path) -> bool:
     folders = {entry.name for entry in os.scandir(data_dir) if entry.is_dir(follow_symlinks=False)}
     status = data_dir.stat()
-    return folders <= MAY_BE_THERE and status.st_uid == os.getuid() and not status.st_mode & stat.S_ISVTX
+    return folders <= KNOWN_FOLDERS and status.st_uid == os.getuid() and not status.st_mode & stat.S_ISVTX

@@ -1,4 +1,4 @@
-"""Django settings. Every choice of the operator comes from the environment (env.py); docs/operations.md lists them all."""
+"""Django settings. The operator's settings come from the environment (env.py); docs/operations.md lists them all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lightcone_site.celery import STEPS as WORKER_STEPS
 from lightcone_site.databases import broker_url, database_settings, embedded_valkey_socket
 from lightcone_site.limits import http_limits_read, request_limits_read
 from lightcone_site.logs import logging_settings
-from lightcone_site.secrets import installation_secret
+from lightcone_site.private_files import installation_secret
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = env.folder("DATA_DIR", BASE_DIR / "data")
@@ -24,17 +24,17 @@ LIGHTCONE_KEY_PEPPER = env.text("KEY_PEPPER") or installation_secret(DATA_DIR, "
 LIGHTCONE_DEPLOYMENT = env.text("DEPLOYMENT") or installation_secret(DATA_DIR, "deployment", num_bytes=6)
 LIGHTCONE_HOST = env.text("HOST", "127.0.0.1")
 LIGHTCONE_PORT = env.integer("PORT", 8000, minimum=1, maximum=65535)
-ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", LIGHTCONE_HOST, *env.words("ALLOWED_HOSTS")]
-CSRF_TRUSTED_ORIGINS = env.words("TRUSTED_ORIGINS")
+ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", LIGHTCONE_HOST, *env.items("ALLOWED_HOSTS")]
+CSRF_TRUSTED_ORIGINS = env.items("TRUSTED_ORIGINS")
 
-# The model of a one-machine installation (`manage.py serve`); empty means the packaged default.
+# The model of a one-machine installation (`manage.py serve`); empty: the packaged default.
 LIGHTCONE_MODEL = env.text("MODEL")
 LIGHTCONE_MODEL_NAME = env.text("MODEL_NAME")
 LIGHTCONE_DEFAULT_MAX_TOKENS = env.integer("DEFAULT_MAX_TOKENS", 0, maximum=2**31)
 LIGHTCONE_DRAIN_S = env.integer("DRAIN", 30, minimum=1, maximum=3600)
 LIGHTCONE_DRAIN_DELAY_S = env.integer("DRAIN_DELAY", 0, maximum=600)
 
-# Limits. Every one is checked before any work is done for a request.
+# Limits. All are checked before any work is done for a request.
 LIGHTCONE_HTTP_LIMITS = http_limits_read()
 LIGHTCONE_LIMITS = request_limits_read()
 DATA_UPLOAD_MAX_MEMORY_SIZE = LIGHTCONE_HTTP_LIMITS.max_body_bytes
@@ -52,11 +52,11 @@ LIGHTCONE_CORS_ALLOWED_ORIGINS = env.origins(
 )
 LIGHTCONE_TRUSTED_PROXIES = env.networks("TRUSTED_PROXIES")
 
-# Where the maintenance worker serves metrics for Prometheus; port 0: nowhere. Whoever can reach it can read them.
+# The address at which the maintenance worker serves metrics for Prometheus, without a key; port 0: none.
 LIGHTCONE_METRICS_HOST = env.text("METRICS_HOST", "127.0.0.1")
 LIGHTCONE_METRICS_PORT = env.integer("METRICS_PORT", 9464, maximum=65535)
 
-# Files and batches. Prices are of the catalogue's models; requests of batches cost this share of them.
+# Files and batches. A request of a batch costs this share of the model's price.
 LIGHTCONE_MAX_PROJECT_FILE_BYTES = env.integer("MAX_PROJECT_FILE_BYTES", 2**30, minimum=1)
 LIGHTCONE_MAX_PROJECT_FILES = env.integer("MAX_PROJECT_FILES", 10_000, minimum=1)
 LIGHTCONE_FILE_DAYS = env.integer("FILE_DAYS", 30, minimum=1, maximum=3650)
@@ -66,7 +66,7 @@ LIGHTCONE_BATCH_CONCURRENCY = env.integer("BATCH_CONCURRENCY", 8, minimum=1, max
 LIGHTCONE_BATCH_PRICE_FACTOR = env.decimal("BATCH_PRICE_FACTOR", "0.5", maximum=1000)
 LIGHTCONE_CURRENCY = env.text("CURRENCY", "USD")
 
-# The engine (engine/config.py says what each means). 0 and "auto": measure or read from the model.
+# The engine (engine/config.py describes each). 0 and "auto": measured, or read from the model.
 LIGHTCONE_DEVICE = env.choice("DEVICE", "cpu", ("cpu", "cuda"))
 LIGHTCONE_WEIGHTS = env.text("WEIGHTS", "auto")
 LIGHTCONE_MAX_MODEL_LEN = env.integer("MAX_MODEL_LEN", 0)
@@ -81,16 +81,16 @@ LIGHTCONE_STEP_TIMEOUT = env.integer("STEP_TIMEOUT", 120)
 LIGHTCONE_NUM_THREADS = env.integer("NUM_THREADS", 0)
 LIGHTCONE_TOOL_PARSER = env.text("TOOL_PARSER", "auto")
 LIGHTCONE_REASONING_PARSER = env.text("REASONING_PARSER", "auto")
-LIGHTCONE_LOGITS_PROCESSORS = env.words("LOGITS_PROCESSORS")
+LIGHTCONE_LOGITS_PROCESSORS = env.items("LOGITS_PROCESSORS")
 
-# The relay: one log entry per step ("step"), per 50 ms ("batch"), or by the number of runs ("auto"). Days that request logs are kept.
+# The relay writes a log entry per step ("step"), per 50 ms ("batch"), or by the number of runs ("auto"). Days that request logs are stored.
 LIGHTCONE_LOG_FLUSH = env.choice("LOG_FLUSH", "auto", ("auto", "step", "batch"))
 LIGHTCONE_LOG_DAYS = env.integer("LOG_DAYS", 30, minimum=1, maximum=3650)
 
-# How long an answer of the playground goes on while no page reads it.
+# How long an answer of the playground continues while no page reads it.
 LIGHTCONE_PLAYGROUND_DETACH_GRACE_S = env.integer("PLAYGROUND_DETACH_GRACE", 900, minimum=1, maximum=86400)
 
-# Answers that clients may fetch again; without them `store` keeps nothing, and nothing goes on in the background.
+# Answers that clients may fetch again. Without them `store` has no effect, and there are no background answers.
 LIGHTCONE_STORE = env.boolean("STORE", True)
 LIGHTCONE_MAX_PROJECT_ANSWERS = env.integer("MAX_PROJECT_ANSWERS", 100_000, minimum=1)
 LIGHTCONE_MAX_PROJECT_ANSWER_BYTES = env.integer("MAX_PROJECT_ANSWER_BYTES", 2**30, minimum=1)
@@ -124,9 +124,8 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 }
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
-CELERY_BROKER_CHANNEL_ERROR_RETRY = (
-    True  # a broker whose disk is full refuses commands, and comes back like one that was away
-)
+# A broker whose disk is full refuses commands; retry as for one that is down.
+CELERY_BROKER_CHANNEL_ERROR_RETRY = True
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = False
 CELERY_TASK_SERIALIZER = "json"
@@ -162,7 +161,7 @@ INSTALLED_APPS = [
     "lightcone_site",
 ]
 
-# For pages: console, playground, documentation. API routes have a path of their own (chat.api.middleware.ApiHandler).
+# For pages: console, playground, documentation. API routes bypass it (chat.api.middleware.ApiHandler).
 MIDDLEWARE = [
     "chat.api.middleware.PageMiddleware",
     "django.middleware.security.SecurityMiddleware",
@@ -176,7 +175,7 @@ MIDDLEWARE = [
 ]
 ROOT_URLCONF = "lightcone_site.urls"
 if env.text("ROLE") in WORKER_STEPS:
-    # A worker answers no requests: of the pages, which take 40 MiB, it needs the models alone.
+    # A worker serves no pages, which take 40 MiB; it needs the models alone.
     INSTALLED_APPS = ["django.contrib.auth", "django.contrib.contenttypes", "chat"]
     MIDDLEWARE, ROOT_URLCONF = [], ""
 ASGI_APPLICATION = "lightcone_site.asgi.application"
@@ -197,7 +196,7 @@ TEMPLATES = [
     }
 ]
 
-# Sign-in and cookies. Secure cookies are for installations behind TLS, where LIGHTCONE_TLS=1 says so.
+# Sign-in and cookies. Cookies are secure behind TLS (LIGHTCONE_TLS=1).
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in (
@@ -244,5 +243,5 @@ STORAGES = {
 
 LOGGING = logging_settings(env.text("LOG_LEVEL", "INFO").upper())
 
-# Told once at the start; nothing stops for them.
+# Shown once at the start; they stop nothing.
 LIGHTCONE_SETTINGS_REMARKS = env.settings_remarks(os.environ)

@@ -1,4 +1,4 @@
-"""The first act of every program of the installation: read the settings, so that a wrong value is one line and not a traceback."""
+"""The first step of every program with Django: read the settings, so that a wrong value is one line and not a traceback."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import os
 import sys
 
 WRONG_SETTINGS = 2
-"""The exit code: starting again would change nothing."""
+"""The exit code for settings that cannot be used."""
 
 
 def settings_check() -> None:
-    """End the program with a sentence for the operator where the environment holds what cannot be used."""
+    """Read all settings. End the program with a sentence for the operator if a value cannot be used."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lightcone_site.settings")
     from django.conf import settings
     from django.core.exceptions import ImproperlyConfigured
 
     try:
-        settings.INSTALLED_APPS  # noqa: B018  reads all of them
+        settings.INSTALLED_APPS  # noqa: B018  (reading one reads all)
     except ImproperlyConfigured as error:
         sys.stderr.write(f"Lightcone cannot start: {error}\n")
         sys.exit(WRONG_SETTINGS)

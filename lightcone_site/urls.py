@@ -1,4 +1,4 @@
-"""The URL table of the site: API and its documentation, playground, console."""
+"""The URL table of the installation: API and its documentation, playground, console."""
 
 from django.contrib import admin
 from django.urls import include, path

@@ -6,12 +6,12 @@ import argparse
 import gc
 import sys
 
-import lightcone_site.http_server  # noqa: F401  (installs the asyncio reactor before anything else can choose another)
+import lightcone_site.http_server  # noqa: F401  (installs the asyncio reactor before another one is chosen)
 from lightcone_site.private_files import umask_set
 from lightcone_site.startup import settings_check
 
 SWITCH_INTERVAL_S = 0.001
-"""How long a thread that reads a large request may hold the interpreter while the loop, which carries every stream, waits for it."""
+"""How long a thread that parses a large request may hold the interpreter while the loop, which carries every stream, waits."""
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
 
     settings_remarks_log()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    gc.freeze()  # what is loaded by now stays: looking for garbage in it would hold up every stream
+    gc.freeze()  # loaded objects stay, and scanning them for garbage would delay every stream
 
     lightcone_site.http_server.serve(
         application,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from lightcone_site.private_files import data_open, data_tighten
+from lightcone_site.private_files import data_open, data_tighten, installation_secret
 
 
 def mode(path: Path) -> int:
@@ -66,3 +68,19 @@ def test_links_are_not_followed(data_dir: Path, tmp_path: Path) -> None:
     (data_dir / "logs" / "gone").symlink_to(tmp_path / "nowhere")
     data_tighten(data_dir)
     assert (mode(outside), mode(outside / "file")) == (0o755, 0o644)
+
+
+def test_a_secret_is_made_once_and_private(tmp_path: Path) -> None:
+    first = installation_secret(tmp_path, "pepper")
+    assert len(first) == 64
+    assert installation_secret(tmp_path, "pepper") == first
+    assert installation_secret(tmp_path, "other") != first
+    assert stat.S_IMODE((tmp_path / "secrets" / "pepper").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "secrets").stat().st_mode) == 0o700
+
+
+def test_many_first_uses_at_once_agree(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        made = set(pool.map(lambda _: installation_secret(tmp_path, "pepper"), range(32)))
+    assert len(made) == 1
+    assert [path.name for path in (tmp_path / "secrets").iterdir()] == ["pepper"], "no drafts are left"

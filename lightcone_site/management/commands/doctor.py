@@ -1,4 +1,4 @@
-"""`manage.py doctor`: what is missing or wrong, and what to do about it. Exit code 1 when something is."""
+"""`manage.py doctor`: report what is missing or wrong, with a remedy. The exit code is 1 if there is a problem."""
 
 from __future__ import annotations
 
