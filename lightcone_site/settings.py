@@ -107,7 +107,7 @@ CHANNEL_LAYERS = {
         "CONFIG": {"hosts": [LIGHTCONE_REDIS_URL], "prefix": f"{LIGHTCONE_DEPLOYMENT}:default"},
     },
     "tokens": {
-        "BACKEND": "chat.relay.valkey.layer.TokenLayer",
+        "BACKEND": "chat.relay.token_layer.TokenLayer",
         "CONFIG": {"url": LIGHTCONE_REDIS_URL, "prefix": f"{LIGHTCONE_DEPLOYMENT}:tokens"},
     },
 }

@@ -89,7 +89,7 @@ async def caller_identify(request: HttpRequest, *, key_header: str, failures: Au
     counted = None if _is_local(request, address) else failures
     if scheme != "bearer":
         raise _wrong_key(NOT_BEARER, counted, address)
-    await configuration_refresh(getattr(request, "lightcone_epoch", None))
+    await configuration_refresh()
     try:
         return await key_authenticate_async(raw=raw, address=address, origin=request.headers.get("Origin", ""))
     except KeyInvalid as error:

@@ -35,14 +35,9 @@ class ConfigurationCopies:
             self._epoch = epoch
 
 
-def configuration_ask() -> ReadEpoch:
-    """Send the question for the epoch early; the answer arrives while the request is read. Pass it to `configuration_refresh`."""
-    return dispatcher_of_loop().configuration_ask()
-
-
-async def configuration_refresh(asked: ReadEpoch | None = None) -> None:
-    """Drop stale copies; call it before a decision that rests on them. `asked`: what `configuration_ask` returned."""
-    await _copies.refresh(asked or dispatcher_of_loop().configuration_epoch)
+async def configuration_refresh() -> None:
+    """Drop stale copies; call it before a decision that rests on them."""
+    await _copies.refresh(dispatcher_of_loop().configuration_epoch)
 
 
 _copies = ConfigurationCopies(lambda: configuration_changed.send(sender=None))

@@ -16,7 +16,6 @@ from django.core.handlers.asgi import ASGIRequest
 from django.urls import Resolver404, get_resolver
 
 from chat.access.addresses import request_address
-from chat.access.configuration_copies import configuration_ask
 from chat.api.middleware import CLEAN_ID, dialect_for_path, is_api_path, resolved
 from chat.api.server_contract import Admitted, Scope
 from chat.api.view import caller_require, needs_no_key
@@ -33,7 +32,6 @@ async def body_admit(scope: Scope) -> Admitted:
     )
     if not is_api_path(scope["path"]) or scope["method"] == "OPTIONS" or _is_open(scope["path"]):
         return small
-    request.lightcone_epoch = configuration_ask()
     try:
         caller = await caller_require(request, dialect_for_path(scope["path"]))
     except DisallowedHost:

@@ -25,7 +25,6 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import Resolver404, ResolverMatch, URLResolver, get_resolver, resolve, set_script_prefix
 
-from chat.access.configuration_copies import configuration_ask
 from chat.api.body import body_too_large
 from chat.api.dialect import ErrorFormat
 from chat.api.openai.dialect import LIGHTCONE
@@ -174,14 +173,11 @@ class ApiHandler(ASGIHandler):
             return
         admitted: Admitted | None = scope.get(ADMITTED)
         caller = admitted.known if admitted is not None else None
-        # Asked before Django makes a request of it all: the answer is there when the key is looked at.
-        epoch = configuration_ask() if scope["method"] == "POST" and caller is None else None
         set_script_prefix(get_script_prefix(scope))
         request, refusal = self.create_request(scope, body)
         if request is None:
             await self.send_response(refusal, send)
             return
-        request.lightcone_epoch = epoch
         request.lightcone_caller = caller
         leaving = asyncio.ensure_future(receive())  # after the body nothing comes but the news that the client has left
         answering = asyncio.create_task(self._answer(request, body, send))

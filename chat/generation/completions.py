@@ -164,7 +164,10 @@ async def _admitted(admission: AdmissionRequest) -> RunReader:
         try:
             # NOTE: set before the reply, as a cancelled or late admission may have created the run all the same.
             reader.is_started = True
-            result = await dispatcher.runs.admit(admission, web_id=dispatcher.web_id, channel=dispatcher.channel)
+            result = await dispatcher.in_order(
+                reader.run_id,
+                dispatcher.runs.admit(admission, web_id=dispatcher.web_id, channel=dispatcher.channel),
+            )
             reader.headers = rate_headers(admission.requests_per_minute, admission.tokens_per_minute, result)
             if result.decision is not Decision.GO:
                 reader.is_started = False

@@ -23,7 +23,7 @@ from chat.relay.state.codec import pack_events
 from chat.relay.state.keys import Keys
 from chat.relay.state.records import terminal_record, usage_of
 from chat.relay.state.runs import MAX_ATTEMPTS, RunCompletion, Runs
-from chat.relay.valkey.store import Answers
+from chat.relay.valkey import Answers
 from engine.api import ErrorCode, Event, Failed, Outcome, Rejected
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 
 from chat.relay.state.keys import Keys, model_slug
 from chat.relay.state.workers import WorkerLease, worker_leases
-from chat.relay.valkey.store import Answers
+from chat.relay.valkey import Answers
 from chat.usage.services import TerminalRecord
 from engine.api import Outcome
 

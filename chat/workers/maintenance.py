@@ -34,7 +34,7 @@ from chat.relay.state.keys import Keys
 from chat.relay.state.runs import Runs
 from chat.relay.state.usage_stream import UsageStream
 from chat.relay.state.workers import UNLOADED, ModelCondition, model_conditions, worker_leases
-from chat.relay.valkey.store import valkey_connect
+from chat.relay.valkey import valkey_connect
 from chat.relay.worker.loop_thread import LoopThread
 from chat.usage.metrics import RequestMetrics, system_render, system_state
 from chat.usage.metrics_server import MetricsServer

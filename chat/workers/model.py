@@ -30,8 +30,7 @@ from chat.relay.commands import task_send
 from chat.relay.state.keys import Keys, model_slug
 from chat.relay.state.records import usage_of
 from chat.relay.state.runs import Claim, LogEntry, NotNow
-from chat.relay.valkey.store import valkey_connect
-from chat.relay.valkey.wire import RespClient
+from chat.relay.valkey import ValkeyLine, valkey_connect
 from chat.relay.worker.loop_thread import LoopThread
 from chat.relay.worker.publisher import Publisher
 from engine.api import Admitted, Completed, EngineError, ErrorCode, Event, Failed, Outcome, Payload, Rejected, Timings
@@ -265,7 +264,7 @@ class ModelWorker:
             lease=self.lease,
             clock=self._clock,
             flush_mode=settings.LIGHTCONE_LOG_FLUSH,
-            resp=RespClient(settings.LIGHTCONE_REDIS_URL),
+            line=ValkeyLine(settings.LIGHTCONE_REDIS_URL),
         )
 
     def _has_heartbeat(self) -> bool:

@@ -20,7 +20,7 @@ from redis.asyncio import Redis
 from chat.relay.state.codec import pack_record, pack_request, unpack_events, unpack_request
 from chat.relay.state.keys import Keys, model_slug
 from chat.relay.state.task_message import first_task
-from chat.relay.valkey.store import Answers, script_text
+from chat.relay.valkey import Answers, script_text
 from engine.api import Event, GenerationRequest, Outcome
 
 ATTACH, BUCKET, CLAIM, LEAVE, STOP, TAKEOVER = (

@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 from chat.relay.state.codec import unpack_record
 from chat.relay.state.keys import Keys
 from chat.relay.state.records import client_outcome_fields
-from chat.relay.valkey.store import Answers
+from chat.relay.valkey import Answers
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from chat.relay.state.keys import Keys
-from chat.relay.valkey.store import Answers
+from chat.relay.valkey import Answers
 
 LATER_COUNTERS = ("longest_token_chars", "num_blocks", "num_free_blocks", "num_prompt_tokens", "num_cached_tokens")
 """Counters that workers of an earlier version do not report."""

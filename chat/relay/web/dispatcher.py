@@ -16,8 +16,9 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from channels.layers import get_channel_layer
@@ -30,14 +31,15 @@ from chat.relay.state.codec import pack_record
 from chat.relay.state.keys import Keys
 from chat.relay.state.runs import LEASE_MS, LogEntry, RunInfo, Runs, log_entries
 from chat.relay.state.workers import WorkerLease, worker_leases
-from chat.relay.valkey.line import SyncPool
-from chat.relay.valkey.store import Answers, valkey_connect
+from chat.relay.valkey import Answers, BlockingValkey, valkey_connect, valkey_connect_blocking
 from chat.relay.web.lease import WebLease
 from chat.relay.web.reader import RunReader
 from chat.relay.web.refusals import Refusals, refusals
 from engine.api import EngineUnavailable, ErrorCode, Outcome
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 SWEEP_S = 0.5
 TICK_S = 1.0
@@ -70,7 +72,7 @@ class Dispatcher:
         client: Redis,
         keys: Keys,
         layer: Layer,
-        sync_pool: SyncPool,
+        lease_client: BlockingValkey,
         send_stop: Callable[[str, str, str], Awaitable[None]],
         refusals: Refusals,
         clock: Callable[[], float] = time.time,
@@ -83,8 +85,9 @@ class Dispatcher:
         self._client: Answers = client
         self._keys = keys
         self._layer = layer
+        self._last_scripts: dict[str, asyncio.Task[Any]] = {}
         self._refusals = refusals
-        self._lease = WebLease(sync_pool, keys, self.web_id)
+        self._lease = WebLease(lease_client, keys, self.web_id)
         self._send_stop = send_stop
         self._clock = clock
         self._readers: dict[str, list[RunReader]] = {}
@@ -154,7 +157,7 @@ class Dispatcher:
         reader = self.reader(run_id)
         reader.is_started = True
         try:
-            found = await self.runs.attach(run_id, web_id=self.web_id, channel=self.channel)
+            found = await self.in_order(run_id, self.runs.attach(run_id, web_id=self.web_id, channel=self.channel))
         except BaseException:
             reader.leave()
             raise
@@ -163,6 +166,23 @@ class Dispatcher:
             return None
         reader.read_back()
         return reader, found
+
+    async def in_order(self, run_id: str, script: Coroutine[Any, Any, T]) -> T:
+        """Run a script that changes whether this process reads a run, after the earlier ones of the run.
+
+        A cancelled caller does not cancel the script. Without this order, a leave could overtake the admission that it
+        takes back, and the run would go on without a reader.
+        """
+        previous = self._last_scripts.get(run_id)
+        task = self._last_scripts[run_id] = asyncio.create_task(_run_after(previous, script))
+        task.add_done_callback(partial(self._note_script, run_id))
+        return await asyncio.shield(task)
+
+    def _note_script(self, run_id: str, task: asyncio.Task[Any]) -> None:
+        if self._last_scripts.get(run_id) is task:
+            del self._last_scripts[run_id]
+        if not task.cancelled():
+            task.exception()  # marks the exception of an abandoned script as retrieved
 
     def _forget(self, reader: RunReader) -> None:
         readers = self._readers.get(reader.run_id, [])
@@ -209,14 +229,6 @@ class Dispatcher:
         """Return the counter of configuration changes; None before the first. Raises redis.RedisError or OSError."""
         epoch: bytes | None = await self._client.get(self._keys.configuration_epoch)
         return epoch
-
-    def configuration_ask(self) -> Callable[[], Awaitable[bytes | None]]:
-        """Request the counter now.
-
-        Return a function that waits for it; without a connection, that function sends the request.
-        """
-        ask: Callable[[], Awaitable[bytes | None]] = self._client.get_soon(self._keys.configuration_epoch)
-        return ask
 
     def record(self, record: Mapping[str, Any]) -> None:
         """Write a terminal record soon; dropped when too many wait."""
@@ -364,10 +376,11 @@ class Dispatcher:
     async def _do_chores(self) -> None:
         while self._leaves:
             run_id, client_outcome = self._leaves[0]
-            # NOTE: an attach after this check sends its script after this one, over the same connection, and is
-            # registered again.
+            # NOTE: an attach after this check runs its script after this one, and is registered again.
             is_read = any(reader.is_started for reader in self._readers.get(run_id, ()))
-            worker_id = None if is_read else await self.runs.leave(run_id, self.web_id, client_outcome)
+            worker_id = None
+            if not is_read:
+                worker_id = await self.in_order(run_id, self.runs.leave(run_id, self.web_id, client_outcome))
             self._leaves.popleft()
             if worker_id:
                 await self._notify_worker(worker_id, run_id, (client_outcome or Outcome.DISCONNECTED).value)
@@ -391,6 +404,12 @@ class Dispatcher:
             logger.warning("stop of run %s not sent: %s", run_id, error)
 
 
+async def _run_after(previous: asyncio.Task[Any] | None, script: Coroutine[Any, Any, T]) -> T:
+    if previous is not None:
+        await asyncio.wait([previous])
+    return await script
+
+
 _dispatchers: WeakKeyDictionary[asyncio.AbstractEventLoop, Dispatcher] = WeakKeyDictionary()
 
 
@@ -403,7 +422,7 @@ def dispatcher_of_loop() -> Dispatcher:
             client=valkey_connect(settings.LIGHTCONE_REDIS_URL),
             keys=Keys(settings.LIGHTCONE_DEPLOYMENT),
             layer=get_channel_layer("tokens"),
-            sync_pool=SyncPool(settings.LIGHTCONE_REDIS_URL),
+            lease_client=valkey_connect_blocking(settings.LIGHTCONE_REDIS_URL),
             send_stop=stop_send_async,
             refusals=refusals,
         )

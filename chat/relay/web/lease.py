@@ -15,8 +15,7 @@ from redis.exceptions import RedisError
 
 from chat.relay.state.keys import Keys
 from chat.relay.state.runs import LEASE_MS
-from chat.relay.valkey.line import SyncPool
-from chat.relay.valkey.store import WritesRefused, reply_checked
+from chat.relay.valkey import BlockingValkey, WritesRefused
 
 logger = logging.getLogger(__name__)
 
@@ -32,9 +31,9 @@ class WebLease:
     """
 
     def __init__(
-        self, sync_pool: SyncPool, keys: Keys, web_id: str, *, clock: Callable[[], float] = time.monotonic
+        self, client: BlockingValkey, keys: Keys, web_id: str, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._pool = sync_pool
+        self._client = client
         self._keys = keys
         self._web_id = web_id
         self._clock = clock
@@ -59,7 +58,7 @@ class WebLease:
         self._is_over.set()
         if self._thread.is_alive():
             self._thread.join()
-        self._pool.close()
+        self._client.close()
 
     def renew(self) -> None:
         """Renew the lease unless the loop is dead. Raises redis.RedisError or OSError."""
@@ -73,17 +72,12 @@ class WebLease:
             return
         self._is_loop_dead = False
         try:
-            self._write(
-                b"SET", self._keys.web(self._web_id).encode(), self._channel.encode(), b"PX", str(LEASE_MS).encode()
-            )
-            self._write(b"SADD", self._keys.webs.encode(), self._web_id.encode())
+            self._client.set(self._keys.web(self._web_id), self._channel, px=LEASE_MS)
+            self._client.sadd(self._keys.webs, self._web_id)
         except WritesRefused:
             self.is_refused = True
             raise
         self.is_refused = False
-
-    def _write(self, *command: bytes) -> None:
-        reply_checked(self._pool.call(*command))
 
     def _renew_forever(self) -> None:
         while not self._is_over.wait(RENEW_S):

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from chat.relay.state.runs import Claim, LogEntry, NotNow, Runs
-from chat.relay.valkey.store import AWAY
+from chat.relay.valkey import AWAY
 from chat.relay.worker.live_run import LiveRun
 from chat.relay.worker.run_table import RunTable
 

@@ -23,8 +23,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from chat.relay.state.keys import Keys
 from chat.relay.state.runs import RUN_LIFE_MS, Runs, entry_position
-from chat.relay.valkey.store import AWAY, Answers, script_text
-from chat.relay.valkey.wire import ErrorReply, RespClient
+from chat.relay.valkey import AWAY, Answers, ValkeyLine, script_text
 from chat.relay.worker.live_run import Entry, LiveRun
 from chat.relay.worker.run_table import RunTable
 from engine.api import Outcome
@@ -32,7 +31,7 @@ from engine.api import Outcome
 logger = logging.getLogger(__name__)
 
 SEND_TIMEOUT_S = 1.0
-STEP = script_text(Path(__file__).parents[1] / "state" / "step.lua").encode()
+STEP = script_text(Path(__file__).parents[1] / "state" / "step.lua")
 TOO_OLD = "equal or smaller than the target stream top item"
 
 Written = list[tuple[LiveRun, Entry]]
@@ -46,9 +45,10 @@ class Layer(Protocol):
 
 
 class LogWriter:
-    """Appends entries to logs. `resp` enables step.lua, and requires a `layer` whose messages are Valkey's PUBLISH.
+    """Appends entries to logs.
 
-    `has_lost` is True while a log may lack entries.
+    `line` enables step.lua, and requires a `layer` whose messages are Valkey's PUBLISH. `has_lost` is True while a log
+    may lack entries.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class LogWriter:
         worker_id: str,
         table: RunTable,
         clock: Callable[[], float],
-        resp: RespClient | None = None,
+        line: ValkeyLine | None = None,
     ) -> None:
         self.has_lost = False
         self._runs = runs
@@ -69,14 +69,14 @@ class LogWriter:
         self._worker_id = worker_id
         self._table = table
         self._clock = clock
-        self._resp = resp
+        self._line = line
         self._sent: dict[str, int] = defaultdict(int)
 
     async def write_and_announce(self, cut: Written) -> None:
         """Write and announce. Entries that Valkey does not take set `has_lost`; runs of another attempt are dropped."""
         try:
-            if self._resp is not None and all(run.completion is None for run, _ in cut):
-                written = await self._write_step(self._resp, cut)
+            if self._line is not None and all(run.completion is None for run, _ in cut):
+                written = await self._write_step(self._line, cut)
             else:
                 written = await self._write(cut)
         except AWAY as error:
@@ -86,26 +86,21 @@ class LogWriter:
         if written:
             await self._announce(written)
 
-    def close(self) -> None:
-        if self._resp is not None:
-            self._resp.close()
+    async def close(self) -> None:
+        if self._line is not None:
+            await self._line.close()
 
-    async def _write_step(self, resp: RespClient, cut: Written) -> Written:
+    async def _write_step(self, line: ValkeyLine, cut: Written) -> Written:
         """Append and announce entries in one script. Return those that were written but not announced."""
-        parts = [
-            b"EVAL",
-            STEP,
-            b"%d" % len(cut),
-            *(self._keys.log(run.run_id).encode() for run, _ in cut),
-            b"%d" % RUN_LIFE_MS,
-        ]
+        parts: list[Any] = ["EVAL", STEP, len(cut), *(self._keys.log(run.run_id) for run, _ in cut), RUN_LIFE_MS]
         for run, entry in cut:
-            parts += (run.entry_name(entry).encode(), entry.payload, b"1" if run.is_logged else b"0")
+            parts += (run.entry_name(entry), entry.payload, int(run.is_logged))
         for channel, message in self._messages(cut):
-            parts += (channel.encode(), self._layer.serialize(message))
-        answer = await resp.call(*parts)
-        if isinstance(answer, ErrorReply):
-            logger.error("logs refused: %s", answer)
+            parts += (channel, self._layer.serialize(message))
+        try:
+            answer = await line.call(*parts)
+        except ResponseError as error:
+            logger.error("logs refused: %s", error)
             self.has_lost = True
             return []
         for run, _ in cut:
@@ -135,7 +130,7 @@ class LogWriter:
         ]
 
     def _is_written(self, run: LiveRun, answer: object) -> bool:
-        if isinstance(answer, ResponseError | ErrorReply):
+        if isinstance(answer, ResponseError):
             if TOO_OLD in str(answer):
                 self._table.drop(run)
             else:

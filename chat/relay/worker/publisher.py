@@ -22,8 +22,7 @@ from redis.exceptions import RedisError
 
 from chat.relay.state.keys import Keys
 from chat.relay.state.runs import LEASE_MS, LIVE_LEASE_MS, Runs, watchers_of
-from chat.relay.valkey.store import AWAY, Answers
-from chat.relay.valkey.wire import RespClient
+from chat.relay.valkey import AWAY, Answers, ValkeyLine
 from chat.relay.worker.claims import Claims
 from chat.relay.worker.live_run import LiveRun
 from chat.relay.worker.log_writer import Layer, LogWriter, missing_entries
@@ -45,8 +44,8 @@ class Publisher:
     """The owner of a worker's runs. `publish` and `is_letting_go` may be called from any thread, the rest on one loop.
 
     `abort(run_id, outcome)` ends a run in the engine. `lease()` returns the fields of the worker's lease, or None without
-    a heartbeat of the core. `flush_mode`: "auto", "step" or "batch". `resp` writes and announces steps in one round trip;
-    it needs a `layer` whose messages are Valkey's PUBLISH (chat.relay.valkey.layer).
+    a heartbeat of the core. `flush_mode`: "auto", "step" or "batch". `line` writes and announces steps in one round trip;
+    it needs a `layer` whose messages are Valkey's PUBLISH (chat.relay.token_layer).
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class Publisher:
         lease: Callable[[], Mapping[str, Any] | None],
         clock: Callable[[], float] = time.time,
         flush_mode: str = "auto",
-        resp: RespClient | None = None,
+        line: ValkeyLine | None = None,
     ) -> None:
         self.worker_id = worker_id
         self._slug = slug
@@ -74,7 +73,7 @@ class Publisher:
         self._flush_mode = flush_mode
         self._table = RunTable(abort)
         self._writer = LogWriter(
-            runs=self.runs, layer=layer, worker_id=worker_id, table=self._table, clock=clock, resp=resp
+            runs=self.runs, layer=layer, worker_id=worker_id, table=self._table, clock=clock, line=line
         )
         self.claims = Claims(runs=self.runs, table=self._table, worker_id=worker_id, renew=self.beat)
         self._has_updates = asyncio.Event()
@@ -105,7 +104,7 @@ class Publisher:
             await self._client.delete(self._keys.worker(self.worker_id))
         except (RedisError, OSError) as error:
             logger.warning("lease not given back: %s", error)
-        self._writer.close()
+        await self._writer.close()
         await self._client.aclose()
 
     @property

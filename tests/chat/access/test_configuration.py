@@ -14,7 +14,7 @@ from django.test import RequestFactory
 
 from chat.access.authentication import AuthFailures, caller_identify
 from chat.access.configuration import configuration_changed
-from chat.access.configuration_copies import ConfigurationCopies, configuration_ask
+from chat.access.configuration_copies import ConfigurationCopies
 from chat.access.keys import Caller, key_create, key_disable, key_update
 from chat.access.ttl_cache import TTLCache
 from chat.catalog.services import model_delete, model_register, model_resolve_async
@@ -79,10 +79,8 @@ def request_with(raw: str) -> Any:
     return RequestFactory().get("/v1/models", headers={"Authorization": f"Bearer {raw}"})
 
 
-async def identify(raw: str, *, ahead: bool = False) -> Caller:
-    """`ahead`: the epoch is asked for when the request has come, as by the middleware for what is posted."""
+async def identify(raw: str) -> Caller:
     request = request_with(raw)
-    request.lightcone_epoch = configuration_ask() if ahead else None
     return await caller_identify(request, key_header="authorization", failures=AuthFailures(limit=5, window_s=60))
 
 
@@ -93,12 +91,9 @@ async def in_another_process(change: Any) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("ahead", [False, True])
-async def test_a_key_disabled_or_limited_elsewhere_is_so_here_at_once(
-    deployment: str, project: Project, ahead: bool
-) -> None:
+async def test_a_key_disabled_or_limited_elsewhere_is_so_here_at_once(deployment: str, project: Project) -> None:
     key, raw = await database_sync_to_async(key_create)(project=project, name="shared")
-    assert (await identify(raw, ahead=ahead)).limits.requests_per_minute is None
+    assert (await identify(raw)).limits.requests_per_minute is None
 
     def limit() -> None:
         row = ApiKey.objects.get(pk=key.pk)
@@ -106,10 +101,10 @@ async def test_a_key_disabled_or_limited_elsewhere_is_so_here_at_once(
         key_update(key=row)
 
     await in_another_process(limit)
-    assert (await identify(raw, ahead=ahead)).limits.requests_per_minute == 3
+    assert (await identify(raw)).limits.requests_per_minute == 3
     await in_another_process(lambda: key_disable(key=ApiKey.objects.get(pk=key.pk)))
     with pytest.raises(ApiError) as refused:
-        await identify(raw, ahead=ahead)
+        await identify(raw)
     assert refused.value.status == 401
 
 

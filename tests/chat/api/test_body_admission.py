@@ -20,11 +20,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(autouse=True)
 def _no_valkey(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refresh(asked: object) -> None:
+    async def refresh() -> None:
         """Nothing is cached here."""
 
     monkeypatch.setattr(auth, "configuration_refresh", refresh)
-    monkeypatch.setattr(body_admission, "configuration_ask", lambda: None)
 
 
 def scope(path: str = "/v1/chat/completions", method: str = "POST", **headers: str) -> dict[str, Any]:

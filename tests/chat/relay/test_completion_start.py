@@ -267,7 +267,7 @@ async def test_a_client_that_leaves_during_its_admission_leaves_no_run_behind(
     async def admit_without_answer(*arguments: Any, **options: Any) -> Any:
         await admit(*arguments, **options)
         is_admitted.set()
-        await asyncio.Event().wait()
+        await asyncio.wait_for(asyncio.Event().wait(), 0.05)
 
     monkeypatch.setattr(runs, "admit", admit_without_answer)
     generation = request()
@@ -276,6 +276,33 @@ async def test_a_client_that_leaves_during_its_admission_leaves_no_run_behind(
     view.cancel()
     await asyncio.gather(view, return_exceptions=True)
     dispatcher = dispatcher_of_loop()
+    await until(lambda: not dispatcher._leaves)
+    taken = await worker.claims.take(generation.run_id, 1)
+    assert taken is not None
+    assert taken[0].stop == "disconnected"
+
+
+async def test_a_leave_never_overtakes_the_admission_that_it_takes_back(
+    service: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The two scripts take different connections; in the wrong order the run would go on without a reader."""
+    worker = await worker_of(service)
+    dispatcher = dispatcher_of_loop()
+    admit, is_begun, may_go_on = dispatcher.runs.admit, asyncio.Event(), asyncio.Event()
+
+    async def admit_late(*arguments: Any, **options: Any) -> Any:
+        is_begun.set()
+        await may_go_on.wait()
+        return await admit(*arguments, **options)
+
+    monkeypatch.setattr(dispatcher.runs, "admit", admit_late)
+    generation = request()
+    view = asyncio.create_task(completion_start(request=generation, caller=CALLER, trace=TRACE))
+    await is_begun.wait()
+    view.cancel()
+    await asyncio.gather(view, return_exceptions=True)
+    await asyncio.sleep(0)
+    may_go_on.set()
     await until(lambda: not dispatcher._leaves)
     taken = await worker.claims.take(generation.run_id, 1)
     assert taken is not None

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from redis.exceptions import RedisError
 
-from chat.relay.valkey.layer import TokenLayer
-from chat.relay.valkey.wire import RespClient
+from chat.relay.token_layer import TokenLayer
+from chat.relay.valkey import valkey_connect
 from tests.chat.relay.world import World, read_all, text_of
 
 
@@ -36,13 +37,16 @@ async def test_messages_come_in_order_to_their_channel(layer: TokenLayer) -> Non
 
 async def test_a_cut_subscription_comes_back(layer: TokenLayer, valkey: str) -> None:
     channel = await layer.new_channel()
-    caller = RespClient(valkey)
-    await caller.call(b"CLIENT", b"KILL", b"TYPE", b"PUBSUB")
+    client = valkey_connect(valkey)
+    await client.execute_command("CLIENT", "KILL", "TYPE", "PUBSUB")
+    with pytest.raises(RedisError):
+        await layer.receive(channel)
+    receiving = asyncio.create_task(layer.receive(channel))
     async with asyncio.timeout(10):
-        while not await caller.call(b"PUBLISH", channel.encode(), layer.serialize({"n": 1})):  # noqa: ASYNC110  # nothing tells of the return
+        while not await client.publish(channel, layer.serialize({"n": 1})):  # noqa: ASYNC110  # nothing tells of the return
             await asyncio.sleep(0)
-        assert await layer.receive(channel) == {"n": 1}
-    caller.close()
+        assert await receiving == {"n": 1}
+    await client.aclose()
 
 
 async def test_a_stream_goes_over_steps_of_one_round_trip(world_on_valkey: World) -> None:

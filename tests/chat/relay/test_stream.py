@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from chat.relay.valkey.store import WritesRefused
+from chat.relay.valkey import WritesRefused
 from chat.relay.web.reader import INBOX_ENTRIES
 from engine.api import (
     Admitted,

@@ -15,9 +15,8 @@ from chat.relay.state.keys import Keys, model_slug
 from chat.relay.state.run_id import run_id_create
 from chat.relay.state.runs import AdmissionRequest, AdmissionResult, Claim, Runs
 from chat.relay.state.usage_stream import UsageStream
-from chat.relay.valkey.line import SyncPool
-from chat.relay.valkey.store import valkey_connect
-from chat.relay.valkey.wire import RespClient
+from chat.relay.token_layer import TokenLayer
+from chat.relay.valkey import ValkeyLine, valkey_connect, valkey_connect_blocking
 from chat.relay.web.dispatcher import Dispatcher
 from chat.relay.web.reader import RunReader
 from chat.relay.web.refusals import Refusals
@@ -152,6 +151,8 @@ class World:
             await dispatcher.close()
         for publisher in self.publishers:
             await publisher.close()
+        if isinstance(self.layer, TokenLayer):
+            await self.layer.close()
         for client in self.clients:
             await client.aclose(close_connection_pool=True)
 
@@ -171,7 +172,7 @@ class World:
             abort=abort,
             lease=self.lease,
             clock=self.clock,
-            resp=None if isinstance(self.layer, LossyLayer) else RespClient(self.url),
+            line=None if isinstance(self.layer, LossyLayer) else ValkeyLine(self.url),
         )
         await publisher.start(beat_s=beat_s)
         self.publishers.append(publisher)
@@ -189,7 +190,7 @@ class World:
             client=self.connect(),
             keys=self.keys,
             layer=layer or self.layer,
-            sync_pool=SyncPool(self.url),
+            lease_client=valkey_connect_blocking(self.url),
             send_stop=send_stop,
             refusals=self.refusals,
             clock=self.clock,

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from redis.exceptions import ConnectionError as ValkeyAway
 from redis.exceptions import ResponseError
 
-from chat.relay.valkey.store import Valkey, WritesRefused, valkey_connect
-from chat.relay.valkey.wire import ErrorReply
+from chat.relay.valkey import Valkey, ValkeyLine, WritesRefused, valkey_connect
 
 
 async def command(client: Valkey) -> object:
@@ -63,23 +62,6 @@ async def test_more_calls_than_connections_wait_their_turn(valkey: str) -> None:
     await client.aclose(close_connection_pool=True)
 
 
-async def test_what_is_asked_ahead_is_as_of_then_where_there_is_a_connection(valkey: str) -> None:
-    client, name = valkey_connect(valkey), f"test-{secrets.token_hex(4)}"
-    unconnected = client.get_soon(name)
-    await client.eval("return redis.call('SET', KEYS[1], 1)", 1, name)
-    connected = client.get_soon(name)
-    await client.eval("return redis.call('SET', KEYS[1], 2)", 1, name)
-    assert (await unconnected(), await connected()) == (b"2", b"1")
-    client.get_soon(name)  # and left
-    lost = client.get_soon(name)
-    client.resp.close()
-    with pytest.raises(OSError):
-        await lost()
-    assert await client.get_soon(name)() == b"2"
-    await client.delete(name)
-    await client.aclose(close_connection_pool=True)
-
-
 async def test_a_server_that_is_away_is_an_error_at_once() -> None:
     client = valkey_connect("unix:///nonexistent/valkey.sock")
     with pytest.raises(Exception, match="nonexistent"):
@@ -96,18 +78,18 @@ async def test_a_server_that_is_away_is_an_error_at_once() -> None:
         ("ERR no such script", False),
     ],
 )
-async def test_a_server_that_reads_its_files_or_has_no_room_is_away(
-    monkeypatch: pytest.MonkeyPatch, answer: str, is_away: bool
-) -> None:
-    client = valkey_connect("redis://nowhere")
+async def test_a_server_that_reads_its_files_or_has_no_room_is_away(tmp_path: Path, answer: str, is_away: bool) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(f"-{answer}\r\n".encode() * data.count(b"*"))
+        writer.close()
 
-    async def call(*_: bytes) -> ErrorReply:
-        return ErrorReply(answer)
-
-    monkeypatch.setattr(client.resp, "call", call)
+    server = await asyncio.start_unix_server(refuse, tmp_path / "valkey.sock")
+    client = valkey_connect(f"unix://{tmp_path}/valkey.sock")
     with pytest.raises(ValkeyAway if is_away else ResponseError):
         await client.eval("return 1", 0)
     await client.aclose(close_connection_pool=True)
+    server.close()
 
 
 async def write(client: Valkey) -> object:
@@ -139,3 +121,65 @@ async def test_writes_that_are_refused_are_a_server_that_is_away(
     await call(client)
     await client.delete("test-refused")
     await client.aclose(close_connection_pool=True)
+
+
+@pytest.fixture
+async def line(valkey: str) -> AsyncIterator[ValkeyLine]:
+    line = ValkeyLine(valkey)
+    yield line
+    await line.close()
+
+
+async def test_a_line_answers_and_refuses(line: ValkeyLine) -> None:
+    assert await line.call("ECHO", b"x" * 300_000) == b"x" * 300_000
+    with pytest.raises(ResponseError):
+        await line.call("NOSUCH")
+    assert await line.call("PING") == b"PONG"
+
+
+async def test_a_line_connects_again_after_a_loss(line: ValkeyLine, valkey: str) -> None:
+    own_id, other = await line.call("CLIENT", "ID"), ValkeyLine(valkey)
+    await other.call("CLIENT", "KILL", "ID", own_id)
+    with pytest.raises((ValkeyAway, OSError)):
+        await line.call("CLIENT", "ID")
+    assert await line.call("CLIENT", "ID") != own_id
+    await other.close()
+
+
+async def test_callers_of_a_line_get_their_own_answers_although_others_give_up(line: ValkeyLine) -> None:
+    calls = [asyncio.create_task(line.call("ECHO", number)) for number in range(50)]
+    await asyncio.sleep(0)
+    for call in calls[::3]:
+        call.cancel()
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    kept = [answer for number, answer in enumerate(answers) if number % 3]
+    assert kept == [b"%d" % number for number in range(50) if number % 3]
+    assert all(isinstance(answer, asyncio.CancelledError) for answer in answers[::3])
+    assert await line.call("ECHO", "still") == b"still"
+
+
+async def test_a_late_reply_is_never_that_of_the_next_command(
+    line: ValkeyLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await line.call("PING")
+    monkeypatch.setattr("chat.relay.valkey.ANSWER_TIMEOUT_S", 0.05)
+    with pytest.raises(TimeoutError):
+        await line.call("BLPOP", "nothing", 0)
+    monkeypatch.undo()
+    assert await line.call("PING") == b"PONG"
+
+
+@pytest.mark.parametrize("reply", [b"", b"$4\r\nPO", b"%2\r\n"])
+async def test_silence_and_nonsense_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reply: bytes) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(65536):
+            writer.write(reply)
+        writer.close()
+
+    monkeypatch.setattr("chat.relay.valkey.ANSWER_TIMEOUT_S", 0.05)
+    server = await asyncio.start_unix_server(answer, tmp_path / "valkey.sock")
+    line = ValkeyLine(f"unix://{tmp_path}/valkey.sock")
+    with pytest.raises((ValkeyAway, OSError)):
+        await line.call("PING")
+    await line.close()
+    server.close()

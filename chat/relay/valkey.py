@@ -1,0 +1,156 @@
+"""Clients of Valkey for the relay: redis-py with short time-outs, no silent retries, and cancellation that works.
+
+NOTE: redis-py would repeat a command whose reply was lost. A repeated XADD is refused as too old, which here means
+"another attempt owns the run", so the writer must see the loss itself.
+
+NOTE: redis-py sends with `asyncio.wait_for` where a socket time-out is set, and until Python 3.12 that swallows a
+cancellation that comes just after the send. A request whose client has left would then go on. So there is no socket
+time-out here; each command and pipeline has its own, and raises TimeoutError (an OSError).
+
+NOTE: two commands of one client may take two connections, so their order is open until the first has its reply.
+
+`ValkeyLine` is for the commands of each token alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+from redis import Redis as BlockingRedis
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.client import Pipeline
+from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as ValkeyAway
+from redis.exceptions import OutOfMemoryError, ReadOnlyError, ResponseError
+from redis.exceptions import TimeoutError as ValkeySlow
+from redis.retry import Retry as BlockingRetry
+
+CONNECT_TIMEOUT_S = 1.0
+ANSWER_TIMEOUT_S = 2.0
+AWAY = (ValkeyAway, ValkeySlow, OSError)
+"""The exceptions of a Valkey that is unavailable or too slow."""
+REFUSALS = ("MISCONF ", "OOM ", "READONLY ")
+Answers = Any
+"""The annotation of a client whose replies are read: redis-py's types do not know that they are bytes, never text."""
+
+
+class WritesRefused(ValkeyAway):
+    """Valkey replies but takes no writes: its disk or memory is full, or it is a replica. Treated as unavailable."""
+
+
+class Valkey(Redis):
+    """A client for one event loop, with a time-out per command."""
+
+    async def execute_command(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                return await super().execute_command(*arguments, **options)
+        except ResponseError as error:
+            raise _judged(error) from None
+
+    def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> ValkeyPipeline:
+        return ValkeyPipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
+
+
+class ValkeyPipeline(Pipeline):
+    """A pipeline with one time-out for all its answers."""
+
+    async def execute(self, raise_on_error: bool = True) -> list[Any]:
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                return await super().execute(raise_on_error)
+        except ResponseError as error:
+            raise _judged(error) from None
+
+
+class ValkeyLine:
+    """One connection for one event loop, which carries one command at a time.
+
+    Without a pool, retries and measurements a command takes half the processor time of `Valkey`'s
+    (docs/decisions/0014).
+    """
+
+    def __init__(self, url: str) -> None:
+        self._connection = connection_make(url)
+        self._turn = asyncio.Lock()
+
+    async def call(self, *parts: bytes | str | int) -> Any:
+        """Send a command and wait for its reply; connect first if there is no connection.
+
+        Raises redis.RedisError or OSError; the command may have been executed all the same.
+        """
+        try:
+            async with self._turn, asyncio.timeout(ANSWER_TIMEOUT_S):
+                await self._connection.send_command(*parts, check_health=False)
+                return await self._connection.read_response(disable_decoding=True)
+        except ResponseError as error:
+            raise _judged(error) from None
+
+    async def close(self) -> None:
+        await self._connection.disconnect()
+
+
+class BlockingValkey(BlockingRedis):
+    """A client for threads."""
+
+    def execute_command(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            return super().execute_command(*arguments, **options)
+        except ResponseError as error:
+            raise _judged(error) from None
+
+
+def valkey_connect(url: str, *, max_connections: int = 32) -> Valkey:
+    """Return a client for the running loop. `url`: redis://, rediss:// or unix://; replies are bytes.
+
+    Connects on first use. Beyond `max_connections` at once, commands wait for a free one.
+    """
+    client = Valkey(connection_pool=_pool(url, max_connections))
+    client.auto_close_connection_pool = True
+    return client
+
+
+def connection_make(url: str) -> AbstractConnection:
+    """Return a connection without a client, which opens with its first command."""
+    connection: AbstractConnection = _pool(url, 1).make_connection()
+    return connection
+
+
+def _pool(url: str, max_connections: int) -> BlockingConnectionPool:
+    return BlockingConnectionPool.from_url(
+        url,
+        timeout=ANSWER_TIMEOUT_S,
+        socket_connect_timeout=CONNECT_TIMEOUT_S,
+        socket_timeout=None,
+        retry=Retry(NoBackoff(), 0),
+        max_connections=max_connections,
+        protocol=2,
+    )
+
+
+def valkey_connect_blocking(url: str) -> BlockingValkey:
+    """Return a client for threads. Connects on first use."""
+    client = BlockingValkey.from_url(
+        url,
+        socket_connect_timeout=CONNECT_TIMEOUT_S,
+        socket_timeout=ANSWER_TIMEOUT_S,
+        retry=BlockingRetry(NoBackoff(), 0),
+        protocol=2,
+    )
+    return cast(BlockingValkey, client)
+
+
+def _judged(error: ResponseError) -> ResponseError | WritesRefused:
+    """Map the error of a refused write to WritesRefused. Two kinds have a class, the third only a message."""
+    if isinstance(error, OutOfMemoryError | ReadOnlyError) or any(word in str(error) for word in REFUSALS):
+        return WritesRefused(str(error))
+    return error
+
+
+def script_text(path: Path) -> str:
+    """Read a Lua script. Scripts are sent whole (EVAL), as a restarted Valkey has lost the cached ones."""
+    return path.read_text(encoding="utf-8")
