@@ -39,7 +39,7 @@ def install(folder: Path, code: int = 0) -> tuple[subprocess.CompletedProcess[st
     return done, (folder / "calls").read_text().splitlines()
 
 
-def test_a_first_installation_tells_what_comes_and_how_large_it_is(tmp_path: Path) -> None:
+def test_a_first_installation_shows_what_it_installs_and_its_size(tmp_path: Path) -> None:
     """Nothing was printed for minutes while torch came."""
     done, calls = install(tmp_path)
     assert done.returncode == 0, done.stderr

@@ -37,7 +37,7 @@ def data_dir(tmp_path: Path) -> Path:
     return data_dir
 
 
-def test_what_was_left_open_is_closed(data_dir: Path) -> None:
+def test_loose_modes_are_tightened(data_dir: Path) -> None:
     assert data_open(data_dir) == data_dir
     data_tighten(data_dir)
     assert {mode(path) for path in (data_dir, *data_dir.rglob("*"))} == {0o700, 0o600}
@@ -79,7 +79,7 @@ def test_a_secret_is_made_once_and_private(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "secrets").stat().st_mode) == 0o700
 
 
-def test_many_first_uses_at_once_agree(tmp_path: Path) -> None:
+def test_concurrent_first_uses_get_one_secret(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         made = set(pool.map(lambda _: installation_secret(tmp_path, "pepper"), range(32)))
     assert len(made) == 1

@@ -85,7 +85,7 @@ def test_the_valkey_socket_lies_in_the_data_directory_where_its_path_fits(tmp_pa
         ("rediss://h", "rediss://h"),
     ],
 )
-def test_celery_gets_the_same_valkey_in_its_own_words(url, expected):
+def test_celery_gets_the_url_of_the_same_valkey(url, expected):
     assert broker_url(url) == expected
 
 

@@ -39,7 +39,7 @@ print("ok", "chat.generate" in app.tasks, [name for name in {PAGES + TERMINAL} i
 
 
 @pytest.mark.parametrize("role", ["model", "maintenance"])
-def test_a_worker_loads_none_of_the_pages_and_nothing_for_a_terminal(role: str, tmp_path: Path) -> None:
+def test_a_worker_loads_no_pages_and_no_terminal_libraries(role: str, tmp_path: Path) -> None:
     names = {
         "LIGHTCONE_ROLE": role,
         "LIGHTCONE_DATA_DIR": str(tmp_path),
@@ -51,7 +51,7 @@ def test_a_worker_loads_none_of_the_pages_and_nothing_for_a_terminal(role: str, 
     assert result.stdout.splitlines()[-1:] == ["ok True []"], result.stderr
 
 
-def test_the_worker_of_a_model_loads_no_library_of_numbers_or_grammars(tmp_path: Path) -> None:
+def test_a_model_worker_loads_no_numeric_or_grammar_library(tmp_path: Path) -> None:
     names = {
         "LIGHTCONE_ROLE": "model",
         "LIGHTCONE_DATA_DIR": str(tmp_path),
@@ -63,7 +63,7 @@ def test_the_worker_of_a_model_loads_no_library_of_numbers_or_grammars(tmp_path:
     assert result.stdout.splitlines()[-1:] == ["ok []"], result.stderr
 
 
-def test_a_worker_without_a_role_says_which_there_are(monkeypatch) -> None:
+def test_a_worker_without_a_role_lists_the_roles(monkeypatch) -> None:
     monkeypatch.setenv("LIGHTCONE_ROLE", "web")
     with pytest.raises(SystemExit, match="LIGHTCONE_ROLE must be one of model, maintenance, got 'web'"):
         main([])

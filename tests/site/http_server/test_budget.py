@@ -1,12 +1,12 @@
-"""What bodies have together, and what is left of them."""
+"""The memory that request bodies share."""
 
 from __future__ import annotations
 
 from lightcone_site.http_server.budget import LARGE_BYTES, BodiesBudget, BodyRoom
 
 
-def test_memory_of_large_bodies_is_given_back_at_their_end() -> None:
-    """A process that had read a few bodies of 30 MB kept hundreds of megabytes for good."""
+def test_memory_of_large_bodies_is_released_at_their_end() -> None:
+    """Once, a process that had read a few bodies of 30 MB kept hundreds of megabytes."""
     ends: list[int] = []
     budget = BodiesBudget(8 * LARGE_BYTES, lambda: ends.append(budget.num_taken))
     large, small = BodyRoom(budget, "one"), BodyRoom(budget, "one")

@@ -1,4 +1,4 @@
-"""What a connection gives back when it ends."""
+"""A connection that ends releases its share of the body budget."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from lightcone_site.limits import HttpLimits
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
-    """Never asked here."""
+    """The application; these tests never call it."""
 
 
-async def test_a_body_whose_connection_ends_as_it_is_let_in_takes_no_room() -> None:
-    """Its room was taken after all was given back, for ever."""
+async def test_a_connection_lost_during_admission_takes_no_room_for_its_body() -> None:
+    """Once, its room was taken after the release, and stayed taken."""
     server = BoundedServer(application, endpoints=["tcp:0"], limits=HttpLimits(), options=ServerOptions())
     channel = BoundedFactory(server).buildProtocol(None)
     channel.makeConnection(StringTransport())
@@ -27,7 +27,7 @@ async def test_a_body_whose_connection_ends_as_it_is_let_in_takes_no_room() -> N
     admission = channel._admission
     assert admission is not None
     await asyncio.sleep(0)
-    assert admission.done(), "and what is to be done then comes next"
+    assert admission.done(), "its callback has not run yet"
     channel.connectionLost(Failure(ConnectionLost()))
     await asyncio.sleep(0)
     assert server.state.bodies.num_taken == 0

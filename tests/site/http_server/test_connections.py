@@ -1,4 +1,4 @@
-"""Which connection gives way where there are too many: one that is idle, of the address that has too many, and of no other."""
+"""Which connection is closed if there are too many: an idle one, of the address that has too many."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIMITS = replace(HttpLimits(), max_connections=5, max_connections_per_address=3)
 
 @dataclass(eq=False)
 class Transport:
-    """Of a connection that is idle since an instant, or busy (None)."""
+    """The transport of a connection that is idle since an instant, or busy (None)."""
 
     host: str
     idle_since: float | None = None
@@ -39,8 +39,8 @@ def table(*opened: Transport) -> Connections:
     return connections
 
 
-def test_an_address_with_too_many_loses_the_one_that_has_been_idle_longest() -> None:
-    """Thousands of idle connections of one address shut everybody out."""
+def test_an_address_over_its_limit_loses_its_longest_idle_connection() -> None:
+    """Once, thousands of idle connections of one address shut all other clients out."""
     opened = [Transport("192.0.2.1", idle_since) for idle_since in (None, 7.0, 3.0)]
     connections = table(*opened)
     assert connections.admit(Transport("192.0.2.1", 9.0))
@@ -57,8 +57,8 @@ def test_an_address_whose_connections_are_all_busy_gets_no_more() -> None:
     assert other.connected
 
 
-def test_a_socket_that_was_closed_unheard_counts_no_more() -> None:
-    """A connection that has become a WebSocket does not tell of its end."""
+def test_a_closed_websocket_is_not_counted() -> None:
+    """Twisted does not report the end of a connection that has become a WebSocket."""
     opened = [Transport("192.0.2.1") for _ in range(3)]
     connections = table(*opened)
     opened[0].connected = False
@@ -66,14 +66,14 @@ def test_a_socket_that_was_closed_unheard_counts_no_more() -> None:
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", ""], ids=["a proxy", "a Unix socket"])
-def test_who_speaks_for_many_has_no_bound_of_its_own(host: str) -> None:
+def test_proxies_and_unix_sockets_have_no_limit_per_address(host: str) -> None:
     opened = [Transport(host) for _ in range(5)]
     connections = table(*opened)
     assert not connections.admit(Transport(host))
     assert all(transport.connected for transport in opened)
 
 
-def test_where_all_are_too_many_the_address_with_the_most_gives_way() -> None:
+def test_over_the_total_limit_the_address_with_the_most_connections_loses_one() -> None:
     many = [Transport("192.0.2.1", float(number)) for number in range(3)]
     few = [Transport("192.0.2.2", 0.0), Transport("10.0.0.1", 0.0)]
     connections = table(*many, *few)
@@ -91,5 +91,5 @@ def test_where_all_are_too_many_the_address_with_the_most_gives_way() -> None:
         ("name", ""),
     ],
 )
-def test_addresses_that_one_customer_may_choose_are_one(host: str, customer: str) -> None:
+def test_addresses_of_one_ipv6_network_count_as_one(host: str, customer: str) -> None:
     assert address_of_customer(host) == customer

@@ -1,4 +1,4 @@
-"""Readers who take too little, or who are too far behind together, are given up; those who read slowly are not."""
+"""Readers that take too little, or hold too much unread together, are disconnected; slow ones are not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIMITS = replace(HttpLimits(), stream_buffer_bytes=1_000, max_unread_bytes=1_500
 
 
 class Transport:
-    """With Twisted's buffer."""
+    """A transport with the fields of Twisted's buffer."""
 
     offset = 0
     _tempDataLen = 0
@@ -29,7 +29,7 @@ class Transport:
 
 
 class Reader:
-    """Of one connection, whose buffer is full."""
+    """The reader of one connection whose buffer is full."""
 
     def __init__(self, unread: Unread) -> None:
         self.transport = Transport()
@@ -61,8 +61,8 @@ def unread() -> Unread:
     return Unread(LIMITS.max_unread_bytes)
 
 
-def test_a_byte_now_and_then_is_no_progress(clock: Clock, unread: Unread) -> None:
-    """Readers of one byte a second held megabytes each for as long as they liked."""
+def test_a_reader_below_the_least_rate_is_disconnected(clock: Clock, unread: Unread) -> None:
+    """Once, readers of one byte a second held megabytes each without a limit of time."""
     reader = Reader(unread)
     reader.write(900)
     for _ in range(60):
@@ -71,7 +71,7 @@ def test_a_byte_now_and_then_is_no_progress(clock: Clock, unread: Unread) -> Non
     assert not reader.is_served
 
 
-def test_a_slow_reader_who_takes_the_least_amount_is_served(clock: Clock, unread: Unread) -> None:
+def test_a_slow_reader_at_the_least_rate_is_served(clock: Clock, unread: Unread) -> None:
     reader = Reader(unread)
     reader.write(900)
     for _ in range(4):
@@ -80,10 +80,8 @@ def test_a_slow_reader_who_takes_the_least_amount_is_served(clock: Clock, unread
     assert reader.is_served
 
 
-def test_what_waits_for_all_readers_is_bounded_and_the_one_who_is_furthest_behind_goes(
-    clock: Clock, unread: Unread
-) -> None:
-    """The answers had ended, so nothing that counts running requests bounded them."""
+def test_over_the_limit_of_all_unread_bytes_the_slowest_reader_is_disconnected(clock: Clock, unread: Unread) -> None:
+    """Once, their answers had ended, so no limit of running requests counted them."""
     behind, further, little = (Reader(unread) for _ in range(3))
     behind.write(700)
     further.write(750)
@@ -92,7 +90,7 @@ def test_what_waits_for_all_readers_is_bounded_and_the_one_who_is_furthest_behin
     assert (behind.is_served, further.is_served, little.is_served) == (True, False, True)
 
 
-def test_who_has_read_everything_counts_no_more(clock: Clock, unread: Unread) -> None:
+def test_a_reader_that_has_caught_up_is_not_counted(clock: Clock, unread: Unread) -> None:
     first, second = Reader(unread), Reader(unread)
     first.write(900)
     first.outgoing.resume()
@@ -100,7 +98,7 @@ def test_who_has_read_everything_counts_no_more(clock: Clock, unread: Unread) ->
     assert (first.is_served, second.is_served) == (True, True)
 
 
-def test_one_reader_has_a_bound_of_his_own(clock: Clock, unread: Unread) -> None:
+def test_a_reader_over_its_own_limit_is_disconnected(clock: Clock, unread: Unread) -> None:
     reader = Reader(unread)
     reader.write(1_001)
     assert not reader.is_served

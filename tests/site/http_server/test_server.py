@@ -1,4 +1,4 @@
-"""Our HTTP server against raw sockets: what is too large, too slow or malformed is answered or closed, and who leaves is noticed."""
+"""Our HTTP server against raw sockets: requests that are too large, too slow or malformed, and clients that disconnect."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def own_server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def _still_serves(server: Server) -> Iterator[None]:
-    """Whatever a test did, the next client is served."""
+    """Check after each test that the next client is served."""
     yield
     answer = server.ask(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     assert status(answer) == 200
@@ -202,7 +202,7 @@ def test_header_names_with_underscores_are_dropped(server):
     [b"", b"GET / HTTP/1.1\r\nX-Slow: ", b"POST / HTTP/1.1\r\n" + SMALL + b"Content-Length: 100\r\n\r\nabc"],
     ids=["says nothing", "in a header", "in the body"],
 )
-def test_a_client_that_does_not_go_on_is_closed(server, begin):
+def test_a_stalled_client_is_disconnected(server, begin):
     with server.connect() as connection:
         connection.sendall(begin)
         started = time.monotonic()
@@ -251,15 +251,15 @@ def test_a_client_that_leaves_is_noticed_at_once(server, path):
     server.expect("left")
 
 
-def test_a_client_that_does_not_read_is_given_up_when_its_buffer_is_full(server):
+def test_a_client_that_does_not_read_is_disconnected_when_its_buffer_is_full(server):
     with server.connect() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         connection.sendall(b"GET /flood HTTP/1.1\r\n" + SMALL + b"\r\n")
         server.expect("left")
 
 
-def test_a_page_that_does_not_read_its_socket_is_given_up_too(server):
-    """Of what a WebSocket sends nothing was counted but that its buffer was full."""
+def test_a_websocket_client_that_does_not_read_is_disconnected(server):
+    """The bytes that a WebSocket sends were not counted."""
     key = b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
     upgrade = b"Upgrade: websocket\r\nConnection: Upgrade\r\n" + key
     with server.connect() as connection:
@@ -269,7 +269,7 @@ def test_a_page_that_does_not_read_its_socket_is_given_up_too(server):
 
 
 def test_an_answer_of_known_length_waits_for_a_slow_reader(server):
-    """It is a hundred times the buffer after which the reader of a stream is given up."""
+    """It is a hundred times the buffer after which the reader of a stream is disconnected."""
     with server.connect() as connection:
         connection.sendall(b"GET /file HTTP/1.1\r\nConnection: close\r\n" + SMALL + b"\r\n")
         server.expect("started")
@@ -280,7 +280,7 @@ def test_an_answer_of_known_length_waits_for_a_slow_reader(server):
     server.expect("sent")
 
 
-def test_a_body_is_not_read_before_its_key_is_looked_at(server):
+def test_a_body_is_not_read_before_its_key_is_checked(server):
     """Sixteen clients without a key had the server hold a gigabyte."""
     head = b"POST / HTTP/1.1\r\n" + SMALL + b"X-Key: bad\r\nContent-Length: 10000\r\nExpect: 100-continue\r\n\r\n"
     answer = server.ask(head)
@@ -296,11 +296,11 @@ def test_a_body_is_not_read_before_its_key_is_looked_at(server):
     [b"Content-Length: 9000\r\n\r\n" + b"x" * 9_000, b"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n"],
     ids=["length", "chunks"],
 )
-def test_who_sends_a_body_unasked_still_reads_why_it_was_refused(server, framing):
+def test_a_client_that_sends_its_body_early_still_reads_the_refusal(server, framing):
     assert status(server.ask(b"POST / HTTP/1.1\r\n" + SMALL + b"X-Key: bad\r\n" + framing)) == 401
 
 
-def test_a_body_is_asked_for_once_its_key_is_good(server):
+def test_100_continue_is_sent_once_the_key_is_valid(server):
     with server.connect() as connection:
         head = (
             b"POST /known HTTP/1.1\r\n"
@@ -312,23 +312,23 @@ def test_a_body_is_asked_for_once_its_key_is_good(server):
         connection.sendall(b"abcde")
         answer = read_all(connection)
     assert status(answer) == 200
-    assert b"somebody" in answer  # who the application found is not asked for again
+    assert b"somebody" in answer  # the application does not look the key up again
 
 
-def test_a_request_behind_one_with_a_body_is_looked_at_too(server):
+def test_a_pipelined_request_is_checked_too(server):
     good = b"POST / HTTP/1.1\r\n" + SMALL + b"Content-Length: 1\r\n\r\na"
     answer = server.ask(good + good.replace(b"Host", b"X-Key: bad\r\nHost"))
     assert (status(answer), answer.count(b"HTTP/1.1 200"), answer.count(b"HTTP/1.1 401")) == (200, 1, 1)
 
 
 def begin_body(connection: socket.socket, owner: bytes, num_bytes: int) -> bytes:
-    """Announce an upload that does not come; what the server says to it."""
+    """Announce an upload that does not come, and return the server's answer."""
     head = b"POST /v1/files HTTP/1.1\r\n" + SMALL + b"X-Key: %s\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n"
     connection.sendall(head % (owner, num_bytes))
     return connection.recv(65_536)
 
 
-def test_bodies_that_are_coming_have_a_budget_and_each_owner_half_of_it(server):
+def test_arriving_bodies_share_a_budget_and_one_owner_has_half_of_it(server):
     with server.connect() as one, server.connect() as two, server.connect() as three, server.connect() as four:
         assert status(begin_body(one, b"a", 20_000)) == 100
         assert status(begin_body(two, b"a", 20_000)) == 429
@@ -344,7 +344,7 @@ def test_bodies_that_are_coming_have_a_budget_and_each_owner_half_of_it(server):
     assert status(answer) == 200
 
 
-def test_bodies_of_strangers_leave_the_room_of_all_others_alone(server):
+def test_bodies_of_unknown_clients_have_a_budget_of_their_own(server):
     with server.connect() as stranger, server.connect() as more, server.connect() as other:
         assert status(begin_body(stranger, b"stranger", 3_000)) == 100
         assert status(begin_body(more, b"stranger", 3_000)) == 429
@@ -356,7 +356,7 @@ def test_a_body_that_is_larger_than_its_share_is_413_as_waiting_would_not_help(s
         assert status(begin_body(stranger, b"stranger", 10_000)) == 413
 
 
-def test_a_body_in_chunks_takes_of_the_budget_as_it_comes(server):
+def test_a_chunked_body_takes_budget_as_it_arrives(server):
     with server.connect() as one, server.connect() as two:
         assert status(begin_body(one, b"a", 20_000)) == 100
         two.sendall(b"POST /v1/files HTTP/1.1\r\n" + SMALL + b"X-Key: a\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -373,7 +373,7 @@ def is_served(connection: socket.socket) -> bool:
 
 
 def serves(server: Server, peer: str) -> bool:
-    """Whether a new connection of that address is served."""
+    """Return True if a new connection of that address is served."""
     try:
         with server.connect(peer) as connection:
             return is_served(connection)
@@ -403,8 +403,8 @@ def test_a_stop_ends_running_answers_and_the_process(own_server):
 
 
 @pytest.mark.parametrize("own_server", [{"drain_s": 20}], indirect=True)
-def test_a_stop_waits_for_what_runs_and_takes_no_request_on_open_connections(own_server):
-    """Requests on kept-alive connections were taken after the listener was closed, and cut."""
+def test_a_stop_finishes_running_answers_and_refuses_requests_on_open_connections(own_server):
+    """Once, requests on kept-alive connections were accepted after the listener was closed, and then cut."""
     with own_server.connect() as running, own_server.connect() as idle, own_server.connect() as half:
         assert is_served(idle)
         half.sendall(b"GET / HTTP/1.1\r\nX-Begun: 1\r\n")
@@ -426,7 +426,7 @@ def test_a_stop_waits_for_what_runs_and_takes_no_request_on_open_connections(own
 
 @pytest.mark.parametrize("own_server", [{"drain_s": 20}], indirect=True)
 def test_a_stop_waits_for_a_slow_reader_of_an_answer_that_began_before_it(own_server):
-    """Its connection is kept alive, so nothing said that its end was still to be sent, and it was reset."""
+    """Once, a kept-alive connection was reset although the end of its answer was still to be sent."""
     with socket.socket() as running:
         running.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         running.settimeout(10)
@@ -441,8 +441,8 @@ def test_a_stop_waits_for_a_slow_reader_of_an_answer_that_began_before_it(own_se
 
 
 @pytest.mark.parametrize("own_server", [{"drain_s": 0.2}], indirect=True)
-def test_an_answer_that_outlasts_the_stop_is_cut_and_the_application_may_settle_what_it_leaves(own_server):
-    """So that the log can tell clients that were cut off from clients that left."""
+def test_an_answer_that_outlasts_the_drain_is_cut_and_the_application_settles(own_server):
+    """So the log distinguishes clients that were cut off from clients that disconnected."""
     with own_server.connect() as running:
         running.sendall(b"GET /flood HTTP/1.1\r\n" + SMALL + b"\r\n")
         own_server.expect("started")
@@ -454,7 +454,7 @@ def test_an_answer_that_outlasts_the_stop_is_cut_and_the_application_may_settle_
 
 @pytest.mark.parametrize("own_server", [{"drain_s": 20, "drain_delay_s": 3}], indirect=True)
 def test_a_stop_is_announced_before_it_begins(own_server):
-    """Whoever balances load needs time to see it; until then requests are answered, and their connections closed."""
+    """Load balancers need time to notice it; until then requests are answered, and their connections closed."""
     with own_server.connect() as kept:
         assert is_served(kept)
         own_server.process.terminate()
@@ -471,8 +471,8 @@ def test_a_stop_is_announced_before_it_begins(own_server):
 
 
 @pytest.mark.parametrize("own_server", [{"drain_s": 20, "drain_delay_s": 3}], indirect=True)
-def test_a_connection_is_not_closed_behind_an_answer_that_did_not_say_so(own_server):
-    """Streams that had begun before the stop were ended well, and the next request of their clients met a closed connection."""
+def test_a_stop_closes_a_connection_only_after_an_answer_with_connection_close(own_server):
+    """Once, streams that had begun before the stop ended well, but the next request of their clients met a closed connection."""
     with own_server.connect() as kept:
         kept.sendall(b"GET /stream HTTP/1.1\r\n" + SMALL + b"\r\n")
         own_server.expect("started")

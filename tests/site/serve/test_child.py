@@ -1,4 +1,4 @@
-"""A supervised process: restarts, groups, last words. The children are one-line shell scripts."""
+"""A supervised process: restarts, groups, last log lines. The children are one-line shell scripts."""
 
 import os
 import signal
@@ -52,7 +52,7 @@ def test_the_pause_before_a_restart_doubles_up_to_thirty_seconds(tmp_path):
     assert pauses == [1, 2, 4, 8, 16, 30, 30]
 
 
-def test_a_long_life_forgets_earlier_deaths(tmp_path):
+def test_a_long_run_resets_the_back_off(tmp_path):
     child = Child(spec(tmp_path, "exit 3"))
     for now in (0.0, 1.0):
         child.start(now)
@@ -62,7 +62,7 @@ def test_a_long_life_forgets_earlier_deaths(tmp_path):
     assert child.restart_at == 101.0
 
 
-def test_what_a_dead_child_started_is_ended_with_it(tmp_path):
+def test_the_children_of_a_dead_child_are_ended(tmp_path):
     child = Child(spec(tmp_path, "sleep 600 & echo $! > grandchild; exit 1"))
     child.start(0.0)
     reaped(child, 0.0)
@@ -78,7 +78,7 @@ def test_kill_ends_the_whole_group(tmp_path):
     wait_for(lambda: not is_alive(int((tmp_path / "grandchild").read_text())))
 
 
-def test_last_words_are_those_of_the_latest_start_and_show_no_key(tmp_path):
+def test_last_log_lines_are_of_the_latest_start_and_show_no_key(tmp_path):
     first = Child(spec(tmp_path, "echo before"))
     first.start(0.0)
     reaped(first, 0.0)
@@ -88,7 +88,7 @@ def test_last_words_are_those_of_the_latest_start_and_show_no_key(tmp_path):
     assert child.last_log_lines() == ["one", "key lc_accept0001_***"]
 
 
-def test_a_large_log_is_put_aside_once_and_started_anew(tmp_path, monkeypatch):
+def test_a_large_log_is_copied_once_and_emptied(tmp_path, monkeypatch):
     monkeypatch.setattr("lightcone_site.serve.child.MAX_LOG_BYTES", 10)
     log = tmp_path / "part.log"
     log.write_text("x" * 11)
@@ -97,7 +97,7 @@ def test_a_large_log_is_put_aside_once_and_started_anew(tmp_path, monkeypatch):
     assert log.with_name("part.log.1").read_text() == "x" * 11
 
 
-def test_a_large_log_without_room_for_a_copy_grows_on(tmp_path, monkeypatch):
+def test_a_large_log_without_room_for_a_copy_grows_further(tmp_path, monkeypatch):
     monkeypatch.setattr("lightcone_site.serve.child.MAX_LOG_BYTES", 10)
     log = tmp_path / "part.log"
     log.write_text("x" * 11)
@@ -109,12 +109,12 @@ def test_a_large_log_without_room_for_a_copy_grows_on(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("code", "words"), [(0, "exit code 0"), (2, "exit code 2"), (-9, "killed by SIGKILL"), (-99, "killed by signal 99")]
 )
-def test_exit_codes_have_words(code, words):
+def test_exit_codes_are_described(code, words):
     assert describe_exit(code) == words
 
 
 def test_a_child_dies_with_its_supervisor_however_that_died(tmp_path):
-    """The supervisor here is a Python process that is killed with SIGKILL and so can tidy nothing up."""
+    """The supervisor here is a Python process that is killed with SIGKILL and so can clean nothing up."""
     script = (
         "import sys, time\n"
         "from pathlib import Path\n"

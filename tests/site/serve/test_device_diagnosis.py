@@ -1,4 +1,4 @@
-"""What the doctor says of the device: another process opens it, as none of the web's may load torch."""
+"""The doctor's check of the device. Another process opens it, as this one must not load torch."""
 
 import subprocess
 
@@ -10,7 +10,7 @@ from lightcone_site.serve.diagnosis import check_device
 
 @pytest.fixture
 def tried(monkeypatch):
-    """Plays the process that opens the device: set its exit code and what it says; `command` is what was started."""
+    """Stands in for the process that opens the device: its exit code and output are set, `command` is recorded."""
 
     class Tried:
         returncode, stdout, stderr, command = 0, "", "", ()
@@ -26,7 +26,7 @@ def tried(monkeypatch):
     return tried
 
 
-def test_a_device_that_computes_is_told(tried, settings):
+def test_a_working_device_is_reported(tried, settings):
     settings.LIGHTCONE_DEVICE = "cuda"
     (finding,) = check_device()
     assert (finding.text, finding.is_problem) == ("cuda computes", False)
@@ -43,7 +43,7 @@ def test_a_device_that_computes_is_told(tried, settings):
     ],
 )
 def test_a_device_that_cannot_work_is_a_problem_with_a_remedy(tried, settings, code, said, text):
-    """The doctor passed LIGHTCONE_DEVICE=cuda on machines without CUDA; the model then never came."""
+    """Once, the doctor passed LIGHTCONE_DEVICE=cuda on machines without CUDA, and the model never loaded."""
     settings.LIGHTCONE_DEVICE = "cuda"
     vars(tried).update(returncode=code, **said)
     (finding,) = check_device()

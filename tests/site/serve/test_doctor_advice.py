@@ -1,4 +1,4 @@
-"""What the doctor says of proxies and of open files."""
+"""The doctor's checks of proxies and of loose file modes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lightcone_site.serve.diagnosis import check_data_directory, check_proxy
         (True, ["https://ai.example.com"], ["10.0.0.1"], False),
     ],
 )
-def test_a_proxy_that_settings_speak_of_must_be_listed(
+def test_a_proxy_that_settings_imply_must_be_listed(
     settings: Any, tls: bool, origins: Any, proxies: Any, is_problem: bool
 ) -> None:
     settings.LIGHTCONE_TLS, settings.CSRF_TRUSTED_ORIGINS, settings.LIGHTCONE_TRUSTED_PROXIES = tls, origins, proxies

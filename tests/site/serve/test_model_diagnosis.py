@@ -1,4 +1,4 @@
-"""What the doctor says of the model: another process opens it, as none of the web's may load torch."""
+"""The doctor's check of the model. Another process opens it, as this one must not load torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMPILE_S = 400
 @pytest.mark.parametrize(
     ("is_fine", "said", "is_problem"), [(True, "llama, 30 layers", False), (False, "m.gguf: not a GGUF file", True)]
 )
-def test_what_the_engine_finds_is_told(
+def test_the_doctor_reports_what_the_engine_finds(
     monkeypatch: pytest.MonkeyPatch, settings: Any, is_fine: bool, said: str, is_problem: bool
 ) -> None:
     asked = []
@@ -34,8 +34,8 @@ def test_what_the_engine_finds_is_told(
     assert (finding.is_problem, said in finding.text, finding.text.startswith("mine: ")) == (is_problem, True, True)
 
 
-def test_a_first_look_has_the_time_to_compile_the_kernels(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
-    """In a clean clone on a busy machine a good model was called wrong, with the advice to set another."""
+def test_the_first_check_has_time_to_compile_the_kernels(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    """Once, in a clean clone on a busy machine, a good model was reported as wrong."""
 
     def run(command: list[str], *, timeout: float, **_: Any) -> subprocess.CompletedProcess[str]:
         if timeout < COMPILE_S:

@@ -20,7 +20,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_second_supervisor_is_told_who_holds_the_directory(tmp_path):
+def test_a_second_supervisor_is_refused_with_the_process_id_of_the_first(tmp_path):
     first = InstanceLock(tmp_path / "run" / "serve.lock")
     with pytest.raises(AlreadyServed, match=f"already served by process {os.getpid()}.*LIGHTCONE_DATA_DIR"):
         InstanceLock(tmp_path / "run" / "serve.lock")
@@ -63,7 +63,7 @@ def test_a_terminal_gets_colours_and_progress_in_one_line():
     assert "\x1b[32mok" in output.getvalue()
 
 
-def test_progress_without_a_terminal_is_told_when_its_words_change():
+def test_progress_without_a_terminal_is_written_when_its_text_changes():
     output = io.StringIO()
     console = Console(output)
     for words in ("reading", "reading", "packing"):
@@ -88,7 +88,7 @@ def test_a_path_that_is_no_gguf_file_keeps_its_dots(tmp_path, name):
 @pytest.mark.parametrize(
     ("is_folder", "name", "expected"), [(False, "", "model.Q4"), (True, "", "model.Q4.gguf"), (False, "mine", "mine")]
 )
-def test_a_model_is_called_as_its_file_or_folder_unless_named(tmp_path, is_folder, name, expected):
+def test_a_model_has_the_name_of_its_file_or_folder_by_default(tmp_path, is_folder, name, expected):
     path = tmp_path / "model.Q4.gguf"
     if is_folder:
         path.mkdir()
@@ -96,7 +96,7 @@ def test_a_model_is_called_as_its_file_or_folder_unless_named(tmp_path, is_folde
 
 
 class ScriptedModel:
-    """What web (a status) and worker (its status) report, one entry a turn, and a clock that goes four seconds a turn."""
+    """The statuses of web and model, one pair a turn, and a clock that advances four seconds a turn."""
 
     def __init__(self, *turns: tuple[int, ModelStatus | None]) -> None:
         self._turns = list(turns)
@@ -119,7 +119,7 @@ class ScriptedModel:
         return readiness, output.getvalue()
 
 
-def test_web_then_loading_then_ready_are_told_once_each():
+def test_web_then_loading_then_ready_are_reported_once_each():
     early, late = (ModelStatus(ModelState.LOADING, f"reading weights {share}%") for share in (3, 90))
     readiness, said = ScriptedModel((0, None), (503, early), (503, late), (200, None), (200, None)).run()
     assert readiness.is_settled
@@ -128,19 +128,19 @@ def test_web_then_loading_then_ready_are_told_once_each():
     assert said.count("tiny, ready after 12.0 s") == 1
 
 
-def test_an_unreadable_model_is_told_once_per_reason():
+def test_an_unreadable_model_is_reported_once_per_reason():
     failed = ModelStatus(ModelState.FAILED, "/models/tiny.gguf is truncated: 10 of 20 bytes")
     readiness, said = ScriptedModel((503, failed), (503, failed), (503, failed)).run()
     assert readiness.is_settled
     assert said.count("/models/tiny.gguf is truncated") == 1
 
 
-def test_a_model_that_goes_away_and_returns_is_told():
+def test_a_model_that_goes_away_and_returns_is_reported():
     _, said = ScriptedModel((200, None), (503, None), (200, None)).run()
     assert said.count("ready after") == 2
     assert said.count("not ready; requests are answered 503") == 1
 
 
-def test_a_web_process_that_is_away_says_nothing_about_the_model():
+def test_a_web_process_that_is_down_reports_nothing_about_the_model():
     _, said = ScriptedModel((200, None), (0, None), (200, None)).run()
     assert said.count("model") == 1

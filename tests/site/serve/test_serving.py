@@ -125,7 +125,7 @@ def test_secrets_of_the_start_do_not_reach_the_children(served):
             assert served.api_key.encode() not in Path(f"/proc/{pid}/environ").read_bytes(), command
 
 
-def test_the_doctor_finds_a_served_installation_well(served):
+def test_the_doctor_finds_no_problem_in_a_served_installation(served):
     answer = manage(served, "doctor")
     assert answer.returncode == 0, answer.stdout
     assert "already served by process" in answer.stdout

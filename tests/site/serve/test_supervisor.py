@@ -51,7 +51,7 @@ def test_a_dead_child_is_reported_and_started_again(tmp_path, inbox, output):
     said = output.getvalue()
     assert "exit code 7; starting again in 1 s" in said
     assert "exit code 7; starting again in 2 s" in said
-    assert said.count("broken") == 1, "the same last words are told once"
+    assert said.count("broken") == 1, "the same last log lines are shown once"
 
 
 def test_a_start_that_the_system_refuses_is_tried_again_and_the_others_run_on(tmp_path, inbox, output):

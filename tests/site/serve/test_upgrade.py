@@ -24,7 +24,7 @@ STORED_RESPONSE = "resp_93817895d4a9e08955639d9d7cb85ea4"
 BATCH = "batch_11e572eea751ddf241bb0a96e7af6677"
 
 
-def test_an_installation_of_the_version_before_starts_and_has_lost_nothing(tmp_path: Path) -> None:
+def test_an_installation_of_the_previous_version_starts_and_loses_nothing(tmp_path: Path) -> None:
     with tarfile.open(BEFORE) as archive:
         archive.extractall(tmp_path, filter="data")
     environment = {
