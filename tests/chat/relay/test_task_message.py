@@ -1,4 +1,4 @@
-"""The task that admission puts into a queue is the one that Celery would have put there."""
+"""Admission queues the same message as Celery's `send_task`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chat.relay.state.task_message import first_task
 from lightcone_site.databases import broker_url
 
 OWN = {"id", "root_id", "origin", "correlation_id", "reply_to", "delivery_tag"}
-"""What differs from message to message, or from sender to sender."""
+"""Fields that differ between messages or senders."""
 
 
 def shown(raw: bytes) -> tuple[Any, Any]:
@@ -28,7 +28,7 @@ def shown(raw: bytes) -> tuple[Any, Any]:
     return json.loads(b64decode(message.pop("body"))), message
 
 
-def test_celery_puts_the_same_message_into_the_same_list(
+def test_admission_and_celery_write_the_same_message(
     valkey: str, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = Keys(f"test-{secrets.token_hex(4)}")
@@ -49,7 +49,7 @@ def test_celery_puts_the_same_message_into_the_same_list(
     assert shown(first_task("a" * 32, "a-model")) == shown(raw)
 
 
-def test_the_broker_of_the_settings_keeps_its_lists_where_admission_looks_for_them(settings: Any) -> None:
+def test_admission_and_the_broker_of_the_settings_use_the_same_keys(settings: Any) -> None:
     keys = Keys(settings.LIGHTCONE_DEPLOYMENT)
     assert settings.CELERY_BROKER_TRANSPORT_OPTIONS["global_keyprefix"] == keys.celery_prefix
     assert broker_url(settings.LIGHTCONE_REDIS_URL) == settings.CELERY_BROKER_URL

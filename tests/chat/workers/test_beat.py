@@ -1,4 +1,4 @@
-"""What happens daily happens, or the worker says that it does not."""
+"""Beat sends the daily tasks, or ends its worker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chat.workers.maintenance import Beat
 
 @pytest.fixture
 def left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings: Any) -> list[int]:
-    """Exit codes with which the worker was told to leave."""
+    """Return the exit codes with which the worker was asked to stop."""
     codes: list[int] = []
     monkeypatch.setattr(maintenance, "worker_leave", codes.append)
     settings.CELERY_BEAT_SCHEDULE_FILENAME = str(tmp_path / "data" / "run" / "beat-schedule")
@@ -25,7 +25,7 @@ def left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings: Any) -> list
 
 
 def beat_of(monkeypatch: pytest.MonkeyPatch, *acts: Callable[[], None]) -> Beat:
-    """A beat whose turns are these, one after the other."""
+    """Return a beat that performs `acts`, one in each turn."""
     todo = list(acts)
     service = SimpleNamespace(start=lambda: todo.pop(0)(), stop=lambda: None)
     monkeypatch.setattr(maintenance, "BeatService", lambda app, max_interval: service)
@@ -36,8 +36,8 @@ def fail(error: Exception) -> None:
     raise error
 
 
-def test_the_folder_of_the_schedule_is_made_wherever_the_worker_starts(left, monkeypatch, settings):
-    """On several machines nothing made it: beat died in its thread, the worker said `ready`, and nothing was ever deleted."""
+def test_beat_creates_the_folder_of_its_schedule(left, monkeypatch, settings):
+    """Without the folder, beat died in its thread while the worker was `ready`, and nothing was ever deleted."""
     beat = beat_of(monkeypatch, lambda: beat.close())
     beat.join = lambda timeout_s: None
     beat.run()
@@ -45,12 +45,12 @@ def test_the_folder_of_the_schedule_is_made_wherever_the_worker_starts(left, mon
     assert left == []
 
 
-def test_a_beat_that_cannot_go_on_ends_its_worker(left, monkeypatch):
+def test_a_failed_beat_ends_its_worker(left, monkeypatch):
     beat_of(monkeypatch, lambda: fail(RuntimeError("a defect"))).run()
     assert left == [1]
 
 
-def test_a_full_disk_is_waited_for(left, monkeypatch):
+def test_beat_waits_while_the_disk_is_full(left, monkeypatch):
     monkeypatch.setattr(maintenance, "BEAT_RETRY_S", 0.0)
     is_going_on = threading.Event()
 

@@ -1,4 +1,4 @@
-"""A worker process ends when it is told to, whatever its threads wait for."""
+"""A worker process ends in bounded time, whatever its threads wait for."""
 
 import queue
 
@@ -11,22 +11,22 @@ from chat.workers import exit as worker_exit
 
 @pytest.fixture
 def ended(monkeypatch):
-    """Exit codes of this process, were it ended for real."""
+    """Return the exit codes with which this process would have ended."""
     codes = queue.SimpleQueue()
     later = worker_exit.end_later
     monkeypatch.setattr(worker_exit, "end_later", lambda code, patience_s: later(code, patience_s, end=codes.put))
     return codes
 
 
-def test_leaving_stops_celery_with_a_code_that_has_the_worker_started_again(ended, monkeypatch):
+def test_worker_leave_stops_celery_with_the_exit_code(ended, monkeypatch):
     monkeypatch.setattr(state, "should_stop", None)
     worker_exit.worker_leave(1, patience_s=0.0)
     assert state.should_stop == 1
-    assert ended.get(timeout=10) == 1, "and where Celery does not come to it, the process ends all the same"
+    assert ended.get(timeout=10) == 1, "the process ends even if Celery does not stop"
 
 
-def test_a_worker_that_was_told_to_stop_ends_in_its_time(ended):
-    """The maintenance worker ignored SIGTERM as long as Valkey was away: three minutes, then it was killed."""
+def test_a_stop_signal_ends_the_process_within_its_bound(ended):
+    """While Valkey was away, the maintenance worker ignored SIGTERM for three minutes and was then killed."""
     worker_exit.stop_is_bounded(0.0)
     try:
         worker_shutting_down.send(sender="maintenance@here", sig="TERM", how="Warm", exitcode=0)

@@ -1,4 +1,4 @@
-"""The resident loops: every record is stored once, whoever dies between the commit and the acknowledgement."""
+"""The loops of the maintenance worker. Each record is stored once, even if a writer dies after its commit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def world(valkey: str, settings: Any) -> AsyncIterator[World]:
 
 
 async def end_runs(world: World, num_runs: int) -> None:
-    """Runs that ended, as the worker tells of them."""
+    """Add the terminal records of ended runs to the usage stream."""
     for _ in range(num_runs):
         await world.client.xadd(world.keys.usage, {"r": pack_record(record())})
 
@@ -45,12 +45,12 @@ async def write(world: World, stream: UsageStream | None = None) -> int:
 
 @database_sync_to_async
 def counted() -> tuple[int, int]:
-    """(request rows, requests in the hourly sums)"""
+    """Return the number of request rows, and of requests in the hourly sums."""
     return RequestLog.objects.count(), sum(UsageHour.objects.values_list("num_requests", flat=True))
 
 
 async def writer_dies(world: World) -> None:
-    """Its lock ends by itself."""
+    """Let the lock of a dead writer expire."""
     await world.client.delete(world.keys.usage_writer)
 
 
@@ -90,7 +90,9 @@ async def test_records_that_a_dead_writer_had_read_are_claimed_by_the_next(world
     assert await counted() == (2, 2)
 
 
-async def test_what_the_database_refuses_stays_for_the_next_turn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_records_that_the_database_refuses_stay_for_the_next_turn(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await end_runs(world, 2)
     stream = UsageStream(world.client, world.keys)
 
@@ -106,7 +108,7 @@ async def test_what_the_database_refuses_stays_for_the_next_turn(world: World, m
     assert await counted() == (2, 2)
 
 
-async def test_one_writer_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_one_writer_works_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "TURN_S", 0.0)
     await end_runs(world, 2)
     assert await UsageStream(world.client, world.keys).lock()
@@ -122,7 +124,7 @@ async def test_an_unreadable_record_does_not_hold_up_the_others(world: World) ->
     assert await world.client.xlen(world.keys.usage) == 0
 
 
-async def test_a_loop_outlives_its_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_loop_goes_on_after_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "TURN_S", 0.0)
     failures: list[Callable[[], Exception]] = [
         lambda: ConnectionError("away"),
@@ -156,7 +158,7 @@ def lease(worker_id: str, state: str, **fields: Any) -> WorkerLease:
     return WorkerLease(worker_id=worker_id, model=MODEL, state=state, **{**values, **fields})
 
 
-def test_a_model_is_as_well_as_its_best_worker() -> None:
+def test_a_model_has_the_condition_of_its_best_worker() -> None:
     failed, loading = lease("a", "failed", reason="no such file"), lease("b", "loading", phase="weights", fraction=0.25)
     for leases, expected in (
         ([failed], ("failed", "no such file")),
@@ -168,8 +170,8 @@ def test_a_model_is_as_well_as_its_best_worker() -> None:
         assert (condition.state, condition.reason, condition.max_model_len) == (*expected, 2048)
 
 
-async def test_the_sampling_values_of_a_models_files_come_with_its_workers_lease(world: World) -> None:
-    """The web process read the model's folder itself, which on another machine it does not have."""
+async def test_the_lease_carries_the_sampling_defaults_of_the_models_files(world: World) -> None:
+    """A web process on another machine has no access to the folder of the model."""
     await database_sync_to_async(model_register)(name=MODEL, path="/models/on-another-machine.gguf")
     states = ModelStates(world.client, world.keys)
     worker = await world.worker()
@@ -187,7 +189,7 @@ async def test_the_sampling_values_of_a_models_files_come_with_its_workers_lease
     assert entry.sampling_defaults == {"temperature": 0.2, "top_k": 20}, "kept until the next worker has read them"
 
 
-async def test_the_catalogue_shows_what_workers_say_and_when_they_are_gone(world: World) -> None:
+async def test_the_catalogue_shows_the_states_of_workers_and_unloaded_without_one(world: World) -> None:
     await database_sync_to_async(model_register)(name=MODEL, path="/models/tiny.gguf")
     states = ModelStates(world.client, world.keys)
     seen = []

@@ -1,4 +1,4 @@
-"""The model worker with an engine that follows a script: lease, claims, refusals, failed loads, drain."""
+"""The model worker with a scripted engine: lease, claims, refusals, failed loads, drain."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.chat.relay.world import MODEL, World, read_all, text_of
 
 
 class ScriptedEngine:
-    """Answers each run with the letters of `answer`, unless told to refuse or to wait for an abort."""
+    """An engine that answers each run with the letters of `answer`, refuses it, or waits for an abort."""
 
     answer = "abc"
     load_error: Exception | None = None
@@ -116,7 +116,7 @@ async def start(
 
 
 def sent_tasks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, str]]:
-    """What goes back to the queue of the model from here on."""
+    """Return the list of the tasks that the worker sends from now on."""
     sent: list[tuple[str, int, str]] = []
     monkeypatch.setattr("chat.workers.model.task_send", lambda *task: sent.append(task))
     return sent
@@ -135,7 +135,7 @@ async def test_a_run_goes_through_the_worker_to_its_reader(world: World) -> None
     assert [record["outcome"] for record in await world.records()] == ["finished"]
 
 
-async def test_the_lease_tells_the_sampling_values_of_the_models_files(world: World, tmp_path: Path) -> None:
+async def test_the_lease_carries_the_sampling_defaults_of_the_models_files(world: World, tmp_path: Path) -> None:
     (tmp_path / "generation_config.json").write_text('{"temperature": 0.6, "top_k": 20}')
     worker, _ = await start(world, path=tmp_path)
     [lease] = await worker_leases(world.client, world.keys)
@@ -143,10 +143,10 @@ async def test_the_lease_tells_the_sampling_values_of_the_models_files(world: Wo
     await asyncio.to_thread(worker.close, 0.0)
 
 
-async def test_a_model_whose_place_may_not_be_looked_at_has_failed(
+async def test_a_model_whose_defaults_cannot_be_read_fails_to_load(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reading its defaults raised outside of what notes failures: the model was loading for ever."""
+    """The error was raised where failures are not recorded, and the model stayed `loading` for ever."""
 
     def refuse(path: Path) -> dict[str, float]:
         raise PermissionError(13, "Permission denied", str(path))
@@ -157,7 +157,7 @@ async def test_a_model_whose_place_may_not_be_looked_at_has_failed(
     await asyncio.to_thread(worker.close, 0.0)
 
 
-async def test_a_model_that_cannot_be_loaded_leaves_the_worker_up_and_says_why(world: World) -> None:
+async def test_a_failed_load_leaves_the_worker_up_with_the_reason_in_its_lease(world: World) -> None:
     worker, _ = await start(world, load_error=ModelLoadError("nothing.gguf is truncated"))
     [lease] = await worker_leases(world.client, world.keys)
     assert (lease.state, lease.reason) == ("failed", "nothing.gguf is truncated")
@@ -188,7 +188,7 @@ async def test_a_submit_that_fails_rejects_the_run(world: World, error: Exceptio
 
 
 @pytest.mark.parametrize("is_done", [True, False])
-async def test_a_claim_whose_answer_is_lost_is_asked_again(
+async def test_a_claim_is_repeated_if_its_reply_is_lost(
     world: World, monkeypatch: pytest.MonkeyPatch, is_done: bool
 ) -> None:
     worker, _ = await start(world)
@@ -211,7 +211,7 @@ async def test_a_claim_whose_answer_is_lost_is_asked_again(
 
 
 class ReadingEngine(ScriptedEngine):
-    """Says all there is to say of a run in the call that submits it, as of a prompt that is only read."""
+    """An engine that publishes a whole run inside `submit`, as for a prompt that is only tokenized."""
 
     def submit(self, request: GenerationRequest, resume: Resume | None = None) -> None:
         admitted = Admitted(3, 0, 0, (1, 2, 3), context_length=128)
@@ -219,7 +219,7 @@ class ReadingEngine(ScriptedEngine):
         self.publish([RunEvents(request.run_id, (Event(0, 1, admitted), Event(1, 1, completed)))])
 
 
-async def test_a_run_that_ends_while_it_is_submitted_is_told_whole_and_counts_nothing(world: World) -> None:
+async def test_a_run_that_ends_during_submit_reaches_its_reader_whole(world: World) -> None:
     worker, _ = await start(world, make=ReadingEngine)
     web = await world.web(sweep_s=0.02)
     reader, _ = await world.admit(web)
@@ -252,8 +252,8 @@ async def test_a_run_stopped_in_the_queue_never_reaches_the_engine(world: World)
     await asyncio.to_thread(worker.close, 0.0)
 
 
-async def test_a_drain_waits_for_runs_that_are_being_claimed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their claims were sent, and their engine was gone when they were answered."""
+async def test_a_drain_waits_for_pending_claims(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine was closed before the reply to a claim arrived."""
     worker, _ = await start(world)
     web = await world.web(sweep_s=0.02)
     reader, _ = await world.admit(web)
@@ -290,7 +290,7 @@ async def test_a_stop_command_ends_a_run_in_decode(world: World) -> None:
     await asyncio.to_thread(worker.close, 0.0)
 
 
-async def test_a_second_attempt_gets_what_the_first_logged(world: World) -> None:
+async def test_a_second_attempt_resumes_from_the_log_of_the_first(world: World) -> None:
     worker, engine = await start(world)
     web, lost = await world.web(sweep_s=0.02), await world.worker("model@lost~1")
     reader, voice = await world.run(web, lost)
@@ -317,10 +317,10 @@ async def test_the_lease_lapses_when_the_core_is_silent_under_work(world: World)
     await asyncio.to_thread(worker.close, 1.0)
 
 
-async def test_a_worker_whose_cores_died_too_often_hands_its_runs_over_and_leaves(
+async def test_repeated_core_deaths_hand_the_runs_over_and_stop_the_worker(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It lived on as `failed`, went on taking tasks, always as the first to be free, and answered each of them 503."""
+    """Such a worker stayed up as `failed`, was always the first with a free thread, and rejected each task with 503."""
     told: list[str] = []
     world.on_lost = lambda: told.append("leave")
     sent = sent_tasks(monkeypatch)
@@ -350,10 +350,10 @@ async def test_a_worker_whose_cores_died_too_often_hands_its_runs_over_and_leave
     assert {record["outcome"] for record in await world.records()} == {"finished"}
 
 
-async def test_a_run_that_reaches_a_failed_engine_goes_to_another_worker(
+async def test_a_run_claimed_before_the_engine_failed_goes_to_another_worker(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was claimed a moment before the engine gave up, and was refused as `overloaded`."""
+    """Such a run was rejected as `overloaded`."""
     sent = sent_tasks(monkeypatch)
     worker, engine = await start(
         world, submit_error=EngineUnavailable(ErrorCode.OVERLOADED, "the engine takes no more requests")
@@ -367,10 +367,8 @@ async def test_a_run_that_reaches_a_failed_engine_goes_to_another_worker(
     await asyncio.to_thread(worker.close, 0.0)
 
 
-async def test_a_core_that_is_back_makes_its_worker_ready_at_once(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Until the next beat, for up to a second, requests were refused as `model_loading` although the core served again."""
+async def test_a_restarted_core_makes_its_worker_ready_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests were refused as `model_loading` until the next beat, for up to a second."""
     monkeypatch.setattr(Publisher, "start", partialmethod(Publisher.start, beat_s=3600.0))
     worker, engine = await start(world)
 
@@ -387,8 +385,8 @@ async def test_a_core_that_is_back_makes_its_worker_ready_at_once(
     await asyncio.to_thread(worker.close, 0.0)
 
 
-async def test_a_worker_that_stood_still_takes_the_next_attempt_of_its_own_runs(world: World) -> None:
-    """Its claim had lapsed with its lease, the task was gone, and clients waited half a minute for the next one."""
+async def test_a_suspended_worker_takes_the_next_attempt_of_its_own_run(world: World) -> None:
+    """Its lease had lapsed, so the claim failed, and clients waited half a minute for the next task."""
     worker, engine = await start(world, waits=True)
     web = await world.web(sweep_s=0.02)
     reader, _ = await world.admit(web)
@@ -404,7 +402,7 @@ async def test_a_worker_that_stood_still_takes_the_next_attempt_of_its_own_runs(
 
 
 class PausingEngine(ScriptedEngine):
-    """Calls `go` in the first `submit`, while it does not know the run yet; that run goes on until it is told to end."""
+    """An engine that calls `go` in the first `submit`, before it knows the run; that run lasts until it is aborted."""
 
     go: Callable[[], None] | None = None
 
@@ -416,8 +414,8 @@ class PausingEngine(ScriptedEngine):
         super().submit(request, resume)
 
 
-async def test_a_run_that_is_taken_away_while_it_is_submitted_is_not_computed_in_vain(world: World) -> None:
-    """The engine was told to end it before it had it, went on to the end, and the next attempt waited for that."""
+async def test_a_run_that_is_taken_over_during_submit_is_aborted(world: World) -> None:
+    """The abort came before the engine knew the run, so the engine finished it while the next attempt waited."""
     worker, engine = await start(world, make=PausingEngine)
     web = await world.web(sweep_s=0.02)
     reader, _ = await world.admit(web)
@@ -440,7 +438,7 @@ async def test_a_run_that_is_taken_away_while_it_is_submitted_is_not_computed_in
     await asyncio.to_thread(worker.close, 1.0)
 
 
-async def test_a_first_attempt_after_a_pause_of_the_worker_is_taken_too(world: World) -> None:
+async def test_a_suspended_worker_takes_a_first_attempt(world: World) -> None:
     worker, _ = await start(world)
     web = await world.web(sweep_s=0.02)
     reader, _ = await world.admit(web)
@@ -450,9 +448,7 @@ async def test_a_first_attempt_after_a_pause_of_the_worker_is_taken_too(world: W
     await asyncio.to_thread(worker.close, 1.0)
 
 
-async def test_a_worker_without_a_living_core_gives_the_task_back(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_worker_without_heartbeat_sends_the_task_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = sent_tasks(monkeypatch)
     monkeypatch.setattr("chat.workers.model.SEND_BACK_S", 0.0)
     worker, engine = await start(world, waits=True)
@@ -467,8 +463,8 @@ async def test_a_worker_without_a_living_core_gives_the_task_back(
     await asyncio.to_thread(worker.close, 1.0)
 
 
-async def test_a_model_that_may_not_be_looked_at_has_failed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its folder was closed to the worker: the thread that loads died of it, and clients heard for ever that it was loading."""
+async def test_a_model_in_a_closed_folder_fails_to_load(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loading thread died of the error, and the model stayed `loading` for ever."""
 
     def refuse(path: Path) -> bool:
         raise PermissionError(13, "Permission denied", str(path))
@@ -482,7 +478,7 @@ async def test_a_model_that_may_not_be_looked_at_has_failed(world: World, monkey
     await asyncio.to_thread(worker.close, 0.0)
 
 
-async def test_a_model_that_was_repaired_is_loaded_without_a_restart(
+async def test_a_repaired_model_is_loaded_without_a_restart(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("chat.workers.model.LOOK_S", 0.001)
