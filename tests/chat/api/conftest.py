@@ -168,7 +168,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     async def live():
         return {MODEL.name: ModelCondition("ready", max_model_len=4096)}
 
-    async def refresh(asked: object) -> None:
+    async def refresh() -> None:
         """Nothing is cached here."""
 
     monkeypatch.setattr("chat.access.authentication.configuration_refresh", refresh)

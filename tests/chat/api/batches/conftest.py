@@ -33,7 +33,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     async def wake() -> None:
         calls.append("wake")
 
-    async def refresh(asked: object) -> None:
+    async def refresh() -> None:
         """Nothing is cached here."""
 
     monkeypatch.setattr(batch_views, "batches_wake_async", wake)
