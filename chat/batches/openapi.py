@@ -6,6 +6,7 @@ from typing import Any
 
 from chat.api.openapi.answers import PAGE
 from chat.api.openapi.describe import (
+    BOOLEAN,
     INTEGER,
     NULL,
     SECONDS,
@@ -50,6 +51,7 @@ SCHEMAS = {
     ),
     "FileContent": {**TEXT, "format": "binary"},
     "FileList": obj(**PAGE, data=array(ref("FileBody"))),
+    "DeletedFile": obj(id=TEXT, object=one_of("file"), deleted=BOOLEAN),
     "BatchErrors": obj(
         object=one_of("list"),
         data=array(obj(**many(TEXT, "code message"), line=or_null(INTEGER), param=or_null(TEXT))),
@@ -79,7 +81,8 @@ SCHEMAS = {
 
 
 def _operation(route: str, name: str, text: str, *errors: int, **more: Any) -> Operation:
-    return Operation(route, name, text, errors=(401, 403, *errors, 429, 500), **more)
+    tag = "files" if "/files" in route else "batches"
+    return Operation(route, name, text, errors=(401, 403, *errors, 429, 500), tag=tag, **more)
 
 
 OPERATIONS = (
@@ -101,7 +104,7 @@ OPERATIONS = (
         answer="FileList",
     ),
     _operation("GET /v1/files/{file_id}", "retrieve_file", "One file. Without its content.", 404, answer="FileBody"),
-    _operation("DELETE /v1/files/{file_id}", "delete_file", "Delete a file", 400, 404, answer="Deleted"),
+    _operation("DELETE /v1/files/{file_id}", "delete_file", "Delete a file", 400, 404, answer="DeletedFile"),
     _operation(
         "GET /v1/files/{file_id}/content",
         "download_file",

@@ -29,7 +29,7 @@ from chat.api.request.objects import Metadata
 from chat.api.request.schema import ChatCompletionRequest
 from chat.api.request.text_schema import CompletionRequest
 
-TAG = "openai"
+TAG = "chat"
 STORED = "/v1/chat/completions/{completion_id}"
 CHAT = body_of(ChatCompletionRequest, **CHAT_EXAMPLE)
 LABELS = Body(
@@ -136,6 +136,7 @@ OPERATIONS = (
         "List models. Those that the key may use, under each of their names: aliases are entries of their own.",
         answer="ModelList",
         errors=(401, 403, 429, 500),
+        tag="models",
     ),
     Operation(
         "GET /v1/models/{model_id}",
@@ -143,6 +144,7 @@ OPERATIONS = (
         "One model. By name or alias; names may contain slashes.",
         answer="Model",
         errors=(401, 403, 404, 429, 500),
+        tag="models",
     ),
     Operation(
         "POST /v1/completions",
@@ -151,6 +153,7 @@ OPERATIONS = (
         body=body_of(CompletionRequest, prompt=TEXT_EXAMPLE, max_tokens=32),
         answer="TextCompletion",
         stream="TextCompletionChunk",
+        tag="prompts",
     ),
     Operation(
         "POST /v1/chat/completions/render",
@@ -158,6 +161,7 @@ OPERATIONS = (
         "The prompt of a chat. As the model would read it, and how an answer would be drawn.",
         body=CHAT,
         answer="RenderedChat",
+        tag="prompts",
     ),
     Operation(
         "POST /v1/embeddings",
@@ -165,6 +169,7 @@ OPERATIONS = (
         "Text to vectors. A vector of length 1 per input, made of the hidden states of the served model.",
         body=body_of(EmbeddingRequest, input=TEXT_EXAMPLE),
         answer="EmbeddingList",
+        tag="prompts",
     ),
     Operation(
         "POST /tokenize",
@@ -172,6 +177,7 @@ OPERATIONS = (
         "Text to tokens. Of a text, or of a conversation in `messages` with the fields that make its prompt.",
         body=body_of(TokenizeRequest, content=TEXT_EXAMPLE),
         answer="Tokens",
+        tag="prompts",
     ),
     Operation(
         "POST /detokenize",
@@ -179,5 +185,6 @@ OPERATIONS = (
         "Tokens to text",
         body=body_of(DetokenizeRequest, tokens=[100, 200, 300]),
         answer="DetokenizedText",
+        tag="prompts",
     ),
 )

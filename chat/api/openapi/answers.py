@@ -44,6 +44,7 @@ STOP_REASON: Schema = {
     "type": ["string", "integer", "null"],
     "description": "The stop string or stop token id, or null.",
 }
+CHUNK_STOP_REASON = {**STOP_REASON, "description": f"{STOP_REASON['description']} On the last chunk of a choice."}
 SCORE = obj(logprob=NUMBER, rank=INTEGER, decoded_token=TEXT)
 PROMPT_LOGPROBS: Schema = {
     **or_null(array({"oneOf": [NULL, {"type": "object", "additionalProperties": SCORE}]})),
@@ -125,7 +126,7 @@ SCHEMAS: dict[str, Schema] = {
         }
     ),
     "ChunkChoice": obj(
-        {"stop_reason": STOP_REASON, "token_ids": TOKEN_IDS},
+        {"stop_reason": CHUNK_STOP_REASON, "token_ids": TOKEN_IDS},
         index=INTEGER,
         delta=ref("ChunkDelta"),
         logprobs=LOGPROBS,
@@ -149,14 +150,17 @@ SCHEMAS: dict[str, Schema] = {
     "TextLogprobsBody": obj(
         tokens=array(TEXT),
         token_logprobs={**array(or_null(NUMBER)), "description": "The first token of a prompt has null."},
-        top_logprobs=array({"type": ["object", "null"], "additionalProperties": NUMBER}),
+        top_logprobs={
+            **array({"type": ["object", "null"], "additionalProperties": NUMBER}),
+            "description": "From text to log-probability.",
+        },
         text_offset={**array(INTEGER), "description": "Characters before each token."},
     ),
     "TextChoiceBody": obj(
         TEXT_CHOICE_EXTRAS, **TEXT_CHOICE, finish_reason=one_of(*TEXT_FINISH_REASONS), stop_reason=STOP_REASON
     ),
     "TextChunkChoice": obj(
-        {**TEXT_CHOICE_EXTRAS, "stop_reason": STOP_REASON},
+        {**TEXT_CHOICE_EXTRAS, "stop_reason": CHUNK_STOP_REASON},
         **TEXT_CHOICE,
         finish_reason=one_of(*TEXT_FINISH_REASONS, None),
     ),

@@ -5,7 +5,7 @@
         Operation("POST /v9/echo", "create_echo", "Echo a text. Answers with it.", body=body_of(EchoRequest), answer="Echo"),
     )
 
-A module with these two names and `TAG` is listed in `DialectEntry.described_in`.
+A module with these two names and `TAG`, the heading of its routes, is listed in `DialectEntry.described_in`.
 """
 
 from __future__ import annotations
@@ -128,3 +128,5 @@ class Operation:
     errors: tuple[int, ...] | None = None
     error: str = "ErrorBody"
     needs_key: bool = True
+    tag: str = ""
+    """The heading of this route, where it is not `TAG` of its module."""

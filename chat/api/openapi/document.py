@@ -15,6 +15,8 @@ import orjson
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_safe
 
 from chat.api import registry
 from chat.api.openapi.describe import COMPUTED, FETCHED, TEXT, Operation, Schema, ref
@@ -34,7 +36,7 @@ def operations() -> Iterator[tuple[str, Operation]]:
     for name in described_in():
         module = import_module(name)
         for operation in module.OPERATIONS:
-            yield module.TAG, operation
+            yield operation.tag or module.TAG, operation
 
 
 def document() -> dict[str, Any]:
@@ -102,9 +104,12 @@ def _document_json() -> bytes:
     return orjson.dumps(document())
 
 
+@csrf_exempt
+@require_safe
 def schema_view(request: HttpRequest) -> HttpResponse:
     """Answer with the OpenAPI document."""
-    return HttpResponse(_document_json(), content_type="application/vnd.oai.openapi+json")
+    headers = {"Content-Disposition": 'inline; filename="Lightcone.json"'}
+    return HttpResponse(_document_json(), content_type="application/vnd.oai.openapi+json", headers=headers)
 
 
 def docs_view(request: HttpRequest) -> HttpResponse:

@@ -5,7 +5,7 @@ import re
 
 import httpx
 import pytest
-from django.urls import resolve
+from django.urls import URLResolver, resolve
 from jsonschema import Draft202012Validator
 
 from chat.api.chat_format.answer import ChatAnswer
@@ -14,6 +14,7 @@ from chat.api.dialect import AnswerHead
 from chat.api.openapi.document import operations
 from chat.api.request.schema import ChatCompletionRequest
 from chat.catalog.services import model_register, models_cache_clear
+from chat.urls import urlpatterns
 from engine.api import (
     Admitted,
     ChoiceFinished,
@@ -141,6 +142,30 @@ def test_every_described_route_is_served():
     for _, operation in operations():
         path = re.sub(r"{[^}]+}", "a", operation.route.partition(" ")[2])
         assert resolve(path).func.__module__ in VIEWS, path
+
+
+def test_every_served_route_of_the_api_is_described():
+    """Routes that are served bare and under /v1 need one description."""
+    paths = {re.sub(r"{[^}]+}", "a", operation.route.partition(" ")[2]).strip("/") for _, operation in operations()}
+    api = [pattern for pattern in flattened(urlpatterns) if pattern.callback.__module__ in VIEWS and pattern.name]
+    assert len(api) >= 25
+    assert [pattern.name for pattern in api if not any(pattern.pattern.match(path) for path in paths)] == []
+
+
+def flattened(patterns):
+    for pattern in patterns:
+        yield from flattened(pattern.url_patterns) if isinstance(pattern, URLResolver) else [pattern]
+
+
+async def test_the_document_is_only_read(pages):
+    assert (await pages.post("/api/schema")).status_code == 405
+    assert (await pages.get("/api/schema")).headers["content-disposition"] == 'inline; filename="Lightcone.json"'
+
+
+def test_routes_are_grouped_by_what_they_are_for(document):
+    operations = [operation for methods in document["paths"].values() for operation in methods.values()]
+    groups = "chat models prompts messages responses scale health files batches"
+    assert {tag for operation in operations for tag in operation["tags"]} == set(groups.split())
 
 
 def test_every_reference_leads_to_a_schema(document):
