@@ -25,9 +25,9 @@ from engine.api.constraint import Constraint, ConstraintKind
 from engine.api.request import Message
 from engine.config import EngineConfig, StructuredLimits
 from engine.engine import Engine, RunEvents
-from engine.structured.backends.select import build_template
 from engine.structured.backends.vocabulary import Vocabulary
 from engine.structured.child_task import compile_constraint
+from engine.structured.core_grammars import build_template
 
 PERSON = {
     "type": "object",

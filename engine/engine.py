@@ -257,7 +257,7 @@ class Engine:
     def _send_sequences(self, run: Run) -> None:
         grammar = run.prepared.grammar
         try:
-            for message in (*self._grammars.before(grammar), *run.sequences(), *self._grammars.after(grammar)):
+            for message in (*self._grammars.definitions(grammar), *run.sequences(), *self._grammars.evictions(grammar)):
                 self._link.send(message)
             if run.termination is not None:
                 self._link.send(AbortSequences(run.live_ids()))
@@ -351,7 +351,7 @@ class Engine:
                 link.close(0.0)
                 return
             self._link, self._limits, self._heartbeat_at = link, limits, self._clock()
-            self._grammars.restart()
+            self._grammars.forget_all()
             self._state = "ready" if self._state == "restarting" else self._state
             sent = self._runs.sent()
             stopped = [run for run in sent if run.termination is not None]

@@ -1,8 +1,9 @@
-"""A child process for work that may hang, swallow memory or crash: it is bounded in time and memory, and killed when it exceeds either.
+"""A child process for work that may hang, exhaust memory or crash. It is bounded in time and memory, and killed beyond
+its bounds.
 
-The child is `python -m engine.killable FD MODULE:FUNCTION BYTES NICENESS`, started on first use and kept. Calls and answers are msgpack,
-never pickle. The function gets the call's arguments, all plain values, and returns plain values; it says no by raising `RequestError`.
-Used by engine.structured (compilers) and engine.inputs (templates, files).
+The child is `python -m engine.killable FD MODULE:FUNCTION BYTES NICENESS`, started on first use and kept. Calls and
+answers are msgpack, never pickle. The function takes and returns plain values, and refuses by raising `RequestError`.
+engine.structured (compilers) and engine.inputs (templates, files) use it.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ from engine.slow_work import Places, SlowWork
 logger = logging.getLogger(__name__)
 
 START_S = 60.0
-"""What a child may take to import its function; not counted against a call."""
+"""The time that a child may take to import its function. It does not count against a call."""
 
 CALL_CPU_S = 120
-"""Processor time after which the system ends a child in mid-call: it would go on for ever if its parent had died meanwhile."""
+"""The processor time after which the system ends a child in mid-call. Without its parent it would go on for ever."""
 
 READY, ANSWER, REFUSAL, DEFECT = "ready", "answer", "refusal", "defect"
 
 
 class KillableExceeded(Exception):
-    """The call was killed: it took longer, or more memory, than it may. `reason` is "time" or "memory"."""
+    """The call was killed as it exceeded its time or memory. `reason` is "time" or "memory"."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -50,10 +51,11 @@ class KillableExceeded(Exception):
 
 
 class KillableProcess:
-    """Runs one function, `module:function`, in a child that may grow by `memory_bytes` after its imports. One call at a time.
+    """A child that runs one function, `module:function`, and may grow by `memory_bytes` after its imports. One call at
+    a time.
 
-    `first_call`: arguments of a call that each new child gets before all others, to load what it needs; not counted against a call either.
-    `niceness`: how far the child stands back for others on a busy processor, as the model computes there too.
+    `first_call` has the arguments of a call that each new child gets first, to load what it needs; it does not count
+    against a call. `niceness` gives other processes precedence on a busy processor, as the model computes there too.
     """
 
     def __init__(
@@ -68,7 +70,7 @@ class KillableProcess:
         self._poller: select.poll
 
     def start(self) -> None:
-        """Start the child and wait until it is ready, unless it runs. Raises EngineFailure."""
+        """Start the child, unless it runs, and wait until it is ready. Raises EngineFailure."""
         if self._process is not None and self._process.poll() is None:
             return
         self.close()
@@ -98,7 +100,10 @@ class KillableProcess:
             raise EngineFailure(ErrorCode.INTERNAL_ERROR, "a helper process of the engine could not be started")
 
     def call(self, *arguments: Any, timeout_s: float) -> Any:
-        """The function's result. Raises RequestError (its refusal), KillableExceeded, EngineFailure (its defect)."""
+        """Return the function's result.
+
+        Raises RequestError (its refusal), KillableExceeded, EngineFailure (its defect).
+        """
         self.start()
         assert self._connection is not None
         with contextlib.suppress(OSError):  # a child that died shows in the answer
@@ -127,7 +132,7 @@ class KillableProcess:
         self._connection = self._process = None
 
     def _is_prepared(self) -> bool:
-        """Whether the first call, if there is one, has been answered."""
+        """Return True if the first call, if there is one, has been answered."""
         if self._first_call is None:
             return True
         assert self._connection is not None
@@ -140,7 +145,7 @@ class KillableProcess:
         return bool(self._poller.poll(timeout_s * 1000))
 
     def _receive(self) -> Any:
-        """An answer, or None when the child is gone."""
+        """Return an answer, or None if the child is gone."""
         assert self._connection is not None
         try:
             return msgpack.unpackb(self._connection.recv_bytes())
@@ -149,9 +154,9 @@ class KillableProcess:
 
 
 class KillablePool:
-    """Several such processes; a call takes an idle one or waits for it, and no tenant takes them all. Thread-safe.
+    """A pool of such processes. A call takes an idle one or waits for it, and no tenant takes them all. Thread-safe.
 
-    `work`: the slow work of the worker that these calls are part of: a few that take long must not come to hold all its threads.
+    `work` is the worker's slow work, of which these calls are part: a few long ones must not hold all its threads.
     """
 
     def __init__(
@@ -173,12 +178,13 @@ class KillablePool:
 
     def warm(self) -> None:
         """Start one process in the background, so that the first call need not wait for its imports."""
-        threading.Thread(target=self._warm, name="trial-warm", daemon=True).start()
+        threading.Thread(target=self._warm, name="killable-warm", daemon=True).start()
 
     def call(self, *arguments: Any, timeout_s: float, tenant: str = "") -> Any:
-        """As KillableProcess.call; before it, wait for an idle process, which each call ahead delays by its `timeout_s` at most.
+        """Call the function as KillableProcess.call does, in an idle process. Each call ahead delays it by at most its
+        `timeout_s`.
 
-        Raises EngineUnavailable where the tenant has too much slow work in hand.
+        Raises EngineUnavailable if the tenant has too much slow work in hand.
         """
         with contextlib.nullcontext() if self._work is None else self._work.of(tenant), self._permits.one(tenant):
             process = self._idle.get()
@@ -203,7 +209,7 @@ class KillablePool:
 
 
 def main(descriptor: int, target: str, memory_bytes: int, niceness: int) -> None:
-    """Serve calls until the parent's end of the link closes, whatever way the parent dies."""
+    """Serve calls until the parent's end of the link closes, however the parent dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.nice(niceness)

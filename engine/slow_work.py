@@ -1,7 +1,8 @@
-"""Places where tenants' work may take long, and who gets the next: nobody has more of them than he leaves free.
+"""Share the places for slow work among tenants: none takes more of them than it leaves free.
 
-So the first tenant takes half of the places, the next half of what is left, and there is one for whoever comes. Used in the worker, whose
-threads are few, by all that hands work to child processes (trial.py) or reads long texts (inputs/encoding.py). Thread-safe.
+The first tenant takes half of the places, the next half of the rest, and one is left for another. The worker's threads
+are few: code that hands work to child processes (killable.py) or reads long texts (inputs/encoding.py) uses this.
+Thread-safe.
 """
 
 from __future__ import annotations
@@ -16,38 +17,44 @@ from engine.api.errors import EngineUnavailable, ErrorCode
 from engine.memory import HeapTrimmer
 
 MAX_THREADS = 12
-"""Of the 16 threads of a worker: the others stay for requests that need none of this."""
+"""The most of a worker's 16 threads. The others stay for requests that need no slow work."""
 MAX_READERS = 3
-"""Long texts that are tokenised at a time: what a library keeps of a million tokens meanwhile is a hundred megabytes."""
+"""The most long texts that are tokenised at a time. The library keeps a hundred megabytes for a million tokens."""
 LONG_TEXT = 1 << 16
-"""Characters of a text that is long: 10 ms and more."""
+"""The characters of a long text, which takes 10 ms and more."""
 GIVE_BACK_S = 5.0
-"""When memory is given back after long texts: by then their answers have been written."""
+"""The delay after long texts until memory is returned. By then their answers have been written."""
 PATIENCE_S = 0.25
-"""How long a thread waits for one of its tenant's to come back: most such work takes milliseconds. Where it takes longer nobody waits."""
+"""The wait of a thread for a place of its tenant to come back. Most slow work takes milliseconds."""
 
 
 @dataclass(eq=False, slots=True)
 class _Waiting:
-    """`has_seen_one`: a place of the tenant was given back meanwhile."""
+    """A waiting thread. `has_seen_one`: a place of the tenant came back meanwhile."""
 
     tenant: str
     has_seen_one: bool = False
 
 
 class Places:
-    """`count` places. Of those who wait, the tenant with the fewest goes first, then whoever came first."""
+    """A number of places.
+
+    Of the waiting threads, the tenant with the fewest places goes first, then the first to come.
+    """
 
     def __init__(self, count: int) -> None:
         self._count = count
         self._taken: Counter[str] = Counter()
         self._waiting: list[_Waiting] = []
         self._stuck: set[str] = set()
-        """Tenants of whom one waited in vain, while none gave a place back, and none has since."""
+        """Tenants with a thread that waited in vain, and no place back since."""
         self._changed = threading.Condition()
 
     def take(self, tenant: str, timeout_s: float | None = None) -> bool:
-        """Wait for a place and take it; False if there was none in time, at once where one of the tenant's has just waited in vain."""
+        """Wait for a place and take it.
+
+        Return False if none came in time, at once if a thread of the tenant has just waited in vain.
+        """
         own = _Waiting(tenant)
         with self._changed:
             self._waiting.append(own)
@@ -73,7 +80,7 @@ class Places:
 
     @contextmanager
     def one(self, tenant: str) -> Iterator[None]:
-        """Hold a place, however long that has to be waited for."""
+        """Hold a place, however long the wait is."""
         self.take(tenant)
         try:
             yield
@@ -87,7 +94,7 @@ class Places:
 
 
 class SlowWork:
-    """What the threads of one worker have in hand that may take long, of all kinds together."""
+    """The slow work of one worker's threads, of all kinds together."""
 
     def __init__(self, max_threads: int = MAX_THREADS, patience_s: float = PATIENCE_S) -> None:
         self._places = Places(max_threads)
@@ -98,7 +105,7 @@ class SlowWork:
 
     @contextmanager
     def of(self, tenant: str) -> Iterator[None]:
-        """Do some for a tenant. Raises EngineUnavailable where it has its share in hand already."""
+        """Do slow work for a tenant. Raises EngineUnavailable if it already has its share in hand."""
         if not self._places.take(tenant, self._patience_s):
             message = (
                 "this project has as many files, templates, constraints and long texts in work as it may have at once, "
@@ -112,7 +119,7 @@ class SlowWork:
 
     @contextmanager
     def on_text(self, num_chars: int, tenant: str) -> Iterator[None]:
-        """Tokenise a text of a tenant, which is such work only where it is long. Raises EngineUnavailable."""
+        """Tokenise a text of a tenant, which is slow work only if it is long. Raises EngineUnavailable."""
         if num_chars < LONG_TEXT:
             yield
             return

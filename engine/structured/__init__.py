@@ -1,1 +1,1 @@
-"""Answers that must have a form: limits, compiling in processes that may be killed, matchers that mask tokens in the core."""
+"""Constraints on answers: limits, compilation in killable processes, and matchers that mask tokens in the core."""

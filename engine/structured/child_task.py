@@ -1,6 +1,7 @@
-"""What the trial process does with a constraint: check it, turn it into a grammar of a backend, build that, look at its first mask.
+"""The task of the killable child that compiles constraints: check one, turn it into a grammar of a backend, build that,
+compute its first mask.
 
-`run` is a target of engine.killable: plain values in and out; it refuses by raising RequestError. Imports no torch.
+`run` is a target of engine.killable: plain values in and out. It refuses by raising RequestError. Imports no torch.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import llguidance
 
 from engine.api.constraint import ConstraintKind
+from engine.config import StructuredLimits
 from engine.structured.backends.llguidance_grammar import json_grammar, parser_limits, regex_grammar
 from engine.structured.backends.vocabulary import Vocabulary
 from engine.structured.exchange import CHECK, COMPILE, CONJUNCTION, EBNF, LLGUIDANCE, PREPARE, pack_grammars
@@ -19,7 +21,6 @@ from engine.structured.grammar.ebnf_writer import write_ebnf
 from engine.structured.grammar.expressions import Either, Expression, Text
 from engine.structured.grammar.inline import inlined
 from engine.structured.grammar.source import read_grammar
-from engine.structured.limits import StructuredLimits
 from engine.structured.refusal import check_bytes, first_line, refusal
 from engine.structured.regex.reader import read_regex
 from engine.structured.schema.check import check_schema
@@ -32,21 +33,21 @@ from engine.structured.tags.grammar import TagOptions, tag_grammar
 from engine.structured.tags.source import read_tag
 
 TOOLS = "tools"
-"""The field of a constraint that is made of several tools."""
+"""The `param` of a constraint that is made of several tools."""
 
 WRAPPED_LEVELS = 8
-"""What the worker's own constraints put around the schemas of a request at most, whose depth is counted without it."""
+"""The most levels that the worker's own constraints put around the schemas of a request. Their depth does not count."""
 
 _prepared: dict[str, Any] = {}
-"""What the first call has left for the others: this process serves one model under one set of limits."""
+"""The state that the first call leaves for the others: this process serves one model under one set of limits."""
 
 
 def run(word: str, *arguments: Any) -> Any:
-    """What the words ask for, with their arguments:
+    """Run one command:
 
-    `prepare` (model path, limits): load the vocabulary. `compile` (kind, source, whitespace, closes_objects, has_control, param): the
-    backend's name and payload. `check` (kind, source, param): nothing, if it is a schema or a structural tag. `check_schemas` (list of
-    (JSON text, param)): nothing, if all are schemas that an object may satisfy.
+    `prepare` (model path, limits) loads the vocabulary. `compile` (kind, source, whitespace, closes_objects,
+    has_control, param) returns the backend's name and payload. `check` (kind, source, param) checks a schema or a
+    structural tag. `check_schemas` (list of (JSON text, param)) checks that all are schemas that an object may satisfy.
     """
     if word == PREPARE:
         path, limits = arguments
@@ -76,7 +77,9 @@ def compile_constraint(
     has_control: bool,
     param: str,
 ) -> tuple[str, bytes]:
-    """The backend and its payload; for a grammar that only xgrammar can follow, EBNF for its own trial. Raises RequestError."""
+    """Return the backend and its payload; EBNF for a grammar that only xgrammar can follow, to be compiled in its own
+    child. Raises RequestError.
+    """
     match ConstraintKind(kind):
         case ConstraintKind.REGEX:
             grammar = regex_grammar(read_regex(source, limits, param))
@@ -105,7 +108,10 @@ def compile_constraint(
 
 
 def _json_constraint(schema: Any, vocabulary: Vocabulary, gaps: Expression | None, param: str) -> tuple[str, bytes]:
-    """JSON under a rewritten schema; a second grammar holds gaps that must stand, which that of the schema only lets stand."""
+    """Return the grammar of JSON under a rewritten schema.
+
+    A second grammar enforces gaps that must be there, which that of the schema only admits.
+    """
     try:
         grammar = json_grammar(schema, gaps)
     except ValueError as error:
@@ -119,7 +125,7 @@ def _json_constraint(schema: Any, vocabulary: Vocabulary, gaps: Expression | Non
 
 
 def read_schema(source: str, limits: StructuredLimits, param: str) -> Any:
-    """The schema of a JSON text, which must be an object. Raises RequestError."""
+    """Return the schema of a JSON text, which must be an object. Raises RequestError."""
     schema = read_json(source, limits, param)
     if not isinstance(schema, dict):
         raise refusal(param, "a JSON Schema must be an object")
@@ -127,7 +133,7 @@ def read_schema(source: str, limits: StructuredLimits, param: str) -> Any:
 
 
 def read_choices(source: str, limits: StructuredLimits, param: str) -> Expression:
-    """Exactly one of the strings of a JSON list. Raises RequestError."""
+    """Return the expression for exactly one of the strings of a JSON list. Raises RequestError."""
     check_bytes(source, 8 * limits.choice_bytes, "the list of choices", param)
     choices = read_json(source, _with_bytes(limits, 8 * limits.choice_bytes), param)
     if (
@@ -158,7 +164,7 @@ def try_grammar(grammar: str, vocabulary: Vocabulary, param: str) -> None:
 
 
 def check_tool_schema(text: str, limits: StructuredLimits, param: str) -> None:
-    """A tool's parameters: a valid schema that an object may satisfy. Raises RequestError."""
+    """Check a tool's parameters: a valid schema that an object may satisfy. Raises RequestError."""
     schema = read_json(text, _with_bytes(limits, limits.tool_bytes), param)
     _check_shown(schema, limits, param)
     types = schema.get("type", "object") if isinstance(schema, dict) else "object" if schema is True else ""
@@ -167,7 +173,7 @@ def check_tool_schema(text: str, limits: StructuredLimits, param: str) -> None:
 
 
 def check_unenforced(limits: StructuredLimits, kind: str, source: str, param: str) -> None:
-    """The schema or structural tag of an answer that will be a forced call instead. Raises RequestError."""
+    """Check the schema or structural tag of an answer that will be a forced call instead. Raises RequestError."""
     if ConstraintKind(kind) is ConstraintKind.JSON_SCHEMA:
         _check_shown(read_schema(source, limits, param), limits, param)
     else:
@@ -175,7 +181,10 @@ def check_unenforced(limits: StructuredLimits, kind: str, source: str, param: st
 
 
 def _check_shown(schema: Any, limits: StructuredLimits, param: str) -> None:
-    """A valid schema whose references lead somewhere, whatever keywords it uses. Raises RequestError."""
+    """Check a schema that is only shown: valid, with references that lead somewhere, whatever its keywords.
+
+    Raises RequestError.
+    """
     check_schema(schema, limits, param, is_enforced=False)
     References(plain_references(schema, param), param).check_targets()
 

@@ -1,6 +1,7 @@
-"""Constraints of requests to grammars for the core, in the worker: tried in processes that can be killed, kept in a cache bounded in bytes.
+"""Compile constraints of requests into grammars for the core, in the worker: in killable processes, with a cache
+bounded in bytes.
 
-A constraint is compiled once; equal ones share the result. Nothing is kept on disk. Called by `engine.engine` from many threads.
+Equal constraints are compiled once. Nothing is kept on disk. `engine.engine` calls this from many threads.
 """
 
 from __future__ import annotations
@@ -17,25 +18,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.api.constraint import Constraint, ConstraintKind
+from engine.config import StructuredLimits
 from engine.killable import KillableExceeded, KillablePool
 from engine.messages import DefineGrammar
 from engine.slow_work import SlowWork
 from engine.structured.exchange import CHECK, CHECK_SCHEMAS, COMPILE, EBNF, PREPARE, XGRAMMAR
-from engine.structured.limits import DEFAULT_LIMITS, StructuredLimits
 from engine.structured.refusal import refusal
 
 NUM_PROCESSES = 3
+DEFAULT_LIMITS = StructuredLimits()
 GRAMMAR_BYTES = 128 << 10
-"""What a built grammar takes in the core beside its payload, about."""
+"""The approximate memory of a built grammar in the core, beside its payload."""
 MAX_REFUSALS = 256
 SLOW_S, MAX_SLOW_S = 10.0, 3600.0
-"""How long a constraint that took too long is refused unseen, the first time and at most: the machine may only have been busy. Each
-further time doubles it, so that what is slow in earnest costs ever less."""
+"""The time for which a constraint that took too long is refused unseen, at first and at most, as the machine may only
+have been busy. Each further time doubles it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """What was said of a constraint that exceeded a bound, and until when (`time.monotonic`) that is said again without a trial."""
+    """The refusal of a constraint that exceeded a bound.
+
+    Until `until` (`time.monotonic`) it is repeated without compiling.
+    """
 
     message: str
     until: float
@@ -43,7 +49,7 @@ class _Refusal:
 
 
 class ConstraintCompiler:
-    """Of one model. `evicted` keys are those whose grammars the cache has dropped since it was last asked."""
+    """The compiler of one model's constraints."""
 
     def __init__(
         self,
@@ -52,7 +58,7 @@ class ConstraintCompiler:
         clock: Callable[[], float] = time.monotonic,
         work: SlowWork | None = None,
     ) -> None:
-        """`work`: the slow work of the worker."""
+        """Create the compiler. `work` is the worker's slow work."""
         work = work or SlowWork()
         self._limits = limits
         self._clock = clock
@@ -75,11 +81,14 @@ class ConstraintCompiler:
         self._evicted: list[str] = []
 
     def warm(self) -> None:
-        """Start a process ahead of the first constraint."""
+        """Start a process before the first constraint."""
         self._pool.warm()
 
     def compile(self, constraint: Constraint, tenant: str = "") -> DefineGrammar:
-        """The grammar of a constraint. Raises RequestError, EngineFailure if a process of ours fails, and EngineUnavailable."""
+        """Return the grammar of a constraint.
+
+        Raises RequestError, EngineFailure if a process fails, and EngineUnavailable.
+        """
         key = self._key(constraint)
         if (found := self._find(key, constraint.param)) is not None:
             return found
@@ -102,7 +111,10 @@ class ConstraintCompiler:
         return grammar
 
     def check_tool_schemas(self, schemas: list[tuple[str, str]], tenant: str = "") -> None:
-        """Check (JSON text, param) of tools' parameters. Raises RequestError for the first that is no valid schema of an object."""
+        """Check (JSON text, param) of tools' parameters.
+
+        Raises RequestError for the first that is no valid schema of an object.
+        """
         total = sum(len(text) for text, _ in schemas)
         if total > self._limits.tool_bytes:
             raise refusal("tools", f"the tools must have at most {self._limits.tool_bytes} bytes together, got {total}")
@@ -112,7 +124,10 @@ class ConstraintCompiler:
             raise refusal("tools", self._exceeded(error)) from error
 
     def check(self, constraint: Constraint, tenant: str = "") -> None:
-        """Check the JSON of a constraint that will not be enforced. Raises RequestError where it is no schema, or no structural tag."""
+        """Check the JSON of a constraint that will not be enforced.
+
+        Raises RequestError if it is no schema or no structural tag.
+        """
         if constraint.kind not in (ConstraintKind.JSON_SCHEMA, ConstraintKind.STRUCTURAL_TAG):
             return
         self._check_size(constraint)
@@ -123,13 +138,13 @@ class ConstraintCompiler:
             raise refusal(constraint.param, self._exceeded(error)) from error
 
     def take_evicted(self) -> list[str]:
-        """Keys that were dropped since the last call."""
+        """Return the keys of grammars that the cache has dropped since the last call."""
         with self._changed:
             evicted, self._evicted = self._evicted, []
             return evicted
 
     def has(self, key: str) -> bool:
-        """Whether the cache still holds a grammar."""
+        """Return True if the cache still holds a grammar."""
         return key in self._grammars
 
     def close(self) -> None:
@@ -138,7 +153,7 @@ class ConstraintCompiler:
         self._xgrammar_pool.close()
 
     def _key(self, constraint: Constraint) -> str:
-        """Equal for constraints of equal grammars: everything that shapes one, the vocabulary included."""
+        """Return a key that is equal for equal grammars: a hash of everything that shapes one, the vocabulary included."""
         return hashlib.sha256(self._model + b"\0" + json.dumps(_shape(constraint)).encode()).hexdigest()
 
     def _find(self, key: str, param: str) -> DefineGrammar | None:
@@ -163,7 +178,9 @@ class ConstraintCompiler:
                 self._evicted.append(key)
 
     def _note_refusal(self, key: str, message: str, *, is_lasting: bool) -> None:
-        """Remember what was too large for good, and what was too slow for a while, so that asking again costs nothing."""
+        """Remember constraints that are too large for good, or too slow for a while, so that repeated requests cost
+        nothing.
+        """
         with self._changed:
             last = self._refusals.pop(key, None)
             held_s = math.inf if is_lasting else min(2 * last.held_s, MAX_SLOW_S) if last else SLOW_S
@@ -179,7 +196,7 @@ class ConstraintCompiler:
         )
 
     def _check_size(self, constraint: Constraint) -> None:
-        """Sources far over any limit do not even travel. Raises RequestError."""
+        """Refuse sources far beyond any limit before they travel. Raises RequestError."""
         most = 8 * max(self._limits.schema_bytes, self._limits.choice_bytes, self._limits.grammar_bytes)
         if len(constraint.source) > most:
             raise refusal(
@@ -188,7 +205,7 @@ class ConstraintCompiler:
 
 
 def _shape(constraint: Constraint) -> list[str | bool]:
-    """All that a grammar depends on."""
+    """Return everything that a grammar depends on."""
     return [
         constraint.kind.value,
         constraint.source,

@@ -1,6 +1,8 @@
-"""The grammars of the core: built in a thread of their own when they come, followed per sequence, masks filled while a device computes.
+"""The grammars of the core: built in a background thread, followed per sequence, with masks filled while a device
+computes.
 
-Only sequences that name a grammar cost anything. Called by the step loop; nothing here raises for one sequence's sake.
+Only sequences with a grammar cost anything. The step loop calls this; a failure concerns one sequence alone and raises
+nothing.
 """
 
 from __future__ import annotations
@@ -16,17 +18,18 @@ from engine.sampling.masks import GrammarBitmask
 from engine.sequence import Sequence
 from engine.structured.backends.follower import Follower
 from engine.structured.backends.matcher import GrammarTemplate
-from engine.structured.backends.select import build_template
 from engine.structured.backends.vocabulary import Vocabulary
+from engine.structured.exchange import CONJUNCTION, LLGUIDANCE, XGRAMMAR, unpack_grammars
+from engine.structured.schema.conjunction import ConjunctionTemplate
 
 WAIT_S = 0.01
 
 
 class CoreGrammars:
-    """`load_vocabulary` is called once, when the first grammar comes.
+    """The grammars of one core. `load_vocabulary` is called once, with the first grammar.
 
-    `fills_ahead`: masks are filled while the model computes, which pays where it computes on a device. Where it computes on this
-    processor, a thread that fills masks takes a core from it and makes it wait; masks are filled between computing and drawing then.
+    With `fills_ahead` masks are filled while the model computes, which pays on a device. On a CPU a thread that fills
+    masks takes a core from the model, so they are filled between computing and sampling.
     """
 
     def __init__(self, load_vocabulary: Callable[[], Vocabulary], *, fills_ahead: bool = True) -> None:
@@ -40,38 +43,38 @@ class CoreGrammars:
         self._filler = ThreadPoolExecutor(1, "grammar-masks")
         self._filling: Future[None] | None = None
         self._filled: dict[int, tuple[int, np.ndarray | None]] = {}
-        """Of the step that is being computed: length of the output and mask (None: anything goes) by seq_id."""
+        """By seq_id, for the current step: the length of the output, and the mask (None admits everything)."""
 
     def define(self, message: DefineGrammar) -> None:
         """Build a grammar in the background."""
         self._templates[message.key] = self._builder.submit(self._build, message)
 
     def forget(self, keys: list[str]) -> None:
-        """Drop grammars that no new sequence will name; running ones keep theirs."""
+        """Drop grammars that no new sequence will name. Running sequences keep theirs."""
         for key in keys:
             self._templates.pop(key, None)
 
     def is_ready(self, key: str) -> bool:
-        """Whether a sequence that names this grammar can be added at once: it has been built, or never will be."""
+        """Return True if a sequence with this grammar can be added at once: it is built, or never will be."""
         return key not in self._templates or self._templates[key].done()
 
     def wait_for(self, keys: list[str]) -> None:
-        """Give one of these grammars a moment to be built."""
+        """Wait a moment for one of these grammars to be built."""
         wait([self._templates[key] for key in keys if key in self._templates], WAIT_S)
 
     def add(self, sequence: Sequence) -> None:
-        """Follow a sequence from where it stands. Raises if its grammar is unknown or could not be built."""
+        """Follow a sequence from its present state. Raises if its grammar is unknown or could not be built."""
         if sequence.request.grammar:
             self._followers[sequence.seq_id] = Follower(
                 sequence, self._templates[sequence.request.grammar].result().start()
             )
 
     def remove(self, seq_id: int) -> None:
-        """Forget a sequence that has ended; unknown ids are ignored."""
+        """Forget a sequence that has ended. Ignores unknown ids."""
         self._followers.pop(seq_id, None)
 
     def start_filling(self, sequences: list[Sequence]) -> None:
-        """Fill the first masks of a step in the background, if that pays, for those of its sequences that need one."""
+        """Fill the masks of a step in the background if that pays, for sequences that need one."""
         if not self._followers or not self._fills_ahead:
             return
         followers = {
@@ -83,7 +86,7 @@ class CoreGrammars:
         self._filling = self._filler.submit(self._fill_all, followers) if followers else None
 
     def bitmask(self, sequences: list[Sequence]) -> GrammarBitmask | None:
-        """What may come next in these rows; None if no grammar says anything."""
+        """Return the masks of these rows; None if no grammar restricts them."""
         if not self._followers:
             return None
         self._finish_filling()
@@ -96,7 +99,7 @@ class CoreGrammars:
         return GrammarBitmask(list(masks), torch.from_numpy(np.stack(list(masks.values())))) if masks else None
 
     def is_complete(self, sequence: Sequence) -> bool:
-        """Whether the answer of a sequence can only end now."""
+        """Return True if the answer of a sequence can only end now."""
         follower = self._followers.get(sequence.seq_id)
         if follower is None:
             return False
@@ -104,7 +107,7 @@ class CoreGrammars:
         return follower.is_complete()
 
     def close(self) -> None:
-        """Let the threads end."""
+        """Stop the threads."""
         self._builder.shutdown(wait=False, cancel_futures=True)
         self._filler.shutdown(wait=False, cancel_futures=True)
 
@@ -133,3 +136,24 @@ class CoreGrammars:
         if self._filling is not None:
             self._filling.result()
             self._filling = None
+
+
+def build_template(backend: str, payload: bytes, vocabulary: Vocabulary) -> GrammarTemplate:
+    """Build the grammar that the child has compiled. Raises MatcherFailed, or KeyError for an unknown backend.
+
+    A library is imported with the first grammar that needs it.
+    """
+    if backend == LLGUIDANCE:
+        from engine.structured.backends.llguidance_matcher import LlguidanceTemplate
+
+        return LlguidanceTemplate(payload, vocabulary)
+    if backend == XGRAMMAR:
+        from engine.structured.backends.xgrammar_matcher import XgrammarTemplate
+
+        return XgrammarTemplate(payload, vocabulary)
+    if backend == CONJUNCTION:
+        first, second = unpack_grammars(payload)
+        return ConjunctionTemplate(
+            build_template(LLGUIDANCE, first, vocabulary), build_template(LLGUIDANCE, second, vocabulary)
+        )
+    raise KeyError(backend)

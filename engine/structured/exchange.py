@@ -1,6 +1,6 @@
-"""What worker, processes that try constraints and core say to each other of constraints: words, names of backends, payloads.
+"""Names and payloads that worker, core and the killable children exchange about constraints.
 
-Apart from what acts on it, as that takes libraries which not all three need.
+Separate from the code that acts on them, as that needs libraries that not all three load.
 """
 
 from __future__ import annotations
@@ -8,22 +8,22 @@ from __future__ import annotations
 import json
 
 PREPARE, COMPILE, CHECK, CHECK_SCHEMAS = "prepare", "compile", "check", "check_schemas"
-"""What the process of `trial_task.py` can be asked for."""
+"""The commands of `child_task.py`."""
 
 LLGUIDANCE, XGRAMMAR = "llguidance", "xgrammar"
-"""Backends: the libraries that follow a grammar in the core."""
+"""The libraries that follow a grammar in the core."""
 CONJUNCTION = "conjunction"
-"""The backend of two grammars of llguidance at once."""
+"""The backend of two llguidance grammars at once."""
 EBNF = "ebnf"
-"""Instead of a backend: a text that xgrammar is to compile in a trial of its own."""
+"""In place of a backend: a text that xgrammar must compile in a child of its own."""
 
 
 def pack_grammars(grammars: tuple[str, str]) -> bytes:
-    """Two grammars of llguidance as one payload."""
+    """Pack two grammars of llguidance into one payload."""
     return json.dumps(grammars).encode()
 
 
 def unpack_grammars(payload: bytes) -> tuple[bytes, bytes]:
-    """As they were packed."""
+    """Return the two grammars of a payload."""
     first, second = json.loads(payload)
     return first.encode(), second.encode()

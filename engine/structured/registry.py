@@ -1,6 +1,6 @@
-"""The forms that answers must have, in the worker: a grammar for each request that asks for one, and which of them the core knows.
+"""The grammars of answers in the worker: one for each request with a constraint, and which of them the core knows.
 
-Held by `engine.engine`: `grammar` is called by any thread, the rest with the engine's lock held.
+`engine.engine` holds this. Any thread may call `grammar`; the engine's lock protects the rest.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from pathlib import Path
 from engine.api.errors import RequestError
 from engine.api.request import GenerationRequest
 from engine.api.tools import ToolMode
+from engine.config import StructuredLimits
 from engine.messages import DefineGrammar, ForgetGrammars
 from engine.slow_work import SlowWork
-from engine.structured.compiler import ConstraintCompiler
-from engine.structured.limits import DEFAULT_LIMITS, StructuredLimits
+from engine.structured.compiler import DEFAULT_LIMITS, ConstraintCompiler
 from engine.structured.tags.tools_schema import ToolFormat, answer_constraint, blamed, tool_schemas
 
 
 class AnswerGrammars:
-    """Of one model; `tool_format`: what its parser of calls says of itself."""
+    """The grammars of one model's answers. `tool_format` describes the format of its parser of calls."""
 
     def __init__(
         self,
@@ -28,20 +28,21 @@ class AnswerGrammars:
         limits: StructuredLimits = DEFAULT_LIMITS,
         work: SlowWork | None = None,
     ) -> None:
-        """`work`: the slow work of the worker."""
+        """Create the registry. `work` is the worker's slow work."""
         self._compiler = ConstraintCompiler(model_path, limits, work=work)
         self._tool_format = tool_format
         self._known: set[str] = set()
 
     def warm(self) -> None:
-        """Make the first constraint wait less; costs half a second of one core, in the background."""
+        """Shorten the wait of the first constraint. Costs half a second of one core, in the background."""
         self._compiler.warm()
 
     def grammar(self, request: GenerationRequest) -> DefineGrammar | None:
-        """What the answer must be, None if anything. Raises RequestError, which names the field at fault.
+        """Return the grammar of a request's answer, None if it is free. Raises RequestError that names the field at
+        fault.
 
-        Schemas of tools are checked whatever the choice: they are shown to the model even where it may call none. So is the response
-        format beside a forced call, which goes before it.
+        Schemas of tools are checked whatever the choice is, as the model sees them even if it may call none. So is the
+        response format beside a forced call, which has precedence.
         """
         if any(tool.parameters is not None for tool in request.tools):
             self._compiler.check_tool_schemas(tool_schemas(request.tools), request.tenant)
@@ -57,8 +58,8 @@ class AnswerGrammars:
                 raise
             raise blamed(error, request, partial(self._compiler.compile, tenant=request.tenant)) from error
 
-    def before(self, grammar: DefineGrammar | None) -> list[DefineGrammar | ForgetGrammars]:
-        """What the core must hear before sequences that name this grammar."""
+    def definitions(self, grammar: DefineGrammar | None) -> list[DefineGrammar | ForgetGrammars]:
+        """Return the messages that the core needs before sequences with this grammar."""
         evicted = [key for key in self._compiler.take_evicted() if key in self._known]
         self._known.difference_update(evicted)
         messages: list[DefineGrammar | ForgetGrammars] = [ForgetGrammars(evicted)] if evicted else []
@@ -67,15 +68,18 @@ class AnswerGrammars:
             messages.append(grammar)
         return messages
 
-    def after(self, grammar: DefineGrammar | None) -> list[ForgetGrammars]:
-        """What it must hear after them: a grammar that the cache has dropped meanwhile is not kept in the core either."""
+    def evictions(self, grammar: DefineGrammar | None) -> list[ForgetGrammars]:
+        """Return the messages that the core needs after them.
+
+        It drops a grammar that the cache has dropped meanwhile.
+        """
         if grammar is None or self._compiler.has(grammar.key):
             return []
         self._known.discard(grammar.key)
         return [ForgetGrammars([grammar.key])]
 
-    def restart(self) -> None:
-        """A new core knows nothing."""
+    def forget_all(self) -> None:
+        """Note that a new core knows no grammar."""
         self._known.clear()
 
     def close(self) -> None:

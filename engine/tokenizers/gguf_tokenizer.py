@@ -1,8 +1,8 @@
-"""A `tokenizers` tokenizer from the metadata of a GGUF file, which has the vocabulary but not the text rules.
+"""Build a `tokenizers` tokenizer from the metadata of a GGUF file, which has the vocabulary but not the text rules.
 
-The rules (how text is cut before merging) are named by `tokenizer.ggml.pre`; the expressions are those of the original
-tokenizers, which is also what llama.cpp follows (src/llama-vocab.cpp, MIT). Where a file's own tokenizer.json would differ from
-llama.cpp's reading (NFC for Qwen2, whole-word look-up for Llama 3), the original is taken.
+`tokenizer.ggml.pre` names the rules that cut text before merging. The expressions are those of the original tokenizers,
+as in llama.cpp (src/llama-vocab.cpp, MIT). Where a file's own tokenizer.json would differ from llama.cpp's reading (NFC
+for Qwen2, whole-word look-up for Llama 3), the original counts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from engine.api.errors import ModelLoadError
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
-"""Values of tokenizer.ggml.token_type."""
+"""The values of tokenizer.ggml.token_type."""
 
 LLAMA3_SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 QWEN2_SPLIT = LLAMA3_SPLIT.replace(r"\p{N}{1,3}", r"\p{N}")
@@ -52,13 +52,16 @@ PRE_TOKENIZERS: dict[str, Callable[[], pre_tokenizers.PreTokenizer]] = {
     "deepseek-r1-qwen": lambda: _split(QWEN2_SPLIT),
 }
 MAX_PIECE_CHARS = 1024
-"""Of a SentencePiece token: every way to cut it in two is tried, so a hostile one would take all memory."""
+"""The longest SentencePiece token. Every way to cut it in two is tried, so a hostile one would take all memory."""
 WHOLE_WORD_FIRST = {"llama-bpe", "llama3", "llama-v3"}
 NFC = {"qwen2", "deepseek-r1-qwen"}
 
 
 def build_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
-    """The tokenizer that `tokenizer.ggml.*` describes, control and user-defined tokens added. Raises ModelLoadError."""
+    """Return the tokenizer that `tokenizer.ggml.*` describes, with control and user-defined tokens.
+
+    Raises ModelLoadError.
+    """
     kind = metadata.get("tokenizer.ggml.model")
     if not isinstance(kind, str) or kind not in BUILDERS:
         raise ModelLoadError(f"the file's tokenizer is of kind {kind!r}; supported are {', '.join(BUILDERS)}")
@@ -96,7 +99,7 @@ def _strings(metadata: Mapping[str, Any], name: str) -> list[str]:
 
 
 def _byte_level(metadata: Mapping[str, Any]) -> Tokenizer:
-    """Byte-level BPE: every token is spelled in GPT-2's alphabet of 256 printable characters."""
+    """Build byte-level BPE: every token is spelled in GPT-2's alphabet of 256 printable characters."""
     pre = metadata.get("tokenizer.ggml.pre", "default")
     if pre not in PRE_TOKENIZERS:
         raise ModelLoadError(
@@ -114,7 +117,9 @@ def _byte_level(metadata: Mapping[str, Any]) -> Tokenizer:
 
 
 def _sentencepiece(metadata: Mapping[str, Any]) -> Tokenizer:
-    """SentencePiece BPE: spaces are U+2581, unknown characters fall back to byte tokens, merges follow the scores."""
+    """Build SentencePiece BPE: spaces are U+2581, unknown characters fall back to byte tokens, merges follow the
+    scores.
+    """
     tokens, scores = metadata["tokenizer.ggml.tokens"], metadata.get("tokenizer.ggml.scores")
     token_types = metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
     if not scores or len(scores) != len(tokens) or len(token_types) != len(tokens):
@@ -141,7 +146,10 @@ def _sentencepiece(metadata: Mapping[str, Any]) -> Tokenizer:
 
 
 def _merges_by_score(tokens: list[str], scores: list[float], mergeable: set[str]) -> list[tuple[str, str]]:
-    """All ways to build each token of two others, best score first; control and byte tokens are never the result of a merge."""
+    """Return all ways to build each token of two others, best score first.
+
+    Control and byte tokens are never the result of a merge.
+    """
     ids = {token: index for index, token in enumerate(tokens)}
     ranked = []
     for token, score in zip(tokens, scores, strict=True):

@@ -1,6 +1,7 @@
-"""Text ⇄ token ids for one model, from a GGUF file or a Hugging Face folder, on the `tokenizers` library. No torch.
+"""Convert text to token ids and back for one model, from a GGUF file or a Hugging Face folder, with the `tokenizers`
+library. No torch.
 
-It knows token ids, their bytes and which of them end an answer; it knows nothing of chat messages beyond holding the template text.
+It knows token ids, their bytes and which of them end an answer. Of chat messages it only holds the template's text.
 """
 
 from __future__ import annotations
@@ -20,20 +21,26 @@ from engine.memory import trim_heap
 from engine.tokenizers.gguf_tokenizer import build_tokenizer
 
 END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>")
-"""Control tokens that end an answer in the models that have them; GGUF files name only one of them (llama.cpp does the same)."""
+"""Control tokens that end an answer in the models that have them.
+
+GGUF files name only one of them (llama.cpp does the same).
+"""
 
 MAX_TOKENS = 1 << 31
-"""Ids that a folder lists may lie behind the tokenizer's own, in rows that pad the vocabulary."""
+"""The largest id. Ids that a folder lists may lie behind the tokenizer's own, in rows that pad the vocabulary."""
 
 LOCK_CHARS = 4096
-"""Of a text that may be encoded with the interpreter lock held: about a millisecond."""
+"""The longest text that is encoded with the interpreter lock held: about a millisecond."""
 
 SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """`eos_ids`: the primary one first. `special_tokens`: name to text, as templates use them (`bos_token`, ...)."""
+    """A model's tokenizer. The primary of `eos_ids` comes first.
+
+    `special_tokens` map names to texts, as templates use them (`bos_token`, ...).
+    """
 
     backend: tokenizers.Tokenizer
     eos_ids: tuple[int, ...]
@@ -104,35 +111,40 @@ class Tokenizer:
         )
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
-        """Token ids of text in which control tokens mean themselves; `add_special_tokens` adds BOS and the like."""
+        """Return the token ids of text in which control tokens mean themselves.
+
+        `add_special_tokens` adds BOS and the like.
+        """
         ids = _encoded(self.backend, text, add_special_tokens)
         if add_special_tokens and self.add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
             return [self.bos_id, *ids]
         return ids
 
     def count(self, text: str) -> int:
-        """The number of ids that `encode` gives, without making them."""
+        """Return the number of ids of `encode`, without making them."""
         return len(self.backend.encode_batch_fast([text], add_special_tokens=False)[0])
 
     def encode_ordinary(self, text: str) -> list[int]:
-        """Token ids of text that a user typed: no control token can come out."""
+        """Return the token ids of text that a user typed: no control token can come out."""
         return _encoded(self._ordinary, text, False)
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The raw bytes that a token adds to the text; empty for ids outside the vocabulary."""
+        """Return the raw bytes that a token adds to the text; none for ids outside the vocabulary."""
         known = self._bytes.get(token_id)
         if known is None:
             known = self._bytes[token_id] = self._spell(token_id)
         return known
 
     def text_of(self, token_ids: Sequence[int]) -> str:
-        """The text that ids spell, control tokens included; without the space that the tokenizer itself puts in front of a text."""
+        """Return the text of ids, control tokens included, without the space that the tokenizer itself puts in front of
+        a text.
+        """
         text = b"".join(map(self.token_bytes, token_ids)).decode("utf-8", "replace")
         is_spaced = self.has_prefix_space and bool(token_ids) and token_ids[0] not in self._added
         return text.removeprefix(" ") if is_spaced else text
 
     def is_special(self, token_id: int) -> bool:
-        """Whether `skip_special_tokens` leaves the token out of the text."""
+        """Return True if `skip_special_tokens` leaves the token out of the text."""
         return token_id in self._special_ids
 
     @property
@@ -141,14 +153,14 @@ class Tokenizer:
 
     @cached_property
     def added_texts(self) -> tuple[str, ...]:
-        """Texts that `encode` would turn into one token wherever they stand, longest first."""
+        """The texts that `encode` turns into one token wherever they stand, longest first."""
         return tuple(
             sorted((token.content for token in self.backend.get_added_tokens_decoder().values()), key=len, reverse=True)
         )
 
     @cached_property
     def beginning(self) -> tuple[int, ...]:
-        """What `encode` puts in front of every prompt when it adds special tokens: BOS, or nothing."""
+        """The ids that `encode` puts in front of every prompt with special tokens: BOS, or nothing."""
         return (
             (self.bos_id,)
             if self.bos_id is not None and self.bos_id in self.encode("", add_special_tokens=True)
@@ -157,13 +169,13 @@ class Tokenizer:
 
     @cached_property
     def has_prefix_space(self) -> bool:
-        """Whether text gets a space in front before it is tokenised."""
+        """True if text gets a space in front before it is tokenised."""
         token_ids = self.encode_ordinary("a")
         return bool(token_ids) and self.token_bytes(token_ids[0]).startswith(b" ")
 
     @cached_property
     def longest_token_chars(self) -> int:
-        """No token stands for more characters than this."""
+        """The most characters of a token."""
         return max(len(token) for token in self.backend.get_vocab())
 
     @cached_property
@@ -205,14 +217,17 @@ class Tokenizer:
 
 
 def _encoded(backend: tokenizers.Tokenizer, text: str, add_special_tokens: bool) -> list[int]:
-    """Token ids. The library lets go of the interpreter lock for batches only; other threads would wait while it reads a long text."""
+    """Return token ids.
+
+    The library releases the interpreter lock for batches only; other threads would wait during a long text.
+    """
     if len(text) < LOCK_CHARS:
         return backend.encode(text, add_special_tokens=add_special_tokens).ids
     return backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
 
 
 def _byte_alphabet() -> dict[str, bytes]:
-    """GPT-2's spelling of bytes as printable characters (openai/gpt-2, src/encoder.py, MIT)."""
+    """Return GPT-2's spelling of bytes as printable characters (openai/gpt-2, src/encoder.py, MIT)."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): bytes([byte]) for byte in printable} | {
@@ -229,7 +244,7 @@ def _end_of_turn_ids(backend: tokenizers.Tokenizer) -> list[int]:
 
 
 def _token_id(value: object, num_tokens: int) -> int | None:
-    """A special token's id as a file names it, if it names one. Raises ModelLoadError."""
+    """Return a special token's id as a file names it, if it names one. Raises ModelLoadError."""
     if value is not None and (type(value) is not int or not 0 <= value < num_tokens):
         raise ModelLoadError(f"the id of a special token must be from 0 to {num_tokens - 1}, got {str(value)[:80]!r}")
     return value
@@ -250,14 +265,14 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _token_text(token: object) -> str | None:
-    """Special tokens are written as a string or as an object with `content`."""
+    """Return the text of a special token, which is a string or an object with `content`."""
     if isinstance(token, dict):
         token = token.get("content")
     return token if isinstance(token, str) else None
 
 
 def _folder_template(folder: Path, settings: dict[str, Any]) -> str | None:
-    """chat_template.jinja, else the setting: one template, or a list of named ones of which `default` counts."""
+    """Return chat_template.jinja, else the setting: one template, or the `default` one of a list."""
     file = folder / "chat_template.jinja"
     if file.is_file():
         return file.read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
-"""One sequence under a grammar: which of its tokens the grammar has taken, and what may come next.
+"""Follow one sequence under a grammar: which of its tokens the grammar has taken, and which may come next.
 
-It follows `output_ids` wherever they go, forwards or back (drafts are tried and withdrawn), waits for the end of reasoning, and puts the
-ends of the answer where the grammar may end. Used by `CoreGrammars`, from one thread at a time.
+It follows `output_ids` forwards and back (drafts are tried and withdrawn), waits for the end of reasoning, and admits
+end tokens where the grammar may end. `CoreGrammars` uses it, from one thread at a time.
 """
 
 from __future__ import annotations
@@ -14,13 +14,19 @@ from engine.sequence import Sequence
 from engine.structured.backends.matcher import Matcher, MatcherFailed, Words, bit_of
 
 MAX_MASK_S = 0.25
-"""Processor time of one mask, for which the whole step may have to wait; a grammar that takes longer would take ever longer."""
+"""The most processor time of one mask, for which the whole step may have to wait.
+
+A grammar beyond it would take ever longer.
+"""
 
 logger = logging.getLogger(__name__)
 
 
 class Follower:
-    """A grammar that fails allows nothing any more, which ends its sequence and no other."""
+    """A sequence under a grammar.
+
+    A grammar that fails admits nothing any more, which ends its sequence and no other.
+    """
 
     def __init__(self, sequence: Sequence, matcher: Matcher) -> None:
         self._sequence = sequence
@@ -32,11 +38,14 @@ class Follower:
 
     @property
     def num_output(self) -> int:
-        """Length of the output that the next mask is for."""
+        """The length of the output that the next mask is for."""
         return len(self._sequence.output_ids)
 
     def fill(self, words: Words) -> bool:
-        """Write the mask of the next token over the row; False, and nothing written, while the sequence is free to reason."""
+        """Write the mask of the next token over the row.
+
+        Return False, with nothing written, while the sequence is free to reason.
+        """
         output_ids = self._sequence.output_ids
         if self._track is None:
             self._fill_answer(words, output_ids)
@@ -50,7 +59,7 @@ class Follower:
         return True
 
     def is_complete(self) -> bool:
-        """Whether the answer, as it stands, can only end."""
+        """Return True if the answer can only end now."""
         output_ids = self._sequence.output_ids
         if self._track is not None:
             self._track.update(output_ids)
@@ -82,7 +91,10 @@ class Follower:
                 words[word] = words[word] | bit if can_end else words[word] & ~bit
 
     def _follow(self, answer_ids: list[int]) -> bool:
-        """Bring the grammar to the end of these tokens; False if it does not admit them. Raises MatcherFailed."""
+        """Bring the grammar to the end of these tokens. Return False if it does not admit them.
+
+        Raises MatcherFailed.
+        """
         taken = self._taken
         keep = min(len(taken), len(answer_ids))
         while keep and taken[keep - 1] != answer_ids[keep - 1]:

@@ -1,4 +1,4 @@
-"""Constraints as grammars of llguidance, and the limits under which it may work on one. No tokenizer is needed for these."""
+"""Write constraints as grammars of llguidance, and set the limits of its work. These need no tokenizer."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from engine.structured.grammar.expressions import Expression
 from engine.structured.regex.rust import write_regex
 
 CONTROL = re.compile(r"\\u00(?:[01]|7f)")
-"""A control character in JSON text as Python writes it, but for those that have an escape of their own."""
+"""A control character in JSON text as Python writes it, except those with an escape of their own."""
 
 
 @lru_cache(maxsize=1)
 def parser_limits() -> llguidance.LLParserLimits:
-    """For the trial and the core alike: what passes the trial can be built by the core. Large enumerations need the fuel."""
+    """Return the limits for the child and the core alike: the core can build what the child has built.
+
+    Large enumerations need the fuel.
+    """
     return llguidance.LLParserLimits(
         initial_lexer_fuel=200_000_000,
         step_lexer_fuel=500_000,
@@ -29,9 +32,10 @@ def parser_limits() -> llguidance.LLParserLimits:
 
 
 def json_options(whitespace: Expression | None, schema: Any) -> Any:
-    """How JSON under a schema is written: with these gaps, or without any; with `\\u` only where the schema speaks of control characters.
+    """Return the options for JSON under a schema: with these gaps or none, with `\\u` only if the schema contains
+    control characters.
 
-    A property that the schema lists could else be written `"\\u0061"`, and be taken for one that it does not list.
+    A listed property could otherwise be written `"\\u0061"` and be taken for an unlisted one.
     """
     escapes = {} if CONTROL.search(json.dumps(schema)) else {"json_allowed_escapes": 'nrbtf\\"'}
     if whitespace is None:
@@ -40,12 +44,12 @@ def json_options(whitespace: Expression | None, schema: Any) -> Any:
 
 
 def json_grammar(schema: Any, whitespace: Expression | None) -> str:
-    """A value under a rewritten schema."""
+    """Return the grammar of values under a rewritten schema."""
     if isinstance(schema, bool):
         schema = {"anyOf": [schema]}
     return llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=json_options(whitespace, schema))
 
 
 def regex_grammar(expression: Expression) -> str:
-    """The texts of an expression."""
+    """Return the grammar of the texts of an expression."""
     return llguidance.LLMatcher.grammar_from_regex(write_regex(expression))

@@ -11,7 +11,7 @@ from engine.structured.refusal import first_line
 
 
 class LlguidanceTemplate:
-    """Raises MatcherFailed for a grammar that cannot be built, which the trial has ruled out."""
+    """A grammar that was built. Raises MatcherFailed if it cannot be, which the child has ruled out."""
 
     def __init__(self, payload: bytes, vocabulary: Vocabulary) -> None:
         self._eos_ids = vocabulary.eos_ids
@@ -25,7 +25,7 @@ class LlguidanceTemplate:
 
 
 class LlguidanceMatcher:
-    """Follows one sequence."""
+    """A matcher of one sequence."""
 
     def __init__(self, matcher: llguidance.LLMatcher, eos_ids: tuple[int, ...]) -> None:
         self._matcher = matcher

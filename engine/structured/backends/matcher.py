@@ -1,4 +1,4 @@
-"""What the core needs of a grammar that follows one sequence, whatever library is behind it."""
+"""The protocol of a grammar that follows one sequence, whatever library implements it."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 Words = NDArray[np.int32]
-"""One row of a bitmask: bit `i % 32` of word `i // 32` is set where token i is allowed."""
+"""One row of a bitmask: bit `i % 32` of word `i // 32` is set if token i is admitted."""
 
 
 class MatcherFailed(Exception):
-    """A grammar cannot be built or cannot go on: following it has become too complex."""
+    """A grammar cannot be built or cannot go on, as following it has become too complex."""
 
 
 class Matcher(Protocol):
-    """Text tokens only: ends of answers are no part of a grammar, and are never set in its masks."""
+    """A matcher of text tokens. End tokens are not part of a grammar and never set in its masks."""
 
     def fill(self, words: Words) -> None:
-        """Write the mask of the next token over the row. May be called from a thread. Raises MatcherFailed."""
+        """Write the mask of the next token over the row. Any thread may call it. Raises MatcherFailed."""
 
     def accept(self, token_id: int) -> bool:
-        """Take the next token; False, and nothing changed, if it is not allowed. Raises MatcherFailed."""
+        """Take the next token. Return False, with nothing changed, if it is not admitted. Raises MatcherFailed."""
 
     def rollback(self, num_tokens: int) -> None:
         """Withdraw the last tokens."""
 
     def can_end(self) -> bool:
-        """Whether the text is complete as it stands."""
+        """Return True if the text is complete as it stands."""
 
     def is_complete(self) -> bool:
-        """Whether the end is all that can come. May say False although the next mask will be empty."""
+        """Return True if only the end can come. May return False although the next mask will be empty."""
 
 
 class GrammarTemplate(Protocol):
-    """A grammar that has been built once."""
+    """A grammar that was built once."""
 
     def start(self) -> Matcher:
-        """A matcher at the beginning; cheap."""
+        """Return a matcher at the beginning. Cheap."""
 
 
 def bit_of(token_id: int) -> int:
-    """The bit of a token in its word, as a signed number of 32 bits."""
+    """Return the bit of a token in its word, as a signed number of 32 bits."""
     return 1 << token_id % 32 if token_id % 32 < 31 else -(1 << 31)
 
 
 def clear_bit(token_id: int) -> int:
-    """All other bits of its word."""
+    """Return all other bits of the token's word."""
     return ~bit_of(token_id)

@@ -1,6 +1,7 @@
-"""The tokens of a model as the libraries of grammars want them: bytes by id, ends apart, control tokens without text.
+"""The tokens of a model in the form that grammar libraries want: bytes by id, end tokens apart, control tokens without
+text.
 
-Built by the processes that try a constraint and by the core, each for itself.
+The children that compile constraints and the core each build their own.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """`tokens` by id, as wide as the logits at least; `special_ids` never stand for text; `eos_ids`, one at least, end an answer;
-    `encode` is of text without control tokens."""
+    """A model's vocabulary. `tokens` are by id, at least as many as the logits. `special_ids` never stand for text.
+
+    `eos_ids`, at least one, end an answer. `encode` takes text without control tokens.
+    """
 
     tokens: tuple[bytes, ...]
     special_ids: frozenset[int]
@@ -29,7 +32,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, logits_width: int = 0) -> Vocabulary:
-        """`logits_width` 0: as many as the tokenizer has."""
+        """Build it from a tokenizer. With `logits_width` 0 it has as many tokens as the tokenizer."""
         width = max(tokenizer.num_tokens, logits_width, *(token_id + 1 for token_id in tokenizer.eos_ids), 1)
         special_ids = frozenset(token_id for token_id in range(width) if tokenizer.is_special(token_id)) | set(
             tokenizer.eos_ids
@@ -39,12 +42,12 @@ class Vocabulary:
 
     @classmethod
     def from_path(cls, path: Path, logits_width: int = 0) -> Vocabulary:
-        """Of a model file or folder. Raises ModelLoadError."""
+        """Build it from a model file or folder. Raises ModelLoadError."""
         return cls.of(Tokenizer.from_path(path), logits_width)
 
     @cached_property
     def llguidance(self) -> llguidance.LLTokenizer:
-        """The vocabulary with its trie; takes some tenths of a second to build."""
+        """The vocabulary with its trie. Takes some tenths of a second to build."""
         import llguidance
 
         return llguidance.LLTokenizer(
@@ -53,7 +56,7 @@ class Vocabulary:
 
 
 class _Tokens:
-    """What llguidance asks of a tokenizer."""
+    """The tokenizer interface of llguidance."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.eos_token_id = vocabulary.eos_ids[0]

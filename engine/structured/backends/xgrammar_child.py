@@ -1,6 +1,7 @@
-"""What the trial process of xgrammar does: compile a grammar, and write down what the core reads back.
+"""The task of the killable child of xgrammar: compile a grammar, and write it down for the core.
 
-A target of engine.killable, in a process of its own: the library brings torch along, which no other process but the core should hold.
+A target of engine.killable in a process of its own: the library imports torch, which no other process but the core
+should hold.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from engine.structured.refusal import first_line, refusal
 
 NUM_WALKS, WALK_TOKENS = 2, 100
 MAX_MASK_S = 0.05
-"""Processor time of one token of a walk."""
+"""The most processor time of one token of a walk."""
 
 _prepared: dict[str, Any] = {}
-"""The vocabulary that the first call has left for the others."""
+"""The vocabulary, which the first call leaves for the others."""
 
 
 def run(word: str, *arguments: Any) -> Any:
-    """`prepare` (model path); then `compile` (EBNF, param): the payload."""
+    """Run one command: `prepare` (model path), then `compile` (EBNF, param), which returns the payload."""
     if word == "prepare":
         _prepared["tokens"] = xgrammar_tokens(Vocabulary.from_path(Path(arguments[0])))
         return None
@@ -50,7 +51,10 @@ def _compile(source: str, param: str) -> bytes:
 
 
 def _walk(matcher: xgrammar.GrammarMatcher, rng: random.Random, param: str) -> None:
-    """Follow a random text. Raises RequestError when a mask takes long: so it would for an answer, while everybody waits."""
+    """Follow a random text.
+
+    Raises RequestError if a mask takes long: an answer's would too, and hold up every sequence.
+    """
     tokens = _prepared["tokens"]
     mask = torch.zeros((1, -(-tokens.vocab_size // 32)), dtype=torch.int32)
     stop_ids = tokens.stop_token_ids

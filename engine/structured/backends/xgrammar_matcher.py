@@ -1,4 +1,4 @@
-"""Grammars of xgrammar in the core: read back from what the trial process has compiled, with a matcher for each sequence."""
+"""Grammars of xgrammar in the core: read back from the child's payload, with a matcher for each sequence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.structured.refusal import first_line
 
 
 class XgrammarTemplate:
-    """Raises MatcherFailed for a payload that cannot be read back."""
+    """A compiled grammar. Raises MatcherFailed for a payload that cannot be read back."""
 
     def __init__(self, payload: bytes, vocabulary: Vocabulary) -> None:
         self._eos_ids = vocabulary.eos_ids
@@ -27,14 +27,14 @@ class XgrammarTemplate:
 
 
 class XgrammarMatcher:
-    """Follows one sequence."""
+    """A matcher of one sequence."""
 
     def __init__(self, matcher: xgrammar.GrammarMatcher, eos_ids: tuple[int, ...], num_words: int) -> None:
         self._matcher = matcher
         self._num_words = num_words
         self._ends = [(token_id // 32, clear_bit(token_id)) for token_id in eos_ids]
         self._mask: torch.Tensor | None = None
-        """Of the present state, where it has been computed."""
+        """The mask of the present state, if it was computed."""
 
     def fill(self, words: Words) -> None:
         if self._mask is None:
@@ -54,7 +54,7 @@ class XgrammarMatcher:
         return self._matcher.is_completed()
 
     def is_complete(self) -> bool:
-        """Nothing but the end is left when the mask is empty; computed only where the text may end."""
+        """Return True if the mask is empty. It is computed only if the text may end."""
         if not self._matcher.is_completed():
             return False
         if self._mask is None:

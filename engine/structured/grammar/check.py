@@ -1,16 +1,21 @@
-"""Do the rules of a grammar hang together, does every derivation consume text, and is there a finite one? Iterative throughout."""
+"""Check that the rules of a grammar fit together, that every derivation consumes text, and that a finite one exists.
+
+Iterative throughout.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Set
 
+from engine.config import StructuredLimits
 from engine.structured.grammar.expressions import CharSet, Either, Expression, Grammar, Repeat, Rule, Sequence, Text
-from engine.structured.limits import StructuredLimits
 from engine.structured.refusal import quote, refusal
 
 
 def check_grammar(grammar: Grammar, limits: StructuredLimits, param: str) -> None:
-    """Raises RequestError for a grammar without root, with undefined or left-recursive rules, without finite texts, or too large."""
+    """Raise RequestError for a grammar without root, with undefined or left-recursive rules, without finite texts, or
+    too large.
+    """
     rules = grammar.rules
     if grammar.root not in rules:
         raise refusal(param, "the grammar has no rule named 'root' to begin with")
@@ -31,12 +36,12 @@ def check_grammar(grammar: Grammar, limits: StructuredLimits, param: str) -> Non
 
 
 def is_recursive(grammar: Grammar) -> bool:
-    """Whether some rule leads back to itself."""
+    """Return True if some rule leads back to itself."""
     return _find_cycle({name: rules_within(rule) for name, rule in grammar.rules.items()}) != ""
 
 
 def rules_within(expression: Expression) -> list[str]:
-    """The rules that an expression names."""
+    """Return the rules that an expression names."""
     return [part.name for part in _parts(expression) if isinstance(part, Rule)]
 
 
@@ -52,7 +57,7 @@ def _check_left_recursion(grammar: Grammar, param: str) -> None:
 
 
 def _find_cycle(edges: dict[str, list[str]]) -> str:
-    """A name that leads back to itself, or ''."""
+    """Return a name that leads back to itself, or ''."""
     done: set[str] = set()
     for start in edges:
         if start in done:
@@ -74,7 +79,7 @@ def _find_cycle(edges: dict[str, list[str]]) -> str:
 
 
 def _fixpoint(rules: dict[str, Expression], holds: Callable[[Expression, Set[str]], bool]) -> set[str]:
-    """The rules for which `holds(expression, rules found so far)` becomes true."""
+    """Return the rules for which `holds(expression, rules found so far)` becomes true."""
     users: dict[str, list[str]] = {name: [] for name in rules}
     for name, rule in rules.items():
         for part in rules_within(rule):
@@ -90,7 +95,7 @@ def _fixpoint(rules: dict[str, Expression], holds: Callable[[Expression, Set[str
 
 
 def is_nullable(expression: Expression, nullable: Set[str] = frozenset()) -> bool:
-    """Whether an expression admits the empty text, if these rules do."""
+    """Return True if an expression admits the empty text, given that these rules do."""
     match expression:
         case Text(text):
             return not text
@@ -121,7 +126,7 @@ def _is_productive(expression: Expression, productive: Set[str]) -> bool:
 
 
 def _first_rules(expression: Expression, nullable: set[str]) -> Iterator[str]:
-    """Rules that may stand at the very beginning."""
+    """Yield the rules that may stand at the very beginning."""
     match expression:
         case Sequence(items):
             for item in items:

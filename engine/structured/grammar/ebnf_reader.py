@@ -1,13 +1,13 @@
-"""EBNF as clients write it: `rule ::= "text" | [a-z]+ other`, comments from `#` on, the answer derived from `root`."""
+"""Read EBNF: `rule ::= "text" | [a-z]+ other`, comments from `#` on. The answer is derived from `root`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 
+from engine.config import StructuredLimits
 from engine.structured.grammar.expressions import ANY_CHARACTER, Expression, Grammar, Rule
 from engine.structured.grammar.tokens import AlternativesReader, Token, char_set, literal, tokens_of, unescaped
-from engine.structured.limits import StructuredLimits
 from engine.structured.refusal import quote, refusal
 
 NAME = r"[A-Za-z_][A-Za-z0-9_.-]*"
@@ -21,12 +21,12 @@ RULE_BEGIN = re.compile(rf"(?m)^\s*{NAME}\s*::=")
 
 
 def is_ebnf(source: str) -> bool:
-    """Whether rules begin with `::=`."""
+    """Return True if rules begin with `::=`."""
     return RULE_BEGIN.search(source) is not None
 
 
 def read_ebnf(source: str, limits: StructuredLimits, param: str) -> Grammar:
-    """The rules of a source. Raises RequestError; whether they hang together is for `grammar_check`."""
+    """Return the rules of a source. Raises RequestError. check.py checks whether they fit together."""
     reader = AlternativesReader(list(tokens_of(TOKENS, source, param)), _atom(param), limits, param)
     rules: dict[str, Expression] = {}
     while (token := reader.take()) is not None:

@@ -1,4 +1,4 @@
-"""A checked grammar as EBNF for xgrammar, every odd character by its number."""
+"""Write a checked grammar as EBNF for xgrammar, with every unusual character as a number."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from engine.structured.refusal import refusal
 
 
 def write_ebnf(grammar: Grammar, param: str) -> str:
-    """Rules with names of our own, the root's first and called `root`. Raises RequestError for what only regular expressions know."""
+    """Return the rules with names of our own, the root's first and called `root`.
+
+    Raises RequestError for features of regular expressions alone.
+    """
     names = {name: f"r{index}" for index, name in enumerate(grammar.rules)} | {grammar.root: "root"}
     ordered = [grammar.root, *(name for name in grammar.rules if name != grammar.root)]
     return "\n".join(f"{names[name]} ::= {_Writer(names, param).write(grammar.rules[name])}" for name in ordered)

@@ -1,4 +1,4 @@
-"""What regular expressions and grammars are read into: expressions over characters and rules."""
+"""Expressions over characters and rules, into which regular expressions and grammars are read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class CharSet:
-    """One character of `ranges` (sorted, apart), or of a Unicode property (`\\p{…}`, as written), or none of these if negated."""
+    """One character of `ranges` (sorted, disjoint), or of a Unicode property (`\\p{…}`, as written), or none of these
+    if negated.
+    """
 
     ranges: tuple[Range, ...]
     properties: tuple[str, ...] = ()
@@ -29,21 +31,21 @@ class CharSet:
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """One after the other; nothing for none."""
+    """The items one after the other; the empty text for no items."""
 
     items: tuple[Expression, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Either:
-    """One of them."""
+    """One of the items."""
 
     items: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """From `least` to `most` times (None: any number)."""
+    """The item from `least` to `most` times (None: any number)."""
 
     item: Expression
     least: int = 0
@@ -52,7 +54,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What the rule of this name says."""
+    """The expression of the rule with this name."""
 
     name: str
 
@@ -66,14 +68,14 @@ ANY_TEXT = Repeat(ANY_CHARACTER)
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """Rules by name, and the one that an answer must be derived from."""
+    """Rules by name, and the root from which an answer must be derived."""
 
     rules: dict[str, Expression] = field(default_factory=dict)
     root: str = "root"
 
 
 def merged(ranges: list[Range]) -> tuple[Range, ...]:
-    """Sorted, apart from each other, without surrogates, which no text holds."""
+    """Return ranges sorted, disjoint and without surrogates, which no text holds."""
     result: list[Range] = []
     for first, last in sorted(_without_surrogates(ranges)):
         if result and first <= result[-1][1] + 1:
@@ -84,7 +86,7 @@ def merged(ranges: list[Range]) -> tuple[Range, ...]:
 
 
 def inverted(ranges: tuple[Range, ...]) -> tuple[Range, ...]:
-    """All other characters."""
+    """Return all other characters."""
     start, result = 0, []
     for first, last in ranges:
         if first > start:
@@ -96,7 +98,7 @@ def inverted(ranges: tuple[Range, ...]) -> tuple[Range, ...]:
 
 
 def in_sequence(items: list[Expression]) -> Expression:
-    """A sequence without needless nesting: neighbouring texts join."""
+    """Return a sequence without needless nesting. Neighbouring texts join."""
     flat: list[Expression] = []
     for item in items:
         for part in item.items if isinstance(item, Sequence) else (item,):

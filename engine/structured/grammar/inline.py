@@ -1,4 +1,6 @@
-"""A grammar without recursion as one expression: a regular language, which llguidance follows faster than xgrammar follows rules."""
+"""Write a grammar without recursion as one expression: a regular language, which llguidance follows faster than
+xgrammar follows rules.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,11 @@ from engine.structured.grammar.expressions import CharSet, Either, Expression, G
 
 MAX_PARTS = 5_000
 MAX_DEPTH = 100
-"""How deep expressions may be nested, written out: whoever reads them goes down step by step."""
+"""The deepest nesting of an expression written out, as its readers are recursive."""
 
 
 def inlined(grammar: Grammar) -> Expression | None:
-    """The expression, or None if rules are recursive or would be too long or too deep written out."""
+    """Return the expression, or None if rules are recursive or would be too long or too deep."""
     if is_recursive(grammar):
         return None
     sizes: dict[str, tuple[int, int]] = {}
@@ -23,7 +25,7 @@ def inlined(grammar: Grammar) -> Expression | None:
 
 
 def _inner_first(grammar: Grammar) -> list[str]:
-    """The rules that the root needs, each behind those that it names itself."""
+    """Return the rules that the root needs, each behind those that it names."""
     order: dict[str, None] = {}
     path = [grammar.root]
     while path:
@@ -36,7 +38,7 @@ def _inner_first(grammar: Grammar) -> list[str]:
 
 
 def _size(expression: Expression, sizes: dict[str, tuple[int, int]]) -> tuple[int, int]:
-    """How many parts an expression has once it is written out, and how deep it is."""
+    """Return the number of parts of an expression written out, and its depth."""
     match expression:
         case Rule(name):
             return sizes[name][0], 1 + sizes[name][1]

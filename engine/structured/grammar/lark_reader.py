@@ -1,7 +1,8 @@
-"""Lark's grammar language, read as characters: terminals are rules like others, and what is ignored may stand between any two of them.
+"""Read Lark's grammar language as characters: terminals are rules like others, and ignored text may stand between any
+two of them.
 
-That is how Lark's own Earley parser reads a grammar; how its other parser would cut a text into tokens is not modelled. Templates,
-`%declare`, `%override` and `%extend` are refused; `%import common.NAME` knows the terminals below.
+Lark's Earley parser reads grammars the same way; how its other parser would cut a text into tokens is not modelled.
+Templates, `%declare`, `%override` and `%extend` are refused. `%import common.NAME` knows the terminals below.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from engine.config import StructuredLimits
 from engine.structured.grammar.expressions import (
     EMPTY,
     Either,
@@ -21,7 +23,6 @@ from engine.structured.grammar.expressions import (
     in_sequence,
 )
 from engine.structured.grammar.tokens import AlternativesReader, Token, literal, tokens_of, unescaped
-from engine.structured.limits import StructuredLimits
 from engine.structured.refusal import quote, refusal
 from engine.structured.regex.reader import read_regex
 
@@ -64,12 +65,12 @@ IGNORED, UNNAMED = "ignored:", "UNNAMED:"
 
 
 def is_lark(source: str) -> bool:
-    """Whether rules begin with `name:`."""
+    """Return True if rules begin with `name:`."""
     return RULE_BEGIN.search(source) is not None
 
 
 def read_lark(source: str, limits: StructuredLimits, param: str) -> Grammar:
-    """The rules of a source, `root` or else `start` first. Raises RequestError."""
+    """Return the rules of a source, `root` or else `start` first. Raises RequestError."""
     return _Lark(limits, param).read(source)
 
 
@@ -128,7 +129,7 @@ class _Lark:
         return None
 
     def _terminal(self, expression: Expression) -> Expression:
-        """A terminal without a name; it gets one where gaps may stand around it, so that none comes to stand within."""
+        """Return a terminal without a name. It gets one if gaps may stand around it, so that none can stand within."""
         if not self.has_gaps:
             return expression
         name = f"{UNNAMED}{len(self.rules)}"
@@ -180,7 +181,7 @@ class _Lark:
             self._define(match["alias"] or name, read_regex(COMMON[name], self.limits, self.param), token)
 
     def _let_ignored(self, root: str) -> None:
-        """Let what is ignored stand before the first terminal and after each one in a rule."""
+        """Let ignored text stand before the first terminal and after each one in a rule."""
         gap = Rule(IGNORED)
         for name in [name for name in self.rules if not name.lstrip("_").isupper()]:
             self.rules[name] = self._with_gaps(self.rules[name], gap)
@@ -190,7 +191,7 @@ class _Lark:
         self.rules[IGNORED] = Repeat(Either(ignored) if len(ignored) > 1 else ignored[0])
 
     def _once(self, expression: Expression) -> Expression:
-        """What an ignored run is made of: a run of runs could be read in many ways."""
+        """Return the item of a run of ignored text. A run of runs could be read in many ways."""
         for _ in self.rules:
             if isinstance(expression, Rule) and expression.name in self.rules:
                 expression = self.rules[expression.name]

@@ -1,17 +1,17 @@
-"""The grammar of a client, in whichever of the two languages it is written."""
+"""Read the grammar of a client, in either of the two languages."""
 
 from __future__ import annotations
 
+from engine.config import StructuredLimits
 from engine.structured.grammar.check import check_grammar
 from engine.structured.grammar.ebnf_reader import is_ebnf, read_ebnf
 from engine.structured.grammar.expressions import Grammar
 from engine.structured.grammar.lark_reader import is_lark, read_lark
-from engine.structured.limits import StructuredLimits
 from engine.structured.refusal import check_bytes, refusal
 
 
 def read_grammar(source: str, limits: StructuredLimits, param: str) -> Grammar:
-    """A checked grammar. Raises RequestError."""
+    """Return a checked grammar. Raises RequestError."""
     check_bytes(source, limits.grammar_bytes, "a grammar", param)
     if is_ebnf(source):
         grammar = read_ebnf(source, limits, param)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from engine.config import StructuredLimits
 from engine.structured.grammar.expressions import (
     CharSet,
     Either,
@@ -20,7 +21,6 @@ from engine.structured.grammar.expressions import (
     inverted,
     merged,
 )
-from engine.structured.limits import StructuredLimits
 from engine.structured.refusal import quote, refusal
 
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "f": "\f", "v": "\v", "a": "\a", "b": "\b", "e": "\x1b"}

@@ -1,8 +1,9 @@
-"""Regular expressions as clients write them (Python's syntax, and ECMAScript's where it differs in words only) into expressions.
+"""Read regular expressions of clients (Python's syntax, and ECMAScript's where only spelling differs) into expressions.
 
-Python's own parser reads them, so that an answer matches what `re.fullmatch` matches; where Python and ECMAScript disagree about a class
-(`\\w`, `.`), the characters that both accept are taken. What no automaton can follow is refused: look-around, back-references, word
-borders, atomic groups. Anchors are taken where they say nothing new: at the ends.
+Python's own parser reads them, so that an answer matches what `re.fullmatch` matches. If Python and ECMAScript disagree
+about a class (`\\w`, `.`), only the characters that both accept are taken. Features that no automaton can follow are
+refused: look-around, back-references, word borders, atomic groups. Anchors are accepted at the ends, where they add
+nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from re import _constants as codes  # type: ignore[attr-defined]  # the parser o
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any
 
+from engine.config import StructuredLimits
 from engine.structured.grammar.expressions import (
     ANY_TEXT,
     EMPTY,
@@ -29,7 +31,6 @@ from engine.structured.grammar.expressions import (
     inverted,
     merged,
 )
-from engine.structured.limits import StructuredLimits
 from engine.structured.refusal import check_bytes, first_line, refusal
 
 ASCII_CLASSES: dict[Any, tuple[Range, ...]] = {
@@ -53,7 +54,8 @@ LINE_ENDS: tuple[Range, ...] = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
 STARTS = {codes.AT_BEGINNING, codes.AT_BEGINNING_STRING}
 ENDS = {codes.AT_END, codes.AT_END_STRING}
 FIRST_PROPERTY = 0xF0000
-"""Private characters that stand for Unicode properties while Python's parser, which knows none, reads the expression."""
+"""Private characters that stand for Unicode properties while Python's parser, which knows none, reads the expression.
+"""
 MAX_CASED_RANGE = 1024
 REFUSED = {
     codes.ASSERT: "look-around",
@@ -65,13 +67,16 @@ REFUSED = {
 }
 REPEATS = {codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT}
 BRACES = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*+\]|\{(?:[0-9]+(?:,[0-9]*)?|,[0-9]+)\}|(\{)", re.DOTALL)
-"""Everything in a valid pattern that may hold a brace; the group is one that Python alone takes for itself."""
+"""Everything in a valid pattern that may hold a brace. The group is one that Python alone takes for itself."""
 Anchored = tuple[bool, Expression, bool]
-"""Whether an alternative begins with an anchor, what it says, and whether it ends with one."""
+"""Whether an alternative begins with an anchor, its expression, and whether it ends with an anchor."""
 
 
 def read_regex(pattern: str, limits: StructuredLimits, param: str, *, searches: bool = False) -> Expression:
-    """The texts that the whole pattern matches; with `searches` those in which it is found somewhere. Raises RequestError."""
+    """Return the texts that the whole pattern matches; with `searches` those in which it is found somewhere.
+
+    Raises RequestError.
+    """
     parsed, properties = _parsed(pattern, limits, param)
     reader = _Reader(limits, param, properties)
     alternatives = reader.alternatives(list(parsed), parsed.state.flags)
@@ -86,13 +91,16 @@ def read_regex(pattern: str, limits: StructuredLimits, param: str, *, searches: 
 
 
 def check_regex(pattern: str, limits: StructuredLimits, param: str) -> None:
-    """Raises RequestError for an expression that is none, or beyond the limits; one that nobody enforces may use what `REFUSED` names."""
+    """Raise RequestError for an expression that is none, or beyond the limits.
+
+    One that is not enforced may use what `REFUSED` names.
+    """
     parsed, properties = _parsed(pattern, limits, param)
     _Reader(limits, param, properties).check_repeats(parsed, 1)
 
 
 def _parsed(pattern: str, limits: StructuredLimits, param: str) -> tuple[Any, list[str]]:
-    """What Python's parser makes of the pattern, and the Unicode properties that it hides. Raises RequestError."""
+    """Return the pattern as Python's parser reads it, and the Unicode properties that it hides. Raises RequestError."""
     check_bytes(pattern, limits.regex_bytes, "a regular expression", param)
     if not pattern:
         raise refusal(param, "a regular expression must not be empty")
@@ -114,7 +122,7 @@ def _parsed(pattern: str, limits: StructuredLimits, param: str) -> tuple[Any, li
 
 
 class _Reader:
-    """Walks what Python's parser has read."""
+    """A walk over the result of Python's parser."""
 
     def __init__(self, limits: StructuredLimits, param: str, properties: list[str]) -> None:
         self._limits = limits
@@ -122,7 +130,7 @@ class _Reader:
         self._properties = properties
 
     def alternatives(self, items: list[Any], flags: int) -> list[Anchored]:
-        """The alternatives of a whole expression, anchors at their ends taken off."""
+        """Return the alternatives of a whole expression, with anchors at their ends removed."""
         starts = ends = False
         while items and items[0][0] is codes.AT and items[0][1] in STARTS:
             starts, items = True, items[1:]
@@ -137,7 +145,7 @@ class _Reader:
         return [(starts or first, expression, ends or last) for first, expression, last in inner]
 
     def _branches(self, items: list[Any], flags: int) -> tuple[list[list[Any]] | None, int]:
-        """The branches of a lone choice or group; None for anything else."""
+        """Return the branches of a lone choice or group; None for anything else."""
         if len(items) == 1 and items[0][0] is codes.BRANCH:
             return [list(branch) for branch in items[0][1][1]], flags
         if len(items) == 1 and items[0][0] is codes.SUBPATTERN:
@@ -146,7 +154,7 @@ class _Reader:
         return None, flags
 
     def check_repeats(self, items: Any, repeats: int) -> None:
-        """Raises RequestError where repeats multiply beyond the limit, whatever else there is."""
+        """Raise RequestError if repeats multiply beyond the limit, whatever else there is."""
         for code, value in items:
             within = repeats
             if code in REPEATS:
@@ -184,7 +192,7 @@ class _Reader:
         raise refusal(self._param, "the regular expression uses a construct that is not supported")
 
     def _counted(self, repeats: int, least: int, most: int | None) -> int:
-        """How often something inside this repeat may be written out."""
+        """Return how often something inside this repeat may be written out."""
         repeats *= max(1, least if most is None else most)
         if repeats > self._limits.repeats:
             raise refusal(
@@ -225,14 +233,16 @@ class _Reader:
         return CharSet(merged(ranges), tuple(properties), is_negated)
 
     def _category(self, category: Any, is_negated: bool) -> list[Range]:
-        """Of a class the characters that all dialects put into it; inside a negated set those that any dialect does."""
+        """Return the characters of a class that all dialects include; inside a negated set those that any dialect
+        includes.
+        """
         if category in ASCII_CLASSES:
             return list(_in_any_dialect(category) if is_negated else ASCII_CLASSES[category])
         positive = NEGATED_CLASSES[category]
         return list(inverted(ASCII_CLASSES[positive] if is_negated else _in_any_dialect(positive)))
 
     def _cased(self, ranges: list[Range], flags: int, is_negated: bool = False) -> list[Range]:
-        """With the other cases of letters, where these count as equal."""
+        """Add the other cases of letters, if case is ignored."""
         if not flags & re.IGNORECASE:
             return ranges
         result = list(ranges)
@@ -257,9 +267,10 @@ def _either(items: list[Expression]) -> Expression:
 
 @cache
 def _in_any_dialect(category: Any) -> tuple[Range, ...]:
-    """The characters that Python puts into a class, and those that ECMAScript does: its spaces hold the byte order mark.
+    """Return the characters of a class in Python and those in ECMAScript, whose spaces include the byte order mark.
 
-    NOTE: only planes of Unicode with letters, digits or spaces are looked at; the others take half a second, and have none.
+    NOTE: only planes of Unicode with letters, digits or spaces are looked at. The others take half a second and have
+    none.
     """
     characters = "".join(chr(point) for part in WRITTEN_PLANES for point in part)
     runs = [(ord(run[0]), ord(run[-1])) for run in re.findall(f"{POSITIVE_CLASSES[category]}+", characters)]
@@ -284,12 +295,12 @@ def _check_depth(pattern: str, limit: int, param: str) -> None:
 
 
 def _has_named_groups(pattern: str) -> bool:
-    """Whether ECMAScript's `(?<name>…)` occurs, and no look-behind, which begins alike."""
+    """Return True if ECMAScript's `(?<name>…)` occurs, other than a look-behind, which begins alike."""
     return re.search(r"\(\?<[A-Za-z_]", pattern) is not None and re.search(r"\(\?<[=!]", pattern) is None
 
 
 def _hide_properties(pattern: str) -> tuple[str, list[str]]:
-    """The pattern with a private character in place of each `\\p{…}`, and these as written."""
+    """Return the pattern with a private character in place of each `\\p{…}`, and these as written."""
     found: list[str] = []
 
     def hide(match: re.Match[str]) -> str:

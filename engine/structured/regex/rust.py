@@ -1,4 +1,6 @@
-"""Expressions without rules in the syntax of Rust's regular expressions, which llguidance reads; every odd character by its number."""
+"""Write expressions without rules in the syntax of Rust's regular expressions, which llguidance reads, with every
+unusual character as a number.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ NOTHING = r"[^\x{0}-\x{10ffff}]"
 
 
 def write_regex(expression: Expression) -> str:
-    """The expression, to be matched as a whole."""
+    """Return the expression, to be matched as a whole."""
     match expression:
         case Text(text):
             return "".join(map(_character, text))

@@ -1,7 +1,8 @@
-"""Is a JSON Schema valid, and does it keep the limits? Looks at every schema within a schema, once, without following references.
+"""Check that a JSON Schema is valid and within the limits. Looks at every schema within a schema once, without
+following references.
 
-With `is_enforced` the keywords that no grammar can hold are refused by name, and numbers that would make one too large; a schema that is
-only shown to the model may have them.
+With `is_enforced` it refuses by name keywords that no grammar can hold, and numbers that would make one too large. A
+schema that is only shown to the model may have them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from engine.structured.limits import StructuredLimits
+from engine.config import StructuredLimits
 from engine.structured.refusal import quote, refusal
 from engine.structured.regex.reader import check_regex, read_regex
 
@@ -37,16 +38,16 @@ REFUSED = (
     "$dynamicRef",
     "$recursiveRef",
 )
-"""Constraints that would have to be dropped. `uniqueItems` is one too, where it is true."""
+"""Keywords that would have to be dropped. `uniqueItems` is one too if it is true."""
 
 
 def check_schema(schema: Any, limits: StructuredLimits, param: str, *, is_enforced: bool) -> None:
-    """Raises RequestError for a schema that is invalid, too large, or cannot be enforced."""
+    """Raise RequestError for a schema that is invalid, too large, or cannot be enforced."""
     _Check(limits, param, is_enforced).run(schema)
 
 
 def sub_schemas(schema: dict[str, Any]) -> Iterator[Any]:
-    """The schemas right inside this one."""
+    """Yield the schemas directly inside this one."""
     for name in SCHEMA_MAPS:
         yield from schema.get(name, {}).values()
     for name in SCHEMA_LISTS:
@@ -57,7 +58,10 @@ def sub_schemas(schema: dict[str, Any]) -> Iterator[Any]:
 
 
 def with_sub_schemas(schema: dict[str, Any], change: Callable[[Any, tuple[str | int, ...]], Any]) -> dict[str, Any]:
-    """A copy in which the schemas right inside are what `change(schema, path to it)` makes of them; values and names stay."""
+    """Return a copy in which each schema directly inside is replaced by `change(schema, path to it)`.
+
+    Values and names stay.
+    """
     result = dict(schema)
     for name in SCHEMA_MAPS:
         if isinstance(schema.get(name), dict):
@@ -72,7 +76,7 @@ def with_sub_schemas(schema: dict[str, Any], change: Callable[[Any, tuple[str | 
 
 
 class _Check:
-    """Counts what it has seen."""
+    """A walk over a schema that counts what it has seen."""
 
     def __init__(self, limits: StructuredLimits, param: str, is_enforced: bool) -> None:
         self._limits = limits

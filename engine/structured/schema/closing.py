@@ -1,9 +1,10 @@
-"""Close the object schemas that list properties and say nothing of others, as the grammars of other servers do.
+"""Close object schemas that list properties without `additionalProperties`, as the grammars of other servers do.
 
-JSON Schema admits unlisted properties unless `additionalProperties` forbids them, and a model that may add properties goes on adding them.
-What speaks of one value counts together: a schema, what it refers to, and its `allOf`. Where one of them says something of
-`additionalProperties`, nothing is closed. Otherwise the names in their `properties`, `required` and `patternProperties` are admitted, and
-with a branch of `anyOf` or `oneOf` the names of that branch too. Called by schema_rewrite.py with checked schemas.
+JSON Schema admits unlisted properties unless `additionalProperties` forbids them, and a model that may add properties
+goes on adding them. Schemas of one value count together: a schema, its references and its `allOf`. If one of them has
+`additionalProperties`, nothing is closed. Otherwise the names in their `properties`, `required` and `patternProperties`
+are admitted, and with a branch of `anyOf` or `oneOf` the names of that branch too. rewrite.py calls this with checked
+schemas.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ OF_OBJECTS = ("properties", "patternProperties", "additionalProperties", "requir
 
 @dataclass(slots=True)
 class _Names:
-    """What schemas of one value say of an object's properties.
+    """The property names in the schemas of one value.
 
-    `lists`: one has `properties`. `is_open`: one speaks of further properties. `has_choices`: one has branches.
+    `lists`: one has `properties`. `is_open`: one has `additionalProperties`. `has_choices`: one has branches.
     """
 
     properties: dict[str, None] = field(default_factory=dict)
@@ -44,12 +45,18 @@ class _Names:
 
 
 def closed(root: Schema, references: References, check: Callable[[Any], None]) -> Schema:
-    """The schema with its objects closed; its references lead to definitions of its own. `check`: of schemas that are referred to."""
+    """Return the schema with its objects closed. Its references lead to new definitions.
+
+    `check` is called for referenced schemas.
+    """
     return _Closer(references, check).document(root)
 
 
 class _Closer:
-    """A definition has two forms: closed where it stands for a value, and open where it is a part of what is said of one."""
+    """The closing of one document.
+
+    A definition has two forms: closed where it is the whole schema of a value, and open where it is a part.
+    """
 
     def __init__(self, references: References, check: Callable[[Any], None]) -> None:
         self._references = references
@@ -69,7 +76,10 @@ class _Closer:
         return {**result, "$defs": definitions}
 
     def _value(self, schema: Any, outer: _Names | None = None) -> Any:
-        """A schema that is all that is said of a value. `outer`: what an object has listed around the branch that this schema is."""
+        """Return the form of the whole schema of a value.
+
+        `outer` has the names that an object has listed around this branch.
+        """
         if not isinstance(schema, dict):
             return schema
         outer = outer or _Names()
@@ -89,11 +99,15 @@ class _Closer:
         return self._closed(self._part(schema), self._names(schema), outer)
 
     def _part(self, schema: Any) -> Any:
-        """A schema beside which others speak of the same value: the values inside it are closed, but not itself."""
+        """Return the form of a schema that stands beside others of the same value: the values inside it are closed, but
+        not itself.
+        """
         return self._rebuilt(schema) if isinstance(schema, dict) else schema
 
     def _rebuilt(self, schema: Schema, name: str = "", change: Change | None = None, *, is_part: bool = True) -> Schema:
-        """A copy: values inside are closed, the schemas in `name` are what `change` makes of them, others of the same value are parts."""
+        """Return a copy: values inside are closed, `change` makes the schemas in `name`, others of the same value are
+        parts.
+        """
 
         def changed(inner: Any, place: tuple[str | int, ...]) -> Any:
             if change is not None and place[0] == name:
@@ -108,7 +122,7 @@ class _Closer:
         return result
 
     def _reference(self, reference: str, is_part: bool) -> str:
-        """The reference to that form of its target."""
+        """Return the reference to that form of its target."""
         key = reference, is_part
         if key not in self._definitions:
             self._definitions[key] = f"c{len(self._definitions)}"
@@ -116,7 +130,7 @@ class _Closer:
         return f"#/$defs/{self._definitions[key]}"
 
     def _closed(self, part: Schema, names: _Names, outer: _Names) -> Schema:
-        """The schema with all names admitted and no others, if properties are listed and nothing is said of others."""
+        """Return the schema closed to all names, if properties are listed and it is not open."""
         if names.is_open or not (names.lists or outer.lists):
             return part
         own, own_patterns = part.get("properties", {}), part.get("patternProperties", {})
@@ -130,7 +144,9 @@ class _Closer:
         }
 
     def _names(self, schema: Any, *, with_choices: bool = True) -> _Names:
-        """What a schema and all that goes with it say; `with_choices`: branches of which one may hold too."""
+        """Return the names in a schema and all that goes with it; `with_choices` includes branches of which only one
+        may hold.
+        """
         key = id(schema), with_choices
         if key in self._known:
             return self._known[key]
@@ -145,11 +161,11 @@ class _Closer:
         return names
 
     def _together(self, schema: Schema) -> list[Any]:
-        """The schemas that always go with this one."""
+        """Return the schemas that always hold together with this one."""
         return [*([self._target(schema["$ref"])] if "$ref" in schema else []), *schema.get("allOf", ())]
 
     def _target(self, reference: str) -> Any:
-        """The schema that a reference names, checked: it may stand where no schemas are looked for."""
+        """Return the schema of a reference, checked, as it may stand where no schemas are looked for."""
         if reference not in self._targets:
             self._targets[reference] = self._references.resolve(reference)
             self._check(self._targets[reference])

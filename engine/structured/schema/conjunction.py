@@ -1,7 +1,8 @@
-"""Two grammars of llguidance at once: what both admit may come next.
+"""Follow two grammars of llguidance at once: a token must be admitted by both.
 
-Not every two grammars go together, as a text may begin under both and be finished under neither. Made for JSON and the gaps that must
-stand in it (`gaps.spaced_tokens`): a schema lets any gap stand where a token may end, so what the gaps ask for is always to be had.
+Not every two grammars go together, as a text may begin under both and be finished under neither. This is made for JSON
+and the gaps that must stand in it (`gaps.spaced_tokens`): a schema admits any gap where a token may end, so a required
+gap is always possible.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from engine.structured.backends.matcher import GrammarTemplate, Matcher, Words
 
 
 class ConjunctionTemplate:
-    """Of two templates of the same vocabulary."""
+    """A conjunction of two templates of the same vocabulary."""
 
     def __init__(self, first: GrammarTemplate, second: GrammarTemplate) -> None:
         self._first = first
@@ -23,7 +24,7 @@ class ConjunctionTemplate:
 
 
 class ConjunctionMatcher:
-    """Follows one sequence."""
+    """A matcher of one sequence."""
 
     def __init__(self, first: Matcher, second: Matcher) -> None:
         self._first = first

@@ -1,6 +1,7 @@
-"""Can a value satisfy two schemas at once? Needed for `oneOf`, which a grammar can hold only where its branches exclude each other.
+"""Decide whether a value can satisfy two schemas at once. A grammar can hold `oneOf` only if its branches exclude each
+other.
 
-Answers "surely not" or "perhaps"; looks at types, values, bounds, and at properties that tell objects apart.
+Answers "surely not" or "perhaps", from types, values, bounds, and properties that distinguish objects.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ MAX_DEPTH = 12
 
 
 class Disjointness:
-    """Over the schemas of one document."""
+    """The decision over the schemas of one document."""
 
     def __init__(self, references: References) -> None:
         self._references = references
 
     def are_disjoint(self, first: Any, second: Any, depth: int = 0) -> bool:
-        """Whether surely no value satisfies both."""
+        """Return True if surely no value satisfies both."""
         first, second = self._references.target(first), self._references.target(second)
         if first is False or second is False:
             return True
@@ -50,7 +51,7 @@ class Disjointness:
         return values is not None and all(self._excludes(other, value) for value in values)
 
     def _excludes(self, schema: dict[str, Any], value: Any) -> bool:
-        """Whether a schema surely forbids this value."""
+        """Return True if a schema surely forbids this value."""
         allowed = _values(schema)
         if allowed is not None:
             return not any(_are_equal(value, entry) for entry in allowed)
@@ -87,7 +88,7 @@ class Disjointness:
 
 
 def _types(schema: dict[str, Any]) -> set[str]:
-    """The types that a schema allows; an integer is a number too."""
+    """Return the types that a schema allows. An integer is a number too."""
     values = _values(schema)
     stated = schema.get("type", TYPES) if values is None else [_type_of(value) for value in values]
     types = {stated} if isinstance(stated, str) else set(stated)
@@ -110,7 +111,7 @@ def _type_of(value: Any) -> str:
 
 
 def _are_equal(first: Any, second: Any) -> bool:
-    """As JSON has it: true is not 1."""
+    """Compare as JSON does: true is not 1."""
     if isinstance(first, bool) or isinstance(second, bool):
         return first is second
     if isinstance(first, list) and isinstance(second, list):
@@ -135,7 +136,7 @@ def _are_apart(first: tuple[float, float], second: tuple[float, float]) -> bool:
 
 
 def _forbids(schema: dict[str, Any], name: str) -> bool:
-    """Whether an object may not have this property."""
+    """Return True if an object may not have this property."""
     listed = schema.get("properties", {})
     if name in listed:
         return listed[name] is False

@@ -1,6 +1,7 @@
-"""Formats of strings: those that llguidance holds exactly, and expressions for those that it holds too loosely.
+"""Formats of strings: those that llguidance enforces exactly, and expressions for those that it enforces too loosely.
 
-Its dates know a 29th of February in every year, its times a 60th second in every minute, its host names no limit of length.
+Its dates have a 29th of February in every year, its times a 60th second in every minute, its host names no limit of
+length.
 """
 
 from __future__ import annotations
@@ -27,4 +28,4 @@ WRITTEN: dict[str, dict[str, Any]] = {
         "allOf": [{"pattern": f"^{_LABEL}([.]{_LABEL})*$"}, {"pattern": f"^{_SHORT}([.]{_SHORT})*$"}],
     },
 }
-"""By name, the schema of strings that are of the format."""
+"""From a name to the schema of strings of that format."""

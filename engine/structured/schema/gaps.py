@@ -1,14 +1,14 @@
-"""The white space that a client wants between the tokens of JSON, as an expression.
+"""Read the white space that a client wants between the tokens of JSON, as an expression.
 
-llguidance lets a gap stand in JSON, and lets it be left out. Where it must not be, the text has to match `spaced_tokens` as well.
+llguidance admits a gap in JSON and its absence. If a gap is required, the text must match `spaced_tokens` as well.
 """
 
 from __future__ import annotations
 
 from engine.api.constraint import COMPACT
+from engine.config import StructuredLimits
 from engine.structured.grammar.check import is_nullable
 from engine.structured.grammar.expressions import CharSet, Either, Expression, Repeat, Rule, Sequence, Text, inverted
-from engine.structured.limits import StructuredLimits
 from engine.structured.refusal import refusal
 from engine.structured.regex.reader import read_regex
 
@@ -19,11 +19,14 @@ _STRING = Sequence((Text('"'), Repeat(Either((_LETTER, Sequence((Text("\\"), Cha
 _NUMBER = Repeat(CharSet(((0x2B, 0x2B), (0x2D, 0x2E), (0x30, 0x39), (0x45, 0x45), (0x65, 0x65))), 1)
 _MARK = CharSet(((0x2C, 0x2C), (0x3A, 0x3A), (0x5B, 0x5B), (0x5D, 0x5D), (0x7B, 0x7B), (0x7D, 0x7D)))
 _TOKEN = Either((_STRING, _NUMBER, _MARK, Text("true"), Text("false"), Text("null")))
-"""What JSON is cut into; which token may follow which is for the schema to say."""
+"""A token of JSON. The schema says which may follow which."""
 
 
 def read_gaps(whitespace: str, limits: StructuredLimits, param: str) -> Expression | None:
-    """None for compact JSON. Raises RequestError for an expression that matches anything but white space."""
+    """Return the expression, None for compact JSON.
+
+    Raises RequestError for one that matches anything but white space.
+    """
     if whitespace == COMPACT:
         return None
     expression = read_regex(whitespace, limits, param)
@@ -35,12 +38,12 @@ def read_gaps(whitespace: str, limits: StructuredLimits, param: str) -> Expressi
 
 
 def must_stand(gaps: Expression | None) -> bool:
-    """Whether no gap may be left out."""
+    """Return True if no gap may be left out."""
     return gaps is not None and not is_nullable(gaps)
 
 
 def spaced_tokens(gaps: Expression) -> Expression:
-    """Tokens of JSON with a gap between any two."""
+    """Return the expression for tokens of JSON with a gap between any two."""
     return Sequence((_TOKEN, Repeat(Sequence((gaps, _TOKEN)))))
 
 

@@ -1,4 +1,4 @@
-"""JSON that a client sends as the source of a constraint: bounded before it is read, as Python's reader recurses."""
+"""Read JSON that a client sends as the source of a constraint. It is bounded first, as Python's reader recurses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.api.errors import RequestError
 from engine.api.nesting import BRACKETS_PER_LEVEL, is_deeper
-from engine.structured.limits import StructuredLimits
+from engine.config import StructuredLimits
 from engine.structured.refusal import check_bytes, first_line, refusal
 
 MAX_DIGITS = 300
@@ -17,9 +17,9 @@ MAX_DIGITS = 300
 def read_json(
     text: str, limits: StructuredLimits, param: str, *, depth: int | None = None, what: str = "a schema"
 ) -> Any:
-    """The value of a text within the limits of a schema; `what` it is called in refusals. Raises RequestError.
+    """Return the value of a text within the limits of a schema. Errors call it `what`. Raises RequestError.
 
-    `depth`: levels as `engine.api.nesting` counts them; those of a schema where it is None.
+    `depth` is in levels of `engine.api.nesting`; None stands for that of a schema.
     """
     check_bytes(text, limits.schema_bytes, what, param)
     levels = depth or limits.schema_depth
@@ -39,7 +39,7 @@ def _too_deep(what: str, levels: int, param: str) -> RequestError:
 
 
 def _bracket_depth(text: str) -> int:
-    """How deep brackets outside strings are nested: more than Python's reader could follow, perhaps."""
+    """Return how deep brackets outside strings are nested. Python's reader might not be able to follow."""
     depth = deepest = 0
     is_text = is_escaped = False
     for character in text:
@@ -65,7 +65,7 @@ def _no_constant(word: str) -> float:
 
 
 def _bounded(text: str) -> int:
-    """An integer that is a float too, as the library of grammars has it."""
+    """Return an integer within the range of floats, as the grammar library has it."""
     if len(text) > MAX_DIGITS:
         raise ValueError("a number is too large")
     return int(text)

@@ -1,4 +1,4 @@
-"""The `$ref`s of a JSON Schema, plain JSON pointers: where they lead, and whether following them ever comes to an end."""
+"""Resolve the `$ref`s of a JSON Schema, plain JSON pointers, and check that following them ends."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from engine.structured.refusal import quote, refusal
 from engine.structured.schema.check import SCHEMA_LISTS, sub_schemas
 
 IN_PLACE = tuple(name for name in SCHEMA_LISTS if name != "prefixItems")
-"""Keywords whose schemas speak of the very same value."""
+"""Keywords whose schemas apply to the very same value."""
 
 
 class References:
-    """Of one schema document. `resolve` is by JSON pointer only."""
+    """The references of one schema document."""
 
     def __init__(self, root: Any, param: str) -> None:
         self._root = root
         self._param = param
 
     def resolve(self, reference: str) -> Any:
-        """The schema that a `$ref` names. Raises RequestError."""
+        """Return the schema that a `$ref` names. Raises RequestError."""
         pointer = unquote(reference[1:])
         if not reference.startswith("#") or (pointer and not pointer.startswith("/")):
             raise refusal(
@@ -40,7 +40,10 @@ class References:
         return node
 
     def target(self, schema: Any) -> Any:
-        """The schema itself, or what it refers to if it says nothing else; follows chains. Never loops after `check_progress`."""
+        """Return the schema, or the target of one that only refers to another; follows chains.
+
+        Never loops after `check_progress`.
+        """
         while (
             isinstance(schema, dict)
             and "$ref" in schema
@@ -50,13 +53,15 @@ class References:
         return schema
 
     def check_targets(self) -> None:
-        """Raises RequestError if some `$ref` leads nowhere."""
+        """Raise RequestError if some `$ref` leads nowhere."""
         for schema in self._all_schemas():
             if isinstance(schema.get("$ref"), str):
                 self.resolve(schema["$ref"])
 
     def check_progress(self) -> None:
-        """Raises RequestError if some schema is, through references and branches, part of its own definition for the same value."""
+        """Raise RequestError if some schema is, through references and branches, part of its own definition for the
+        same value.
+        """
         done: set[int] = set()
         for start in self._all_schemas():
             self._search(start, done)

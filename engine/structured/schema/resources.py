@@ -1,6 +1,7 @@
-"""References by address or anchor as plain JSON pointers into the document, where that is where they lead.
+"""Turn references by address or anchor into plain JSON pointers, if they lead into the document.
 
-A schema with an `$id` is a resource of its own: references within it begin there, whatever document it stands in. Of checked schemas.
+A schema with an `$id` is a resource of its own: references within it begin there, whatever document it stands in. Takes
+checked schemas.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from engine.structured.schema.check import with_sub_schemas
 
 
 def plain_references(root: Any, param: str) -> Any:
-    """The document without `$id` and anchors, each `$ref` of the form `#/…`. Raises RequestError for those that lead out of it."""
+    """Return the document without `$id` and anchors, with each `$ref` of the form `#/…`.
+
+    Raises RequestError for those that lead out of it.
+    """
     resources = _Resources(param)
     resources.collect(root)
     return resources.rewritten(root)
 
 
 class _Resources:
-    """Pointers of the resources by address, and of the anchors by address and name."""
+    """The JSON pointers of resources by address, and of anchors by address and name."""
 
     def __init__(self, param: str) -> None:
         self._param = param
@@ -33,7 +37,7 @@ class _Resources:
         self._walk(root, "", "")
 
     def rewritten(self, schema: Any, base: str = "") -> Any:
-        """The schema with plain references, those to begin at `base`."""
+        """Return the schema with plain references, relative to `base`."""
         if not isinstance(schema, dict):
             return schema
         base = self._address(schema, base)
@@ -54,7 +58,7 @@ class _Resources:
         with_sub_schemas(schema, lambda part, path: self._walk(part, base, pointer + "".join(map(_token, path))))
 
     def _address(self, schema: Any, base: str) -> str:
-        """Where references within this schema begin."""
+        """Return the address from which references within this schema begin."""
         return self._joined(base, schema["$id"]) if isinstance(schema.get("$id"), str) else base
 
     def _joined(self, base: str, reference: str) -> str:
@@ -79,5 +83,5 @@ class _Resources:
 
 
 def _token(name: str | int) -> str:
-    """One step of a JSON pointer."""
+    """Return one step of a JSON pointer."""
     return "/" + percent_encoded(str(name).replace("~", "~0").replace("/", "~1"), safe="~")

@@ -1,5 +1,7 @@
-"""A checked JSON Schema in the words that llguidance enforces exactly: annotations dropped, patterns anchored, references made plain,
-`oneOf` of branches that exclude each other as `anyOf`, and property names and counts spelled out where llguidance cannot hold them.
+"""Rewrite a checked JSON Schema into one that llguidance enforces exactly.
+
+Annotations are dropped, patterns anchored, references made plain. `oneOf` of exclusive branches becomes `anyOf`.
+Property names and counts that llguidance cannot hold are spelled out.
 """
 
 from __future__ import annotations
@@ -8,31 +10,34 @@ from functools import partial
 from itertools import combinations
 from typing import Any
 
+from engine.config import StructuredLimits
 from engine.structured.grammar.expressions import ANY_CHARACTER, Either, Expression, Repeat, Text
-from engine.structured.limits import StructuredLimits
 from engine.structured.refusal import quote, refusal
 from engine.structured.regex.reader import read_regex
 from engine.structured.regex.rust import write_regex
-from engine.structured.schema.check import BOUNDS, COUNTS, check_schema
+from engine.structured.schema.check import BOUNDS, COUNTS, check_schema, with_sub_schemas
 from engine.structured.schema.closing import closed
 from engine.structured.schema.disjoint import Disjointness
-from engine.structured.schema.finite import forbid_endless
 from engine.structured.schema.formats import NATIVE, WRITTEN
-from engine.structured.schema.hoisting import hoisted
 from engine.structured.schema.references import References
 from engine.structured.schema.resources import plain_references
 
 COPIED = ("type", "enum", "const", "required", *BOUNDS, "multipleOf")
 VALUE_COUNTS = [name for name in COUNTS if not name.endswith("Properties")]
+MAX_LEVELS = 16
+"""Levels in one piece of a schema. A level takes up to three brackets."""
 MAX_VARIANTS = 256
-"""Variants of an object that counting its properties may need."""
+"""The most variants of an object that counting its properties may need."""
 NAME_KEYWORDS = {"type", "pattern", "enum", "const", "minLength", "maxLength"}
 
 Schema = dict[str, Any]
 
 
 def rewrite_schema(root: Any, limits: StructuredLimits, param: str, *, closes_objects: bool = True) -> Any:
-    """The equivalent schema, with its objects closed if `closes_objects`. Raises RequestError for what cannot be enforced."""
+    """Return the equivalent schema, with its objects closed if `closes_objects`.
+
+    Raises RequestError for what cannot be enforced.
+    """
     check_schema(root, limits, param, is_enforced=True)
     root = plain_references(root, param)
     references = References(root, param)
@@ -44,7 +49,7 @@ def rewrite_schema(root: Any, limits: StructuredLimits, param: str, *, closes_ob
 
 
 class _Rewriter:
-    """`definitions` are the targets of references met so far, by number."""
+    """The rewriting of one document. `definitions` are the targets of references met so far, by number."""
 
     def __init__(self, references: References, limits: StructuredLimits, param: str) -> None:
         self._references = references
@@ -85,7 +90,7 @@ class _Rewriter:
         return self._with_branches(result, branches)
 
     def _branches(self, schema: Schema) -> list[Any]:
-        """What must hold as well."""
+        """Return the schemas that must hold too."""
         branches: list[Any] = [self._schema(part) for part in schema.get("allOf", ())]
         if schema.get("format") in WRITTEN:
             branches.append(WRITTEN[schema["format"]])
@@ -102,7 +107,7 @@ class _Rewriter:
         return result | {"allOf": branches} if branches else result
 
     def _check_exclusive(self, branches: list[Any]) -> None:
-        """Raises RequestError for branches of which one value may satisfy two."""
+        """Raise RequestError for branches of which one value may satisfy two."""
         disjointness = Disjointness(self._references)
         for first, second in combinations(range(len(branches)), 2):
             if not disjointness.are_disjoint(branches[first], branches[second]):
@@ -124,7 +129,7 @@ class _Rewriter:
     # Objects
 
     def _objects(self, schema: Schema) -> list[Schema]:
-        """What a schema says of objects, as one schema or as variants of which one must hold."""
+        """Return the part about objects, as one schema or as variants of which one must hold."""
         result: Schema = {}
         if "properties" in schema:
             result["properties"] = {name: self._schema(value) for name, value in schema["properties"].items()}
@@ -150,7 +155,7 @@ class _Rewriter:
         )
 
     def _restrict_names(self, result: Schema, names: Any) -> None:
-        """Hold property names to a schema of names."""
+        """Restrict property names to a schema of names."""
         if names is True:
             return
         if names is False:
@@ -186,7 +191,7 @@ class _Rewriter:
             result["additionalProperties"] = others
 
     def _names(self, names: Schema) -> tuple[Expression | None, list[str] | None]:
-        """The expression that names must match, or the list of them; neither: any name."""
+        """Return the expression that names must match, or the list of them; neither for any name."""
         types = names.get("type", "string")
         if types != "string" and "string" not in types:
             return None, []
@@ -206,7 +211,9 @@ class _Rewriter:
         return (Repeat(ANY_CHARACTER, least, None if most is None else int(most)) if has_length else None), None
 
     def _counted(self, result: Schema, required: list[str], least: int, most: int | None) -> list[Schema]:
-        """Hold an object to a number of properties: by llguidance where all listed ones are required, else by one variant per choice."""
+        """Restrict an object to a number of properties: by llguidance if all listed ones are required, else by one
+        variant per choice.
+        """
         properties = {name: value for name, value in result.get("properties", {}).items() if value is not False}
         optional = [name for name in properties if name not in required]
         is_open = result.get("additionalProperties") is not False or bool(result.get("patternProperties"))
@@ -249,7 +256,7 @@ class _Rewriter:
         ]
 
     def _check_distinct(self, num_unlisted: int) -> None:
-        """Of names that are not listed a grammar can ask for one: a second might be the same again, and count for nothing."""
+        """Check that at most one unlisted name is needed: a grammar cannot keep a second one from being the same again."""
         if num_unlisted > 1:
             raise refusal(
                 self._param,
@@ -258,7 +265,7 @@ class _Rewriter:
             )
 
     def _variant(self, result: Schema, required: list[str], chosen: set[str], optional: list[str]) -> Schema:
-        """The object that has exactly these of the optional properties."""
+        """Return the object that has exactly these of the optional properties."""
         properties = {
             name: value if name in chosen or name not in optional else False
             for name, value in result.get("properties", {}).items()
@@ -267,19 +274,84 @@ class _Rewriter:
 
 
 def anchored(expression: Expression) -> str:
-    """The expression as a pattern that must match a whole string."""
+    """Return the expression as a pattern that must match a whole string."""
     return f"^(?:{write_regex(expression)})$"
 
 
 def choice_of(texts: list[str]) -> Expression:
-    """Exactly one of these texts."""
+    """Return the expression for exactly one of these texts."""
     return Either(tuple(Text(text) for text in texts))
 
 
 def _python_regex(names: Schema) -> Any:
-    """A test of one property name; patterns that Python cannot read were refused before."""
+    """Return a test of one property name. Patterns that Python cannot read were refused before."""
     import re
 
     pattern = re.compile(names["pattern"]) if names.get("pattern") else None
     least, most = names.get("minLength", 0), names.get("maxLength", float("inf"))
     return lambda name: (pattern is None or pattern.search(name) is not None) and least <= len(name) <= most
+
+
+# Definitions without a finite value: every value holds another of its own kind.
+
+
+def forbid_endless(schema: Any, definitions: dict[str, Any]) -> Any:
+    """Return the schema, False if no finite value satisfies it. Such definitions become False in place."""
+    finite: set[str] = set()
+    waiting = list(definitions)
+    while True:
+        found = [name for name in waiting if _is_finite(definitions[name], finite)]
+        if not found:
+            break
+        finite.update(found)
+        waiting = [name for name in waiting if name not in finite]
+    for name in waiting:
+        definitions[name] = False
+    return schema if _is_finite(schema, finite) else False
+
+
+def _is_finite(schema: Any, finite: set[str]) -> bool:
+    """Return True if a finite value may satisfy this schema, given that only these definitions have any."""
+    if isinstance(schema, bool):
+        return schema
+    if "$ref" in schema and schema["$ref"].rpartition("/")[2] not in finite:
+        return False
+    if not all(_is_finite(part, finite) for part in schema.get("allOf", ())):
+        return False
+    if "anyOf" in schema and not any(_is_finite(part, finite) for part in schema["anyOf"]):
+        return False
+    types = schema.get("type")
+    if types in ("object", ["object"]):
+        properties = schema.get("properties", {})
+        return all(_is_finite(properties[name], finite) for name in schema.get("required", ()) if name in properties)
+    if types in ("array", ["array"]):
+        prefix, least = schema.get("prefixItems", []), schema.get("minItems", 0)
+        items = prefix[:least] + ([schema.get("items", True)] if least > len(prefix) else [])
+        return all(_is_finite(item, finite) for item in items)
+    return True
+
+
+# Deep schemas.
+
+
+def hoisted(root: Any) -> Any:
+    """Return the equivalent flat schema: parts that are nested far down become `$defs` named `d0`, `d1`, ….
+
+    The library reads at most 128 brackets deep. No rewritten schema has definitions of these names yet.
+    """
+    pieces: dict[str, Any] = {}
+
+    def cut(schema: Any, levels: int) -> Any:
+        """Return the schema, or a reference to it if it stands too deep."""
+        if not isinstance(schema, dict):
+            return schema
+        is_far = levels >= MAX_LEVELS and schema.keys() != {"$ref"}
+        result = with_sub_schemas(schema, lambda part, _: cut(part, 1 if is_far else levels + 1))
+        if not is_far:
+            return result
+        name = f"d{len(pieces)}"
+        pieces[name] = result
+        return {"$ref": f"#/$defs/{name}"}
+
+    result = cut(root, 0)
+    return result | {"$defs": result.get("$defs", {}) | pieces} if pieces else result

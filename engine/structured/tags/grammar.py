@@ -1,8 +1,8 @@
-"""Structural tags as grammars of llguidance.
+"""Write structural tags as grammars of llguidance.
 
-llguidance cuts a text into lexemes, the longest first, so that what may be cut in two ways must be one lexeme: neighbours that are
-regular join into one expression, and free text joins with the constant that ends it, into a lazy lexeme, which ends at the first chance.
-Hence free text must be last, or be followed by a constant. Called in the trial process.
+llguidance cuts a text into lexemes, the longest first, so text that may be cut in two ways must be one lexeme. Regular
+neighbours join into one expression. Free text joins with the constant that ends it into a lazy lexeme, which ends at
+the first chance; hence free text must be last, or be followed by a constant. Runs in the killable child.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 
 import llguidance
 
+from engine.config import StructuredLimits
 from engine.structured.backends.llguidance_grammar import json_options
 from engine.structured.backends.vocabulary import Vocabulary
 from engine.structured.grammar.expressions import ANY_TEXT, EMPTY, Either, Expression, Sequence, Text, in_sequence
 from engine.structured.grammar.inline import inlined
 from engine.structured.grammar.source import read_grammar
-from engine.structured.limits import StructuredLimits
 from engine.structured.refusal import refusal
 from engine.structured.regex.reader import read_regex
 from engine.structured.regex.rust import write_regex
@@ -29,12 +29,14 @@ from engine.structured.tags.xml_parameters import xml_parameters
 
 MAX_RULES = 10_000
 RULE = "rule"
-"""Type of an inner node: a rule that has been written already."""
+"""The type of an inner node: a rule that has been written already."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TagOptions:
-    """How JSON within a tag is written, and whether constants may be control tokens (those of the model's own call format are)."""
+    """The options of JSON within a tag, and whether constants may be control tokens, as those of the model's own call
+    format are.
+    """
 
     whitespace: str = ""
     closes_objects: bool = True
@@ -44,7 +46,7 @@ class TagOptions:
 def tag_grammar(
     node: Node, vocabulary: Vocabulary, limits: StructuredLimits, param: str, options: TagOptions = TagOptions()
 ) -> str:  # noqa: B008
-    """A grammar that admits exactly the texts of a checked node. Raises RequestError."""
+    """Return a grammar that admits exactly the texts of a checked node. Raises RequestError."""
     control = {vocabulary.tokens[token_id].decode("utf-8", "replace"): token_id for token_id in vocabulary.special_ids}
     control.pop("", None)
     writer = _Writer(limits, param, options, control if options.has_control else {})
@@ -52,7 +54,7 @@ def tag_grammar(
 
 
 class _Writer:
-    """Writes rules; each method returns an expression of Lark."""
+    """A writer of rules. Each method returns an expression of Lark."""
 
     def __init__(self, limits: StructuredLimits, param: str, options: TagOptions, control: dict[str, int]) -> None:
         self._limits = limits
@@ -67,7 +69,7 @@ class _Writer:
         return "\n".join([f"start: {body}", *self._lines])
 
     def _rule(self, body: str, attributes: str = "", name: str = "") -> str:
-        """A rule of this body, by its name."""
+        """Write a rule with this body and return its name."""
         if len(self._lines) >= MAX_RULES:
             raise refusal(
                 self._param, "the structural tag is too complex: its alternatives multiply; make free text rarer in it"
@@ -81,7 +83,7 @@ class _Writer:
         return f"r{len(self._lines)}"
 
     def _sequence(self, nodes: list[Node]) -> str:
-        """All of these nodes, one after the other."""
+        """Write all of these nodes, one after the other."""
         before: list[Expression] = []
         for index, node in enumerate(nodes):
             expression = self._regular(node)
@@ -100,7 +102,7 @@ class _Writer:
         return self._joined(before, "")
 
     def _irregular(self, node: Node, rest: list[Node]) -> str:
-        """A node that stands at the beginning and is more than an expression, then the rest."""
+        """Write a node at the beginning that is more than an expression, then the rest."""
         match node["type"]:
             case "or":
                 return self._either([[element] for element in node["elements"]], rest)
@@ -124,7 +126,9 @@ class _Writer:
         return f"{self._json(schema)} {self._sequence(rest)}"
 
     def _either(self, alternatives: list[list[Node]], rest: list[Node]) -> str:
-        """One of several sequences, then the rest: written once, unless free text of an alternative has to know what follows."""
+        """Write one of several sequences, then the rest: once, unless free text of an alternative has to know what
+        follows.
+        """
         after = (
             [_rule_node(self._rule(self._sequence(rest) or '""'))]
             if rest and not any(map(_is_open, alternatives))
@@ -133,7 +137,7 @@ class _Writer:
         return "(" + " | ".join(self._sequence([*alternative, *after]) or '""' for alternative in alternatives) + ")"
 
     def _free_text(self, excludes: list[str], rest: list[Node], before: list[Expression]) -> str:
-        """Any text up to what must come next."""
+        """Write any text up to what must come next."""
         if not rest:
             text = in_sequence([*before, ANY_TEXT])
             return self._terminal(text, excludes)
@@ -144,7 +148,7 @@ class _Writer:
         return "(" + " | ".join(self._until(head, following, excludes, before) for head, following in heads) + ")"
 
     def _until(self, head: str, rest: list[Node], excludes: list[str], before: list[Expression]) -> str:
-        """Free text up to the first occurrence of `head`, then the rest."""
+        """Write free text up to the first occurrence of `head`, then the rest."""
         after = self._sequence(rest)
         if head in self._control:
             return f"{self._terminal(in_sequence([*before, ANY_TEXT]), excludes)} <[{self._control[head]}]> {after}"
@@ -154,7 +158,9 @@ class _Writer:
         return f"{self._rule(f'{text} {self._regex(Text(head))}', '[lazy]')} {after}"
 
     def _heads(self, nodes: list[Node]) -> list[tuple[str, list[Node]]] | None:
-        """The constants with which these nodes may begin, each with what follows it; None if they may begin otherwise."""
+        """Return the constants with which these nodes may begin, each with what follows it; None if they may begin
+        otherwise.
+        """
         if not nodes:
             return None
         first, rest = nodes[0], nodes[1:]
@@ -174,7 +180,7 @@ class _Writer:
         return None
 
     def _triggered(self, node: Node, rest: list[Node]) -> str:
-        """Free text in which each trigger begins one of its tags."""
+        """Write free text in which each trigger begins one of its tags."""
         excludes = node.get("excludes", [])
         loop = self._new_name()
         once = node.get("stop_after_first", False)
@@ -200,7 +206,7 @@ class _Writer:
         )
 
     def _separated(self, node: Node, rest: list[Node]) -> str:
-        """Tags, a constant between any two."""
+        """Write tags with a constant between any two."""
         one = {"type": "or", "elements": node["tags"]}
         after = self._rule(self._sequence(rest) or '""')
         more = self._new_name()
@@ -219,7 +225,7 @@ class _Writer:
     # Expressions
 
     def _regular(self, node: Node) -> Expression | None:
-        """The expression that a node amounts to, or None."""
+        """Return the expression of a node, or None if it is irregular."""
         match node["type"]:
             case "const_string":
                 return None if self._holds_control(node["value"]) else Text(node["value"])
@@ -244,12 +250,12 @@ class _Writer:
         return None
 
     def _joined(self, before: list[Expression], after: str) -> str:
-        """Expressions as one terminal, then what follows."""
+        """Write expressions as one terminal, then what follows."""
         expression = in_sequence(before)
         return f"{self._regex(expression)} {after}".strip() if expression not in (EMPTY, Sequence()) else after
 
     def _terminal(self, expression: Expression, excludes: list[str]) -> str:
-        """The name of a terminal; texts that hold one of `excludes` are none of its."""
+        """Return the name of a terminal whose texts hold none of `excludes`."""
         body = self._regex(expression)
         if excludes:
             held = in_sequence([ANY_TEXT, Either(tuple(map(Text, excludes))), ANY_TEXT])
@@ -274,7 +280,7 @@ class _Writer:
         return any(control in text for control in self._control)
 
     def _constants(self, text: str) -> list[Node]:
-        """A constant as nodes: text, and control tokens where the text names them."""
+        """Return a constant as nodes: text, and control tokens where the text names them."""
         nodes: list[Node] = []
         while text:
             head, tail = self._first_control(text)
@@ -292,7 +298,7 @@ class _Writer:
         return (text[: min(places)], text[min(places) :]) if places else (text, "")
 
     def _split_control(self, text: str) -> tuple[str, list[Node]]:
-        """The first constant of a text, all text or one control token, and the others."""
+        """Return the first constant of a text, all text or one control token, and the others."""
         head, tail = self._first_control(text)
         if head or not tail:
             return head, self._constants(tail)
@@ -301,7 +307,7 @@ class _Writer:
 
 
 def _parts(tag: Node) -> list[Node]:
-    """Begin, content and end of a tag."""
+    """Return begin, content and end of a tag."""
     ends = [tag["end"]] if isinstance(tag["end"], str) else tag["end"]
     nodes: list[Node] = [{"type": "const_string", "value": end} for end in ends if end]
     end = nodes if len(nodes) < 2 else [{"type": "or", "elements": nodes}]
@@ -321,7 +327,7 @@ def _rule_node(name: str) -> Node:
 
 
 def _is_open(nodes: list[Any]) -> bool:
-    """Whether a sequence ends in free text, which has to know what follows."""
+    """Return True if a sequence ends in free text, which has to know what follows."""
     last = nodes[-1] if nodes else {"type": ""}
     match last["type"]:
         case "any_text" | "triggered_tags":

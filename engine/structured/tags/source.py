@@ -1,15 +1,17 @@
-"""Structural tags as clients write them, new form or legacy, as one checked tree of nodes: dicts with a `type`, keys as published.
+"""Read structural tags, in the new form or the legacy one, into one checked tree of nodes: dicts with a `type`, keys as
+published.
 
-Node types: const_string {value}, json_schema {json_schema, style?}, qwen_xml_parameter {json_schema}, any_text {excludes?},
-regex {pattern}, grammar {grammar}, sequence and or {elements}, tag {begin, content, end}, triggered_tags {triggers, tags, at_least_one?,
-stop_after_first?, excludes?}, tags_with_separator {tags, separator, at_least_one?, stop_after_first?}.
+Node types: const_string {value}, json_schema {json_schema, style?}, qwen_xml_parameter {json_schema}, any_text
+{excludes?}, regex {pattern}, grammar {grammar}, sequence and or {elements}, tag {begin, content, end}, triggered_tags
+{triggers, tags, at_least_one?, stop_after_first?, excludes?}, tags_with_separator {tags, separator, at_least_one?,
+stop_after_first?}.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from engine.structured.limits import StructuredLimits
+from engine.config import StructuredLimits
 from engine.structured.refusal import quote, refusal
 from engine.structured.schema.json_text import read_json
 
@@ -19,7 +21,7 @@ STYLES = ("json", "qwen_xml", "glm_xml", "minimax_xml", "deepseek_xml")
 
 
 def read_tag(source: str, limits: StructuredLimits, param: str) -> Node:
-    """The node of a structural tag. Raises RequestError."""
+    """Return the node of a structural tag. Raises RequestError."""
     if not source.strip():
         raise refusal(param, "a structural tag must not be empty")
     tag = read_json(source, limits, param, depth=limits.tag_depth, what="a structural tag")
@@ -31,14 +33,14 @@ def read_tag(source: str, limits: StructuredLimits, param: str) -> Node:
 
 
 def root_node(tag: Node, param: str) -> Any:
-    """The node of a tag in either form, unchecked. Raises RequestError."""
+    """Return the node of a tag in either form, unchecked. Raises RequestError."""
     if "structures" in tag or "triggers" in tag:
         return _legacy(tag, param)
     return tag.get("format") if tag.get("type") == "structural_tag" else tag
 
 
 def _legacy(tag: Node, param: str) -> Node:
-    """`structures` and `triggers` as triggered tags."""
+    """Return `structures` and `triggers` as triggered tags."""
     structures, triggers = tag.get("structures"), tag.get("triggers")
     if not isinstance(structures, list) or not structures or not isinstance(triggers, list) or not triggers:
         raise refusal(
@@ -55,7 +57,7 @@ def _legacy(tag: Node, param: str) -> Node:
 
 
 class _Check:
-    """The shape of nodes, however deep; the depth of the text is bounded before."""
+    """A check of nodes, however deep. The depth of the text is bounded before."""
 
     def __init__(self, limits: StructuredLimits, param: str) -> None:
         self._limits = limits

@@ -1,6 +1,7 @@
-"""What the answer of a request with tools must be: calls under their schemas, content under a constraint, or either of them.
+"""Make the constraint of an answer with tools: calls under their schemas, content under a constraint, or either of
+them.
 
-Written as one `Constraint`, from the request and from what the model's parser says of its format. Called at admission.
+The result is one `Constraint`, made at admission from the request and the format of the model's parser.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from engine.structured.schema.resources import plain_references
 from engine.structured.tags.source import root_node
 
 NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
-"""Of a function that declares no parameters."""
+"""The parameters of a function that declares none."""
 
 Node = dict[str, Any]
 
 
 class CallFormat(Protocol):
-    """One call as a model writes it: `begin` NAME `middle` ARGUMENTS `end`; a decimal number and `number_end` may follow `middle`."""
+    """The format of one call: `begin` NAME `middle` ARGUMENTS `end`; a decimal number and `number_end` may follow
+    `middle`.
+    """
 
     @property
     def trigger(self) -> str: ...
@@ -40,7 +43,7 @@ class CallFormat(Protocol):
 
 
 class ToolFormat(Protocol):
-    """What a parser says of its format; either may be unknown."""
+    """The format of a parser. Either part may be unknown."""
 
     @property
     def start_marker(self) -> str | None: ...
@@ -49,7 +52,7 @@ class ToolFormat(Protocol):
 
 
 def answer_constraint(request: GenerationRequest, tool_format: ToolFormat | None) -> Constraint | None:
-    """The constraint under which the whole answer stands, None if it is free. A forced tool goes before a response format."""
+    """Return the constraint of the whole answer, None if it is free. A forced tool goes before a response format."""
     choice = request.tool_choice
     if choice.mode in (ToolMode.REQUIRED, ToolMode.NAMED):
         return _forced(request)
@@ -65,14 +68,17 @@ def answer_constraint(request: GenerationRequest, tool_format: ToolFormat | None
 
 
 def tool_schemas(tools: tuple[Tool, ...]) -> list[tuple[str, str]]:
-    """The parameters of tools as JSON texts, each with the field that holds it."""
+    """Return the parameters of tools as JSON texts, each with the field that holds it."""
     return [
         (json.dumps(tool.parameters), _param(index)) for index, tool in enumerate(tools) if tool.parameters is not None
     ]
 
 
 def blamed(error: RequestError, request: GenerationRequest, compile_one: Any) -> RequestError:
-    """The refusal of a constraint made of several tools, naming the one whose schema cannot be enforced: each is tried by itself."""
+    """Return the error of a constraint of several tools, naming the tool whose schema cannot be enforced.
+
+    Each is compiled alone.
+    """
     for index, tool in enumerate(request.tools):
         if request.tool_choice.mode is ToolMode.AUTO and not tool.is_strict:
             continue
@@ -88,7 +94,7 @@ def blamed(error: RequestError, request: GenerationRequest, compile_one: Any) ->
 
 
 def _forced(request: GenerationRequest) -> Constraint:
-    """`required`: an array of calls; named: the arguments themselves."""
+    """Return the constraint of a forced call: an array of calls for `required`, the arguments for a named function."""
     choice = request.tool_choice
     places = [index for index, tool in enumerate(request.tools) if not choice.names or tool.name in choice.names]
     if not places:
@@ -101,7 +107,10 @@ def _forced(request: GenerationRequest) -> Constraint:
 
 
 def _calls_schema(tools: list[Tool], is_parallel: bool) -> dict[str, Any]:
-    """An array of calls. Each tool's schema is a definition of its own, and its references begin there."""
+    """Return the schema of an array of calls.
+
+    Each tool's schema is a definition of its own, where its references begin.
+    """
     definitions, calls = {}, []
     for index, tool in enumerate(tools):
         name = f"t{index}"
@@ -119,7 +128,7 @@ def _calls_schema(tools: list[Tool], is_parallel: bool) -> dict[str, Any]:
 
 
 def _parameters(tool: Tool) -> Any:
-    """Arguments are an object, whatever else a schema of them allows."""
+    """Return the schema of arguments, which are an object whatever else it allows."""
     if tool.parameters is None:
         return NO_ARGUMENTS
     if not isinstance(tool.parameters, dict):
@@ -128,7 +137,7 @@ def _parameters(tool: Tool) -> Any:
 
 
 def _rerooted(schema: Any, root: str) -> Any:
-    """The schema with its plain references led to where it now stands."""
+    """Return the schema with its plain references moved to its new place."""
     if not isinstance(schema, dict):
         return schema
     result = with_sub_schemas(schema, lambda part, _: _rerooted(part, root))
@@ -138,7 +147,10 @@ def _rerooted(schema: Any, root: str) -> Any:
 
 
 def _call_tags(request: GenerationRequest, call_format: CallFormat | None) -> list[Node]:
-    """The calls as tags, if some function is strict and the format is known; of other functions any arguments are taken."""
+    """Return the calls as tags, if some function is strict and the format is known.
+
+    Other functions accept any arguments.
+    """
     if call_format is None or not any(tool.is_strict for tool in request.tools):
         return []
     names = request.tool_choice.names
@@ -168,7 +180,7 @@ def _schema_node(schema: Any, style: str) -> Node:
 def _content_or_calls(
     constraint: Constraint, marker: str, call_format: CallFormat | None, calls: list[Node]
 ) -> Constraint:
-    """Content under its constraint, or calls from the first token on."""
+    """Return the constraint for content under its own constraint, or calls from the first token on."""
     opened: list[Node] = [{"type": "const_string", "value": marker}, {"type": "any_text"}]
     if calls and call_format is not None:
         more: Node = {"type": "triggered_tags", "triggers": [call_format.trigger], "tags": calls}
@@ -180,7 +192,10 @@ def _content_or_calls(
 
 
 def _content_node(constraint: Constraint) -> Node:
-    """A constraint as a node of a structural tag. Raises RequestError for sources that are no JSON where they should be."""
+    """Return a constraint as a node of a structural tag.
+
+    Raises RequestError for sources that are not JSON where they should be.
+    """
     match constraint.kind:
         case ConstraintKind.JSON_OBJECT:
             return {"type": "json_schema", "json_schema": {"type": "object"}}

@@ -1,6 +1,6 @@
-"""Arguments of a call that a model writes as tags, one per parameter: strings as they are, other values as JSON.
+"""Write arguments of a call that a model writes as tags, one per parameter: strings as they are, other values as JSON.
 
-`engine.outputs.tools.parameters` reads them back by the declared types; the two must agree on what is a string.
+`engine.outputs.tools.parameters` reads them back by the declared types. Both must agree on what is a string.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ Node = dict[str, Any]
 Schema = dict[str, Any]
 
 MAX_HOPS = 16
-"""How far references and alternatives are followed for a parameter's types."""
+"""The most references and alternatives that are followed for a parameter's types."""
 
 
 @dataclass(frozen=True, slots=True)
 class XmlStyle:
-    """A parameter is `begin` NAME `middle` VALUE `end`; `text_middle` is the middle before a string."""
+    """The style of one format.
+
+    A parameter is `begin` NAME `middle` VALUE `end`; `text_middle` is the middle before a string.
+    """
 
     begin: str
     middle: str
@@ -39,7 +42,10 @@ STYLES = {
 
 
 def xml_parameters(schema: Any, style_name: str, param: str) -> list[Node]:
-    """Nodes for the properties of a rewritten schema, in its order; optional ones may be missing. Raises RequestError."""
+    """Return nodes for the properties of a rewritten schema, in its order; optional ones may be missing.
+
+    Raises RequestError.
+    """
     if not isinstance(schema, dict) or "object" not in _types(schema, "object"):
         raise refusal(param, "parameters that are written as tags must have a schema of an object")
     style = STYLES[style_name]
@@ -74,7 +80,9 @@ def _parameter(name: str, schema: Any, definitions: Any, style: XmlStyle, param:
 
 
 def _text(name: str, branches: list[Schema], style: XmlStyle, param: str) -> Node:
-    """A value that may be a string: its text as it is, which whoever reads it takes for another of the types where it fits one."""
+    """Return the node of a value that may be a string: its text as it is, which the reader takes for another type if it
+    fits one.
+    """
     if all(branch.keys() <= {"type"} for branch in branches):
         return {"type": "any_text"}
     values = [value for branch in branches for value in _values(branch)]
@@ -90,7 +98,7 @@ def _text(name: str, branches: list[Schema], style: XmlStyle, param: str) -> Nod
 
 
 def _branches(schema: Any, definitions: Schema, hops: int) -> Iterator[Schema]:
-    """The schemas of which a value satisfies one, behind references and alternatives that say nothing else."""
+    """Yield the schemas of which a value satisfies one, behind pure references and alternatives."""
     schema = {} if schema is True else schema
     if schema is False:
         return
@@ -112,7 +120,7 @@ def _may_be_text(schema: Schema) -> bool:
 
 
 def _values(schema: Schema) -> list[Any]:
-    """What a schema lists; something that is no text where it lists nothing, or says more than that."""
+    """Return the values that a schema lists; a value that is no text if it lists none or says more than that."""
     if not schema.keys() <= {"type", "enum", "const"}:
         return [0]
     if "enum" not in schema and "const" not in schema:

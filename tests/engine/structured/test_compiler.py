@@ -13,8 +13,7 @@ from engine.config import StructuredLimits
 from engine.killable import KillableExceeded
 from engine.messages import DefineGrammar, ForgetGrammars
 from engine.structured.child_task import check_tool_schema, check_unenforced
-from engine.structured.compiler import GRAMMAR_BYTES, ConstraintCompiler
-from engine.structured.limits import DEFAULT_LIMITS
+from engine.structured.compiler import DEFAULT_LIMITS, GRAMMAR_BYTES, ConstraintCompiler
 from engine.structured.registry import AnswerGrammars
 
 
@@ -108,16 +107,16 @@ def test_a_core_hears_a_grammar_once_and_a_new_core_again():
     forms = AnswerGrammars(Path("model.gguf"), None, StructuredLimits(cache_bytes=GRAMMAR_BYTES))
     forms._compiler._pool = ScriptedPool()
     first, second = forms._compiler.compile(constant(1)), forms._compiler.compile(constant(2))
-    assert forms.before(first) == [first]
-    assert forms.after(first) == [ForgetGrammars([first.key])]  # the cache holds one, and that is the second
-    assert forms.before(second) == [second]
-    assert forms.before(second) == []
-    assert forms.after(second) == []
-    forms.restart()
-    assert forms.before(second) == [second]
+    assert forms.definitions(first) == [first]
+    assert forms.evictions(first) == [ForgetGrammars([first.key])]  # the cache holds one, and that is the second
+    assert forms.definitions(second) == [second]
+    assert forms.definitions(second) == []
+    assert forms.evictions(second) == []
+    forms.forget_all()
+    assert forms.definitions(second) == [second]
     third = forms._compiler.compile(constant(3))
-    assert forms.before(third) == [ForgetGrammars([second.key]), third]
-    assert forms.before(None) == forms.after(None) == []
+    assert forms.definitions(third) == [ForgetGrammars([second.key]), third]
+    assert forms.definitions(None) == forms.evictions(None) == []
 
 
 @pytest.mark.parametrize("mode", ToolMode)

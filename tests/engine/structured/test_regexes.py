@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.api import RequestError
 from engine.api.constraint import Constraint, ConstraintKind
-from engine.structured.limits import DEFAULT_LIMITS
+from engine.structured.compiler import DEFAULT_LIMITS
 from engine.structured.regex.reader import check_regex, read_regex
 from tests.engine.structured.walking import admits, template_of, walks
 from tests.examples import examples

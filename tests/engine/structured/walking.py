@@ -10,9 +10,9 @@ import numpy as np
 
 from engine.api.constraint import Constraint, ConstraintKind
 from engine.config import StructuredLimits
-from engine.structured.backends.select import build_template
 from engine.structured.backends.vocabulary import Vocabulary
 from engine.structured.child_task import compile_constraint
+from engine.structured.core_grammars import build_template
 from engine.structured.exchange import EBNF
 from tests.engine.tiny_tokenizer import tiny_tokenizer
 
