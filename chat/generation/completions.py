@@ -265,7 +265,9 @@ def request_rejected_record(
     dispatcher = dispatcher_of_loop()
     about = _about(trace, caller, model="", arrived_at=arrived_at)
     outcome = Outcome.REJECTED.value
-    dispatcher.record({**about, "run_id": run_id, "status": status, "outcome": outcome, "error_code": str(code)})
+    dispatcher.chores.add_record(
+        {**about, "run_id": run_id, "status": status, "outcome": outcome, "error_code": str(code)}
+    )
 
 
 def readers_cut() -> None:
@@ -281,7 +283,7 @@ async def readers_settle() -> None:
 
     Otherwise the reaper would report those clients as cut off.
     """
-    await dispatcher_of_loop().settle()
+    await dispatcher_of_loop().chores.settle()
 
 
 async def _refusal_by_size(dispatcher: Dispatcher, request: GenerationRequest) -> Rejected | None:

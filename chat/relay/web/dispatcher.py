@@ -1,12 +1,13 @@
-"""Dispatcher: one per event loop of a web process. Feeds readers from the layer and, if that is silent, from the log.
+"""Dispatcher: feeds the readers of runs from the layer and, if that is silent, from the log. One per event loop of a web
+process.
 
-Tasks, started lazily with the first run (Daphne has no lifespan events) and kept for the life of the loop:
-  receive   takes layer messages, without a time-out (a cancelled receive would unsubscribe), and puts entries into readers
-  sweep     every 500 ms one pipeline reads the logs of all readers that heard nothing since the last sweep
-  tick      every second: signals to the thread that renews this process's lease (lease.py) that the loop is alive, and
+Its tasks start with the first run (Daphne has no lifespan events) and live as long as the loop:
+  receive   takes layer messages, without a time-out (a cancelled receive would unsubscribe), and offers entries to readers
+  sweep     every 500 ms reads the logs of all readers that received nothing since the last sweep, in one pipeline
+  tick      every second signals to the thread that renews this process's lease (lease.py) that the loop is alive, and
             adds to the counts of refused requests
-  chores    leaves of readers, records of requests that never became runs: what a cancelled request may not await itself
-It does no parsing and no blocking work, and knows neither HTTP nor Celery nor SQL.
+Leaves of readers go through chores.py. The dispatcher does no parsing and no blocking work, and knows neither HTTP nor
+Celery nor SQL.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import asyncio
 import logging
 import secrets
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -27,11 +27,11 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from chat.relay.commands import stop_send_async
-from chat.relay.state.codec import pack_record
 from chat.relay.state.keys import Keys
 from chat.relay.state.runs import LEASE_MS, LogEntry, RunInfo, Runs, log_entries
 from chat.relay.state.workers import WorkerLease, worker_leases
 from chat.relay.valkey import Answers, BlockingValkey, valkey_connect, valkey_connect_blocking
+from chat.relay.web.chores import Chores
 from chat.relay.web.lease import WebLease
 from chat.relay.web.reader import RunReader
 from chat.relay.web.refusals import Refusals, refusals
@@ -44,9 +44,7 @@ T = TypeVar("T")
 SWEEP_S = 0.5
 TICK_S = 1.0
 START_TIMEOUT_S = 2.0
-CHORE_RETRY_S = 0.5
-MAX_RECORDS = 4096
-MAX_UNREAD_RECORDS = 200_000
+LAYER_RETRY_S = 0.5
 AWAY_BEFORE_FAILING_S = 10.0
 SILENT_SWEEPS_BEFORE_LOST = 4
 UNREAD = (1, 0)
@@ -94,13 +92,9 @@ class Dispatcher:
         self._numbers: dict[str, int] = {}
         self._silent_sweeps: dict[RunReader, int] = {}
         self._away_since: float | None = None
-        self._leaves: deque[tuple[str, Outcome | None]] = deque()
-        self._records: deque[Mapping[str, Any]] = deque()
-        self._has_chores = asyncio.Event()
-        self._has_settled = asyncio.Event()
+        self.chores = Chores(client=client, keys=keys, leave_run=self._leave_run)
         self._sweep_now = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._chores: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
 
     async def start(self, *, sweep_s: float = SWEEP_S) -> None:
@@ -124,20 +118,13 @@ class Dispatcher:
 
     async def close(self) -> None:
         """Stop the tasks, give the lease back and close the client; for tests and orderly ends."""
-        tasks = [*self._tasks, *([self._chores] if self._chores else [])]
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._tasks, self._chores = [], None
+        await asyncio.gather(*self._tasks, self.chores.close(), return_exceptions=True)
+        self._tasks = []
         await asyncio.to_thread(self._lease.close)
         await self._client.delete(self._keys.web(self.web_id))
         await self._client.aclose()
-
-    async def settle(self) -> None:
-        """Wait until all leaves and records are in Valkey, however long it is unavailable."""
-        if self._leaves or self._records:
-            self._has_settled.clear()
-            await self._has_settled.wait()
 
     @property
     def num_readers(self) -> int:
@@ -201,15 +188,11 @@ class Dispatcher:
         return await self.runs.read_log(run_id, attempt=attempt, position=position)
 
     def leave(self, reader: RunReader, *, is_over: bool) -> None:
-        """Queue the leave, as a request that may be cancelled calls this.
-
-        There is one leave per reader, so the queue needs no bound.
-        """
+        """Queue the leave, as a request that may be cancelled calls this."""
         self._forget(reader)
         if reader.is_started:
             cut = Outcome.INTERRUPTED if self.is_cutting and not is_over else None
-            self._leaves.append((reader.run_id, reader.client_outcome or cut))
-            self._wake_chores()
+            self.chores.add_leave(reader.run_id, reader.client_outcome or cut)
 
     async def stop(self, run_id: str, outcome: Outcome = Outcome.STOPPED) -> None:
         try:
@@ -230,12 +213,6 @@ class Dispatcher:
         epoch: bytes | None = await self._client.get(self._keys.configuration_epoch)
         return epoch
 
-    def record(self, record: Mapping[str, Any]) -> None:
-        """Write a terminal record soon; dropped when too many wait."""
-        if len(self._records) < MAX_RECORDS:
-            self._records.append(record)
-            self._wake_chores()
-
     # The tasks.
 
     async def _receive_forever(self) -> None:
@@ -244,7 +221,7 @@ class Dispatcher:
                 message = await self._layer.receive(self.channel)
             except (RedisError, OSError) as error:
                 logger.warning("layer does not answer: %s", error)
-                await asyncio.sleep(CHORE_RETRY_S)
+                await asyncio.sleep(LAYER_RETRY_S)
                 continue
             try:
                 if message.get("type") == "lc.step":
@@ -350,51 +327,14 @@ class Dispatcher:
         except (RedisError, OSError):
             self._refusals.add(counts)
 
-    async def _do_chores_forever(self) -> None:
-        while True:
-            await self._has_chores.wait()
-            self._has_chores.clear()
-            try:
-                await self._do_chores()
-            except (RedisError, OSError) as error:
-                logger.warning("leaves and records wait for Valkey: %s", error)
-                await asyncio.sleep(CHORE_RETRY_S)
-                self._has_chores.set()
-            except (TypeError, ValueError):
-                # NOTE: only packing raises these, and leaves must never wait behind a record that cannot be packed.
-                logger.exception("%d records of refused requests dropped", len(self._records))
-                self._records.clear()
-            if not (self._leaves or self._records):
-                self._has_settled.set()
-
-    def _wake_chores(self) -> None:
-        """Wake the chores. Their task starts here, as there may be chores before the first run."""
-        if self._chores is None:
-            self._chores = asyncio.create_task(self._do_chores_forever())
-        self._has_chores.set()
-
-    async def _do_chores(self) -> None:
-        while self._leaves:
-            run_id, client_outcome = self._leaves[0]
-            # NOTE: an attach after this check runs its script after this one, and is registered again.
-            is_read = any(reader.is_started for reader in self._readers.get(run_id, ()))
-            worker_id = None
-            if not is_read:
-                worker_id = await self.in_order(run_id, self.runs.leave(run_id, self.web_id, client_outcome))
-            self._leaves.popleft()
-            if worker_id:
-                await self._notify_worker(worker_id, run_id, (client_outcome or Outcome.DISCONNECTED).value)
-        if self._records and await self._client.xlen(self._keys.usage) >= MAX_UNREAD_RECORDS:
-            logger.warning("%d records of refused requests dropped: the usage writer is behind", len(self._records))
-            self._records.clear()
-        while self._records:
-            pipe = self._client.pipeline(transaction=False)
-            batch = [self._records[i] for i in range(min(100, len(self._records)))]
-            for record in batch:
-                pipe.xadd(self._keys.usage, {"r": pack_record(record)})
-            await pipe.execute()
-            for _ in batch:
-                self._records.popleft()
+    async def _leave_run(self, run_id: str, client_outcome: Outcome | None) -> None:
+        """Remove this process from the readers of a run, unless another of its readers is left."""
+        # NOTE: an attach after this check runs its script after this one, and is registered again.
+        if any(reader.is_started for reader in self._readers.get(run_id, ())):
+            return
+        worker_id = await self.in_order(run_id, self.runs.leave(run_id, self.web_id, client_outcome))
+        if worker_id:
+            await self._notify_worker(worker_id, run_id, (client_outcome or Outcome.DISCONNECTED).value)
 
     async def _notify_worker(self, worker_id: str, run_id: str, outcome: str) -> None:
         """Notify the worker at once. If that fails, it finds the stop flag within a second."""

@@ -106,7 +106,7 @@ async def test_the_run_is_left_with_its_last_reader_alone(world: World) -> None:
     first, _ = await world.run(web, worker)
     second = await attach(web, first.run_id)
     first.leave()
-    await until(lambda: not web._leaves)
+    await until(lambda: not web.chores.leaves)
     assert world.stops == []
     second.leave()
     await until(lambda: bool(world.stops))
@@ -117,14 +117,14 @@ async def test_a_run_that_lingers_is_not_ended_while_it_is_read_again(world: Wor
     web, worker, reaper = await world.web(), await world.worker(), world.reaper()
     first, _ = await world.run(web, worker, detach_grace_s=60.0)
     first.leave()
-    await until(lambda: not web._leaves)
+    await until(lambda: not web.chores.leaves)
     again = await attach(web, first.run_id)
     world.clock.now += 61
     await world.client.set(world.keys.worker("model@here~1"), "there")
     await reaper._reap_unread()
     assert world.stops == []
     again.leave()
-    await until(lambda: not web._leaves)
+    await until(lambda: not web.chores.leaves)
     world.clock.now += 61
     await reaper._reap_unread()
     assert world.stops == [("model@here~1", first.run_id, "disconnected")]

@@ -160,7 +160,7 @@ async def test_what_has_more_characters_than_the_context_is_refused_before_it_tr
     [record] = await service.records()
     assert (record["status"], record["outcome"], record["error_code"]) == (400, "rejected", "context_length_exceeded")
     assert worker.live_run_ids() == []
-    await until(lambda: not dispatcher_of_loop()._leaves)
+    await until(lambda: not dispatcher_of_loop().chores.leaves)
 
 
 async def test_a_server_without_room_is_503_with_the_reason(service: World) -> None:
@@ -205,7 +205,7 @@ async def test_further_runs_of_a_request_count_with_their_tokens_alone_and_readi
     assert raised.value.kind is LimitKind.CONCURRENCY
     for reader in readers:
         reader.leave()
-    await until(lambda: not dispatcher_of_loop()._leaves)
+    await until(lambda: not dispatcher_of_loop().chores.leaves)
 
 
 async def test_what_is_left_can_be_looked_at_without_being_charged(service: World, settings: Any) -> None:
@@ -226,7 +226,7 @@ async def test_what_is_left_can_be_looked_at_without_being_charged(service: Worl
     assert set(headers) == set(reader.headers)
     reader.leave()
     assert await limits_look(caller=CALLER) == {}
-    await until(lambda: not dispatcher_of_loop()._leaves)
+    await until(lambda: not dispatcher_of_loop().chores.leaves)
 
 
 async def test_a_request_with_bad_messages_passes_the_limits_and_leaves_nothing_behind(service: World) -> None:
@@ -253,7 +253,7 @@ async def test_a_request_with_bad_messages_passes_the_limits_and_leaves_nothing_
     with pytest.raises(LimitExceeded):
         await completion_refuse(**bad)
     reader.leave()
-    await until(lambda: not dispatcher._leaves)
+    await until(lambda: not dispatcher.chores.leaves)
 
 
 async def test_a_client_that_leaves_during_its_admission_leaves_no_run_behind(
@@ -276,7 +276,7 @@ async def test_a_client_that_leaves_during_its_admission_leaves_no_run_behind(
     view.cancel()
     await asyncio.gather(view, return_exceptions=True)
     dispatcher = dispatcher_of_loop()
-    await until(lambda: not dispatcher._leaves)
+    await until(lambda: not dispatcher.chores.leaves)
     taken = await worker.claims.take(generation.run_id, 1)
     assert taken is not None
     assert taken[0].stop == "disconnected"
@@ -303,7 +303,7 @@ async def test_a_leave_never_overtakes_the_admission_that_it_takes_back(
     await asyncio.gather(view, return_exceptions=True)
     await asyncio.sleep(0)
     may_go_on.set()
-    await until(lambda: not dispatcher._leaves)
+    await until(lambda: not dispatcher.chores.leaves)
     taken = await worker.claims.take(generation.run_id, 1)
     assert taken is not None
     assert taken[0].stop == "disconnected"
@@ -327,7 +327,7 @@ async def test_requests_that_never_ran_are_recorded(service: World) -> None:
         run_id=run_id_create(), caller=None, trace=TRACE, status=401, code="invalid_api_key", arrived_at=1000.0
     )
     dispatcher = dispatcher_of_loop()
-    await until(lambda: not dispatcher._records)
+    await until(lambda: not dispatcher.chores.records)
     [record] = await service.records()
     assert (record["status"], record["outcome"], record["error_code"]) == (401, "rejected", "invalid_api_key")
 
@@ -336,10 +336,10 @@ async def test_a_record_that_cannot_be_packed_does_not_hold_up_the_leaves(servic
     worker = await worker_of(service)
     reader = await completion_start(request=request(), caller=CALLER, trace=TRACE)
     dispatcher = dispatcher_of_loop()
-    dispatcher.record({"user_agent": "\ud800"})
-    await until(lambda: not dispatcher._records)
+    dispatcher.chores.add_record({"user_agent": "\ud800"})
+    await until(lambda: not dispatcher.chores.records)
     reader.leave()
-    await until(lambda: not dispatcher._leaves)
+    await until(lambda: not dispatcher.chores.leaves)
     taken = await worker.claims.take(reader.run_id, 1)
     assert taken is not None
     assert taken[0].stop == "disconnected"

@@ -340,7 +340,7 @@ async def test_a_run_that_no_worker_is_to_take_is_never_sent_to_one(world: World
     web, worker = await world.web(), await world.worker()
     reader, _ = await world.admit(web, has_task=False)
     reader.leave()
-    await web.settle()
+    await web.chores.settle()
     world.clock.now += 40
     await worker.beat()
     await world.reaper().turn()
@@ -411,7 +411,7 @@ async def test_the_record_says_what_the_web_process_has_told_the_client(world: W
     await reader.first()
     reader.fail(ErrorCode.LOG_LOST)
     reader.leave()
-    await until(lambda: not web._leaves)
+    await until(lambda: not web.chores.leaves)
     voice.end()
     await worker.flush()
     [record] = await world.records()
@@ -425,7 +425,7 @@ async def test_a_request_that_waited_too_long_for_a_worker_was_not_left_by_its_c
     with pytest.raises(EngineUnavailable):
         await reader.first(timeout_s=0.01)
     reader.leave()
-    await until(lambda: not web._leaves)
+    await until(lambda: not web.chores.leaves)
     voice = await world.claim(worker, reader.run_id)
     assert voice.claim.stop == "interrupted"
 
@@ -438,7 +438,7 @@ async def test_a_request_whose_own_time_was_over_before_a_worker_took_it_is_logg
         await reader.first(timeout_s=0.01)
     await reader.stop(Outcome.TIMED_OUT)
     reader.leave()
-    await until(lambda: not web._leaves)
+    await until(lambda: not web.chores.leaves)
     voice = await world.claim(worker, reader.run_id)
     assert voice.claim.stop == "timed_out"
     voice.admit()
@@ -461,8 +461,8 @@ async def test_a_process_that_ends_has_told_of_every_answer_that_it_gave_whole(w
     for reader in readers:
         await read_all(reader)
         reader.leave()
-    await web.settle()
-    await web.settle()
+    await web.chores.settle()
+    await web.chores.settle()
     await world.client.delete(world.keys.web(web.web_id))
     await world.reaper().turn()
     assert [record.get("outcome") for record in await world.records()] == ["finished"] * 5
@@ -474,7 +474,7 @@ async def test_a_process_that_hangs_up_on_its_clients_says_so(world: World) -> N
     left.leave()
     web.is_cutting = True
     cut.leave()
-    await until(lambda: not web._leaves)
+    await until(lambda: not web.chores.leaves)
     assert [(run_id, outcome) for _, run_id, outcome in world.stops] == [
         (left.run_id, "disconnected"),
         (cut.run_id, "interrupted"),

@@ -1,0 +1,105 @@
+"""Writes of a web process that a cancelled request may not await itself: leaves of readers, and records of requests that
+never became runs. One task writes them in order, and repeats them while Valkey is unavailable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from chat.relay.state.codec import pack_record
+from chat.relay.state.keys import Keys
+from chat.relay.valkey import Answers
+from engine.api import Outcome
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 0.5
+MAX_RECORDS = 4096
+MAX_UNREAD_RECORDS = 200_000
+RECORDS_PER_PIPELINE = 100
+
+
+class Chores:
+    """The leaves and records that wait. `leave_run(run_id, client_outcome)` leaves one run, and may be repeated."""
+
+    def __init__(
+        self, *, client: Redis, keys: Keys, leave_run: Callable[[str, Outcome | None], Awaitable[None]]
+    ) -> None:
+        self.leaves: deque[tuple[str, Outcome | None]] = deque()
+        """There is one leave per reader, so the queue needs no bound."""
+        self.records: deque[Mapping[str, Any]] = deque()
+        self._client: Answers = client
+        self._keys = keys
+        self._leave_run = leave_run
+        self._has_work = asyncio.Event()
+        self._has_settled = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def add_leave(self, run_id: str, client_outcome: Outcome | None) -> None:
+        self.leaves.append((run_id, client_outcome))
+        self._wake()
+
+    def add_record(self, record: Mapping[str, Any]) -> None:
+        """Write a terminal record soon; dropped when too many wait."""
+        if len(self.records) < MAX_RECORDS:
+            self.records.append(record)
+            self._wake()
+
+    async def settle(self) -> None:
+        """Wait until all leaves and records are in Valkey, however long it is unavailable."""
+        if self.leaves or self.records:
+            self._has_settled.clear()
+            await self._has_settled.wait()
+
+    async def close(self) -> None:
+        """Stop the task."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def _wake(self) -> None:
+        """Wake the task. It starts here, as there may be chores before the first run."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._work_forever())
+        self._has_work.set()
+
+    async def _work_forever(self) -> None:
+        while True:
+            await self._has_work.wait()
+            self._has_work.clear()
+            try:
+                await self._work()
+            except (RedisError, OSError) as error:
+                logger.warning("leaves and records wait for Valkey: %s", error)
+                await asyncio.sleep(RETRY_S)
+                self._has_work.set()
+            except (TypeError, ValueError):
+                # NOTE: only packing raises these, and leaves must never wait behind a record that cannot be packed.
+                logger.exception("%d records of refused requests dropped", len(self.records))
+                self.records.clear()
+            if not (self.leaves or self.records):
+                self._has_settled.set()
+
+    async def _work(self) -> None:
+        while self.leaves:
+            await self._leave_run(*self.leaves[0])
+            self.leaves.popleft()
+        if self.records and await self._client.xlen(self._keys.usage) >= MAX_UNREAD_RECORDS:
+            logger.warning("%d records of refused requests dropped: the usage writer is behind", len(self.records))
+            self.records.clear()
+        while self.records:
+            pipe = self._client.pipeline(transaction=False)
+            batch = [self.records[i] for i in range(min(RECORDS_PER_PIPELINE, len(self.records)))]
+            for record in batch:
+                pipe.xadd(self._keys.usage, {"r": pack_record(record)})
+            await pipe.execute()
+            for _ in batch:
+                self.records.popleft()
