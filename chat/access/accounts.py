@@ -128,7 +128,7 @@ def anonymous_caller() -> Caller:
 def caller_of_key(*, public_id: str, project_id: int) -> Caller:
     """Return the caller for background work of this key. An empty id stands for requests without a key.
 
-    Raises KeyInvalid if the key is no longer valid or not in this project, or if requests without a key are not allowed.
+    Raises KeyInvalid if the key is invalid or not in this project, or if requests without a key are not allowed.
     """
     if public_id:
         caller = key_caller(public_id=public_id)

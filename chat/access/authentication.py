@@ -77,7 +77,7 @@ async def caller_identify(request: HttpRequest, *, key_header: str, failures: Au
     """Return the caller of this request. `key_header`: the dialect's own header, which wins if both are present.
 
     A valid key passes even if its address has sent many wrong ones, as clients may share a proxy.
-    Raises ApiError: 401 without a valid key, 403 for a key that is valid elsewhere, 429 for a wrong key after too many of
+    Raises ApiError: 401 without a valid key, 403 for a key that is valid elsewhere, 429 after too many wrong keys of
     its address.
     """
     address = request_address(request)
@@ -99,7 +99,7 @@ async def caller_identify(request: HttpRequest, *, key_header: str, failures: Au
 
 
 def _wrong_key(message: str, failures: AuthFailures | None, address: str) -> ApiError:
-    """Count a wrong key and return its error, or the error that asks its address to wait. `failures` None: do not count."""
+    """Count a wrong key and return its error, or the error that asks to wait. `failures` None: do not count."""
     if failures is not None:
         wait_s = failures.wait_s(address)
         if wait_s:
@@ -123,7 +123,7 @@ def _sent_key(request: HttpRequest, key_header: str) -> tuple[str, str]:
 def _may_be_anonymous(request: HttpRequest) -> bool:
     """Return True if the operator admits requests without a key and this one comes from a program on this machine.
 
-    Such a program has a loopback address, uses no proxy and asks for a loopback name. The name excludes pages whose host
+    Such a program has a loopback address, no proxy and asks for a loopback name. The name excludes pages whose host
     name was rebound to this address. It is no page of another origin either.
     """
     return (

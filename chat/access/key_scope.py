@@ -1,7 +1,6 @@
-"""The keys that a user may create and change in the console: those of the user's projects, with rights that the user may give.
+"""The keys that a user may edit in the console: those of the user's projects, with rights that the user may give.
 
-Superusers may do everything. Whether a user may work on keys at all is a matter of Django's permissions, which the pages
-check.
+Superusers may do everything. The pages check Django's permissions on keys first.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class KeyScope:
         return self.project_ids is None or project_id in self.project_ids
 
     def covers(self, key: ApiKey) -> bool:
-        """Return True if everything that the key may do is within the scope, so that its text gives the user nothing new."""
+        """Return True if the scope covers all rights of the key, so that its text gives the user nothing new."""
         return self.has_project(key.project_id) and self.may_give(key.rights) and self.may_hurry(key.min_priority)
 
     def may_give(self, rights: Collection[str]) -> bool:

@@ -91,7 +91,7 @@ class ApiKey(models.Model):
 
 
 class ApiKeySecret(models.Model):
-    """One secret of a key: a keyed digest of the whole key text, and its last four characters. The text is not stored."""
+    """One secret of a key: a keyed digest of the key text, and its last four characters. The text is not stored."""
 
     key = models.ForeignKey(ApiKey, on_delete=models.CASCADE, related_name="secrets")
     digest = models.CharField(max_length=64, unique=True, editable=False)

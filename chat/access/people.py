@@ -67,7 +67,7 @@ def accounts_delete(*, actor: Any, accounts: Collection[User]) -> None:
 
 
 def account_heir(*, account: User) -> User:
-    """Create the account that stands for a deleted one in the history: it has its name, no permission and no sign-in."""
+    """Create the stand-in for a deleted account in the history: it has the name, no permission and no sign-in."""
     heir = get_user_model().objects.create_user(
         f"{DELETED}{account.pk}) {account.get_username()}"[:150], is_active=False
     )

@@ -12,9 +12,9 @@ Value = TypeVar("Value")
 
 
 class TTLCache(Generic[Value]):
-    """A thread-safe cache of at most `max_entries` that evicts the least recently used entry. `clock`: monotonic seconds.
+    """A thread-safe LRU cache of at most `max_entries`. `clock`: monotonic seconds.
 
-    `generation` counts the clearings. A reader notes it before it reads the database and passes it to `put`, which drops
+    `generation` counts clearings. A reader notes it before it reads the database and passes it to `put`, which drops
     a value that was read before a change.
     """
 

@@ -67,7 +67,10 @@ async def create(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase
         raise file_unknown(values["input_file_id"], "input_file_id") from None
     except TooManyBatches:
         limit = settings.LIGHTCONE_MAX_OPEN_BATCHES
-        message = f"This project has {limit} batches that are not finished, as many as it may; wait for one to end, or cancel one."
+        message = (
+            f"This project has {limit} batches that are not finished, as many as it may; "
+            "wait for one to end, or cancel one."
+        )
         raise ApiError("insufficient_quota", message) from None
     await batches_wake_async()
     return json_response(batch_object(batch))

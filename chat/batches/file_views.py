@@ -43,8 +43,9 @@ async def upload(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase
         writer = await database_sync_to_async(file_begin)(about=about, num_bytes=sent.num_bytes)
     except QuotaExceeded:
         message = (
-            f"A project may have {settings.LIGHTCONE_MAX_PROJECT_FILES} files, of {settings.LIGHTCONE_MAX_PROJECT_FILE_BYTES} bytes "
-            "together, and this one does not fit; delete files that are not needed."
+            f"A project may have {settings.LIGHTCONE_MAX_PROJECT_FILES} files, "
+            f"of {settings.LIGHTCONE_MAX_PROJECT_FILE_BYTES} bytes together, and this one does not fit; "
+            "delete files that are not needed."
         )
         raise ApiError("insufficient_quota", message, "file") from None
     return json_response(file_object(await _write(writer, sent)))

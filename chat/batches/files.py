@@ -1,7 +1,7 @@
 """Files of projects: write, find, read, delete, expire.
 
-A file of another project is as missing as one that never was (FileMissing). Content is written in chunks, each in its own
-transaction, so that other writers wait for milliseconds. Readers see complete files only.
+A file of another project counts as missing (FileMissing). Content is written in chunks, each in its own transaction, so
+that other writers wait for milliseconds only. Readers see complete files only.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def file_get(*, project_id: int, public_id: str) -> ProjectFile:
 def files_page(
     *, project_id: int, purpose: str = "", limit: int, after: str = "", is_ascending: bool = False
 ) -> tuple[list[ProjectFile], bool]:
-    """Return up to `limit` files by time of creation, and whether there are more. `after`: the last id of the previous page.
+    """Return up to `limit` files by creation, and whether there are more. `after`: the last id of the previous page.
 
     Raises FileMissing if `after` is no file of the project.
     """
@@ -197,7 +197,7 @@ def file_drop(*, public_id: str) -> None:
 
 
 def files_prune(*, now: datetime) -> int:
-    """Delete files whose time is over and those that were never completed; return how many. What an open batch reads stays."""
+    """Delete expired and incomplete files; return how many. Keep the inputs of open batches."""
     num_deleted = 0
     over = Q(expires_at__lte=now) | Q(is_complete=False, created_at__lt=now - FORSAKEN_AFTER)
     for pk in list(ProjectFile.objects.filter(over).values_list("pk", flat=True)):
@@ -211,7 +211,7 @@ def files_prune(*, now: datetime) -> int:
 
 
 def _hide_unread(file: ProjectFile) -> None:
-    """From now on nobody sees the file. Raises FileInUse. The project is locked, as batch_create does it: no batch begins meanwhile."""
+    """Hide the file. Raises FileInUse. Locks the project like batch_create, so that no batch begins meanwhile."""
     with transaction.atomic():
         Project.objects.select_for_update().filter(pk=file.project_id).first()
         readers = Batch.objects.filter(

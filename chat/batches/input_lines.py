@@ -1,4 +1,4 @@
-"""Validate the lines of an input file: each is one request with a unique id. The fields of the request are not checked here."""
+"""Validate the lines of an input file, each one request with a unique id. The request's fields are not checked here."""
 
 from __future__ import annotations
 
@@ -108,7 +108,8 @@ class InputCheck:
         if not self.num_lines:
             self.errors.append(_error("empty_file", "The input file has no lines."))
         if self.num_lines > settings.LIGHTCONE_MAX_BATCH_LINES:
-            message = f"The input file has more than {settings.LIGHTCONE_MAX_BATCH_LINES} lines; split it into several batches."
+            most = settings.LIGHTCONE_MAX_BATCH_LINES
+            message = f"The input file has more than {most} lines; split it into several batches."
             self.errors.insert(0, _error("too_many_tasks", message))
 
     def _look(self, number: int, text: bytes) -> None:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 
 class AimdLimiter:
-    """Limits concurrent requests. A refusal halves the limit and pauses new requests; each answer adds one. For one loop."""
+    """Limits concurrent requests of one loop. A refusal halves the limit and pauses requests; an answer adds one."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -31,7 +31,7 @@ RETRIED_STATUSES = (429, 503)
 TRIES = 3
 """Tries of a line whose run failed: its worker died, or it ran out of time."""
 WAITING_CODE = "model_load_failed"
-"""A code that clients should not retry at once. A batch has the time to wait until the operator has repaired the model."""
+"""A code that clients should not retry at once. A batch has time to wait until the operator repairs the model."""
 FLEETING_CODES = ("worker_lost", "inference_timeout")
 MAX_WAIT_S = 60.0
 
@@ -75,8 +75,7 @@ async def line_answer(line: InputLine, *, endpoint: str, view: View, caller: Cal
 def _in_background(caller: Caller) -> Caller:
     """Return the caller with the limits of background work.
 
-    Admission counts all runs of the key. Lines are refused while the key's runs, of any kind, reach the share of background
-    work.
+    Admission counts all runs of the key. Lines are refused while these reach the share of background work.
     """
     limits = replace(caller.limits, max_concurrency=caller.limits.live_share)
     return replace(caller, min_priority=max(LATER, caller.min_priority), limits=limits)

@@ -84,7 +84,7 @@ OPEN_STATUSES = (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS, BatchStatus.FI
 class Batch(models.Model):
     """One batch. Files and the key are named by value: history stays when they go.
 
-    `ends_as`: set with `finalizing`, the status that follows. `claimed_by`, `claimed_until`: the maintenance worker at it.
+    `ends_as`: the status after `finalizing`. `claimed_by`, `claimed_until`: the maintenance worker that works on it.
     Instants carry the names of the API.
     """
 

@@ -1,4 +1,4 @@
-"""The batch runner: it claims open batches and works on them. Each maintenance worker has one (workers/maintenance.py)."""
+"""The batch runner: claims open batches and works on them. Each maintenance worker has one (workers/maintenance.py)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class BatchRunner:
         await asyncio.gather(*self._works.values())
 
     async def close(self) -> None:
-        """Stop and release the claims, so that the next runner need not wait for them to expire. Raises DatabaseError."""
+        """Stop and release the claims, so that the next runner need not wait for their expiry. Raises DatabaseError."""
         works = dict(self._works)
         for task in works.values():
             task.cancel()
@@ -60,7 +60,7 @@ class BatchRunner:
             await database_sync_to_async(batch_release)(pk=pk, owner=self.owner)
 
     async def _work(self, batch: Batch) -> None:
-        # NOTE: the code that answers requests takes tens of megabytes; a maintenance worker without batches does without.
+        # NOTE: the code that answers requests takes tens of megabytes. Import it only if there are batches.
         from chat.batches.work import BatchWork
 
         try:

@@ -1,7 +1,7 @@
 """Batches: the requests of clients, and the steps of the runner (runner.py, work.py).
 
-A step is one transaction that names the state it starts from, so that a late step changes nothing. The runner of a batch
-holds a claim and renews it. When the runner dies, another takes the batch over and continues after the stored results.
+A step is one transaction that names the state it starts from, so a late step changes nothing. The runner of a batch
+holds a claim and renews it. If the runner dies, another takes the batch over and continues after the stored results.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def batch_get(*, project_id: int, public_id: str) -> Batch:
 
 
 def batches_page(*, project_id: int, limit: int, after: str = "") -> tuple[list[Batch], bool]:
-    """Return up to `limit` batches, the newest first, and whether there are more. Raises BatchMissing for a bad `after`."""
+    """Return up to `limit` batches, newest first, and whether there are more. Raises BatchMissing for a bad `after`."""
     found = Batch.objects.filter(project_id=project_id).order_by("-id")
     if after:
         found = found.filter(pk__lt=batch_get(project_id=project_id, public_id=after).pk)

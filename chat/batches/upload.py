@@ -1,4 +1,4 @@
-"""Read the multipart body of an upload into memory with Django's parser. The HTTP server has enforced the limit already."""
+"""Read the multipart body of an upload into memory with Django's parser. The HTTP server enforces the limit."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _parse(body: bytes, content_type: str, handler: FileUploadHandler) -> QueryD
     except MultiPartParserError as error:
         raise ApiError("invalid_value", f"The multipart body cannot be read: {str(error)[:200]}", "file") from None
     except TypeError:
-        # Python's reader of header parameters stumbles over some that are continued without numbers (`a; filename*=…; filename*0*=…`).
+        # Python's reader of header parameters fails on continuations without numbers (`a; filename*=…; filename*0*=…`).
         raise ApiError("invalid_value", "The multipart body has a part whose headers cannot be read.", "file") from None
     except (SuspiciousOperation, RequestDataTooBig):
         raise ApiError("invalid_value", "The multipart body has too many parts; send file and purpose alone.") from None

@@ -5,7 +5,7 @@
    repeats only lines that were running.
 3. finalizing: write results into files and end the batch.
 
-Meanwhile it renews the claim and watches for what ends a batch early: a cancel, its expiry, a key that is no longer valid.
+Meanwhile it renews the claim and watches for an early end: a cancel, its expiry, a key that is no longer valid.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ INTERNAL_BODY = orjson.dumps(
     {"error": ApiError("internal_error", INTERNAL_MESSAGE).described(), "message": INTERNAL_MESSAGE}
 )
 EXPIRED_MESSAGE = "This request could not be executed before the completion window expired."
-KEY_MESSAGE = "The API key that created the batch is disabled, deleted or expired; the requests that were left have not been sent."
+KEY_MESSAGE = (
+    "The API key that created the batch is disabled, deleted or expired; "
+    "the requests that were left have not been sent."
+)
 FILE_ERROR = {"code": "file_missing", "line": None, "message": "The input file is no longer there.", "param": None}
 
 
@@ -141,7 +144,7 @@ class BatchWork:
         return pk
 
     async def _lines(self) -> AsyncIterator[InputLine]:
-        """Yield the requests of the validated input. An invalid line, which cannot occur any more, is logged and left out."""
+        """Yield the requests of the validated input. Log and skip an invalid line, which cannot occur any more."""
         splitter = LineSplitter(settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes)
         async for chunk in self._chunks():
             for line in await asyncio.to_thread(self._requests, splitter.feed(chunk)):
@@ -268,7 +271,7 @@ def _key_gone() -> BatchOutcome:
 
 
 async def first_of(*works: Coroutine[Any, Any, Any]) -> Any:
-    """Return or raise the outcome of the first coroutine to end, after the others have been cancelled and have ended."""
+    """Return or raise the outcome of the first coroutine to end, after the others were cancelled and have ended."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

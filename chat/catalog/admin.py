@@ -46,8 +46,10 @@ class ServedModelForm(forms.ModelForm):
             "max_model_len": "Tokens; empty: what the model allows and the cache holds.",
             "input_price": "Of a million prompt tokens, in the currency of LIGHTCONE_CURRENCY. Empty: nothing.",
             "cached_price": "Of a million prompt tokens that were in the cache. Empty: as much as the others.",
-            "output_price": "Of a million generated tokens. Empty: nothing. Changes hold for requests that end from then on.",
-            "sampling_defaults": "Request fields for requests that leave them out, as a JSON object; stronger than the model's files.",
+            "output_price": "Of a million generated tokens. Empty: nothing. "
+            "Changes hold for requests that end from then on.",
+            "sampling_defaults": "Request fields for requests that leave them out, as a JSON object; "
+            "stronger than the model's files.",
         }
 
     def _get_validation_exclusions(self) -> set[str]:

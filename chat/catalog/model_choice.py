@@ -18,7 +18,7 @@ class NoModel(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """A GGUF file or a Hugging Face folder and its public name. The path need not exist: loading reports what is wrong."""
+    """A GGUF file or a Hugging Face folder and its public name. The path need not exist: loading reports faults."""
 
     path: Path
     name: str

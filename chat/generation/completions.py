@@ -1,12 +1,12 @@
 """Starts, reads, leaves and stops runs, for every dialect and the playground.
 
-    reader = await completion_start(request=…, caller=…, trace=…)   # LimitExceeded, EngineUnavailable: nothing was started
-    admitted = await reader.first()                                 # RequestError, EngineUnavailable, EngineFailure: answer 4xx / 5xx
-    async for event in reader: …                                    # Delta*, ChoiceFinished…, and last Completed or Failed
-    finally: reader.leave()                                         # always; harmless after the end
-    found = await run_find_public(public_id=…, caller=…)            # a run that was started with a DetachPolicy, by its public id
-    reader, found = await run_attach(run_id=…, caller=…)            # another reader of a run, from its first event; never starts one
-    await completion_refuse(request=…, messages=…, …)               # instead, for a request that is to be refused behind its limits
+    reader = await completion_start(request=…, caller=…, trace=…)  # LimitExceeded, EngineUnavailable: nothing started
+    admitted = await reader.first()          # RequestError, EngineUnavailable, EngineFailure: answer 4xx / 5xx
+    async for event in reader: …             # Delta*, ChoiceFinished…, and last Completed or Failed
+    finally: reader.leave()                  # always; harmless after the end
+    found = await run_find_public(public_id=…, caller=…)     # a run with a DetachPolicy, by its public id
+    reader, found = await run_attach(run_id=…, caller=…)     # another reader, from the first event; never starts a run
+    await completion_refuse(request=…, messages=…, …)        # instead, to refuse a request after its limits
 
 It knows neither HTTP nor sockets nor SQL. chat.relay carries the events.
 """
@@ -117,16 +117,16 @@ async def completion_start(
     is_further: bool = False,
     detach: DetachPolicy | None = None,
 ) -> RunReader:
-    """Admit the request and hand it to a worker of its model; returns before the worker has looked at it.
+    """Admit the request and queue it for a worker of its model. Return before the worker sees it.
 
-    `detach_grace_s`: how long the run goes
-    on without a reader, where no `detach` says more. `is_further`: another run of one HTTP request, which counts as a request of the key
-    once.
+    `detach_grace_s`: how long the run continues without a reader, unless `detach` is given. `is_further`: another run
+    of one HTTP request, which counts once as a request of the key.
 
-    1. Register the reader, so that nothing is missed.  2. Admission: all limits in one script, which also creates the run and queues
-    its task.
-    Raises LimitExceeded (a limit of the key), EngineUnavailable (no worker, loading, full, Valkey away) or PublicIdInUse; then nothing was
-    started and the caller writes the request's record. Never hangs: every step has a time-out.
+    1. Register the reader, so that it misses nothing.
+    2. Check all limits in one script, which also creates the run and queues its task.
+
+    Raises LimitExceeded (a limit of the key), EngineUnavailable (no worker, loading, full, Valkey away) or
+    PublicIdInUse. Then nothing was started, and the caller writes the request's record. Every step has a time-out.
     """
     after = detach or DetachPolicy(detach_grace_s)
     admission = replace(
@@ -143,9 +143,9 @@ async def completion_start(
 async def completion_refuse(
     *, request: GenerationRequest, messages: Sequence[Any], caller: Caller, trace: RequestTrace
 ) -> dict[str, str]:
-    """Admit a request whose `messages`, as they were sent, are at fault, and end it at once: limits answer before messages do.
+    """Admit a request with faulty `messages`, and end it at once: limits answer before messages.
 
-    Charged like a run that the worker refuses: the reserved tokens come back. Gives the `x-ratelimit-*` lines of the answer.
+    Charge it like a run that the worker refuses: reserved tokens come back. Return the answer's `x-ratelimit-*` lines.
     Raises as completion_start does.
     """
     reader = await _admitted(replace(_admission(request, caller, trace, messages), has_task=False))
@@ -246,7 +246,7 @@ def _valkey_or_unavailable() -> Iterator[None]:
 
 
 async def limits_look(*, caller: Caller) -> dict[str, str]:
-    """Return the `x-ratelimit-*` lines of a response without an admission; none without such limits, or without Valkey."""
+    """Return the `x-ratelimit-*` lines of a response without admission; none without such limits or without Valkey."""
     requests, tokens = caller.limits.requests_per_minute or 0, caller.limits.tokens_per_minute or 0
     if not (requests or tokens):
         return {}
@@ -261,7 +261,7 @@ async def limits_look(*, caller: Caller) -> dict[str, str]:
 def request_rejected_record(
     *, run_id: str, caller: Caller | None, trace: RequestTrace, status: int, code: ErrorCode | str, arrived_at: float
 ) -> None:
-    """Log a request that never became a run (401, 400, 429, 503 …). Does not wait; drops the record when Valkey is away."""
+    """Log a request that never became a run (401, 400, 429, 503 …). Do not wait; drop the record if Valkey is away."""
     dispatcher = dispatcher_of_loop()
     about = _about(trace, caller, model="", arrived_at=arrived_at)
     outcome = Outcome.REJECTED.value

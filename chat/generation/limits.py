@@ -66,13 +66,16 @@ def _duration(seconds: float) -> str:
 
 
 def admission_error(model: str, result: AdmissionResult, headers: dict[str, str]) -> LimitExceeded | EngineUnavailable:
-    """Return the error for a request that admission refused: a limit of the key, or the model or server cannot take it."""
+    """Return the error for a request that admission refused: for a limit of the key, or a full model or server."""
     if result.decision is Decision.UNAVAILABLE:
         return _unavailable(model, result)
     if result.decision is Decision.MEMORY:
         return EngineUnavailable(ErrorCode.OVERLOADED, MEMORY_MESSAGE)
     if result.decision is Decision.FULL:
-        message = f"The model '{model}' has too many requests waiting, and this project has its share of them; please try again shortly."
+        message = (
+            f"The model '{model}' has too many requests waiting, and this project has its share of them; "
+            "please try again shortly."
+        )
         return EngineUnavailable(ErrorCode.OVERLOADED, message)
     kind = LimitKind(result.decision.value)
     wait_s = min(60, max(1, math.ceil(result.wait_s)))

@@ -1,13 +1,14 @@
 """The playground's socket: the same service as the API, with one reader task per run.
 
     browser → {"type": "start", "id", "request"} · {"type": "attach", "id"} · {"type": "stop", "id"}
-    server  → {"type": "delta", "id", "choice", "text", …}* · one of {"type": "completed", "id", …} · {"type": "error", "id", "error"}
+    server  → {"type": "delta", "id", "choice", "text", …}*, then {"type": "completed", "id", …} or
+              {"type": "error", "id", "error"}
 
 `id` is the page's own name of the run, which it uses once. A run goes on for a while without its page
-(LIGHTCONE_PLAYGROUND_DETACH_GRACE). "attach" reads it from its first event, for its own user only, and never starts one. A
-delta may also have "reasoning" and "tool_calls"; a piece of a call is {"index", "id", "name", "arguments"}, and the first
-piece names it. `requests.py` says what a request may hold. A handler starts a task and returns at once, so that "stop" is
-read while a run goes on, as Channels dispatches one message at a time.
+(LIGHTCONE_PLAYGROUND_DETACH_GRACE). "attach" reads it from its first event, for its user only, and never starts one.
+A delta may also have "reasoning" and "tool_calls"; a piece of a call is {"index", "id", "name", "arguments"}, and the
+first piece names it. `requests.py` defines the request. Channels dispatches one message at a time, so a handler starts
+a task and returns at once; "stop" is then read during a run.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             task.add_done_callback(lambda _: self.runs.pop(run_name, None))
 
     async def stop(self, run_name: str) -> None:
-        """Stop the run in the engine; its reader still gets its end. A run that is being started is stopped afterwards."""
+        """Stop the run in the engine; its reader still gets the end. Stop a run in its start afterwards."""
         try:
             if run_name in self.readers:
                 await self.readers[run_name].stop()
@@ -208,7 +209,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         return OpenRun(run.reader, run.head, parsed.field_names)
 
     async def rejoin(self, run_name: str) -> OpenRun:
-        """Return a reader of a run of this user, from its first event. Raises ApiError, EngineUnavailable and KeyInvalid."""
+        """Return a reader of this user's run, from its first event. Raises ApiError, EngineUnavailable, KeyInvalid."""
         caller = await self.current_caller()
         found = await run_find_public(public_id=run_public_id(caller, run_name), caller=caller)
         attached = None if found is None else await run_attach(run_id=found[0], caller=caller)
@@ -219,7 +220,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         return OpenRun(attached[0], head_kept(found[1]))
 
     async def current_caller(self) -> Caller:
-        """Return the caller, looked up for each run, as a socket outlives sign-outs and changes of rights. Raises KeyInvalid."""
+        """Return the caller, read for each run: a socket outlives sign-outs and changed rights. Raises KeyInvalid."""
         return await database_sync_to_async(session_caller)(session_key=self.scope["session"].session_key)
 
     def trace(self, parsed: ParsedRequest) -> RequestTrace:

@@ -16,7 +16,7 @@ Message = dict[str, Any]
 
 
 async def run_messages(reader: RunReader, head: AnswerHead) -> AsyncIterator[Message]:
-    """Yield deltas of every choice as they come, then the counters. Raises ApiError if the run fails, EngineError if it is lost."""
+    """Yield deltas of every choice, then the counters. Raises ApiError if the run fails, EngineError if it is lost."""
     reasons: dict[int, FinishReason] = {}
     num_tokens: Counter[int] = Counter()
     if head.echo:

@@ -1,11 +1,11 @@
 """The reaper: ends the runs that dead processes leave behind, or queues them for another worker.
 
 Each turn, under a lock, so that one reaper works at a time:
-  workers whose lease is gone    their runs go to the next attempt, back to the queue; after three attempts they end as `worker_lost`
-  web processes whose lease is   they leave all their runs, whose clients were cut off
-  runs queued for 30 s           their task is sent again where a worker serves (the claim makes duplicates harmless)
-  runs queued for 90 s           end if no worker of the model lives; sooner where their own time is over. They wait for one that loads.
-  unread runs                    end when their time is over
+  workers whose lease is gone    queue their runs for the next attempt; end them as `worker_lost` after three attempts
+  web processes whose lease is   leave all their runs, whose clients were cut off
+  runs queued for 30 s           send their task again if a worker serves (the claim makes duplicates harmless)
+  runs queued for 90 s           end them if no worker of the model lives, or at their own time limit; wait for loading
+  unread runs                    end them when their time is over
 It runs in the maintenance worker rather than in web processes, whose loops should serve requests alone.
 """
 

@@ -2,8 +2,8 @@
 groups.
 
 channels_redis polls its subscription ten times a second and takes twice the processor time for a message
-(docs/decisions/0014). Messages may be lost, as the contract of layers allows: readers of runs detect it by the message's
-number.
+(docs/decisions/0014). Messages may be lost, as the contract of layers allows: readers of runs detect it by the
+message's number.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The HTTP/1.1 server of the metrics port, beside the loops of the maintenance worker and off the public port.
 
-It serves `GET /metrics`, answers one request per connection and reads no body. On a loopback address it accepts loopback
-names only, so that no web page reads it under a host name that was rebound to this machine.
+It serves `GET /metrics`, answers one request per connection and reads no body. On a loopback address it accepts only
+loopback names, so that no web page reads it under a host name that was rebound to this machine.
 """
 
 from __future__ import annotations

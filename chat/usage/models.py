@@ -13,7 +13,7 @@ TTFT_COLUMNS = (*(f"ttft_le_{bound}" for bound in TTFT_BOUNDS_MS), f"ttft_over_{
 
 
 class RequestLog(models.Model):
-    """The metadata of one run, without prompt and output. Run ids begin with their time, so the newest has the largest."""
+    """The metadata of one run, without prompt and output. Run ids begin with their time, so the newest is largest."""
 
     run_id = models.UUIDField(primary_key=True)
     arrived_at = models.DateTimeField()

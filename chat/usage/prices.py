@@ -14,7 +14,7 @@ from chat.usage.models import RequestLog
 NANOS = 10**9
 TOKENS_PER_PRICE = 10**6
 MAX_NANOS = 10**15
-"""The most that a run may cost. A million of the currency is a mistake in a price, which must still fit into the column."""
+"""The most that a run may cost. A million of the currency is a mistake in a price, but must still fit the column."""
 SMALLEST_SHOWN = Decimal("0.000001")
 
 

@@ -16,7 +16,7 @@ SUMMED_COLUMNS = ("prompt_tokens", "cached_tokens", "completion_tokens", "cost_n
 
 @dataclass(frozen=True, slots=True)
 class UsagePoint:
-    """The sums of one hour or day: requests, errors of clients (4xx) and of the server (5xx), clients that left, tokens."""
+    """The sums of one hour or day: requests, client errors (4xx), server errors (5xx), clients that left, tokens."""
 
     start: datetime
     num_requests: int = 0
@@ -36,7 +36,7 @@ class UsagePoint:
 
 @dataclass(frozen=True, slots=True)
 class UsageSummary:
-    """The usage of a span: points without gaps, oldest first, their sums, and percentiles of the time to the first token."""
+    """The usage of a span: points without gaps, oldest first, their sums, and percentiles of the first token's time."""
 
     points: tuple[UsagePoint, ...]
     total: UsagePoint

@@ -1,4 +1,4 @@
-"""The Celery bootstep of the maintenance worker: usage writer, reaper, model states, unfinished answers, metrics, batches.
+"""The Celery bootstep of the maintenance worker: usage, reaper, model states, unfinished answers, metrics, batches.
 
 These are loops, not beat tasks: the writer waits inside Valkey for the first record and then 200 ms for more, so rows
 appear at once and transactions are large under load. A beat task would cost a broker message a second and add up to a
@@ -67,7 +67,7 @@ async def usage_write_once(stream: UsageStream, *, gather_s: float = GATHER_S, c
     """Store the waiting records: 1. wait for a record, 2. gather for 200 ms or up to 500, 3. one transaction, 4. count,
     acknowledge.
 
-    Returns the number of records taken. If the database refuses, they stay in the stream, for the next turn or the next writer.
+    Return the number of records taken. If the database refuses, they stay in the stream for the next turn or writer.
     """
     if not await stream.lock():
         await asyncio.sleep(TURN_S)

@@ -31,7 +31,8 @@ class ApiKeyForm(forms.ModelForm):
         choices=Right.choices,
         initial=default_rights,
         widget=UnfoldAdminCheckboxSelectMultipleWidget,
-        help_text="Chat templates, logits processors and media options reach into the model's worker: for trusted callers only.",
+        help_text="Chat templates, logits processors and media options reach into the model's worker: "
+        "for trusted callers only.",
     )
     model_names = forms.MultipleChoiceField(
         label="Allowed models",
@@ -65,8 +66,8 @@ class ApiKeyForm(forms.ModelForm):
             "requests_per_minute": "Empty: unlimited.",
             "tokens_per_minute": "Prompt and completion tokens. Empty: unlimited.",
             "max_concurrency": "Requests at the same time. Empty: the limit of the installation.",
-            "min_priority": "The most urgent priority that its requests may have; a smaller number runs first. Below 0 also opens the "
-            "service tier priority.",
+            "min_priority": "The most urgent priority that its requests may have; a smaller number runs first. "
+            "Below 0 also opens the service tier priority.",
             "expires_at": "UTC. Empty: never.",
         }
 

@@ -44,7 +44,10 @@ class ProjectAdmin(ModelAdmin):
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
         field = super().formfield_for_manytomany(db_field, request, **options)
         if field is not None and db_field.name == "members":
-            field.help_text = "People who make and change its API keys, as far as their permissions go. Superusers may in every project."
+            field.help_text = (
+                "People who make and change its API keys, as far as their permissions go. "
+                "Superusers may in every project."
+            )
         return field
 
     def save_model(self, request: HttpRequest, obj: Project, form: Any, change: bool) -> None:

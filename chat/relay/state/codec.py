@@ -40,7 +40,7 @@ def unpack_record(payload: bytes) -> dict[str, Any]:
 
 
 def join_deltas(events: list[Event]) -> list[Event]:
-    """Join neighbouring deltas of one choice: fewer, larger events over the same positions. Only for events that were never packed."""
+    """Join neighbouring deltas of one choice to fewer events over the same positions. Only for unpacked events."""
     joined: list[Event] = []
     for event in events:
         one = _joined(joined[-1], event) if joined else None

@@ -105,7 +105,7 @@ class Keys:
         return f"{self.deployment}:model:{slug}:live:{tenant}"
 
     def model_tenants(self, slug: str) -> str:
-        """Sorted set of tenants whose runs the model has, by the end of the lease that the last of them began with (ms)."""
+        """Sorted set of tenants with runs of the model, by the lease end that their last run began with (ms)."""
         return f"{self.deployment}:model:{slug}:tenants"
 
     @property

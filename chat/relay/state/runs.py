@@ -2,8 +2,8 @@
 
 Each operation is one Lua script, so that it is atomic.
 
-Used by web processes (admit, leave, stop), workers (claim, finish) and the reaper (take over). It knows neither how events
-travel (publisher, dispatcher) nor how tasks are sent. Raises redis.RedisError if Valkey is unavailable.
+Web processes (admit, leave, stop), workers (claim, finish) and the reaper (take over) use it. It knows neither how
+events travel (publisher, dispatcher) nor how tasks are sent. Raises redis.RedisError if Valkey is unavailable.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class Runs:
         self.clock = clock
 
     async def admit(self, admission: AdmissionRequest, *, web_id: str, channel: str) -> AdmissionResult:
-        """Check every limit, charge them, create the run and queue its task, in one script; nothing is written on a refusal."""
+        """Check and charge all limits, create the run and queue its task, in one script. A refusal writes nothing."""
         keys, request, caller = self.keys, admission.request, admission.caller
         slug = model_slug(request.model)
         public = keys.public(admission.project_id, admission.public_id) if admission.public_id else ""
@@ -224,7 +224,7 @@ class Runs:
         )
 
     async def claim(self, run_id: str, attempt: int, worker_id: str) -> Claim | None:
-        """Claim a queued run for this worker; None if it is taken or gone. Raises NotNow if the worker's own lease has lapsed.
+        """Claim a queued run for this worker; None if it is taken or gone. Raises NotNow if the worker's lease lapsed.
 
         A repeated claim returns a run that this worker already holds; the caller must know which runs it holds.
         """
@@ -254,7 +254,7 @@ class Runs:
         )
 
     def finish_command(self, completion: RunCompletion) -> list[Any]:
-        """Return the arguments of the EVAL that ends a run, for a pipeline. Its reply is b"ended", b"again" or b"stale"."""
+        """Return the arguments of the EVAL that ends a run. Its reply is b"ended", b"again" or b"stale"."""
         keys, run_id = self.keys, completion.run_id
         names = (
             *(keys.meta(run_id), keys.log(run_id), keys.request(run_id), keys.usage),
@@ -310,7 +310,7 @@ class Runs:
         return answer[1].decode() if answer[0] == b"stop" else None
 
     async def take_over(self, run_id: str, worker_id: str) -> tuple[int, str] | None:
-        """Queue a run of a lapsed worker again. Return (next attempt, model slug); None if there is nothing to take over."""
+        """Queue a run of a lapsed worker again. Return (next attempt, model slug), or None if the run is over."""
         keys = self.keys
         names = (keys.meta(run_id), keys.log(run_id), keys.worker(worker_id), keys.worker_runs(worker_id), keys.queued)
         answer = await self.client.eval(TAKEOVER, len(names), *names, run_id, worker_id, self._now_ms())

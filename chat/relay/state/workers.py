@@ -17,8 +17,10 @@ STATE_ORDER = ("ready", "loading", "draining", "failed")
 
 @dataclass(frozen=True, slots=True)
 class WorkerLease:
-    """One live worker. `state`: loading, ready, draining or failed; `fraction` of the loading 0..1; `reason` is for the operator.
-    No token of the model stands for more than `longest_token_chars`; that and `max_model_len` are 0 until they are known.
+    """One live worker. `state`: loading, ready, draining or failed; `fraction` of the loading, 0..1.
+
+    `reason` is for the operator.
+    No token of the model has more than `longest_token_chars`; that and `max_model_len` are 0 until they are known.
     `maker_defaults`: sampling values of the model's files, by the names of request fields; None until they are read.
     `num_prompt_tokens`, and of these `num_cached_tokens`, are counted since the worker's core began."""
 
@@ -43,9 +45,9 @@ class WorkerLease:
 
 @dataclass(frozen=True, slots=True)
 class ModelCondition:
-    """How a model is, by its best worker. `state`: unloaded where it has none, else as of a lease; `reason` is for the operator.
+    """The condition of a model, by its best worker. `state`: unloaded without a worker, else that of a lease.
 
-    `max_model_len` 0 and `maker_defaults` None: not told yet.
+    `reason` is for the operator. `max_model_len` 0 and `maker_defaults` None: not known yet.
     """
 
     state: str = "unloaded"

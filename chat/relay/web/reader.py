@@ -71,7 +71,7 @@ class RunReader:
     async def first(self, *, timeout_s: float | None = None) -> Admitted:
         """Wait until the run is admitted, at most `timeout_s`.
 
-        Raises RequestError (4xx), EngineUnavailable (503, also when the time is over) or EngineFailure (500) if it is not.
+        Raises RequestError (4xx), EngineUnavailable (503, also after the time limit) or EngineFailure (500) otherwise.
         """
         try:
             async with asyncio.timeout(timeout_s):

@@ -1,9 +1,9 @@
 """Writes entries to the logs of their runs, then announces them to the web processes that read. The log always comes
 first.
 
-  write      one pipeline appends every entry to its run's log, id `<attempt>-<last position>`; an end is its script (finish.lua)
+  write      one pipeline appends every entry to its run's log, id `<attempt>-<last position>`; an end runs finish.lua
   announce   one layer message per web process with the entries that were written, `n` counting by one
-Where no run ends, which is nearly always, one script (step.lua) does both in one round trip, over a connection of its own.
+If no run ends, which is nearly always, one script (step.lua) does both in one round trip, over its own connection.
 
 The log of a run refuses a worker that has lost the run, and nothing is announced. `missing_entries` finds what could
 not be written. Used by chat.relay.worker.publisher.

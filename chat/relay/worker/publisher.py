@@ -43,9 +43,9 @@ CLAIMS_SETTLE_S = 2.0
 class Publisher:
     """The owner of a worker's runs. `publish` and `is_letting_go` may be called from any thread, the rest on one loop.
 
-    `abort(run_id, outcome)` ends a run in the engine. `lease()` returns the fields of the worker's lease, or None without
-    a heartbeat of the core. `flush_mode`: "auto", "step" or "batch". `line` writes and announces steps in one round trip;
-    it needs a `layer` whose messages are Valkey's PUBLISH (chat.relay.token_layer).
+    `abort(run_id, outcome)` ends a run in the engine. `lease()` returns the fields of the worker's lease, or None
+    without a heartbeat of the core. `flush_mode`: "auto", "step" or "batch". `line` writes and announces steps in one
+    round trip; it needs a `layer` whose messages are Valkey's PUBLISH (chat.relay.token_layer).
     """
 
     def __init__(

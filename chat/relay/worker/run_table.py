@@ -91,7 +91,7 @@ class RunTable:
         self.abort(run.run_id, Outcome.STOPPED)
 
     def being_let_go(self, run_id: str) -> asyncio.Event | None:
-        """Return the asyncio event that is set once the engine has ended a dropped run; None if it holds no such run."""
+        """Return the asyncio event that is set once the engine ends a dropped run; None if it holds no such run."""
         return self._dropped.get(run_id)
 
     def forget_ended(self, before: float) -> None:
