@@ -71,7 +71,22 @@ def pytest_collection() -> Iterator[object]:
         gc.freeze()
 
 
+SERVERS = ("lightcone", "invariant_lightcone")
+"""Fixtures of a served Lightcone that files share."""
+
+
+def _group(item: pytest.Item) -> str:
+    """The tests that one process of pytest-xdist runs together, as they share a server or the fixtures of a file."""
+    names = getattr(item, "fixturenames", ())
+    return next((server for server in SERVERS if server in names), str(item.path))
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Long tests go first, so that no process is left with one at the end.
+    items.sort(key=lambda item: not any(item.get_closest_marker(name) for name in ("live", "browser", "slow")))
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
     for marker in ("gpu", "browser", "postgres"):
         reason = _missing_for(marker)
         if reason:

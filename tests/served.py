@@ -73,7 +73,7 @@ class ServedLightcone:
         inherited = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("LIGHTCONE_", "DJANGO_", "DATABASE_"))
+            if not name.startswith(("LIGHTCONE_", "DJANGO_", "DATABASE_", "OMP_"))
         }
         settings = {
             "LIGHTCONE_DATA_DIR": str(self.data_dir),

@@ -6,7 +6,6 @@ The Lightcone dialect on its bare route, Scale's with its own header, names and 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -20,12 +19,6 @@ from tests.served import ServedLightcone
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
-ENVIRONMENT = {
-    # Answers are compared between requests: with and without a cached prefix, alone and beside others.
-    "LIGHTCONE_BATCH_INVARIANT": "1",
-    "LIGHTCONE_MAX_MODEL_LEN": "2048",
-    "LIGHTCONE_NUM_THREADS": "1",
-}
 AT_ONCE = 6
 ALONE = ("a prediction",)
 OPENAI_FIELDS = frozenset(openai.resources.chat.completions.Completions.create.__annotations__)
@@ -39,15 +32,10 @@ def test_there_are_sixty_requests():
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLightcone]:
-    lightcone = ServedLightcone(tmp_path_factory.mktemp("equivalence"), environment=ENVIRONMENT)
-    with lightcone.running():
-        yield lightcone
-
-
-@pytest.fixture(scope="module")
-def answers(served: ServedLightcone) -> dict[str, list[Answer]]:
+def answers(invariant_lightcone: ServedLightcone) -> dict[str, list[Answer]]:
     """Of each request, what the three dialects say."""
+
+    served = invariant_lightcone
 
     def ask(fields: dict[str, Any]) -> list[Answer]:
         body = {**DEFAULTS, **fields}

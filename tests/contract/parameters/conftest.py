@@ -6,26 +6,13 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from chat.catalog.model_choice import model_choice
 from tests.served import ServedLightcone
 
-ENVIRONMENT = {
-    # Answers are compared between requests: with and without a cached prefix, alone and beside others.
-    "LIGHTCONE_BATCH_INVARIANT": "1",
-    # Four seats, so that a request of four choices keeps the others waiting.
-    "LIGHTCONE_MAX_NUM_SEQS": "4",
-    "LIGHTCONE_MAX_MODEL_LEN": "2048",
-    # A stream's status line comes with its first byte, which is a ping for requests that wait for a seat.
-    "LIGHTCONE_SSE_KEEP_ALIVE": "1",
-    # A team of threads loses more by waiting for a busy machine than this model gains by one.
-    "LIGHTCONE_NUM_THREADS": "1",
-}
 QUESTION = [{"role": "user", "content": "Tell me about the sea."}]
 COUNTING = [
     {"role": role, "content": text}
@@ -141,31 +128,16 @@ def joined(chunks: list[dict[str, Any]], name: str = "content") -> str:
     return "".join(choice["delta"].get(name) or "" for chunk in chunks for choice in chunk["choices"])
 
 
-def model_that_adds_bos(folder: Path) -> Path:
-    """A copy of the default model whose tokenizer adds a token of its own, as the original's never does."""
-    content = bytearray(model_choice(path="", name="").path.read_bytes())
-    name = b"tokenizer.ggml.add_bos_token"
-    flag = content.index(name) + len(name) + 4
-    assert content[flag] == 0
-    content[flag] = 1
-    path = folder / "model.gguf"
-    path.write_bytes(content)
-    return path
-
-
 @contextmanager
-def serving(folder: Path, **environment: str) -> Iterator[Asker]:
-    """A client of a server of its own."""
-    served = ServedLightcone(folder)
-    model = {"LIGHTCONE_MODEL": str(model_that_adds_bos(folder)), "LIGHTCONE_MODEL_NAME": served.model}
-    served.environment = ENVIRONMENT | model | environment
-    with served.running():
-        asker = Asker(served, served.api_key)
-        yield asker
-        asker.close()
+def asker(served: ServedLightcone) -> Iterator[Asker]:
+    client = Asker(served, served.api_key)
+    try:
+        yield client
+    finally:
+        client.close()
 
 
-@pytest.fixture(scope="package")
-def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
-    with serving(tmp_path_factory.mktemp("parameters")) as asker:
-        yield asker
+@pytest.fixture(scope="session")
+def ask(invariant_lightcone: ServedLightcone) -> Iterator[Asker]:
+    with asker(invariant_lightcone) as client:
+        yield client

@@ -6,14 +6,16 @@ import re
 
 import pytest
 
-from tests.contract.parameters.conftest import joined, serving
+from tests.contract.conftest import invariant_server
+from tests.contract.parameters.conftest import asker, joined
 
 
 @pytest.fixture(scope="module")
 def ask(tmp_path_factory):
     """A server that looks for thoughts: others do not, as even an answer under a grammar may begin with some where they are looked for."""
-    with serving(tmp_path_factory.mktemp("thinking"), LIGHTCONE_REASONING_PARSER="hunyuan_a13b") as asker:
-        yield asker
+    served = invariant_server(tmp_path_factory.mktemp("thinking"), LIGHTCONE_REASONING_PARSER="hunyuan_a13b")
+    with served.running(), asker(served) as client:
+        yield client
 
 
 def turns(*pairs: tuple[str, str]) -> list[dict[str, str]]:

@@ -11,11 +11,6 @@ import pytest
 
 from tests.served import ServedLightcone
 
-ENVIRONMENT = {
-    "LIGHTCONE_BATCH_INVARIANT": "1",
-    "LIGHTCONE_MAX_MODEL_LEN": "2048",
-    "LIGHTCONE_MAX_AUTH_FAILURES": "1000000",
-}
 QUESTION = {"messages": [{"role": "user", "content": "Tell me about the sea."}], "temperature": 0}
 
 
@@ -26,18 +21,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
-@pytest.fixture(scope="package")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLightcone]:
-    lightcone = ServedLightcone(tmp_path_factory.mktemp("refusals"), environment=ENVIRONMENT)
-    with lightcone.running():
-        yield lightcone
-
-
-@pytest.fixture(scope="package")
-def client(served: ServedLightcone) -> Iterator[httpx.Client]:
-    with httpx.Client(
-        base_url=served.base_url, headers={"Authorization": f"Bearer {served.api_key}"}, timeout=120
-    ) as client:
+@pytest.fixture(scope="session")
+def client(invariant_lightcone: ServedLightcone) -> Iterator[httpx.Client]:
+    headers = {"Authorization": f"Bearer {invariant_lightcone.api_key}"}
+    with httpx.Client(base_url=invariant_lightcone.base_url, headers=headers, timeout=120) as client:
         yield client
 
 

@@ -1,0 +1,51 @@
+"""A served Lightcone whose answers can be compared, shared by the tests of parameters, of refusals and of equal dialects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chat.catalog.model_choice import model_choice
+from tests.served import ServedLightcone
+
+INVARIANT = {
+    # Answers are compared between requests: with and without a cached prefix, alone and beside others.
+    "LIGHTCONE_BATCH_INVARIANT": "1",
+    # Four running sequences, so that a request of four choices keeps the others waiting.
+    "LIGHTCONE_MAX_NUM_SEQS": "4",
+    "LIGHTCONE_MAX_MODEL_LEN": "2048",
+    # A stream's status line comes with its first byte, which is a ping for requests that wait.
+    "LIGHTCONE_SSE_KEEP_ALIVE": "1",
+    # Several threads lose more by waiting for a busy machine than this model gains by them.
+    "LIGHTCONE_NUM_THREADS": "1",
+    "LIGHTCONE_MAX_AUTH_FAILURES": "1000000",
+}
+
+
+def model_that_adds_bos(folder: Path) -> Path:
+    """A copy of the default model whose tokenizer adds a token of its own, as the original's never does."""
+    content = bytearray(model_choice(path="", name="").path.read_bytes())
+    name = b"tokenizer.ggml.add_bos_token"
+    flag = content.index(name) + len(name) + 4
+    assert content[flag] == 0
+    content[flag] = 1
+    path = folder / "model.gguf"
+    path.write_bytes(content)
+    return path
+
+
+def invariant_server(folder: Path, **environment: str) -> ServedLightcone:
+    served = ServedLightcone(folder)
+    model = {"LIGHTCONE_MODEL": str(model_that_adds_bos(folder)), "LIGHTCONE_MODEL_NAME": served.model}
+    served.environment = INVARIANT | model | environment
+    return served
+
+
+@pytest.fixture(scope="session")
+def invariant_lightcone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLightcone]:
+    """`manage.py serve` with `INVARIANT`, one for the whole run. Tests must leave it as they found it."""
+    served = invariant_server(tmp_path_factory.mktemp("invariant"))
+    with served.running():
+        yield served
