@@ -155,10 +155,8 @@ class ApiHandler(ASGIHandler):
     """
 
     def load_middleware(self, is_async: bool = False) -> None:
-        self._view_middleware: list[Any] = []
-        self._template_response_middleware: list[Any] = []
-        self._exception_middleware: list[Any] = []
-        self._middleware_chain = ApiMiddleware(self._get_response_async)
+        """Set the only middleware. Django's own chain stays empty, as this handler does not call it."""
+        self.respond = ApiMiddleware(view_call)
 
     async def handle(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request as Django's own handler does. A client that leaves cancels the view.
@@ -191,16 +189,13 @@ class ApiHandler(ASGIHandler):
             answering.result()
 
     async def _answer(self, request: ASGIRequest, body: io.BytesIO, send: Send) -> None:
-        response = await self.run_get_response(request)
+        response = await self.respond(request)
         body.close()  # has been read, and an answer may take minutes
         try:
             await self.send_response(response, send)
         finally:
             response.close()
-
-    def resolve_request(self, request: HttpRequest) -> ResolverMatch:
-        request.resolver_match = match = resolved(get_resolver(), request.path_info)
-        return match
+            request.close()
 
     async def read_body(self, receive: Receive, path: str) -> io.BytesIO:
         """Return the body, cut off one byte above the limit; the view then answers 413. Raises RequestAborted."""
@@ -213,6 +208,17 @@ class ApiHandler(ASGIHandler):
             return ASGIRequest(scope, body_file), None
         except UnicodeDecodeError:
             return None, error_response(LIGHTCONE, ApiError("not_found", "The path is not valid UTF-8."))
+
+
+async def view_call(request: HttpRequest) -> HttpResponseBase:
+    """Call the view of the request's path. Raises Resolver404 and whatever the view raises.
+
+    API views are async, answer without templates, and report failures themselves: this is all that Django's handler would do for
+    them, without its log of each 4xx. The request log has those.
+    """
+    match = resolved(get_resolver(), request.path_info)
+    response: HttpResponseBase = await match.func(request, *match.args, **match.kwargs)
+    return response
 
 
 @lru_cache(MAX_KNOWN_PATHS)

@@ -22,7 +22,7 @@ OURS = f"lc_unknown00_{'0' * 48}"
 
 @pytest.fixture(autouse=True)
 def _no_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refresh(asked: object) -> None:
+    async def refresh() -> None:
         """Nothing is cached here."""
 
     monkeypatch.setattr(auth, "configuration_refresh", refresh)

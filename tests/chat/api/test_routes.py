@@ -15,7 +15,7 @@ from chat.access.authentication import AuthFailures
 from chat.access.keys import Caller
 from chat.api import view
 from chat.api.anthropic.dialect import MESSAGES
-from chat.api.middleware import ApiHandler, ApiMiddleware, error_described, is_api_path
+from chat.api.middleware import ApiHandler, ApiMiddleware, error_described, is_api_path, view_call
 from chat.api.openai.dialect import LIGHTCONE
 from chat.api.openai.views import model_object
 from chat.api.scale.urls import SCALE
@@ -403,10 +403,10 @@ def test_what_a_library_tells_of_itself_is_read_or_left(headers, hints):
 
 def test_api_routes_pass_through_one_async_function_and_no_sync_middleware():
     handler = ApiHandler()
-    assert isinstance(handler._middleware_chain, ApiMiddleware)
-    assert iscoroutinefunction(handler._middleware_chain)
-    assert handler._middleware_chain.sync_capable is False
-    assert handler._view_middleware == handler._template_response_middleware == handler._exception_middleware == []
+    assert isinstance(handler.respond, ApiMiddleware)
+    assert iscoroutinefunction(handler.respond)
+    assert handler.respond.sync_capable is False
+    assert handler.respond.get_response is view_call
     resolver = get_resolver()
     for path in (
         "/v1/chat/completions",
