@@ -56,7 +56,9 @@ async def object_read(request: HttpRequest) -> dict[str, Any]:
 
 
 async def run_in_thread_if_large(num_bytes: int, work: Callable[..., T], *args: Any) -> T:
-    """Return `work(*args)` for a request of that size: in a thread if it is large, as other requests go on meanwhile."""
+    """Return `work(*args)` for a request of that size: in a thread if it is large, as other requests go on
+    meanwhile.
+    """
     if num_bytes <= INLINE_BODY_BYTES:
         return work(*args)
     return await asyncio.get_running_loop().run_in_executor(_check_threads, work, *args)

@@ -1,6 +1,8 @@
-"""The path of every chat completion, shared by all dialects: a plain async view from the first header to the last frame.
+"""The path of every chat completion, shared by all dialects: a plain async view from the first header to the last
+frame.
 
-1. Key (401, 403), size (413), content type and JSON (400).  2. The checks of request/, on the loop if small, else in a thread.
+1. Key (401, 403), size (413), content type and JSON (400).  2. The checks of request/, on the loop if small, else in a
+   thread.
 3. Model (404), rights of the key (400).  4. The run is started; limits (429, 503), then messages (400).
 5. `Admitted`, or a plain HTTP error.  6. One JSON object, or frames.
 

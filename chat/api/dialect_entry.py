@@ -1,4 +1,6 @@
-"""What the rest of the house needs to know of a dialect, as data: its routes, its errors, its place in metrics and batches."""
+"""What the rest of the house needs to know of a dialect, as data: its routes, its errors, its place in metrics and
+batches.
+"""
 
 from __future__ import annotations
 

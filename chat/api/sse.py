@@ -1,7 +1,7 @@
 """Server-sent events: the bytes of a frame, and the response that streams them.
 
-A frame has one JSON value on one line, in ASCII, with `\\n` line ends, without ids and retry lines. Model output is inside
-a JSON string, so it cannot form a frame.
+A frame has one JSON value on one line, in ASCII, with `\\n` line ends, without ids and retry lines. Model output is
+inside a JSON string, so it cannot form a frame.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """The runs of one HTTP request, read together: one for each prompt or input.
 
-1. `start` starts the first run, which counts as the request against the key's limits.  2. The others follow by themselves,
+1. `start` starts the first run, which counts as the request against the key's limits.  2. The others follow by
+   themselves,
 at most `AT_ONCE` and half of the key's limit at once. One that a limit refuses is tried again after the end of another.
-3. `next` returns the updates of all runs in the order in which they come. It raises the first failure; `leave` ends the rest.
+3. `next` returns the updates of all runs in the order in which they come. It raises the first failure; `leave` ends the
+   rest.
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ RunUpdate = Admitted | Event
 
 
 class RunGroup:
-    """The runs 0 to `count` - 1. `request_of` returns the request of each. One task uses a group; `leave` may be called at any time."""
+    """The runs 0 to `count` - 1. `request_of` returns the request of each.
+
+    One task uses a group; `leave` may be called at any time.
+    """
 
     def __init__(self, accepted: Accepted[P], request_of: Callable[[int], ParsedRequest], count: int) -> None:
         self.headers: dict[str, str] = {}
@@ -58,7 +63,9 @@ class RunGroup:
             self._tasks.append(asyncio.create_task(self._begin_further()))
 
     async def admissions(self, timeout_s: float) -> None:
-        """Wait until all runs that go on at once are admitted, except those that a limit holds back. Raises ApiError of a refusal.
+        """Wait until all runs that go on at once are admitted, except those that a limit holds back.
+
+        Raises ApiError of a refusal.
 
         If the constraints could rule out every first token, wait for one more update, at most `timeout_s`. `next` still
         returns all of them.
@@ -77,7 +84,10 @@ class RunGroup:
                 self._early.append(further)
 
     async def next(self, timeout_s: float | None = None) -> tuple[int, RunUpdate] | None:
-        """Return the next update with the number of its run; None after `timeout_s` of silence. Raises ApiError of the first failure."""
+        """Return the next update with the number of its run; None after `timeout_s` of silence.
+
+        Raises ApiError of the first failure.
+        """
         taken = self._early.popleft() if self._early else await self._take(timeout_s)
         if taken is not None and isinstance(taken[1], Event) and taken[1].is_terminal:
             self._num_over += 1

@@ -127,7 +127,10 @@ async def prompt_read(
 
 
 async def admission_wait(run: StartedRun) -> Admitted:
-    """Wait for the admission, as long as the queue and the request's own deadline allow. Raises EngineError, ApiError 408."""
+    """Wait for the admission, as long as the queue and the request's own deadline allow.
+
+    Raises EngineError, ApiError 408.
+    """
     deadline_at = run.generation.deadline_at or math.inf
     try:
         return await run.reader.first(
@@ -205,14 +208,20 @@ class FrameSource(Protocol):
         """Return the first frame; b"" for none."""
 
     async def next(self, timeout_s: float) -> bytes | None:
-        """Return the next frame, b"" for an event without a frame, None after `timeout_s` of silence. May raise anything."""
+        """Return the next frame, b"" for an event without a frame, None after `timeout_s` of silence.
+
+        May raise anything.
+        """
 
     def error(self, error: ApiError) -> bytes:
         """Return the frame that ends a stream which cannot go on."""
 
 
 async def frames_sent(source: FrameSource, names: FieldNames = names_unchanged) -> AsyncIterator[bytes]:
-    """Yield all frames of a source, with pings between them. An error becomes the last frame, with the client's field names."""
+    """Yield all frames of a source, with pings between them.
+
+    An error becomes the last frame, with the client's field names.
+    """
     keep_alive_s = silence_s()
     clock = asyncio.get_running_loop().time
     spoke_at = clock()
@@ -243,7 +252,10 @@ def silence_s() -> float:
 
 
 class RunFrames:
-    """The frames of one run, from its admission on. An `archive` gets each event first. `ahead` is an event already taken."""
+    """The frames of one run, from its admission on. An `archive` gets each event first.
+
+    `ahead` is an event already taken.
+    """
 
     def __init__(
         self,

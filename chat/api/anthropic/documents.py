@@ -24,7 +24,9 @@ class DocumentReader:
         self._text_blocks = text_blocks
 
     def document(self, block: dict[str, Any], path: str) -> list[Part]:
-        """Return the parts of a document: its context, if it has one, and its text, or the file for the worker to read."""
+        """Return the parts of a document: its context, if it has one, and its text, or the file for the worker to
+        read.
+        """
         self._check_citations(block, path)
         title = self._label(block, "title", path)
         context = self._label(block, "context", path, is_short=False)

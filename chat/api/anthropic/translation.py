@@ -30,7 +30,8 @@ NO_REASONS = {"diagnostics": {"cache_miss_reason": {"type": "unavailable"}}}
 def message_parse(schema: serializers.Serializer, body: dict[str, Any]) -> ParsedRequest:
     """Check and translate the body of a message. Raises ApiError.
 
-    1. Fields, each for itself.  2. Rules between them.  3. The conversation.  4. The one request schema, in the client's names.
+    1. Fields, each for itself.  2. Rules between them.  3. The conversation.  4. The one request schema, in the
+       client's names.
     """
     names = MessageNames()
     fields = fields_read(schema, body)

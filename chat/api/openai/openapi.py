@@ -1,4 +1,6 @@
-"""The routes of OpenAI's shape, described: chat completions and stored ones, models, text completions, tokens, embeddings."""
+"""The routes of OpenAI's shape, described: chat completions and stored ones, models, text completions, tokens,
+embeddings.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`/tokenize`, `/detokenize`, `/v1/chat/completions/render`: a prompt as the model sees it, for clients of vLLM and llama.cpp.
+"""`/tokenize`, `/detokenize`, `/v1/chat/completions/render`: a prompt as the model sees it, for clients of vLLM and
+llama.cpp.
 
 Each becomes a request with `Task.READ`. Meaning of every field: docs/api/tokens.md.
 """

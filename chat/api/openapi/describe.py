@@ -1,8 +1,10 @@
-"""The vocabulary in which routes describe themselves for the OpenAPI document: an `Operation` for each method, and JSON Schemas.
+"""The vocabulary in which routes describe themselves for the OpenAPI document: an `Operation` for each method, and JSON
+Schemas.
 
     SCHEMAS = {"Echo": obj({"language": TEXT}, id=TEXT, text=text("As sent."))}
     OPERATIONS = (
-        Operation("POST /v9/echo", "create_echo", "Echo a text. Answers with it.", body=body_of(EchoRequest), answer="Echo"),
+        Operation("POST /v9/echo", "create_echo", "Echo a text. Answers with it.", body=body_of(EchoRequest),
+        answer="Echo"),
     )
 
 A module with these two names and `TAG`, the heading of its routes, is listed in `DialectEntry.described_in`.
@@ -109,7 +111,10 @@ def body_of(serializer: type[serializers.Serializer], **example: Any) -> Body:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one route. `errors` are by default those of a route that computes, if it has a body, else of one that reads."""
+    """One method of one route.
+
+    `errors` are by default those of a route that computes, if it has a body, else of one that reads.
+    """
 
     route: str
     """Method and path: "GET /v1/models/{model_id}"."""

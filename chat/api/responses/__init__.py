@@ -1,1 +1,3 @@
-"""The Responses API: items in, items out, kept on the server so that a conversation goes on from an id (docs/api/responses.md)."""
+"""The Responses API: items in, items out, kept on the server so that a conversation goes on from an id
+(docs/api/responses.md).
+"""

@@ -1,4 +1,6 @@
-"""The history that a response continues: a previous response, and items that the input refers to. Both are in the project's store.
+"""The history that a response continues: a previous response, and items that the input refers to.
+
+Both are in the project's store.
 
 A short request may refer to much. The history is bounded, and put together in a thread if it is large.
 """

@@ -1,7 +1,8 @@
 """Check the fields of `POST /v1/responses` and translate them into those of a chat completion.
 
-Fields that both have, and those of the Lightcone request that shape the answer, go on as they are. A field that a response has
-no place for is refused by the name that it has here. Errors of the chat's schema get the names that were sent.
+Fields that both have, and those of the Lightcone request that shape the answer, go on as they are. A field that a
+response has no place for is refused by the name that it has here. Errors of the chat's schema get the names that were
+sent.
 """
 
 from __future__ import annotations

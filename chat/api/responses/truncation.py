@@ -1,7 +1,7 @@
 """`truncation: "auto"`: drop the oldest items until the prompt and the answer fit into the context.
 
-Only a worker can count the tokens of messages. It reads the prompt, which uses no tokens, as often as it takes to find what
-fits. The store keeps the client's items as they are.
+Only a worker can count the tokens of messages. It reads the prompt, which uses no tokens, as often as it takes to find
+what fits. The store keeps the client's items as they are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ KEPT_ROLES = ("system", "developer")
 
 
 async def messages_fit(accepted: Accepted[ParsedResponse]) -> Accepted[ParsedResponse]:
-    """Return the request without its oldest messages, as many as must go. The run itself refuses what cannot fit at all."""
+    """Return the request without its oldest messages, as many as must go.
+
+    The run itself refuses what cannot fit at all.
+    """
     for _ in range(MAX_READINGS):
         parsed = accepted.parsed
         try:

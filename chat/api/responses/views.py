@@ -1,4 +1,6 @@
-"""Routes of the Responses API: create, fetch (whole or as a stream), cancel, delete, list the input, count its tokens."""
+"""Routes of the Responses API: create, fetch (whole or as a stream), cancel, delete, list the input, count its
+tokens.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,10 @@ async def _give_up(accepted: Accepted[ParsedResponse], run: StartedRun) -> None:
 
 
 async def _start(accepted: Accepted[ParsedResponse]) -> tuple[Accepted[ParsedResponse], StartedRun]:
-    """1. The history.  2. Whether the response is kept.  3. What fits.  4. The run; in the background, with a row in the store."""
+    """1. The history.  2. Whether the response is kept.  3. What fits.  4.
+
+    The run; in the background, with a row in the store.
+    """
     accepted = await history_add(accepted)
     keeps = keeps_answer(accepted.parsed)
     refusal = await keeping_refusal(accepted.caller.project_id) if keeps else None

@@ -1,4 +1,7 @@
-"""Messages as Scale's clients write them: their forms, and the cut of `memory_strategy`. The Lightcone request checks them."""
+"""Messages as Scale's clients write them: their forms, and the cut of `memory_strategy`.
+
+The Lightcone request checks them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Names in a Scale request: those of fields, for errors of all later steps, and those of models, `vendor/name/deployment`."""
+"""Names in a Scale request: those of fields, for errors of all later steps, and those of models,
+`vendor/name/deployment`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """Translate a Scale request into the Lightcone request, and add the fields that the latter does not have.
 
-1. Scale's own fields.  2. Messages: their forms, then the cut of `memory_strategy`.  3. The other fields, and behind them
-those of `inference_extra_params`, through the checks of the Lightcone request.  4. Candidates, model names, deadline, the
+1. Scale's own fields.  2. Messages: their forms, then the cut of `memory_strategy`.  3. The other fields, and behind
+   them
+those of `inference_extra_params`, through the checks of the Lightcone request.  4. Candidates, model names, deadline,
+the
 text to fill in.
 
 Errors, here and later, name fields as the client sent them (names.py).
@@ -69,7 +71,9 @@ def scale_parse(body: dict[str, Any]) -> ParsedRequest:
 
 
 def with_own(parsed: P, own: Mapping[str, Any], names: ScaleNames, *, must_fit: bool = True) -> P:
-    """Add the fields that the Lightcone request does not have. Raises ApiError if `best_of` does not go with the others.
+    """Add the fields that the Lightcone request does not have.
+
+    Raises ApiError if `best_of` does not go with the others.
 
     `must_fit`: prompt and token limit must fit into the context together.
     """

@@ -60,7 +60,9 @@ class TextHead:
 
 
 def text_head(accepted: Accepted[TextRequest], first: StartedRun) -> TextHead:
-    """Return the head of the answer. `first`, the run of the first prompt, knows the model and the service tier used."""
+    """Return the head of the answer. `first`, the run of the first prompt, knows the model and the service tier
+    used.
+    """
     parsed = accepted.parsed
     generation, response = parsed.generation, parsed.response
     return TextHead(
