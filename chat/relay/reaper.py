@@ -1,11 +1,11 @@
 """The reaper: ends the runs that dead processes leave behind, or queues them for another worker.
 
-Each turn, under a lock, so that one reaper works at a time:
-  workers whose lease is gone    queue their runs for the next attempt; end them as `worker_lost` after three attempts
-  web processes whose lease is   leave all their runs, whose clients were cut off
-  runs queued for 30 s           send their task again if a worker serves (the claim makes duplicates harmless)
-  runs queued for 90 s           end them if no worker of the model lives, or at their own time limit; wait for loading
-  unread runs                    end them when their time is over
+Each turn does the following. A lock lets one reaper work at a time.
+  workers without a lease         queue their runs for the next attempt; after three attempts, end them as `worker_lost`
+  web processes without a lease   leave all their runs, as their clients were cut off
+  runs queued for 30 s            send the task again if a worker is ready (the claim makes duplicates harmless)
+  runs queued for 90 s            end them if no worker of the model lives or loads; sooner if their own deadline is over
+  unread runs                     end them when their grace time is over
 It runs in the maintenance worker rather than in web processes, whose loops should serve requests alone.
 """
 
@@ -44,7 +44,7 @@ LOST_MESSAGE = "The worker of this request was lost and no other could finish it
 
 
 class Reaper:
-    """The reaper.
+    """The reaper of one deployment.
 
     `send_task(run_id, attempt, slug)` queues a run again; `send_stop(worker_id, run_id, outcome)` notifies its worker.
     """

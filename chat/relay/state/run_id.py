@@ -12,7 +12,7 @@ from uuid import UUID
 
 
 def run_id_create(*, at_s: float | None = None) -> str:
-    """A new run id as 32 hex digits. `at_s`: unix seconds, now when absent."""
+    """Return a new run id as 32 hex digits. `at_s`: unix seconds, now when absent."""
     milliseconds = int((time.time() if at_s is None else at_s) * 1000)
     return UUID(
         int=(milliseconds << 80) | (0x7 << 76) | (secrets.randbits(12) << 64) | (0b10 << 62) | secrets.randbits(62)
@@ -20,5 +20,5 @@ def run_id_create(*, at_s: float | None = None) -> str:
 
 
 def run_id_floor(at: datetime) -> UUID:
-    """The smallest value that a run id of this instant, or a later one, can have."""
+    """Return the smallest value that a run id of this instant, or a later one, can have."""
     return UUID(int=max(0, int(at.timestamp() * 1000)) << 80)

@@ -17,40 +17,40 @@ STATE_ORDER = ("ready", "loading", "draining", "failed")
 
 @dataclass(frozen=True, slots=True)
 class WorkerLease:
-    """One live worker. `state`: loading, ready, draining or failed; `fraction` of the loading, 0..1.
-
-    `reason` is for the operator.
-    No token of the model has more than `longest_token_chars`; that and `max_model_len` are 0 until they are known.
-    `maker_defaults`: sampling values of the model's files, by the names of request fields; None until they are read.
-    `num_prompt_tokens`, and of these `num_cached_tokens`, are counted since the worker's core began."""
+    """One live worker."""
 
     worker_id: str
     model: str
     state: str
+    """loading, ready, draining or failed"""
     phase: str
     fraction: float
+    """The progress of loading, 0..1."""
     reason: str
+    """A text for the operator."""
     max_num_seqs: int
     max_model_len: int
+    """0 until it is known."""
     num_live: int
     num_running: int
     num_waiting: int
     longest_token_chars: int = 0
+    """No token of the model stands for more characters; 0 until it is known."""
     num_blocks: int = 0
     num_free_blocks: int = 0
     num_prompt_tokens: int = 0
+    """Counted since the worker's core began, like `num_cached_tokens`, which are part of them."""
     num_cached_tokens: int = 0
     maker_defaults: dict[str, float] | None = None
+    """Sampling values of the model's files, by the names of request fields; None until they are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCondition:
-    """The condition of a model, by its best worker. `state`: unloaded without a worker, else that of a lease.
-
-    `reason` is for the operator. `max_model_len` 0 and `maker_defaults` None: not known yet.
-    """
+    """The condition of a model, by the lease of its best worker, whose fields have the same names."""
 
     state: str = "unloaded"
+    """As of a lease; unloaded without a worker."""
     reason: str = ""
     max_model_len: int = 0
     maker_defaults: dict[str, float] | None = None
@@ -73,7 +73,7 @@ def _condition(lease: WorkerLease) -> ModelCondition:
 
 
 async def worker_leases(client: Answers, keys: Keys) -> list[WorkerLease]:
-    """All live workers. Raises redis.RedisError."""
+    """Return the leases of all live workers. Raises redis.RedisError."""
     worker_ids = sorted(raw.decode() for raw in await client.smembers(keys.workers))
     pipe = client.pipeline(transaction=False)
     for worker_id in worker_ids:
