@@ -4,7 +4,7 @@ Each turn does the following. A lock lets one reaper work at a time.
   workers without a lease         queue their runs for the next attempt; after three attempts, end them as `worker_lost`
   web processes without a lease   leave all their runs, as their clients were cut off
   runs queued for 30 s            send the task again if a worker is ready (the claim makes duplicates harmless)
-  runs queued for 90 s            end them if no worker of the model lives or loads; sooner if their own deadline is over
+  runs queued for 90 s            end them if no worker of the model lives or loads; sooner at their own deadline
   unread runs                     end them when their grace time is over
 It runs in the maintenance worker rather than in web processes, whose loops should serve requests alone.
 """

@@ -1,5 +1,7 @@
-"""Writes of a web process that a cancelled request may not await itself: leaves of readers, and records of requests that
-never became runs. One task writes them in order, and repeats them while Valkey is unavailable.
+"""Writes of a web process that a cancelled request may not await itself.
+
+They are leaves of readers, and records of requests that never became runs. One task writes them in order, and repeats
+them while Valkey is unavailable.
 """
 
 from __future__ import annotations

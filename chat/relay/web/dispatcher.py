@@ -1,8 +1,10 @@
-"""Dispatcher: feeds the readers of runs from the layer and, if that is silent, from the log. One per event loop of a web
-process.
+"""Dispatcher: feeds the readers of runs from the layer and, if that is silent, from the log.
+
+There is one per event loop of a web process.
 
 Its tasks start with the first run (Daphne has no lifespan events) and live as long as the loop:
-  receive   takes layer messages, without a time-out (a cancelled receive would unsubscribe), and offers entries to readers
+  receive   takes layer messages, without a time-out (a cancelled receive would unsubscribe), and offers their entries
+            to readers
   sweep     every 500 ms reads the logs of all readers that received nothing since the last sweep, in one pipeline
   tick      every second signals to the thread that renews this process's lease (lease.py) that the loop is alive, and
             adds to the counts of refused requests
