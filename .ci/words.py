@@ -29,7 +29,7 @@ RETIRED = frozenset(
 )
 ALLOWED = frozenset(("PLAYGROUND_LINGER",))
 """Old names of settings, which work for one release."""
-CHECKED = ("chat/*.py", "engine/*.py", "lightcone_site/*.py", "benchmarks/*.py", ".ci/*.py")
+CHECKED = ("chat/*.py", "engine/*.py", "lightcone_site/*.py", "benchmarks/*.py", ".ci/*.py", "tests/*.py")
 PART = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 
 

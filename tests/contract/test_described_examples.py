@@ -28,4 +28,4 @@ def test_every_example_of_the_page_is_answered(lightcone):
                 answer = client.post(path, content=body, headers={"Content-Type": "application/json"})
                 asked[path] = (answer.status_code, "" if answer.is_success else answer.text)
     assert len(asked) >= 13
-    assert {path: told for path, told in asked.items() if told[0] != 200} == {}
+    assert {path: outcome for path, outcome in asked.items() if outcome[0] != 200} == {}

@@ -1,4 +1,4 @@
-"""Sixty requests, each in three dialects: the same text, usage and finish reason, and whatever else is told.
+"""Sixty requests, each in three dialects: the same text, usage, finish reason and other fields of the answer.
 
 The Lightcone dialect on its bare route, Scale's with its own header, names and framing, and OpenAI's through its client.
 """
@@ -59,16 +59,16 @@ def test_three_dialects_give_the_same_answer(answers, name):
 
 def test_the_answers_are_worth_comparing(answers):
     """Calls, constraints, draws and the rest have all had their effect."""
-    bare = {name: told[0] for name, told in answers.items()}
+    bare = {name: comparable[0] for name, comparable in answers.items()}
     plain = bare["a question"]["choices"]
-    assert len({json.dumps(told["choices"], sort_keys=True) for told in bare.values()}) > 38
+    assert len({json.dumps(comparable["choices"], sort_keys=True) for comparable in bare.values()}) > 38
     assert bare["a call"]["choices"][0]["calls"][0][0] == "weather"
     assert bare["a stream of a call"]["choices"] == bare["a named call"]["choices"]
     assert json.loads(bare["a guided schema"]["choices"][0]["content"])["colour"] in ("red", "blue")
     assert bare["a guided choice"]["choices"][0]["content"] in ("the Baltic", "the Pacific")
     assert bare["a stream"]["choices"] == plain
     assert len(bare["several draws"]["choices"]) == 3
-    assert {choice["finish_reason"] for told in bare.values() for choice in told["choices"]} >= {
+    assert {choice["finish_reason"] for comparable in bare.values() for choice in comparable["choices"]} >= {
         "stop",
         "length",
         "tool_calls",
@@ -111,14 +111,14 @@ def openai_answer(served: ServedLightcone, body: dict[str, Any]) -> Answer:
             return joined([chunk.model_dump(exclude_unset=True) for chunk in chunks])
         raw = client.chat.completions.with_raw_response.create(model=served.model, extra_body=further, **known)
         assert raw.parse().choices[0].finish_reason
-        return told(raw.http_response.json())
+        return comparable(raw.http_response.json())
 
 
 def asked(url: str, headers: dict[str, str], body: dict[str, Any], *, end: str) -> Answer:
     response = httpx.post(url, json=body, headers=headers, timeout=120)
     assert response.status_code == 200, response.text
     if not body.get("stream"):
-        return told(response.json())
+        return comparable(response.json())
     assert response.text.endswith(end)
     frames = [
         line.removeprefix("data: ") for line in response.text.removesuffix(end).split("\n") if line.startswith("data: ")
@@ -126,7 +126,7 @@ def asked(url: str, headers: dict[str, str], body: dict[str, Any], *, end: str) 
     return joined([json.loads(frame) for frame in frames])
 
 
-def told(body: dict[str, Any]) -> Answer:
+def comparable(body: dict[str, Any]) -> Answer:
     """What an answer says, without what differs by request: ids, times, and how much of the prompt was cached."""
     choices = [
         {
@@ -145,7 +145,7 @@ def told(body: dict[str, Any]) -> Answer:
         for choice in body["choices"]
     ]
     prompt = [body.get("prompt_token_ids"), body.get("prompt_logprobs")]
-    return {"model": body["model"], "choices": choices, "usage": usage_told(body["usage"]), "prompt": prompt}
+    return {"model": body["model"], "choices": choices, "usage": comparable_usage(body["usage"]), "prompt": prompt}
 
 
 def joined(chunks: list[dict[str, Any]]) -> Answer:
@@ -176,15 +176,20 @@ def joined(chunks: list[dict[str, Any]]) -> Answer:
             seen["finish_reason"] = choice["finish_reason"] or seen["finish_reason"]
             seen["stop_reason"] = choice.get("stop_reason") or seen["stop_reason"]
             seen["logprobs"] += (choice.get("logprobs") or {}).get("content") or []
-    told_choices = [choices[index] for index in sorted(choices)]
-    return {"model": chunks[0]["model"], "choices": told_choices, "usage": usage_told(usage), "prompt": [None, None]}
+    ordered_choices = [choices[index] for index in sorted(choices)]
+    return {
+        "model": chunks[0]["model"],
+        "choices": ordered_choices,
+        "usage": comparable_usage(usage),
+        "prompt": [None, None],
+    }
 
 
 def calls_of_the_old_form(call: dict[str, str] | None) -> list[tuple[str, str]]:
     return [] if call is None else [(call["name"], call["arguments"])]
 
 
-def usage_told(usage: dict[str, Any] | None) -> dict[str, Any] | None:
+def comparable_usage(usage: dict[str, Any] | None) -> dict[str, Any] | None:
     if usage is None:
         return None
     return {name: value for name, value in usage.items() if name != "prompt_tokens_details"}

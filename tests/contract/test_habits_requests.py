@@ -103,11 +103,11 @@ def test_item_16_content_may_be_a_list_of_text_parts_in_every_role(http, role):
 def test_item_17_an_assistant_that_only_called_stays_in_the_history(http, content):
     arguments = '{"city": "Rome"}'
     call = {"role": "assistant", "tool_calls": [calling("weather", arguments)], **content}
-    told = [*QUESTION, call, {"role": "tool", "tool_call_id": "call_1", "content": "sunny"}]
-    prompt = http.prompt(messages=told, tools=TOOLS)
+    conversation = [*QUESTION, call, {"role": "tool", "tool_call_id": "call_1", "content": "sunny"}]
+    prompt = http.prompt(messages=conversation, tools=TOOLS)
     assert prompt.count('"city": "Rome"') == 1, "an object in the template, not a quoted string"
     call["tool_calls"] = [calling("weather", "no json {")]
-    assert "no json {" in http.prompt(messages=told, tools=TOOLS)
+    assert "no json {" in http.prompt(messages=conversation, tools=TOOLS)
 
 
 def test_item_18_empty_tools_and_choices_without_tools_do_not_fail(http):

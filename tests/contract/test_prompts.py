@@ -164,12 +164,12 @@ def test_one_prompt_that_cannot_be_served_refuses_all(client, lightcone):
 
 @pytest.mark.parametrize("text", ["Hello, world", "Grüße 👋 an alle\n\n", "<|im_start|>user", " ", "日本語のテキスト"])
 def test_text_comes_back_from_its_tokens(http, text):
-    told = post(http, "/tokenize", {"prompt": text, "add_special_tokens": False, "return_token_strs": True})
-    assert told["count"] == len(told["tokens"]) == len(told["token_strs"])
-    assert "".join(told["token_strs"]) == text
-    assert post(http, "/detokenize", {"tokens": told["tokens"]})["prompt"] == text
+    tokenized = post(http, "/tokenize", {"prompt": text, "add_special_tokens": False, "return_token_strs": True})
+    assert tokenized["count"] == len(tokenized["tokens"]) == len(tokenized["token_strs"])
+    assert "".join(tokenized["token_strs"]) == text
+    assert post(http, "/detokenize", {"tokens": tokenized["tokens"]})["prompt"] == text
     pieces = post(http, "/v1/tokenize", {"content": text, "with_pieces": True})["tokens"]
-    assert [piece["id"] for piece in pieces] == told["tokens"]
+    assert [piece["id"] for piece in pieces] == tokenized["tokens"]
     assert "".join(piece["piece"] for piece in pieces) == text
 
 
@@ -179,8 +179,8 @@ def test_nothing_has_no_tokens_and_no_text(http):
 
 
 def test_a_text_longer_than_the_context_is_counted_all_the_same(http):
-    told = post(http, "/tokenize", {"prompt": "word " * 30_000})
-    assert told["count"] > told["max_model_len"]
+    tokenized = post(http, "/tokenize", {"prompt": "word " * 30_000})
+    assert tokenized["count"] > tokenized["max_model_len"]
 
 
 def test_ids_that_the_model_does_not_have_are_refused(http):

@@ -43,9 +43,9 @@ class Asker:
         """(param, code); the message stands in its three places."""
         response = self.post(**fields)
         assert response.status_code == status, response.text
-        told = response.json()
-        assert told["detail"] == told["message"] == told["error"]["message"]
-        return told["error"]["param"], told["error"]["code"]
+        answered = response.json()
+        assert answered["detail"] == answered["message"] == answered["error"]["message"]
+        return answered["error"]["param"], answered["error"]["code"]
 
 
 @pytest.fixture(scope="module")
@@ -170,8 +170,8 @@ def test_a_deadline_in_a_stream_is_an_error_event(ask):
     ).text
     assert text.endswith("event: done\ndata: [DONE]\n\n")
     (error,) = [frame for frame in text.split("\n\n") if frame.startswith("event: error\n")]
-    told = json.loads(error.partition("data: ")[2])
-    assert (told["error"]["code"], told["detail"]) == ("inference_timeout", told["message"])
+    answered = json.loads(error.partition("data: ")[2])
+    assert (answered["error"]["code"], answered["detail"]) == ("inference_timeout", answered["message"])
     assert '"finish_reason":"' not in text
 
 

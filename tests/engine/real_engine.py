@@ -37,10 +37,10 @@ class RealEngine:
         }
         self._num_threads = torch.get_num_threads()
         torch.set_num_threads(1)
-        self._news: queue.SimpleQueue = queue.SimpleQueue()
+        self._published: queue.SimpleQueue = queue.SimpleQueue()
         self.engine = Engine(
             EngineConfig(folder, "tiny", **settings | config),
-            self._news.put,
+            self._published.put,
             connect=connect_in_process,
             renderer=LocalRenderer(),
         )
@@ -58,15 +58,15 @@ class RealEngine:
         request = GenerationRequest(run_id, "tiny", ({"role": "user", "content": text},), arrived_at=0.0)
         self.engine.submit(dataclasses.replace(request, **changes), resume)
 
-    def news(self):
+    def publication(self):
         """The next publication."""
-        return self._news.get(timeout=60)
+        return self._published.get(timeout=60)
 
     def events_to_end(self, *run_ids):
         """All events of these runs."""
         events = {run_id: [] for run_id in run_ids}
         while not all(found and found[-1].is_terminal for found in events.values()):
-            for run in self.news():
+            for run in self.publication():
                 events[run.run_id] += run.events
         return events
 

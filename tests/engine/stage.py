@@ -19,28 +19,32 @@ class Stage:
         self.cores = list(cores) or [ScriptedCore(READY)]
         self.core = self.cores[0]
         waiting = iter(self.cores)
-        self._news = queue.SimpleQueue()
+        self._published = queue.SimpleQueue()
         config = EngineConfig(folder, "tiny", max_num_seqs=4, **config)
         self.engine = Engine(
-            config, self._news.put, connect=lambda _: next(waiting), clock=lambda: self.now, renderer=LocalRenderer()
+            config,
+            self._published.put,
+            connect=lambda _: next(waiting),
+            clock=lambda: self.now,
+            renderer=LocalRenderer(),
         )
 
     def submit(self, run_id="run", text="hi", resume=None, **changes):
         request = GenerationRequest(run_id, "tiny", ({"role": "user", "content": text},), arrived_at=99.0)
         self.engine.submit(dataclasses.replace(request, **changes), resume)
 
-    def news(self):
+    def publication(self):
         """The next publication: run ids with their events."""
-        return {run.run_id: list(run.events) for run in self._news.get(timeout=20)}
+        return {run.run_id: list(run.events) for run in self._published.get(timeout=20)}
 
     def events_to_end(self, run_id="run"):
         events = []
         while not (events and events[-1].is_terminal):
-            events += self.news().get(run_id, [])
+            events += self.publication().get(run_id, [])
         return events
 
-    def has_no_news(self):
-        return self._news.empty()
+    def has_no_publication(self):
+        return self._published.empty()
 
 
 def output(sequence, token_ids=(), finish=None, **more):

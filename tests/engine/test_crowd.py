@@ -98,18 +98,18 @@ class Listener:
     """Gathers what an engine publishes."""
 
     def __init__(self):
-        self._news = threading.Condition()
+        self._published = threading.Condition()
         self._events = {}
 
     def publish(self, runs):
-        with self._news:
+        with self._published:
             for run in runs:
                 self._events.setdefault(run.run_id, []).extend(run.events)
-            self._news.notify_all()
+            self._published.notify_all()
 
     def wait_for(self, run_id, is_enough):
-        with self._news:
-            assert self._news.wait_for(lambda: is_enough(self._events.get(run_id, [])), WAIT_S)
+        with self._published:
+            assert self._published.wait_for(lambda: is_enough(self._events.get(run_id, [])), WAIT_S)
             return list(self._events[run_id])
 
     def events(self, run_id):

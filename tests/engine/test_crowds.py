@@ -57,9 +57,9 @@ class Crowd:
         self._steps = threading.Semaphore(0)
         step, publish = EngineCore.step, engine.engine._runs.publish
         monkeypatch.setattr(EngineCore, "step", lambda core: self._steps.acquire(timeout=60) and step(core))
-        engine.engine._runs.publish = lambda news: (
-            self.seen.extend((run.run_id, event) for run in news for event in run.events),
-            publish(news),
+        engine.engine._runs.publish = lambda publication: (
+            self.seen.extend((run.run_id, event) for run in publication for event in run.events),
+            publish(publication),
         )
 
     def let_step(self, times=1_000_000):
@@ -67,7 +67,7 @@ class Crowd:
 
     def wait_for_words(self):
         while not any(isinstance(event.payload, Delta) for _, event in self.seen):
-            self.engine.news()
+            self.engine.publication()
 
     def submit(self, run_id, **changes):
         asked = {

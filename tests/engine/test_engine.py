@@ -35,7 +35,7 @@ def test_a_run_from_admission_to_its_account(stage):
     prompt = tiny_tokenizer().encode("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
     assert (sequence.prompt_ids, sequence.max_tokens, sequence.stop_ids) == (prompt, 5, [IM_END])
     stage.core.say(output(sequence, b"a", num_cached=3, started_at=99.5))
-    events = [*stage.news()["run"], *stage.news()["run"]]
+    events = [*stage.publication()["run"], *stage.publication()["run"]]
     stage.now = 101.0
     stage.core.say(output(sequence, [IM_END], "stop"))
     admitted, *rest = payloads([*events, *stage.events_to_end()])
@@ -56,9 +56,9 @@ def test_one_publication_per_step_holds_the_events_of_all_runs(stage):
     for run_id in "ab":
         stage.submit(run_id)
         sequences += stage.core.hear_sequences()
-        stage.news()
+        stage.publication()
     stage.core.say(*(output(sequence, b"x") for sequence in sequences))
-    assert stage.news() == {"a": [Event(1, 1, Delta(0, (120,), "x"))], "b": [Event(1, 1, Delta(0, (120,), "x"))]}
+    assert stage.publication() == {"a": [Event(1, 1, Delta(0, (120,), "x"))], "b": [Event(1, 1, Delta(0, (120,), "x"))]}
 
 
 def test_choices_share_one_counter_and_get_seeds_in_a_row(stage):
@@ -103,7 +103,7 @@ def test_an_abort_ends_the_run_once_the_core_has_let_go(stage, outcome):
     stage.engine.abort("run", outcome)
     stage.engine.abort("unknown", outcome)
     assert stage.core.has_heard_all()
-    assert stage.has_no_news()
+    assert stage.has_no_publication()
 
 
 def test_a_run_that_finishes_before_its_abort_arrives_has_finished_choices(stage):
@@ -122,7 +122,7 @@ def test_a_deadline_that_has_passed_ends_the_run(stage):
     late, other = stage.core.hear_sequences(2)
     stage.core.say(message=Heartbeat(0.0))
     stage.core.say(output(late, b"a"), output(other, b"a"))
-    while "late" not in (news := stage.news()) or len(news) < 2:
+    while "late" not in (publication := stage.publication()) or len(publication) < 2:
         pass
     stage.now = 105.0
     stage.core.say(message=Heartbeat(0.0))
@@ -140,7 +140,7 @@ def test_a_sequence_that_fails_takes_its_run_with_it_and_nothing_else(stage):
     stage.core.say(output(good, b"y", "length"))
     events = {"bad": [], "good": []}
     while not all(found and found[-1].is_terminal for found in events.values()):
-        for run_id, found in stage.news().items():
+        for run_id, found in stage.publication().items():
             events[run_id] += found
     failed = payloads(events["bad"])[-1]
     assert (failed.code, failed.outcome, failed.usage.completion_tokens) == (ErrorCode.ENGINE_ERROR, Outcome.FAILED, 1)
@@ -155,7 +155,7 @@ def test_output_that_cannot_be_processed_fails_one_run_only(stage):
     assert stage.core.hear(AbortSequences).seq_ids == [bad.seq_id]
     events = {"bad": [], "good": []}
     while not all(found and found[-1].is_terminal for found in events.values()):
-        for run_id, found in stage.news().items():
+        for run_id, found in stage.publication().items():
             events[run_id] += found
     assert isinstance(events["bad"][-1].payload, Failed)
     assert isinstance(events["good"][-1].payload, Completed)
@@ -176,7 +176,7 @@ def test_output_that_cannot_be_processed_fails_one_run_only(stage):
 )
 def test_invalid_requests_are_rejected_before_the_core_is_involved(stage, changes, code, param):
     stage.submit(**changes)
-    ((event,),) = stage.news().values()
+    ((event,),) = stage.publication().values()
     assert (event.start, event.count) == (0, 1)
     assert isinstance(event.payload, Rejected)
     assert (event.payload.code, event.payload.param) == (code, param)
@@ -187,9 +187,9 @@ def test_the_queue_is_bounded(make_stage):
     stage = make_stage(max_waiting=2)
     for index in range(6):
         stage.submit(f"run-{index}")
-        assert isinstance(next(iter(stage.news().values()))[0].payload, Admitted)
+        assert isinstance(next(iter(stage.publication().values()))[0].payload, Admitted)
     stage.submit("one too many", num_choices=1)
-    ((event,),) = stage.news().values()
+    ((event,),) = stage.publication().values()
     assert event.payload.code == ErrorCode.OVERLOADED
 
 
@@ -198,7 +198,7 @@ def test_a_queue_that_one_tenant_has_filled_takes_others(make_stage):
     said = {}
     for index, tenant in enumerate(["greedy"] * 7 + ["witness"]):
         stage.submit(f"run-{index}", tenant=tenant)
-        said |= stage.news()
+        said |= stage.publication()
     assert said["run-6"][0].payload.code == ErrorCode.OVERLOADED
     assert isinstance(said["run-7"][0].payload, Admitted)
     assert [sequence.tenant for sequence in stage.core.hear_sequences(7)] == ["greedy"] * 6 + ["witness"]
@@ -207,7 +207,7 @@ def test_a_queue_that_one_tenant_has_filled_takes_others(make_stage):
 def test_a_token_that_the_model_lacks_never_reaches_the_core(make_stage):
     stage = make_stage(ScriptedCore(dataclasses.replace(READY, logits_width=IM_END)))
     stage.submit()
-    ((event,),) = stage.news().values()
+    ((event,),) = stage.publication().values()
     assert (type(event.payload), event.payload.param) == (Rejected, "messages")
     assert stage.core.has_heard_all()
 

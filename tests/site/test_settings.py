@@ -201,16 +201,16 @@ def test_every_documented_setting_is_one_that_is_known():
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "suggested"),
     [
         ("LIGHTCONE_MAX_MODEL_LENGTH", "LIGHTCONE_MAX_MODEL_LENGTH (did you mean LIGHTCONE_MAX_MODEL_LEN?)"),
         ("LIGHTCONE_PROT", "LIGHTCONE_PROT (did you mean LIGHTCONE_PORT?)"),
         ("LIGHTCONE_XYZZY", "LIGHTCONE_XYZZY; docs"),
     ],
 )
-def test_a_misspelled_setting_is_named_with_the_one_that_was_meant(name, told):
+def test_a_misspelled_setting_is_named_with_the_one_that_was_meant(name, suggested):
     """`LIGHTCONE_CONTEXT=2048` was ignored without a word."""
-    assert told in env.settings_remarks([name, "LIGHTCONE_PORT", "PATH", "LIGHTCONE_TEST_EXAMPLES"])
+    assert suggested in env.settings_remarks([name, "LIGHTCONE_PORT", "PATH", "LIGHTCONE_TEST_EXAMPLES"])
 
 
 def test_many_unknown_settings_are_one_bounded_line():

@@ -27,21 +27,21 @@ def _no_valkey(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def scope(path: str = "/v1/chat/completions", method: str = "POST", **headers: str) -> dict[str, Any]:
-    told = {"host": "localhost", **headers}
+    described = {"host": "localhost", **headers}
     return {
         "type": "http",
         "method": method,
         "path": path,
         "query_string": b"",
-        "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in told.items()],
+        "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in described.items()],
         "client": ["192.0.2.1", 5000],
         "server": ["127.0.0.1", 8000],
     }
 
 
-async def refused(**told: Any) -> ApiError:
+async def refused(**described: Any) -> ApiError:
     with pytest.raises(ApiError) as caught:
-        await body_admission.body_admit(scope(**told))
+        await body_admission.body_admit(scope(**described))
     return caught.value
 
 

@@ -193,8 +193,8 @@ async def test_a_method_of_any_length_gets_a_short_answer(api):
 @pytest.mark.parametrize("echoed", ['"', "\\", "é", "\u2028"])
 def test_an_error_of_many_problems_stays_within_16_kib(dialect, echoed):
     """Each may echo 200 characters that JSON escapes, and Scale's bodies hold the message three times."""
-    for told in ("", "told " * 20, "told " * 30, "told " * 300):
-        problems = [Problem("invalid_value", f"messages.{n}.content got {echoed * 200} {told}") for n in range(100)]
+    for unknown in ("", "told " * 20, "told " * 30, "told " * 300):
+        problems = [Problem("invalid_value", f"messages.{n}.content got {echoed * 200} {unknown}") for n in range(100)]
         assert len(view.error_response(dialect, problems_error(problems)).content) <= 16_384
 
 

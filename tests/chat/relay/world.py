@@ -75,7 +75,7 @@ class LossyLayer:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class FakeEvents:
     run_id: str
     events: tuple[Event, ...]
 
@@ -95,7 +95,7 @@ class Voice:
             count = len(payload.token_ids) if isinstance(payload, Delta) else 1
             events.append(Event(self.position, count, payload))
             self.position += count
-        self.publisher.publish([News(self.claim.run_id, tuple(events))])
+        self.publisher.publish([FakeEvents(self.claim.run_id, tuple(events))])
 
     def admit(self) -> None:
         self.say(Admitted(3, 100, 7))

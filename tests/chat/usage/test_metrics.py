@@ -164,14 +164,14 @@ def test_without_valkey_that_is_all_there_is_to_say() -> None:
 def test_every_metric_is_documented_and_no_other() -> None:
     metrics = RequestMetrics(ROUTES)
     text = metrics.render() + system_render(STATE)
-    told = set(re.findall(r"^# TYPE (\w+)", text.decode(), re.MULTILINE))
+    exported = set(re.findall(r"^# TYPE (\w+)", text.decode(), re.MULTILINE))
     section = PAGE[PAGE.index("## Metrics") :]
     documented = {
         name
         for row in re.findall(r"^\| (`lightcone_.*?) \|", section, re.MULTILINE)
         for name in re.findall(r"lightcone_\w+", row)
     }
-    assert documented == told
+    assert documented == exported
     labels = {
         label
         for family in text_string_to_metric_families(text.decode())
@@ -183,13 +183,13 @@ def test_every_metric_is_documented_and_no_other() -> None:
 
 def test_alerts_and_dashboard_ask_for_metrics_that_there_are() -> None:
     text = RequestMetrics(ROUTES).render() + system_render(STATE)
-    told = set(re.findall(r"^# TYPE (\w+)", text.decode(), re.MULTILINE))
+    exported = set(re.findall(r"^# TYPE (\w+)", text.decode(), re.MULTILINE))
     rules = yaml.safe_load((DOCS / "monitoring" / "alerts.yml").read_text())["groups"][0]["rules"]
     panels = json.loads((DOCS / "monitoring" / "dashboard.json").read_text())["panels"]
     asked = [rule["expr"] for rule in rules] + [target["expr"] for panel in panels for target in panel["targets"]]
     names = {re.sub(r"_bucket$", "", name) for expression in asked for name in re.findall(r"lightcone_\w+", expression)}
     assert len(asked) > 15
-    assert names <= told
+    assert names <= exported
 
 
 @pytest.fixture

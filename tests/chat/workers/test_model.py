@@ -321,8 +321,8 @@ async def test_repeated_core_deaths_hand_the_runs_over_and_stop_the_worker(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such a worker stayed up as `failed`, was always the first with a free thread, and rejected each task with 503."""
-    told: list[str] = []
-    world.on_lost = lambda: told.append("leave")
+    published: list[str] = []
+    world.on_lost = lambda: published.append("leave")
     sent = sent_tasks(monkeypatch)
     worker, engine = await start(world, waits=True)
     web = await world.web(sweep_s=0.02)
@@ -330,7 +330,7 @@ async def test_repeated_core_deaths_hand_the_runs_over_and_stop_the_worker(
     await asyncio.to_thread(worker.take, live.run_id, 1)
     await live.first()
     await asyncio.to_thread(engine.fail)
-    assert told == ["leave"]
+    assert published == ["leave"]
     assert (worker.lease(), await worker_leases(world.client, world.keys)) == (None, [])
     assert sent == [(live.run_id, 2, MODEL)]
     await asyncio.to_thread(worker.take, queued.run_id, 1)

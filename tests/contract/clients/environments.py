@@ -91,7 +91,7 @@ class Environment:
         foreign = ("LIGHTCONE_", "OPENAI_", "ANTHROPIC_", "CLAUDE_", "CODEX_")
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         timeout_s = AGENT_TIMEOUT_S if self.client.needs_agent_model else RUN_TIMEOUT_S
-        told = {
+        settings = {
             "LIGHTCONE_BASE_URL": base_url,
             "LIGHTCONE_API_KEY": api_key,
             "LIGHTCONE_MODEL": model,
@@ -101,7 +101,7 @@ class Environment:
         try:
             done = subprocess.run(
                 self._command(),
-                env=inherited | told | own,
+                env=inherited | settings | own,
                 cwd=scratch,
                 capture_output=True,
                 text=True,

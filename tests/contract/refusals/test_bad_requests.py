@@ -72,13 +72,13 @@ NOT_OF_THE_MODEL = [
 
 def assert_refused(client: httpx.Client, bad: Bad, **more: Any) -> None:
     response = post(client, bad.body() | more)
-    told = (bad.name, response.status_code, response.text[:500])
-    assert response.status_code == 400, told
-    assert response.headers["content-type"] == "application/json", told
+    described = (bad.name, response.status_code, response.text[:500])
+    assert response.status_code == 400, described
+    assert response.headers["content-type"] == "application/json", described
     error = response.json()["error"]
-    assert (error["param"], error["code"]) == (bad.param, bad.code), told
-    assert bad.says in error["message"], told
-    assert len(response.content) <= 16_384, told
+    assert (error["param"], error["code"]) == (bad.param, bad.code), described
+    assert bad.says in error["message"], described
+    assert len(response.content) <= 16_384, described
 
 
 @pytest.fixture(scope="module")

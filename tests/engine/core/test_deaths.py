@@ -128,11 +128,11 @@ def test_a_run_that_is_being_admitted_while_the_last_core_dies_ends_after_its_ad
     stage = make_stage()
     publish = stage.engine._runs.publish
 
-    def publish_when_the_core_is_gone(news):
-        if isinstance(news[0].events[0].payload, Admitted):
+    def publish_when_the_core_is_gone(updates):
+        if isinstance(updates[0].events[0].payload, Admitted):
             stage.core.die()
             stage.engine._receiver.join(20)
-        publish(news)
+        publish(updates)
 
     stage.engine._runs.publish = publish_when_the_core_is_gone
     stage.submit()
@@ -196,7 +196,7 @@ def test_a_run_that_two_cores_die_of_fails_and_the_others_go_on(make_stage):
     stage.engine._restarter._closing.wait = lambda delay_s: False  # no back-off
     for run_id in ("poison", "victim", "waiting"):
         stage.submit(run_id)
-        stage.news()
+        stage.publication()
     stage.core.hear_sequences(3)
     stage.core.die()
     poison, victim, waiting = cores[1].hear_sequences(3)
@@ -242,7 +242,7 @@ def test_deadlines_and_stops_are_heard_while_a_core_loads(make_stage):
     loading.say(message=Heartbeat(0.0))
     ends = {}
     while len(ends) < 2:
-        ends |= {run_id: events[-1].payload for run_id, events in stage.news().items() if events[-1].is_terminal}
+        ends |= {run_id: events[-1].payload for run_id, events in stage.publication().items() if events[-1].is_terminal}
     assert {run_id: end.outcome for run_id, end in ends.items()} == {
         "late": Outcome.TIMED_OUT,
         "stopped": Outcome.STOPPED,

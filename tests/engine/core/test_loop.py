@@ -87,8 +87,8 @@ class Stage:
 
     def run_until_idle(self):
         outputs = []
-        while news := self.step():
-            outputs += news
+        while updates := self.step():
+            outputs += updates
         return outputs
 
 

@@ -69,12 +69,12 @@ class FedRunner:
 class Loop:
     """A core over that runner; `play` adds and aborts at given steps."""
 
-    def __init__(self, is_ahead, num_blocks=40, seats=4, drafts=False, **runner):
+    def __init__(self, is_ahead, num_blocks=40, max_num_seqs=4, drafts=False, **runner):
         self.channel = QueueChannel()
         self.runner = FedRunner(**runner)
         self.num_blocks = num_blocks
         drafter = LookupDrafter(StepCosts.flat(), prompt_lookup=True) if drafts else None
-        self.scheduler = Scheduler(num_blocks, 4, 16, seats, 100, True, drafter=drafter)
+        self.scheduler = Scheduler(num_blocks, 4, 16, max_num_seqs, 100, True, drafter=drafter)
         sampler = Sampler(VOCAB_SIZE, "cpu", syncs=not is_ahead)
         ahead = OverlappedSteps(self.scheduler, self.runner, sampler) if is_ahead else None
         self.core = EngineCore(self.scheduler, self.runner, sampler, self.channel, drafter=drafter, overlap=ahead)
@@ -103,7 +103,7 @@ class Loop:
             assert isinstance(message, StepResult)
             for output in message.outputs:
                 tokens, finishes, logprobs = answers[output.seq_id]
-                assert not finishes, "news of a sequence that has ended"
+                assert not finishes, "an update of a sequence that has ended"
                 tokens += output.token_ids
                 logprobs += output.logprobs or []
                 finishes += [output.finish] if output.finish else []
@@ -153,8 +153,8 @@ crowds = st.lists(requests_of_one, min_size=1, max_size=7).map(
 
 @given(crowds, st.sampled_from([16, 40]), st.sampled_from([3.0, 0.01]), st.integers(1, 4))
 @examples(30)
-def test_a_crowd_gets_the_answers_that_it_gets_step_by_step(crowd, num_blocks, scale, seats):
-    plain, ahead = (Loop(is_ahead, num_blocks, seats, scale=scale).play(crowd) for is_ahead in (False, True))
+def test_a_crowd_gets_the_answers_that_it_gets_step_by_step(crowd, num_blocks, scale, max_num_seqs):
+    plain, ahead = (Loop(is_ahead, num_blocks, max_num_seqs, scale=scale).play(crowd) for is_ahead in (False, True))
     assert ahead == plain
 
 
@@ -177,7 +177,7 @@ def test_steady_decodes_are_fed_on_the_device():
 
 
 def test_steps_stay_overlapped_while_other_sequences_wait():
-    loop = Loop(True, seats=2)
+    loop = Loop(True, max_num_seqs=2)
     loop.play([(0, request(number, max_tokens=10, stop_ids=())) for number in range(6)])
     assert loop.runner.num_fed > loop.runner.num_steps // 2
 

@@ -17,7 +17,7 @@ HUGE_WHEN_COMPILED = "{{ 'x' | center(3000000000) }}"
 
 
 @pytest.fixture(scope="module")
-def trial():
+def child():
     made = PromptProcessor(tiny_tokenizer())
     yield made
     made.close()
@@ -33,42 +33,42 @@ def refused(processor, template, **options) -> RequestError:
     return caught.value
 
 
-def test_child_process_renders_the_same_text_as_this_process(trial):
+def test_child_process_renders_the_same_text_as_this_process(child):
     here = PromptProcessor(tiny_tokenizer(), LocalRenderer())
-    assert trial.prompt(request(), 1000) == here.prompt(request(), 1000)
+    assert child.prompt(request(), 1000) == here.prompt(request(), 1000)
 
 
-def test_a_request_may_bring_its_template(trial):
+def test_a_request_may_bring_its_template(child):
     own = request(chat_template="{{ messages[0].content }}{{ word }}", template_kwargs={"word": "!"})
-    assert trial.prompt(own, 1000).text == "hi <|im_end|>!"
-    assert trial.prompt(request(), 1000).text.startswith("<|im_start|>user")
+    assert child.prompt(own, 1000).text == "hi <|im_end|>!"
+    assert child.prompt(request(), 1000).text.startswith("<|im_start|>user")
 
 
-def test_the_form_of_content_follows_the_template_of_the_request(trial):
+def test_the_form_of_content_follows_the_template_of_the_request(child):
     template = "{% for m in messages %}{% for part in m.content %}[{{ part.text }}]{% endfor %}{% endfor %}"
-    assert trial.prompt(request(chat_template=template), 1000).text == "[hi <|im_end|>]"
+    assert child.prompt(request(chat_template=template), 1000).text == "[hi <|im_end|>]"
 
 
-def test_a_child_that_is_killed_is_replaced_and_others_are_not_delayed(trial, monkeypatch):
+def test_a_child_that_is_killed_is_replaced_and_others_are_not_delayed(child, monkeypatch):
     """The templates of requests have processes of their own: the model's template renders while they loop."""
     errors = []
     with monkeypatch.context() as patch:
         patch.setattr(rendering, "REQUEST_TEMPLATE_S", 0.3)
-        loops = [threading.Thread(target=lambda: errors.append(refused(trial, ENDLESS))) for _ in range(3)]
+        loops = [threading.Thread(target=lambda: errors.append(refused(child, ENDLESS))) for _ in range(3)]
         for loop in loops:
             loop.start()
-        assert trial.prompt(request(), 1000).text.startswith("<|im_start|>user")
+        assert child.prompt(request(), 1000).text.startswith("<|im_start|>user")
         for loop in loops:
             loop.join()
     assert [(error.param, "0.3 s" in error.message) for error in errors] == [("chat_template", True)] * 3
-    assert trial.prompt(request(chat_template="x"), 1000).text == "x"
+    assert child.prompt(request(chat_template="x"), 1000).text == "x"
 
 
-def test_memory_is_bounded_from_the_compiling_on(trial):
+def test_memory_is_bounded_from_the_compiling_on(child):
     """Jinja folds constants: this one asks for three gigabytes before anything is rendered."""
-    error = refused(trial, HUGE_WHEN_COMPILED)
+    error = refused(child, HUGE_WHEN_COMPILED)
     assert (error.param, "512 MiB" in error.message) == ("chat_template", True)
-    assert trial.prompt(request(chat_template="x"), 1000).text == "x"
+    assert child.prompt(request(chat_template="x"), 1000).text == "x"
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_core_gets_the_state_and_markers_of_reasoning(name, prompt, expected):
 
 
 @pytest.mark.parametrize(
-    ("changes", "is_told"),
+    ("changes", "has_markers"),
     [
         ({}, False),
         ({"thinking_token_budget": -1}, False),
@@ -132,8 +132,8 @@ def test_core_gets_the_state_and_markers_of_reasoning(name, prompt, expected):
         ({"tools": TOOLS, "tool_choice": ToolChoice(ToolMode.NAMED, ("f",))}, True),
     ],
 )
-def test_core_gets_reasoning_markers_only_for_a_budget_or_a_grammar(changes, is_told):
-    assert (thinking("qwen3", **changes) is not None) == is_told
+def test_core_gets_reasoning_markers_only_for_a_budget_or_a_grammar(changes, has_markers):
+    assert (thinking("qwen3", **changes) is not None) == has_markers
 
 
 def test_unlimited_budget_forces_no_end():
@@ -141,7 +141,7 @@ def test_unlimited_budget_forces_no_end():
 
 
 def test_markers_of_several_tokens_are_spelled_as_the_model_would():
-    told = thinking("olmo3", tokenizer=tiny_tokenizer(), thinking_token_budget=1)
-    assert (told.start_ids, bytes(told.end_ids[:2])) == ([THINK], b"</")
-    told = thinking("hunyuan_a13b", thinking_token_budget=1)
-    assert (told.end_ids[0], told.is_open) == (END_THINK, False)
+    parameters = thinking("olmo3", tokenizer=tiny_tokenizer(), thinking_token_budget=1)
+    assert (parameters.start_ids, bytes(parameters.end_ids[:2])) == ([THINK], b"</")
+    parameters = thinking("hunyuan_a13b", thinking_token_budget=1)
+    assert (parameters.end_ids[0], parameters.is_open) == (END_THINK, False)

@@ -1,4 +1,4 @@
-"""Runs are told of when their deadlines pass, not at the next heartbeat."""
+"""Runs are reported when their deadlines pass, not at the next heartbeat."""
 
 import queue
 import time
@@ -12,49 +12,49 @@ from tests.engine.stage import output, payloads
 
 
 @pytest.fixture
-def told():
+def reported():
     return queue.SimpleQueue()
 
 
 @pytest.fixture
-def deadlines(told):
-    made = Deadlines(time.time, told.put)
+def deadlines(reported):
+    made = Deadlines(time.time, reported.put)
     yield made
     made.close()
 
 
-def test_runs_are_reported_in_the_order_of_their_deadlines(deadlines, told):
+def test_runs_are_reported_in_the_order_of_their_deadlines(deadlines, reported):
     now = time.time()
     for run_id, after_s in (("late", 3600.0), ("second", 0.02), ("first", 0.01), ("past", -5.0)):
         deadlines.add(run_id, now + after_s)
     heard = []
     while len(heard) < 3:
-        heard += told.get(timeout=20)
+        heard += reported.get(timeout=20)
     assert heard == ["past", "first", "second"]
     assert time.time() >= now + 0.02
-    assert told.empty()
+    assert reported.empty()
 
 
-def test_no_deadline_is_reported_after_close(told):
-    deadlines = Deadlines(time.time, told.put)
+def test_no_deadline_is_reported_after_close(reported):
+    deadlines = Deadlines(time.time, reported.put)
     deadlines.add("run", time.time() + 3600)
     deadlines.close()
     deadlines.close()
     deadlines.add("other", 0.0)
-    assert told.empty()
+    assert reported.empty()
 
 
-def test_a_failure_to_end_one_run_keeps_no_later_one_from_its_deadline(told):
+def test_a_failure_to_end_one_run_keeps_no_later_one_from_its_deadline(reported):
     def end(run_ids):
-        told.put(run_ids)
+        reported.put(run_ids)
         if run_ids == ["broken"]:
             raise OSError("nobody listens")
 
     deadlines = Deadlines(time.time, end)
     deadlines.add("broken", 0.0)
-    assert told.get(timeout=20) == ["broken"]
+    assert reported.get(timeout=20) == ["broken"]
     deadlines.add("next", 0.0)
-    assert told.get(timeout=20) == ["next"]
+    assert reported.get(timeout=20) == ["next"]
     deadlines.close()
 
 
@@ -67,7 +67,7 @@ def test_a_run_ends_at_its_deadline_while_the_core_is_silent(make_stage):
     stage.submit("long", deadline_at=time.time() + 3600)
     ends = {}
     while len(ends) < 2:
-        ends |= {run_id: events[-1].payload for run_id, events in stage.news().items() if events[-1].is_terminal}
+        ends |= {run_id: events[-1].payload for run_id, events in stage.publication().items() if events[-1].is_terminal}
     assert {run_id: (type(end), end.outcome) for run_id, end in ends.items()} == {
         "late": (Completed, Outcome.TIMED_OUT),
         "over": (Completed, Outcome.TIMED_OUT),
@@ -79,17 +79,17 @@ def test_a_run_ends_at_its_deadline_while_the_core_hangs_in_a_step(stage):
     stage.submit(deadline_at=150.0, stop=StopRules(stop=("never",)))
     (sequence,) = stage.core.hear_sequences()
     stage.core.say(output(sequence, b"ab", num_cached=2))
-    while not isinstance(stage.news()["run"][-1].payload, Delta):
+    while not isinstance(stage.publication()["run"][-1].payload, Delta):
         continue
     stage.now = 151.0
     stage.engine._runs.end_due(["run"])
-    (end,) = stage.news()["run"]
+    (end,) = stage.publication()["run"]
     assert (end.start, end.payload.outcome) == (3, Outcome.TIMED_OUT)
     assert (end.payload.usage.completion_tokens, end.payload.usage.cached_tokens) == (2, 2)
     assert stage.core.hear(AbortSequences).seq_ids == [sequence.seq_id]
     stage.core.say(output(sequence, b"c"), output(sequence, finish="aborted"))
     stage.submit("next")
-    assert list(stage.news()) == ["next"], "what the core says too late is nobody's"
+    assert list(stage.publication()) == ["next"], "what the core says too late is nobody's"
 
 
 def test_a_run_that_ended_before_its_deadline_is_left_alone(stage):
@@ -99,4 +99,4 @@ def test_a_run_that_ended_before_its_deadline_is_left_alone(stage):
     stage.core.say(output(sequence, b"a", "length"))
     assert payloads(stage.events_to_end())[-1].outcome is Outcome.FINISHED
     stage.engine._runs.end_due(["run", "unknown"])
-    assert stage.has_no_news()
+    assert stage.has_no_publication()

@@ -34,7 +34,7 @@ def thinker(make_stage, monkeypatch):
     return lambda *cores: make_stage(*cores, reasoning_parser="olmo3", tool_parser="hermes")
 
 
-def told(events):
+def reported(events):
     """What a client has of choice 0: reasoning, text, calls, the end."""
     reasoning = text = ""
     calls, end = [], None
@@ -63,7 +63,7 @@ def test_an_answer_with_reasoning_and_calls(thinker):
     ids = [*ids_of(f"why</think>I look.{CALL}{CALL}"), IM_END]
     play(stage.core, sequence, ids, "stop")
     events = stage.events_to_end()
-    reasoning, text, calls, end = told(events)
+    reasoning, text, calls, end = reported(events)
     assert (reasoning, text, end) == ("why", "I look.", (FinishReason.TOOL_CALLS, None))
     assert [call[1:] for call in calls] == [["f", '{"a": 1}']] * 2
     usage = payloads(events)[-1].usage
@@ -78,7 +78,7 @@ def test_one_call_ends_the_choice_here_and_the_sequence_in_the_core(thinker):
     assert stage.core.hear(AbortSequences).seq_ids == [first.seq_id]
     stage.core.say(output(first, ids_of(CALL)))  # the core was a step ahead
     stage.core.say(output(second, b"x", "length"))
-    _, _, calls, end = told(stage.events_to_end())
+    _, _, calls, end = reported(stage.events_to_end())
     assert (len(calls), end) == (1, (FinishReason.TOOL_CALLS, None))
 
 
@@ -89,8 +89,8 @@ def test_an_answer_that_repeats_itself_is_ended_in_the_core(thinker):
     stage.core.say(output(sequence, b"xabababababab"))
     assert stage.core.hear(AbortSequences).seq_ids == [sequence.seq_id]
     events = stage.events_to_end()
-    assert told(events)[0] == "xabababab"
-    assert told(events)[3] == (FinishReason.REPETITION, "repetition_detected")
+    assert reported(events)[0] == "xabababab"
+    assert reported(events)[3] == (FinishReason.REPETITION, "repetition_detected")
 
 
 def test_a_grammar_that_has_ended_ends_the_answer_even_without_a_token(thinker):
@@ -132,7 +132,7 @@ def test_the_core_hears_of_the_reasoning_where_a_budget_needs_it(thinker):
 def test_requests_that_the_parsers_do_not_support_are_rejected(make_stage, changes, param):
     stage = make_stage(tool_parser="none", reasoning_parser="none")
     stage.submit(**changes)
-    ((event,),) = stage.news().values()
+    ((event,),) = stage.publication().values()
     assert (type(event.payload), event.payload.code, event.payload.param) == (
         Rejected,
         ErrorCode.UNSUPPORTED_PARAMETER,
@@ -167,7 +167,7 @@ def test_a_core_that_dies_within_an_answer_leaves_no_gap_and_no_repeat(thinker, 
     (again,) = second.hear_sequences()
     assert again.output_ids == ANSWER[:num_before]
     play(second, again, ANSWER[num_before:], "stop")
-    assert told(stage.events_to_end()) == told(expected.events_to_end())
+    assert reported(stage.events_to_end()) == reported(expected.events_to_end())
 
 
 @pytest.mark.parametrize("num_logged", range(1, len(ANSWER) + 4, 5))
@@ -183,7 +183,7 @@ def test_a_worker_that_takes_an_answer_over_goes_on_where_the_log_ends(thinker, 
         (again,) = second.core.hear_sequences()
         play(second.core, again, ANSWER[len(again.output_ids) :], "stop")
     resumed = check_positions([*resume.events, *second.events_to_end()])
-    assert told(resumed) == told(events)
+    assert reported(resumed) == reported(events)
     assert resumed[-1].payload.usage == events[-1].payload.usage
 
 

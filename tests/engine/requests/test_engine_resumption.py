@@ -68,7 +68,7 @@ def test_a_run_whose_end_was_not_logged_ends_when_it_is_resumed(make_stage, fini
 
 def test_a_resumed_run_may_start_behind_positions_that_others_took(stage):
     stage.submit(resume=Resume((), next_position=7))
-    ((event,),) = stage.news().values()
+    ((event,),) = stage.publication().values()
     assert (event.start, type(event.payload)) == (7, Admitted)
 
 
@@ -83,6 +83,6 @@ def test_a_resumed_run_that_cannot_be_served_any_more_fails(stage):
     """What the earlier attempt has generated is on its account, also when nothing follows."""
     logged = (Event(0, 1, Admitted(1, 2, 3)), Event(1, 1, Delta(0, (97,), "a")))
     stage.submit(text="x" * 5000, resume=Resume(logged))
-    ((event,),) = stage.news().values()
+    ((event,),) = stage.publication().values()
     assert (event.start, type(event.payload)) == (2, Failed)
     assert event.payload.usage == Usage(1, 0, 1)

@@ -52,7 +52,7 @@ def entries_of(sequence):
 def test_unknown_token_ids_and_processors_are_rejected_before_the_core_is_involved(make_stage, sampling, param):
     stage = make_stage(ScriptedCore(dataclasses.replace(READY, processors=[GUARD])))
     stage.submit(sampling=sampling)
-    ((event,),) = stage.news().values()
+    ((event,),) = stage.publication().values()
     assert isinstance(event.payload, Rejected)
     assert (event.payload.code, event.payload.param) == (ErrorCode.INVALID_VALUE, param)
     assert stage.core.has_heard_all()

@@ -54,7 +54,7 @@ def read(stage, **changes):
 
 def refusal(stage, **changes):
     stage.submit(**changes)
-    ((event,),) = stage.news().values()
+    ((event,),) = stage.publication().values()
     assert isinstance(event.payload, Rejected)
     return event.payload
 
@@ -108,7 +108,7 @@ def test_reading_asks_nothing_of_the_answer(stage):
 
 def test_a_read_that_is_taken_over_ends_after_what_was_logged(stage):
     stage.submit(task=Task.READ, resume=Resume((Event(0, 1, Admitted(5, 0, 0)),)))
-    (events,) = stage.news().values()
+    (events,) = stage.publication().values()
     assert [(event.start, type(event.payload)) for event in events] == [(1, Completed)]
 
 
@@ -129,7 +129,7 @@ def test_a_raw_prompt_is_answered_and_returned_like_messages(stage):
     stage.submit(raw=RawPrompt("hello"), prompt=ALL)
     (sequence,) = stage.core.hear_sequences()
     assert sequence.prompt_ids == TOKENIZER.encode("hello")
-    (events,) = stage.news().values()
+    (events,) = stage.publication().values()
     assert events[0].payload.prompt_text == "hello"
     assert events[0].payload.prompt_tokens == ("hello",)
     assert events[0].payload.context_length is None
@@ -161,7 +161,7 @@ def test_a_vector_is_published_before_the_end(embedding):
 def test_a_prompt_may_fill_the_context_when_nothing_follows_it(embedding):
     embedding.submit(task=Task.EMBED, raw=RawPrompt(token_ids=(65,) * 512))
     embedding.core.hear_sequences()
-    embedding.news()
+    embedding.publication()
     rejected = refusal(embedding, run_id="long", task=Task.EMBED, raw=RawPrompt(token_ids=(65,) * 513, param="input"))
     assert rejected.code == ErrorCode.CONTEXT_LENGTH_EXCEEDED
     assert "you requested 513 tokens (513 in the prompt)" in rejected.message

@@ -24,7 +24,7 @@ def stage(tmp_path):
 
 def first_event(stage, **options):
     stage.submit(prompt=PromptOptions(**options))
-    return stage.news()["run"][0].payload
+    return stage.publication()["run"][0].payload
 
 
 @pytest.mark.parametrize("returns_ids", [True, False])

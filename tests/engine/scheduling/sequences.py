@@ -132,8 +132,8 @@ def run(scheduler: Scheduler, limit: int = 10_000) -> list[Finished]:
     """Step until nothing is left."""
     finished = []
     for _ in range(limit):
-        plan, news = step(scheduler)
-        finished += news
+        plan, updates = step(scheduler)
+        finished += updates
         if plan is None:
             return finished
     raise AssertionError("the scheduler does not come to an end")

@@ -1,4 +1,4 @@
-"""Tenants share seats, blocks and steps: whoever waits below an equal share is served, whatever others have sent before."""
+"""Tenants share running sequences, blocks and steps: a tenant below an equal share is served, whatever others have sent before."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_free_capacity_goes_to_the_tenant_with_the_smallest_share():
     for _ in range(4):
         step(scheduler)
     assert (num_running(*witnesses), num_running(*greedy)) == (2, 2), (
-        "an equal share of the seats each, though the other came first"
+        "an equal share of the running sequences each, though the other came first"
     )
 
 
@@ -338,10 +338,10 @@ def test_one_that_goes_on_has_its_place_however_many_have_come_since():
 @given(st.data())
 @examples(200)
 def test_only_what_is_above_an_equal_share_is_taken_and_only_if_it_helps(data):
-    num_seats, num_blocks = data.draw(st.integers(1, 8)), data.draw(st.integers(4, 24))
+    max_num_seqs, num_blocks = data.draw(st.integers(1, 8)), data.draw(st.integers(4, 24))
     blocks, queue = BlockTables(num_blocks, 1, shares_prefixes=True), WaitingQueue()
     running: list[Sequence] = []
-    for number in range(num_seats):
+    for number in range(max_num_seqs):
         tenant = data.draw(st.sampled_from("abc"))
         sequence = make_sequence(
             number, list(range(100 * number, 100 * number + data.draw(st.integers(1, 6)))), tenant=tenant
@@ -362,27 +362,31 @@ def test_only_what_is_above_an_equal_share_is_taken_and_only_if_it_helps(data):
     head.priority = data.draw(st.integers(0, 2))
     blocks.open(head)
     queue.add(head)
-    fair = FairShare(running, queue, blocks, num_seats)
+    fair = FairShare(running, queue, blocks, max_num_seqs)
     victims = fair.victims(head, is_due=True)
     assert all(sequence.priority >= head.priority for sequence in victims)
     equal = [sequence for sequence in victims if sequence.priority == head.priority]
     urgent = [sequence for sequence in running if sequence.priority <= head.priority]
-    seats = Counter(sequence.tenant for sequence in urgent)
+    running_by_tenant = Counter(sequence.tenant for sequence in urgent)
     held = {
-        tenant: sum(len(sequence.block_ids) for sequence in urgent if sequence.tenant == tenant) for tenant in seats
+        tenant: sum(len(sequence.block_ids) for sequence in urgent if sequence.tenant == tenant)
+        for tenant in running_by_tenant
     }
-    num_tenants = len({*seats, head.tenant})
+    num_tenants = len({*running_by_tenant, head.tenant})
     for sequence in equal:
         assert not sequence.is_owed
         assert sequence.tenant != head.tenant
         assert (
-            seats[sequence.tenant] > max(1, num_seats / num_tenants) or held[sequence.tenant] > num_blocks / num_tenants
+            running_by_tenant[sequence.tenant] > max(1, max_num_seqs / num_tenants)
+            or held[sequence.tenant] > num_blocks / num_tenants
         )
-    assert all(seats[tenant] > count for tenant, count in Counter(sequence.tenant for sequence in equal).items())
+    assert all(
+        running_by_tenant[tenant] > count for tenant, count in Counter(sequence.tenant for sequence in equal).items()
+    )
     if victims:
         assert all(sequence in victims for sequence in running if sequence.priority > head.priority) or not equal
         for sequence in victims:
             running.remove(sequence)
             blocks.release(sequence)
-        assert len(running) < num_seats
+        assert len(running) < max_num_seqs
         assert blocks.has_room(head, [], len(running))

@@ -80,12 +80,12 @@ def test_what_was_too_slow_is_tried_again_after_a_while_and_ever_more_rarely(com
     times = [0.0]
     compiler._clock = lambda: times[0]
     compiler._pool.answers = [KillableExceeded("time")] * 3 + [KillableExceeded("memory")]
-    trials = []
+    children = []
     for times[0] in range(100):
         with pytest.raises(RequestError):
             compiler.compile(constant("slow"))
-        trials.append(len(compiler._pool.calls))
-    assert [trials.index(number) for number in (1, 2, 3, 4)] == [0, 10, 30, 70]
+        children.append(len(compiler._pool.calls))
+    assert [children.index(number) for number in (1, 2, 3, 4)] == [0, 10, 30, 70]
     times[0] = 1e9  # what takes too much memory always will
     with pytest.raises(RequestError, match="512 MiB"):
         compiler.compile(constant("slow"))

@@ -198,7 +198,7 @@ async def test_a_form_is_named_where_it_was_sent(api, scripted, fields, param):
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
-    ("refused", "told"),
+    ("refused", "answered"),
     [
         ("stop", "stop_sequences"),
         ("thinking_token_budget", "thinking.budget_tokens"),
@@ -214,7 +214,7 @@ async def test_a_form_is_named_where_it_was_sent(api, scripted, fields, param):
         ("temperature", "temperature"),
     ],
 )
-async def test_a_refusal_of_the_engine_names_what_was_sent(api, scripted, stream, refused, told):
+async def test_a_refusal_of_the_engine_names_what_was_sent(api, scripted, stream, refused, answered):
     """The system prompt is a message of its own, and two turns of the user are one."""
     scripted.script = [RequestError(ErrorCode.INVALID_VALUE, f"{refused} is wrong", refused)]
     result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "x"}]}
@@ -225,17 +225,17 @@ async def test_a_refusal_of_the_engine_names_what_was_sent(api, scripted, stream
         result,
     ]
     error = (await post(api, system="s", messages=turns, stream=stream)).json()["error"]
-    assert (error["param"], error["message"]) == (told, f"{told} is wrong")
+    assert (error["param"], error["message"]) == (answered, f"{answered} is wrong")
 
 
 async def test_a_prompt_that_is_too_long_is_told_in_the_words_that_clients_look_for(api, scripted):
-    told = (
+    answered = (
         "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4800 in the messages, 200 in the "
         "completion). Please reduce the length of the messages or completion. (context_length_exceeded)"
     )
-    scripted.script = [RequestError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, told, "messages", limit=4096, value=4800)]
+    scripted.script = [RequestError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, answered, "messages", limit=4096, value=4800)]
     error = (await post(api)).json()["error"]
-    assert error["message"] == f"prompt is too long: 4800 tokens > 4096 maximum. {told}"
+    assert error["message"] == f"prompt is too long: 4800 tokens > 4096 maximum. {answered}"
     assert (error["type"], error["code"]) == ("invalid_request_error", "context_length_exceeded")
 
 

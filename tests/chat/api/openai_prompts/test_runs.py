@@ -131,8 +131,8 @@ async def collect(group) -> list[tuple[int, str]]:
     taken = []
     async with asyncio.timeout(5):
         while not group.is_over:
-            index, news = await group.next()
-            taken.append((index, type(news if isinstance(news, Admitted) else news.payload).__name__))
+            index, update = await group.next()
+            taken.append((index, type(update if isinstance(update, Admitted) else update.payload).__name__))
     return taken
 
 

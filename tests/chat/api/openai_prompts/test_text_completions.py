@@ -158,7 +158,7 @@ async def test_false_asks_for_none_and_zero_for_the_chosen_token(api, scripted, 
 # Echo.
 
 SCORED = PromptScored(((), (ranked("On", -1.5), ranked("At", -0.5)), (ranked("ce", -0.25), ranked("xx", -3.0))))
-TOLD = Admitted(3, 100, 1, (1, 2, 3), None, ("<s>", "On", "ce"))
+ADMITTED_WITH_PROMPT = Admitted(3, 100, 1, (1, 2, 3), None, ("<s>", "On", "ce"))
 
 
 async def test_the_echo_is_the_text_that_was_sent(api, scripted):
@@ -175,7 +175,13 @@ async def test_what_was_not_sent_as_text_or_was_cut_is_echoed_as_its_tokens_spel
 
 async def test_an_echo_has_the_log_probabilities_of_the_prompt_the_first_of_which_is_null(api, scripted):
     """The begin token that the tokenizer has added is listed, and stands before the text."""
-    scripted.script = [TOLD, SCORED, delta("!", logprobs=(entry("!", -0.125, ("!", -0.125)),)), finished(), completed()]
+    scripted.script = [
+        ADMITTED_WITH_PROMPT,
+        SCORED,
+        delta("!", logprobs=(entry("!", -0.125, ("!", -0.125)),)),
+        finished(),
+        completed(),
+    ]
     (choice,) = (await complete(api, echo=True, logprobs=1))["choices"]
     assert scripted.requests[0].logprobs == LogprobOptions(True, 1, prompt=1, max_all=20)
     assert scripted.requests[0].prompt.returns_tokens
@@ -191,14 +197,14 @@ async def test_an_echo_has_the_log_probabilities_of_the_prompt_the_first_of_whic
 
 
 async def test_the_first_token_of_an_echo_has_an_id_too(api, scripted):
-    scripted.script = [TOLD, SCORED, finished(), completed()]
+    scripted.script = [ADMITTED_WITH_PROMPT, SCORED, finished(), completed()]
     (choice,) = (await complete(api, echo=True, logprobs=0, return_tokens_as_token_ids=True))["choices"]
     assert choice["logprobs"]["tokens"] == ["token_id:1", "token_id:79", "token_id:99"]
     assert choice["logprobs"]["top_logprobs"] == [None, {"token_id:79": -1.5}, {"token_id:99": -0.25}]
 
 
 async def test_no_tokens_are_the_prompt_alone(api, scripted):
-    scripted.script = [TOLD, SCORED, finished(reason=FinishReason.LENGTH), completed()]
+    scripted.script = [ADMITTED_WITH_PROMPT, SCORED, finished(reason=FinishReason.LENGTH), completed()]
     (choice,) = (await complete(api, echo=True, logprobs=1, max_tokens=0, return_token_ids=True))["choices"]
     assert scripted.requests[0].stop.max_tokens == 0
     assert (choice["text"], choice["finish_reason"], choice["stop_reason"]) == ("Once", "length", None)
@@ -208,12 +214,12 @@ async def test_no_tokens_are_the_prompt_alone(api, scripted):
 
 
 async def test_log_probabilities_of_the_prompt_have_as_many_alternatives_as_each_asks_for(api, scripted):
-    scripted.script = [TOLD, SCORED, finished(), completed()]
+    scripted.script = [ADMITTED_WITH_PROMPT, SCORED, finished(), completed()]
     (choice,) = (await complete(api, echo=True, logprobs=0, prompt_logprobs=1))["choices"]
     assert scripted.requests[0].logprobs.prompt == 1
     assert choice["logprobs"]["top_logprobs"] == [None, {"On": -1.5}, {"ce": -0.25}]
     assert [None if entry is None else len(entry) for entry in choice["prompt_logprobs"]] == [None, 2, 2]
-    scripted.script = [TOLD, SCORED, finished(), completed()]
+    scripted.script = [ADMITTED_WITH_PROMPT, SCORED, finished(), completed()]
     (choice,) = (await complete(api, echo=True, logprobs=1, prompt_logprobs=0))["choices"]
     assert [None if entry is None else list(entry) for entry in choice["prompt_logprobs"]] == [None, ["79"], ["99"]]
 

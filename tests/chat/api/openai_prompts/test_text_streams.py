@@ -11,7 +11,7 @@ from chat.api.text_format.head import TextHead
 from chat.api.text_format.stream import TextStream
 from engine.api import Admitted, Completed, ErrorCode, Event, Failed, FinishReason, RawPrompt, RequestError, Usage
 from tests.chat.api.conftest import ADMITTED, completed, delta, finished, frames
-from tests.chat.api.openai_prompts.test_text_completions import ROUTE, SCORED, TOLD, entry
+from tests.chat.api.openai_prompts.test_text_completions import ADMITTED_WITH_PROMPT, ROUTE, SCORED, entry
 
 
 async def stream(api, **fields):
@@ -66,7 +66,7 @@ async def test_chunks_of_several_prompts_carry_the_index_of_their_choice(api, sc
 
 async def test_an_echo_comes_first_with_the_prompt_s_log_probabilities(api, scripted):
     said = [delta("!", logprobs=(entry("!", -0.125),)), delta("?", logprobs=(entry("?", -1.0),))]
-    scripted.script = [TOLD, SCORED, *said, finished(), completed()]
+    scripted.script = [ADMITTED_WITH_PROMPT, SCORED, *said, finished(), completed()]
     *chunks, _ = await stream(api, echo=True, logprobs=0)
     choices = [chunk["choices"][0] for chunk in chunks]
     assert [choice["text"] for choice in choices] == ["Once", "!", "?", ""]
@@ -101,7 +101,7 @@ async def test_log_probabilities_of_a_begin_token_that_nobody_sent_come_with_the
 
 
 async def test_the_prompt_alone_is_an_echo_and_an_end(api, scripted):
-    scripted.script = [TOLD, SCORED, finished(reason=FinishReason.LENGTH), completed()]
+    scripted.script = [ADMITTED_WITH_PROMPT, SCORED, finished(reason=FinishReason.LENGTH), completed()]
     *chunks, _ = await stream(api, echo=True, logprobs=0, max_tokens=0)
     assert [chunk["choices"][0]["text"] for chunk in chunks] == ["Once", ""]
     assert chunks[1]["choices"][0]["finish_reason"] == "length"
@@ -176,13 +176,13 @@ DELTAS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1), st.text(max_si
 
 @given(deltas=DELTAS)
 def test_a_stream_joins_to_the_plain_answer(deltas):
-    news = [(index, Admitted(2, 9, 1, (7, index))) for index in (0, 1)]
-    news += [(index, Event(0, 1, delta(text, choice, (ord("a"),)))) for index, choice, text in deltas]
-    news += [(index, Event(0, 1, finished(choice, text="."))) for index in (1, 0) for choice in (1, 0)]
-    news += [(index, Event(0, 1, completed())) for index in (0, 1)]
+    events = [(index, Admitted(2, 9, 1, (7, index))) for index in (0, 1)]
+    events += [(index, Event(0, 1, delta(text, choice, (ord("a"),)))) for index, choice, text in deltas]
+    events += [(index, Event(0, 1, finished(choice, text="."))) for index in (1, 0) for choice in (1, 0)]
+    events += [(index, Event(0, 1, completed())) for index in (0, 1)]
     answer, streamed = TextAnswer(HEAD), TextStream(HEAD)
     raw = b""
-    for index, item in news:
+    for index, item in events:
         answer.feed(index, item)
         raw += streamed.feed(index, item)
     *chunks, usage, done = frames((raw + streamed.end()).decode())

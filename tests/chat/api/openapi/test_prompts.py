@@ -37,19 +37,21 @@ PAYLOADS = [
     Event(0, 1, finished(stop_reason=7)),
     Event(0, 1, completed()),
 ]
-NEWS = [(index, news) for index in (0, 1) for news in (Admitted(2, 9, 1, (1, 2), None, ("a", "b")), *PAYLOADS)]
+INDEXED_PAYLOADS = [
+    (index, payload) for index in (0, 1) for payload in (Admitted(2, 9, 1, (1, 2), None, ("a", "b")), *PAYLOADS)
+]
 
 
 def test_an_answer_holds_what_is_described_and_nothing_else(components):
     answer = TextAnswer(HEAD)
-    for index, news in NEWS:
-        answer.feed(index, news)
+    for index, payload in INDEXED_PAYLOADS:
+        answer.feed(index, payload)
     validator(components, "TextCompletion").validate(json.loads(answer.body()))
 
 
 def test_chunks_hold_what_is_described_and_nothing_else(components):
     stream = TextStream(HEAD, PLAIN)
-    frames = b"".join([*(stream.feed(index, news) for index, news in NEWS), stream.end()]).decode()
+    frames = b"".join([*(stream.feed(index, payload) for index, payload in INDEXED_PAYLOADS), stream.end()]).decode()
     chunks = [json.loads(line[6:]) for line in frames.splitlines() if line.startswith("data: {")]
     assert len(chunks) == 7
     for chunk in chunks:

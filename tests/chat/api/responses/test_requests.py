@@ -123,11 +123,11 @@ async def test_fields_mean_what_they_mean_in_chats(api, scripted):
     assert request.prompt.template_kwargs["reasoning_effort"] == "low"
     assert request.prompt.template_kwargs["verbosity"] == "low"
     assert scripted.traces[0].metadata == {"a": "b"}
-    told = {
+    echoed = {
         name: made[name]
         for name in ("temperature", "top_p", "max_output_tokens", "max_tool_calls", "metadata", "service_tier", "user")
     }
-    assert told == {
+    assert echoed == {
         "temperature": 0.5,
         "top_p": 0.9,
         "max_output_tokens": 7,

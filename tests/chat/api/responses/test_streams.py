@@ -179,7 +179,7 @@ PIECES = st.lists(
 )
 
 
-def told(writer, payloads: list[Payload]):
+def events_of(writer, payloads: list[Payload]):
     return [writer.feed(Event(position, 1, payload)) for position, payload in enumerate(payloads)]
 
 
@@ -194,9 +194,9 @@ def test_any_stream_adds_up_to_the_plain_response_and_goes_on_behind_any_of_its_
         Completed(Outcome.FINISHED, Usage(3, 0, 2), Timings(0.0, 0.1, 0.2, 0.3)),
     ]
     payloads: list[Payload] = [Admitted(3, 100, 1), *pieces, *calls, *end]
-    stream = b"".join(told(ResponseStream(HEAD), payloads))
+    stream = b"".join(events_of(ResponseStream(HEAD), payloads))
     plain = ResponseAnswer(HEAD)
-    told(plain, payloads)
+    events_of(plain, payloads)
     read = events(stream.decode())
     assert read[-1]["response"] == json.loads(plain.body())
     grown: dict[int, str] = {}
@@ -208,6 +208,6 @@ def test_any_stream_adds_up_to_the_plain_response_and_goes_on_behind_any_of_its_
         assert grown.get(index, "") == text
     frames = stream.split(b"\n\n")[:-1]
     for after in range(-1, len(frames)):
-        assert b"".join(told(ResponseStream(HEAD, after=after), payloads)) == b"".join(
+        assert b"".join(events_of(ResponseStream(HEAD, after=after), payloads)) == b"".join(
             frame + b"\n\n" for frame in frames[after + 1 :]
         )

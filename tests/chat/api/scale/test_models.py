@@ -73,9 +73,9 @@ async def test_a_model_that_is_not_there_is_404(scale):
 
 @pytest.mark.parametrize("path", ["/v5/chat/completions/models", "/v5/chat/completions/models/"])
 async def test_v5_tells_which_models_can_be_asked_now(scale, path):
-    told = (await scale.get(path)).json()
+    listed = (await scale.get(path)).json()
     kind = {"model_type": "chat_completion", "model_vendor": "model_zoo"}
-    assert told == {
+    assert listed == {
         "object": "list",
         "items": [
             {"model_name": "org/tiny", **kind, "model_availability": "available", "state": "ready"},
@@ -96,9 +96,9 @@ async def test_v5_tells_which_models_can_be_asked_now(scale, path):
     ],
 )
 async def test_v5_lists_models_by_cursor(scale, query, names, has_more):
-    told = (await scale.get(f"/v5/models?{query}")).json()
-    assert ([item["name"] for item in told["items"]], told["has_more"]) == (names, has_more)
-    assert all(item["object"] == "model" for item in told["items"])
+    listed = (await scale.get(f"/v5/models?{query}")).json()
+    assert ([item["name"] for item in listed["items"]], listed["has_more"]) == (names, has_more)
+    assert all(item["object"] == "model" for item in listed["items"])
 
 
 async def test_lists_tell_the_state_of_each_model_in_the_words_of_their_clients_too(scale, monkeypatch):
@@ -125,8 +125,8 @@ async def test_an_unknown_cursor_is_refused(scale, path):
     [("limit=1", ["org/tiny"]), ("starting_after=org/tiny", ["bare"]), ("ending_before=bare&limit=5", ["org/tiny"])],
 )
 async def test_models_that_can_be_asked_are_listed_by_cursor_too(scale, query, names):
-    told = (await scale.get(f"/v5/chat/completions/models?{query}")).json()
-    assert [item["model_name"] for item in told["items"]] == names
+    listed = (await scale.get(f"/v5/chat/completions/models?{query}")).json()
+    assert [item["model_name"] for item in listed["items"]] == names
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ async def test_models_that_can_be_asked_are_listed_by_cursor_too(scale, query, n
     ],
 )
 async def test_a_list_leaves_out_what_was_not_asked_for(scale, query, num_items):
-    told = (await scale.get(query)).json()
-    assert len(told["items"]) == num_items == told.get("total_item_count", num_items)
+    listed = (await scale.get(query)).json()
+    assert len(listed["items"]) == num_items == listed.get("total_item_count", num_items)
 
 
 @pytest.mark.parametrize("path", ["/v4/models", "/v4/models/a", "/v5/models", "/v5/chat/completions/models"])

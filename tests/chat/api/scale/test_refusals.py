@@ -19,11 +19,11 @@ EVERY = [*BAD, *NOT_OF_THE_KEY, *BAD_MESSAGES]
 @pytest.mark.parametrize("bad", EVERY, ids=[bad.name for bad in EVERY])
 async def test_a_bad_request_names_what_was_sent_also_where_it_would_stream(scale, scripted, bad):
     response = await scale.post(ROUTE, json=bad.body("tiny"))
-    told = response.json()
-    error = told["error"]
+    answered = response.json()
+    error = answered["error"]
     assert (response.status_code, error["param"], error["code"]) == (400, bad.param, bad.code), error
     assert bad.says in error["message"]
-    assert told["detail"] == told["message"] == error["message"]
+    assert answered["detail"] == answered["message"] == error["message"]
     assert len(response.content) <= 16_384
     if bad.may_stream:
         streamed = await scale.post(ROUTE, json={**bad.body("tiny"), "stream": True})
@@ -91,8 +91,8 @@ async def test_a_failure_on_the_way_names_what_was_sent(scale, scripted, stream)
     message = "structured_outputs.regex left no token to choose"
     scripted.script = [ADMITTED, delta("a"), Failed(ErrorCode.INVALID_VALUE, message, param="structured_outputs.regex")]
     response = await post(scale, guided_regex="a+", stream=stream)
-    told = response.json() if not stream else json.loads(dict(events(response.text))["error"])
-    assert (told["error"]["param"], told["detail"]) == ("guided_regex", "guided_regex left no token to choose")
+    answered = response.json() if not stream else json.loads(dict(events(response.text))["error"])
+    assert (answered["error"]["param"], answered["detail"]) == ("guided_regex", "guided_regex left no token to choose")
 
 
 async def test_the_overflow_text_stays_as_clients_look_for_it(scale, scripted):

@@ -189,9 +189,9 @@ def test_any_body_is_read_or_refused_by_the_name_of_a_field_that_was_sent(body, 
 )
 async def test_a_bad_request_names_what_was_sent(scale, scripted, fields, code, param):
     response = await post(scale, **fields)
-    told = response.json()
-    assert (response.status_code, told["error"]["code"], told["error"]["param"]) == (400, code, param), told
-    assert told["detail"] == told["message"]
+    answered = response.json()
+    assert (response.status_code, answered["error"]["code"], answered["error"]["param"]) == (400, code, param), answered
+    assert answered["detail"] == answered["message"]
     assert scripted.requests == []
 
 
