@@ -94,7 +94,7 @@ class Places:
 
 
 class SlowWork:
-    """The slow work of one worker's threads, of all kinds together."""
+    """The slow work of one worker's threads, of every sort together."""
 
     def __init__(self, max_threads: int = MAX_THREADS, patience_s: float = PATIENCE_S) -> None:
         self._places = Places(max_threads)

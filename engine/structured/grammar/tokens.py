@@ -1,6 +1,6 @@
-"""What the readers of EBNF and of Lark share: tokens with their place, literals and sets, and the reading of alternatives.
+"""The part that the readers of EBNF and Lark share: tokens with their place, literals, sets and alternatives.
 
-The two languages differ in how rules begin and in which atoms there are; `AlternativesReader` is told both.
+The two languages differ in how rules begin and in their atoms: each reader passes its own tokens and `read_atom`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ def tokens_of(pattern: re.Pattern[str], source: str, param: str) -> Iterator[Tok
 
 
 class AlternativesReader:
-    """Reads `a b | c*` from tokens up to one that ends a rule. `read_atom(reader, token)`: an atom of the language, None if it is none."""
+    """A reader of `a b | c*`, up to a token that ends the rule.
+
+    `read_atom(reader, token)` returns an atom of the language, or None if the token begins none.
+    """
 
     def __init__(
         self,

@@ -6,12 +6,13 @@ Property names and counts that llguidance cannot hold are spelled out.
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from itertools import combinations
 from typing import Any
 
 from engine.config import StructuredLimits
-from engine.structured.grammar.expressions import ANY_CHARACTER, Either, Expression, Repeat, Text
+from engine.structured.grammar.expressions import ANY_CHARACTER, Expression, Repeat
 from engine.structured.refusal import quote, refusal
 from engine.structured.regex.reader import read_regex
 from engine.structured.regex.rust import write_regex
@@ -278,15 +279,8 @@ def anchored(expression: Expression) -> str:
     return f"^(?:{write_regex(expression)})$"
 
 
-def choice_of(texts: list[str]) -> Expression:
-    """Return the expression for exactly one of these texts."""
-    return Either(tuple(Text(text) for text in texts))
-
-
 def _python_regex(names: Schema) -> Any:
     """Return a test of one property name. Patterns that Python cannot read were refused before."""
-    import re
-
     pattern = re.compile(names["pattern"]) if names.get("pattern") else None
     least, most = names.get("minLength", 0), names.get("maxLength", float("inf"))
     return lambda name: (pattern is None or pattern.search(name) is not None) and least <= len(name) <= most
