@@ -1,1 +1,1 @@
-"""The installation: settings, URL table, and the entry points of its processes. Importing this package loads nothing."""
+"""The installation: settings, URL table, and the entry points of its processes. Importing it loads nothing."""

@@ -1,4 +1,4 @@
-"""The ASGI application: API routes past the middleware, pages through settings.MIDDLEWARE, WebSockets for the playground.
+"""The ASGI application: API routes without middleware, pages through settings.MIDDLEWARE, WebSockets of the playground.
 
 It runs under any ASGI server; ours is `python -m lightcone_site.web`.
 """

@@ -1,4 +1,4 @@
-"""Text that is shown as one line: it cannot break the line, or move the cursor of a terminal. The standard library only."""
+"""Text shown as one line: it cannot break the line or move the cursor of a terminal. Standard library only."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ SQLITE_PRAGMAS = (
 
 
 def database_settings(url: str, data_dir: Path) -> dict[str, Any]:
-    """Return Django's settings of the default database: SQLite in the data directory, or the PostgreSQL that `url` names.
+    """Return Django's settings of the default database: SQLite in the data directory, or the PostgreSQL of `url`.
 
     `url`: postgres://user:password@host:port/name?sslmode=require. Query parameters go to libpq; a host among them
     (`?host=/run/postgresql`) names a socket directory. Raises ImproperlyConfigured.
@@ -66,7 +66,7 @@ def database_settings(url: str, data_dir: Path) -> dict[str, Any]:
 
 
 def embedded_valkey_socket(data_dir: Path) -> Path:
-    """Return the socket path of the embedded Valkey: in the data directory, or in a short private folder if that path is too long."""
+    """Return the socket path of the embedded Valkey: in the data directory, or a private folder if that is too long."""
     path = data_dir / "run" / "valkey.sock"
     if len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES:
         return path

@@ -134,7 +134,7 @@ def choice(name: str, default: str, options: tuple[str, ...]) -> str:
 
 
 def settings_remarks(names: Iterable[str]) -> str:
-    """Return remarks on variables of these names: unknown ones, and old names of settings. Call it after all settings are read."""
+    """Return remarks on unknown variables and old names of settings. Call it after all settings are read."""
     known = {*NAMES, *READ_ELSEWHERE}
     given = sorted(
         name

@@ -1,7 +1,7 @@
 """The limits of requests in two frozen tables. Each limit is a setting, `LIGHTCONE_<NAME>`.
 
-They are read once, at the start, into `settings.LIGHTCONE_LIMITS` and `settings.LIGHTCONE_HTTP_LIMITS`. Over a limit of the HTTP server
-the answer is 413 or 431, or the connection is refused or closed; over any other the answer is a 400 that names the field.
+They are read once, at the start, into `settings.LIGHTCONE_LIMITS` and `settings.LIGHTCONE_HTTP_LIMITS`. Over a limit of
+the HTTP server the answer is 413 or 431, or the connection is refused or closed; over any other it is a 400.
 """
 
 from __future__ import annotations
@@ -102,12 +102,12 @@ class RequestLimits:
 
 MAY_BE_ZERO = {"max_output_tokens", "max_logprobs", "sse_keep_alive"}
 MAXIMUM = {"max_json_depth": 480, "max_schema_depth": 80, "max_structural_tag_depth": 80, "max_file_bytes": 10 * MIB}
-"""Upper ends of the settings. Packing a request for its worker fails at 511 levels; writing a schema fails at 254, up to three for each
-level of the schema. Reading files has memory for 10 MiB of them."""
+"""Upper ends of the settings. Packing a request fails at 511 levels; writing a schema fails at 254, up to three for
+each level of the schema. The memory for reading files is enough for 10 MiB of them."""
 
 
 def http_limits_read() -> HttpLimits:
-    """Return the limits with the overrides of the environment. Raises ImproperlyConfigured for a value that cannot be used."""
+    """Return the limits with the overrides of the environment. Raises ImproperlyConfigured for a bad value."""
     limits = HttpLimits(
         **{
             field.name: env.integer(field.name.upper(), cast(int, field.default), minimum=1)

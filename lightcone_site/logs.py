@@ -26,8 +26,8 @@ def record_line(_logger: Any, _method: str, event: dict[str, Any]) -> str:
 class ResponseLogFilter(logging.Filter):
     """Filters Django's records about responses, which have a status; other records pass.
 
-    It keeps failures (5xx) with their tracebacks, and of refusals only a page that an account may not open (403) and suspicious
-    requests, without a traceback. Any other 4xx, or a 503 without a failure, concerns the client alone and is counted as a metric.
+    It keeps failures (5xx) with tracebacks; of refusals only pages forbidden to an account (403) and suspicious requests,
+    without a traceback. Any other 4xx, or a 503 without a failure, is counted as a metric only.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:

@@ -1,4 +1,4 @@
-"""Files of an installation are for its user alone: they hold prompts, hashes, sessions, logs and secrets. The standard library only."""
+"""Files of an installation are for its user alone: they hold prompts, sessions and secrets. Standard library only."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def umask_set() -> None:
 
 
 def data_tighten(data_dir: Path) -> None:
-    """Remove the access of group and others to our folders, the database and the data directory, which earlier versions left.
+    """Remove access of group and others, which earlier versions left, to our folders, database and data directory.
 
-    A directory that holds other folders, such as a home, keeps its mode, as do files of other users; `data_open` reports them.
+    A directory with other folders, such as a home, keeps its mode; so do files of other users. `data_open` reports them.
     """
     for path in [*_ours(data_dir), *([data_dir] if _is_ours_alone(data_dir) else [])]:
         with contextlib.suppress(OSError):
@@ -41,7 +41,7 @@ def data_open(data_dir: Path) -> Path | None:
 
 
 def installation_secret(data_dir: Path, name: str, *, num_bytes: int = 32) -> str:
-    """Return a secret of the data directory, in hex, and make it on first use. If several processes make it, the first wins."""
+    """Return a secret of the data directory, in hex; make it on first use. Of several processes the first wins."""
     folder = data_dir / "secrets"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / name

@@ -1,4 +1,4 @@
-"""The first step of every program with Django: read the settings, so that a wrong value is one line and not a traceback."""
+"""The first step of every Django program: read the settings, so that a wrong value is one line, not a traceback."""
 
 from __future__ import annotations
 

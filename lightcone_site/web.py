@@ -11,7 +11,7 @@ from lightcone_site.private_files import umask_set
 from lightcone_site.startup import settings_check
 
 SWITCH_INTERVAL_S = 0.001
-"""How long a thread that parses a large request may hold the interpreter while the loop, which carries every stream, waits."""
+"""How long a thread that parses a large request may hold the interpreter while the loop with all streams waits."""
 
 
 def main() -> None:

@@ -65,7 +65,7 @@ EXIT_S = 5.0
 """Time for a child to leave once its end of the link is closed."""
 
 PACK_BYTES = 1024
-"""Where the buffer of a packed object begins. msgpack's own 256 KiB took 14 µs a message, as each nested object has one."""
+"""First size of a packed object's buffer. msgpack's own 256 KiB took 14 µs a message: each nested object has one."""
 
 _CODES = {cls: code for code, cls in enumerate(CLOSED_SET)}
 _TUPLE_POSITIONS = {

@@ -39,7 +39,7 @@ class FairShare:
         self._num_duplicates.pop(tenant, None)
 
     def dominant_share(self, tenant: str, priority: int) -> float:
-        """Return the larger of a tenant's shares of sequences and of blocks; the tenant with the smallest goes first."""
+        """Return the larger of a tenant's shares of sequences and of blocks; the smallest goes first."""
         num_seqs, num_blocks = self._held(tenant, priority)
         return max(num_seqs / self._max_num_seqs, num_blocks / self._blocks.num_blocks)
 

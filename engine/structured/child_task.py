@@ -150,7 +150,7 @@ def read_choices(source: str, limits: StructuredLimits, param: str) -> Expressio
 
 
 def try_grammar(grammar: str, vocabulary: Vocabulary, param: str) -> None:
-    """Build a grammar and its first mask. Raises RequestError if it cannot be built, is too complex, or admits no text."""
+    """Build a grammar and its first mask. Raises RequestError if it is invalid, too complex, or admits no text."""
     matcher = llguidance.LLMatcher(vocabulary.llguidance, grammar, log_level=0, limits=parser_limits())
     if matcher.is_error():
         raise refusal(param, f"the constraint cannot be compiled: {first_line(matcher.get_error())}")

@@ -153,7 +153,7 @@ class ConstraintCompiler:
         self._xgrammar_pool.close()
 
     def _key(self, constraint: Constraint) -> str:
-        """Return a key that is equal for equal grammars: a hash of everything that shapes one, the vocabulary included."""
+        """Return a key that is equal for equal grammars: a hash of all that shapes one, vocabulary included."""
         return hashlib.sha256(self._model + b"\0" + json.dumps(_shape(constraint)).encode()).hexdigest()
 
     def _find(self, key: str, param: str) -> DefineGrammar | None:

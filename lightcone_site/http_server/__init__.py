@@ -1,10 +1,10 @@
-"""Our HTTP server: Daphne with bounds. Stock Daphne spools any body to a file, waits for any header, and buffers for any reader.
+"""Our HTTP server: Daphne with bounds. Stock Daphne spools any body, waits for any header, and buffers for any reader.
 
-These bounds hold before any code of Django runs: the sizes of target, headers and body (413 while it is still arriving), the bytes of
-all bodies together, the times for headers, body and idle connections, the number of connections in all and of one address, and the
-bytes that wait for slow readers. An answer of known length is sent as fast as it is read instead. All numbers: HttpLimits.
-A body arrives only after the application has checked the headers of its request. A refused client gets an error in the shape that
-`render_error` gives it, then the connection closes. Twisted answers bad framing with 400: both lengths, bad chunks, NUL in a header.
+These bounds (HttpLimits) apply before any Django code: sizes of target, headers and body (413 while it arrives), bytes of
+all bodies, times for headers, body and idle connections, connections in all and of one address, and bytes for slow
+readers. An answer of known length is sent only as fast as it is read. A body is read only after the application has
+checked its headers. A refused client gets an error made by `render_error`, then the connection closes. Twisted answers
+bad framing with 400: both lengths, bad chunks, NUL in a header.
 
 This package alone may touch private attributes, those of Twisted and Daphne.
 

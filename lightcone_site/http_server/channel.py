@@ -209,7 +209,7 @@ class BoundedChannel(http.HTTPChannel):
         self.refuse_with(ApiError(code, message))
 
     def refuse_with(self, error: ApiError) -> None:
-        """Answer and close. Discard what arrives for a moment more, as a reset would take the answer from the client."""
+        """Answer and close. Discard input for a moment more: a reset would take the answer from the client."""
         if self.is_refused:
             return
         self.is_refused = True

@@ -53,7 +53,7 @@ class Outgoing:
         self._has_room.set()
 
     def pause(self) -> None:
-        """Note that the transport's buffer is full: from now on the reader must take `min_read_bytes` in each `write_timeout`."""
+        """Note that the buffer is full: the reader must now take `min_read_bytes` in each `write_timeout`."""
         self._has_room.clear()
         if self._write_clock is None:
             self._watch_reader()
@@ -74,7 +74,7 @@ class Outgoing:
     def sending_at_once(self) -> Iterator[None]:
         """Write to the socket at the end of the block; only the bytes that it does not take wait for the reactor.
 
-        The reactor would begin to watch the socket, write after a turn, and end the watch: three system calls for each frame of a stream.
+        The reactor would watch the socket, write after a turn, and end the watch: three system calls a frame.
         """
         transport = self.transport
         starts: list[bool] = []
@@ -104,7 +104,7 @@ class Outgoing:
         return len(transport.dataBuffer) - transport.offset + transport._tempDataLen
 
     def _num_taken(self) -> int:
-        """Count the bytes that have reached the reader's machine; those in this system's socket buffer, up to megabytes, have not."""
+        """Count the bytes that have reached the reader's machine, without those in this system's socket buffer."""
         return self.num_written - self._num_unsent() - _num_in_socket(self.transport)
 
     def _watch_reader(self) -> None:
@@ -123,7 +123,7 @@ class Outgoing:
 
 
 def _num_in_socket(transport: Any) -> int:
-    """Return the number of bytes in the socket whose arrival is not confirmed yet; 0 on systems that do not report it."""
+    """Return the number of unconfirmed bytes in the socket; 0 on systems that do not report it."""
     try:
         count: int = struct.unpack("i", fcntl.ioctl(transport.fileno(), termios.TIOCOUTQ, bytes(4)))[0]
     except (OSError, ValueError, AttributeError):

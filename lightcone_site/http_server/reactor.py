@@ -1,4 +1,4 @@
-"""Twisted's reactor on asyncio's loop. Importing Daphne's server installs it, so that import precedes any other of a reactor."""
+"""Twisted's reactor on asyncio's loop. Daphne's server installs it, so import that before any other reactor."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class BoundedServer(Server):
             self._note_sent(protocol, len(message.get("bytes") or message.get("text", "").encode()))
 
     def _note_sent(self, socket: Any, num_bytes: int) -> None:
-        """Bound what a WebSocket sends as answers are: the transport still reports to the channel that the socket began as."""
+        """Bound what a WebSocket sends like answers: the transport still reports to the channel it began as."""
         channel = getattr(socket.transport, "producer", None)
         if isinstance(channel, BoundedChannel):
             channel.outgoing.num_written += num_bytes
@@ -178,7 +178,7 @@ def serve(
     socket_fd: int | None = None,
     on_ready: Callable[[], None] | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM. `socket_fd`: a listening socket made by the parent, used instead of host and port."""
+    """Serve until SIGINT or SIGTERM. `socket_fd`: the parent's listening socket, used instead of host and port."""
     escaped = host.replace(":", "\\:")
     endpoint = f"tcp:port={port}:interface={escaped}:backlog=1024" if socket_fd is None else f"fd:fileno={socket_fd}"
     server = BoundedServer(application, endpoints=[endpoint], limits=limits, options=options, ready_callable=on_ready)

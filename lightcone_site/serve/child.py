@@ -44,7 +44,7 @@ class ChildSpec:
 
 
 class Child:
-    """The process of `spec`, in a session of its own: Ctrl-C reaches the supervisor alone, and the whole group can be ended.
+    """The process of `spec`, in its own session: Ctrl-C reaches the supervisor alone, and the group can be ended.
 
     Times are monotonic seconds that the caller gives.
     """
@@ -85,7 +85,7 @@ class Child:
             )
 
     def reap(self, now: float) -> int | None:
-        """Return the exit code if the process has ended since the last call; then end the rest of its group and set `restart_at`."""
+        """Return the exit code if the process has ended since the last call; end its group and set `restart_at`."""
         if self._process is None or (code := self._process.poll()) is None:
             return None
         self._signal_group(signal.SIGKILL)
@@ -132,7 +132,7 @@ def die_with_this_process(command: Sequence[str], death_signal: int = signal.SIG
 
 
 def trim_log(path: Path) -> None:
-    """Move a log that has grown large to one older copy, and empty it. The writer appends, so it may keep the file open.
+    """Move a large log to one older copy, and empty it. The writer appends, so it may keep the file open.
 
     If there is no room for the copy, the log grows on: that is no reason not to start.
     """

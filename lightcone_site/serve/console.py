@@ -14,9 +14,9 @@ NAME_WIDTH = 13
 
 
 class Console:
-    """Writes lines to `stream`. Progress overwrites itself on a terminal; elsewhere it is written when its text changes.
+    """Writes lines to `stream`. Progress overwrites itself on a terminal; elsewhere each new text is a line.
 
-    A stream without a reader, such as a closed terminal, raises nothing: the components must still be drained and stopped.
+    A stream without a reader, such as a closed terminal, raises nothing: components must still be drained and stopped.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:

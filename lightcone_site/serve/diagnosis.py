@@ -36,7 +36,7 @@ PINNED = re.compile(r"^([A-Za-z0-9_.-]+)(?:\[[^\]]*\])?==([^;\s]+)(?:\s*;\s*plat
 GIB = 2**30
 MIN_DISK_BYTES = GIB
 ENGINE_CHECK_S = 600
-"""The first check after an installation compiles the engine's kernels: 40 s on an idle machine, minutes on a busy one."""
+"""The first check after an installation compiles kernels: 40 s on an idle machine, minutes on a busy one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def device_problem() -> str:
 
 
 def engine_check(module: str, argument: str, what: str) -> tuple[bool, str]:
-    """Let a module of the engine open `what` in a process of its own. Return (True, its last line) or (False, the reason)."""
+    """Let a module of the engine open `what` in its own process. Return (True, last line) or (False, the reason)."""
     command = [sys.executable, "-m", module, argument]
     try:
         answer = subprocess.run(command, cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=ENGINE_CHECK_S)

@@ -28,7 +28,7 @@ class Refusal(Exception):
 
 
 class DjangoProcess:
-    """Starts the process with the first request, and again with one after its end. `command` gets the number of its socket appended."""
+    """Starts the process with the first request, and again after its end. `command` gets the socket's number."""
 
     def __init__(self, command: Sequence[str] = PREPARE) -> None:
         self._command = command
@@ -39,7 +39,7 @@ class DjangoProcess:
         self._status: ModelStatus | None = None
 
     def ask(self, name: str, **arguments: Any) -> Any:
-        """Return the result of a request, however long it takes. Raises Refusal, or SystemExit if the process has reported its failure."""
+        """Return the result of a request. Raises Refusal, or SystemExit if the process has reported its failure."""
         try:
             self._send(name, arguments)
             answer = self._receive(None)

@@ -1,4 +1,4 @@
-"""The part of `manage.py serve` that needs Django: a child process that answers the supervisor's requests (django_process.py).
+"""The part of `manage.py serve` that needs Django: a child that answers the supervisor's requests (django_process.py).
 
 plan        check what can be checked before anything starts
 components  describe the processes: what runs where, with which environment and which time to stop
@@ -96,7 +96,7 @@ class Preparation:
             return {spec.name: dataclasses.asdict(spec) for spec in component_specs()}
 
     def prepare(self) -> None:
-        """Bring the database and the static files up to date and register the model. Called with the embedded Valkey running."""
+        """Update the database and the static files, and register the model. The embedded Valkey must run."""
         if not settings.LIGHTCONE_EMBEDDED_VALKEY:
             check_named_valkey(self._console)
         choice = served_model_choice()
@@ -140,7 +140,7 @@ def component_specs() -> Iterator[ChildSpec]:
 
 
 def model_spec(choice: ModelChoice) -> ChildSpec:
-    """Describe the worker that loads the model and serves its requests. It has the drain time and a little more to stop."""
+    """Describe the worker that loads and serves the model. It has the drain time and a little more to stop."""
     model = {"LIGHTCONE_MODEL": str(choice.path), "LIGHTCONE_MODEL_NAME": choice.name}
     return component_spec("model", worker_arguments("model"), stop_s=settings.LIGHTCONE_DRAIN_S + 10.0, **model)
 
@@ -150,7 +150,7 @@ def worker_arguments(role: str) -> tuple[str, ...]:
 
 
 def component_spec(role: str, arguments: tuple[str, ...], *, stop_s: float, **environment: str) -> ChildSpec:
-    """Describe a Python process of ours. Its environment is that of this process, which holds no secrets of the first start."""
+    """Describe a Python process of ours. It gets this process's environment, without secrets of the first start."""
     common = {
         "LIGHTCONE_ROLE": role,
         "LIGHTCONE_DATA_DIR": str(settings.DATA_DIR),  # absolute, as the process runs in another folder
@@ -187,7 +187,7 @@ def check_named_valkey(console: Console) -> None:
 
 
 def eviction_policy() -> str:
-    """Return the `maxmemory-policy` of the Valkey of LIGHTCONE_REDIS_URL. Raises redis.RedisError if it does not answer."""
+    """Return the `maxmemory-policy` of LIGHTCONE_REDIS_URL. Raises redis.RedisError if it does not answer."""
     with redis.Redis.from_url(settings.LIGHTCONE_REDIS_URL, socket_timeout=3, socket_connect_timeout=3) as client:
         return str(client.info("memory").get("maxmemory_policy", "noeviction"))
 

@@ -30,7 +30,7 @@ REFUSED = 2
 """The exit code of an installation that cannot be served as it is configured."""
 VALKEY_START_S = 60.0
 STOP_ORDER = ("model", "web", "maintenance", "valkey")
-"""The worker drains while the web still sends its streams; maintenance writes the last usage records before Valkey stops."""
+"""The worker drains while the web sends its streams; maintenance writes the last usage records before Valkey stops."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
     add(spec)            start a component now
     run(each_turn)       until SIGTERM, SIGINT or SIGHUP: reap, restart with a growing pause (1, 2, 4 .. 30 s), call `each_turn`
-    stop(order)          SIGTERM one component after the other, each with its time; a second signal ends everything at once
+    stop(order)          SIGTERM one component after the other, each with its time; a second signal ends all at once
 
 Everything here runs in the main thread; the clock is injected.
 """
@@ -94,7 +94,7 @@ class Supervisor:
             raise Interrupted
 
     def wait_for(self, is_true: Callable[[], bool], *, timeout_s: float) -> bool:
-        """Watch the children until `is_true()`; return False if the time is over first. Raises Interrupted on a stop signal."""
+        """Watch the children until `is_true()`; return False on time-out. Raises Interrupted on a stop signal."""
         deadline = self._clock() + timeout_s
         while not is_true():
             if self._clock() >= deadline:

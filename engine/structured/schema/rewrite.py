@@ -257,7 +257,7 @@ class _Rewriter:
         ]
 
     def _check_distinct(self, num_unlisted: int) -> None:
-        """Check that at most one unlisted name is needed: a grammar cannot keep a second one from being the same again."""
+        """Check that at most one unlisted name is needed: a grammar cannot keep a second one from being the same."""
         if num_unlisted > 1:
             raise refusal(
                 self._param,
