@@ -124,7 +124,7 @@ def test_a_reload_in_mid_answer_goes_on_with_the_same_run(talk: ScriptedPage) ->
     assert talk.received == []
 
 
-def test_a_lost_connection_is_picked_up_and_what_was_shown_never_goes_away(talk: ScriptedPage) -> None:
+def test_a_lost_connection_is_resumed_and_shown_text_stays(talk: ScriptedPage) -> None:
     """The page said that the text was kept, and offered nothing but its deletion."""
     talk.ask("question 4")
     run = talk.next("start")["id"]
@@ -158,7 +158,7 @@ def test_a_run_whose_reader_was_lost_is_read_again_a_few_times(talk: ScriptedPag
     assert talk.texts()[-1] == "Half of it"
 
 
-def test_a_refusal_is_told_at_once(talk: ScriptedPage) -> None:
+def test_a_refusal_is_shown_at_once(talk: ScriptedPage) -> None:
     talk.ask("question 4")
     talk.fail(talk.next("start")["id"], "overloaded")
     talk.page.wait_for_selector(".message-error:visible")
@@ -221,7 +221,7 @@ def test_a_server_that_accepts_and_closes_at_once_is_left_alone_for_longer_and_l
     assert time.monotonic() - begun > 3  # 0.25 + 0.5 + 1 + 2 s; at four times a second it is 1
 
 
-def test_a_chat_that_was_not_kept_is_told_until_there_is_room_for_it(talk: ScriptedPage) -> None:
+def test_a_chat_without_room_is_marked_until_it_is_saved(talk: ScriptedPage) -> None:
     """The warning went as soon as another chat had been kept, and the first was lost all the same."""
     page = talk.page
     page.evaluate(
@@ -321,7 +321,7 @@ def test_the_next_person_in_the_tab_sees_nothing_of_the_one_before(talk: Scripte
     assert talk.page.input_value("#composer-text") == ""
 
 
-def test_a_page_removes_what_belongs_to_somebody_else(talk: ScriptedPage) -> None:
+def test_a_page_removes_data_of_another_user(talk: ScriptedPage) -> None:
     """Whoever was signed out elsewhere, as in the console, had no page that cleared up."""
     talk.page.fill("#system", "ada is confidential")
     talk.page.context.clear_cookies()

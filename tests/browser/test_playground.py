@@ -33,7 +33,7 @@ def test_an_answer_streams_and_ends_with_its_counters(page):
     assert not page.is_visible("#stop")
 
 
-def test_the_panel_shows_what_the_list_of_models_says_of_this_one(page, lightcone):
+def test_the_panel_shows_the_entry_of_the_list_of_models(page, lightcone):
     """It showed 1 for each of them."""
     [model] = json.loads(lightcone.get("/v1/models")[2])["data"]
     defaults = model["default_parameters"]
@@ -108,7 +108,7 @@ def test_a_second_tab_of_the_same_chat_shows_the_same_answer(page):
     assert finished(opened.value, 2) == finished(page, 2)
 
 
-def test_every_choice_is_told_with_its_own_tokens(page):
+def test_every_choice_is_shown_with_its_own_tokens(page):
     page.fill("#temperature", "2")  # at the model's own the choices may be alike
     page.fill("#top_p", "1")
     page.fill("#max_tokens", "7")

@@ -72,7 +72,7 @@ def first_token_s(witness: openai.OpenAI, model: str) -> float:
 @pytest.mark.parametrize(
     ("count", "body"), [(1, {"n": 128, "max_tokens": 2048}), (50, {"max_tokens": 1500})], ids=["choices", "runs"]
 )
-def test_another_project_gets_its_first_token_beside_one_that_takes_every_seat_and_block(
+def test_another_project_gets_its_first_token_beside_one_that_fills_batch_and_cache(
     served: ServedLightcone, witness: openai.OpenAI, count: int, body: dict[str, int]
 ) -> None:
     """It came after 45 s beside 128 choices of one request, and after 92 s beside fifty long runs."""

@@ -89,7 +89,7 @@ def test_other_endpoints_have_batches_too(client, lightcone, endpoint):
     assert batch.usage.input_tokens > 0
 
 
-def test_a_cancelled_batch_keeps_what_it_has(client, lightcone):
+def test_a_cancelled_batch_keeps_its_answers(client, lightcone):
     """The lines are long enough that some are left when the cancel comes."""
     batch = create(client, [request(number, lightcone.model, max_tokens=200, ignore_eos=True) for number in range(100)])
     batch = wait(client, batch, ("in_progress", *ENDS))
@@ -103,7 +103,7 @@ def test_a_cancelled_batch_keeps_what_it_has(client, lightcone):
     ).choices
 
 
-def test_a_bad_input_is_told_by_line(client):
+def test_a_bad_input_is_reported_by_line(client):
     batch = wait(
         client, create(client, [{"custom_id": "a"}, {"custom_id": "b", "method": "POST", "url": "/v1/x", "body": {}}])
     )

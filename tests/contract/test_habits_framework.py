@@ -156,7 +156,7 @@ def test_traps_odd_targets_get_json_and_no_page(lightcone, target):
     assert b"<html" not in content.lower()
 
 
-def test_traps_methods_that_nobody_knows_are_answered_in_json(http, bare):
+def test_traps_unknown_methods_are_answered_in_json(http, bare):
     for method in ("FOO", "TRACE", "PATCH"):
         response = http.client.request(method, ROUTE)
         assert (response.status_code, response.headers["allow"]) == (405, "GET, HEAD, OPTIONS, POST")
@@ -220,7 +220,7 @@ def test_headers_the_limits_of_a_key_hold_on_every_route_that_computes(lightcone
     http.close()
 
 
-def test_headers_a_key_that_is_used_up_is_told_when_to_come_back(lightcone):
+def test_headers_a_429_of_an_exhausted_key_says_when_to_retry(lightcone):
     http = Http(lightcone, key=lightcone.make_key(requests_per_minute=1))
     assert http.post().status_code == 200
     for fields in ({}, {"stream": True}, {"path": SCALE, "model": http.model}):

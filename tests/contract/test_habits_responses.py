@@ -84,7 +84,7 @@ def test_item_23_extra_keys_are_tolerated(http):
     assert parsed.choices[0].message.content
 
 
-def test_item_24_the_overflow_is_told_in_the_words_that_clients_look_for(http):
+def test_item_24_an_overflow_error_has_the_words_that_clients_look_for(http):
     messages = [{"role": "user", "content": "word " * 20_000}]
     for max_tokens, counted in (
         (200, r"(\d+) in the messages, 200 in the completion"),

@@ -175,7 +175,7 @@ def test_item_10_streams_are_neither_buffered_nor_compressed(http):
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_item_11_what_fails_before_the_first_token_is_a_plain_status(http, fields, status, code):
+def test_item_11_a_failure_before_the_first_token_is_a_plain_status(http, fields, status, code):
     response = http.post(stream=True, **fields)
     assert (response.status_code, response.headers["content-type"]) == (status, "application/json")
     assert response.json()["error"]["code"] == code

@@ -47,7 +47,7 @@ def stream(client, **fields):
     return [json.loads(line[6:]) for line in response.text.splitlines() if line.startswith("data: ")]
 
 
-def test_a_message_says_what_a_chat_completion_says(client, lightcone):
+def test_a_message_has_the_text_of_a_chat_completion(client, lightcone):
     body = create(client)
     chat = client.post("/v1/chat/completions", json=GREEDY).json()
     assert body["content"] == [{"type": "text", "text": chat["choices"][0]["message"]["content"], "citations": None}]

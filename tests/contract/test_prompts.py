@@ -242,14 +242,14 @@ def test_many_inputs_do_not_trip_the_limits_of_a_key(http):
     assert [item["index"] for item in answer["data"]] == list(range(100))
 
 
-def test_the_version_is_told(http):
+def test_the_version_route_answers(http):
     assert list(http.get("/version").json()) == ["version"]
 
 
 # Limits of a key.
 
 
-def test_a_list_counts_once_and_keeps_within_what_its_key_may_have_at_once(lightcone):
+def test_a_list_of_prompts_counts_once_and_keeps_its_keys_concurrency(lightcone):
     key = lightcone.make_key(requests_per_minute=2, max_concurrency=2)
     with httpx.Client(base_url=lightcone.base_url, headers={"Authorization": f"Bearer {key}"}, timeout=60) as http:
         vectors = http.post("/v1/embeddings", json={"input": ["one", "two", "three", "four", "five"], "dimensions": 2})

@@ -94,7 +94,7 @@ def test_memory_cuts_the_prompt_and_keeps_the_system(ask):
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_a_guided_answer_is_what_it_must_be(ask, fields, accepts):
+def test_a_guided_answer_keeps_its_constraint(ask, fields, accepts):
     text = ask.text(**fields, max_tokens=16)
     assert accepts(text), text
     assert ask.text(**fields, max_tokens=16, guided_decoding_backend="outlines") == text
@@ -183,7 +183,7 @@ def test_extra_params_reach_the_engine(ask):
     assert len(answer["choices"][0]["token_ids"]) == 8
 
 
-def test_a_stream_says_what_the_answer_says(ask):
+def test_a_stream_has_the_text_of_the_whole_answer(ask):
     text = ask.post(stream=True, stream_options={"include_usage": True}).text
     frames = text.removesuffix("event: done\ndata: [DONE]\n\n").split("\n\n")[:-1]
     assert all(frame.startswith("data: {") for frame in frames)

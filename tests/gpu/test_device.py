@@ -125,7 +125,7 @@ REQUESTS = [
 ]
 
 
-def test_a_crowd_says_on_the_device_what_it_says_on_the_cpu(checkpoint):
+def test_a_crowd_gets_the_same_text_on_the_device_and_on_the_cpu(checkpoint):
     """In float32, where a token hangs on a rounding only where two are all but equally likely; random weights make that rare."""
     folder, _ = checkpoint
     on_cpu, on_device = (Crowd(folder, device).answers(REQUESTS) for device in ("cpu", "cuda"))
@@ -135,7 +135,7 @@ def test_a_crowd_says_on_the_device_what_it_says_on_the_cpu(checkpoint):
 
 @pytest.mark.parametrize("weights", ["float32", "bf16"])
 @pytest.mark.xfail(reason="cuBLAS chooses its kernel by the rows", strict=False)
-def test_a_request_alone_says_what_it_says_in_a_crowd(checkpoint, weights):
+def test_a_request_gets_the_same_text_alone_and_in_a_crowd(checkpoint, weights):
     """Batch-invariant mode is refused on CUDA (engine.execution.device) until this holds for every kind of weights."""
     folder, _ = checkpoint
     crowd, alone = (

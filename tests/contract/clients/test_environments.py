@@ -46,7 +46,7 @@ def test_an_install_that_fails_leaves_nothing_that_looks_complete(client, monkey
     assert not Environment(client).is_ready()
 
 
-def test_a_client_of_node_is_named_with_what_it_misses(tmp_path, monkeypatch):
+def test_an_unready_client_of_node_names_the_missing_program(tmp_path, monkeypatch):
     monkeypatch.setattr(environments.shutil, "which", lambda name: None)
     monkeypatch.setattr(environments, "PLACE", tmp_path)
     (tmp_path / "package.json").write_text('{"dependencies": {"anybody": "1.0"}}')

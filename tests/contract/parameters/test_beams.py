@@ -37,7 +37,7 @@ def test_beams_are_sorted_by_score_distinct_and_the_same_every_time(ask):
 
 
 @pytest.mark.parameter("use_beam_search")
-def test_a_beam_finds_what_is_at_least_as_likely_as_the_greedy_answer(ask):
+def test_a_beam_is_at_least_as_likely_as_the_greedy_answer(ask):
     greedy = sum(entry["logprob"] for entry in ask.logprobs())
     beams = ask.answer(use_beam_search=True, n=4, logprobs=True)
     assert (

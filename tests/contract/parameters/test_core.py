@@ -14,7 +14,7 @@ from tests.contract.parameters.conftest import COUNTING, QUESTION, Asker, joined
 
 
 @pytest.mark.parameter("messages")
-def test_the_messages_are_what_the_model_answers(ask):
+def test_the_model_answers_the_messages(ask):
     assert "3" in ask.text(messages=COUNTING)
     rendered = ask.prompt(messages=COUNTING)
     places = [rendered.index(f"{turn['role']}\n{turn['content']}") for turn in COUNTING]
@@ -154,7 +154,7 @@ def test_a_lower_priority_number_is_served_first_and_ties_by_arrival(ask):
 
 
 @pytest.mark.parameter("service_tier")
-def test_the_flex_tier_waits_for_the_others_and_the_tier_is_told(ask):
+def test_the_flex_tier_waits_for_the_others_and_the_answer_names_the_tier(ask):
     assert order_of_service(ask, {"service_tier": "flex"}, {"service_tier": "auto"}) == [1, 0]
     assert ask.answer(service_tier="flex")["service_tier"] == "flex"
     assert ask.answer(service_tier="priority")["service_tier"] == "default", "this key may not be earlier"
@@ -163,7 +163,7 @@ def test_the_flex_tier_waits_for_the_others_and_the_tier_is_told(ask):
 
 
 @pytest.mark.parameter("prompt_cache_key")
-def test_requests_of_one_cache_key_are_seated_together_and_answer_the_same(ask):
+def test_requests_of_one_cache_key_run_together_and_answer_the_same(ask):
     grouped = {"prompt_cache_key": "together"}
     assert order_of_service(ask, grouped, {}, grouped) == [0, 2, 1]
     assert ask.text(**grouped) == ask.text()

@@ -175,7 +175,7 @@ def test_a_forced_tool_and_a_constraint_exclude_each_other_but_not_a_format(ask)
 
 
 @pytest.mark.parameter("tool_choice")
-def test_a_call_cut_by_the_limit_keeps_what_there_is(ask):
+def test_a_call_cut_by_the_limit_keeps_its_beginning(ask):
     choice = ask.choice(tools=TOOLS, tool_choice=NAMED, max_tokens=3)
     assert choice["finish_reason"] == "length"
     assert choice["message"]["tool_calls"][0]["function"]["arguments"].startswith("{")
