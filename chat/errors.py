@@ -126,6 +126,8 @@ class ApiError(Exception):
 
     def rename_fields(self, names: FieldNames) -> None:
         """Put the paths that the client sent into message and `param`. Call it once, where the error leaves."""
+        if names is names_unchanged:
+            return
         self.problems = tuple(problem.renamed(names) for problem in self.problems)
         self.message, self.param = _joined(self.problems), self.problems[0].param
         self.args = (self.message,)

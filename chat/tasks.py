@@ -24,9 +24,15 @@ logger = logging.getLogger(__name__)
 
 
 @shared_task(name=GENERATE_TASK, bind=True, ignore_result=True, acks_late=False, max_retries=0)
-def generate(self: Any, attempt: int) -> None:
-    """Claim the run whose id is this task's and submit it to the engine, which holds the run from there."""
-    self.app.model_worker.take(self.request.id, attempt)
+def generate(self: Any, attempt: Any, attempt_of_old_task: int | None = None) -> None:
+    """Claim the run whose id is this task's and submit it to the engine, which holds the run from there.
+
+    Tasks that version 0.1 has queued have two arguments, the run's id and the attempt.
+    """
+    if attempt_of_old_task is None:
+        self.app.model_worker.take(self.request.id, attempt)
+    else:
+        self.app.model_worker.take(attempt, attempt_of_old_task)
 
 
 @shared_task(name=BATCHES_WAKE_TASK, bind=True, ignore_result=True)

@@ -48,11 +48,13 @@ def installation_secret(data_dir: Path, name: str, *, num_bytes: int = 32) -> st
     if not path.exists():
         draft = folder / f".{name}.{os.getpid()}.{os.urandom(4).hex()}"
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(os.urandom(num_bytes).hex())
-        with contextlib.suppress(FileExistsError):
-            os.link(draft, path)
-        draft.unlink()
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.write(os.urandom(num_bytes).hex())
+            with contextlib.suppress(FileExistsError):
+                os.link(draft, path)
+        finally:
+            draft.unlink()
     return path.read_text().strip()
 
 

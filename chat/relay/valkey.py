@@ -84,7 +84,7 @@ class ValkeyLine:
         Raises redis.RedisError or OSError; the command may have been executed all the same.
         """
         try:
-            async with self._turn, asyncio.timeout(ANSWER_TIMEOUT_S):
+            async with asyncio.timeout(ANSWER_TIMEOUT_S), self._turn:
                 await self._connection.send_command(*parts, check_health=False)
                 return await self._connection.read_response(disable_decoding=True)
         except ResponseError as error:

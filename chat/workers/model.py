@@ -19,6 +19,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -175,12 +176,17 @@ class ModelWorker:
         """
         return {"num_live": self._publisher.num_live, **dataclasses.asdict(self._engine.stats(check_integrity=True))}
 
+    def announce_drain(self) -> None:
+        """Write `draining` into the lease, so that no web process admits further runs for this worker."""
+        if not self._is_leaving:
+            self._set_state("draining")
+
     def close(self, drain_s: float) -> None:
         """Drain: wait for live runs, hand over the rest if another worker can take them, and end the engine."""
         if self._is_leaving:
             self._has_left.wait(HAND_OVER_S)
         else:
-            self._set_state("draining")
+            self.announce_drain()
             deadline = time.monotonic() + drain_s
             while self._publisher.has_work and time.monotonic() < deadline:
                 time.sleep(DRAIN_POLL_S)
@@ -325,12 +331,12 @@ class ModelWorker:
 
 
 def files_stamp(path: Path) -> FilesStamp:
-    """Return name, size and modification time of each file of a model, to detect changes; () if they cannot be read."""
-    try:
-        files = sorted(path.iterdir()) if path.is_dir() else [path]
-        stats = [(file.name, file.stat()) for file in files if file.exists()]
-    except OSError:
-        return ()
+    """Return name, size and modification time of each readable file of a model, to detect changes."""
+    stats = []
+    with suppress(OSError):
+        for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+            with suppress(OSError):  # renamed or removed meanwhile
+                stats.append((file.name, file.stat()))
     return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
 
 

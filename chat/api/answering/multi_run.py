@@ -1,10 +1,10 @@
 """The runs of one HTTP request, read together: one for each prompt or input.
 
-1. `start` starts the first run, which counts as the request against the key's limits.  2. The others follow by
-   themselves,
-at most `AT_ONCE` and half of the key's limit at once. One that a limit refuses is tried again after the end of another.
-3. `next` returns the updates of all runs in the order in which they come. It raises the first failure; `leave` ends the
-   rest.
+1. `start` starts the first run, which counts as the request against the key's limits.
+2. The others follow by themselves, at most `AT_ONCE` and half of the key's limit at once. One that a limit refuses is
+   tried again after the end of another.
+3. `next` returns the updates of all runs in the order in which they come. It raises the first failure; `leave` ends
+   the rest.
 """
 
 from __future__ import annotations

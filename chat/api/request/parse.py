@@ -1,8 +1,7 @@
 """From the body of a chat completion to a `ParsedRequest`; what other routes share of that.
 
-1. Which fields forbid each other (cross_field.py).  2. Each field for itself (schema.py).  3. The typed request.  4.
-   Rules that need
-several coerced values. The model, the key's rights and the messages come later (build.py).
+1. Rules between fields (cross_field.py).  2. Each field for itself (schema.py).  3. The typed request.
+4. Rules that need several coerced values.  The model, the key's rights and the messages come later (build.py).
 """
 
 from __future__ import annotations

@@ -64,9 +64,9 @@ async def _give_up(accepted: Accepted[ParsedResponse], run: StartedRun) -> None:
 
 
 async def _start(accepted: Accepted[ParsedResponse]) -> tuple[Accepted[ParsedResponse], StartedRun]:
-    """1. The history.  2. Whether the response is kept.  3. What fits.  4.
+    """Add the history, decide whether the response is kept, drop what does not fit, and start the run.
 
-    The run; in the background, with a row in the store.
+    In the background the run has a row in the store first.
     """
     accepted = await history_add(accepted)
     keeps = keeps_answer(accepted.parsed)

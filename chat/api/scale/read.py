@@ -1,10 +1,8 @@
 """Translate a Scale request into the Lightcone request, and add the fields that the latter does not have.
 
-1. Scale's own fields.  2. Messages: their forms, then the cut of `memory_strategy`.  3. The other fields, and behind
-   them
-those of `inference_extra_params`, through the checks of the Lightcone request.  4. Candidates, model names, deadline,
-the
-text to fill in.
+1. Scale's own fields.  2. Messages: their forms, then the cut of `memory_strategy`.
+3. The other fields, and behind them those of `inference_extra_params`, through the checks of the Lightcone request.
+4. Candidates, model names, deadline, the text to fill in.
 
 Errors, here and later, name fields as the client sent them (names.py).
 """

@@ -33,6 +33,7 @@ class RecordingWorker:
     begun: queue.SimpleQueue[tuple[str, int]] = field(default_factory=queue.SimpleQueue)
     taken: queue.SimpleQueue[str] = field(default_factory=queue.SimpleQueue)
     may_take: threading.Event = field(default_factory=threading.Event)
+    drain_announced: threading.Event = field(default_factory=threading.Event)
     closed: queue.SimpleQueue[float] = field(default_factory=queue.SimpleQueue)
 
     def take(self, run_id: str, attempt: int) -> None:
@@ -41,6 +42,9 @@ class RecordingWorker:
         if run_id == "bad":
             raise RuntimeError("a defect")
         self.taken.put(run_id)
+
+    def announce_drain(self) -> None:
+        self.drain_announced.set()
 
     def close(self, drain_s: float) -> None:
         self.closed.put(drain_s)
@@ -103,6 +107,13 @@ def test_a_task_takes_the_run_whose_id_it_has(served: Served) -> None:
     assert served.worker.taken.get(timeout=10) == "one"
 
 
+def test_a_task_of_the_version_before_takes_the_run_that_it_names(served: Served) -> None:
+    served.worker.may_take.set()
+    served.app.send_task(GENERATE_TASK, args=("one", 2), queue=queue_of(SLUG))
+    assert served.worker.begun.get(timeout=10) == ("one", 2)
+    assert served.worker.taken.get(timeout=10) == "one"
+
+
 def test_tasks_beyond_the_threads_are_fetched_and_wait_for_the_next_free_one(served: Served) -> None:
     """Left in the queue, they would wait until Celery looks again, up to a second."""
     runs = served.send_all(NUM_THREADS + 2)
@@ -124,6 +135,7 @@ def test_a_stop_waits_for_fetched_tasks_before_it_closes_the_worker(served: Serv
     step.model_worker = served.worker
     stopping = threading.Thread(target=step.stop, args=(None,))
     stopping.start()
+    assert served.worker.drain_announced.wait(10)
     assert served.worker.closed.empty()
     served.worker.may_take.set()
     assert served.worker.closed.get(timeout=10) > 0
@@ -135,7 +147,7 @@ def test_a_task_that_fails_or_has_other_arguments_holds_up_no_other(served: Serv
     served.worker.may_take.set()
     for _ in range(2 * NUM_THREADS):
         served.send("bad")
-        served.app.send_task(GENERATE_TASK, args=("odd", "arguments"), task_id="odd", queue=queue_of(SLUG))
+        served.app.send_task(GENERATE_TASK, args=("odd", 1, "arguments"), task_id="odd", queue=queue_of(SLUG))
     served.send("good")
     assert served.worker.taken.get(timeout=10) == "good"
     while reserved_requests:
