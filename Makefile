@@ -49,10 +49,10 @@ password:
 	@$(SERVED_ONCE)
 	@$(BIN)/python manage.py password "$(or $(NAME),admin)"
 
-# Three processes, as some wait for time-outs; each takes files that share a server or fixtures, the long ones first.
+# Two processes; each takes files that share a server or fixtures, the long ones first. A third saves nothing on two cores.
 ## make test     every test that this machine can run
 test: $(TESTS) $(SUITE)
-	@$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 # A half of the files to each process, so that few fixtures are made twice; bytecode is kept, and with it the rewritten assertions.
 ## make check    lint and fast tests, before each commit
