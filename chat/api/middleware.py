@@ -213,8 +213,8 @@ class ApiHandler(ASGIHandler):
 async def view_call(request: HttpRequest) -> HttpResponseBase:
     """Call the view of the request's path. Raises Resolver404 and whatever the view raises.
 
-    API views are async, answer without templates, and report failures themselves: this is all that Django's handler would do for
-    them, without its log of each 4xx. The request log has those.
+    API views are async, answer without templates, and report failures themselves: this is all that Django's handler
+    would do for them, without its log of each 4xx. The request log has those.
     """
     match = resolved(get_resolver(), request.path_info)
     response: HttpResponseBase = await match.func(request, *match.args, **match.kwargs)

@@ -18,7 +18,7 @@ from chat.access.keys import Caller
 from chat.api.answering.pipeline import Accepted, P, StartedRun, rejection_record, run_start
 from chat.api.answering.streaming import admission_wait, ending_error, may_leave_no_token
 from chat.api.request.parsed import ParsedRequest
-from chat.errors import ApiError, engine_api_error, unforeseen_error
+from chat.errors import ApiError, run_error
 from engine.api import Admitted, EngineError, Event
 
 logger = logging.getLogger(__name__)
@@ -179,8 +179,6 @@ def _at_once(caller: Caller) -> int:
 
 
 def _known(error: Exception) -> ApiError:
-    if isinstance(error, EngineError):
-        return engine_api_error(error)
-    if not isinstance(error, ApiError):
+    if not isinstance(error, EngineError | ApiError):
         logger.error("A run of several failed", exc_info=error)
-    return unforeseen_error(error)
+    return run_error(error)

@@ -211,7 +211,7 @@ def _head(
         continuous_usage=response.continuous_usage,
         service_tier=tier,
         num_prompt_tokens=0,
-        returns_token_ids=response.returns_token_ids,
+        returns_token_ids=generation.prompt.returns_ids,
         names_tokens_by_id=response.names_tokens_by_id,
         includes_reasoning=response.includes_reasoning,
         echo=last_text if response.echo and last_role == role else "",

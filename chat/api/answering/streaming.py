@@ -23,7 +23,7 @@ from chat.api.answering.storage import Archive, Keep
 from chat.api.dialect import AnswerFormat, AnswerWriter, RequestReader, StreamWriter
 from chat.api.sse import PING, EventStreamResponse
 from chat.api.view import json_response
-from chat.errors import ApiError, FieldNames, engine_api_error, names_unchanged, unforeseen_error
+from chat.errors import ApiError, FieldNames, engine_api_error, names_unchanged, run_error
 from chat.generation.completions import RunReader
 from engine.api import (
     Admitted,
@@ -116,7 +116,7 @@ async def prompt_read(
             ending_check(event)
         return ReadPrompt(accepted.parsed, run.generation, admitted, dict(run.reader.headers))
     except (EngineError, ApiError) as error:
-        refusal = engine_api_error(error) if isinstance(error, EngineError) else error
+        refusal = run_error(error)
         refusal.extra_headers = run.reader.headers | refusal.extra_headers
         raise refusal from None
     finally:
@@ -240,7 +240,7 @@ async def frames_sent(source: FrameSource, names: FieldNames = names_unchanged) 
     except Exception as error:
         if not isinstance(error, EngineError | ApiError):
             logger.exception("A stream broke off")
-        failure = engine_api_error(error) if isinstance(error, EngineError) else unforeseen_error(error)
+        failure = run_error(error)
         failure.rename_fields(names)
         yield source.error(failure)
 

@@ -127,7 +127,6 @@ def values_parse(given: Mapping[str, Any], *, ignored: tuple[str, ...] = ()) -> 
             stream_interval=values["stream_interval"] or 1,
             echo=bool(values["echo"]),
             includes_reasoning=values["include_reasoning"] is not False,
-            returns_token_ids=bool(values["return_token_ids"]),
             names_tokens_by_id=bool(values["return_tokens_as_token_ids"]),
             answers_function_call=bool(values["functions"]),
             parallel_tool_calls=values["parallel_tool_calls"],

@@ -89,7 +89,6 @@ class ResponseOptions:
     """Tokens per chunk."""
     echo: bool = False
     includes_reasoning: bool = True
-    returns_token_ids: bool = False
     names_tokens_by_id: bool = False
     answers_function_call: bool = False
     """The request used the deprecated `functions`."""

@@ -76,7 +76,7 @@ def text_head(accepted: Accepted[TextRequest], first: StartedRun) -> TextHead:
         num_top=generation.logprobs.top if generation.logprobs.enabled else None,
         num_prompt_top=generation.logprobs.prompt,
         names_tokens_by_id=response.names_tokens_by_id,
-        returns_token_ids=response.returns_token_ids,
+        returns_token_ids=generation.prompt.returns_ids,
         include_usage=response.include_usage,
         continuous_usage=response.continuous_usage,
         stream_interval=response.stream_interval,
